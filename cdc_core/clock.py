@@ -1,0 +1,25 @@
+"""Epochs, units and the one clock that tests can replace."""
+
+from __future__ import annotations
+
+import time
+
+# 2000-01-01T00:00:00Z, PostgreSQL's epoch, in the Unix epoch's units.
+POSTGRES_EPOCH_S = 946_684_800
+POSTGRES_EPOCH_US = POSTGRES_EPOCH_S * 1_000_000
+POSTGRES_EPOCH_DAYS = 10_957
+
+
+def now_ns() -> int:
+    """Nanoseconds since 1970-01-01T00:00:00Z."""
+    return time.time_ns()
+
+
+def now_us() -> int:
+    """Microseconds since 1970-01-01T00:00:00Z."""
+    return time.time_ns() // 1_000
+
+
+def postgres_now_us() -> int:
+    """Microseconds since 2000-01-01T00:00:00Z, as the replication protocol counts."""
+    return now_us() - POSTGRES_EPOCH_US

@@ -1,0 +1,108 @@
+"""Every error wal2lake raises, as one tree.
+
+    CdcError
+    ├─ ConfigError            before anything starts: names the property, what was found, what is allowed
+    ├─ TransientError         may pass by itself: connection, time-out, server restarting, conflicting commit
+    ├─ DefiniteError          a fact about the source or the lake; the same at every retry
+    │   ├─ SourceError        slot, publication, privilege, server setting
+    │   ├─ TableError         one table: missing, without identity, incompatible change, undecodable value
+    │   └─ LakeError          the lake's path or tables cannot take what must be written
+    ├─ ProtocolError          malformed bytes, or messages in an impossible order
+    └─ InvariantError         ours to mend
+
+An error is one sentence that says what was found and, where somebody can act, a second that says what to do. It never
+holds a row's values or a secret: relation, column, LSN, counts and types only. All are picklable, for they cross from
+Spark's workers to the driver.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+
+class CdcError(Exception):
+    """Root of the tree. ``message`` says what was found, ``remedy`` what to do about it (may be empty)."""
+
+    def __init__(self, message: str, remedy: str = "") -> None:
+        super().__init__(message, remedy)
+        self.message = message
+        self.remedy = remedy
+
+    def __str__(self) -> str:
+        return f"{self.message} {self.remedy}".strip()
+
+
+class ConfigError(CdcError):
+    """The connector file cannot be obeyed."""
+
+
+class TransientError(CdcError):
+    """Something that may pass by itself: retrying is right."""
+
+
+class DefiniteError(CdcError):
+    """A fact that no retry changes."""
+
+
+class SourceError(DefiniteError):
+    """The server, slot or publication is not as it must be."""
+
+
+class TableError(DefiniteError):
+    """One table cannot be captured as it is; the others can go on."""
+
+    def __init__(self, message: str, remedy: str = "", table: str = "") -> None:
+        super().__init__(message, remedy)
+        self.args = (message, remedy, table)
+        self.table = table
+
+
+class LakeError(DefiniteError):
+    """The lake cannot take what must be written."""
+
+
+class ProtocolError(CdcError):
+    """Bytes from the server that do not follow the protocol.
+
+    ``lsn`` is an int or None, ``expected`` and ``found`` describe lengths, kinds and counts, never content.
+    """
+
+    def __init__(self, relation: str, lsn: int | None, expected: str, found: str) -> None:
+        where = f"relation {relation}" if relation else "the stream"
+        at = f" at LSN {lsn >> 32:X}/{lsn & 0xFFFFFFFF:X}" if lsn is not None else ""
+        super().__init__(
+            f"Malformed message in {where}{at}: expected {expected}, found {found}.",
+            "Nothing of this batch was written; reading it again from the slot is safe.",
+        )
+        self.args = (relation, lsn, expected, found)
+        self.relation = relation
+        self.lsn = lsn
+        self.expected = expected
+        self.found = found
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.relation, self.lsn, self.expected, self.found)
+
+
+class ConversionError(TableError):
+    """A value its type's converter cannot read. Holds the column's name and the count, never the value."""
+
+    def __init__(self, table: str, column: str, expected: str, count: int, lsn: int | None = None) -> None:
+        at = f" at LSN {lsn >> 32:X}/{lsn & 0xFFFFFFFF:X}" if lsn is not None else ""
+        super().__init__(
+            f"Column {column} of {table} holds {count} value(s){at} that cannot be read: expected {expected}.",
+            "Set event.converting.failure.handling.mode to warn or skip to go on without them.",
+            table,
+        )
+        self.args = (table, column, expected, count, lsn)
+        self.column = column
+        self.expected = expected
+        self.count = count
+        self.lsn = lsn
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.table, self.column, self.expected, self.count, self.lsn)
+
+
+class InvariantError(CdcError):
+    """Something that wal2lake itself promised does not hold; please report it."""

@@ -1,0 +1,59 @@
+"""Kafka Connect's schema, as the JSON converter writes it."""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True)
+class ConnectSchema:
+    """A schema of Connect's type system.
+
+    ``type`` is one of int8, int16, int32, int64, float (32 bit), double, boolean, string, bytes, array, map, struct.
+    ``fields`` are a struct's (name, schema) pairs, ``items`` an array's or map's value schema, ``keys`` a map's key
+    schema. ``parameters`` are ordered pairs. ``default`` is the default in the JSON converter's own form (bytes as
+    base64 text); ``has_default`` tells a null default from none.
+    """
+
+    type: str
+    optional: bool = False
+    name: str | None = None
+    version: int | None = None
+    doc: str | None = None
+    parameters: tuple[tuple[str, str], ...] = ()
+    default: Any = None
+    has_default: bool = False
+    fields: tuple[tuple[str, ConnectSchema], ...] = ()
+    items: ConnectSchema | None = None
+    keys: ConnectSchema | None = None
+
+    def to_dict(self, field: str | None = None) -> dict[str, Any]:
+        """The form of Connect's JsonConverter; ``field`` is the name under which a struct holds this schema."""
+        out: dict[str, Any] = {"type": self.type}
+        if self.type == "struct":
+            out["fields"] = [schema.to_dict(name) for name, schema in self.fields]
+        if self.type == "map" and self.keys is not None and self.items is not None:
+            out["keys"] = self.keys.to_dict()
+            out["values"] = self.items.to_dict()
+        if self.type == "array" and self.items is not None:
+            out["items"] = self.items.to_dict()
+        out["optional"] = self.optional
+        if self.name is not None:
+            out["name"] = self.name
+        if self.version is not None:
+            out["version"] = self.version
+        if self.doc is not None:
+            out["doc"] = self.doc
+        if self.parameters:
+            out["parameters"] = dict(self.parameters)
+        if self.has_default:
+            out["default"] = self.default
+        if field is not None:
+            out["field"] = field
+        return out
+
+    def replace(self, **changes: Any) -> ConnectSchema:
+        """A copy with some attributes changed."""
+        return dataclasses.replace(self, **changes)

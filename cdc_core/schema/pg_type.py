@@ -1,0 +1,37 @@
+"""A PostgreSQL type as the catalogue describes it, resolved as far as its values need."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class TypeKind(StrEnum):
+    """pg_type.typtype, with arrays (typcategory 'A' with an element) told apart from their base types."""
+
+    BASE = "b"
+    ARRAY = "a"
+    COMPOSITE = "c"
+    DOMAIN = "d"
+    ENUM = "e"
+    PSEUDO = "p"
+    RANGE = "r"
+    MULTIRANGE = "m"
+
+
+@dataclass(frozen=True, slots=True)
+class PgType:
+    """One type.
+
+    ``name`` is pg_type.typname (``int4``, ``_int4``, ``mood``), ``namespace`` its schema. ``inner`` is the element of
+    an array, the base of a domain, the subtype of a range or multirange, else None. ``inner_modifier`` is the modifier
+    a domain gives its base (pg_type.typtypmod), -1 where it gives none. ``labels`` are an enum's, in sort order.
+    """
+
+    oid: int
+    name: str
+    namespace: str = "pg_catalog"
+    kind: TypeKind = TypeKind.BASE
+    inner: PgType | None = None
+    inner_modifier: int = -1
+    labels: tuple[str, ...] = ()

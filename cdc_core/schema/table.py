@@ -1,0 +1,109 @@
+"""A source table at one version: its columns, its keys, and a JSON form that travels with its data."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from cdc_core.schema.pg_type import PgType, TypeKind
+from cdc_core.schema.relation import ReplicaIdentity
+
+
+class TableId(NamedTuple):
+    """A table's name in its database. Prints as ``schema.table``, the form that Debezium's regexes match."""
+
+    schema: str
+    table: str
+
+    def __str__(self) -> str:
+        return f"{self.schema}.{self.table}"
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A column as the catalogue described it when its version was read.
+
+    ``modifier`` is atttypmod (-1: none). ``optional`` is False for NOT NULL. ``default_expression`` is
+    pg_get_expr's text or None. ``is_generated`` covers stored generated columns, ``is_serial`` a default taken from a
+    sequence the column owns, and identity columns. ``comment`` is None where there is none.
+    """
+
+    name: str
+    type: PgType
+    modifier: int = -1
+    optional: bool = True
+    default_expression: str | None = None
+    is_generated: bool = False
+    is_serial: bool = False
+    comment: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class TableSchema:
+    """One version of a captured table.
+
+    ``columns`` stand in the order of the Relation (or of the table, before any Relation came). ``primary_key`` and
+    ``unique_key`` (the first unique index without expressions) hold column names in key order, empty where there is
+    none. ``identity_key`` holds the columns flagged as replica identity. ``version`` counts from 1 within one process.
+    """
+
+    id: TableId
+    oid: int
+    columns: tuple[Column, ...]
+    primary_key: tuple[str, ...] = ()
+    unique_key: tuple[str, ...] = ()
+    identity: ReplicaIdentity = ReplicaIdentity.DEFAULT
+    identity_key: tuple[str, ...] = ()
+    version: int = 1
+    comment: str | None = None
+
+    @property
+    def key(self) -> tuple[str, ...]:
+        """The columns that tell rows apart: the primary key, else a unique index, else nothing."""
+        return self.primary_key or self.unique_key
+
+    @property
+    def lake_key(self) -> tuple[str, ...]:
+        """The key of the lake table: the primary key, else a unique index whose columns are all NOT NULL, else nothing.
+
+        A unique index over nullable columns does not identify rows (NULLs repeat), so such a table is kept as a bag.
+        """
+        if self.primary_key:
+            return self.primary_key
+        by_name = {column.name: column for column in self.columns}
+        if self.unique_key and all(name in by_name and not by_name[name].optional for name in self.unique_key):
+            return self.unique_key
+        return ()
+
+    def column(self, name: str) -> Column:
+        """The column of that name; KeyError where there is none."""
+        for column in self.columns:
+            if column.name == name:
+                return column
+        raise KeyError(name)
+
+    def to_json(self) -> str:
+        """A text that ``from_json`` turns back into an equal value."""
+        return json.dumps(dataclasses.asdict(self), separators=(",", ":"))
+
+    @classmethod
+    def from_json(cls, text: str) -> TableSchema:
+        """The inverse of ``to_json``."""
+        raw = json.loads(text)
+        raw["id"] = TableId(*raw["id"])
+        raw["identity"] = ReplicaIdentity(raw["identity"])
+        raw["columns"] = tuple(_column(column) for column in raw["columns"])
+        for name in ("primary_key", "unique_key", "identity_key"):
+            raw[name] = tuple(raw[name])
+        return cls(**raw)
+
+
+def _column(raw: dict[str, Any]) -> Column:
+    return Column(**{**raw, "type": _pg_type(raw["type"])})
+
+
+def _pg_type(raw: dict[str, Any]) -> PgType:
+    inner = _pg_type(raw["inner"]) if raw["inner"] else None
+    return PgType(**{**raw, "kind": TypeKind(raw["kind"]), "inner": inner, "labels": tuple(raw["labels"])})
