@@ -1,0 +1,144 @@
+"""What the engine tells whoever runs it: plain facts, for the command line and for Dagster alike."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from cdc_core.lsn import Lsn
+from cdc_core.schema.table import TableId
+
+
+@dataclass(frozen=True, slots=True)
+class RuleResult:
+    """One quality rule over one batch of one table. ``severity`` is error (rows are quarantined) or warn."""
+
+    name: str
+    column: str
+    severity: str
+    checked: int
+    failed: int
+
+
+@dataclass(frozen=True, slots=True)
+class CheckReport:
+    """The checks of one table before one merge. ``suite_success`` is Great Expectations' own verdict."""
+
+    table: TableId
+    rows: int
+    quarantined: int
+    suite_success: bool
+    rules: tuple[RuleResult, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class SnapshotReport:
+    """One table's snapshot, as committed to the lake. ``lsn`` is the position it shows the source at."""
+
+    table: TableId
+    rows: int
+    lsn: Lsn
+    seconds: float
+    lake_version: int
+    skipped: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class SnapshotProgress:
+    """How far a running snapshot is. ``rows_estimated`` is the planner's guess, None where it has none."""
+
+    table: TableId
+    rows: int
+    rows_estimated: int | None
+    done: bool
+
+
+@dataclass(frozen=True, slots=True)
+class BatchReport:
+    """One micro-batch made durable in the changelog tables. ``events`` counts rows per table."""
+
+    number: int
+    events: dict[TableId, int]
+    commit_lsn: Lsn
+    lag_bytes: int
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class MergeReport:
+    """One table brought to the round's LSN."""
+
+    table: TableId
+    lsn: Lsn
+    lake_version: int
+    events: int
+    inserted: int
+    updated: int
+    deleted: int
+    seconds: float
+    check: CheckReport | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class RoundReport:
+    """One merge round: every table with news brought to one commit LSN. ``failed`` maps a table to its error's text."""
+
+    lsn: Lsn
+    merges: tuple[MergeReport, ...]
+    failed: dict[TableId, str] = field(default_factory=dict)
+    lag_bytes: int = 0
+    lag_seconds: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class StreamReport:
+    """A bounded run of the stream, as a whole. ``stopped_by`` is lsn, idle, time, rows or request."""
+
+    batches: int
+    events: int
+    lsn: Lsn
+    rounds: tuple[RoundReport, ...]
+    seconds: float
+    stopped_by: str
+
+
+@dataclass(frozen=True, slots=True)
+class TableStatus:
+    """One captured table, source beside lake. None where a side cannot be asked or has nothing yet."""
+
+    table: TableId
+    key: tuple[str, ...]
+    snapshot_lsn: Lsn | None
+    changelog_lsn: Lsn | None
+    lake_lsn: Lsn | None
+    lake_version: int | None
+    lake_rows: int | None
+    source_rows: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Status:
+    """The connector at one look. ``lag_bytes`` is WAL the server keeps for the slot and we have not confirmed."""
+
+    slot: str
+    slot_exists: bool
+    slot_active: bool
+    wal_status: str | None
+    restart_lsn: Lsn | None
+    confirmed_lsn: Lsn | None
+    wal_end_lsn: Lsn | None
+    lag_bytes: int | None
+    tables: tuple[TableStatus, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Until:
+    """Where a run of the stream stops: whichever comes first; all None means until asked to.
+
+    ``lsn``: the first commit at or past it is durable and merged. ``idle_seconds``: nothing came for so long.
+    ``max_seconds``, ``max_rows``: bounds of this run.
+    """
+
+    lsn: Lsn | None = None
+    idle_seconds: float | None = None
+    max_seconds: float | None = None
+    max_rows: int | None = None
