@@ -1,0 +1,96 @@
+"""A micro-batch: spool files by table version, and the positions that its end means."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+
+from cdc_core.schema.table import TableId, TableSchema
+
+# A position behind every row of its transaction.
+WHOLE_TRANSACTION = (1 << 62) - 1
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Position:
+    """How far a table's changelog reaches: every row at or before (commit LSN, index in the transaction) is in it."""
+
+    commit_lsn: int = 0
+    tx_index: int = WHOLE_TRANSACTION
+
+    def drops(self, raw: pa.RecordBatch) -> np.ndarray | None:
+        """Which rows of RAW_SCHEMA lie at or before this position: bool[N], or None for none of them.
+
+        Rows come in commit order, so a batch whose first row lies beyond is all new: the usual case costs one look.
+        """
+        if raw.num_rows == 0 or raw.column("commit_lsn")[0].as_py() > self.commit_lsn:
+            return None
+        commit = raw.column("commit_lsn").to_numpy()
+        index = raw.column("tx_index").to_numpy()
+        return (commit < self.commit_lsn) | ((commit == self.commit_lsn) & (index <= self.tx_index))
+
+
+@dataclass(slots=True)
+class VersionFiles:
+    """The files of one table version in a batch. ``first_commit`` and ``commits`` bound what they hold."""
+
+    table: TableSchema
+    paths: list[Path] = field(default_factory=list)
+    rows: int = 0
+    commits: list[np.ndarray] = field(default_factory=list)
+
+    def add(self, path: Path, raw: pa.RecordBatch) -> None:
+        """Note a file holding the rows of ``raw``."""
+        self.paths.append(path)
+        self.rows += raw.num_rows
+        self.commits.append(np.unique(raw.column("commit_lsn").to_numpy()))
+
+    def last_commit_before(self, bound: int | None) -> int | None:
+        """The largest commit LSN in the files that lies below ``bound`` (None: any); None where there is none."""
+        known = np.concatenate(self.commits)
+        inside = known if bound is None else known[known < bound]
+        return int(inside.max()) if len(inside) else None
+
+
+@dataclass(slots=True)
+class Batch:
+    """What one micro-batch holds.
+
+    ``versions`` keeps, per table, its versions in stream order. ``complete_lsn`` is the commit LSN of the last complete
+    transaction, ``confirm_lsn`` that transaction's end (what the slot may be told); both None where no transaction
+    ended in it. ``open_lsn`` is the commit LSN of the transaction that the batch's end cuts through, else None.
+    """
+
+    number: int
+    versions: dict[TableId, list[VersionFiles]] = field(default_factory=dict)
+    complete_lsn: int | None = None
+    confirm_lsn: int | None = None
+    open_lsn: int | None = None
+    last_commit_ts_us: int | None = None
+    rows: int = 0
+    bytes: int = 0
+
+    def files_of(self, table: TableSchema) -> VersionFiles:
+        """The files of that version, made when it is new."""
+        known = self.versions.setdefault(table.id, [])
+        if not known or known[-1].table.version != table.version:
+            known.append(VersionFiles(table))
+        return known[-1]
+
+    def complete_to(self, table: TableId, index: int) -> int | None:
+        """The commit LSN up to which appending version ``index`` of ``table`` makes its changelog complete.
+
+        A transaction that goes on in a later version of the table, or beyond the batch, is not complete yet: were its
+        LSN stored with the first part, a crash before the second would lose that part.
+        """
+        versions = self.versions[table]
+        later = [int(commits.min()) for version in versions[index + 1 :] for commits in version.commits]
+        bounds = [lsn for lsn in [*later, self.open_lsn] if lsn is not None]
+        return versions[index].last_commit_before(min(bounds) if bounds else None)
+
+    def paths(self) -> list[Path]:
+        """Every file of the batch."""
+        return [path for versions in self.versions.values() for version in versions for path in version.paths]

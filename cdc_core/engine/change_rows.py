@@ -1,0 +1,213 @@
+"""Typed change rows: RawColumns of either road → the natural face of every captured column.
+
+This is where decoding meets types. Everything here is pure and runs wherever its input is: on a Spark worker for spool
+files and COPY streams, in the driver for tables whose values must be masked before anything is written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from cdc_core.decode.raw_columns import RawColumns, TupleBatch
+from cdc_core.schema.table import TableSchema
+from cdc_core.selection.columns import ColumnPlan
+from cdc_core.types.codec import ColumnCodec
+
+OP, COMMIT_LSN, TX_INDEX, LSN, XID, COMMIT_TS, UNCHANGED = (
+    "__op",
+    "__commit_lsn",
+    "__tx_index",
+    "__lsn",
+    "__xid",
+    "__commit_ts",
+    "__unchanged",
+)
+BEFORE, AFTER, RESCUED = "before", "after", "__rescued"
+
+_RESCUED_TYPE = pa.map_(pa.string(), pa.string())
+_COMMIT_TS_TYPE = pa.timestamp("us", tz="UTC")
+_OP_OF_KIND = {ord("I"): "c", ord("U"): "u", ord("D"): "d"}
+
+
+@dataclass(frozen=True, slots=True)
+class RowTyper:
+    """Turns a table version's text columns into natural values.
+
+    ``plans`` and ``codecs`` run parallel to ``table.columns``; a column whose plan is not included is left out.
+    """
+
+    table: TableSchema
+    plans: tuple[ColumnPlan, ...]
+    codecs: tuple[ColumnCodec, ...]
+
+    @property
+    def row_type(self) -> pa.StructType:
+        """The struct of ``before`` and ``after``: the captured columns and ``__rescued``."""
+        fields = [pa.field(plan.name, codec.natural.arrow_type) for plan, codec in self._included()]
+        return pa.struct([*fields, pa.field(RESCUED, _RESCUED_TYPE)])
+
+    @property
+    def change_schema(self) -> pa.Schema:
+        """The schema of ``changes`` and ``truncates``: one changelog row an event."""
+        return pa.schema(
+            [
+                pa.field(OP, pa.string()),
+                pa.field(COMMIT_LSN, pa.int64()),
+                pa.field(TX_INDEX, pa.int64()),
+                pa.field(LSN, pa.int64()),
+                pa.field(XID, pa.int64()),
+                pa.field(COMMIT_TS, _COMMIT_TS_TYPE),
+                pa.field(UNCHANGED, pa.list_(pa.string())),
+                pa.field(BEFORE, self.row_type),
+                pa.field(AFTER, self.row_type),
+            ]
+        )
+
+    @property
+    def read_schema(self) -> pa.Schema:
+        """The schema of ``reads``: one lake row a source row."""
+        return pa.schema(
+            [
+                *self.row_type,
+                pa.field(COMMIT_LSN, pa.int64()),
+                pa.field(TX_INDEX, pa.int64()),
+                pa.field(COMMIT_TS, _COMMIT_TS_TYPE),
+            ]
+        )
+
+    def changes(self, raw: pa.RecordBatch, tuples: TupleBatch) -> pa.RecordBatch:
+        """Row changes as changelog rows.
+
+        Shape:  RAW_SCHEMA[N], TupleBatch[N] -> change_schema[N]
+        Nulls:  ``after`` is null for a delete, ``before`` where the server sent no old tuple; an unchanged TOAST value
+                is null and named in ``__unchanged``, unless a FULL old tuple holds it.
+        """
+        count = raw.num_rows
+        op = _ops(tuples.op)
+        new, unchanged = self._with_old_values(tuples)
+        no_after = tuples.op == ord("D")
+        no_before = tuples.old_kind == 0
+        before = pa.nulls(count, self.row_type) if no_before.all() else self._struct(tuples.old, no_before)
+        after = pa.nulls(count, self.row_type) if no_after.all() else self._struct(new, no_after)
+        return pa.RecordBatch.from_arrays(
+            [op, *_positions(raw), self._unchanged_names(unchanged, count), before, after], schema=self.change_schema
+        )
+
+    def truncates(self, raw: pa.RecordBatch) -> pa.RecordBatch:
+        """Truncate events as changelog rows: op t, both images null. Shape: RAW_SCHEMA[N] -> change_schema[N]."""
+        count = raw.num_rows
+        none = pa.nulls(count, self.row_type)
+        op = pa.array(np.full(count, "t", dtype=object), pa.string())
+        return pa.RecordBatch.from_arrays(
+            [op, *_positions(raw), self._unchanged_names((), count), none, none], schema=self.change_schema
+        )
+
+    def reads(self, columns: RawColumns, commit_lsn: int, taken_us: int) -> pa.RecordBatch:
+        """Snapshot rows as lake rows, all at the snapshot's position. Shape: RawColumns[N] -> read_schema[N]."""
+        count = len(columns)
+        values, rescued = self._typed(columns)
+        facts = [
+            pa.array(np.full(count, commit_lsn, dtype=np.int64)),
+            pa.array(np.full(count, -1, dtype=np.int64)),
+            pa.array(np.full(count, taken_us, dtype=np.int64)).cast(_COMMIT_TS_TYPE),
+        ]
+        return pa.RecordBatch.from_arrays([*values, rescued, *facts], schema=self.read_schema)
+
+    def _included(self) -> list[tuple[ColumnPlan, ColumnCodec]]:
+        return [(plan, codec) for plan, codec in zip(self.plans, self.codecs, strict=True) if plan.included]
+
+    def _struct(self, columns: RawColumns, is_null: np.ndarray) -> pa.StructArray:
+        values, rescued = self._typed(columns)
+        mask = pa.array(is_null) if is_null.any() else None
+        return pa.StructArray.from_arrays([*values, rescued], fields=list(self.row_type), mask=mask)
+
+    def _typed(self, columns: RawColumns) -> tuple[list[pa.Array], pa.Array]:
+        """The natural values of the included columns, and the ``__rescued`` map of those that do not fit."""
+        values: list[pa.Array] = []
+        misfits: list[tuple[str, pa.Array, pa.Array]] = []
+        for plan, codec, text in zip(self.plans, self.codecs, columns.text, strict=True):
+            if not plan.included:
+                continue
+            shown = text if plan.mapper is None else plan.mapper(text)
+            converted = codec.natural.convert(shown)
+            values.append(converted.values)
+            if converted.bad is not None and pc.any(converted.bad).as_py():
+                misfits.append((plan.name, shown, converted.bad))
+        return values, _rescued(misfits, len(columns))
+
+    def _with_old_values(self, tuples: TupleBatch) -> tuple[RawColumns, tuple[np.ndarray | None, ...]]:
+        """``new`` with unchanged values taken from a FULL old tuple, and what is still unchanged after that."""
+        has_old = tuples.old_kind == ord("O")
+        if not has_old.any() or all(mask is None for mask in tuples.new.unchanged):
+            return tuples.new, tuples.new.unchanged
+        text: list[pa.Array] = []
+        unchanged: list[np.ndarray | None] = []
+        for new, old, mask in zip(tuples.new.text, tuples.old.text, tuples.new.unchanged, strict=True):
+            if mask is None:
+                text.append(new)
+                unchanged.append(None)
+                continue
+            known = mask & has_old & old.is_valid().to_numpy(zero_copy_only=False)
+            text.append(pc.if_else(pa.array(known), old, new))
+            unchanged.append(mask & ~known)
+        return RawColumns(tuples.new.names, tuple(text), tuple(unchanged)), tuple(unchanged)
+
+    def _unchanged_names(self, masks: Sequence[np.ndarray | None], count: int) -> pa.ListArray:
+        """Per row, the names of its unchanged columns. Shape: masks[C][N] -> list<string>[N], never null."""
+        live = [
+            (plan.name, mask)
+            for plan, mask in zip(self.plans, masks, strict=False)
+            if plan.included and mask is not None and mask.any()
+        ]
+        if not live:
+            return pa.ListArray.from_arrays(pa.array(np.zeros(count + 1, dtype=np.int32)), pa.array([], pa.string()))
+        grid = np.stack([mask for _, mask in live], axis=1)
+        offsets = np.concatenate(([0], np.cumsum(grid.sum(axis=1)))).astype(np.int32)
+        names = pa.array([name for name, _ in live], pa.string())
+        return pa.ListArray.from_arrays(pa.array(offsets), names.take(pa.array(np.nonzero(grid)[1])))
+
+
+def _ops(kinds: np.ndarray) -> pa.StringArray:
+    """Message kinds (ASCII of I, U, D) -> c, u, d."""
+    index = np.searchsorted(np.array(sorted(_OP_OF_KIND)), kinds)
+    names = pa.array([_OP_OF_KIND[kind] for kind in sorted(_OP_OF_KIND)], pa.string())
+    return names.take(pa.array(index))
+
+
+def _positions(raw: pa.RecordBatch) -> list[pa.Array]:
+    return [
+        raw.column("commit_lsn"),
+        raw.column("tx_index"),
+        raw.column("lsn"),
+        raw.column("xid"),
+        raw.column("commit_ts_us").cast(_COMMIT_TS_TYPE),
+    ]
+
+
+def _rescued(misfits: list[tuple[str, pa.Array, pa.Array]], count: int) -> pa.Array:
+    """The map column of values that their natural type cannot hold: name → text; null where all fit."""
+    if not misfits:
+        return pa.nulls(count, _RESCUED_TYPE)
+    grid = np.stack([bad.fill_null(False).to_numpy(zero_copy_only=False) for _, _, bad in misfits], axis=1)
+    per_row = grid.sum(axis=1)
+    offsets = np.concatenate(([0], np.cumsum(per_row))).astype(np.int32)
+    rows, which = np.nonzero(grid)
+    names = pa.array([name for name, _, _ in misfits], pa.string()).take(pa.array(which))
+    # One column after the other, laid end to end, so that (row, column) is one index into the whole.
+    laid = pa.concat_arrays([text.cast(pa.string()) for _, text, _ in misfits])
+    texts = laid.take(pa.array(which * count + rows))
+    validity = pa.array(per_row > 0)
+    entries = pa.StructArray.from_arrays(
+        [names, texts], fields=[pa.field("key", pa.string(), nullable=False), pa.field("value", pa.string())]
+    )
+    return pa.Array.from_buffers(
+        _RESCUED_TYPE,
+        count,
+        [validity.buffers()[1], pa.array(offsets).buffers()[1]],
+        children=[entries],
+    )

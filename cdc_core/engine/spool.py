@@ -1,0 +1,118 @@
+"""The spool: the files by which messages travel from the slot's reader to the workers.
+
+A spool file is an Arrow IPC stream of one relation version. It is a buffer bounded in bytes, not a log: after a crash
+the slot sends everything again, so files are neither synced nor kept, and a run starts with an empty folder.
+
+Three kinds, told apart by the schema's metadata:
+
+    raw        RAW_SCHEMA, undecoded row messages; decoded on the workers
+    truncate   RAW_SCHEMA with empty payloads; one row a truncate of that table
+    changes    change rows, decoded and masked in the driver: for tables with masked or excluded columns, whose clear
+               text must not be written anywhere
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Iterator
+from dataclasses import asdict
+from pathlib import Path
+
+import pyarrow as pa
+
+from cdc_core.decode.pgoutput.tuples import decode_rows
+from cdc_core.decode.raw_batch import RAW_SCHEMA, RELATION_KEY, TABLE_KEY
+from cdc_core.engine.change_rows import RowTyper
+from cdc_core.engine.typing_plan import TypingPlan
+from cdc_core.schema.relation import Relation, RelationColumn, ReplicaIdentity
+from cdc_core.schema.table import TableSchema
+
+_KIND_KEY = b"wal2lake.kind"
+_RAW, _TRUNCATE, _CHANGES = b"raw", b"truncate", b"changes"
+
+# Larger batches fall out of the cache while their columns are walked.
+_DECODE_ROWS = 10_000
+
+
+class Spool:
+    """A folder of spool files, bounded in bytes. One writer thread; any thread may release files."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        if folder.exists():
+            shutil.rmtree(folder)
+        folder.mkdir(parents=True)
+        self._count = 0
+
+    def write_raw(self, relation: Relation, table: TableSchema, raw: pa.RecordBatch) -> Path:
+        """Spool undecoded row messages of one relation version."""
+        return self._write(raw, {_KIND_KEY: _RAW, TABLE_KEY: table.to_json(), RELATION_KEY: _to_json(relation)})
+
+    def write_truncates(self, table: TableSchema, raw: pa.RecordBatch) -> Path:
+        """Spool truncate events (RAW_SCHEMA, payloads empty) of one table."""
+        return self._write(raw, {_KIND_KEY: _TRUNCATE, TABLE_KEY: table.to_json()})
+
+    def write_changes(self, typer: RowTyper, relation: Relation, raw: pa.RecordBatch) -> Path:
+        """Decode and mask in this process, and spool the outcome."""
+        changes = pa.Table.from_batches(list(_decoded(typer, relation, raw)), typer.change_schema)
+        return self._write(changes, {_KIND_KEY: _CHANGES, TABLE_KEY: typer.table.to_json()})
+
+    def close(self) -> None:
+        """Remove the folder and what is left in it."""
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+    def _write(self, data: pa.RecordBatch | pa.Table, metadata: dict[bytes, str | bytes]) -> Path:
+        self._count += 1
+        path = self.folder / f"{self._count:08d}.arrow"
+        schema = data.schema.with_metadata(metadata)
+        table = data if isinstance(data, pa.Table) else pa.Table.from_batches([data])
+        with pa.OSFile(str(path), "wb") as sink, pa.ipc.new_stream(sink, schema) as writer:
+            writer.write_table(table.replace_schema_metadata(metadata), max_chunksize=_DECODE_ROWS)
+        return path
+
+
+class ReadSpoolFile:
+    """Reads one spool file as change rows; picklable, run by a Spark task. Item: the file's path, as bytes."""
+
+    def __init__(self, plan: TypingPlan) -> None:
+        self._plan = plan
+
+    def __call__(self, item: bytes) -> Iterator[pa.RecordBatch]:
+        """Yield change rows (``RowTyper.change_schema``) in stream order.
+
+        Raises ProtocolError when a message does not follow the protocol.
+        """
+        with pa.memory_map(item.decode(), "rb") as source, pa.ipc.open_stream(source) as reader:
+            metadata = reader.schema.metadata
+            kind = metadata[_KIND_KEY]
+            if kind == _CHANGES:
+                yield from (batch.replace_schema_metadata(None) for batch in reader)
+                return
+            typer = self._plan.typer(TableSchema.from_json(metadata[TABLE_KEY].decode()))
+            if kind == _TRUNCATE:
+                yield from (typer.truncates(batch) for batch in reader)
+                return
+            relation = _from_json(metadata[RELATION_KEY].decode())
+            for batch in reader:
+                yield from _decoded(typer, relation, batch)
+
+
+def _decoded(typer: RowTyper, relation: Relation, raw: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+    for start in range(0, raw.num_rows, _DECODE_ROWS):
+        part = raw.slice(start, _DECODE_ROWS)
+        yield typer.changes(part, decode_rows(part, relation))
+
+
+def _to_json(relation: Relation) -> str:
+    return json.dumps(asdict(relation))
+
+
+def _from_json(text: str) -> Relation:
+    raw = json.loads(text)
+    raw["identity"] = ReplicaIdentity(raw["identity"])
+    raw["columns"] = tuple(RelationColumn(**column) for column in raw["columns"])
+    return Relation(**raw)
+
+
+__all__ = ["RAW_SCHEMA", "ReadSpoolFile", "Spool"]
