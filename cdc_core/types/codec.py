@@ -56,7 +56,9 @@ class EventFace:
     converter fallback; None where the type has none). ``unavailable`` is the Python value that stands for an unchanged
     TOAST value the server did not send, or None where no placeholder fits the schema (the field is then null).
     ``default_value`` parses a column's default expression to a Python value of ``arrow_type``, or returns None where
-    Debezium finds no default.
+    Debezium finds no default. ``snapshot_convert`` stands in for ``convert`` on rows read by a query (op ``r``) where
+    Debezium's JDBC road gives another value than its streaming road (dates before Christ and infinite dates); None
+    where both roads agree.
     """
 
     schema: ConnectSchema
@@ -65,6 +67,7 @@ class EventFace:
     fallback: Any = None
     unavailable: Any = None
     default_value: Callable[[str], Any] = lambda expression: None
+    snapshot_convert: Convert | None = None
 
 
 @dataclass(frozen=True, slots=True)
