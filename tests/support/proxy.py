@@ -1,0 +1,106 @@
+"""A TCP relay whose line can be cut or stalled: the network faults that a test needs.
+
+with Proxy(cluster.host, cluster.port) as proxy:
+    connect(port=proxy.port)
+    proxy.cut()      # every open connection is reset
+    proxy.stall()    # nothing passes, nobody is told
+    proxy.resume()
+"""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import struct
+import threading
+from types import TracebackType
+
+_CHUNK = 65536
+
+
+class Proxy:
+    """Relays 127.0.0.1:``port`` to ``host``:``target_port``. ``connections`` counts those accepted so far."""
+
+    def __init__(self, host: str, target_port: int) -> None:
+        self._target = (host, target_port)
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.port = int(self._listener.getsockname()[1])
+        self.connections = 0
+        self._open: list[socket.socket] = []
+        self._lock = threading.Lock()
+        self._flowing = threading.Event()
+        self._flowing.set()
+        self._refusing = False
+        self._closed = False
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def __enter__(self) -> Proxy:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def cut(self) -> None:
+        """Reset every connection that is open now; new ones are accepted again."""
+        with self._lock:
+            doomed, self._open = self._open, []
+        for end in doomed:
+            with contextlib.suppress(OSError):
+                # Linger zero: the peer sees a reset, as after a router's restart, not a polite end.
+                end.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+            with contextlib.suppress(OSError):
+                end.shutdown(socket.SHUT_RDWR)
+            end.close()
+
+    def refuse(self) -> None:
+        """Cut what is open, and close every new connection at once, until ``resume``."""
+        self._refusing = True
+        self.cut()
+
+    def stall(self) -> None:
+        """Let nothing pass in either direction, without closing anything, until ``resume``."""
+        self._flowing.clear()
+
+    def resume(self) -> None:
+        """End a stall or a refusal."""
+        self._refusing = False
+        self._flowing.set()
+
+    def close(self) -> None:
+        """End the relay and all its connections."""
+        self._closed = True
+        self._listener.close()
+        self.cut()
+        self._flowing.set()
+
+    def _accept(self) -> None:
+        while not self._closed:
+            try:
+                near, _ = self._listener.accept()
+            except OSError:
+                return
+            self.connections += 1
+            if self._refusing:
+                near.close()
+                continue
+            try:
+                far = socket.create_connection(self._target, timeout=10)
+            except OSError:
+                near.close()
+                continue
+            far.settimeout(None)
+            with self._lock:
+                self._open += [near, far]
+            for source, sink in ((near, far), (far, near)):
+                threading.Thread(target=self._pump, args=(source, sink), daemon=True).start()
+
+    def _pump(self, source: socket.socket, sink: socket.socket) -> None:
+        with contextlib.suppress(OSError):
+            while data := source.recv(_CHUNK):
+                self._flowing.wait()
+                sink.sendall(data)
+        for end in (source, sink):
+            with contextlib.suppress(OSError):
+                end.shutdown(socket.SHUT_RDWR)
