@@ -1,0 +1,296 @@
+"""From the slot to micro-batches, beside whatever the caller is doing.
+
+    walsender ──▶ reader thread ──segments──▶ sorter thread ──Batch──▶ caller (Spark)
+                  appends bytes,              classifies, drops what the     appends, merges,
+                  answers keepalives          changelog has, spools          confirms
+
+The reader thread does nothing but receive, so that the walsender never waits for Python longer than it must, and it
+keeps answering keepalives while the caller is busy with Spark. Both queues are bounded: when the caller is slow the
+spool fills to its limit, then the segments' queue, then TCP holds the server back; WAL stays where it is safest.
+
+Invariants
+* A batch is handed over only whole; the caller confirms only what its own durable work covers.
+* Segments end anywhere; batches are cut at a transaction's end unless one transaction alone exceeds the limits.
+* An error in either thread reaches the caller at its next ``next_batch``, after the batches that came before it.
+"""
+
+from __future__ import annotations
+
+import queue
+import threading
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Protocol
+
+import pyarrow as pa
+
+from cdc_core.decode.pgoutput.classify import SortedSegment, StreamState, Truncate, sort_segment
+from cdc_core.decode.raw_batch import RAW_SCHEMA
+from cdc_core.decode.segment import Segment
+from cdc_core.engine.batch import Batch, Position
+from cdc_core.engine.spool import Spool
+from cdc_core.engine.typing_plan import TypingPlan
+from cdc_core.schema.relation import Relation
+from cdc_core.schema.table import TableId, TableSchema
+
+_SEGMENT_ROWS = 50_000
+_SEGMENT_BYTES = 16 << 20
+_SEGMENT_SECONDS = 0.1
+_QUEUED_SEGMENTS = 4
+_QUEUED_BATCHES = 2
+_POLL_SECONDS = 0.05
+_JOIN_SECONDS = 30.0
+
+
+class Stream(Protocol):
+    """What the reader needs of a replication stream (``cdc_core.postgres.stream.ReplicationStream``)."""
+
+    def read(self, max_rows: int, max_bytes: int, max_seconds: float) -> Segment | None:
+        """Frames received, or None when none came in time."""
+
+    def tick(self) -> None:
+        """Keep the connection alive while not reading."""
+
+    def close(self) -> None:
+        """End the conversation."""
+
+    @property
+    def wal_end(self) -> int:
+        """The server's WAL end as its last message told it."""
+
+
+Describe = Callable[[Relation, int], TableSchema | None]
+
+
+@dataclass(frozen=True, slots=True)
+class BatchBounds:
+    """Limits of a micro-batch and of the spool as a whole."""
+
+    max_rows: int
+    max_bytes: int
+    max_seconds: float
+    spool_bytes: int
+
+
+@dataclass(slots=True)
+class _Progress:
+    """What the two threads share with the caller, under one lock."""
+
+    lock: threading.Lock = field(default_factory=threading.Lock)
+    unsorted: int = 0
+    outstanding_bytes: int = 0
+    outstanding_batches: int = 0
+    idle_wal_end: int = 0
+    last_data: float = field(default_factory=time.monotonic)
+
+
+class SlotReader:
+    """Reads a stream into micro-batches. Use as a context manager; ``next_batch`` and ``done`` are the caller's side."""
+
+    def __init__(
+        self,
+        stream: Stream,
+        describe: Describe,
+        positions: Mapping[TableId, Position],
+        spool: Spool,
+        plan: TypingPlan,
+        bounds: BatchBounds,
+    ) -> None:
+        self._stream = stream
+        self._describe = describe
+        self._positions = dict(positions)
+        self._spool = spool
+        self._plan = plan
+        self._bounds = bounds
+        self._segments: queue.Queue[Segment | None] = queue.Queue(_QUEUED_SEGMENTS)
+        self._batches: queue.Queue[Batch | BaseException] = queue.Queue(_QUEUED_BATCHES)
+        self._stop = threading.Event()
+        self._closed = threading.Event()
+        self._progress = _Progress()
+        self._state = StreamState()
+        self._threads = [
+            threading.Thread(target=self._guard, args=(body,), name=name, daemon=True)
+            for name, body in (("slot-reader", self._read), ("slot-sorter", self._sort))
+        ]
+
+    def __enter__(self) -> SlotReader:
+        for thread in self._threads:
+            thread.start()
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self._stop.set()
+        self._closed.set()
+        deadline = time.monotonic() + _JOIN_SECONDS
+        for thread in self._threads:
+            thread.join(max(0.1, deadline - time.monotonic()))
+        self._stream.close()
+
+    def next_batch(self, timeout: float) -> Batch | None:
+        """The next micro-batch, or None when none is ready within ``timeout`` seconds.
+
+        Raises what ended the reading, once every batch before it has been handed over.
+        """
+        try:
+            item = self._batches.get(timeout=timeout)
+        except queue.Empty:
+            return None
+        if isinstance(item, BaseException):
+            raise item
+        return item
+
+    def done(self, batch: Batch) -> None:
+        """Release a batch's files: its rows are durable."""
+        for path in batch.paths():
+            path.unlink(missing_ok=True)
+        with self._progress.lock:
+            self._progress.outstanding_bytes -= batch.bytes
+            self._progress.outstanding_batches -= 1
+
+    def idle_position(self) -> int | None:
+        """The WAL end up to which the server had nothing for us, when all it did send is done; else None.
+
+        This is what may be confirmed although no transaction of ours ended there.
+        """
+        with self._progress.lock:
+            busy = self._progress.outstanding_batches or self._progress.unsorted
+            return None if busy or not self._progress.idle_wal_end else self._progress.idle_wal_end
+
+    @property
+    def idle_seconds(self) -> float:
+        """Seconds since the last message that was not a keepalive."""
+        return time.monotonic() - self._progress.last_data
+
+    @property
+    def wal_end(self) -> int:
+        """The server's WAL end, as last heard."""
+        return self._stream.wal_end
+
+    def _guard(self, body: Callable[[], None]) -> None:
+        try:
+            body()
+        except BaseException as error:
+            self._stop.set()
+            self._hand_over(error)
+
+    def _read(self) -> None:
+        while not self._stop.is_set():
+            wal_end_before = self._stream.wal_end
+            segment = self._stream.read(_SEGMENT_ROWS, _SEGMENT_BYTES, _SEGMENT_SECONDS)
+            if segment is None:
+                self._note_silence(wal_end_before)
+                continue
+            with self._progress.lock:
+                self._progress.unsorted += 1
+                self._progress.idle_wal_end = 0
+                self._progress.last_data = time.monotonic()
+            while not self._stop.is_set():
+                try:
+                    self._segments.put(segment, timeout=_POLL_SECONDS)
+                    break
+                except queue.Full:
+                    self._stream.tick()
+
+    def _note_silence(self, wal_end: int) -> None:
+        # Taken before the read that brought nothing: every frame up to it was handed on by an earlier read.
+        with self._progress.lock:
+            if self._progress.unsorted == 0:
+                self._progress.idle_wal_end = wal_end
+
+    def _sort(self) -> None:
+        batch = Batch(1)
+        opened = time.monotonic()
+        while not self._stop.is_set():
+            try:
+                segment = self._segments.get(timeout=_POLL_SECONDS)
+            except queue.Empty:
+                segment = None
+            if segment is not None:
+                was_empty = not self._has_content(batch)
+                self._add(batch, sort_segment(segment, self._state, self._describe))
+                is_opened = was_empty and self._has_content(batch)
+                opened = time.monotonic() if is_opened else opened
+                with self._progress.lock:
+                    self._progress.outstanding_batches += is_opened
+                    self._progress.unsorted -= 1
+            if self._has_content(batch) and self._is_due(batch, opened):
+                self._hand_over(batch)
+                batch = Batch(batch.number + 1)
+            self._wait_for_room()
+
+    @staticmethod
+    def _has_content(batch: Batch) -> bool:
+        return batch.rows > 0 or batch.complete_lsn is not None or batch.open_lsn is not None
+
+    def _is_due(self, batch: Batch, opened: float) -> bool:
+        bounds = self._bounds
+        if batch.open_lsn is not None:
+            # Only a transaction that is larger than a whole batch is cut.
+            return batch.rows >= bounds.max_rows or batch.bytes >= bounds.max_bytes
+        full = batch.rows >= bounds.max_rows or batch.bytes >= bounds.max_bytes
+        return full or time.monotonic() - opened >= bounds.max_seconds
+
+    def _wait_for_room(self) -> None:
+        while not self._stop.is_set():
+            with self._progress.lock:
+                if self._progress.outstanding_bytes < self._bounds.spool_bytes:
+                    return
+            time.sleep(_POLL_SECONDS)
+
+    def _hand_over(self, item: Batch | BaseException) -> None:
+        while True:
+            try:
+                self._batches.put(item, timeout=_POLL_SECONDS)
+                return
+            except queue.Full:
+                if self._closed.is_set() or (self._stop.is_set() and not isinstance(item, BaseException)):
+                    return
+
+    def _add(self, batch: Batch, found: SortedSegment) -> None:
+        pieces: list[tuple[TableSchema, pa.RecordBatch, Relation | None]]
+        pieces = [(run.table, run.raw, run.relation) for run in found.runs]
+        pieces += [(table, _truncate_row(cut), None) for cut in found.truncates for table in cut.tables]
+        # In stream order, so that a table's versions follow one another as they were in force.
+        for table, raw, relation in sorted(pieces, key=lambda piece: piece[1].column("seq")[0].as_py()):
+            self._add_rows(batch, table, raw, relation)
+        if found.last_commit_lsn is not None:
+            batch.complete_lsn = found.last_commit_lsn
+            batch.confirm_lsn = found.last_commit_end_lsn
+            batch.last_commit_ts_us = found.last_commit_ts_us
+        batch.open_lsn = self._state.commit_lsn if found.open_transaction else None
+
+    def _add_rows(self, batch: Batch, table: TableSchema, raw: pa.RecordBatch, relation: Relation | None) -> None:
+        known = self._positions.get(table.id, Position(0)).drops(raw)
+        if known is not None:
+            raw = raw.filter(pa.array(~known))
+        if raw.num_rows == 0:
+            return
+        if relation is None:
+            path = self._spool.write_truncates(table, raw)
+        elif self._plan.has_masks(table):
+            path = self._spool.write_changes(self._plan.typer(table), relation, raw)
+        else:
+            path = self._spool.write_raw(relation, table, raw)
+        size = path.stat().st_size
+        batch.files_of(table).add(path, raw)
+        batch.rows += raw.num_rows
+        batch.bytes += size
+        with self._progress.lock:
+            self._progress.outstanding_bytes += size
+
+
+def _truncate_row(truncate: Truncate) -> pa.RecordBatch:
+    values = {
+        "seq": truncate.seq,
+        "lsn": truncate.lsn,
+        "commit_lsn": truncate.commit_lsn,
+        "tx_index": truncate.tx_index,
+        "prior_end_lsn": truncate.prior_end_lsn,
+        "xid": truncate.xid,
+        "commit_ts_us": truncate.commit_ts_us,
+        "origin": truncate.origin,
+        "origin_lsn": truncate.origin_lsn,
+        "payload": b"",
+    }
+    return pa.RecordBatch.from_pylist([values], schema=RAW_SCHEMA)
