@@ -1,7 +1,8 @@
 """How a room declares a connector property: once, beside the behaviour it steers.
 
-A room's ``options.py`` holds a frozen dataclass whose fields are made with ``option()``. ``cdc_core.config`` gathers the
-classes; parsing, error texts, docs/configuration.md and ``wal2lake check --explain`` all derive from the declarations.
+A room's ``options.py`` holds a frozen dataclass whose fields are made with ``option()``. ``cdc_core.config`` gathers
+the classes; parsing, error texts, docs/configuration.md and ``wal2lake check --explain`` all derive from the
+declarations.
 The field's name is the property's with dots turned to underscores (``decimal.handling.mode`` →
 ``decimal_handling_mode``; the prefix ``wal2lake.`` falls away).
 """
@@ -9,10 +10,19 @@ The field's name is the property's with dots turned to underscores (``decimal.ha
 from __future__ import annotations
 
 import dataclasses
+import math
+import os
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum, StrEnum
+from pathlib import Path
 from typing import Any
+
+from cdc_core.errors import ConfigError
+
+MASK = "********"
+_REFERENCE = re.compile(r"\$\{([A-Za-z][A-Za-z0-9_-]*):([^{}]*)\}")
 
 
 class Status(StrEnum):
@@ -22,6 +32,84 @@ class Status(StrEnum):
     NOT_YET = "not carried yet"
     IGNORED = "ignored"
     REFUSED = "refused"
+
+
+class Secret:
+    """A text that is never shown: ``repr``, ``str`` and ``format`` give a mask; ``reveal`` gives the text.
+
+    Holds the text as the connector file has it, so a reference such as ``${env:NAME}`` is resolved when it is used,
+    and what is pickled or kept is the reference.
+    """
+
+    __slots__ = ("_text",)
+
+    def __init__(self, text: str = "") -> None:
+        self._text = text
+
+    def reveal(self) -> str:
+        """The text with its references resolved. Raises ConfigError where one cannot be."""
+        return resolve_references(self._text)
+
+    def __repr__(self) -> str:
+        return f"Secret({MASK if self._text else ''})"
+
+    def __str__(self) -> str:
+        return MASK if self._text else ""
+
+    def __bool__(self) -> bool:
+        return bool(self._text)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Secret) and other._text == self._text
+
+    def __hash__(self) -> int:
+        return hash(self._text)
+
+
+def has_reference(text: str) -> bool:
+    """Whether the text holds ``${provider:…}``."""
+    return _REFERENCE.search(text) is not None
+
+
+def resolve_references(text: str) -> str:
+    """Replace ``${env:NAME}``, ``${file:PATH}`` (the file's text without its last line end) and ``${file:PATH:KEY}``.
+
+    Raises ConfigError, naming the reference and never a value, where the variable, file or key is missing or the
+    provider is another one.
+    """
+    return _REFERENCE.sub(lambda match: _resolve(match[1], match[2]), text)
+
+
+def _resolve(provider: str, rest: str) -> str:
+    if provider == "env":
+        name = rest.rpartition(":")[2]
+        value = os.environ.get(name)
+        if value is None:
+            raise ConfigError(f"${{env:{rest}}} is not set.", f"Set the environment variable {name}.")
+        return value
+    if provider == "file":
+        return _from_file(rest)
+    raise ConfigError(
+        f"${{{provider}:{rest}}} names a provider that wal2lake does not have.",
+        "Use ${env:NAME}, ${file:PATH} or ${file:PATH:KEY}.",
+    )
+
+
+def _from_file(rest: str) -> str:
+    path, _, key = rest.rpartition(":")
+    whole = Path(rest)
+    try:
+        if whole.is_file() or not path:
+            return whole.read_text(encoding="utf-8").rstrip("\r\n")
+        lines = Path(path).read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        reason = getattr(error, "strerror", None) or "it is not UTF-8 text"
+        raise ConfigError(f"${{file:{rest}}} cannot be read: {reason}.") from None
+    for line in lines:
+        name, separator, value = line.partition("=")
+        if separator and name.strip() == key:
+            return value.strip()
+    raise ConfigError(f"${{file:{rest}}}: the file has no line {key}=….")
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,10 +151,9 @@ def option(
 ) -> Any:
     """Declare a property as a dataclass field. The parser follows the default's type unless one is given."""
     parser, kind, allowed = _parser_for(default) if parse is None else (parse, getattr(parse, "kind", "string"), ())
-    declared = Property(
-        name, default, doc, parser, status, reason, aliases, allowed, kind, required, secret, pattern
-    )
-    return dataclasses.field(default=default, metadata={"property": declared})
+    declared = Property(name, default, doc, parser, status, reason, aliases, allowed, kind, required, secret, pattern)
+    # Families carry salts and Spark's credentials in names and values, so they stay out of a repr as secrets do.
+    return dataclasses.field(default=default, metadata={"property": declared}, repr=not (secret or pattern))
 
 
 def properties_of(options: type[Any]) -> dict[str, Property]:
@@ -77,14 +164,16 @@ def properties_of(options: type[Any]) -> dict[str, Property]:
 def _parser_for(default: Any) -> tuple[Callable[[str], Any], str, tuple[str, ...]]:
     if isinstance(default, Enum):
         return _enum_parser(type(default)), "enum", tuple(str(member.value) for member in type(default))
-    if isinstance(default, bool):
-        return parse_bool, "boolean", ("true", "false")
-    if isinstance(default, int):
-        return parse_int, "integer", ()
-    if isinstance(default, float):
-        return float, "number", ()
-    if isinstance(default, tuple):
-        return parse_list, "list", ()
+    # bool stands before int, of which it is one.
+    for kind, parser, name, allowed in (
+        (Secret, Secret, "password", ()),
+        (bool, parse_bool, "boolean", ("true", "false")),
+        (int, parse_int, "integer", ()),
+        (float, parse_number, "number", ()),
+        (tuple, parse_list, "list", ()),
+    ):
+        if isinstance(default, kind):
+            return parser, name, allowed
     return str, "string", ()
 
 
@@ -112,6 +201,55 @@ def parse_int(text: str) -> int:
         return int(text.strip())
     except ValueError:
         raise ValueError("a whole number") from None
+
+
+def parse_number(text: str) -> float:
+    """A finite number, with or without decimals."""
+    try:
+        value = float(text.strip())
+    except ValueError:
+        raise ValueError("a number") from None
+    if not math.isfinite(value):
+        raise ValueError("a number")
+    return value
+
+
+def at_least(minimum: int) -> Callable[[str], int]:
+    """A parser of whole numbers from ``minimum`` on."""
+
+    def parse(text: str) -> int:
+        try:
+            value = int(text.strip())
+        except ValueError:
+            value = minimum - 1
+        if value < minimum:
+            raise ValueError(f"a whole number of {minimum} or more")
+        return value
+
+    parse.kind = "integer"  # type: ignore[attr-defined]
+    return parse
+
+
+def number_in(low: float, high: float) -> Callable[[str], float]:
+    """A parser of numbers from ``low`` to ``high``, both included."""
+
+    def parse(text: str) -> float:
+        value = parse_number(text)
+        if not low <= value <= high:
+            raise ValueError(f"a number from {low:g} to {high:g}")
+        return value
+
+    parse.kind = "number"  # type: ignore[attr-defined]
+    return parse
+
+
+def parse_patterns(text: str) -> tuple[str, ...]:
+    """Comma-separated regular expressions; ``\\,`` is a comma inside one, spaces around them are dropped."""
+    parts = re.split(r"(?<!\\),", text)
+    return tuple(part.strip().replace("\\,", ",") for part in parts if part.strip())
+
+
+parse_patterns.kind = "list of regular expressions"  # type: ignore[attr-defined]
 
 
 def parse_list(text: str) -> tuple[str, ...]:

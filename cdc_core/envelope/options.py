@@ -1,0 +1,51 @@
+"""What records an event becomes."""
+
+# option() is dataclasses.field with a declaration, so each call stands where ruff expects a field.
+# ruff: noqa: RUF009
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from cdc_core.option import option
+
+
+class FailureHandlingMode(StrEnum):
+    """``fail``: stop. ``warn``: go on without it, with a line in the log. ``skip``: go on without it."""
+
+    FAIL = "fail"
+    WARN = "warn"
+    SKIP = "skip"
+
+
+@dataclass(frozen=True, slots=True)
+class EnvelopeOptions:
+    """What steers the making of records."""
+
+    tombstones_on_delete: bool = option(
+        "tombstones.on.delete", True, "Whether a delete is followed by a record of its key without a value."
+    )
+    provide_transaction_metadata: bool = option(
+        "provide.transaction.metadata",
+        False,
+        "Whether BEGIN and END records are made and events carry their place in the transaction.",
+    )
+    skip_messages_without_change: bool = option(
+        "skip.messages.without.change",
+        False,
+        "Whether an update that changes no captured column is left out; needs REPLICA IDENTITY FULL.",
+    )
+    extended_headers_enabled: bool = option(
+        "extended.headers.enabled", True, "Whether data records carry the __debezium.context.* headers."
+    )
+    event_processing_failure_handling_mode: FailureHandlingMode = option(
+        "event.processing.failure.handling.mode",
+        FailureHandlingMode.FAIL,
+        "What to do about an event that cannot be processed.",
+    )
+    event_converting_failure_handling_mode: FailureHandlingMode = option(
+        "event.converting.failure.handling.mode",
+        FailureHandlingMode.WARN,
+        "What to do about a value its converter cannot read; warn and skip leave the field null.",
+    )

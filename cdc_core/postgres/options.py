@@ -1,0 +1,221 @@
+"""Connection, slot and publication."""
+
+# option() is dataclasses.field with a declaration, so each call stands where ruff expects a field.
+# ruff: noqa: RUF009
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from enum import StrEnum
+
+from cdc_core.option import Secret, at_least, option
+
+_SLOT_NAME = re.compile(r"[a-z0-9_]{1,63}")
+_IDENTITY = re.compile(r"(?i:(DEFAULT|FULL|NOTHING)|INDEX\s+(\S.*))")
+
+
+class SslMode(StrEnum):
+    """libpq's sslmode."""
+
+    DISABLE = "disable"
+    ALLOW = "allow"
+    PREFER = "prefer"
+    REQUIRE = "require"
+    VERIFY_CA = "verify-ca"
+    VERIFY_FULL = "verify-full"
+
+
+class OutputPlugin(StrEnum):
+    """The server's logical decoding plug-in."""
+
+    PGOUTPUT = "pgoutput"
+    DECODERBUFS = "decoderbufs"
+    WAL2JSON = "wal2json"
+
+
+class PublicationAutocreateMode(StrEnum):
+    """What to do about a missing publication.
+
+    ``all_tables``: FOR ALL TABLES. ``filtered``: for the captured tables, and an existing one is altered to them.
+    ``no_tables``: an empty one. ``disabled``: refuse to start.
+    """
+
+    ALL_TABLES = "all_tables"
+    DISABLED = "disabled"
+    FILTERED = "filtered"
+    NO_TABLES = "no_tables"
+
+
+class LsnFlushMode(StrEnum):
+    """``manual``: the slot is never told. The others: told once a position is durable; keepalives are answered."""
+
+    MANUAL = "manual"
+    CONNECTOR = "connector"
+    CONNECTOR_AND_DRIVER = "connector_and_driver"
+
+
+@dataclass(frozen=True, slots=True)
+class IdentityRule:
+    """``table``: regex over schema.table. ``identity``: DEFAULT, FULL, NOTHING or INDEX; ``index`` its name."""
+
+    table: str
+    identity: str
+    index: str = ""
+
+
+def parse_slot_name(text: str) -> str:
+    """PostgreSQL's rule for slot names."""
+    if _SLOT_NAME.fullmatch(text.strip()) is None:
+        raise ValueError("1 to 63 lower-case letters, digits and underscores")
+    return text.strip()
+
+
+def parse_publication_name(text: str) -> str:
+    """An identifier of PostgreSQL: 1 to 63 bytes."""
+    name = text.strip()
+    if not 1 <= len(name.encode()) <= 63 or "\0" in name:
+        raise ValueError("a name of 1 to 63 bytes")
+    return name
+
+
+def parse_port(text: str) -> int:
+    """A TCP port."""
+    if not text.strip().isdecimal() or not 1 <= int(text) <= 65535:
+        raise ValueError("a whole number from 1 to 65535")
+    return int(text)
+
+
+def parse_statements(text: str) -> tuple[str, ...]:
+    """Statements split at ``;``; ``;;`` is a semicolon inside one."""
+    parts = re.split(r"(?<!;);(?!;)", text)
+    return tuple(part.strip().replace(";;", ";") for part in parts if part.strip())
+
+
+def parse_stream_params(text: str) -> tuple[tuple[str, str], ...]:
+    """``name=value`` pairs split at ``;``."""
+    pairs = []
+    for part in text.split(";"):
+        name, separator, value = part.partition("=")
+        if not part.strip():
+            continue
+        if not separator or not name.strip():
+            raise ValueError("name=value pairs separated by semicolons")
+        pairs.append((name.strip(), value.strip()))
+    return tuple(pairs)
+
+
+def parse_identity_rules(text: str) -> tuple[IdentityRule, ...]:
+    """``table-regex:DEFAULT|FULL|NOTHING|INDEX name``, comma-separated."""
+    rules = []
+    for part in text.split(","):
+        if not part.strip():
+            continue
+        table, _, identity = part.strip().rpartition(":")
+        match = _IDENTITY.fullmatch(identity.strip())
+        if not table or match is None:
+            raise ValueError("schema.table:DEFAULT, FULL, NOTHING or INDEX name, separated by commas")
+        rules.append(IdentityRule(table.strip(), (match[1] or "INDEX").upper(), match[2] or ""))
+    return tuple(rules)
+
+
+parse_port.kind = "integer"  # type: ignore[attr-defined]
+parse_statements.kind = "list"  # type: ignore[attr-defined]
+parse_stream_params.kind = "list"  # type: ignore[attr-defined]
+parse_identity_rules.kind = "list"  # type: ignore[attr-defined]
+
+
+@dataclass(frozen=True, slots=True)
+class PostgresOptions:
+    """Everything the conversation with the server needs."""
+
+    database_hostname: str = option(
+        "database.hostname", "", "Host name, address, or the folder of a Unix socket.", required=True
+    )
+    database_port: int = option("database.port", 5432, "TCP port.", parse=parse_port)
+    database_user: str = option("database.user", "", "Role to connect as; needs LOGIN and REPLICATION.", required=True)
+    database_password: Secret = option("database.password", Secret(), "Its password.", secret=True)
+    database_dbname: str = option("database.dbname", "", "Database to capture.", required=True)
+    database_sslmode: SslMode = option("database.sslmode", SslMode.PREFER, "Whether and how TLS is used.")
+    database_sslcert: str = option("database.sslcert", "", "File of the client's certificate.")
+    database_sslkey: str = option("database.sslkey", "", "File of the client's private key.")
+    database_sslpassword: Secret = option("database.sslpassword", Secret(), "Password of the private key.", secret=True)
+    database_sslrootcert: str = option(
+        "database.sslrootcert", "", "File of the certificates that the server's is verified against."
+    )
+    database_tcp_keep_alive: bool = option(
+        "database.tcpKeepAlive", True, "Whether TCP probes watch over idle connections."
+    )
+    database_initial_statements: tuple[str, ...] = option(
+        "database.initial.statements",
+        (),
+        "SQL run on each new connection but the replication one; split at semicolons, ;; for one inside.",
+        parse=parse_statements,
+        aliases=("database.on.connect.statements",),
+    )
+    database_query_timeout_ms: int = option(
+        "database.query.timeout.ms", 600_000, "Longest time one statement may take; 0 for no limit.", parse=at_least(0)
+    )
+    connection_validation_timeout_ms: int = option(
+        "connection.validation.timeout.ms", 60_000, "Longest time a connection may take to come up.", parse=at_least(1)
+    )
+    plugin_name: OutputPlugin = option(
+        "plugin.name",
+        OutputPlugin.PGOUTPUT,
+        "Logical decoding plug-in. pgoutput comes with the server; Debezium's own default is decoderbufs.",
+    )
+    slot_name: str = option(
+        "slot.name", "debezium", "Name of the replication slot; made if missing.", parse=parse_slot_name
+    )
+    slot_drop_on_stop: bool = option(
+        "slot.drop.on.stop", False, "Whether an orderly stop drops the slot. For tests: what came meanwhile is lost."
+    )
+    slot_max_retries: int = option(
+        "slot.max.retries", 6, "Further attempts to attach to a slot that is in use.", parse=at_least(0)
+    )
+    slot_retry_delay_ms: int = option("slot.retry.delay.ms", 10_000, "Wait between those attempts.", parse=at_least(0))
+    slot_stream_params: tuple[tuple[str, str], ...] = option(
+        "slot.stream.params", (), "More parameters for the plug-in: name=value;name=value.", parse=parse_stream_params
+    )
+    slot_failover: bool = option(
+        "slot.failover", False, "Whether a slot made here is synchronised to standbys (PostgreSQL 17 and later)."
+    )
+    publication_name: str = option(
+        "publication.name", "dbz_publication", "Name of the publication.", parse=parse_publication_name
+    )
+    publication_autocreate_mode: PublicationAutocreateMode = option(
+        "publication.autocreate.mode",
+        PublicationAutocreateMode.ALL_TABLES,
+        "What to do where the publication is missing.",
+    )
+    publish_via_partition_root: bool = option(
+        "publish.via.partition.root",
+        False,
+        "Whether a publication made here names the partitioned table for changes of its partitions.",
+    )
+    replica_identity_autoset_values: tuple[IdentityRule, ...] = option(
+        "replica.identity.autoset.values",
+        (),
+        "Replica identities set at start: schema.table:FULL, schema.other:INDEX name, ….",
+        parse=parse_identity_rules,
+    )
+    status_update_interval_ms: int = option(
+        "status.update.interval.ms",
+        10_000,
+        "How often the server hears how far we are.",
+        parse=at_least(1),
+    )
+    xmin_fetch_interval_ms: int = option(
+        "xmin.fetch.interval.ms",
+        0,
+        "How often the slot's xmin is read into source.xmin; 0 for never.",
+        parse=at_least(0),
+    )
+    heartbeat_interval_ms: int = option(
+        "heartbeat.interval.ms", 0, "Time between heartbeat records; 0 for none.", parse=at_least(0)
+    )
+    heartbeat_action_query: str = option("heartbeat.action.query", "", "SQL run with each heartbeat.")
+    lsn_flush_mode: LsnFlushMode = option(
+        "lsn.flush.mode", LsnFlushMode.CONNECTOR, "Whether the slot is told which positions are durable."
+    )
+    flush_lsn_source: bool = option("flush.lsn.source", True, "Older form of lsn.flush.mode: false is manual.")

@@ -1,0 +1,137 @@
+"""How topics, schemas and fields are named, and which columns make a key."""
+
+# option() is dataclasses.field with a declaration, so each call stands where ruff expects a field.
+# ruff: noqa: RUF009
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from enum import StrEnum
+
+from cdc_core.option import option
+
+_PREFIX = re.compile(r"[A-Za-z0-9._-]+")
+_KEY_RULE = re.compile(r"\s*([^\s:]+):([^:\s]+(?:\s*,\s*[^:\s]+)*)\s*")
+
+
+class NameAdjustmentMode(StrEnum):
+    """``none``: names as they are. ``avro``: what Avro refuses becomes ``_``. ``avro_unicode``: becomes ``_uXXXX``."""
+
+    NONE = "none"
+    AVRO = "avro"
+    AVRO_UNICODE = "avro_unicode"
+
+
+class SchemaRefreshMode(StrEnum):
+    """When the table's description is read again; it matters only for plug-ins without Relation messages."""
+
+    COLUMNS_DIFF = "columns_diff"
+    COLUMNS_DIFF_EXCLUDE_UNCHANGED_TOAST = "columns_diff_exclude_unchanged_toast"
+
+
+class TopicNaming(StrEnum):
+    """``SCHEMA``: ``prefix.schema.table``, what Kafka refuses becomes ``_``. ``SCHEMA_UNICODE``: becomes ``_uXXXX``."""
+
+    SCHEMA = "io.debezium.schema.SchemaTopicNamingStrategy"
+    SCHEMA_UNICODE = "io.debezium.schema.SchemaUnicodeTopicNamingStrategy"
+
+
+@dataclass(frozen=True, slots=True)
+class KeyRule:
+    """One entry of ``message.key.columns``: a regex over ``schema.table``, and regexes over its column names."""
+
+    table: str
+    columns: tuple[str, ...]
+
+
+def parse_topic_prefix(text: str) -> str:
+    """Letters, digits, hyphen, dot and underscore."""
+    if _PREFIX.fullmatch(text.strip()) is None:
+        raise ValueError("letters, digits, hyphens, dots and underscores")
+    return text.strip()
+
+
+def parse_key_columns(text: str) -> tuple[KeyRule, ...]:
+    """Rules split at ``;``, each ``table-regex:column[,column…]``."""
+    rules = []
+    for part in text.split(";"):
+        if not part.strip():
+            continue
+        match = _KEY_RULE.fullmatch(part)
+        if match is None:
+            raise ValueError("schema.table:column[,column…], several separated by semicolons")
+        rules.append(KeyRule(match[1], tuple(column.strip() for column in match[2].split(","))))
+    return tuple(rules)
+
+
+def parse_naming_strategy(text: str) -> TopicNaming:
+    """The full class name, or its last part."""
+    wanted = text.strip().rpartition(".")[2].lower()
+    for member in TopicNaming:
+        if member.value.rpartition(".")[2].lower() == wanted:
+            return member
+    raise ValueError("one of " + ", ".join(member.value for member in TopicNaming))
+
+
+@dataclass(frozen=True, slots=True)
+class SchemaOptions:
+    """Names and keys."""
+
+    topic_prefix: str = option(
+        "topic.prefix",
+        "",
+        "The connector's logical name: source.name, the first part of topics, schema names and the lake's folders.",
+        parse=parse_topic_prefix,
+        aliases=("database.server.name",),
+        required=True,
+    )
+    topic_delimiter: str = option("topic.delimiter", ".", "What stands between the parts of a topic's name.")
+    topic_naming_strategy: TopicNaming = option(
+        "topic.naming.strategy",
+        TopicNaming.SCHEMA,
+        "How topics are named.",
+        parse=parse_naming_strategy,
+    )
+    topic_transaction: str = option(
+        "topic.transaction", "transaction", "Last part of the topic of transaction metadata."
+    )
+    topic_heartbeat_prefix: str = option(
+        "topic.heartbeat.prefix",
+        "__debezium-heartbeat",
+        "First part of the topic of heartbeats.",
+        aliases=("heartbeat.topics.prefix",),
+    )
+    topic_heartbeat_name: str = option(
+        "topic.heartbeat.name", "", "Whole name of the topic of heartbeats, in place of <prefix>.<topic.prefix>."
+    )
+    schema_name_adjustment_mode: NameAdjustmentMode = option(
+        "schema.name.adjustment.mode", NameAdjustmentMode.NONE, "How schema names are made fit for Avro."
+    )
+    field_name_adjustment_mode: NameAdjustmentMode = option(
+        "field.name.adjustment.mode", NameAdjustmentMode.NONE, "How field names are made fit for Avro."
+    )
+    sanitize_field_names: bool = option(
+        "sanitize.field.names", False, "Older form of field.name.adjustment.mode=avro; applies where that is not set."
+    )
+    message_key_columns: tuple[KeyRule, ...] = option(
+        "message.key.columns",
+        (),
+        "Columns that make a table's event key in place of its primary key: schema.table:column[,column…];…",
+        parse=parse_key_columns,
+    )
+    include_schema_comments: bool = option(
+        "include.schema.comments", False, "Whether column comments go into the events' schemas."
+    )
+    schema_refresh_mode: SchemaRefreshMode = option(
+        "schema.refresh.mode",
+        SchemaRefreshMode.COLUMNS_DIFF,
+        "When a table's description is read again. pgoutput announces each change, so both modes act alike there.",
+    )
+
+    @property
+    def field_adjustment(self) -> NameAdjustmentMode:
+        """The mode in force for field names, older property included."""
+        if self.field_name_adjustment_mode is NameAdjustmentMode.NONE and self.sanitize_field_names:
+            return NameAdjustmentMode.AVRO
+        return self.field_name_adjustment_mode

@@ -1,0 +1,134 @@
+"""When and how the tables' existing rows are read."""
+
+# option() is dataclasses.field with a declaration, so each call stands where ruff expects a field.
+# ruff: noqa: RUF009
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from cdc_core.option import Status, at_least, option, parse_list, parse_patterns
+
+
+class SnapshotMode(StrEnum):
+    """When rows are read at start.
+
+    ``initial``: where nothing is stored yet. ``always``: at each start. ``initial_only``: once, then stop.
+    ``no_data``: never; only the stream. ``when_needed``: also where the stored position is lost.
+    ``configuration_based``: by the five booleans. ``custom``: by a class.
+    """
+
+    ALWAYS = "always"
+    INITIAL = "initial"
+    INITIAL_ONLY = "initial_only"
+    NO_DATA = "no_data"
+    WHEN_NEEDED = "when_needed"
+    CONFIGURATION_BASED = "configuration_based"
+    CUSTOM = "custom"
+
+
+class SnapshotIsolationMode(StrEnum):
+    """Isolation of the reading transactions where the slot exists already; a new slot's snapshot is always imported."""
+
+    SERIALIZABLE = "serializable"
+    REPEATABLE_READ = "repeatable_read"
+    READ_COMMITTED = "read_committed"
+    READ_UNCOMMITTED = "read_uncommitted"
+
+
+class SnapshotLockingMode(StrEnum):
+    """``none``: no lock. ``shared``: ACCESS SHARE on each table. ``custom``: a class."""
+
+    NONE = "none"
+    SHARED = "shared"
+    CUSTOM = "custom"
+
+
+class SnapshotQueryMode(StrEnum):
+    """``select_all``: the captured columns of all rows. ``custom``: a class."""
+
+    SELECT_ALL = "select_all"
+    CUSTOM = "custom"
+
+
+class TableOrder(StrEnum):
+    """Order of tables by their estimated rows, in place of the include list's."""
+
+    DISABLED = "disabled"
+    ASCENDING = "ascending"
+    DESCENDING = "descending"
+
+
+_OLDER_MODES = {"never": "no_data", "exported": "initial", "schema_only": "no_data"}
+
+
+def parse_snapshot_mode(text: str) -> SnapshotMode:
+    """A mode, or an older name of one (never, exported)."""
+    wanted = text.strip().lower()
+    try:
+        return SnapshotMode(_OLDER_MODES.get(wanted, wanted))
+    except ValueError:
+        raise ValueError("one of " + ", ".join(member.value for member in SnapshotMode)) from None
+
+
+parse_snapshot_mode.kind = "enum"  # type: ignore[attr-defined]
+
+
+@dataclass(frozen=True, slots=True)
+class SnapshotOptions:
+    """What steers snapshots."""
+
+    snapshot_mode: SnapshotMode = option(
+        "snapshot.mode", SnapshotMode.INITIAL, "When the tables' rows are read.", parse=parse_snapshot_mode
+    )
+    snapshot_include_collection_list: tuple[str, ...] = option(
+        "snapshot.include.collection.list",
+        (),
+        "Captured tables (schema.table) whose rows are read; empty for all captured ones.",
+        parse=parse_patterns,
+    )
+    snapshot_select_statement_overrides: tuple[str, ...] = option(
+        "snapshot.select.statement.overrides",
+        (),
+        "Tables read by a statement of one's own, each given by snapshot.select.statement.overrides.<schema.table>.",
+        parse=parse_list,
+    )
+    snapshot_select_statements: tuple[tuple[str, str], ...] = option(
+        "snapshot.select.statement.overrides.SCHEMA.TABLE",
+        (),
+        "The statement that reads that table.",
+        parse=str,
+        pattern=r"snapshot\.select\.statement\.overrides\.(.+)",
+    )
+    snapshot_isolation_mode: SnapshotIsolationMode = option(
+        "snapshot.isolation.mode",
+        SnapshotIsolationMode.SERIALIZABLE,
+        "Isolation of the reading transactions where the slot exists already.",
+    )
+    snapshot_locking_mode: SnapshotLockingMode = option(
+        "snapshot.locking.mode", SnapshotLockingMode.NONE, "Whether tables are locked while they are read."
+    )
+    snapshot_lock_timeout_ms: int = option(
+        "snapshot.lock.timeout.ms", 10_000, "Longest wait for such a lock.", parse=at_least(0)
+    )
+    snapshot_query_mode: SnapshotQueryMode = option(
+        "snapshot.query.mode", SnapshotQueryMode.SELECT_ALL, "What makes the reading statements."
+    )
+    snapshot_fetch_size: int = option(
+        "snapshot.fetch.size",
+        10_240,
+        "Rows of one fetch.",
+        parse=at_least(1),
+        aliases=("rows.fetch.size",),
+        status=Status.IGNORED,
+        reason="rows come by COPY, which streams; memory is bounded in bytes",
+    )
+    snapshot_max_threads: int = option(
+        "snapshot.max.threads", 1, "Tables, or ranges of them, read at a time.", parse=at_least(1)
+    )
+    snapshot_delay_ms: int = option("snapshot.delay.ms", 0, "Wait before the snapshot.", parse=at_least(0))
+    streaming_delay_ms: int = option("streaming.delay.ms", 0, "Wait between snapshot and streaming.", parse=at_least(0))
+    snapshot_tables_order_by_row_count: TableOrder = option(
+        "snapshot.tables.order.by.row.count", TableOrder.DISABLED, "Order of the tables by their estimated rows."
+    )
