@@ -1,0 +1,39 @@
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cdc_core.schema.table import TableId
+from cdc_core.snapshot.plan import plan_chunks
+
+T = TableId("public", "orders")
+
+
+@given(
+    pages=st.integers(0, 10**7),
+    rows=st.none() | st.integers(-1, 10**10),
+    per_chunk=st.integers(1, 10**7),
+    most=st.integers(1, 500),
+)
+def test_chunks_cover_every_page_once_and_the_last_is_open(pages, rows, per_chunk, most):
+    chunks = plan_chunks(T, pages, rows, per_chunk, most)
+    assert chunks[0].first_block == 0
+    assert chunks[-1].end_block is None
+    assert len(chunks) <= most
+    for left, right in zip(chunks, chunks[1:], strict=False):
+        assert left.end_block == right.first_block
+        assert left.first_block < left.end_block
+
+
+def test_a_small_table_is_one_chunk_without_a_condition():
+    (chunk,) = plan_chunks(T, 3, 100, 1_000, 8)
+    assert chunk.is_whole_table
+    assert chunk.predicate() == ""
+
+
+def test_a_large_table_is_cut_by_its_rows():
+    chunks = plan_chunks(T, 1_000, 100_000, 25_000, 8)
+    assert [chunk.predicate() for chunk in chunks] == [
+        "ctid < '(250,0)'::tid",
+        "ctid >= '(250,0)'::tid AND ctid < '(500,0)'::tid",
+        "ctid >= '(500,0)'::tid AND ctid < '(750,0)'::tid",
+        "ctid >= '(750,0)'::tid",
+    ]

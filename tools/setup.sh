@@ -1,0 +1,42 @@
+#!/usr/bin/env bash
+# Makes the virtual environment and installs the project into it. Says exactly what is missing where it may not install.
+set -euo pipefail
+venv=$1
+
+fail() { printf 'wal2lake setup: %s\n' "$1" >&2; exit 1; }
+
+python=""
+for candidate in "${PYTHON:-}" python3.11 python3.12 python3.13 python3; do
+  [ -n "$candidate" ] || continue
+  if command -v "$candidate" >/dev/null 2>&1 &&
+     "$candidate" -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 13))' 2>/dev/null; then
+    python=$candidate
+    break
+  fi
+done
+[ -n "$python" ] || fail "found no Python 3.11, 3.12 or 3.13. Install one (Debian: apt install python3.11 python3.11-venv) or name it: make PYTHON=/path/to/python3.11 setup"
+
+command -v java >/dev/null 2>&1 || [ -x "${JAVA_HOME:-}/bin/java" ] ||
+  fail "found no Java. Spark needs Java 17 or 21 (Debian: apt install openjdk-17-jre-headless)."
+java_bin=$([ -x "${JAVA_HOME:-}/bin/java" ] && echo "$JAVA_HOME/bin/java" || command -v java)
+major=$("$java_bin" -version 2>&1 | sed -n '1s/.*version "\([0-9]*\).*/\1/p')
+case "$major" in
+  17 | 18 | 19 | 20 | 21) ;;
+  *) fail "found Java ${major:-of an unknown version}, Spark needs 17 or 21 (Debian: apt install openjdk-17-jre-headless; or set JAVA_HOME)." ;;
+esac
+
+if [ ! -x "$venv/bin/python" ]; then
+  "$python" -m venv "$venv" || fail "could not make $venv: the venv module is missing (Debian: apt install python3.11-venv)."
+fi
+log="$venv/setup.log"
+echo "wal2lake setup: installing into $venv (a few minutes the first time; details in $log)"
+if ! "$venv/bin/python" -m pip install --disable-pip-version-check -e '.[dev]' >"$log" 2>&1; then
+  tail -n 20 "$log" >&2
+  fail "the package registry did not deliver; see $log"
+fi
+# Delta's jars, once, so that later starts need no network.
+if ! "$venv/bin/python" -m tools.fetch_jars >>"$log" 2>&1; then
+  tail -n 20 "$log" >&2
+  fail "Delta Lake's jars could not be resolved; set DEFAULT_ARTIFACT_REPOSITORY to a Maven mirror or WAL2LAKE_DELTA_JARS to a folder of jars"
+fi
+echo "wal2lake setup: done"
