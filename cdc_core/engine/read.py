@@ -158,6 +158,12 @@ class SlotReader:
             return None if busy or not self._progress.idle_wal_end else self._progress.idle_wal_end
 
     @property
+    def is_drained(self) -> bool:
+        """Whether everything received so far has been handed over and is done."""
+        with self._progress.lock:
+            return not self._progress.outstanding_batches and not self._progress.unsorted
+
+    @property
     def idle_seconds(self) -> float:
         """Seconds since the last message that was not a keepalive."""
         return time.monotonic() - self._progress.last_data

@@ -1,0 +1,61 @@
+"""The captured tables as this process knows them: one current version each, a new one when the source changed it."""
+
+from __future__ import annotations
+
+import dataclasses
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from typing import Protocol
+
+from cdc_core.schema.relation import Relation
+from cdc_core.schema.table import TableId, TableSchema
+
+
+class Describes(Protocol):
+    """What the book needs of the catalogue (``cdc_core.postgres.catalog.Catalog``)."""
+
+    def describe(self, relation: Relation) -> TableSchema:
+        """The table as the relation announces it, completed from the catalogue of the moment."""
+
+
+class TableBook:
+    """Current versions by table. Written by the reader's sorter thread, read by the engine; locked."""
+
+    def __init__(self, catalog: Describes, includes: Callable[[TableId], bool], tables: Iterable[TableSchema]) -> None:
+        self._catalog = catalog
+        self._includes = includes
+        self._lock = threading.Lock()
+        self._current: dict[TableId, TableSchema] = {}
+        for table in tables:
+            self._enter(table)
+
+    def describe(self, relation: Relation, lsn: int) -> TableSchema | None:
+        """The version in force from this Relation message on; None when the table is not captured.
+
+        Relation messages come again after every reconnect and cache reset: an unchanged table keeps its version.
+        """
+        if not self._includes(TableId(relation.namespace, relation.name)):
+            return None
+        return self._enter(self._catalog.describe(relation))
+
+    def current(self, table: TableId) -> TableSchema:
+        """The newest version known; KeyError for a table that was never seen."""
+        with self._lock:
+            return self._current[table]
+
+    def __iter__(self) -> Iterator[TableSchema]:
+        with self._lock:
+            return iter(list(self._current.values()))
+
+    def __contains__(self, table: object) -> bool:
+        with self._lock:
+            return table in self._current
+
+    def _enter(self, table: TableSchema) -> TableSchema:
+        with self._lock:
+            known = self._current.get(table.id)
+            if known is not None and dataclasses.replace(table, version=known.version) == known:
+                return known
+            entered = dataclasses.replace(table, version=known.version + 1 if known else 1)
+            self._current[table.id] = entered
+            return entered
