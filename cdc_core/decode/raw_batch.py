@@ -11,8 +11,10 @@ import pyarrow as pa
 #   seq              ordinal of the message in this run of the reader: orders rows across relations
 #   lsn              WAL start of the message's XLogData frame (Debezium's source.lsn)
 #   commit_lsn       LSN of the transaction's commit record, from its Begin message: half of the position
-#   tx_index         ordinal of the row message (I, U, D, T) in its transaction, from 0: the other half. The same at every replay.
-#   prior_end_lsn    end LSN of the last Commit (or LSN of the last non-transactional Message) before it, 0 for none: source.sequence[0]
+#   tx_index         ordinal of the row message (I, U, D, T) in its transaction, from 0: the other half of the
+#                    position. The same at every replay.
+#   prior_end_lsn    end LSN of the last Commit (or LSN of the last non-transactional Message) before it,
+#                    0 for none: source.sequence[0]
 #   xid              top-level transaction id, unsigned 32 bit
 #   commit_ts_us     commit time, microseconds since 1970-01-01T00:00:00Z
 #   origin           name of the replication origin, null for none;  origin_lsn its LSN there

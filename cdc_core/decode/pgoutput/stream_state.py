@@ -1,0 +1,148 @@
+"""What must be remembered of the stream between two segments, and what a sorted segment holds."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import pyarrow as pa
+
+from cdc_core.schema.relation import Relation
+from cdc_core.schema.table import TableSchema
+
+
+@dataclass(frozen=True, slots=True)
+class Announced:
+    """A relation the server announced; ``table`` is None where it is not captured."""
+
+    relation: Relation
+    table: TableSchema | None
+
+
+@dataclass(slots=True)
+class OpenTransaction:
+    """A transaction whose Commit has not been seen. Times in microseconds since 1970-01-01T00:00:00Z.
+
+    ``next_tx_index`` is the index its next row message gets; ``origin`` and ``origin_lsn`` are None without an Origin.
+    """
+
+    commit_lsn: int
+    commit_ts_us: int
+    xid: int
+    next_tx_index: int = 0
+    origin: str | None = None
+    origin_lsn: int | None = None
+
+
+@dataclass(slots=True)
+class StreamState:
+    """What one segment leaves for the next. A new stream starts with the defaults.
+
+    ``prior_end_lsn`` is the end LSN of the last Commit, or the LSN of the last non-transactional message, 0 for none.
+    ``last_commit_ts_us`` is the commit time of the last transaction begun, 0 for none. ``next_seq`` numbers the frames.
+    ``relations`` maps the OIDs announced so far; a server announces a relation once per connection, before its rows, so
+    the map lives exactly as long as the connection: after a reconnect start from ``after_reconnect()``.
+    """
+
+    open: OpenTransaction | None = None
+    prior_end_lsn: int = 0
+    last_commit_ts_us: int = 0
+    last_lsn: int = 0
+    next_seq: int = 0
+    relations: dict[int, Announced] = field(default_factory=dict)
+
+    def after_reconnect(self) -> StreamState:
+        """The state with which to read on from a new connection: an unfinished transaction comes again as a whole."""
+        return StreamState(None, self.prior_end_lsn, self.last_commit_ts_us, self.last_lsn, self.next_seq, {})
+
+
+@dataclass(frozen=True, slots=True)
+class RelationRun:
+    """Row messages of one version of one captured relation, in stream order, as a batch of RAW_SCHEMA."""
+
+    relation: Relation
+    table: TableSchema
+    raw: pa.RecordBatch
+
+
+@dataclass(frozen=True, slots=True)
+class Truncate:
+    """A TRUNCATE of at least one captured table. ``tables`` are the captured ones in the message's order.
+
+    ``options`` is the message's bit set: 1 CASCADE, 2 RESTART IDENTITY. The other fields are those of RAW_SCHEMA.
+    """
+
+    seq: int
+    lsn: int
+    commit_lsn: int
+    tx_index: int
+    prior_end_lsn: int
+    xid: int
+    commit_ts_us: int
+    origin: str | None
+    origin_lsn: int | None
+    tables: tuple[TableSchema, ...]
+    options: int
+
+
+@dataclass(frozen=True, slots=True)
+class LogicalMessage:
+    """A message of pg_logical_emit_message.
+
+    A non-transactional one belongs to no transaction: ``xid``, ``commit_lsn`` and ``tx_index`` are None,
+    ``prior_end_lsn`` is its own LSN, and ``commit_ts_us`` is that of the last transaction before it (0 for none), which
+    is what Debezium shows as its time. For a transactional one ``tx_index`` is the index of the next row message of
+    its transaction: messages themselves are not counted.
+    """
+
+    seq: int
+    lsn: int
+    transactional: bool
+    prefix: str
+    content: bytes
+    commit_lsn: int | None
+    tx_index: int | None
+    prior_end_lsn: int
+    xid: int | None
+    commit_ts_us: int
+    origin: str | None
+    origin_lsn: int | None
+
+
+# One row a Begin or Commit.
+#   kind        ASCII code of B or C
+#   lsn         WAL start of its frame
+#   end_lsn     end of the transaction's WAL; null for a Begin
+MARK_SCHEMA = pa.schema(
+    [
+        pa.field("seq", pa.int64(), nullable=False),
+        pa.field("kind", pa.uint8(), nullable=False),
+        pa.field("lsn", pa.int64(), nullable=False),
+        pa.field("xid", pa.int64(), nullable=False),
+        pa.field("commit_lsn", pa.int64(), nullable=False),
+        pa.field("end_lsn", pa.int64()),
+        pa.field("commit_ts_us", pa.int64(), nullable=False),
+    ]
+)
+
+
+@dataclass(frozen=True, slots=True)
+class SortedSegment:
+    """A segment's messages, sorted by what they are. ``seq`` orders all of them.
+
+    ``runs``: row changes, one or more runs a relation version, in the order of announcement. ``truncates`` and
+    ``messages``: in stream order. ``transactions``: Begin and Commit marks, of MARK_SCHEMA. ``last_commit_lsn`` and
+    ``last_commit_end_lsn`` are those of the last transaction that ends in the segment, None where none does.
+    ``open_transaction``: the segment ends inside a transaction. ``frames`` counts all messages, ``row_messages`` the
+    inserts, updates, deletes and truncates, ``captured_rows`` the rows in ``runs``.
+    """
+
+    runs: list[RelationRun]
+    truncates: list[Truncate]
+    messages: list[LogicalMessage]
+    transactions: pa.RecordBatch
+    last_commit_lsn: int | None
+    last_commit_end_lsn: int | None
+    open_transaction: bool
+    frames: int
+    row_messages: int
+    captured_rows: int

@@ -1,0 +1,251 @@
+"""Which transaction every message belongs to, and where in it: the facts that make a position.
+
+A message carries nothing of its transaction. Begin says commit LSN, xid and commit time, Commit closes it, and protocol
+version 1 never interleaves two. So a running count of the Begins is an index into the transactions of the segment, and
+every fact is one array lookup away. Element 0 of the per-transaction arrays is the transaction that was open when the
+segment began; a segment may be cut anywhere, and what is left open goes into the next one's state.
+
+A position is (commit LSN, index among the row messages of the transaction). The server sends a transaction again from
+its Begin after a reconnect, so counting from 0 at Begin gives the same number at every replay. Messages of tables that
+are not captured are counted too: capturing one more table moves no position of the others.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from cdc_core.decode.gather import as_text, gather_binary
+from cdc_core.decode.pgoutput.frames import (
+    BEGIN,
+    COMMIT,
+    DELETE,
+    INSERT,
+    MESSAGE,
+    ORIGIN,
+    TRUNCATE,
+    UPDATE,
+    Frames,
+)
+from cdc_core.decode.pgoutput.stream_state import MARK_SCHEMA, OpenTransaction, StreamState
+
+# PostgreSQL counts microseconds from 2000-01-01, everything here from 1970-01-01.
+EPOCH_US = 946_684_800_000_000
+
+_IS_ROW = np.zeros(256, dtype=bool)
+_IS_ROW[[INSERT, UPDATE, DELETE, TRUNCATE]] = True
+_IS_INSIDE = _IS_ROW.copy()  # kinds that make sense only inside a transaction
+_IS_INSIDE[ORIGIN] = True
+
+
+@dataclass(frozen=True, slots=True)
+class Origins:
+    """The Origin messages: ``frame`` index, ``name`` (string) and ``lsn`` of each, and for every frame of the segment
+    the index of the one in force, -1 for none. Index 0 is the origin of the transaction carried in, where it has one.
+    """
+
+    name: pa.Array
+    lsn: np.ndarray
+    of_frame: np.ndarray
+
+
+@dataclass(frozen=True, slots=True)
+class Transactions:
+    """Facts of the segment's N frames. ``ordinal[N]`` leads into the per-transaction arrays.
+
+    ``tx_index[N]``: for a row message its index in the transaction, for others that of the next row message.
+    ``prior_end_lsn[N]``: see StreamState. ``origins`` is None where no frame has one. ``messages`` are the frames
+    of logical messages, ``transactional`` (bool) tells their two sorts apart.
+    """
+
+    ordinal: np.ndarray
+    commit_lsn: np.ndarray
+    commit_ts_us: np.ndarray
+    xid: np.ndarray
+    tx_index: np.ndarray
+    prior_end_lsn: np.ndarray
+    origins: Origins | None
+    begins: np.ndarray
+    commits: np.ndarray
+    commit_end_lsn: np.ndarray
+    messages: np.ndarray
+    transactional: np.ndarray
+    is_row: np.ndarray
+    open_at_end: bool
+
+
+def find_transactions(frames: Frames, state: StreamState) -> Transactions:
+    """Assign every frame to its transaction.
+
+    Raises ProtocolError where a row, Origin or transactional message stands outside a transaction, a Begin inside one,
+    a Commit outside one or not matching its Begin, or a Begin or Commit has a wrong length.
+    """
+    reader, kinds, starts = frames.reader, frames.kinds, frames.starts
+    is_begin, is_commit = kinds == BEGIN, kinds == COMMIT
+    begins, commits = np.flatnonzero(is_begin), np.flatnonzero(is_commit)
+    messages = np.flatnonzero(kinds == MESSAGE)
+    transactional = _transactional(frames, messages)
+    ordinal = np.cumsum(is_begin)
+    open_at_end = _check_nesting(frames, state, is_begin, is_commit, messages[transactional])
+    _check_lengths(frames, begins, commits)
+    carried = state.open
+    at = starts[begins]
+    commit_lsn = _prepend(carried.commit_lsn if carried else 0, reader.i64(at + 1))
+    commit_ts = _prepend(carried.commit_ts_us if carried else state.last_commit_ts_us, reader.i64(at + 9) + EPOCH_US)
+    xid = _prepend(carried.xid if carried else 0, reader.u32(at + 17))
+    at = starts[commits]
+    matching = reader.i64(at + 2) == commit_lsn[ordinal[commits]]
+    frames.require(matching, "a Commit with the LSN its Begin announced", "another LSN", commits)
+    end_lsn = reader.i64(at + 10)
+    is_row = _IS_ROW[kinds]
+    return Transactions(
+        ordinal=ordinal,
+        commit_lsn=commit_lsn,
+        commit_ts_us=commit_ts,
+        xid=xid,
+        tx_index=_tx_index(is_row, ordinal, begins, carried.next_tx_index if carried else 0),
+        prior_end_lsn=_prior_end_lsn(frames, state, commits, end_lsn, messages[~transactional]),
+        origins=_origins(frames, carried, ordinal, begins),
+        begins=begins,
+        commits=commits,
+        commit_end_lsn=end_lsn,
+        messages=messages,
+        transactional=transactional,
+        is_row=is_row,
+        open_at_end=open_at_end,
+    )
+
+
+def marks(frames: Frames, found: Transactions, first_seq: int) -> pa.RecordBatch:
+    """The Begin and Commit messages as a batch of MARK_SCHEMA, in stream order."""
+    at = np.sort(np.concatenate([found.begins, found.commits]))
+    of = found.ordinal[at]
+    is_commit = frames.kinds[at] == COMMIT
+    end_lsn = np.zeros(len(at), dtype=np.int64)
+    end_lsn[is_commit] = found.commit_end_lsn
+    columns = [
+        pa.array(at + first_seq),
+        pa.array(frames.kinds[at]),
+        pa.array(frames.lsn[at]),
+        pa.array(found.xid[of]),
+        pa.array(found.commit_lsn[of]),
+        pa.array(end_lsn, mask=~is_commit),
+        pa.array(found.commit_ts_us[of]),
+    ]
+    return pa.RecordBatch.from_arrays(columns, schema=MARK_SCHEMA)
+
+
+def open_transaction(found: Transactions, count: int) -> OpenTransaction | None:
+    """The transaction left open behind the last of ``count`` frames."""
+    if not found.open_at_end or count == 0:
+        return None
+    last = count - 1
+    of = found.ordinal[last]
+    origin, origin_lsn = origin_of(found.origins, last)
+    return OpenTransaction(
+        commit_lsn=int(found.commit_lsn[of]),
+        commit_ts_us=int(found.commit_ts_us[of]),
+        xid=int(found.xid[of]),
+        next_tx_index=int(found.tx_index[last]) + int(found.is_row[last]),
+        origin=origin,
+        origin_lsn=origin_lsn,
+    )
+
+
+def origin_of(origins: Origins | None, frame: int) -> tuple[str | None, int | None]:
+    """Name and LSN of the origin in force at one frame."""
+    if origins is None or origins.of_frame[frame] < 0:
+        return None, None
+    index = int(origins.of_frame[frame])
+    return origins.name[index].as_py(), int(origins.lsn[index])
+
+
+def _transactional(frames: Frames, messages: np.ndarray) -> np.ndarray:
+    flags = frames.reader.u8(frames.starts[messages] + 1)
+    frames.require(flags <= 1, "flags 0 or 1 of a logical message", "others", messages)
+    return np.asarray(flags == 1)
+
+
+def _check_nesting(
+    frames: Frames, state: StreamState, is_begin: np.ndarray, is_commit: np.ndarray, transactional: np.ndarray
+) -> bool:
+    opened = state.open is not None
+    at = np.flatnonzero(is_begin | is_commit)
+    # Begins and Commits must alternate: each must differ in kind from the one before.
+    begin_before = np.empty(len(at), dtype=bool)
+    begin_before[:1] = opened
+    begin_before[1:] = is_begin[at[:-1]]
+    good = is_begin[at] != begin_before
+    if not good.all():
+        nested = bool(is_begin[at[int(np.argmin(good))]])
+        expected = "a Commit before the next Begin" if nested else "a Begin before the Commit"
+        frames.require(good, expected, "none", at)
+    inside = (
+        np.cumsum(is_begin.view(np.int8), dtype=np.int32) - np.cumsum(is_commit.view(np.int8), dtype=np.int32)
+    ) == (0 if opened else 1)
+    needs = _IS_INSIDE[frames.kinds]
+    needs[transactional] = True
+    frames.require(inside | ~needs, "a row, origin or transactional message inside a transaction", "one outside")
+    return bool(inside[-1]) if len(frames) else opened
+
+
+def _check_lengths(frames: Frames, begins: np.ndarray, commits: np.ndarray) -> None:
+    length = frames.ends - frames.starts
+    frames.require(length[begins] == 21, "21 bytes in a Begin message", "more", begins)
+    frames.require(length[commits] == 26, "26 bytes in a Commit message", "more", commits)
+
+
+def _tx_index(is_row: np.ndarray, ordinal: np.ndarray, begins: np.ndarray, carried: int) -> np.ndarray:
+    before = np.cumsum(is_row) - is_row  # row messages in front of each frame
+    return np.asarray(before - _prepend(-carried, before[begins])[ordinal])
+
+
+def _prior_end_lsn(
+    frames: Frames, state: StreamState, commits: np.ndarray, end_lsn: np.ndarray, standalone: np.ndarray
+) -> np.ndarray:
+    """The newest end in front of each frame; a standalone message already counts for itself."""
+    at = np.concatenate([commits, standalone])
+    order = np.argsort(at, kind="stable")
+    ends = _prepend(state.prior_end_lsn, np.concatenate([end_lsn, frames.lsn[standalone]])[order])
+    reached = np.zeros(len(frames), dtype=np.int64)
+    reached[at] = 1
+    return np.asarray(ends[np.cumsum(reached)])
+
+
+def _origins(
+    frames: Frames, carried: OpenTransaction | None, ordinal: np.ndarray, begins: np.ndarray
+) -> Origins | None:
+    at = np.flatnonzero(frames.kinds == ORIGIN)
+    has_carried = carried is not None and carried.origin is not None
+    if not len(at) and not has_carried:
+        return None
+    starts, ends = frames.starts[at], frames.ends[at]
+    frames.require(frames.reader.u8(ends - 1) == 0, "an origin's name ended by a NUL byte", "none", at)
+    name = as_text(gather_binary(frames.data, starts + 9, ends - 1), None, "")
+    _refuse_inner_nul(frames, name, at)
+    lsn = frames.reader.i64(starts + 1)
+    if carried is not None and carried.origin is not None:
+        name = pa.concat_arrays([pa.array([carried.origin], type=pa.string()), name])
+        lsn = _prepend(carried.origin_lsn or 0, lsn)
+    seen = np.zeros(len(frames), dtype=np.int64)
+    seen[at] = 1
+    newest = np.cumsum(seen) + int(has_carried) - 1
+    # A transaction starts without an origin: what was seen before its Begin does not count.
+    before = _prepend(-1, newest[begins])[ordinal]
+    return Origins(name, lsn, np.where(newest > before, newest, -1))
+
+
+def _refuse_inner_nul(frames: Frames, name: pa.Array, at: np.ndarray) -> None:
+    import pyarrow.compute as pc
+
+    inner = pc.find_substring(name, "\0").to_numpy(zero_copy_only=False)
+    frames.require(inner < 0, "an origin's name ended by one NUL byte", "more bytes behind it", at)
+
+
+def _prepend(first: int, rest: np.ndarray) -> np.ndarray:
+    out = np.empty(len(rest) + 1, dtype=np.int64)
+    out[0] = first
+    out[1:] = rest
+    return out

@@ -1,0 +1,34 @@
+"""Segment: what the receive loop hands over — bytes it only appended, and where each frame ends."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import numpy as np
+
+# A frame of the replication stream: 'w', WAL start, WAL end, server clock (three int64), then the plug-in's message.
+FRAME_HEADER = 25
+
+
+@dataclass(frozen=True, slots=True)
+class Segment:
+    """A stretch of the replication stream, in order.
+
+    ``buffer`` holds XLogData frames as received, one behind the other; ``ends[i]`` (int64) is the offset at which frame
+    i ends. Frame 0 starts at 0, frame i at ``ends[i - 1]``. Keepalives are not in it. A segment may be cut between any
+    two frames, inside a transaction too. The buffer must not change while the segment is in use.
+    """
+
+    buffer: bytes | bytearray
+    ends: np.ndarray
+
+    def __len__(self) -> int:
+        return len(self.ends)
+
+    @classmethod
+    def of(cls, frames: Iterable[bytes]) -> Segment:
+        """A segment of whole frames."""
+        parts = list(frames)
+        lengths = np.fromiter((len(part) for part in parts), dtype=np.int64, count=len(parts))
+        return cls(b"".join(parts), np.cumsum(lengths, dtype=np.int64))
