@@ -11,18 +11,14 @@ from __future__ import annotations
 
 import dataclasses
 import math
-import os
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum, StrEnum
-from pathlib import Path
 from typing import Any
 
-from cdc_core.errors import ConfigError
-
 MASK = "********"
-_REFERENCE = re.compile(r"\$\{([A-Za-z][A-Za-z0-9_-]*):([^{}]*)\}")
+_ESCAPED_OR_COMMA = re.compile(r"\\.|,", re.DOTALL)
 
 
 class Status(StrEnum):
@@ -34,24 +30,29 @@ class Status(StrEnum):
     REFUSED = "refused"
 
 
+def _as_it_is(text: str) -> str:
+    return text
+
+
 class Secret:
     """A text that is never shown: ``repr``, ``str`` and ``format`` give a mask; ``reveal`` gives the text.
 
-    Holds the text as the connector file has it, so a reference such as ``${env:NAME}`` is resolved when it is used,
-    and what is pickled or kept is the reference.
+    ``resolve`` replaces references such as ``${env:NAME}`` when the text is used, so what is kept, pickled or compared
+    is the reference, never what it stands for.
     """
 
-    __slots__ = ("_text",)
+    __slots__ = ("_resolve", "_text")
 
-    def __init__(self, text: str = "") -> None:
+    def __init__(self, text: str = "", resolve: Callable[[str], str] = _as_it_is) -> None:
         self._text = text
+        self._resolve = resolve
 
     def reveal(self) -> str:
         """The text with its references resolved. Raises ConfigError where one cannot be."""
-        return resolve_references(self._text)
+        return self._resolve(self._text)
 
     def __repr__(self) -> str:
-        return f"Secret({MASK if self._text else ''})"
+        return f"Secret({self})"
 
     def __str__(self) -> str:
         return MASK if self._text else ""
@@ -64,52 +65,6 @@ class Secret:
 
     def __hash__(self) -> int:
         return hash(self._text)
-
-
-def has_reference(text: str) -> bool:
-    """Whether the text holds ``${provider:…}``."""
-    return _REFERENCE.search(text) is not None
-
-
-def resolve_references(text: str) -> str:
-    """Replace ``${env:NAME}``, ``${file:PATH}`` (the file's text without its last line end) and ``${file:PATH:KEY}``.
-
-    Raises ConfigError, naming the reference and never a value, where the variable, file or key is missing or the
-    provider is another one.
-    """
-    return _REFERENCE.sub(lambda match: _resolve(match[1], match[2]), text)
-
-
-def _resolve(provider: str, rest: str) -> str:
-    if provider == "env":
-        name = rest.rpartition(":")[2]
-        value = os.environ.get(name)
-        if value is None:
-            raise ConfigError(f"${{env:{rest}}} is not set.", f"Set the environment variable {name}.")
-        return value
-    if provider == "file":
-        return _from_file(rest)
-    raise ConfigError(
-        f"${{{provider}:{rest}}} names a provider that wal2lake does not have.",
-        "Use ${env:NAME}, ${file:PATH} or ${file:PATH:KEY}.",
-    )
-
-
-def _from_file(rest: str) -> str:
-    path, _, key = rest.rpartition(":")
-    whole = Path(rest)
-    try:
-        if whole.is_file() or not path:
-            return whole.read_text(encoding="utf-8").rstrip("\r\n")
-        lines = Path(path).read_text(encoding="utf-8").splitlines()
-    except (OSError, UnicodeDecodeError) as error:
-        reason = getattr(error, "strerror", None) or "it is not UTF-8 text"
-        raise ConfigError(f"${{file:{rest}}} cannot be read: {reason}.") from None
-    for line in lines:
-        name, separator, value = line.partition("=")
-        if separator and name.strip() == key:
-            return value.strip()
-    raise ConfigError(f"${{file:{rest}}}: the file has no line {key}=….")
 
 
 @dataclass(frozen=True, slots=True)
@@ -244,8 +199,11 @@ def number_in(low: float, high: float) -> Callable[[str], float]:
 
 
 def parse_patterns(text: str) -> tuple[str, ...]:
-    """Comma-separated regular expressions; ``\\,`` is a comma inside one, spaces around them are dropped."""
-    parts = re.split(r"(?<!\\),", text)
+    """Comma-separated regular expressions; ``\\,`` is a comma inside one, spaces around them are dropped.
+
+    A backslash takes the next character with it, so ``\\\\,`` is an escaped backslash before a separator.
+    """
+    parts = _ESCAPED_OR_COMMA.sub(lambda match: match[0] if match[0] != "," else "\0", text).split("\0")
     return tuple(part.strip().replace("\\,", ",") for part in parts if part.strip())
 
 

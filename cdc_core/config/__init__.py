@@ -1,0 +1,1 @@
+"""The connector file: read, checked, explained."""

@@ -1,0 +1,1 @@
+"""Which tables, columns, operations and messages are captured; masks, truncation, hashes."""

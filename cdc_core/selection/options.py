@@ -59,6 +59,9 @@ class SelectionOptions:
         parse=parse_patterns,
         aliases=("table.blacklist",),
     )
+    table_ignore_builtin: bool = option(
+        "table.ignore.builtin", True, "Whether the system's own tables are left out whatever the lists say."
+    )
     column_include_list: tuple[str, ...] = option(
         "column.include.list",
         (),

@@ -1,0 +1,163 @@
+"""Which columns of a table are kept, and what is done to each.
+
+Debezium's order (ColumnMappers): truncation, mask, propagation by column, propagation by type, hash version 1, hash
+version 2. The first rule that names a column is its only one, so a column that is cut is not also hashed. Mappers touch
+values only: neither the event's key nor a default in a schema goes through them.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+import pyarrow as pa
+
+from cdc_core.schema.table import Column, TableSchema
+from cdc_core.selection.mappers import Hash, Mask, Truncate, TruncateBytes
+from cdc_core.selection.options import SelectionOptions
+from cdc_core.selection.patterns import compile_all, matches_any
+from cdc_core.selection.source_type import is_bytes, is_character, is_textual, source_type
+
+Mapper = Callable[[pa.Array], pa.Array]
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnPlan:
+    """What becomes of one column.
+
+    ``mapper`` turns PostgreSQL's text[N] into text[N] before the type's converter, or is None where values stay.
+    ``parameters`` are added to the field's schema, after the type's own. ``hides`` is true where the mapper replaces
+    values (mask, hash), false where it only shortens them. ``note`` says where a rule names a column it cannot change.
+    """
+
+    name: str
+    included: bool
+    mapper: Mapper | None = None
+    parameters: tuple[tuple[str, str], ...] = ()
+    hides: bool = False
+    note: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class _Rule:
+    kind: str
+    patterns: tuple[re.Pattern[str], ...]
+    number: int = 0
+    algorithm: str = ""
+    salt: str = ""
+
+
+def plan_columns(
+    table: TableSchema, options: SelectionOptions, *, snapshot: bool = False, comments: bool = False
+) -> tuple[ColumnPlan, ...]:
+    """One plan a column, in the table's order.
+
+    ``snapshot`` is true for rows read by a snapshot (it changes the propagated name of serial columns only),
+    ``comments`` where ``include.schema.comments`` is on.
+    """
+    kept = _Kept.of(options)
+    plans = []
+    for column in table.columns:
+        if not kept.allows(f"{table.id}.{column.name}"):
+            plans.append(ColumnPlan(column.name, False))
+            continue
+        rule = _rule_for(table, column, _rules(options), snapshot)
+        plans.append(_applied(rule, column, snapshot, comments) if rule else ColumnPlan(column.name, True))
+    return tuple(plans)
+
+
+def lake_key_conflicts(table: TableSchema, plans: tuple[ColumnPlan, ...]) -> tuple[str, ...]:
+    """Columns of the lake table's key that are left out, masked or cut, so that rows could no longer be told apart.
+
+    A hash keeps values distinct, unless it is cut to the column's length, and is no conflict.
+    """
+    by_name = {plan.name: plan for plan in plans}
+    conflicts = []
+    for name in table.lake_key:
+        plan = by_name.get(name)
+        whole_hash = plan is not None and isinstance(plan.mapper, Hash) and not 0 < plan.mapper.length < 32
+        if plan is None or not plan.included or not (plan.mapper is None or whole_hash):
+            conflicts.append(name)
+    return tuple(conflicts)
+
+
+@dataclass(frozen=True, slots=True)
+class _Kept:
+    included: tuple[re.Pattern[str], ...]
+    excluded: tuple[re.Pattern[str], ...]
+
+    @classmethod
+    def of(cls, options: SelectionOptions) -> _Kept:
+        return cls(compile_all(options.column_include_list), compile_all(options.column_exclude_list))
+
+    def allows(self, name: str) -> bool:
+        if self.included:
+            return matches_any(self.included, name)
+        return not matches_any(self.excluded, name)
+
+
+@lru_cache(maxsize=64)
+def _rules(options: SelectionOptions) -> tuple[_Rule, ...]:
+    rules = [_Rule("truncate", compile_all(p), int(n)) for n, p in options.column_truncate_to_n_chars]
+    rules += [_Rule("mask", compile_all(p), int(n)) for n, p in options.column_mask_with_n_chars]
+    rules.append(_Rule("propagate", compile_all(options.column_propagate_source_type)))
+    rules.append(_Rule("propagate type", compile_all(options.datatype_propagate_source_type)))
+    rules += [_Rule("hash v1", compile_all(p), 0, a, s) for a, s, p in options.column_mask_hash]
+    rules += [_Rule("hash v2", compile_all(p), 0, a, s) for a, s, p in options.column_mask_hash_v2]
+    return tuple(rules)
+
+
+def _rule_for(table: TableSchema, column: Column, rules: tuple[_Rule, ...], snapshot: bool) -> _Rule | None:
+    by_name = f"{table.id}.{column.name}"
+    by_type = f"{table.id}.{source_type(column, snapshot).name}"
+    for rule in rules:
+        if matches_any(rule.patterns, by_type if rule.kind == "propagate type" else by_name):
+            return rule
+    return None
+
+
+def _applied(rule: _Rule, column: Column, snapshot: bool, comments: bool) -> ColumnPlan:
+    if rule.kind == "truncate":
+        return _truncated(rule, column)
+    if rule.kind.startswith("propagate"):
+        return ColumnPlan(column.name, True, None, _source_parameters(column, snapshot, comments))
+    masked = (("masked", "true"),)
+    if not is_character(column.type):
+        note = f"{column.name} is of type {column.type.name}, which masks leave as it is: only character types change."
+        return ColumnPlan(column.name, True, None, masked, note=note)
+    mapper: Any = Mask(rule.number)
+    if rule.kind.startswith("hash"):
+        length = source_type(column).length
+        mapper = Hash(rule.algorithm, rule.salt, rule.kind == "hash v1", length)
+    return ColumnPlan(column.name, True, mapper, masked, hides=True)
+
+
+def _truncated(rule: _Rule, column: Column) -> ColumnPlan:
+    # A column that cannot hold more than N characters is not touched, nor marked.
+    if 0 <= source_type(column).length <= rule.number:
+        return ColumnPlan(column.name, True)
+    mapper: Mapper | None = None
+    note = ""
+    if is_textual(column.type):
+        mapper = Truncate(rule.number)
+    elif is_bytes(column.type):
+        mapper = TruncateBytes(rule.number)
+    else:
+        note = f"{column.name} is of type {column.type.name}, which truncation leaves as it is."
+    return ColumnPlan(column.name, True, mapper, (("truncateLength", str(rule.number)),), note=note)
+
+
+def _source_parameters(column: Column, snapshot: bool, comments: bool) -> tuple[tuple[str, str], ...]:
+    described = source_type(column, snapshot)
+    parameters = [
+        ("__debezium.source.column.type", described.name.upper()),
+        ("__debezium.source.column.length", str(described.length)),
+        ("__debezium.source.column.scale", str(described.scale)),
+    ]
+    if comments and column.comment:
+        parameters.append(("__debezium.source.column.comment", column.comment))
+    parameters.append(("__debezium.source.column.name", column.name))
+    return tuple(parameters)

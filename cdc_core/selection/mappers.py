@@ -1,0 +1,122 @@
+"""What is done to values on the way: cut, masked, hashed.
+
+Each mapper is a picklable call from text column to text column. A column comes as PostgreSQL's text. Hashes are taken of its distinct values only.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import struct
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+# Java's names of digests, in capitals, as hashlib's.
+DIGESTS = {
+    "MD5": "md5",
+    "SHA": "sha1",
+    "SHA1": "sha1",
+    "SHA-1": "sha1",
+    "SHA-224": "sha224",
+    "SHA-256": "sha256",
+    "SHA-384": "sha384",
+    "SHA-512": "sha512",
+    "SHA-512/224": "sha512_224",
+    "SHA-512/256": "sha512_256",
+    "SHA3-224": "sha3_224",
+    "SHA3-256": "sha3_256",
+    "SHA3-384": "sha3_384",
+    "SHA3-512": "sha3_512",
+}
+# How Java serialises a String: stream header, then a tag with the length of its modified UTF-8.
+_JAVA_HEADER = b"\xac\xed\x00\x05"
+_SHORT_STRING, _LONG_STRING = b"\x74", b"\x7c"
+_OUTSIDE_BMP = "[\U00010000-\U0010ffff]"
+
+
+@dataclass(frozen=True, slots=True)
+class Truncate:
+    """Strings cut to ``length`` UTF-16 units; a cut never leaves half of a surrogate pair."""
+
+    length: int
+
+    def __call__(self, values: pa.Array) -> pa.Array:
+        """Text[N] to text[N]; null stays null."""
+        cut = pc.utf8_slice_codeunits(values, 0, self.length)
+        wide = pc.and_kleene(
+            pc.greater(pc.binary_length(values), self.length), pc.match_substring_regex(values, _OUTSIDE_BMP)
+        )
+        if not pc.any(wide).as_py():  # row-wise: one answer for the whole column
+            return cut
+        rows = np.flatnonzero(pc.fill_null(wide, False).to_numpy(zero_copy_only=False))
+        texts = values.take(pa.array(rows))
+        # row-wise: characters outside the basic plane count as two units, which Arrow does not count
+        shortened = [
+            text.encode("utf-16-le")[: 2 * self.length].decode("utf-16-le", "ignore") for text in texts.to_pylist()
+        ]
+        return pc.replace_with_mask(cut, pc.fill_null(wide, False), pa.array(shortened, values.type))
+
+
+@dataclass(frozen=True, slots=True)
+class TruncateBytes:
+    """bytea's text ``\\x…`` cut to ``length`` bytes."""
+
+    length: int
+
+    def __call__(self, values: pa.Array) -> pa.Array:
+        """Text[N] to text[N]; null stays null."""
+        return pc.utf8_slice_codeunits(values, 0, 2 + 2 * self.length)
+
+
+@dataclass(frozen=True, slots=True)
+class Mask:
+    """Every value, null included, becomes ``length`` asterisks."""
+
+    length: int
+
+    def __call__(self, values: pa.Array) -> pa.Array:
+        """Text[N] to text[N] without nulls."""
+        return pa.repeat(pa.scalar("*" * self.length, values.type), len(values))
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Hash:
+    """Lower-case hex of digest(salt, value), cut to ``length`` where that is above zero.
+
+    ``java_serialised`` is version 1, which hashes the value as Java serialises it; version 2 hashes its UTF-8 text.
+    """
+
+    algorithm: str
+    salt: str
+    java_serialised: bool
+    length: int
+
+    def __call__(self, values: pa.Array) -> pa.Array:
+        """Text[N] to text[N]; null stays null."""
+        encoded = values.dictionary_encode()
+        # row-wise: a digest takes one value at a time; each distinct value is hashed once
+        hashed = [self._digest(text) for text in encoded.dictionary.to_pylist()]
+        return pa.array(hashed, values.type).take(encoded.indices)
+
+    def _digest(self, text: str) -> str:
+        octets = java_serialisation(text) if self.java_serialised else text.encode()
+        digest = hashlib.new(DIGESTS[self.algorithm.upper()], self.salt.encode() + octets).hexdigest()
+        return digest[: self.length] if self.length > 0 else digest
+
+
+def java_serialisation(text: str) -> bytes:
+    """What Java's ObjectOutputStream writes for a String: header, tag, length, modified UTF-8."""
+    body = modified_utf8(text)
+    if len(body) <= 0xFFFF:
+        return _JAVA_HEADER + _SHORT_STRING + struct.pack(">H", len(body)) + body
+    return _JAVA_HEADER + _LONG_STRING + struct.pack(">Q", len(body)) + body
+
+
+def modified_utf8(text: str) -> bytes:
+    """UTF-8 in which NUL takes two bytes and a character outside the basic plane is its two surrogates."""
+    if text.isascii():
+        return text.encode().replace(b"\0", b"\xc0\x80")
+    units = struct.unpack(f"<{len(text.encode('utf-16-le')) // 2}H", text.encode("utf-16-le"))
+    return "".join(map(chr, units)).encode("utf-8", "surrogatepass").replace(b"\0", b"\xc0\x80")

@@ -1,0 +1,113 @@
+"""A column's type as JDBC describes it: what Debezium's column mappers look at and propagate.
+
+The numbers are those of PostgreSQL's JDBC driver (TypeInfoCache.getPrecision, getScale, getDisplaySize), which
+Debezium's ColumnMetaData takes over.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from cdc_core.schema.pg_type import PgType, TypeKind
+from cdc_core.schema.table import Column
+
+UNBOUNDED = 2**31 - 1
+_NUMERIC_DISPLAY_SIZE = 131_089
+
+_INT2, _INT4, _INT8, _OID, _FLOAT4, _FLOAT8, _NUMERIC = 21, 23, 20, 26, 700, 701, 1700
+_BOOL, _CHAR, _BPCHAR, _VARCHAR, _TEXT, _NAME, _BIT, _VARBIT = 16, 18, 1042, 1043, 25, 19, 1560, 1562
+_DATE, _TIME, _TIMETZ, _TIMESTAMP, _TIMESTAMPTZ, _INTERVAL = 1082, 1083, 1266, 1114, 1184, 1186
+_JSON, _JSONB, _XML, _UUID, _BYTEA = 114, 3802, 142, 2950, 17
+_INET, _CIDR, _MACADDR, _MACADDR8, _TSVECTOR = 869, 650, 829, 774, 3614
+
+_FIXED_PRECISION = {_INT2: 5, _INT4: 10, _OID: 10, _INT8: 19, _FLOAT4: 8, _FLOAT8: 17, _BOOL: 1, _CHAR: 1, _DATE: 13}
+# Width before and after the fraction of a second.
+_TIME_WIDTH = {_TIME: (8, 0), _TIMETZ: (8, 6), _TIMESTAMP: (22, 0), _TIMESTAMPTZ: (22, 6)}
+_CHARACTER = frozenset({_CHAR, _BPCHAR, _VARCHAR, _TEXT, _NAME})
+# Types whose value in an event is PostgreSQL's own text, so that cutting one cuts the other.
+_TEXTUAL = _CHARACTER | {_JSON, _JSONB, _XML, _UUID, _INET, _CIDR, _MACADDR, _MACADDR8, _TSVECTOR}
+_TEXTUAL_NAMES = frozenset({"citext", "ltree"})
+_SERIALS = {_INT2: "smallserial", _INT4: "serial", _INT8: "bigserial"}
+
+
+class SourceType(NamedTuple):
+    """``name`` is the type's own name (``varchar``, ``mood``), ``length`` and ``scale`` as the driver gives them."""
+
+    name: str
+    length: int
+    scale: int
+
+
+def root_type(type_: PgType) -> PgType:
+    """The type under any number of domains."""
+    while type_.kind is TypeKind.DOMAIN and type_.inner is not None:
+        type_ = type_.inner
+    return type_
+
+
+def is_character(type_: PgType) -> bool:
+    """Whether JDBC calls it CHAR or VARCHAR: char, bpchar, varchar, text, name, enums, and domains over these."""
+    root = root_type(type_)
+    return root.oid in _CHARACTER or root.kind is TypeKind.ENUM
+
+
+def is_textual(type_: PgType) -> bool:
+    """Whether its value in an event is the text that PostgreSQL writes."""
+    root = root_type(type_)
+    if root.oid in _TEXTUAL or root.kind in (TypeKind.ENUM, TypeKind.RANGE, TypeKind.MULTIRANGE):
+        return True
+    return root.kind is TypeKind.BASE and root.name in _TEXTUAL_NAMES
+
+
+def is_bytes(type_: PgType) -> bool:
+    """Whether it is bytea, or a domain over it."""
+    return root_type(type_).oid == _BYTEA
+
+
+def source_type(column: Column, snapshot: bool = False) -> SourceType:
+    """What a column's type is called and how long it is.
+
+    In a snapshot a column that owns its sequence is a serial; the stream's Relation says only what it is made of.
+    """
+    type_, modifier = column.type, column.modifier
+    name = type_.name
+    if snapshot and column.is_serial:
+        name = _SERIALS.get(type_.oid, name)
+    while type_.kind is TypeKind.DOMAIN and type_.inner is not None:
+        modifier = type_.inner_modifier
+        type_ = type_.inner
+    # An array is measured by its element.
+    oid = type_.inner.oid if type_.kind is TypeKind.ARRAY and type_.inner is not None else type_.oid
+    return SourceType(name, _length(oid, modifier), _scale(oid, modifier))
+
+
+def _length(oid: int, modifier: int) -> int:
+    if oid in _FIXED_PRECISION:
+        return _FIXED_PRECISION[oid]
+    if oid == _NUMERIC:
+        return _NUMERIC_DISPLAY_SIZE if modifier == -1 else ((modifier - 4) >> 16) & 0xFFFF
+    if oid in (_BPCHAR, _VARCHAR):
+        return UNBOUNDED if modifier == -1 else modifier - 4
+    if oid in (_BIT, _VARBIT):
+        return UNBOUNDED if modifier == -1 else modifier
+    if oid in _TIME_WIDTH:
+        before, after = _TIME_WIDTH[oid]
+        return before + _fraction_width(modifier) + after
+    return 49 if oid == _INTERVAL else UNBOUNDED
+
+
+def _fraction_width(modifier: int) -> int:
+    # The driver gives one digit two places, besides the point.
+    return {-1: 7, 0: 0, 1: 3}.get(modifier, modifier + 1)
+
+
+def _scale(oid: int, modifier: int) -> int:
+    if oid in (_FLOAT4, _FLOAT8):
+        return _FIXED_PRECISION[oid]
+    if oid == _NUMERIC:
+        return 0 if modifier == -1 else (modifier - 4) & 0xFFFF
+    if oid in _TIME_WIDTH:
+        return 6 if modifier == -1 else modifier
+    if oid == _INTERVAL:
+        return 6 if modifier == -1 else modifier & 0xFFFF
+    return 0

@@ -1,0 +1,93 @@
+"""Which tables are captured, and in which order their snapshots are read."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+
+from cdc_core.schema.table import TableId
+from cdc_core.selection.options import SelectionOptions
+from cdc_core.selection.patterns import compile_all, matches_any
+
+SYSTEM_SCHEMAS = ("pg_catalog", "information_schema")
+# Tables that an extension puts into the user's schema.
+SYSTEM_TABLES = ("spatial_ref_sys",)
+SYSTEM_PREFIXES = ("pg_temp", "pg_toast")
+
+
+class TableSelection:
+    """The lists for schemas and tables, as one question a table.
+
+    Where an include list is given, the exclude list of the same kind has no effect. A schema's list is matched against
+    the schema's name, a table's against ``schema.table``. The signal table is captured whatever the lists say.
+    ``snapshot_include`` are the patterns of ``snapshot.include.collection.list``.
+    """
+
+    def __init__(self, options: SelectionOptions, snapshot_include: Iterable[str] = ()) -> None:
+        self._schema_in = compile_all(options.schema_include_list)
+        self._schema_out = compile_all(options.schema_exclude_list)
+        self._table_in = compile_all(options.table_include_list)
+        self._table_out = compile_all(options.table_exclude_list)
+        self._snapshot_in = compile_all(snapshot_include)
+        self._ignore_builtin = options.table_ignore_builtin
+        self._signal = options.signal_data_collection.lower()
+        self._include_list = options.table_include_list
+        self._known: dict[TableId, bool] = {}
+
+    def includes(self, table: TableId) -> bool:
+        """Whether the table is captured."""
+        known = self._known.get(table)
+        if known is None:
+            known = self._known[table] = self.is_signal(table) or self._passes(table)
+        return known
+
+    def is_signal(self, table: TableId) -> bool:
+        """Whether it is the table of ``signal.data.collection``."""
+        return bool(self._signal) and str(table).lower() == self._signal
+
+    def includes_in_snapshot(self, table: TableId) -> bool:
+        """Whether the table's rows are read by snapshots: it is captured and passes the snapshot's own list."""
+        return self.includes(table) and (not self._snapshot_in or matches_any(self._snapshot_in, str(table)))
+
+    def position(self, table: TableId) -> tuple[int, str]:
+        """A sort key: the place of the first include pattern that matches, then the name.
+
+        Without an include list all tables share the first place; a table that no pattern matches (the signal table)
+        comes last.
+        """
+        if not self._table_in:
+            return (0, str(table))
+        for place, pattern in enumerate(self._table_in):
+            if pattern.fullmatch(str(table)):
+                return (place, str(table))
+        return (len(self._table_in), str(table))
+
+    def unmatched(self, tables: Iterable[TableId]) -> tuple[str, ...]:
+        """Entries of ``table.include.list`` that match none of the given tables, so that a typo can be told."""
+        names = [str(table) for table in tables]
+        return tuple(
+            text
+            for text, pattern in zip(self._include_list, self._table_in, strict=True)
+            if not any(pattern.fullmatch(name) for name in names)
+        )
+
+    def _passes(self, table: TableId) -> bool:
+        if self._ignore_builtin and _is_builtin(table):
+            return False
+        return _allowed(self._schema_in, self._schema_out, table.schema) and _allowed(
+            self._table_in, self._table_out, str(table)
+        )
+
+
+def _allowed(included: tuple[re.Pattern[str], ...], excluded: tuple[re.Pattern[str], ...], name: str) -> bool:
+    if included:
+        return matches_any(included, name)
+    return not matches_any(excluded, name)
+
+
+def _is_builtin(table: TableId) -> bool:
+    return (
+        table.schema.lower() in SYSTEM_SCHEMAS
+        or table.table.lower() in SYSTEM_TABLES
+        or table.schema.startswith(SYSTEM_PREFIXES)
+    )
