@@ -1,0 +1,37 @@
+"""``wal2lake check``: is the server ready, and what does each property do?"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+from rich.console import Console
+from rich.table import Table
+
+from cdc_core.assemble import Connector
+from cdc_core.cli.arguments import config_argument
+from cdc_core.cli.exits import DONE, FAILED
+
+
+@click.command("check")
+@config_argument
+@click.option("--explain", is_flag=True, help="Say of every property in the file what wal2lake does with it.")
+@click.option("--all", "everything", is_flag=True, help="With --explain: every property there is, not only the file's.")
+def command(config: Path, explain: bool, everything: bool) -> int:
+    """Look at CONFIG and at the server it names, and say what is missing and how to mend it. Changes nothing."""
+    console = Console(soft_wrap=True)
+    connector = Connector.from_file(config)
+    for warning in connector.warnings:
+        console.print(f"[yellow]warning[/] {warning}", highlight=False)
+    if explain:
+        table = Table("property", "value", "status", "what it does", box=None, pad_edge=False)
+        for row in connector.explain(everything):
+            table.add_row(row.name, row.value, row.status, row.text)
+        console.print(table)
+    findings = connector.check()
+    for finding in findings:
+        mark = "[green]ok  [/]" if finding.ok else "[red]FAIL[/]" if finding.is_error else "[yellow]warn[/]"
+        console.print(f"{mark} {finding.check}: {finding.found}", highlight=False)
+        if not finding.ok and finding.remedy:
+            console.print(f"     → {finding.remedy}", highlight=False)
+    return FAILED if any(not finding.ok and finding.is_error for finding in findings) else DONE

@@ -1,0 +1,63 @@
+"""``wal2lake run``: snapshot as the mode says, then stream."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+from rich.console import Console
+
+from cdc_core.assemble import Connector
+from cdc_core.cli.arguments import config_argument, max_seconds, until_idle, until_lsn
+from cdc_core.cli.exits import DONE, FAILED, stop_requests
+from cdc_core.cli.progress import snapshot_progress
+from cdc_core.engine.reports import RoundReport, Until
+from cdc_core.lsn import Lsn
+
+
+@click.command("run")
+@config_argument
+@until_lsn
+@until_idle
+@max_seconds
+def command(config: Path, until_lsn: Lsn | None, until_idle: float | None, max_seconds: float | None) -> int:
+    """Snapshot the tables as snapshot.mode says, then stream their changes into the lake until stopped.
+
+    Ctrl-C ends it between two steps; the next run goes on exactly where this one stopped.
+    """
+    console = Console(stderr=True, soft_wrap=True)
+    connector = Connector.from_file(config)
+    for warning in connector.warnings:
+        console.print(f"warning: {warning}", highlight=False)
+    with stop_requests() as stop:
+        with snapshot_progress(console) as on_progress:
+            taken = connector.initial_snapshot(on_progress=on_progress)
+        if taken:
+            rows = sum(report.rows for report in taken)
+            console.print(f"snapshot: {rows:,} rows of {len(taken)} tables", highlight=False)
+        if not connector.streams:
+            return DONE
+        report = connector.stream(
+            Until(lsn=until_lsn, idle_seconds=until_idle, max_seconds=max_seconds),
+            on_round=lambda done: _print_round(console, done),
+            should_stop=stop.is_set,
+        )
+    failed = report.rounds[-1].failed if report.rounds else {}
+    console.print(
+        f"{report.events:,} changes in {report.batches} batches, lake at {report.lsn} ({report.stopped_by})",
+        highlight=False,
+    )
+    for table, why in failed.items():
+        console.print(f"[red]{table}[/] stands still: {why}", highlight=False)
+    return FAILED if failed else DONE
+
+
+def _print_round(console: Console, report: RoundReport) -> None:
+    changes = sum(merge.events for merge in report.merges)
+    console.print(
+        f"{report.lsn}  {changes:,} changes into {len(report.merges)} tables, {report.lag_bytes:,} bytes behind",
+        highlight=False,
+    )
+    for merge in report.merges:
+        if merge.check and merge.check.quarantined:
+            console.print(f"  {merge.table}: {merge.check.quarantined} rows quarantined", highlight=False)

