@@ -30,7 +30,8 @@ class Position:
             return None
         commit = raw.column("commit_lsn").to_numpy()
         index = raw.column("tx_index").to_numpy()
-        return (commit < self.commit_lsn) | ((commit == self.commit_lsn) & (index <= self.tx_index))
+        known: np.ndarray = (commit < self.commit_lsn) | ((commit == self.commit_lsn) & (index <= self.tx_index))
+        return known
 
 
 @dataclass(slots=True)

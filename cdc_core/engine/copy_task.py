@@ -1,0 +1,49 @@
+"""One Spark task of a snapshot: COPY a range of a table under the exported snapshot, typed as lake rows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from cdc_core.decode.copy_text import LineCutter, decode_copy
+from cdc_core.engine.typing_plan import TypingPlan
+from cdc_core.postgres.copy_out import copy_chunks
+from cdc_core.schema.table import TableSchema
+
+_CHUNK_BYTES = 4 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class ReadCopy:
+    """Reads the rows that one SELECT gives, as ``RowTyper.read_schema``; picklable. Item: the SELECT's text.
+
+    ``connection`` reaches the server (it holds the password: never print it). Every task sees the same rows, for each
+    imports ``snapshot_name``; ``commit_lsn`` and ``taken_us`` are that snapshot's position and time.
+    """
+
+    plan: TypingPlan
+    table: TableSchema
+    connection: str
+    snapshot_name: str
+    commit_lsn: int
+    taken_us: int
+
+    def __call__(self, item: str) -> Iterator[pa.RecordBatch]:
+        """Yield lake rows, some ten thousand at a time.
+
+        Raises SourceError or TransientError from the server, ProtocolError for lines that are not as announced.
+        """
+        typer = self.plan.typer(self.table)
+        names = tuple(column.name for column in self.table.columns)
+        cutter = LineCutter()
+        for chunk in copy_chunks(self.connection, self.snapshot_name, item, _CHUNK_BYTES):
+            lines = cutter.feed(chunk)
+            if lines:
+                columns = decode_copy(lines, names, str(self.table.id))
+                yield typer.reads(columns, self.commit_lsn, self.taken_us)
+        cutter.finish(str(self.table.id))
+
+    def __repr__(self) -> str:
+        return f"ReadCopy({self.table.id})"
