@@ -1,6 +1,7 @@
 """What is done to values on the way: cut, masked, hashed.
 
-Each mapper is a picklable call from text column to text column. A column comes as PostgreSQL's text. Hashes are taken of its distinct values only.
+Each mapper is a picklable call from text column to text column. A column comes as PostgreSQL's text. Hashes are taken
+of its distinct values only.
 """
 
 from __future__ import annotations

@@ -35,7 +35,7 @@ def compile_pattern(pattern: str) -> re.Pattern[str]:
     try:
         return re.compile(_translate(pattern), re.IGNORECASE | re.ASCII)
     except re.error as error:
-        raise ValueError(f"a regular expression ({pattern!r}: {error.msg})") from None
+        raise ValueError(error.msg) from None
 
 
 def compile_all(patterns: Iterable[str]) -> tuple[re.Pattern[str], ...]:
@@ -61,7 +61,7 @@ def _translate(pattern: str) -> str:
         elif token["class"] is not None:
             members = _CLASSES.get(token["class"])
             if members is None:
-                raise ValueError(f"a regular expression ({pattern!r}: unknown class {text})")
+                raise ValueError(f"unknown class {text}")
             text = members if depth else f"[{members}]"
         elif token["anchor"] is not None:
             text = r"\Z"

@@ -1,0 +1,143 @@
+"""What can be wrong between properties that are each right."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from cdc_core.config.references import has_reference
+from cdc_core.option import MASK, properties_of
+from cdc_core.postgres.options import OutputPlugin, PostgresOptions
+from cdc_core.schema.options import NameAdjustmentMode, SchemaOptions
+from cdc_core.selection.mappers import DIGESTS
+from cdc_core.selection.options import SelectionOptions
+from cdc_core.selection.patterns import compile_pattern
+from cdc_core.snapshot.options import SnapshotLockingMode, SnapshotMode, SnapshotOptions, SnapshotQueryMode
+
+_EXCLUSIVE = (
+    ("schema_include_list", "schema_exclude_list", "schema.include.list", "schema.exclude.list"),
+    ("table_include_list", "table_exclude_list", "table.include.list", "table.exclude.list"),
+    ("column_include_list", "column_exclude_list", "column.include.list", "column.exclude.list"),
+    (
+        "message_prefix_include_list",
+        "message_prefix_exclude_list",
+        "message.prefix.include.list",
+        "message.prefix.exclude.list",
+    ),
+)
+_FAMILIES = ("column_truncate_to_n_chars", "column_mask_with_n_chars", "column_mask_hash", "column_mask_hash_v2")
+
+
+def check(rooms: Mapping[str, Any], given: Mapping[str, str]) -> tuple[list[str], list[str]]:
+    """(problems, warnings) of a whole configuration. ``given`` are the file's entries."""
+    problems = [
+        *_both_lists(rooms["selection"]),
+        *_bad_patterns(rooms["selection"], rooms["snapshot"], rooms["schema"], given),
+        *_bad_digests(rooms["selection"]),
+        *_overrides_without_statement(rooms["snapshot"]),
+    ]
+    warnings: list[str] = []
+    for warn in (_older_values, _idle_settings, _lake_that_differs, _default_plugin):
+        warnings += warn(rooms, given)
+    return problems, warnings
+
+
+def unready(postgres: PostgresOptions, snapshot: SnapshotOptions) -> list[str]:
+    """One sentence for each chosen value that is not carried yet."""
+    missing = []
+    if postgres.plugin_name is not OutputPlugin.PGOUTPUT:
+        missing.append(f"plugin.name={postgres.plugin_name} is not carried yet: set plugin.name=pgoutput.")
+    if snapshot.snapshot_mode in (SnapshotMode.CUSTOM, SnapshotMode.CONFIGURATION_BASED):
+        missing.append(f"snapshot.mode={snapshot.snapshot_mode} is not carried yet.")
+    if snapshot.snapshot_locking_mode is SnapshotLockingMode.CUSTOM:
+        missing.append("snapshot.locking.mode=custom is not carried yet.")
+    if snapshot.snapshot_query_mode is SnapshotQueryMode.CUSTOM:
+        missing.append("snapshot.query.mode=custom is not carried yet.")
+    return missing
+
+
+def _both_lists(selection: SelectionOptions) -> Iterable[str]:
+    for included, excluded, include_name, exclude_name in _EXCLUSIVE:
+        if getattr(selection, included) and getattr(selection, excluded):
+            yield f"{include_name} and {exclude_name} are both given: keep one."
+
+
+def _bad_patterns(
+    selection: SelectionOptions, snapshot: SnapshotOptions, schema: SchemaOptions, given: Mapping[str, str]
+) -> Iterable[str]:
+    named: list[tuple[str, tuple[str, ...]]] = []
+    for field, declared in properties_of(SelectionOptions).items():
+        if declared.kind == "list of regular expressions":
+            value = getattr(selection, field)
+            named += [(declared.name, entry[-1]) for entry in value] if declared.pattern else [(declared.name, value)]
+    named.append(("snapshot.include.collection.list", snapshot.snapshot_include_collection_list))
+    named.append(("message.key.columns", tuple(rule.table for rule in schema.message_key_columns)))
+    for name, patterns in named:
+        for pattern in patterns:
+            try:
+                compile_pattern(pattern)
+            except ValueError as error:
+                # What a reference stands for is not printed.
+                subject = "its value" if has_reference(given.get(name, "")) else repr(pattern)
+                yield f"{name}: {subject} is not a regular expression ({error})."
+
+
+def _bad_digests(selection: SelectionOptions) -> Iterable[str]:
+    for version, entries in (("", selection.column_mask_hash), ("v2.", selection.column_mask_hash_v2)):
+        for algorithm, _, _ in entries:
+            if algorithm.upper() not in DIGESTS:
+                allowed = ", ".join(DIGESTS)
+                yield (
+                    f"column.mask.hash.{version}{algorithm}.with.salt.{MASK} names the digest {algorithm!r}: "
+                    f"expected one of {allowed}."
+                )
+
+
+def _overrides_without_statement(snapshot: SnapshotOptions) -> Iterable[str]:
+    stated = {table.lower() for table, _ in snapshot.snapshot_select_statements}
+    for table in snapshot.snapshot_select_statement_overrides:
+        if table.lower() not in stated:
+            name = f"snapshot.select.statement.overrides.{table}"
+            yield f"{name} is missing: snapshot.select.statement.overrides names the table {table}."
+
+
+def _older_values(rooms: Mapping[str, Any], given: Mapping[str, str]) -> Iterable[str]:
+    mode = given.get("snapshot.mode", "").strip().lower()
+    if mode in ("never", "exported", "schema_only"):
+        yield f"snapshot.mode={mode} is the older name of {rooms['snapshot'].snapshot_mode}."
+    schema: SchemaOptions = rooms["schema"]
+    if schema.sanitize_field_names:
+        if schema.field_name_adjustment_mode is NameAdjustmentMode.NONE:
+            yield "sanitize.field.names=true is the older form of field.name.adjustment.mode=avro."
+        else:
+            yield "sanitize.field.names is ignored, because field.name.adjustment.mode is given too."
+    if "flush.lsn.source" in given:
+        if "lsn.flush.mode" in given:
+            yield "flush.lsn.source is ignored, because lsn.flush.mode, which replaced it, is given too."
+        else:
+            yield "flush.lsn.source is the older form of lsn.flush.mode."
+
+
+def _idle_settings(rooms: Mapping[str, Any], given: Mapping[str, str]) -> Iterable[str]:
+    postgres: PostgresOptions = rooms["postgres"]
+    if postgres.heartbeat_action_query and not postgres.heartbeat_interval_ms:
+        yield "heartbeat.action.query has no effect, because heartbeat.interval.ms is 0."
+    snapshot: SnapshotOptions = rooms["snapshot"]
+    listed = {table.lower() for table in snapshot.snapshot_select_statement_overrides}
+    unlisted = [table for table, _ in snapshot.snapshot_select_statements if table.lower() not in listed]
+    if unlisted:
+        names = ", ".join(unlisted)
+        yield f"The statements for {names} have no effect: snapshot.select.statement.overrides does not list them."
+    if postgres.publish_via_partition_root and given.get("publication.autocreate.mode", "").strip() == "disabled":
+        yield "publish.via.partition.root has no effect, because publication.autocreate.mode is disabled."
+
+
+def _lake_that_differs(rooms: Mapping[str, Any], given: Mapping[str, str]) -> Iterable[str]:
+    skipped = [op for op in rooms["selection"].skipped_operations if op != "t"]
+    if skipped and "lake" in rooms["engine"].sinks and rooms["sink"].lake_path:
+        yield f"skipped.operations leaves out {', '.join(skipped)}: lake tables will not equal the source."
+
+
+def _default_plugin(rooms: Mapping[str, Any], given: Mapping[str, str]) -> Iterable[str]:
+    if not given.get("plugin.name", "").strip():
+        yield "plugin.name is not given: pgoutput is used, where Debezium would use decoderbufs."

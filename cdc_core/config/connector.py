@@ -1,0 +1,136 @@
+"""The connector file as one value: every room's options, and what is to be said about them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from cdc_core.config.checks import check, unready
+from cdc_core.config.properties_file import parse_properties
+from cdc_core.config.reader import Reader, Setting
+from cdc_core.engine.options import EngineOptions
+from cdc_core.envelope.options import EnvelopeOptions
+from cdc_core.errors import ConfigError
+from cdc_core.postgres.options import PostgresOptions
+from cdc_core.quality.options import QualityOptions
+from cdc_core.schema.options import SchemaOptions
+from cdc_core.selection.options import SelectionOptions
+from cdc_core.sink.options import SinkOptions
+from cdc_core.snapshot.options import SnapshotOptions
+from cdc_core.types.options import TypeOptions
+
+
+@dataclass(frozen=True, slots=True)
+class ConnectorConfig:
+    """One connector, as configured.
+
+    ``source`` names the file, ``connector_name`` is its property ``name`` or the topic prefix. ``warnings`` are lines
+    for the log. ``settings`` are the file's own entries, references unresolved; they stay out of the repr, as secrets
+    do. Picklable: a secret travels as it stands in the file.
+    """
+
+    source: str
+    connector_name: str
+    postgres: PostgresOptions
+    schema: SchemaOptions
+    selection: SelectionOptions
+    types: TypeOptions
+    envelope: EnvelopeOptions
+    snapshot: SnapshotOptions
+    sink: SinkOptions
+    quality: QualityOptions
+    engine: EngineOptions
+    warnings: tuple[str, ...] = ()
+    settings: tuple[Setting, ...] = field(default=(), repr=False)
+
+    def require_carried(self) -> None:
+        """Raise ConfigError where a chosen value is not carried yet, so that a run does not start with it.
+
+        Reading and explaining such a file works; only running it does not.
+        """
+        missing = unready(self.postgres, self.snapshot)
+        if missing:
+            raise ConfigError(" ".join(missing))
+
+    def require_lake(self) -> None:
+        """Raise ConfigError where changes are to go to a lake that has no path.
+
+        Debezium's own files name no lake; reading them, and writing their events, does not need one.
+        """
+        if "lake" in self.engine.sinks and not self.sink.lake_path:
+            raise ConfigError(
+                f"{self.source}: wal2lake.lake.path is missing.",
+                "Set it to a folder or URI, or set wal2lake.sinks=noop.",
+            )
+
+    @property
+    def state_path(self) -> Path:
+        """``wal2lake.state.path``, or its default under the working folder."""
+        return Path(self.engine.state_path or f".wal2lake/{self.schema.topic_prefix}")
+
+
+def load(path: Path | str) -> ConnectorConfig:
+    """Read a connector file: Debezium's .properties, or JSON as ``{"name": …, "config": {…}}`` or flat.
+
+    Raises ConfigError, with every problem that was found in one message, before anything is started.
+    """
+    place = Path(path)
+    try:
+        octets = place.read_bytes()
+    except OSError as error:
+        raise ConfigError(f"The connector file {place} cannot be read: {error.strerror}.") from None
+    try:
+        text = octets.decode("utf-8-sig")
+    except UnicodeDecodeError:
+        # The encoding of .properties files before Java 9.
+        text = octets.decode("latin-1")
+    if place.suffix.lower() == ".json" or text.lstrip().startswith("{"):
+        return from_entries(_json_entries(text, str(place)), str(place))
+    return from_entries(parse_properties(text, str(place)), str(place))
+
+
+def from_entries(entries: Iterable[tuple[str, str]], source: str = "the configuration") -> ConnectorConfig:
+    """The same from (name, value) pairs in their order. Raises ConfigError."""
+    reader = Reader(source)
+    for name, text in entries:
+        reader.take(name, text)
+    rooms = reader.rooms()
+    problems, warnings = check(rooms, reader.given)
+    reader.raise_for([*reader.problems, *problems])
+    return ConnectorConfig(
+        source=source,
+        connector_name=reader.given.get("name", "").strip() or rooms["schema"].topic_prefix,
+        **rooms,
+        warnings=(*reader.warnings(), *warnings, *unready(rooms["postgres"], rooms["snapshot"])),
+        settings=reader.settings(),
+    )
+
+
+def _json_entries(text: str, source: str) -> list[tuple[str, str]]:
+    try:
+        raw = json.loads(text, object_pairs_hook=list)
+    except json.JSONDecodeError as error:
+        raise ConfigError(f"{source} is not JSON: {error.msg} in line {error.lineno}.") from None
+    if not isinstance(raw, list) or not all(isinstance(item, tuple) for item in raw):
+        raise ConfigError(
+            f"{source} is not a JSON object.", 'Write {"name": "…", "config": {…}} or the properties alone.'
+        )
+    outer = dict(raw)
+    if isinstance(outer.get("config"), list):
+        name = outer.get("name")
+        inner = outer["config"]
+        pairs = [("name", name), *inner] if name is not None and "name" not in dict(inner) else inner
+    else:
+        pairs = raw
+    return [(name, _json_text(value, name, source)) for name, value in pairs if value is not None]
+
+
+def _json_text(value: Any, name: str, source: str) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, (str, int, float)):
+        return str(value)
+    raise ConfigError(f"{source}: {name} holds an object or a list.", "Write its value as text.")

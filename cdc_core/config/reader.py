@@ -1,0 +1,187 @@
+"""Takes a connector file's entries one by one and makes the rooms' options of them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from cdc_core.config.catalogue import ROOMS, TRANSLATED, Found, find, nearest
+from cdc_core.config.elsewhere import JAVA_CLASS, NAMING_LISTS
+from cdc_core.config.references import has_reference, resolve_references
+from cdc_core.errors import ConfigError
+from cdc_core.option import MASK, Property, Secret, Status, properties_of
+
+# Names whose values are hidden although no room declares them secret: Spark's, a producer's, a JDBC driver's.
+_TELLTALE = re.compile(r"password|passwd|secret|token|credential|jaas|access\.?key|account\.?key|private\.?key", re.I)
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Setting:
+    """One entry of the file. ``text`` is as written; ``shown`` is what may be printed of it."""
+
+    name: str
+    text: str
+    shown: str
+
+    @property
+    def shown_name(self) -> str:
+        """The name as it may be printed: a hash's salt is a secret that stands in the name."""
+        return masked_salt(self.name)
+
+    def __repr__(self) -> str:
+        return f"Setting({self.shown_name}={self.shown})"
+
+
+def shown(name: str, text: str, declared: Property | None) -> str:
+    """A value as it may be printed: a reference as it is written, a secret masked."""
+    if has_reference(text) and not re.sub(r"\$\{[^{}]*\}", "", text).strip():
+        return text
+    if text and ((declared is not None and declared.secret) or _TELLTALE.search(name)):
+        return MASK
+    return text
+
+
+def masked_salt(name: str) -> str:
+    """A property's name with the salt it may hold masked."""
+    return re.sub(r"(\.with\.salt\.).+", rf"\g<1>{MASK}", name)
+
+
+class Reader:
+    """Gathers entries, then gives options, problems (which end the reading) and warnings (which do not)."""
+
+    def __init__(self, source: str) -> None:
+        self.source = source
+        self.given: dict[str, str] = {}
+        self.problems: list[str] = []
+        self._found: dict[str, Found] = {}
+        self._repeated: list[str] = []
+
+    def take(self, name: str, text: str) -> None:
+        """One entry. A name given before is replaced, as Java's Properties and JSON do."""
+        name = name.strip()
+        if name in self.given:
+            self._repeated.append(name)
+            del self.given[name]
+        self.given[name] = text
+
+    def rooms(self) -> dict[str, Any]:
+        """Attribute of ConnectorConfig → options, defaults where nothing (or nothing readable) is given."""
+        values: dict[str, dict[str, Any]] = {room: {} for room in ROOMS}
+        headed = self._headed_names()
+        for name, text in self.given.items():
+            if name in TRANSLATED:
+                continue
+            found = find(name)
+            if found is None:
+                if not name.startswith(headed):
+                    self.problems.append(_unknown(name))
+                continue
+            self._found[name] = found
+            if found.property.status is Status.REFUSED:
+                self.problems.append(f"{name} is refused, because {found.property.reason}.")
+            elif found.room and (text.strip() or found.property.pattern):
+                self._keep(values[found.room], name, text, found)
+        self._translate(values)
+        options = {room: options(**values[room]) for room, (_, options) in ROOMS.items()}
+        self._require()
+        return options
+
+    def settings(self) -> tuple[Setting, ...]:
+        """The entries in the file's order."""
+        return tuple(
+            Setting(name, text, shown(name, text, self._found[name].property if name in self._found else None))
+            for name, text in self.given.items()
+        )
+
+    def warnings(self) -> list[str]:
+        """One line a fact: older names, names given twice, and what is read but not obeyed, bundled by its reason."""
+        lines = [f"{name} is given twice; the last value holds." for name in dict.fromkeys(self._repeated)]
+        bundles: dict[tuple[Status, str], list[str]] = {}
+        for name, found in self._found.items():
+            if found.alias:
+                lines.append(self._alias_line(name, found.property.name))
+            if found.property.status in (Status.IGNORED, Status.NOT_YET):
+                bundles.setdefault((found.property.status, found.property.reason), []).append(name)
+        headed = self._headed_names()
+        for name in self.given:
+            if name not in self._found and name.startswith(headed):
+                bundles.setdefault((Status.IGNORED, JAVA_CLASS), []).append(name)
+        for (status, reason), names in bundles.items():
+            listed = ", ".join(names)
+            if status is Status.IGNORED:
+                lines.append(f"Ignored, because {reason}: {listed}.")
+            else:
+                lines.append(f"Not carried yet ({reason}): {listed}.")
+        for old, new in TRANSLATED.items():
+            if old in self.given:
+                lines.append(f"{old} is of Debezium 1.x; {new} is what decides, and was set by it if it was not given.")
+        return lines
+
+    def raise_for(self, problems: Iterable[str]) -> None:
+        """Raise ConfigError with all of them, if there are any."""
+        found = list(dict.fromkeys(problems))
+        if len(found) == 1:
+            raise ConfigError(f"{self.source}: {found[0]}")
+        if found:
+            raise ConfigError(f"{self.source} has {len(found)} problems:\n" + "\n".join(f"- {one}" for one in found))
+
+    def _keep(self, values: dict[str, Any], name: str, text: str, found: Found) -> None:
+        if found.alias and found.property.name in self.given:
+            return
+        declared = found.property
+        if declared.secret:
+            values[found.field] = Secret(text, resolve_references)
+            return
+        try:
+            value = declared.parse(resolve_references(text).strip())
+        except ValueError as error:
+            self.problems.append(f"{masked_salt(name)} is {_quoted(name, text, declared)}: expected {error}.")
+            return
+        except ConfigError as error:
+            self.problems.append(f"{masked_salt(name)}: {error}")
+            return
+        if declared.pattern:
+            values[found.field] = (*values.get(found.field, ()), (*found.groups, value))
+        else:
+            values[found.field] = value
+
+    def _translate(self, values: dict[str, dict[str, Any]]) -> None:
+        mode = self.given.get("truncate.handling.mode")
+        if mode is None:
+            return
+        if mode.strip().lower() not in ("skip", "include"):
+            self.problems.append(f"truncate.handling.mode is {mode!r}: expected one of skip, include.")
+        elif "skipped.operations" not in self.given:
+            values["selection"]["skipped_operations"] = ("t",) if mode.strip().lower() == "skip" else ()
+
+    def _require(self) -> None:
+        for room, (_, options) in ROOMS.items():
+            for field, declared in properties_of(options).items():
+                given = any(
+                    (found.room, found.field) == (room, field) and self.given[name].strip()
+                    for name, found in self._found.items()
+                )
+                if declared.required and not given:
+                    self.problems.append(f"{declared.name} is missing: {declared.doc}")
+
+    def _alias_line(self, name: str, current: str) -> str:
+        if current in self.given:
+            return f"{name} is ignored, because {current}, which replaced it, is given too."
+        return f"{name} is the older name of {current}."
+
+    def _headed_names(self) -> tuple[str, ...]:
+        names = [part.strip() for head in NAMING_LISTS for part in self.given.get(head, "").split(",")]
+        return tuple(f"{name}." for name in names if name)
+
+
+def _unknown(name: str) -> str:
+    close = nearest(name)
+    hint = f" Did you mean {close}?" if close else ""
+    return f"{masked_salt(name)} is not a property of the connector.{hint}"
+
+
+def _quoted(name: str, text: str, declared: Property) -> str:
+    value = shown(name, text, declared)
+    return value if value == MASK else repr(value.strip())
