@@ -1,0 +1,1 @@
+"""Typed columns → Debezium's records: keys, envelopes, tombstones, transaction metadata, heartbeats."""

@@ -1,0 +1,49 @@
+"""Heartbeats: records that show the connector is alive and let its position move while nothing is captured."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+
+from cdc_core.envelope.context import EnvelopeContext
+from cdc_core.envelope.json import dumps
+from cdc_core.envelope.record import one_record, schema_text, with_schema
+from cdc_core.envelope.source_block import INT64, STRING
+from cdc_core.schema.connect import ConnectSchema
+
+
+class HeartbeatEvents:
+    """Makes heartbeats and knows when one is due; built once a run.
+
+    ``interval_ms`` 0 means none. As in Debezium the clock starts with the run, and is looked at after every event and
+    every empty poll.
+    """
+
+    def __init__(self, context: EnvelopeContext, interval_ms: int, now_ns: int) -> None:
+        names = context.names
+        key = ConnectSchema(
+            "struct",
+            name=names.schema_name("io.debezium.connector.common.ServerNameKey"),
+            version=1,
+            fields=(("serverName", STRING),),
+        )
+        value = ConnectSchema(
+            "struct",
+            name=names.schema_name("io.debezium.connector.common.Heartbeat"),
+            version=1,
+            fields=(("ts_ms", INT64),),
+        )
+        self._topic = names.heartbeat_topic
+        self._key = with_schema(schema_text(key), dumps({"serverName": names.prefix}))
+        self._value = schema_text(value)
+        self._interval_ns = interval_ms * 1_000_000
+        self._last_ns = now_ns
+
+    def due(self, now_ns: int) -> bool:
+        """Whether the interval has passed since the last heartbeat."""
+        return self._interval_ns > 0 and now_ns - self._last_ns >= self._interval_ns
+
+    def make(self, seq: int, now_ns: int) -> pa.Table:
+        """A heartbeat behind the record with that ordinal; the interval starts anew."""
+        self._last_ns = now_ns
+        payload = dumps({"ts_ms": now_ns // 1_000_000})
+        return one_record(seq, (1 << 31) - 1, self._topic, self._key, with_schema(self._value, payload))

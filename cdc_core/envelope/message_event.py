@@ -1,0 +1,106 @@
+"""Records of logical messages (pg_logical_emit_message)."""
+
+from __future__ import annotations
+
+import base64
+
+import numpy as np
+import pyarrow as pa
+
+from cdc_core.decode.pgoutput.stream_state import LogicalMessage
+from cdc_core.envelope.context import EnvelopeContext
+from cdc_core.envelope.json import dumps, join
+from cdc_core.envelope.record import one_record, schema_text, with_schema
+from cdc_core.envelope.source_block import OPTIONAL_INT64, OPTIONAL_STRING, STRING, source_schema, source_texts
+from cdc_core.envelope.transaction import Orders, block_schema, block_texts
+from cdc_core.schema.connect import ConnectSchema
+from cdc_core.types.options import BinaryHandlingMode
+
+# Stands for the collection of a transactional message in END records. Debezium prints a Java object's identity there,
+# another one for each message, so each message counts for itself.
+COLLECTION = "io.debezium.connector.postgresql.LogicalDecodingMessageMonitor$LogicalDecodingMessageId@"
+
+
+class MessageEvents:
+    """Makes records of logical messages; built once a run. They carry no context headers."""
+
+    def __init__(self, context: EnvelopeContext) -> None:
+        names = context.names
+        self._context = context
+        content = "bytes" if context.binary is BinaryHandlingMode.BYTES else "string"
+        key = ConnectSchema(
+            "struct",
+            name=names.schema_name("io.debezium.connector.postgresql.MessageKey"),
+            version=1,
+            fields=(("prefix", OPTIONAL_STRING),),
+        )
+        message = ConnectSchema(
+            "struct",
+            name=names.schema_name("io.debezium.connector.postgresql.Message"),
+            version=1,
+            fields=(("prefix", OPTIONAL_STRING), ("content", ConnectSchema(content, optional=True))),
+        )
+        value = ConnectSchema(
+            "struct",
+            name=names.schema_name("io.debezium.connector.postgresql.MessageValue"),
+            version=1,
+            fields=(
+                ("op", STRING),
+                ("ts_ms", OPTIONAL_INT64),
+                ("source", source_schema(names)),
+                ("transaction", block_schema(names)),
+                ("message", message),
+            ),
+        )
+        self._key, self._value = schema_text(key), schema_text(value)
+
+    def make(self, message: LogicalMessage, orders: Orders | None, now_ns: int, xmin: int | None = None) -> pa.Table:
+        """The record of one message. ``orders`` is its place in its transaction (of length 1), None without one.
+
+        A message in front of the first transaction has no commit time: it shows the present one.
+        """
+        numbers = {
+            name: pa.array([getattr(message, name)], type=pa.int64())
+            for name in ("lsn", "prior_end_lsn", "xid", "origin_lsn")
+        }
+        source = source_texts(
+            self._context,
+            "",
+            "",
+            ts_us=pa.array([message.commit_ts_us or now_ns // 1000], type=pa.int64()),
+            origin=pa.array([message.origin], type=pa.string()),
+            xmin=xmin,
+            **numbers,
+        )
+        prefix = dumps(message.prefix)
+        payload = join(
+            [
+                f'{{"op":"m","ts_ms":{now_ns // 1_000_000},"source":',
+                source,
+                ',"transaction":',
+                block_texts(numbers["xid"], numbers["lsn"], orders),
+                f',"message":{{"prefix":{prefix},"content":{dumps(self._content(message.content))}}}}}',
+            ],
+            1,
+        )
+        key = with_schema(self._key, f'{{"prefix":{prefix}}}')
+        value = with_schema(self._value, payload[0].as_py())
+        return one_record(message.seq, 0, self._context.names.message_topic, key, value)
+
+    def _content(self, content: bytes) -> str:
+        """By binary.handling.mode; plain bytes are base64 in JSON too."""
+        if self._context.binary is BinaryHandlingMode.HEX:
+            return content.hex()
+        if self._context.binary is BinaryHandlingMode.BASE64_URL_SAFE:
+            return base64.urlsafe_b64encode(content).decode()
+        return base64.b64encode(content).decode()
+
+
+def place_of(message: LogicalMessage) -> tuple[str, np.ndarray, np.ndarray, np.ndarray]:
+    """Collection, seq, sub and commit LSN of a transactional message, for the transaction's counter."""
+    return (
+        f"{COLLECTION}{message.lsn:x}",
+        np.array([message.seq]),
+        np.zeros(1, dtype=np.int64),
+        np.array([message.commit_lsn or 0]),
+    )

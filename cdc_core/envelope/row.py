@@ -1,0 +1,188 @@
+"""Columns of text → the JSON of row structs: keys, ``before`` and ``after``."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from cdc_core.decode.raw_columns import RawColumns
+from cdc_core.envelope.context import EnvelopeContext, Mapper, Plan
+from cdc_core.envelope.json import TEXT, dumps, join, json_of, texts
+from cdc_core.envelope.options import FailureHandlingMode
+from cdc_core.errors import ConversionError
+from cdc_core.schema.connect import ConnectSchema
+from cdc_core.schema.table import Column, TableSchema
+from cdc_core.types.codec import ColumnCodec, EventFace
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """One field of a row struct.
+
+    The constants are JSON texts, each computed once: ``required`` stands for SQL NULL in a NOT NULL column, ``unset``
+    for any null that is left (the converter shows a schema's default), ``unavailable`` for an unchanged TOAST value
+    that was not sent. ``required_value`` and ``unavailable_value`` are the same for a mapper to work on.
+    """
+
+    column: str
+    name: str
+    schema: ConnectSchema
+    face: EventFace
+    required: str | None
+    unset: str
+    unavailable: str
+    required_value: object = None
+    mapper: Mapper | None = None
+
+    @property
+    def expected(self) -> str:
+        """What its values must be, for an error."""
+        return self.schema.name or self.schema.type
+
+
+def make_field(column: Column, face: EventFace, context: EnvelopeContext, plan: Plan | None) -> Field:
+    """The field of one column: its schema with optionality, default, comment and parameters, and its constants."""
+    default = face.default_value(column.default_expression) if column.default_expression else None
+    has_default = default is not None and face.schema.type != "struct"
+    schema = face.schema.replace(optional=column.optional)
+    if context.schema.include_schema_comments and column.comment and schema.doc is None:
+        schema = schema.replace(doc=column.comment)
+    unset = json_of(default, face.arrow_type, face.schema) if has_default else "null"
+    if has_default:
+        schema = schema.replace(default=json.loads(unset), has_default=True)
+    if plan is not None and plan.parameters:
+        schema = schema.replace(parameters=(*schema.parameters, *plan.parameters))
+    stand_in = default if has_default else face.fallback
+    required = None if column.optional or stand_in is None else json_of(stand_in, face.arrow_type, face.schema)
+    unavailable = unset if face.unavailable is None else json_of(face.unavailable, face.arrow_type, face.schema)
+    mapper = None if plan is None else plan.mapper
+    name = context.names.field_name(column.name)
+    return Field(column.name, name, schema, face, required, unset, unavailable, stand_in, mapper)
+
+
+class RowWriter:
+    """Writes the structs of one table's rows; built once a version.
+
+    ``fields`` are in the order of the struct. ``failure`` is event.converting.failure.handling.mode.
+    """
+
+    def __init__(self, table: TableSchema, fields: Iterable[Field], failure: FailureHandlingMode) -> None:
+        self.fields = tuple(fields)
+        self._table = table
+        self._failure = failure
+
+    def schema(self, name: str, *, optional: bool) -> ConnectSchema:
+        """The struct's schema under that name."""
+        pairs = tuple((field.name, field.schema) for field in self.fields)
+        return ConnectSchema("struct", optional=optional, name=name, fields=pairs)
+
+    def write(self, columns: RawColumns, *, rows: int, read: bool = False) -> pa.LargeStringArray:
+        """The struct of every row as JSON text.
+
+        Shape:  columns of N rows → text[N], never null.
+        Nulls:  SQL NULL in a NOT NULL column becomes the default, else the type's fallback; an unchanged value becomes
+                the placeholder. A value that cannot be read is null (warn, skip), or raises ConversionError (fail).
+        ``read``: the rows come from a query, where some types are written otherwise than in the stream.
+        """
+        position = {name: index for index, name in enumerate(columns.names)}
+        parts: list[str | pa.Array] = ["{"]
+        for index, field in enumerate(self.fields):
+            at = position.get(field.column)
+            label = ("," if index else "") + dumps(field.name) + ":"
+            if at is None:
+                parts += [label, field.required or field.unset]
+            else:
+                parts += [label, self._column(field, columns.text[at], columns.unchanged[at], read)]
+        return join([*parts, "}"], rows)
+
+    def _column(self, field: Field, text: pa.Array, unchanged: np.ndarray | None, read: bool) -> pa.Array:
+        missing = None if unchanged is None or not unchanged.any() else pa.array(unchanged)
+        given = text
+        if field.mapper is not None:
+            given = field.mapper(_stood_in(field, text, missing))
+            if pa.types.is_string(field.face.arrow_type):
+                missing = None  # the placeholder went through the mapper like any other text
+        convert = field.face.snapshot_convert if read and field.face.snapshot_convert else field.face.convert
+        converted = convert(given)
+        if converted.bad is not None and pc.any(converted.bad).as_py():
+            self._report(field, int(pc.sum(converted.bad).as_py()))
+        out = texts(converted.values, field.schema)
+        if missing is not None:
+            out = pc.if_else(missing, pa.scalar(field.unavailable, TEXT), out)
+        if field.required is not None and out.null_count:
+            # Only SQL NULL takes the stand-in: a value that could not be read stays unset.
+            out = pc.if_else(pc.is_null(given), pc.fill_null(out, pa.scalar(field.required, TEXT)), out)
+        return out if field.unset == "null" or not out.null_count else pc.fill_null(out, pa.scalar(field.unset, TEXT))
+
+    def _report(self, field: Field, count: int) -> None:
+        if self._failure is FailureHandlingMode.FAIL:
+            raise ConversionError(str(self._table.id), field.column, field.expected, count)
+        level = logging.WARNING if self._failure is FailureHandlingMode.WARN else logging.DEBUG
+        _log.log(
+            level,
+            "Column %s of %s: %d value(s) cannot be written as %s; the field is left unset.",
+            field.column,
+            self._table.id,
+            count,
+            field.expected,
+        )
+
+
+def _stood_in(field: Field, text: pa.Array, missing: pa.Array | None) -> pa.Array:
+    """What a mapper works on. Debezium maps what its converter gave: placeholders and stand-ins for NULL too."""
+    if not pa.types.is_string(field.face.arrow_type):
+        return text
+    if missing is not None and isinstance(field.face.unavailable, str):
+        text = pc.if_else(missing, pa.scalar(field.face.unavailable), text)
+    if field.required is not None and text.null_count:
+        text = pc.fill_null(text, pa.scalar(str(field.required_value)))
+    return text
+
+
+def key_fields(
+    table: TableSchema, names: Iterable[str], codecs: Mapping[str, ColumnCodec], context: EnvelopeContext
+) -> tuple[Field, ...]:
+    """Fields of the key. Plans do not apply: a masked or left-out column stands in the key as it is."""
+    faces = ((table.column(name), codecs[name].event) for name in names)
+    return tuple(make_field(column, face, context, None) for column, face in faces if face is not None)
+
+
+def value_fields(
+    table: TableSchema, codecs: Mapping[str, ColumnCodec], plans: Mapping[str, Plan], context: EnvelopeContext
+) -> tuple[Field, ...]:
+    """Fields of ``before`` and ``after``: the included columns that have an event face, in the table's order."""
+    fields = []
+    for column in table.columns:
+        plan, face = plans.get(column.name), codecs[column.name].event
+        if face is not None and (plan is None or plan.included):
+            fields.append(make_field(column, face, context, plan))
+    return tuple(fields)
+
+
+def rows_of(columns: RawColumns, rows: np.ndarray) -> RawColumns:
+    """The given rows of every column."""
+    taken = pa.array(rows)
+    unchanged = tuple(None if mask is None else mask[rows] for mask in columns.unchanged)
+    return RawColumns(columns.names, tuple(text.take(taken) for text in columns.text), unchanged)
+
+
+def filled_from(new: RawColumns, old: RawColumns) -> RawColumns:
+    """``new`` with its unchanged values taken from ``old`` wherever the server sent them there."""
+    texts_, masks = [], []
+    for text, mask, before in zip(new.text, new.unchanged, old.text, strict=True):
+        if mask is not None and mask.any():
+            found = mask & before.is_valid().to_numpy(zero_copy_only=False)
+            texts_.append(pc.if_else(pa.array(found), before, text))
+            masks.append(mask & ~found)
+        else:
+            texts_.append(text)
+            masks.append(None)
+    return RawColumns(new.names, tuple(texts_), tuple(masks))

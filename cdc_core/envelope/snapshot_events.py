@@ -1,0 +1,85 @@
+"""Rows of a snapshot → read events, with the marker that says where each stands.
+
+Only the next row tells whether a row was its table's last, and only the end whether it was the snapshot's. So one row
+is always kept back. Where several markers fit, the order is: last, first, last_in_data_collection,
+first_in_data_collection, true.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from cdc_core import clock
+from cdc_core.decode.raw_columns import RawColumns
+from cdc_core.envelope.record import lines
+from cdc_core.envelope.row import rows_of
+from cdc_core.envelope.table_events import SnapshotFacts, TableEvents
+
+# Rows rendered at once.
+CHUNK_ROWS = 8192
+
+
+@dataclass(frozen=True, slots=True)
+class _Kept:
+    events: TableEvents
+    row: RawColumns
+    facts: SnapshotFacts
+    opens_snapshot: bool
+    opens_table: bool
+
+
+class SnapshotEvents:
+    """Makes the records of one snapshot: ``table`` for each table in order, then ``finish`` once."""
+
+    def __init__(self) -> None:
+        self._kept: _Kept | None = None
+        self._started = False
+
+    def table(self, events: TableEvents, batches: Iterable[RawColumns], facts: SnapshotFacts) -> Iterator[list[str]]:
+        """The JSON lines of one table's rows, but for its last row, which the next table or ``finish`` lets go."""
+        fresh = True
+        for batch in batches:
+            for first in range(0, len(batch), CHUNK_ROWS):
+                last = min(first + CHUNK_ROWS, len(batch))
+                yield self._rows(events, _slice(batch, first, last), facts, fresh)
+                fresh = False
+
+    def finish(self) -> list[str]:
+        """The last row of all; nothing for a snapshot without rows."""
+        return self._let_go("last")
+
+    def _rows(self, events: TableEvents, batch: RawColumns, facts: SnapshotFacts, fresh: bool) -> list[str]:
+        out = self._let_go("last_in_data_collection" if fresh else "true")
+        count = len(batch)
+        opens_snapshot, self._started = not self._started, True
+        if count > 1:
+            markers = ["true"] * (count - 1)
+            if fresh:
+                markers[0] = "first" if opens_snapshot else "first_in_data_collection"
+            out += _read(events, _slice(batch, 0, count - 1), markers, facts)
+        alone = count == 1
+        row = _slice(batch, count - 1, count)
+        self._kept = _Kept(events, row, facts, opens_snapshot and alone, fresh and alone)
+        return out
+
+    def _let_go(self, marker: str) -> list[str]:
+        kept, self._kept = self._kept, None
+        if kept is None:
+            return []
+        if marker != "last" and kept.opens_snapshot:
+            marker = "first"
+        elif marker == "true" and kept.opens_table:
+            marker = "first_in_data_collection"
+        return _read(kept.events, kept.row, [marker], kept.facts)
+
+
+def _read(events: TableEvents, columns: RawColumns, markers: list[str], facts: SnapshotFacts) -> list[str]:
+    return lines(events.reads(columns, pa.array(markers, type=pa.large_string()), facts, clock.now_ns()))
+
+
+def _slice(columns: RawColumns, first: int, last: int) -> RawColumns:
+    return rows_of(columns, np.arange(first, last))

@@ -1,0 +1,115 @@
+"""The ``source`` struct: where a record comes from, field by field."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from cdc_core.envelope.context import CONNECTOR, EnvelopeContext
+from cdc_core.envelope.json import TEXT, dumps, join, quoted
+from cdc_core.schema.connect import ConnectSchema
+from cdc_core.schema.naming import Names
+
+STREAMING = "false"
+MARKERS = ("true", "first", "first_in_data_collection", "last_in_data_collection", "last", "false", "incremental")
+
+STRING = ConnectSchema("string")
+OPTIONAL_STRING = ConnectSchema("string", optional=True)
+INT64 = ConnectSchema("int64")
+OPTIONAL_INT64 = ConnectSchema("int64", optional=True)
+
+
+def source_schema(names: Names) -> ConnectSchema:
+    """The struct's schema. Streaming leaves ``snapshot`` unset, so that readers see its default."""
+    snapshot = ConnectSchema(
+        "string",
+        optional=True,
+        name="io.debezium.data.Enum",
+        version=1,
+        parameters=(("allowed", ",".join(MARKERS)),),
+        default=STREAMING,
+        has_default=True,
+    )
+    return ConnectSchema(
+        "struct",
+        name=names.schema_name("io.debezium.connector.postgresql.Source"),
+        version=1,
+        fields=(
+            ("version", STRING),
+            ("connector", STRING),
+            ("name", STRING),
+            ("ts_ms", INT64),
+            ("snapshot", snapshot),
+            ("db", STRING),
+            ("sequence", OPTIONAL_STRING),
+            ("ts_us", OPTIONAL_INT64),
+            ("ts_ns", OPTIONAL_INT64),
+            ("schema", STRING),
+            ("table", STRING),
+            ("txId", OPTIONAL_INT64),
+            ("lsn", OPTIONAL_INT64),
+            ("xmin", OPTIONAL_INT64),
+            ("origin", OPTIONAL_STRING),
+            ("origin_lsn", OPTIONAL_INT64),
+        ),
+    )
+
+
+def source_texts(
+    context: EnvelopeContext,
+    schema: str,
+    table: str,
+    *,
+    ts_us: pa.Array,
+    lsn: pa.Array,
+    prior_end_lsn: pa.Array,
+    xid: pa.Array,
+    origin: pa.Array,
+    origin_lsn: pa.Array,
+    marker: str | pa.Array = STREAMING,
+    xmin: int | None = None,
+) -> pa.Array:
+    """The struct of every record, as JSON text.
+
+    Shape:  all arrays[N] → text[N].
+    Units:  ``ts_us`` is microseconds since 1970-01-01T00:00:00Z; the milliseconds are cut downwards.
+    Nulls:  ``xid``, ``origin``, ``origin_lsn`` may be null; ``prior_end_lsn`` 0 means none and is written as null.
+    """
+    rows = len(ts_us)
+    micros = ts_us.to_numpy()
+    prior = prior_end_lsn.to_numpy()
+    head = (
+        f'{{"version":{dumps(context.version)},"connector":"{CONNECTOR}","name":{dumps(context.names.prefix)},"ts_ms":'
+    )
+    return join(
+        [
+            head,
+            pa.array(micros // 1000),
+            ',"snapshot":"',
+            marker,
+            f'","db":{dumps(context.database)},"sequence":"[',
+            _in_quotes(pa.array(prior, mask=prior == 0)),
+            ',\\"',
+            lsn,
+            '\\"]","ts_us":',
+            ts_us,
+            ',"ts_ns":',
+            pa.array(micros * 1000),
+            f',"schema":{dumps(schema)},"table":{dumps(table)},"txId":',
+            xid,
+            ',"lsn":',
+            lsn,
+            f',"xmin":{dumps(xmin)},"origin":',
+            "null" if origin.null_count == rows else quoted(origin),
+            ',"origin_lsn":',
+            "null" if origin_lsn.null_count == rows else origin_lsn,
+            "}",
+        ],
+        rows,
+    )
+
+
+def _in_quotes(numbers: pa.Array) -> pa.Array:
+    """Numbers inside the quotes of a text that is itself inside JSON text; nulls stay null."""
+    text = join(['\\"', numbers, '\\"'], len(numbers))
+    return pc.if_else(pc.is_valid(numbers), text, pa.scalar(None, TEXT)) if numbers.null_count else text

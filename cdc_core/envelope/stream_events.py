@@ -1,0 +1,167 @@
+"""A sorted segment of the stream → its records in the order of the log.
+
+Rows come sorted by table, records leave in the order of the messages: every table's records carry (seq, sub), and one
+sort at the end puts rows, truncates, logical messages, BEGIN and END in line. Places in transactions are counted
+between planning and rendering, when it is known which records there will be.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from cdc_core import clock
+from cdc_core.decode.pgoutput.stream_state import RelationRun, SortedSegment
+from cdc_core.decode.pgoutput.tuples import decode_rows
+from cdc_core.envelope.context import EnvelopeContext
+from cdc_core.envelope.heartbeat_event import HeartbeatEvents
+from cdc_core.envelope.message_event import MessageEvents, place_of
+from cdc_core.envelope.options import FailureHandlingMode
+from cdc_core.envelope.record import in_order, lines
+from cdc_core.envelope.table_events import PlannedChanges, TableEvents
+from cdc_core.envelope.transaction import CountedEvents, Orders, TransactionCounter, TransactionEvents
+from cdc_core.errors import ConversionError
+from cdc_core.schema.relation import Relation
+from cdc_core.schema.table import TableSchema
+
+_log = logging.getLogger(__name__)
+
+# Rows planned at once: a row's JSON is some hundred bytes, its schema some thousand.
+CHUNK_ROWS = 8192
+
+
+@dataclass(slots=True)
+class _Change:
+    events: TableEvents
+    planned: PlannedChanges
+    orders: Orders | None = None
+
+
+class StreamEvents:
+    """Makes the records of a stream, segment by segment; built once a run.
+
+    ``table_events`` builds a TableEvents for a table version (called once for each). ``wants_message`` says whether a
+    prefix of logical messages is captured. ``heartbeat_ms`` is heartbeat.interval.ms.
+    """
+
+    def __init__(
+        self,
+        context: EnvelopeContext,
+        table_events: Callable[[TableSchema], TableEvents],
+        *,
+        wants_message: Callable[[str], bool] = lambda prefix: True,
+        heartbeat_ms: int = 0,
+        now_ns: Callable[[], int] = clock.now_ns,
+    ) -> None:
+        self._context = context
+        self._build = table_events
+        self._wants_message = wants_message
+        self._now_ns = now_ns
+        self._tables: dict[TableSchema, TableEvents] = {}
+        self._messages = MessageEvents(context)
+        self._transactions = TransactionEvents(context)
+        self._heartbeats = HeartbeatEvents(context, heartbeat_ms, now_ns())
+        self._counter = TransactionCounter() if context.options.provide_transaction_metadata else None
+        self._last_seq = 0
+
+    def segment(self, segment: SortedSegment, xmin: int | None = None) -> list[str]:
+        """The JSON lines of one segment, in order. ``xmin`` is the slot's, None where it is not fetched."""
+        return lines(self.records(segment, xmin))
+
+    def idle(self) -> list[str]:
+        """What to write when nothing came for a while: a heartbeat when one is due."""
+        now = self._now_ns()
+        return lines(self._heartbeats.make(self._last_seq, now)) if self._heartbeats.due(now) else []
+
+    def records(self, segment: SortedSegment, xmin: int | None = None) -> pa.Table:
+        """The same as RECORDS."""
+        now = self._now_ns()
+        changes = [change for run in segment.runs for change in self._planned(run)]
+        messages = [message for message in segment.messages if self._wants_message(message.prefix)]
+        truncates = [
+            (truncate, index, self._events(table))
+            for truncate in ([] if "t" in self._context.skipped else segment.truncates)
+            for index, table in enumerate(truncate.tables)
+        ]
+        inside = [message for message in messages if message.transactional]
+        places: dict[int, Orders] = {}
+        truncated: Sequence[Orders | None] = [None] * len(truncates)
+        if self._counter is not None:
+            self._restart(segment.transactions)
+            groups = [change.planned.counted(str(change.events.table.id)) for change in changes]
+            groups += [
+                CountedEvents(str(events.table.id), np.array([t.seq]), np.array([index]), np.array([t.commit_lsn]))
+                for t, index, events in truncates
+            ]
+            groups += [CountedEvents(*place_of(message)) for message in inside]
+            orders = self._counter.count(groups)
+            for change, its in zip(changes, orders, strict=False):
+                change.orders = its
+            truncated = orders[len(changes) : len(changes) + len(truncates)]
+            places = {m.seq: order for m, order in zip(inside, orders[len(changes) + len(truncates) :], strict=True)}
+        tables = [change.events.render(change.planned, change.orders, now, xmin) for change in changes]
+        for (truncate, index, events), order in zip(truncates, truncated, strict=True):
+            tables.append(events.truncates(truncate, index, order, now, xmin))
+        tables += [self._messages.make(message, places.get(message.seq), now, xmin) for message in messages]
+        tables += self._marks(segment.transactions)
+        ordered = in_order(tables)
+        return self._beating(ordered, segment, now)
+
+    def _planned(self, run: RelationRun) -> list[_Change]:
+        events = self._events(run.table)
+        changes = []
+        for first in range(0, run.raw.num_rows, CHUNK_ROWS):
+            changes += self._plan(events, run.relation, run.raw.slice(first, CHUNK_ROWS))
+        return changes
+
+    def _plan(self, events: TableEvents, relation: Relation, raw: pa.RecordBatch) -> list[_Change]:
+        """Plan rows; where one cannot be processed and may be left out, halve until it stands alone."""
+        mode = self._context.options.event_processing_failure_handling_mode
+        try:
+            return [_Change(events, events.plan(raw, decode_rows(raw, relation)))]
+        except ConversionError as error:
+            if mode is FailureHandlingMode.FAIL:
+                raise
+            if raw.num_rows > 1:
+                half = raw.num_rows // 2
+                return self._plan(events, relation, raw.slice(0, half)) + self._plan(events, relation, raw.slice(half))
+            level = logging.WARNING if mode is FailureHandlingMode.WARN else logging.DEBUG
+            _log.log(level, "An event of %s is left out: %s", events.table.id, error.message)
+            return []
+
+    def _events(self, table: TableSchema) -> TableEvents:
+        found = self._tables.get(table)
+        if found is None:
+            found = self._tables[table] = self._build(table)
+        return found
+
+    def _restart(self, marks: pa.RecordBatch) -> None:
+        """A transaction that begins again (after a reconnect) is counted from its start."""
+        assert self._counter is not None
+        for mark in marks.select(["kind", "commit_lsn"]).to_pylist():  # once a transaction
+            if mark["kind"] == ord("B"):
+                self._counter.begin(mark["commit_lsn"])
+
+    def _marks(self, marks: pa.RecordBatch) -> list[pa.Table]:
+        if self._counter is None:
+            return []
+        tables = []
+        for mark in marks.to_pylist():  # once a transaction
+            seq, xid, ts_us = mark["seq"], mark["xid"], mark["commit_ts_us"]
+            if mark["kind"] == ord("B"):
+                tables.append(self._transactions.begin(seq, xid, mark["lsn"], ts_us))
+            else:
+                counts = self._counter.end(mark["commit_lsn"])
+                tables.append(self._transactions.end(seq, xid, mark["end_lsn"], ts_us, counts))
+        return tables
+
+    def _beating(self, ordered: pa.Table, segment: SortedSegment, now: int) -> pa.Table:
+        if ordered.num_rows:
+            self._last_seq = int(ordered.column("seq")[-1].as_py())
+        if segment.frames == 0 or not self._heartbeats.due(now):
+            return ordered
+        return pa.concat_tables([ordered, self._heartbeats.make(self._last_seq, now)])

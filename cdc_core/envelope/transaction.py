@@ -1,0 +1,222 @@
+"""Transaction metadata: BEGIN and END records, and each event's place in its transaction.
+
+Events are counted after everything that drops them (filters, skipped operations), so the numbers are those of the
+records that exist; the delete and the create of a key change count as two, a tombstone counts as none.
+"""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from cdc_core.envelope.context import EnvelopeContext
+from cdc_core.envelope.json import dumps, join
+from cdc_core.envelope.record import one_record, schema_text, with_schema
+from cdc_core.envelope.source_block import INT64, OPTIONAL_INT64, STRING
+from cdc_core.schema.connect import ConnectSchema
+from cdc_core.schema.naming import Names
+
+# A BEGIN stands in front of the events that share its message's ordinal, an END behind them; no two do in practice.
+_SUB = 0
+
+
+def block_schema(names: Names) -> ConnectSchema:
+    """The envelope's ``transaction`` field."""
+    return ConnectSchema(
+        "struct",
+        optional=True,
+        name=names.schema_name("event.block"),
+        version=1,
+        fields=(("id", STRING), ("total_order", INT64), ("data_collection_order", INT64)),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Orders:
+    """The place of N events in their transactions, from 1; 0 for an event outside one."""
+
+    total: np.ndarray
+    collection: np.ndarray
+
+    def take(self, rows: np.ndarray) -> Orders:
+        """The places of some of the events."""
+        return Orders(self.total[rows], self.collection[rows])
+
+
+def block_texts(xid: pa.Array, lsn: pa.Array, orders: Orders | None) -> pa.Array | str:
+    """The ``transaction`` struct of every event as JSON text; ``null`` where transactions are not described.
+
+    The id is ``<xid>:<LSN of this very record>``, so that the ids of one transaction differ behind the colon.
+    """
+    if orders is None:
+        return "null"
+    return join(
+        [
+            *('{"id":"', xid, ":", lsn, '","total_order":', pa.array(orders.total)),
+            *(',"data_collection_order":', pa.array(orders.collection), "}"),
+        ],
+        len(xid),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class CountedEvents:
+    """Events of one collection, to be counted. ``seq``/``sub``: their order; ``commit_lsn``: their transaction."""
+
+    collection: str
+    seq: np.ndarray
+    sub: np.ndarray
+    commit_lsn: np.ndarray
+
+
+@dataclass(frozen=True, slots=True)
+class TransactionCounts:
+    """A transaction at its end: events in all, and by collection in the order in which Debezium lists them."""
+
+    total: int
+    collections: tuple[tuple[str, int], ...]
+
+
+class TransactionCounter:
+    """Numbers events within their transactions, across tables and across segments.
+
+    Transactions do not interleave, so only one can be open between two calls; its counts are the whole state.
+    """
+
+    def __init__(self) -> None:
+        self._open_lsn: int | None = None
+        self._total = 0
+        self._collections: dict[str, int] = {}
+        self._capacity = 16
+        self._ended: dict[int, TransactionCounts] = {}
+
+    def count(self, groups: list[CountedEvents]) -> list[Orders]:
+        """The place of every event of a segment, group by group as given. Call once a segment, with all of it."""
+        sizes = [len(group.seq) for group in groups]
+        seq, sub, lsn = (
+            np.concatenate([np.asarray(getattr(g, name), dtype=np.int64) for g in groups] or [np.zeros(0, np.int64)])
+            for name in ("seq", "sub", "commit_lsn")
+        )
+        which = np.repeat(np.arange(len(groups)), sizes)
+        order = np.lexsort((sub, seq))
+        lsn, which = lsn[order], which[order]
+        total = np.empty(len(order), dtype=np.int64)
+        by_collection = np.empty(len(order), dtype=np.int64)
+        bounds = np.flatnonzero(np.diff(lsn, prepend=-1, append=-1))
+        names = [group.collection for group in groups]
+        for first, last in itertools.pairwise(bounds):  # once a transaction
+            self._number(int(lsn[first]), which[first:last], names, total[first:last], by_collection[first:last])
+        back = np.empty_like(order)
+        back[order] = np.arange(len(order))
+        found = Orders(total[back], by_collection[back])
+        ends = np.cumsum(sizes)
+        return [found.take(np.arange(end - size, end)) for size, end in zip(sizes, ends, strict=True)]
+
+    def _number(
+        self, lsn: int, which: np.ndarray, names: list[str], total: np.ndarray, by_collection: np.ndarray
+    ) -> None:
+        self._enter(lsn)
+        total[:] = np.arange(self._total + 1, self._total + 1 + len(which))
+        self._total += len(which)
+        present, first_at = np.unique(which, return_index=True)
+        for group in present[np.argsort(first_at)]:  # once a table in a transaction
+            mine = which == group
+            before = self._collections.get(names[group], 0)
+            count = int(np.count_nonzero(mine))
+            by_collection[mine] = np.arange(before + 1, before + 1 + count)
+            self._collections[names[group]] = before + count
+
+    def _enter(self, lsn: int) -> None:
+        if lsn == self._open_lsn:
+            return
+        if self._open_lsn is not None:
+            self._ended[self._open_lsn] = self._counts()
+        self._open_lsn, self._total, self._collections = lsn, 0, {}
+
+    def begin(self, commit_lsn: int) -> None:
+        """Note a Begin message. A transaction that was open already comes again as a whole: its counts start anew."""
+        if commit_lsn == self._open_lsn:
+            self._open_lsn, self._total, self._collections = None, 0, {}
+
+    def end(self, commit_lsn: int) -> TransactionCounts:
+        """The counts of a transaction whose Commit was seen; call once for each, in stream order."""
+        ended = self._ended.pop(commit_lsn, None)
+        if ended is not None:
+            return ended
+        counts = self._counts() if commit_lsn == self._open_lsn else TransactionCounts(0, ())
+        if commit_lsn == self._open_lsn:
+            self._open_lsn, self._total, self._collections = None, 0, {}
+        return counts
+
+    def _counts(self) -> TransactionCounts:
+        # Debezium lists the collections in the order of a Java HashMap that is cleared, never shrunk.
+        while len(self._collections) > self._capacity * 3 // 4:
+            self._capacity *= 2
+        listed = sorted(self._collections.items(), key=lambda item: _bucket(item[0], self._capacity))
+        return TransactionCounts(self._total, tuple(listed))
+
+
+def _bucket(text: str, capacity: int) -> int:
+    """Where java.util.HashMap keeps a string: the low bits of its hash, the high half folded in."""
+    value = 0
+    raw = text.encode("utf-16-be", "surrogatepass")
+    for at in range(0, len(raw), 2):
+        value = (31 * value + int.from_bytes(raw[at : at + 2], "big")) & 0xFFFFFFFF
+    return (value ^ value >> 16) & (capacity - 1)
+
+
+class TransactionEvents:
+    """Makes BEGIN and END records; built once a run."""
+
+    def __init__(self, context: EnvelopeContext) -> None:
+        names = context.names
+        key = ConnectSchema(
+            "struct",
+            name=names.schema_name("io.debezium.connector.common.TransactionMetadataKey"),
+            version=1,
+            fields=(("id", STRING),),
+        )
+        collection = ConnectSchema(
+            "struct",
+            optional=True,
+            name=names.schema_name("event.collection"),
+            version=1,
+            fields=(("data_collection", STRING), ("event_count", INT64)),
+        )
+        value = ConnectSchema(
+            "struct",
+            name=names.schema_name("io.debezium.connector.common.TransactionMetadataValue"),
+            version=1,
+            fields=(
+                ("status", STRING),
+                ("id", STRING),
+                ("event_count", OPTIONAL_INT64),
+                ("data_collections", ConnectSchema("array", optional=True, items=collection)),
+                ("ts_ms", INT64),
+            ),
+        )
+        self._topic = names.transaction_topic
+        self._key, self._value = schema_text(key), schema_text(value)
+
+    def begin(self, seq: int, xid: int, lsn: int, commit_ts_us: int) -> pa.Table:
+        """The BEGIN record. ``lsn`` is that of the Begin message, which is its first change's."""
+        return self._record(seq, f"{xid}:{lsn}", "BEGIN", None, commit_ts_us)
+
+    def end(self, seq: int, xid: int, end_lsn: int, commit_ts_us: int, counts: TransactionCounts) -> pa.Table:
+        """The END record. ``end_lsn`` is where the transaction's WAL ends."""
+        return self._record(seq, f"{xid}:{end_lsn}", "END", counts, commit_ts_us)
+
+    def _record(self, seq: int, identity: str, status: str, counts: TransactionCounts | None, ts_us: int) -> pa.Table:
+        collections = counts and [{"data_collection": name, "event_count": n} for name, n in counts.collections]
+        value = {
+            "status": status,
+            "id": identity,
+            "event_count": counts and counts.total,
+            "data_collections": collections,
+            "ts_ms": ts_us // 1000,
+        }
+        key = with_schema(self._key, dumps({"id": identity}))
+        return one_record(seq, _SUB, self._topic, key, with_schema(self._value, dumps(value)))

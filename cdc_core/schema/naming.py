@@ -1,0 +1,130 @@
+"""Names of topics, schemas and fields, as Debezium makes them.
+
+A table's topic is also the stem of its schemas' names (``<topic>.Key``, ``.Value``, ``.Envelope``). What a system
+cannot carry in a name is replaced character by character; a character outside the basic plane counts as the two UTF-16
+units that Java sees.
+"""
+
+from __future__ import annotations
+
+import re
+
+from cdc_core.errors import TableError
+from cdc_core.schema.options import NameAdjustmentMode, SchemaOptions, TopicNaming
+from cdc_core.schema.table import TableId
+
+# Kafka's limit for a topic's name.
+MAX_TOPIC_LENGTH = 249
+
+_TOPIC = re.compile(r"[A-Za-z0-9._-]")
+_TOPIC_UNICODE = re.compile(r"[A-Za-z0-9.-]")
+# First and following characters that a mode leaves alone, for full names (dots allowed) and for field names.
+_LEGAL = {
+    (NameAdjustmentMode.AVRO, True): (re.compile(r"[A-Za-z_]"), re.compile(r"[A-Za-z0-9_.]")),
+    (NameAdjustmentMode.AVRO, False): (re.compile(r"[A-Za-z_]"), re.compile(r"[A-Za-z0-9_]")),
+    (NameAdjustmentMode.AVRO_UNICODE, True): (re.compile(r"[A-Za-z]"), re.compile(r"[A-Za-z0-9.]")),
+    (NameAdjustmentMode.AVRO_UNICODE, False): (re.compile(r"[A-Za-z]"), re.compile(r"[A-Za-z0-9]")),
+}
+
+
+def adjust_schema_name(name: str, mode: NameAdjustmentMode) -> str:
+    """A schema's full name under ``schema.name.adjustment.mode``; dots separate its parts and stay."""
+    return _adjust(name, mode, dots=True)
+
+
+def adjust_field_name(name: str, mode: NameAdjustmentMode) -> str:
+    """A field's name under ``field.name.adjustment.mode``; a dot is replaced like any other stranger."""
+    return _adjust(name, mode, dots=False)
+
+
+def _adjust(name: str, mode: NameAdjustmentMode, *, dots: bool) -> str:
+    if mode is NameAdjustmentMode.NONE or not name:
+        return name
+    first, following = _LEGAL[mode, dots]
+    out = []
+    for index, unit in enumerate(_utf16_units(name)):
+        if (following if index else first).fullmatch(unit):
+            out.append(unit)
+        elif mode is NameAdjustmentMode.AVRO_UNICODE:
+            out.append(_escaped(unit))
+        else:
+            # Two names that differ in their leading digit only must stay apart, so the digit is kept.
+            out.append("_" + (unit if index == 0 and unit.isdecimal() else ""))
+    return "".join(out)
+
+
+def _utf16_units(text: str) -> list[str]:
+    raw = text.encode("utf-16-be", "surrogatepass")
+    return [chr(int.from_bytes(raw[at : at + 2], "big")) for at in range(0, len(raw), 2)]
+
+
+def _escaped(unit: str) -> str:
+    """``_u`` and the code in hexadecimal. Codes of one or two digits get two zeros in front, longer ones none."""
+    digits = f"{ord(unit):x}"
+    return "_u" + ("00" + digits if len(digits) <= 2 else digits)
+
+
+class Names:
+    """The names one connector gives. Keeps the topics it gave, to notice two tables that would share one."""
+
+    def __init__(self, options: SchemaOptions) -> None:
+        self._options = options
+        self._topics: dict[TableId, str] = {}
+        self._owners: dict[str, TableId] = {}
+
+    @property
+    def prefix(self) -> str:
+        """The connector's logical name: source.name and the first part of every topic."""
+        return self._options.topic_prefix
+
+    @property
+    def transaction_topic(self) -> str:
+        """Where BEGIN and END records go."""
+        return self._options.topic_delimiter.join((self.prefix, self._options.topic_transaction))
+
+    @property
+    def heartbeat_topic(self) -> str:
+        """Where heartbeats go: the configured name, else ``<heartbeat prefix>.<topic prefix>``."""
+        options = self._options
+        return options.topic_heartbeat_name or options.topic_delimiter.join(
+            (options.topic_heartbeat_prefix, self.prefix)
+        )
+
+    @property
+    def message_topic(self) -> str:
+        """Where logical messages go; the separator is a dot whatever topic.delimiter says."""
+        return f"{self.prefix}.message"
+
+    def topic(self, table: TableId) -> str:
+        """The topic of a table's events.
+
+        Raises TableError when replacing characters or cutting the length gives another table's topic.
+        """
+        known = self._topics.get(table)
+        if known is not None:
+            return known
+        plain = self._options.topic_delimiter.join(part for part in (self.prefix, *table) if part.strip())
+        topic = self._fit(plain)
+        owner = self._owners.setdefault(topic, table)
+        if owner != table and topic != plain:
+            raise TableError(
+                f"Tables {owner} and {table} would both be written to topic {topic}.",
+                f"Set topic.naming.strategy to {TopicNaming.SCHEMA_UNICODE.value}, or leave one of them out.",
+                str(table),
+            )
+        self._topics[table] = topic
+        return topic
+
+    def schema_name(self, name: str) -> str:
+        """Any schema's name under the mode in force."""
+        return adjust_schema_name(name, self._options.schema_name_adjustment_mode)
+
+    def field_name(self, column: str) -> str:
+        """A column's field name under the mode in force."""
+        return adjust_field_name(column, self._options.field_adjustment)
+
+    def _fit(self, name: str) -> str:
+        unicode = self._options.topic_naming_strategy is TopicNaming.SCHEMA_UNICODE
+        legal = _TOPIC_UNICODE if unicode else _TOPIC
+        units = (unit if legal.fullmatch(unit) else _escaped(unit) if unicode else "_" for unit in _utf16_units(name))
+        return "".join(units)[:MAX_TOPIC_LENGTH]
