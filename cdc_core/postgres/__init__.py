@@ -1,0 +1,1 @@
+"""Everything that talks to a PostgreSQL server, and the only room that imports psycopg."""

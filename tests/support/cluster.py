@@ -96,7 +96,7 @@ class Cluster:
     def start(
         cls, flavour: str = "debian15", settings: dict[str, Any] | None = None, folder: Path | None = None
     ) -> Cluster:
-        """Make a server in ``folder`` (a fresh temporary one by default, removed by ``stop``) and wait for it to answer.
+        """Make a server in ``folder`` (a fresh temporary one by default, removed by ``stop``) and wait until it is up.
 
         ``settings`` are added to postgresql.conf. A folder that already holds a server's data is started again.
         """

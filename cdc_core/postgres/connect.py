@@ -1,0 +1,147 @@
+"""Connections: one place that knows the parameters, the session settings and the ways a connection can fail.
+
+Values come as text, in snapshots and in the stream, and that text depends on session settings. They are therefore given
+at connection start, where the walsender takes them too, and are the same on every road.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import psycopg
+from psycopg.conninfo import make_conninfo
+
+from cdc_core.postgres.options import PostgresOptions
+from cdc_core.postgres.sqlstate import connection_error, server_error
+
+Connection = psycopg.Connection[tuple[Any, ...]]
+
+APPLICATION = "wal2lake"
+
+# What decides how PostgreSQL writes a value, and what must not end a connection that waits on purpose.
+_SESSION = {
+    "DateStyle": "ISO,MDY",
+    "IntervalStyle": "postgres",
+    "TimeZone": "UTC",
+    "extra_float_digits": "3",
+    "bytea_output": "hex",
+    "idle_in_transaction_session_timeout": "0",
+}
+_DEAD_LINE_MS = 60_000
+
+
+class ConnectionString:
+    """libpq's connection string with its password, for a process that has no options. Picklable, never printed."""
+
+    __slots__ = ("_text", "statements")
+
+    def __init__(self, text: str, statements: tuple[str, ...] = ()) -> None:
+        self._text = text
+        self.statements = statements
+
+    def reveal(self) -> str:
+        """The string itself."""
+        return self._text
+
+    def __repr__(self) -> str:
+        return "ConnectionString(***)"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self._text, self.statements)
+
+
+def connect(
+    options: PostgresOptions,
+    *,
+    replication: bool = False,
+    application_name: str = APPLICATION,
+    statement_timeout_ms: int | None = None,
+) -> Connection:
+    """Open a connection in autocommit; a replication one speaks the walsender's commands and SQL.
+
+    ``statement_timeout_ms`` defaults to database.query.timeout.ms, on a replication connection to none. The initial
+    statements run on ordinary connections only. Raises SourceError or TransientError, never with the password.
+    """
+    if statement_timeout_ms is None:
+        statement_timeout_ms = 0 if replication else options.database_query_timeout_ms
+    parameters = _parameters(options, application_name, statement_timeout_ms)
+    if replication:
+        parameters["replication"] = "database"
+    try:
+        connection = psycopg.connect(**parameters, autocommit=True)
+    except psycopg.Error as error:
+        raise connection_error(error, place(options), options.database_user, options.database_dbname) from None
+    if not replication:
+        _prepare(connection, options.database_initial_statements)
+    return connection
+
+
+def connection_string(options: PostgresOptions, *, application_name: str = APPLICATION) -> ConnectionString:
+    """For reading on a Spark worker: no statement time-out, secrets resolved here, where their sources are."""
+    parameters = _parameters(options, application_name, 0)
+    return ConnectionString(make_conninfo(**parameters), options.database_initial_statements)
+
+
+def connect_with(target: ConnectionString) -> Connection:
+    """Open a connection from its string, as ``connect`` does. Raises SourceError or TransientError."""
+    try:
+        connection = psycopg.connect(target.reveal(), autocommit=True)
+    except psycopg.Error as error:
+        known = psycopg.conninfo.conninfo_to_dict(target.reveal())
+        where = _place(str(known.get("host", "")), known.get("port", ""))
+        raise connection_error(error, where, str(known.get("user", "")), str(known.get("dbname", ""))) from None
+    _prepare(connection, target.statements)
+    return connection
+
+
+def place(options: PostgresOptions) -> str:
+    """Where the server is, for messages."""
+    return _place(options.database_hostname, options.database_port)
+
+
+def _place(host: str, port: object) -> str:
+    if host.startswith("/"):
+        return f"socket {host}/.s.PGSQL.{port}"
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def _parameters(options: PostgresOptions, application_name: str, statement_timeout_ms: int) -> dict[str, Any]:
+    session = {**_SESSION, "statement_timeout": str(statement_timeout_ms)}
+    parameters: dict[str, Any] = {
+        "host": options.database_hostname.strip("[]"),
+        "port": options.database_port,
+        "user": options.database_user,
+        "password": options.database_password.reveal() or None,
+        "dbname": options.database_dbname,
+        "application_name": application_name,
+        "client_encoding": "UTF8",
+        # libpq takes anything below two seconds for two.
+        "connect_timeout": max(2, options.connection_validation_timeout_ms // 1000),
+        "options": " ".join(f"-c {name}={value}" for name, value in session.items()),
+        "sslmode": str(options.database_sslmode.value),
+        "sslcert": options.database_sslcert or None,
+        "sslkey": options.database_sslkey or None,
+        "sslpassword": options.database_sslpassword.reveal() or None,
+        "sslrootcert": options.database_sslrootcert or None,
+        "keepalives": int(options.database_tcp_keep_alive),
+    }
+    if options.database_tcp_keep_alive:
+        parameters |= {
+            "keepalives_idle": 30,
+            "keepalives_interval": 10,
+            "keepalives_count": 3,
+            "tcp_user_timeout": _DEAD_LINE_MS,
+        }
+    return {name: value for name, value in parameters.items() if value is not None}
+
+
+def _prepare(connection: Connection, statements: tuple[str, ...]) -> None:
+    try:
+        if connection.info.server_version >= 140000:
+            connection.execute("SET idle_session_timeout = 0")
+        for statement in statements:
+            # bytes: psycopg would take a % in a str for a placeholder's beginning only with parameters; there are none.
+            connection.execute(statement.encode())
+    except psycopg.Error as error:
+        connection.close()
+        raise server_error(error, "running database.initial.statements") from None

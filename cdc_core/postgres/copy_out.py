@@ -1,0 +1,197 @@
+"""Reading whole tables: one snapshot that many connections share, and COPY … TO STDOUT as chunks of bytes.
+
+    holder (driver)            pg_export_snapshot ─▶ name
+    copy_chunks (each worker)  SET TRANSACTION SNAPSHOT name; COPY (SELECT …) TO STDOUT ─▶ bytes, whole lines
+
+The holder's transaction stays open for as long as anybody reads; with it ends the name.
+"""
+
+from __future__ import annotations
+
+import select
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+
+import psycopg
+from psycopg import sql
+from psycopg.pq import ExecStatus
+from psycopg.pq.abc import PGconn
+
+from cdc_core.errors import SourceError, TransientError
+from cdc_core.lsn import Lsn
+from cdc_core.postgres.connect import Connection, ConnectionString, connect_with
+from cdc_core.postgres.server import wal_end
+from cdc_core.postgres.sqlstate import server_error, translated
+from cdc_core.schema.table import TableId
+
+_WAIT_MS = 1000
+_SILENT_WAITS = 3600
+
+
+@dataclass(frozen=True, slots=True)
+class SnapshotFacts:
+    """What a snapshot is.
+
+    ``name`` is what workers import. ``visible`` is the text of pg_current_snapshot(): which transactions it shows.
+    ``lsn`` is where the WAL ended just after it was taken: what committed later ends behind it. ``txid`` is a
+    transaction id drawn just before it, None on a standby. ``timestamp_us`` is its CURRENT_TIMESTAMP, microseconds
+    since 1970-01-01T00:00:00Z.
+    """
+
+    name: str
+    visible: str
+    lsn: Lsn
+    txid: int | None
+    timestamp_us: int
+
+
+class SnapshotHolder:
+    """A transaction, REPEATABLE READ and READ ONLY, that keeps a snapshot alive until ``close``.
+
+    ``imported`` is a name exported elsewhere (by the creation of a slot); it need not live on once this is made, for
+    workers import the name that this transaction exports. Owns the connection. Raises SourceError or TransientError.
+    """
+
+    def __init__(self, connection: Connection, imported: str | None = None) -> None:
+        self._connection = connection
+        with translated("taking a snapshot"):
+            # Drawn outside: a transaction with an id would hold up everybody who creates a slot meanwhile.
+            txid = _draw_txid(connection)
+            connection.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
+            if imported is not None:
+                connection.execute(sql.SQL("SET TRANSACTION SNAPSHOT {}").format(sql.Literal(imported)))
+            visible = "pg_current_snapshot()" if connection.info.server_version >= 130000 else "txid_current_snapshot()"
+            row = connection.execute(
+                f"SELECT pg_export_snapshot(), {visible}::text, "
+                "(extract(epoch FROM current_timestamp) * 1000000)::numeric(20, 0)::bigint"
+            ).fetchone()
+        assert row is not None
+        self.facts = SnapshotFacts(row[0], row[1], wal_end(connection), txid, row[2])
+
+    def __enter__(self) -> SnapshotHolder:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
+
+    @property
+    def name(self) -> str:
+        """What workers import."""
+        return self.facts.name
+
+    @property
+    def connection(self) -> Connection:
+        """The connection, for reading the catalogue as the snapshot shows it."""
+        return self._connection
+
+    def check(self) -> None:
+        """Raise TransientError when the transaction, and with it the snapshot, is gone."""
+        with translated("keeping the snapshot open"):
+            self._connection.execute("SELECT 1")
+
+    def close(self) -> None:
+        """End the transaction and the connection."""
+        with suppress(psycopg.Error):
+            self._connection.rollback()
+        self._connection.close()
+
+
+def select_sql(table: TableId, columns: Sequence[str], condition: str = "", *, only: bool = False) -> str:
+    """``SELECT "a", "b" FROM "s"."t"`` with an optional condition (a range of ctid).
+
+    ``only`` leaves out the tables that inherit from it. A table without columns selects nothing but its rows.
+    """
+    query = sql.SQL("SELECT {} FROM {}{}").format(
+        sql.SQL(", ").join(sql.Identifier(column) for column in columns),
+        sql.SQL("ONLY " if only else ""),
+        sql.Identifier(table.schema, table.table),
+    )
+    return query.as_string() + (f" WHERE {condition}" if condition else "")
+
+
+def copy_sql(select: str) -> str:
+    """The COPY command that streams a query's rows as text, one line each."""
+    return f"COPY ({select.strip().rstrip(';')}) TO STDOUT"
+
+
+def copy_chunks(
+    target: ConnectionString, snapshot_name: str | None, select: str, chunk_bytes: int = 4 << 20
+) -> Iterator[bytes]:
+    """The rows of ``select`` as lines of COPY text, in chunks of whole lines of about ``chunk_bytes``.
+
+    Reads in a transaction of its own that imports ``snapshot_name`` (None: that takes a snapshot of its own). Made for
+    a Spark worker: needs nothing but its arguments. Raises SourceError or TransientError, at once or between chunks.
+    """
+    connection = connect_with(target)
+    try:
+        with translated("importing the snapshot"):
+            connection.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
+            if snapshot_name is not None:
+                connection.execute(sql.SQL("SET TRANSACTION SNAPSHOT {}").format(sql.Literal(snapshot_name)))
+        yield from _copied(connection, copy_sql(select), chunk_bytes)
+    except psycopg.Error as error:
+        raise server_error(error, "reading a table's rows") from None
+    finally:
+        connection.close()
+
+
+def _copied(connection: Connection, command: str, chunk_bytes: int) -> Iterator[bytes]:
+    # The cursor's own copy() hands out each row through several layers; this appends it, which is all that is needed.
+    pg = connection.pgconn
+    pg.send_query(command.encode())
+    poll = select.poll()
+    poll.register(pg.socket, select.POLLIN)
+    _begin_copy(pg, poll)
+    buffer = bytearray()
+    get = pg.get_copy_data
+    while True:
+        length, data = get(1)
+        if length > 0:
+            buffer += data
+            if len(buffer) >= chunk_bytes:
+                yield bytes(buffer)
+                buffer.clear()
+        elif length == 0:
+            _await_input(pg, poll)
+        else:
+            break
+    result = pg.get_result()
+    if result is not None and result.status == ExecStatus.FATAL_ERROR:
+        raise psycopg.errors.error_from_result(result, encoding="utf-8")
+    if buffer:
+        yield bytes(buffer)
+
+
+def _begin_copy(pg: PGconn, poll: select.poll) -> None:
+    while pg.flush():
+        poll.poll(_WAIT_MS)
+    while pg.is_busy():
+        _await_input(pg, poll)
+    result = pg.get_result()
+    if result is None or result.status != ExecStatus.COPY_OUT:
+        if result is not None and result.status == ExecStatus.FATAL_ERROR:
+            raise psycopg.errors.error_from_result(result, encoding="utf-8")
+        raise SourceError(
+            "The statement that reads a table gives no rows.", "Check snapshot.select.statement.overrides."
+        )
+
+
+def _await_input(pg: PGconn, poll: select.poll) -> None:
+    for _ in range(_SILENT_WAITS):
+        readable = poll.poll(_WAIT_MS)
+        if readable or pg.ssl_in_use:
+            pg.consume_input()
+            return
+    raise TransientError(
+        f"The server has sent no row for {_SILENT_WAITS * _WAIT_MS // 1000} s.", "Look at what holds the query up."
+    )
+
+
+def _draw_txid(connection: Connection) -> int | None:
+    call = "pg_current_xact_id()" if connection.info.server_version >= 130000 else "txid_current()"
+    row = connection.execute("SELECT pg_is_in_recovery()").fetchone()
+    if row is not None and row[0]:
+        return None
+    drawn = connection.execute(f"SELECT {call}::text::bigint").fetchone()
+    return None if drawn is None else int(drawn[0])

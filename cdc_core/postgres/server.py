@@ -1,0 +1,55 @@
+"""Facts of the server as a whole: version, role in replication, where its WAL ends."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from cdc_core.lsn import Lsn
+from cdc_core.postgres.connect import Connection
+from cdc_core.postgres.sqlstate import translated
+
+
+@dataclass(frozen=True, slots=True)
+class ServerInfo:
+    """``version`` as the server counts it (150018), ``text`` as it prints it (15.18)."""
+
+    version: int
+    text: str
+    is_standby: bool
+    wal_level: str
+    wal_end: Lsn
+
+
+def server_info(connection: Connection) -> ServerInfo:
+    """Read the facts anew. Raises SourceError or TransientError."""
+    with translated("telling its version"):
+        row = connection.execute(
+            "SELECT current_setting('server_version'), pg_is_in_recovery(), current_setting('wal_level')"
+        ).fetchone()
+    assert row is not None
+    return ServerInfo(connection.info.server_version, row[0], row[1], row[2], wal_end(connection))
+
+
+# An insert position just behind a page's header is, for a reader, the page's beginning: no record ends in between, and
+# a target there would be met only by the next record. Headers take 24 bytes, 40 on a segment's first page.
+_WAL_END = """
+SELECT lsn::text, (lsn - '0/0')::numeric % pg_size_bytes(current_setting('wal_segment_size'))
+FROM (SELECT CASE WHEN pg_is_in_recovery() THEN coalesce(pg_last_wal_receive_lsn(), pg_last_wal_replay_lsn())
+                  ELSE pg_current_wal_insert_lsn() END AS lsn) AS position
+"""
+
+
+def wal_end(connection: Connection) -> Lsn:
+    """The LSN behind the newest record written: every transaction that has committed by now ends at or before it.
+
+    On a standby: what it has received.
+    """
+    with translated("telling where its WAL ends"):
+        row = connection.execute(_WAL_END).fetchone()
+    assert row is not None
+    lsn, in_segment = Lsn.parse(row[0]), int(row[1])
+    if in_segment == 40:
+        return Lsn(lsn - 40)
+    if in_segment != 24 and in_segment % 8192 == 24:
+        return Lsn(lsn - 24)
+    return lsn

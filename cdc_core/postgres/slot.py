@@ -1,0 +1,265 @@
+"""Replication slots: look, create, check, drop, advance.
+
+A slot is what makes the server keep WAL for us. One connector has one slot, one slot serves one consumer.
+"""
+
+from __future__ import annotations
+
+import re
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import psycopg
+from psycopg import sql
+
+from cdc_core.errors import ConfigError, SourceError, TransientError
+from cdc_core.lsn import Lsn
+from cdc_core.postgres.connect import Connection
+from cdc_core.postgres.options import PostgresOptions
+from cdc_core.postgres.sqlstate import server_error, translated
+
+_NAME = re.compile(r"[a-z0-9_]{1,63}")
+_CREATE_SECONDS = 90.0
+_DROP_SECONDS = 10.0
+_PAUSE_SECONDS = 0.1
+
+
+@dataclass(frozen=True, slots=True)
+class SlotInfo:
+    """A slot as pg_replication_slots shows it; everything but ``name`` is empty where it does not exist.
+
+    ``restart_lsn`` is the oldest WAL the server keeps for it, ``confirmed_lsn`` what its consumer has confirmed.
+    ``wal_status`` is None before PostgreSQL 13; ``lost`` means that WAL it needs is gone.
+    """
+
+    name: str
+    exists: bool = False
+    plugin: str | None = None
+    database: str | None = None
+    is_temporary: bool = False
+    active: bool = False
+    active_pid: int | None = None
+    restart_lsn: Lsn | None = None
+    confirmed_lsn: Lsn | None = None
+    wal_status: str | None = None
+    invalidation_reason: str | None = None
+    xmin: int | None = None
+    catalog_xmin: int | None = None
+
+    @property
+    def is_lost(self) -> bool:
+        """Whether it can never be read again."""
+        return self.exists and (
+            self.wal_status == "lost"
+            or bool(self.invalidation_reason)
+            or (self.restart_lsn is None and not self.active)
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class CreatedSlot:
+    """A slot just made. ``snapshot_name`` can be imported until the next command on the connection that made it;
+    the snapshot shows exactly what had committed before ``consistent_point``, and the stream brings the rest.
+    """
+
+    name: str
+    consistent_point: Lsn
+    snapshot_name: str
+
+
+def validate_slot_name(name: str) -> str:
+    """The name, if the server would take it. Raises ConfigError."""
+    if _NAME.fullmatch(name) is None:
+        raise ConfigError(
+            f"slot.name is {name!r}, which PostgreSQL does not take.",
+            "Use 1 to 63 lower-case letters, digits and underscores.",
+        )
+    return name
+
+
+def inspect(connection: Connection, name: str) -> SlotInfo:
+    """What the server knows of a slot."""
+    version = connection.info.server_version
+    wal_status = "wal_status" if version >= 130000 else "NULL"
+    reason = "invalidation_reason" if version >= 170000 else "NULL"
+    with translated("looking for the slot"):
+        row = connection.execute(
+            "SELECT plugin, database, temporary, active, active_pid, restart_lsn::text, confirmed_flush_lsn::text, "
+            f"{wal_status}, {reason}, xmin::text::bigint, catalog_xmin::text::bigint "
+            "FROM pg_replication_slots WHERE slot_name = %s",
+            (name,),
+        ).fetchone()
+    if row is None:
+        return SlotInfo(name)
+    plugin, database, temporary, active, pid, restart, confirmed, status, why, xmin, catalog_xmin = row
+    return SlotInfo(
+        name, True, plugin, database, temporary, active, pid, _lsn(restart), _lsn(confirmed), status, why, xmin,
+        catalog_xmin,
+    )  # fmt: skip
+
+
+def check_usable(slot: SlotInfo, options: PostgresOptions) -> None:
+    """Raise where an existing slot cannot serve this connector; a missing one is no error.
+
+    Raises SourceError for another plug-in, another database or a lost slot, TransientError for one that is in use.
+    """
+    if not slot.exists:
+        return
+    if slot.plugin is None:
+        raise SourceError(
+            f"Slot {slot.name} is a physical one, made for a standby.", "Choose another slot.name; it is then created."
+        )
+    if slot.plugin != options.plugin_name.value:
+        raise SourceError(
+            f"Slot {slot.name} belongs to plug-in {slot.plugin}, and plugin.name is {options.plugin_name.value}.",
+            "Choose another slot.name or plugin.name, or drop the slot if nobody uses it.",
+        )
+    if slot.database != options.database_dbname:
+        raise SourceError(
+            f"Slot {slot.name} belongs to database {slot.database}, and database.dbname is {options.database_dbname}.",
+            "Choose another slot.name: names are shared by all databases of a server.",
+        )
+    if slot.is_lost:
+        why = f" ({slot.invalidation_reason})" if slot.invalidation_reason else ""
+        raise SourceError(
+            f"Slot {slot.name} is lost{why}: the server no longer has the WAL it needs.",
+            f"Run SELECT pg_drop_replication_slot('{slot.name}'), raise max_slot_wal_keep_size, take a new snapshot.",
+        )
+    if slot.active:
+        raise in_use(slot.name, slot.active_pid)
+
+
+def in_use(name: str, pid: int | None) -> TransientError:
+    """The error for a slot that somebody reads."""
+    by = f" by the server process with PID {pid}" if pid else ""
+    return TransientError(
+        f"Slot {name} is in use{by}.", "Stop the other consumer, or choose another slot.name: one slot serves one."
+    )
+
+
+def wait_until_free(
+    connection: Connection, options: PostgresOptions, should_stop: Callable[[], bool] | None = None
+) -> SlotInfo:
+    """Look at the slot until nobody uses it, slot.max.retries times more, slot.retry.delay.ms apart.
+
+    Raises what ``check_usable`` raises: at once for what waiting does not mend.
+    """
+    attempt = 0
+    while True:
+        slot = inspect(connection, options.slot_name)
+        try:
+            check_usable(slot, options)
+            return slot
+        except TransientError:
+            if attempt >= options.slot_max_retries or (should_stop and should_stop()):
+                raise
+        attempt += 1
+        time.sleep(options.slot_retry_delay_ms / 1000)
+
+
+def create(
+    replication: Connection,
+    name: str,
+    plugin: str = "pgoutput",
+    *,
+    failover: bool = False,
+    temporary: bool = False,
+    seconds: float = _CREATE_SECONDS,
+) -> CreatedSlot:
+    """Create a logical slot on a replication connection and export its snapshot.
+
+    ``failover`` is obeyed from PostgreSQL 17 on. The server waits for every transaction that is running; after
+    ``seconds`` we no longer do, and nothing is left behind. Raises SourceError or TransientError.
+    """
+    version = replication.info.server_version
+    if version >= 150000:
+        wanted = ["SNAPSHOT 'export'"] + (["FAILOVER true"] if failover and version >= 170000 else [])
+        ending = f"({', '.join(wanted)})"
+    else:
+        ending = "EXPORT_SNAPSHOT"
+    command = sql.SQL("CREATE_REPLICATION_SLOT {} {} LOGICAL {} ").format(
+        sql.Identifier(validate_slot_name(name)), sql.SQL("TEMPORARY" if temporary else ""), sql.Identifier(plugin)
+    ) + sql.SQL(ending)
+    timer = threading.Timer(seconds, _cancel, (replication,))
+    timer.daemon = True
+    timer.start()
+    try:
+        row = replication.execute(command).fetchone()
+    except psycopg.Error as error:
+        raise _creation_error(error, name, plugin, seconds) from None
+    finally:
+        timer.cancel()
+    assert row is not None
+    return CreatedSlot(row[0], Lsn.parse(row[1]), row[2])
+
+
+def drop(connection: Connection, name: str, seconds: float = _DROP_SECONDS) -> bool:
+    """Drop a slot; whether there was one. A walsender outlives its connection for a moment: retried for ``seconds``.
+
+    Raises TransientError while another consumer holds it.
+    """
+    end = time.monotonic() + seconds
+    while True:
+        try:
+            connection.execute("SELECT pg_drop_replication_slot(%s)", (name,))
+            return True
+        except psycopg.errors.UndefinedObject:
+            return False
+        except psycopg.errors.ObjectInUse:
+            if time.monotonic() >= end:
+                raise in_use(name, inspect(connection, name).active_pid) from None
+            time.sleep(_PAUSE_SECONDS)
+        except psycopg.Error as error:
+            raise server_error(error, f"dropping slot {name}") from None
+
+
+def drop_on_stop(connection: Connection, options: PostgresOptions) -> bool:
+    """What slot.drop.on.stop asks for at an orderly stop; whether a slot was dropped."""
+    return options.slot_drop_on_stop and drop(connection, options.slot_name)
+
+
+def advance(connection: Connection, name: str, lsn: Lsn) -> Lsn:
+    """Move an unused slot forward to ``lsn`` without reading; where it ended. Raises SourceError or TransientError."""
+    try:
+        row = connection.execute(
+            "SELECT end_lsn::text FROM pg_replication_slot_advance(%s, %s::pg_lsn)", (name, str(lsn))
+        ).fetchone()
+    except psycopg.errors.ObjectInUse:
+        raise in_use(name, inspect(connection, name).active_pid) from None
+    except psycopg.Error as error:
+        raise server_error(error, f"advancing slot {name} to {lsn}") from None
+    assert row is not None
+    return Lsn.parse(row[0])
+
+
+def _cancel(connection: Connection) -> None:
+    try:
+        connection.cancel_safe(timeout=10)
+    except psycopg.Error:
+        connection.close()
+
+
+def _creation_error(error: psycopg.Error, name: str, plugin: str, seconds: float) -> Exception:
+    text = (error.diag.message_primary or "").lower()
+    if isinstance(error, psycopg.errors.QueryCanceled):
+        return TransientError(
+            f"Creating slot {name} took longer than {seconds:g} s.",
+            "It waits for every transaction that is open now; end the oldest ones in pg_stat_activity and run again.",
+        )
+    if isinstance(error, psycopg.errors.DuplicateObject):
+        return SourceError(f"Slot {name} exists already.", "It appeared since it was looked for; run again.")
+    if "wal_level" in text:
+        return SourceError(
+            "The server's wal_level does not allow logical decoding.", "Set wal_level = logical and restart the server."
+        )
+    if isinstance(error, psycopg.errors.UndefinedFile):
+        return SourceError(
+            f"The server has no output plug-in {plugin}.", "Install its package there, or set plugin.name=pgoutput."
+        )
+    return server_error(error, f"creating slot {name}")
+
+
+def _lsn(text: str | None) -> Lsn | None:
+    return None if text is None else Lsn.parse(text)

@@ -1,0 +1,177 @@
+"""What the server or libpq said, as one of our errors: one sentence of what was found, one of what to do.
+
+Statements bring a SQLSTATE. A refused connection brings only libpq's text, so the usual sentences are matched there; a
+server that speaks another language ends in the last branch, which quotes it. Texts of classes 22 and 23 (data and
+constraint errors) may hold a row's values and are never quoted.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import psycopg
+
+from cdc_core.errors import CdcError, SourceError, TransientError
+
+_ROLE = "Give database.user a role with LOGIN and REPLICATION."
+
+# (pattern in libpq's text, transient?, what was found, what to do). {where}, {user} and {database} are filled in.
+_REFUSALS: tuple[tuple[str, bool, str, str], ...] = (
+    (
+        r"password authentication failed|no password supplied|authentication failed",
+        False,
+        "The server at {where} refuses the password of role {user}.",
+        "Correct database.user and database.password.",
+    ),
+    (
+        r"Temporary failure in name resolution|Try again",
+        True,
+        "The name of the host in {where} cannot be resolved at the moment.",
+        "Check the network's name service.",
+    ),
+    (
+        r"failed to resolve host|could not translate host name|Name or service not known|nodename nor servname",
+        False,
+        "There is no host of the name in {where}.",
+        "Correct database.hostname.",
+    ),
+    (
+        r'role ".*" does not exist',
+        False,
+        "The server at {where} has no role {user}.",
+        "Correct database.user, or create the role with LOGIN and REPLICATION.",
+    ),
+    (r"is not permitted to log in", False, "Role {user} may not log in at {where}.", _ROLE),
+    (
+        r'database ".*" does not exist',
+        False,
+        "The server at {where} has no database {database}.",
+        "Correct database.dbname.",
+    ),
+    (
+        r"permission denied for database",
+        False,
+        "Role {user} may not connect to database {database} at {where}.",
+        "Run GRANT CONNECT ON DATABASE as its owner.",
+    ),
+    (
+        r"no pg_hba\.conf entry|pg_hba\.conf rejects",
+        False,
+        "The pg_hba.conf of the server at {where} does not admit role {user} to database {database} from here.",
+        "Add a line for it (for a replication connection too: its database is the captured one) and reload the server.",
+    ),
+    (
+        r"must be superuser or replication role|permission denied to start WAL sender",
+        False,
+        "Role {user} may not start replication.",
+        "Run ALTER ROLE … REPLICATION as a superuser.",
+    ),
+    (
+        r"exceeds max_wal_senders",
+        True,
+        "All WAL senders of the server at {where} are taken.",
+        "Raise max_wal_senders, or stop another consumer.",
+    ),
+    (
+        r"too many clients|remaining connection slots|too many connections",
+        True,
+        "The server at {where} has no free connection.",
+        "Raise max_connections, or close other clients.",
+    ),
+    (
+        r"starting up|shutting down|in recovery mode|not yet accepting connections",
+        True,
+        "The server at {where} is starting or stopping.",
+        "Wait until it accepts connections.",
+    ),
+    (
+        r"Connection refused|No such file or directory\s+Is the server running|is the server running",
+        True,
+        "Nothing listens at {where}.",
+        "Start the server, or correct database.hostname and database.port.",
+    ),
+    (
+        r"timeout expired|timed out|No route to host|Network is unreachable",
+        True,
+        "The server at {where} does not answer.",
+        "Check host, port and firewall.",
+    ),
+    (
+        r"server does not support SSL",
+        False,
+        "The server at {where} does not offer TLS, and database.sslmode asks for it.",
+        "Turn TLS on at the server, or set database.sslmode=prefer.",
+    ),
+    (
+        r"certificate|SSL error|sslmode|private key|crl file",
+        False,
+        "The TLS connection to {where} fails: {text}.",
+        "Check database.sslmode, sslrootcert, sslcert, sslkey and sslpassword.",
+    ),
+)
+
+
+def connection_error(error: psycopg.Error, where: str, user: str, database: str) -> CdcError:
+    """Why there is no connection. ``where`` is host and port, or the socket's folder."""
+    text = _line(str(error))
+    facts = {"where": where, "user": f'"{user}"', "database": f'"{database}"', "text": text.rstrip(".")}
+    for pattern, may_pass, found, remedy in _REFUSALS:
+        if re.search(pattern, text, re.IGNORECASE):
+            kind = TransientError if may_pass else SourceError
+            return kind(found.format(**facts), remedy)
+    return TransientError(f"No connection to {where}: {facts['text']}.", "Check the server's log.")
+
+
+# SQLSTATE, or its class of two characters → (transient?, what to do).
+_STATES: dict[str, tuple[bool, str]] = {
+    "08": (True, "Run again once the server can be reached."),
+    "40": (True, "Run again."),
+    "42501": (False, "Grant the privilege, or let the owner do this step."),
+    "42704": (False, "Create it, or correct its name in the connector file."),
+    "53": (True, "Free resources of the server and run again."),
+    "53400": (False, "Raise max_replication_slots, or drop a slot that nobody uses."),
+    "55006": (True, "Stop the other consumer; one slot serves one."),
+    "55P03": (True, "Run again once the lock is free."),
+    "57": (True, "Run again once the server accepts connections."),
+    "57014": (True, "Raise database.query.timeout.ms, or look at what holds the statement up."),
+    "58P01": (False, "The WAL it needs is gone: drop the slot and take a new snapshot."),
+}
+_QUIET_CLASSES = ("22", "23")
+
+
+def server_error(error: psycopg.Error, doing: str) -> CdcError:
+    """What became of a statement. ``doing`` says what was tried: ``reading the catalogue``."""
+    state = error.sqlstate
+    if state is None:
+        said = _line(str(error)).rstrip(".") or "the connection is closed"
+        return TransientError(f"The connection to the server was lost while {doing}: {said}.", _STATES["08"][1])
+    said = f"SQLSTATE {state}"
+    if not state.startswith(_QUIET_CLASSES):
+        said = _line(error.diag.message_primary or str(error)).rstrip(".")
+        if error.diag.message_detail and state.startswith(("55", "42501")):
+            said += f" ({_line(error.diag.message_detail).rstrip('.')})"
+    may_pass, remedy = _STATES.get(state) or _STATES.get(state[:2]) or (False, error.diag.message_hint or "")
+    kind = TransientError if may_pass else SourceError
+    return kind(f"The server refused {doing}: {said}.", remedy)
+
+
+@contextmanager
+def translated(doing: str) -> Iterator[None]:
+    """Turn what psycopg raises inside into ``server_error``."""
+    try:
+        yield
+    except psycopg.Error as error:
+        raise server_error(error, doing) from None
+
+
+def _line(text: str) -> str:
+    """One line, without libpq's prefixes and repetitions over several addresses."""
+    text = re.sub(
+        r"^connection (failed|is bad): |connection to server (at|on socket) [^\n]*? failed: |FATAL:\s+|ERROR:\s+",
+        "",
+        text,
+    )
+    text = text.split("Multiple connection attempts failed")[0] or text
+    return re.sub(r"\s+", " ", text).strip()
