@@ -94,7 +94,10 @@ def _decode_lines(data: np.ndarray, names: tuple[str, ...], relation: str) -> li
         null = (
             (data[starts] == _BACKSLASH) & (ends - starts == 2) & (data[np.minimum(starts + 1, ends)] == _NULL_LETTER)
         )
-        data, starts, ends = _unescape(data, slashes, starts, ends, relation)
+        if np.count_nonzero(null) == len(slashes):
+            ends = np.where(null, starts, ends)
+        else:
+            data, starts, ends = _unescape(data, slashes, starts, ends, relation)
     width = len(names)
     columns = []
     for index, name in enumerate(names):

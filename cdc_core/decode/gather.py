@@ -34,21 +34,21 @@ def gather_binary(data: np.ndarray, starts: np.ndarray, ends: np.ndarray) -> pa.
     return ranges.take(_even_indices(count))
 
 
-def as_text(values: pa.Array, null: np.ndarray | None, where: str, lsn: int | None = None) -> pa.Array:
-    """binary[N] without nulls → string[N], null where ``null`` (bool[N] or None) says so.
+def as_text(values: pa.Array, null: np.ndarray | None, where: str, lsn: np.ndarray | None = None) -> pa.Array:
+    """Values as ``gather_binary`` gives them, as text.
 
-    Raises: ProtocolError when a value is not UTF-8; ``where`` names the relation, ``lsn`` the place.
+    Shape:  binary[N] → string[N].
+    Nulls:  where ``null`` (bool[N], or None for nowhere) says so.
+    Raises: ProtocolError when a value is not UTF-8, naming ``where`` and the first bad row's LSN, from ``lsn[N]``.
     """
+    if len(values) == 0:
+        return pa.array([], type=pa.string())
     _, offsets, content = values.buffers()
-    if not _is_ascii(content, values):
-        try:
-            values.cast(pa.string())
-        except pa.ArrowInvalid:
-            raise ProtocolError(where, lsn, "text in UTF-8", "bytes that are not UTF-8") from None
-    validity = None
-    if null is not None:
-        validity = pa.py_buffer(np.packbits(~null, bitorder="little"))
-    return pa.Array.from_buffers(pa.string(), len(values), [validity, offsets, content], offset=values.offset)
+    if not _is_ascii(content) and not _is_utf8(values):
+        place = None if lsn is None else int(lsn[_first_not_utf8(values)])
+        raise ProtocolError(where, place, "text in UTF-8", "bytes that are not UTF-8")
+    validity = None if null is None else pa.py_buffer(np.packbits(~null, bitorder="little"))
+    return pa.Array.from_buffers(pa.string(), len(values), [validity, offsets, content])
 
 
 def null_text(count: int) -> pa.Array:
@@ -61,11 +61,31 @@ def concat(parts: list[pa.Array]) -> pa.Array:
     return parts[0] if len(parts) == 1 else pa.concat_arrays(parts)
 
 
-def _is_ascii(content: pa.Buffer | None, values: pa.Array) -> bool:
-    """Whether no byte of the array's content has its high bit set: such text needs no further look at its UTF-8."""
-    if content is None or content.size == 0 or len(values) == 0:
+def _is_ascii(content: pa.Buffer | None) -> bool:
+    """Whether no byte has its high bit set: such text needs no further look at its UTF-8."""
+    if content is None or content.size == 0:
         return True
     return int(np.frombuffer(content, dtype=np.uint8).max()) < 0x80
+
+
+def _is_utf8(values: pa.Array) -> bool:
+    try:
+        values.cast(pa.string())
+    except pa.ArrowInvalid:
+        return False
+    return True
+
+
+def _first_not_utf8(values: pa.Array) -> int:
+    """The index of the first bad value, by halving."""
+    first, count = 0, len(values)
+    while count > 1:
+        half = count // 2
+        if _is_utf8(values.slice(first, half)):
+            first, count = first + half, count - half
+        else:
+            count = half
+    return first
 
 
 @lru_cache(maxsize=64)

@@ -63,6 +63,7 @@ def sort_segment(segment: Segment, state: StreamState, describe: Describe, max_b
     found = find_transactions(frames, state)
     versions = _Versions(frames, state, describe)
     _check_types(frames)
+    # row-wise: truncates and logical messages are rare, and each is a value of its own
     truncates = [_truncate(frames, found, versions, state, int(at)) for at in np.flatnonzero(frames.kinds == TRUNCATE)]
     messages = [
         _message(frames, found, state, int(at), bool(inside))
@@ -109,7 +110,7 @@ class _Versions:
             self._add(oid, known)
             keys.append(oid << 32)
             of_key.append(self._latest[oid])
-        for at in np.flatnonzero(frames.kinds == RELATION):
+        for at in np.flatnonzero(frames.kinds == RELATION):  # row-wise: once a relation and connection
             relation = parse_relation(frames.payload(int(at)), int(frames.lsn[at]))
             self._add(relation.oid, Announced(relation, describe(relation, self.newest_lsn(int(at)))))
             keys.append((relation.oid << 32) + int(at) + 1)
@@ -206,7 +207,7 @@ def _origin_columns(found: Transactions, rows: np.ndarray) -> tuple[pa.Array, pa
 
 
 def _check_types(frames: Frames) -> None:
-    for at in np.flatnonzero(frames.kinds == TYPE):
+    for at in np.flatnonzero(frames.kinds == TYPE):  # row-wise: they come with Relation messages
         cursor = Cursor(frames.payload(int(at)), int(frames.lsn[at]), "a Type message")
         cursor.take(5)
         cursor.text()

@@ -71,8 +71,11 @@ class Frames:
         if int(self.ends[-1]) > len(self.data):
             raise ProtocolError("", None, f"a segment of {int(self.ends[-1])} bytes", f"{len(self.data)}")
         long_enough = self.ends > self.starts
-        if not long_enough.all():  # not by require(): a frame cut short in its header has no LSN to name
-            raise ProtocolError("", None, f"frames of more than {FRAME_HEADER} bytes", "a shorter one")
+        if not long_enough.all():
+            bad = int(np.argmin(long_enough))
+            length = int(self.ends[bad] - heads[bad])
+            lsn = int(self.lsn[bad]) if length >= FRAME_HEADER else None  # its header may be cut short itself
+            raise ProtocolError("", lsn, f"frames of more than {FRAME_HEADER} bytes", f"one of {length}")
         self.require(self.reader.u8(heads) == _XLOG_DATA, "an XLogData frame", "a frame of another kind")
 
     def _check_kinds(self) -> None:

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from cdc_core.decode.gather import as_text, gather_binary
 from cdc_core.decode.pgoutput.frames import (
@@ -159,6 +160,7 @@ def origin_of(origins: Origins | None, frame: int) -> tuple[str | None, int | No
     if origins is None or origins.of_frame[frame] < 0:
         return None, None
     index = int(origins.of_frame[frame])
+    # row-wise: one frame, for a rare message or a segment's end
     return origins.name[index].as_py(), int(origins.lsn[index])
 
 
@@ -238,8 +240,6 @@ def _origins(
 
 
 def _refuse_inner_nul(frames: Frames, name: pa.Array, at: np.ndarray) -> None:
-    import pyarrow.compute as pc
-
     inner = pc.find_substring(name, "\0").to_numpy(zero_copy_only=False)
     frames.require(inner < 0, "an origin's name ended by one NUL byte", "more bytes behind it", at)
 

@@ -239,7 +239,7 @@ class _Gathered:
         if walk.rows is not None:
             starts, ends, null = _spread(len(chunk), walk.rows, starts, ends, null)
         where = f"{chunk.relation} (column {chunk.relation.columns[index].name})"
-        return as_text(gather_binary(chunk.data, starts, ends), null, where, int(chunk.lsn[0]))
+        return as_text(gather_binary(chunk.data, starts, ends), null, where, chunk.lsn)
 
     def _mark(self, index: int, first: int, last: int, mask: np.ndarray, rows: np.ndarray | None) -> None:
         whole = self._unchanged[index]
