@@ -90,6 +90,11 @@ def find(name: str) -> Found | None:
     return None
 
 
+def is_declared(name: str) -> bool:
+    """Whether a connector file may hold that name."""
+    return name in TRANSLATED or find(name) is not None
+
+
 def nearest(name: str) -> str | None:
     """The declared name most like ``name``, or None where none is alike."""
     names = [*_named(), *(declared.name for _, declared, _, _ in _families())]
@@ -99,6 +104,6 @@ def nearest(name: str) -> str | None:
 
 
 def declared_by_room() -> dict[str, tuple[Property, ...]]:
-    """Heading → its properties, those that steer no room under ``Not steering anything``."""
+    """Heading → its properties, those that steer no room last."""
     rooms = {title: tuple(properties_of(options).values()) for title, options in ROOMS.values()}
     return {**rooms, "Read, but not obeyed": declared_elsewhere()}

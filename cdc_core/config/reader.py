@@ -12,6 +12,7 @@ from cdc_core.config.elsewhere import JAVA_CLASS, NAMING_LISTS
 from cdc_core.config.references import has_reference, resolve_references
 from cdc_core.errors import ConfigError
 from cdc_core.option import MASK, Property, Secret, Status, properties_of
+from cdc_core.postgres.options import LsnFlushMode
 
 # Names whose values are hidden although no room declares them secret: Spark's, a producer's, a JDBC driver's.
 _TELLTALE = re.compile(r"password|passwd|secret|token|credential|jaas|access\.?key|account\.?key|private\.?key", re.I)
@@ -148,6 +149,8 @@ class Reader:
             values[found.field] = value
 
     def _translate(self, values: dict[str, dict[str, Any]]) -> None:
+        if values["postgres"].get("flush_lsn_source") is False and "lsn.flush.mode" not in self.given:
+            values["postgres"]["lsn_flush_mode"] = LsnFlushMode.MANUAL
         mode = self.given.get("truncate.handling.mode")
         if mode is None:
             return

@@ -17,6 +17,9 @@ def parse_sinks(text: str) -> tuple[str, ...]:
     return parts
 
 
+parse_sinks.allowed = SINKS  # type: ignore[attr-defined]
+
+
 @dataclass(frozen=True, slots=True)
 class EngineOptions:
     """What steers a run."""

@@ -151,7 +151,6 @@ class PostgresOptions:
         (),
         "SQL run on each new connection but the replication one; split at semicolons, ;; for one inside.",
         parse=parse_statements,
-        aliases=("database.on.connect.statements",),
     )
     database_query_timeout_ms: int = option(
         "database.query.timeout.ms", 600_000, "Longest time one statement may take; 0 for no limit.", parse=at_least(0)
@@ -219,3 +218,8 @@ class PostgresOptions:
         "lsn.flush.mode", LsnFlushMode.CONNECTOR, "Whether the slot is told which positions are durable."
     )
     flush_lsn_source: bool = option("flush.lsn.source", True, "Older form of lsn.flush.mode: false is manual.")
+
+    @property
+    def confirms(self) -> bool:
+        """Whether the slot is told which positions are durable."""
+        return self.lsn_flush_mode is not LsnFlushMode.MANUAL

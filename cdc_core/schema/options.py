@@ -74,6 +74,10 @@ def parse_naming_strategy(text: str) -> TopicNaming:
     raise ValueError("one of " + ", ".join(member.value for member in TopicNaming))
 
 
+parse_naming_strategy.allowed = tuple(member.value for member in TopicNaming)  # type: ignore[attr-defined]
+parse_key_columns.kind = "list"  # type: ignore[attr-defined]
+
+
 @dataclass(frozen=True, slots=True)
 class SchemaOptions:
     """Names and keys."""

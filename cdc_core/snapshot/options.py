@@ -73,6 +73,7 @@ def parse_snapshot_mode(text: str) -> SnapshotMode:
 
 
 parse_snapshot_mode.kind = "enum"  # type: ignore[attr-defined]
+parse_snapshot_mode.allowed = tuple(member.value for member in SnapshotMode)  # type: ignore[attr-defined]
 
 
 @dataclass(frozen=True, slots=True)

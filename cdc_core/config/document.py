@@ -1,0 +1,80 @@
+"""docs/configuration.md, written from the declarations."""
+
+from __future__ import annotations
+
+from cdc_core.config.catalogue import TRANSLATED, declared_by_room
+from cdc_core.config.explain import as_text
+from cdc_core.option import Property, Status
+
+_HEAD = """# Configuration
+
+wal2lake reads the connector file of Debezium's PostgreSQL connector, unchanged: `.properties` or JSON
+(`{"name": …, "config": {…}}`, or the properties alone). Its own properties begin with `wal2lake.`.
+
+- A property that nothing declares is refused, with the nearest right name.
+- A value may point elsewhere: `${env:NAME}`, `${file:PATH}` (the file's text), `${file:PATH:KEY}` (a property of that
+  file). What it stands for is never printed; a password is looked up only when it is used.
+- An older name is accepted with one warning line.
+- Lists of names hold regular expressions in Java's syntax, separated by commas (`\\,` is a comma inside one). Each must
+  match the whole name, whatever the case of its letters.
+- `wal2lake check --explain CONFIG` prints each property with the value in force.
+
+This page is made from the declarations by `tools/gen_configuration_doc.py`.
+"""
+_STATUS = {
+    Status.SUPPORTED: "supported",
+    Status.NOT_YET: "not carried yet",
+    Status.IGNORED: "ignored",
+    Status.REFUSED: "refused",
+}
+
+
+def configuration_page() -> str:
+    """The whole page as Markdown, ending in one line end."""
+    parts = [_HEAD]
+    for title, properties in declared_by_room().items():
+        parts.append(f"\n## {title}\n\n")
+        steering = any(declared.doc for declared in properties)
+        parts.append(_steering_table(properties) if steering else _other_table(properties))
+    return "".join(parts)
+
+
+def _steering_table(properties: tuple[Property, ...]) -> str:
+    lines = ["| property | type | default | what it does |", "| --- | --- | --- | --- |"]
+    lines += [f"| `{p.name}` | {_kind(p)} | {_default(p)} | {_meaning(p)} |" for p in properties]
+    return "\n".join(lines) + "\n"
+
+
+def _other_table(properties: tuple[Property, ...]) -> str:
+    lines = ["| property | status | why |", "| --- | --- | --- |"]
+    lines += [f"| `{p.name}` | {_STATUS[p.status]} | {_cell(p.reason)} |" for p in properties]
+    lines += [f"| `{old}` | translated | {new} is set by it |" for old, new in TRANSLATED.items()]
+    return "\n".join(lines) + "\n"
+
+
+def _kind(declared: Property) -> str:
+    if declared.allowed and declared.kind != "boolean":
+        return " · ".join(f"`{value}`" for value in declared.allowed)
+    return declared.kind
+
+
+def _default(declared: Property) -> str:
+    if declared.required:
+        return "required"
+    if declared.secret:
+        return "–"
+    text = as_text(declared.default)
+    return f"`{_cell(text)}`" if text else "–"
+
+
+def _meaning(declared: Property) -> str:
+    words = [declared.doc]
+    if declared.aliases:
+        words.append("Older name: " + ", ".join(f"`{alias}`" for alias in declared.aliases) + ".")
+    if declared.status is not Status.SUPPORTED:
+        words.append(f"**{_STATUS[declared.status].capitalize()}**: {declared.reason}.")
+    return _cell(" ".join(words))
+
+
+def _cell(text: str) -> str:
+    return text.replace("|", "\\|")

@@ -1,0 +1,92 @@
+"""Every property with the value in force, where it comes from and what becomes of it: ``wal2lake check --explain``."""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any
+
+from cdc_core.config.catalogue import ROOMS, TRANSLATED, find
+from cdc_core.config.connector import ConnectorConfig
+from cdc_core.config.elsewhere import JAVA_CLASS
+from cdc_core.config.reader import Setting
+from cdc_core.option import Property, Status, properties_of
+
+_EMPTY = "given empty, so the default holds"
+
+
+@dataclass(frozen=True, slots=True)
+class ExplainRow:
+    """One property. ``value`` has secrets masked and references as written; ``default`` tells it was not given.
+
+    ``status`` is a Status's value or ``translated``. ``reason`` says why it is ignored or not carried, or which older
+    name gave it; ``text`` is one line for a reader: the reason where there is one, else what the property does.
+    """
+
+    name: str
+    value: str
+    default: bool
+    status: str
+    reason: str
+    text: str
+
+
+def explain(config: ConnectorConfig, everything: bool = True) -> tuple[ExplainRow, ...]:
+    """Rooms in the order of the flow, each with its properties; then what is given and steers no room.
+
+    Without ``everything`` only what the file gives.
+    """
+    rows: list[ExplainRow] = []
+    told: set[str] = set()
+    for room, (_, options) in ROOMS.items():
+        for field, declared in properties_of(options).items():
+            named = [setting for setting in config.settings if _is_of(setting, room, field)]
+            told.update(setting.name for setting in named)
+            given = [setting for setting in named if setting.text.strip() or declared.pattern]
+            if declared.pattern:
+                rows += [_row(setting.shown_name, setting.shown, declared) for setting in given]
+            elif given:
+                # Where an older name is given beside the present one, the present one holds.
+                holding = next((s for s in given if s.name == declared.name), given[-1])
+                older = "" if holding.name == declared.name else f"given by its older name {holding.name}"
+                rows.append(_row(declared.name, holding.shown, declared, older))
+            else:
+                value = as_text(getattr(getattr(config, room), field))
+                row = _row(declared.name, value, declared, _EMPTY if named else "")
+                rows.append(dataclasses.replace(row, default=True))
+    rows += [_elsewhere(setting) for setting in config.settings if setting.name not in told]
+    return tuple(row for row in rows if everything or not row.default or row.reason == _EMPTY)
+
+
+def as_text(value: Any) -> str:
+    """A value as a connector file would hold it; a secret is masked."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, float):
+        return f"{value:g}"
+    if isinstance(value, tuple):
+        return ", ".join(as_text(item) for item in value)
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return ":".join(as_text(getattr(value, f.name)) for f in dataclasses.fields(value))
+    return str(value.value if isinstance(value, Enum) else value)
+
+
+def _is_of(setting: Setting, room: str, field: str) -> bool:
+    found = find(setting.name)
+    return found is not None and (found.room, found.field) == (room, field)
+
+
+def _row(name: str, value: str, declared: Property, reason: str = "") -> ExplainRow:
+    reason = reason or declared.reason
+    return ExplainRow(name, value, False, declared.status.value, reason, reason or declared.doc)
+
+
+def _elsewhere(setting: Setting) -> ExplainRow:
+    found = find(setting.name)
+    if setting.name in TRANSLATED:
+        reason = f"{TRANSLATED[setting.name]} decides"
+        return ExplainRow(setting.name, setting.shown, False, "translated", reason, reason)
+    if found is None:
+        return ExplainRow(setting.name, setting.shown, False, Status.IGNORED.value, JAVA_CLASS, JAVA_CLASS)
+    return _row(setting.name, setting.shown, found.property)
