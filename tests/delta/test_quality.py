@@ -169,3 +169,20 @@ def test_a_user_rule_that_spark_cannot_evaluate_is_named_without_values(spark, p
         check(frame(spark, [row(0, after=image(name="secret"))]), TABLE.id, rules)
     assert "mine" in str(caught.value)
     assert "secret" not in str(caught.value)
+
+
+def test_a_refused_row_is_written_to_the_quarantine_table_once(spark, tmp_path):
+    from cdc_core.sink.delta.quarantine import write_quarantine
+
+    path = str(tmp_path / "quarantine")
+    first = check(frame(spark, [BAD["max_length:na me"]]), TABLE.id, RULES).bad
+    both = check(frame(spark, [BAD["max_length:na me"], BAD["enum_member:mood"]]), TABLE.id, RULES).bad
+    assert write_quarantine(first, path, TABLE.id) == 1
+    assert write_quarantine(both, path, TABLE.id) == 1
+    assert write_quarantine(both, path, TABLE.id) == 0
+    held = spark.read.format("delta").load(path).collect()
+    assert sorted((row["__tx_index"], row["reasons"]) for row in held) == [
+        (25, ["max_length:na me"]),
+        (26, ["enum_member:mood"]),
+    ]
+    assert all(row["__quarantined_at"] is not None for row in held)
