@@ -1,0 +1,190 @@
+"""Arrays of one dimension: every element goes through its type's own codec, all rows' elements as one flat array.
+
+In the lake an array of more dimensions, or one with an element that its type cannot hold, is rescued as text. In events
+Debezium's own limits hold:
+
+* arrays of money, name, interval, varbit, xml, point and refcursor are left out;
+* the schema lets elements be null for the types it lists; elsewhere (enums, tsvector, vectors, opaque elements) an
+  array with a null element cannot be written;
+* an array reaches Debezium through its driver, which reads times to the millisecond (with a zone to the second), dates
+  as a query does, and numerics without NaN;
+* of an array of more dimensions it writes a null for each entry of the first one, or, where the element is a string,
+  nothing repeatable, which stays unset here;
+* a bit array has the schema of a bit column, which no array fits.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import uuid
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from cdc_core.errors import InvariantError
+from cdc_core.schema.connect import ConnectSchema
+from cdc_core.schema.pg_type import PgType, TypeKind
+from cdc_core.schema.table import Column
+from cdc_core.types._array_text import Split, split_arrays
+from cdc_core.types._flat import Bools, marked, masked
+from cdc_core.types._floats import any_per_row
+from cdc_core.types._opaque import opaque_codec
+from cdc_core.types._placeholder import placeholder_bytes, placeholder_text
+from cdc_core.types.codec import ColumnCodec, Convert, Converted, EventFace, NaturalFace
+from cdc_core.types.options import TypeOptions
+from cdc_core.types.rule import Resolve, TypeRule, of_kind
+
+_LEFT_OUT = frozenset({"money", "name", "interval", "varbit", "xml", "point", "refcursor"})
+# Element types whose array schema says that elements may be null.
+_NULLABLE = frozenset(
+    {"bool", "bytea", "date", "float4", "float8", "int2", "int4", "int8", "numeric", "oid"}
+    | {"time", "timestamp", "timestamptz", "timetz", "citext", "geography", "geometry", "hstore"}
+    | {"char", "varchar", "text", "bpchar", "inet", "cidr", "macaddr", "macaddr8", "json", "jsonb", "uuid", "ltree"}
+    | {"int4range", "int8range", "numrange", "tsrange", "tstzrange", "daterange"}
+)
+# Of these Debezium's driver makes something even of an inner array: the name of an object in memory.
+_UNREPEATABLE = frozenset(
+    {"char", "varchar", "text", "bpchar", "inet", "cidr", "macaddr", "macaddr8", "json", "jsonb", "uuid", "ltree"}
+    | {"int4range", "int8range", "numrange", "tsrange", "tstzrange", "daterange"}
+)
+_TEXT_PLACEHOLDERS = frozenset({"text", "varchar", "bpchar", "json", "jsonb"})
+_Prepare = Callable[[pa.Array], tuple[pa.Array, Bools | None]]
+
+
+def build(column: Column, options: TypeOptions, resolve: Resolve) -> ColumnCodec:
+    """The codec of an array column. Elements take the column's modifier."""
+    inner = column.type.inner
+    if inner is None:
+        raise InvariantError(f"Array {column.type.name} of column {column.name} has no element type.")
+    element = resolve(dataclasses.replace(column, type=inner, optional=True), options)
+    delimiter = ";" if inner.name == "box" and inner.namespace == "pg_catalog" else ","
+    natural = NaturalFace(pa.list_(element.natural.arrow_type), _natural(element.natural, delimiter))
+    return ColumnCodec(natural, _event(inner, element.event, options, delimiter))
+
+
+def _natural(element: NaturalFace, delimiter: str) -> Convert:
+    def convert(text: pa.Array) -> Converted:
+        split = split_arrays(text, delimiter)
+        converted = element.convert(split.elements)
+        bad = split.bad | split.nested | any_per_row(_flags(converted), split.offsets)
+        return Converted(_lists(text, split, converted.values, bad), marked(bad))
+
+    return convert
+
+
+def _event(inner: PgType, element: EventFace | None, options: TypeOptions, delimiter: str) -> EventFace | None:
+    known = inner.namespace == "pg_catalog" and inner.kind is TypeKind.BASE
+    if inner.kind is TypeKind.DOMAIN:
+        element = opaque_codec(options).event  # an array of a domain is not resolved to its base
+    if element is None or (known and inner.name in _LEFT_OUT):
+        return None
+    if known and inner.name == "bit":
+        return EventFace(element.schema, element.arrow_type, _never(element.arrow_type))
+    nullable = inner.kind in (TypeKind.BASE, TypeKind.RANGE) and inner.name in _NULLABLE
+    schema = ConnectSchema("array", optional=True, items=element.schema.replace(optional=nullable))
+    convert = _to_event(inner, element, nullable and inner.name != "ltree", delimiter)
+    unavailable = _placeholder(inner, element, options) if known else None
+    return EventFace(schema, pa.list_(element.arrow_type), convert, fallback=[], unavailable=unavailable)
+
+
+def _to_event(inner: PgType, element: EventFace, nullable: bool, delimiter: str) -> Convert:
+    """``nullable``: whether an array may hold nulls. (Those of ltree may by their schema, yet fail on one.)"""
+    prepare = _PREPARE.get(inner.name, _as_it_is)
+    # Elements reach Debezium as the driver reads them in a query, on the streaming road too.
+    of_elements = element.snapshot_convert or element.convert
+    repeatable = nullable and inner.name not in _UNREPEATABLE
+
+    def convert(text: pa.Array) -> Converted:
+        split = split_arrays(text, delimiter)
+        elements, unreadable = prepare(split.elements)
+        converted = of_elements(elements)
+        flags = _flags(converted)
+        if unreadable is not None:
+            flags = flags | unreadable
+        if not nullable and split.elements.null_count:
+            flags = flags | split.elements.is_null().to_numpy(zero_copy_only=False)
+        bad = split.bad | any_per_row(flags, split.offsets)
+        if not split.nested.any():
+            return Converted(_lists(text, split, converted.values, bad), marked(bad))
+        if not repeatable:
+            bad = bad | split.nested
+        return Converted(_with_nested(text, split, converted.values, bad), marked(bad))
+
+    return convert
+
+
+def _lists(text: pa.Array, split: Split, values: pa.Array, bad: Bools) -> pa.Array:
+    missing = bad | text.is_null().to_numpy(zero_copy_only=False)
+    return pa.ListArray.from_arrays(pa.array(split.offsets), values, mask=pa.array(missing))
+
+
+def _with_nested(text: pa.Array, split: Split, values: pa.Array, bad: Bools) -> pa.Array:
+    """Lists in which a row of more dimensions holds as many nulls as its first dimension has entries."""
+    sizes = np.diff(split.offsets).astype(np.int64)
+    lengths = np.where(split.nested & ~bad, split.outer, sizes)
+    offsets = np.zeros(len(lengths) + 1, dtype=np.int32)
+    np.cumsum(lengths, out=offsets[1:])
+    filled = np.repeat(~split.nested, lengths)
+    index = np.zeros(len(filled), dtype=np.int64)
+    index[filled] = np.arange(int(filled.sum()))
+    spread = values.take(pa.array(index, mask=~filled))
+    return _lists(text, dataclasses.replace(split, offsets=offsets), spread, bad)
+
+
+def _flags(converted: Converted) -> Bools:
+    if converted.bad is None:
+        return np.zeros(len(converted.values), dtype=bool)
+    flags: Bools = converted.bad.to_numpy(zero_copy_only=False)
+    return flags
+
+
+def _never(arrow_type: pa.DataType) -> Convert:
+    return lambda text: Converted(pa.nulls(len(text), arrow_type), text.is_valid())
+
+
+def _placeholder(inner: PgType, element: EventFace, options: TypeOptions) -> Any:
+    """The list that stands for an unchanged TOAST array, or None where Debezium's does not fit the schema."""
+    octets = placeholder_bytes(options)
+    if inner.name in _TEXT_PLACEHOLDERS:
+        return [placeholder_text(options)]
+    if inner.name == "bytea" and pa.types.is_binary(element.arrow_type):
+        return [octets]
+    connects_own = (element.schema.name or "").startswith("org.apache.kafka.connect.")
+    if inner.name in ("int4", "int8", "date") and pa.types.is_integer(element.arrow_type) and not connects_own:
+        return [byte - 256 if byte > 127 else byte for byte in octets]  # Java's bytes are signed
+    if inner.name == "uuid":
+        return [str(_name_based(octets))]
+    return None
+
+
+def _name_based(octets: bytes) -> uuid.UUID:
+    """Java's ``UUID.nameUUIDFromBytes``: version 3 of the bytes alone, without a namespace."""
+    return uuid.UUID(bytes=hashlib.md5(octets, usedforsecurity=False).digest(), version=3)
+
+
+def _as_it_is(elements: pa.Array) -> tuple[pa.Array, Bools | None]:
+    return elements, None
+
+
+def _milliseconds(elements: pa.Array) -> tuple[pa.Array, Bools | None]:
+    cut = pc.replace_substring_regex(elements, r"(\.\d{3})\d+", r"\1")
+    return pc.replace_substring_regex(cut, "^24:", "00:"), None
+
+
+def _seconds(elements: pa.Array) -> tuple[pa.Array, Bools | None]:
+    cut = pc.replace_substring_regex(elements, r"\.\d+", "")
+    return pc.replace_substring_regex(cut, "^24:", "00:"), None
+
+
+def _finite(elements: pa.Array) -> tuple[pa.Array, Bools | None]:
+    special = pc.fill_null(pc.is_in(elements, pa.array(["NaN", "Infinity", "-Infinity"])), False)
+    flags = special.to_numpy(zero_copy_only=False)
+    return masked(elements, flags), flags
+
+
+_PREPARE: dict[str, _Prepare] = {"time": _milliseconds, "timetz": _seconds, "numeric": _finite}
+RULES: tuple[TypeRule, ...] = (of_kind("array", build, TypeKind.ARRAY),)

@@ -1,0 +1,41 @@
+"""Domains: the base type, with the length and scale that the chain of domains gives it.
+
+Two things a domain's column lacks, for Debezium looks them up by the column's own type name: a default value, and the
+placeholders that arrays and hstore have for an unchanged TOAST value.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pyarrow as pa
+
+from cdc_core.errors import InvariantError
+from cdc_core.schema.pg_type import TypeKind
+from cdc_core.schema.table import Column
+from cdc_core.types._placeholder import placeholder_text
+from cdc_core.types.codec import ColumnCodec
+from cdc_core.types.options import TypeOptions
+from cdc_core.types.rule import Resolve, TypeRule, of_kind
+
+
+def build(column: Column, options: TypeOptions, resolve: Resolve) -> ColumnCodec:
+    """The codec of the domain's base type. The modifier nearest to the base wins, as in the catalogue."""
+    base = column.type.inner
+    if base is None:
+        raise InvariantError(f"Domain {column.type.name} of column {column.name} has no base type.")
+    modifier = column.type.inner_modifier if column.type.inner_modifier != -1 else column.modifier
+    codec = resolve(dataclasses.replace(column, type=base, modifier=modifier), options)
+    event = codec.event
+    if event is None:
+        return codec
+    unavailable = event.unavailable
+    if pa.types.is_nested(event.arrow_type):
+        unavailable = None
+    elif pa.types.is_string(event.arrow_type) and unavailable is not None:
+        unavailable = placeholder_text(options)  # an hstore's JSON text among them
+    event = dataclasses.replace(event, unavailable=unavailable, default_value=lambda expression: None)
+    return dataclasses.replace(codec, event=event)
+
+
+RULES: tuple[TypeRule, ...] = (of_kind("domain", build, TypeKind.DOMAIN),)
