@@ -196,7 +196,7 @@ def test_an_unreadable_value_is_left_unset() -> None:
 
 def test_an_unreadable_value_stops_the_stream_where_asked_and_its_text_is_not_told() -> None:
     strict = events(ctx=context(event_converting_failure_handling_mode=FailureHandlingMode.FAIL))
-    with pytest.raises(ConversionError, match="Column id of inventory.customers holds 1 value") as caught:
+    with pytest.raises(ConversionError, match=r"Column id of inventory\.customers holds 1 value") as caught:
         made(strict, BAD)
     assert "zwölf" not in str(caught.value)
 

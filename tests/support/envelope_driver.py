@@ -1,0 +1,151 @@
+"""Runs a connector's events road in this process, from a live server to parsed records: snapshot, or stream.
+
+The stream runs in a thread, as a connector would beside its source: what a Relation message means is asked of the
+catalogue at the moment it arrives.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from cdc_core.config.connector import ConnectorConfig, from_entries
+from cdc_core.config.properties_file import parse_properties
+from cdc_core.decode.copy_text import decode_copy
+from cdc_core.decode.pgoutput import StreamState, sort_segment
+from cdc_core.engine.tables import TableBook
+from cdc_core.envelope.context import EnvelopeContext
+from cdc_core.envelope.snapshot_events import SnapshotEvents
+from cdc_core.envelope.stream_events import StreamEvents
+from cdc_core.envelope.table_events import SnapshotFacts, TableEvents
+from cdc_core.postgres import publication, slot
+from cdc_core.postgres.catalog import Catalog
+from cdc_core.postgres.connect import connect, connection_string
+from cdc_core.postgres.copy_out import SnapshotHolder, copy_chunks, select_sql
+from cdc_core.postgres.server import wal_end
+from cdc_core.postgres.stream import ReplicationStream
+from cdc_core.schema.table import TableSchema
+from cdc_core.selection.columns import plan_columns
+from cdc_core.selection.messages import MessageSelection
+from cdc_core.selection.tables import TableSelection
+from cdc_core.types.registry import resolve
+from tests.support.cluster import Cluster
+
+
+def config_for(text: str, cluster: Cluster, **changes: str) -> ConnectorConfig:
+    """A connector file's text, pointed at a test server."""
+    entries = dict(parse_properties(text, "test"))
+    entries |= {
+        "database.hostname": cluster.host,
+        "database.port": str(cluster.port),
+        "database.user": cluster.user,
+        "database.password": cluster.password,
+        **changes,
+    }
+    return from_entries(entries.items())
+
+
+@dataclass
+class EnvelopeDriver:
+    """One connector. ``lines`` are the records made so far."""
+
+    config: ConnectorConfig
+    lines: list[str] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        config = self.config
+        self.selection = TableSelection(config.selection)
+        self.context = EnvelopeContext.of(
+            config.schema,
+            config.postgres.database_dbname,
+            config.envelope,
+            skipped=config.selection.skipped_operations,
+            binary=config.types.binary_handling_mode,
+        )
+
+    def table_events(self, table: TableSchema, *, snapshot: bool = False) -> TableEvents:
+        comments = self.config.schema.include_schema_comments
+        plans = plan_columns(table, self.config.selection, snapshot=snapshot, comments=comments)
+        codecs = {column.name: resolve(column, self.config.types) for column in table.columns}
+        return TableEvents(table, codecs, self.context, plans)
+
+    def snapshot(self) -> None:
+        """Read every captured table at one snapshot."""
+        target = connection_string(self.config.postgres)
+        with SnapshotHolder(connect(self.config.postgres)) as holder:
+            facts = SnapshotFacts(int(holder.facts.lsn), holder.facts.txid, holder.facts.timestamp_us)
+            tables = Catalog(holder.connection).tables(self.selection.includes_in_snapshot)
+            events = SnapshotEvents()
+            for table in sorted(tables, key=lambda one: self.selection.position(one.id)):
+                made = self.table_events(table, snapshot=True)
+                names = tuple(column.name for column in table.columns)
+                chunks = copy_chunks(target, holder.name, select_sql(table.id, names))
+                for lines in events.table(made, (decode_copy(chunk, names, str(table.id)) for chunk in chunks), facts):
+                    self.lines += lines
+            self.lines += events.finish()
+
+    def prepare(self) -> None:
+        """Make publication and slot."""
+        options = self.config.postgres
+        with connect(options) as connection:
+            tables = Catalog(connection).tables(self.selection.includes)
+            publication.ensure(
+                connection, options, [table.id for table in tables], self.config.selection.skipped_operations
+            )
+        with connect(options, replication=True) as replication:
+            slot.create(replication, options.slot_name)
+
+    def stream(self, changes: Callable[[], None], *, seconds: float = 60) -> None:
+        """Stream while ``changes`` runs, and on until its last commit has come."""
+        options = self.config.postgres
+        stop, ready = threading.Event(), threading.Event()
+        failure: list[BaseException] = []
+        reached = [0]
+        thread = threading.Thread(target=self._follow, args=(stop, ready, reached, failure), daemon=True)
+        thread.start()
+        if not ready.wait(20):
+            raise TimeoutError("the stream did not start")
+        try:
+            changes()
+            with connect(options) as connection:
+                connection.execute("select pg_logical_emit_message(false, 'the end', '')")
+                goal = int(wal_end(connection))
+            end = time.monotonic() + seconds
+            while reached[0] < goal and not failure and time.monotonic() < end:
+                time.sleep(0.02)
+        finally:
+            stop.set()
+            thread.join(20)
+        if failure:
+            raise failure[0]
+        if reached[0] < goal:
+            raise TimeoutError("the stream did not reach the end of the changes")
+
+    def _follow(
+        self, stop: threading.Event, ready: threading.Event, reached: list[int], failure: list[BaseException]
+    ) -> None:
+        try:
+            options, wants = self.config.postgres, MessageSelection(self.config.selection)
+            with connect(options) as connection, ReplicationStream(options) as source:
+                catalog = Catalog(connection)
+                book = TableBook(catalog, self.selection.includes, catalog.tables(self.selection.includes))
+                events = StreamEvents(
+                    self.context,
+                    self.table_events,
+                    wants_message=lambda prefix: prefix != "the end" and wants.includes(prefix),
+                    heartbeat_ms=options.heartbeat_interval_ms,
+                )
+                state = StreamState()
+                ready.set()
+                while not stop.is_set():
+                    segment = source.read(10_000, 1 << 24, 0.05)
+                    if segment is None:
+                        self.lines += events.idle()
+                        reached[0] = max(reached[0], source.wal_end)
+                        continue
+                    found = sort_segment(segment, state, book.describe)
+                    self.lines += events.segment(found)
+        except BaseException as error:
+            failure.append(error)
