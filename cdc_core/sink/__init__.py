@@ -1,0 +1,1 @@
+"""Where events go: the lake, or nowhere."""

@@ -1,4 +1,4 @@
-"""The sink noop: change rows are decoded and typed on the workers, and then discarded. It measures, and proves a source."""
+"""The sink noop: change rows are decoded and typed on the workers, then discarded. It measures, and proves a source."""
 
 from __future__ import annotations
 

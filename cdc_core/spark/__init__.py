@@ -1,0 +1,1 @@
+"""Spark: one session, and plain Arrow readers run in its tasks."""

@@ -24,7 +24,7 @@ _SCALA = "2.13"
 
 
 def spark_conf(extra: Mapping[str, str] | None = None) -> dict[str, str]:
-    """Every setting of the session, ``extra`` on top (its ``spark.jars.packages`` and ``spark.jars`` are added to ours).
+    """Every setting of the session, ``extra`` on top (its ``spark.jars`` and ``spark.jars.packages`` join ours).
 
     Also sets ``PYSPARK_PYTHON`` in this process unless it is set: else Spark takes another Python from the PATH.
     Raises ConfigError when ``WAL2LAKE_DELTA_JARS`` names no jar.

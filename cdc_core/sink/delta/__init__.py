@@ -1,0 +1,1 @@
+"""The lake: changelog and tables as Delta, each commit with its position."""

@@ -38,3 +38,8 @@ class LakePaths:
     def rounds(self) -> str:
         """Which Delta version of each table shows which LSN of the source."""
         return f"{self.base}/__rounds"
+
+    @property
+    def snapshots(self) -> str:
+        """Which transactions each snapshot shows."""
+        return f"{self.base}/__snapshots"
