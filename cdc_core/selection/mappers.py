@@ -97,14 +97,16 @@ class Hash:
     def __call__(self, values: pa.Array) -> pa.Array:
         """Text[N] to text[N]; null stays null."""
         encoded = values.dictionary_encode()
+        salted = hashlib.new(DIGESTS[self.algorithm.upper()], self.salt.encode(), usedforsecurity=False)
+        octets = java_serialisation if self.java_serialised else str.encode
+        end = self.length if self.length > 0 else None
+        hashed = []
         # row-wise: a digest takes one value at a time; each distinct value is hashed once
-        hashed = [self._digest(text) for text in encoded.dictionary.to_pylist()]
+        for text in encoded.dictionary.to_pylist():
+            digest = salted.copy()
+            digest.update(octets(text))
+            hashed.append(digest.hexdigest()[:end])
         return pa.array(hashed, values.type).take(encoded.indices)
-
-    def _digest(self, text: str) -> str:
-        octets = java_serialisation(text) if self.java_serialised else text.encode()
-        digest = hashlib.new(DIGESTS[self.algorithm.upper()], self.salt.encode() + octets).hexdigest()
-        return digest[: self.length] if self.length > 0 else digest
 
 
 def java_serialisation(text: str) -> bytes:
