@@ -68,12 +68,14 @@ def source_texts(
     origin_lsn: pa.Array,
     marker: str | pa.Array = STREAMING,
     xmin: int | None = None,
+    shows_lsn: bool = True,
 ) -> pa.Array:
     """The struct of every record, as JSON text.
 
     Shape:  all arrays[N] → text[N].
     Units:  ``ts_us`` is microseconds since 1970-01-01T00:00:00Z; the milliseconds are cut downwards.
     Nulls:  ``xid``, ``origin``, ``origin_lsn`` may be null; ``prior_end_lsn`` 0 means none and is written as null.
+    ``shows_lsn`` False leaves ``source.lsn`` null; ``source.sequence`` has it all the same.
     """
     rows = len(ts_us)
     micros = ts_us.to_numpy()
@@ -98,7 +100,7 @@ def source_texts(
             f',"schema":{dumps(schema)},"table":{dumps(table)},"txId":',
             xid,
             ',"lsn":',
-            lsn,
+            lsn if shows_lsn else "null",
             f',"xmin":{dumps(xmin)},"origin":',
             "null" if origin.null_count == rows else quoted(origin),
             ',"origin_lsn":',

@@ -35,11 +35,18 @@ _CREATED, _CHANGED, _DELETED, _READ, _TRUNCATED = (ord(letter) for letter in "cu
 
 @dataclass(frozen=True, slots=True)
 class SnapshotFacts:
-    """What all rows of a snapshot share: its LSN, its transaction's id (None on a standby) and its start."""
+    """What all rows of a snapshot share: its LSN, its transaction's id (None on a standby) and its start.
+
+    Rows that an incremental snapshot puts into the stream show neither LSN nor id, but the stream's place in
+    ``source.sequence``: for them ``is_incremental``, ``xid`` None, ``ts_us`` the present, and ``prior_end_lsn`` as in
+    RAW_SCHEMA.
+    """
 
     lsn: int
     xid: int | None
     ts_us: int
+    prior_end_lsn: int = 0
+    is_incremental: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -225,11 +232,12 @@ class TableEvents:
             *self.table.id,
             ts_us=constant(facts.ts_us),
             lsn=constant(facts.lsn),
-            prior_end_lsn=constant(0),
+            prior_end_lsn=constant(facts.prior_end_lsn),
             xid=constant(facts.xid),
             origin=pa.nulls(rows, pa.string()),
             origin_lsn=constant(None),
             marker=markers,
+            shows_lsn=not facts.is_incremental,
         )
         after = self._value.write(columns, rows=rows, read=True)
         value = self._values(

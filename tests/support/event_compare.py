@@ -91,9 +91,9 @@ def _normal(record: Record, names: _Pattern) -> Record:
         payload["transaction"]["id"] = names("transaction", payload["transaction"]["id"])
     source = payload.get("source") or {}
     if source:
-        source["lsn"], source["txId"] = names("lsn", source["lsn"]), names("txId", source["txId"])
         source["version"] = _kind(source["version"])
-        source["sequence"] = _shape_of_sequence(source["sequence"])
+        source["sequence"] = _shape_of_sequence(source["sequence"], source["lsn"])
+        source["lsn"], source["txId"] = names("lsn", source["lsn"]), names("txId", source["txId"])
         source["xmin"] = _kind(source["xmin"])
     for holder in (payload, source):
         for clock in _CLOCKS & holder.keys():
@@ -105,10 +105,12 @@ def _normal(record: Record, names: _Pattern) -> Record:
     return out
 
 
-def _shape_of_sequence(text: str | None) -> Any:
+def _shape_of_sequence(text: str | None, lsn: int | None) -> Any:
+    """What its two parts are; the second is the record's own LSN where it shows one."""
     if text is None or not _SEQUENCE.fullmatch(text):
         return text
-    return [_kind(part) for part in json.loads(text)]
+    before, own = json.loads(text)
+    return [_kind(before), "<own>" if own == str(lsn) else _kind(own)]
 
 
 def _kind(value: Any) -> str:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 
+import pyarrow as pa
 import pytest
 
+from cdc_core.envelope.record import lines
 from cdc_core.envelope.snapshot_events import SnapshotEvents
 from cdc_core.envelope.table_events import SnapshotFacts
 from cdc_core.schema.table import TableId
-from tests.unit.envelope.tiny import CUSTOMERS, columns, events
+from tests.unit.envelope.tiny import CUSTOMERS, NOW, columns, events
 
 FACTS = SnapshotFacts(lsn=117_873_992, xid=1186, ts_us=1_500_000_000_000_001)
 FIRST, FIRST_IN, LAST_IN = "first", "first_in_data_collection", "last_in_data_collection"
@@ -21,8 +23,8 @@ def markers(*tables: list[int]) -> list[str]:
     for number, sizes in enumerate(tables):
         made = events(CUSTOMERS.__class__(TableId("s", f"t{number}"), 1, CUSTOMERS.columns, ("id",)))
         batches = [columns(made.table, [{"id": "1", "name": "n"}] * size) for size in sizes]
-        for lines in snapshot.table(made, batches, FACTS):
-            out += lines
+        for block in snapshot.table(made, batches, FACTS):
+            out += block
     out += snapshot.finish()
     return [json.loads(line)["value"]["payload"]["source"]["snapshot"] for line in out]
 
@@ -61,3 +63,16 @@ def test_a_read_shows_the_snapshots_position() -> None:
     assert source["sequence"] == '[null,"117873992"]'
     assert (source["lsn"], source["txId"], source["ts_us"]) == (117_873_992, 1186, 1_500_000_000_000_001)
     assert payload["transaction"] is None
+
+
+def test_a_row_of_an_incremental_snapshot_shows_the_streams_place_only() -> None:
+    facts = SnapshotFacts(lsn=600, xid=None, ts_us=1_500_000_000_000_001, prior_end_lsn=500, is_incremental=True)
+    rows = columns(CUSTOMERS, [{"id": "1", "name": "n"}])
+    table = events().reads(rows, pa.array(["incremental"], type=pa.large_string()), facts, NOW)
+    source = json.loads(lines(table)[0])["value"]["payload"]["source"]
+    assert (source["snapshot"], source["sequence"], source["lsn"], source["txId"]) == (
+        "incremental",
+        '["500","600"]',
+        None,
+        None,
+    )
