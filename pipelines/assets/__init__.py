@@ -1,0 +1,1 @@
+"""The assets of a connector: source tables, snapshot, changes and lake tables."""

@@ -1,0 +1,1 @@
+"""Asset checks: what a merge must meet, and the health of the slot."""

@@ -1,0 +1,17 @@
+"""The partitions of a connector's snapshots: its captured tables, added by a sensor that asks the server."""
+
+from __future__ import annotations
+
+import dagster as dg
+
+from pipelines.site import Site
+
+
+def table_partitions(site: Site) -> dg.DynamicPartitionsDefinition:
+    """One partition a captured table; its key is ``schema.table``."""
+    return dg.DynamicPartitionsDefinition(name=partitions_name(site))
+
+
+def partitions_name(site: Site) -> str:
+    """The name under which the instance keeps the keys."""
+    return f"{site.safe_name}_tables"

@@ -1,0 +1,133 @@
+"""Two sensors a connector: one finds tables, one starts the stream when the slot has something. Neither needs Spark."""
+
+from __future__ import annotations
+
+import json
+import time
+from dataclasses import asdict, dataclass
+
+import dagster as dg
+
+from cdc_core.errors import CdcError
+from pipelines import catalogue
+from pipelines.jobs import SLOT_TAG, snapshot_job_name, stream_job_name
+from pipelines.keys import part
+from pipelines.partitions import partitions_name, table_partitions
+from pipelines.site import Site, SlotNews
+
+DISCOVERY_SECONDS = 30
+SLOT_SECONDS = 5
+BACKOFF_SECONDS = 15.0
+BACKOFF_MOST_SECONDS = 600.0
+
+_UNFINISHED = [
+    dg.DagsterRunStatus.QUEUED,
+    dg.DagsterRunStatus.NOT_STARTED,
+    dg.DagsterRunStatus.STARTING,
+    dg.DagsterRunStatus.STARTED,
+    dg.DagsterRunStatus.CANCELING,
+]
+
+
+def sensors(site: Site) -> list[dg.SensorDefinition]:
+    """Both sensors of a connector, on from the start."""
+    return [discovery_sensor(site), slot_sensor(site)]
+
+
+def discovery_sensor(site: Site) -> dg.SensorDefinition:
+    """Asks the server for the captured tables: new ones become partitions, and the cached catalogue follows."""
+
+    @dg.sensor(
+        name=f"{site.safe_name}_tables",
+        target=dg.AssetSelection.assets([part(site.name), "snapshot"]),
+        minimum_interval_seconds=DISCOVERY_SECONDS,
+        default_status=dg.DefaultSensorStatus.RUNNING,
+        description=f"Keeps the partitions of {site.name}'s snapshots in step with its captured tables.",
+    )
+    def find_tables(context: dg.SensorEvaluationContext) -> dg.SensorResult | dg.SkipReason:
+        try:
+            tables = site.open().tables()
+        except CdcError as error:
+            return dg.SkipReason(str(error))
+        changed = catalogue.write(site.state_path, tables)
+        partitions = table_partitions(site)
+        known = context.instance.get_dynamic_partitions(partitions_name(site))
+        missing = sorted({str(table.id) for table in tables} - set(known))
+        if changed and {table.id for table in tables} != {table.id for table in site.tables}:
+            context.log.info("The captured tables changed; reload the code location to see their lake assets.")
+        if not missing:
+            return dg.SkipReason(f"{len(tables)} tables, all known")
+        return dg.SensorResult(dynamic_partitions_requests=[partitions.build_add_request(missing)])
+
+    return find_tables
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """The cursor of the slot sensor: where the slot stood when the last run was asked for, and how often since."""
+
+    confirmed: int = -1
+    attempts: int = 0
+    at: float = 0.0
+
+    @classmethod
+    def parse(cls, cursor: str | None) -> Attempt:
+        """The cursor's text read back; a fresh one where there is none or it is not ours."""
+        try:
+            return cls(**json.loads(cursor or "{}"))
+        except (ValueError, TypeError):
+            return cls()
+
+    def next(self, confirmed: int, now: float) -> Attempt | None:
+        """The attempt to make now, or None while one that brought the slot no further is given time."""
+        if confirmed != self.confirmed:
+            return Attempt(confirmed, 1, now)
+        pause = min(BACKOFF_SECONDS * 2 ** (self.attempts - 1), BACKOFF_MOST_SECONDS)
+        return Attempt(confirmed, self.attempts + 1, now) if now >= self.at + pause else None
+
+
+def slot_sensor(site: Site) -> dg.SensorDefinition:
+    """Starts the streaming job when the slot has something and no run of that slot is waiting or running."""
+
+    @dg.sensor(
+        name=f"{site.safe_name}_slot",
+        job_name=stream_job_name(site),
+        minimum_interval_seconds=SLOT_SECONDS,
+        default_status=dg.DefaultSensorStatus.RUNNING,
+        description=f"Starts {stream_job_name(site)} when the slot {site.slot} has changes.",
+    )
+    def watch_slot(context: dg.SensorEvaluationContext) -> dg.SensorResult | dg.SkipReason:
+        if busy := unfinished_run(context.instance, site):
+            return dg.SkipReason(f"run {busy} of the slot {site.slot} is not finished")
+        try:
+            news = site.open().pending()
+        except CdcError as error:
+            return dg.SkipReason(str(error))
+        return decide(site, news, Attempt.parse(context.cursor), time.time())
+
+    return watch_slot
+
+
+def decide(site: Site, news: SlotNews, last: Attempt, now: float) -> dg.SensorResult | dg.SkipReason:
+    """A run of the streaming job, or why there is none."""
+    if not news.slot_exists:
+        return dg.SkipReason(f"the slot {site.slot} does not exist; take a snapshot first")
+    if not news.has_changes:
+        return dg.SkipReason(f"the slot {site.slot} has nothing new")
+    attempt = last.next(int(news.confirmed_lsn or 0), now)
+    if attempt is None:
+        return dg.SkipReason(f"the last run brought the slot {site.slot} no further; waiting before the next")
+    run_key = f"{site.slot}:{attempt.confirmed}:{attempt.attempts}:{int(attempt.at)}"
+    return dg.SensorResult(
+        run_requests=[dg.RunRequest(run_key=run_key, tags={SLOT_TAG: site.slot})], cursor=json.dumps(asdict(attempt))
+    )
+
+
+def unfinished_run(instance: dg.DagsterInstance, site: Site) -> str | None:
+    """The id of a queued or running run that consumes the connector's slot, launched by whomever."""
+    for run in instance.get_runs(dg.RunsFilter(statuses=_UNFINISHED), limit=200):
+        if run.job_name in (stream_job_name(site), snapshot_job_name(site)) or run.tags.get(SLOT_TAG) == site.slot:
+            return run.run_id
+        if any(key.path[0] == part(site.name) for key in run.asset_selection or ()):
+            return run.run_id
+    return None

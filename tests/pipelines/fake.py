@@ -1,0 +1,96 @@
+"""An engine without server, Spark or lake, that plays back what a test gives it."""
+
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from cdc_core.engine.reports import (
+    BatchReport,
+    CheckReport,
+    MergeReport,
+    RoundReport,
+    RuleResult,
+    SnapshotReport,
+    Status,
+    StreamReport,
+)
+from cdc_core.lsn import Lsn
+from cdc_core.schema.pg_type import PgType
+from cdc_core.schema.table import Column, TableId, TableSchema
+from pipelines.site import KnownTable, Site
+
+ORDERS, PEOPLE, WEIRD = TableId("public", "orders"), TableId("public", "people"), TableId("my schema", "täb-le.x")
+
+
+FIRST = Lsn(100)
+
+
+@dataclass
+class News:
+    slot_exists: bool = True
+    confirmed_lsn: Lsn | None = FIRST
+    has_changes: bool = True
+
+
+def table(id_):
+    columns = (Column("id", PgType(20, "int8"), optional=False), Column("name", PgType(1043, "varchar"), modifier=24))
+    return TableSchema(id_, 1, columns, primary_key=("id",))
+
+
+@dataclass
+class FakeEngine:
+    captured: tuple = (ORDERS, PEOPLE, WEIRD)
+    news: News = field(default_factory=News)
+    rounds: tuple = ()
+    error: Exception | None = None
+    calls: list = field(default_factory=list)
+
+    def tables(self):
+        if self.error:
+            raise self.error
+        return [table(id_) for id_ in self.captured]
+
+    def snapshot(self, tables=None, spark=None, on_progress=None):
+        self.calls.append(("snapshot", tuple(tables)))
+        if self.error:
+            raise self.error
+        return [SnapshotReport(one, 10 + n, Lsn(4096), 0.5, n) for n, one in enumerate(tables)]
+
+    def stream(self, until, spark=None, on_batch=None, on_round=None, should_stop=None):
+        self.calls.append(("stream", until))
+        on_batch(BatchReport(1, {ORDERS: 5}, Lsn(5000), 77, 0.25))
+        for report in self.rounds:
+            on_round(report)
+        if self.error:
+            raise self.error
+        return StreamReport(1, 5, Lsn(5000), tuple(self.rounds), 1.5, "idle")
+
+    def status(self, count_rows=False):
+        if self.error:
+            raise self.error
+        return Status("slot_a", True, False, "reserved", Lsn(1), Lsn(2), Lsn(3), 1, ())
+
+    def pending(self):
+        if self.error:
+            raise self.error
+        return self.news
+
+
+def merge(id_, events=5, failed=0, lsn=5000):
+    rules = (RuleResult("not_null:name", "name", "error", events, failed),)
+    check = CheckReport(id_, events, failed, failed == 0, rules)
+    return MergeReport(id_, Lsn(lsn), 3, events, 3, 1, 1, 0.2, check)
+
+
+def round_of(*merges, failed=None, lsn=5000):
+    return RoundReport(Lsn(lsn), tuple(merges), failed or {}, 12, 0.5)
+
+
+def site(engine, state: Path = Path("unused"), name="shop", known=(ORDERS, PEOPLE, WEIRD)):
+    return Site(
+        name,
+        "slot_a",
+        state,
+        tuple(KnownTable(id_, table(id_)) for id_ in known),
+        lambda: engine,
+        {"spark.master": "local[1]"},
+    )

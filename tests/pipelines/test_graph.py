@@ -1,0 +1,80 @@
+import dagster as dg
+
+from pipelines.connectors import BrokenConnector
+from pipelines.factory import definitions_of
+from pipelines.keys import changes_key, lake_key, part, snapshot_key, source_key
+from pipelines.metadata import type_text
+from tests.pipelines.fake import ORDERS, PEOPLE, WEIRD, FakeEngine, site
+
+SITE = site(FakeEngine())
+TABLES = (ORDERS, PEOPLE, WEIRD)
+
+
+def graph():
+    return definitions_of([SITE]).resolve_asset_graph()
+
+
+def test_each_table_has_its_source_and_its_lake_table_and_the_way_between_is_drawn():
+    nodes = graph()
+    for table in TABLES:
+        assert nodes.get(source_key(SITE, table)).is_external
+        assert nodes.get(lake_key(SITE, table)).parent_keys == {changes_key(SITE), snapshot_key(SITE)}
+    sources = {source_key(SITE, table) for table in TABLES}
+    assert nodes.get(snapshot_key(SITE)).parent_keys == sources
+    assert nodes.get(changes_key(SITE)).parent_keys == sources
+
+
+def test_a_snapshot_is_one_partition_a_table_and_a_backfill_one_run():
+    node = graph().get(snapshot_key(SITE))
+    assert isinstance(node.partitions_def, dg.DynamicPartitionsDefinition)
+    assert node.backfill_policy == dg.BackfillPolicy.single_run()
+
+
+def test_snapshot_and_stream_share_the_pool_of_the_slot():
+    nodes = graph()
+    assert nodes.get(snapshot_key(SITE)).pools == {"slot_slot_a"}
+    assert nodes.get(changes_key(SITE)).pools == {"slot_slot_a"}
+
+
+def test_every_check_of_a_lake_table_blocks():
+    nodes = graph()
+    checks = [nodes.get(key) for key in nodes.asset_check_keys if key.asset_key == lake_key(SITE, ORDERS)]
+    assert {check.key.name for check in checks} == {"merged", "rules", "great_expectations", "quarantine"}
+    assert all(check.blocking for check in checks)
+
+
+def test_columns_and_kinds_are_shown():
+    node = graph().get(lake_key(SITE, ORDERS))
+    columns = node.metadata["dagster/column_schema"].columns
+    assert [(column.name, column.type, column.constraints.nullable) for column in columns] == [
+        ("id", "int8", False),
+        ("name", "varchar(20)", True),
+    ]
+    assert node.kinds == {"delta", "spark"}
+
+
+def test_the_type_of_a_numeric_column_has_precision_and_scale():
+    from cdc_core.schema.pg_type import PgType, TypeKind
+    from cdc_core.schema.table import Column
+
+    numeric = PgType(1700, "numeric")
+    assert type_text(Column("n", numeric, modifier=(12 << 16 | 2) + 4)) == "numeric(12,2)"
+    assert type_text(Column("n", numeric)) == "numeric"
+    assert type_text(Column("n", PgType(1, "_numeric", kind=TypeKind.ARRAY, inner=numeric))) == "numeric[]"
+
+
+def test_two_connectors_stand_side_by_side():
+    both = definitions_of([SITE, site(FakeEngine(), name="other.one")])
+    assert both.resolve_asset_graph().has(changes_key(site(FakeEngine(), name="other.one")))
+    assert {"shop_stream_job", "other_one_stream_job"} <= {job.name for job in both.resolve_all_job_defs()}
+
+
+def test_a_broken_file_is_shown_beside_the_others(tmp_path):
+    broken = BrokenConnector(tmp_path / "bad-one.properties", "slot.nme is unknown")
+    spec = definitions_of([SITE], [broken]).resolve_asset_graph().get(dg.AssetKey(["bad_2d_one", "cannot_be_read"]))
+    assert "slot.nme is unknown" in spec.description
+
+
+def test_names_that_dagster_refuses_are_escaped_without_meeting():
+    assert part("orders_1") == "orders_1"
+    assert len({part("a-b"), part("a_b"), part("a b"), part("a.b")}) == 4

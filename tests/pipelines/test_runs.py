@@ -1,0 +1,179 @@
+"""Materialisation in process with an engine that only plays back: what Dagster is told, and when a run fails."""
+
+import dagster as dg
+import pytest
+
+from cdc_core.errors import SourceError, TransientError
+from cdc_core.lsn import Lsn
+from pipelines.assets.stream import StreamConfig
+from pipelines.checks.slot import judge
+from pipelines.factory import definitions_of
+from pipelines.keys import changes_key, lake_key
+from pipelines.partitions import partitions_name
+from tests.pipelines.fake import ORDERS, PEOPLE, WEIRD, FakeEngine, merge, round_of, site
+
+
+@pytest.fixture
+def instance():
+    with dg.DagsterInstance.ephemeral() as held:
+        yield held
+
+
+class NoSpark:
+    spark_session = "the session"
+
+
+@pytest.fixture(autouse=True)
+def no_spark(monkeypatch):
+    monkeypatch.setattr("pipelines.factory.spark_resource", lambda site: NoSpark())
+
+
+def run(job, here, instance, **more):
+    definition = definitions_of([here]).resolve_job_def(job)
+    return definition.execute_in_process(instance=instance, raise_on_error=False, **more)
+
+
+def numbers(event):
+    return {name: value.value for name, value in event.metadata.items() if isinstance(value.value, (int, float, str))}
+
+
+def checks(result):
+    return {(check.asset_key, check.check_name): check for check in result.get_asset_check_evaluations()}
+
+
+def test_a_backfill_is_one_call_and_one_materialisation_a_table(instance):
+    engine = FakeEngine()
+    here = site(engine)
+    keys = ["my schema.täb-le.x", "public.orders"]
+    instance.add_dynamic_partitions(partitions_name(here), keys)
+    tags = {"dagster/asset_partition_range_start": keys[0], "dagster/asset_partition_range_end": keys[1]}
+    result = run("shop_snapshot_job", here, instance, tags=tags)
+    assert result.success
+    assert engine.calls == [("snapshot", (WEIRD, ORDERS))]
+    events = [event.event_specific_data.materialization for event in result.all_events if event.is_step_materialization]
+    rows = {event.partition: numbers(event)["dagster/row_count"] for event in events}
+    assert rows == {keys[0]: 10, keys[1]: 11}
+    assert numbers(events[0])["lsn"] == "0/1000"
+
+
+def test_a_snapshot_that_cannot_be_taken_fails_with_the_engines_sentence_and_is_not_tried_again(instance):
+    engine = FakeEngine(error=SourceError("wal_level is replica.", "Set it to logical."))
+    here = site(engine)
+    instance.add_dynamic_partitions(partitions_name(here), ["public.orders"])
+    result = run("shop_snapshot_job", here, instance, partition_key="public.orders")
+    assert not result.success
+    (failure,) = [event for event in result.all_events if event.is_step_failure]
+    assert failure.event_specific_data.user_failure_data.description == "wal_level is replica. Set it to logical."
+    assert len(engine.calls) == 1
+
+
+def test_a_transient_error_is_left_to_the_retry_policy(instance):
+    from pipelines.assets.failure import reported
+
+    with pytest.raises(dg.Failure) as caught, reported():
+        raise TransientError("The connection was cut.")
+    assert caught.value.allow_retries
+
+
+def test_a_stream_materialises_what_had_news_and_sums_its_rounds(instance):
+    engine = FakeEngine(rounds=(round_of(merge(ORDERS)), round_of(merge(ORDERS, 7, lsn=6000), merge(WEIRD))))
+    here = site(engine)
+    result = run("shop_stream_job", here, instance)
+    assert result.success
+    made = {
+        event.asset_key: event.event_specific_data.materialization
+        for event in result.all_events
+        if event.is_step_materialization
+    }
+    assert set(made) == {changes_key(here), lake_key(here, ORDERS), lake_key(here, WEIRD)}
+    orders = numbers(made[lake_key(here, ORDERS)])
+    assert (orders["events"], orders["inserted"], orders["lsn"], orders["rounds"]) == (12, 6, "0/1770", 2)
+    assert made[lake_key(here, ORDERS)].tags["dagster/data_version"] == "0/1770"
+    assert numbers(made[changes_key(here)])["stopped_by"] == "idle"
+    observed = [event.asset_key for event in result.all_events if event.event_type_value == "ASSET_OBSERVATION"]
+    assert observed.count(changes_key(here)) == 1
+    assert observed.count(lake_key(here, ORDERS)) == 2
+    assert all(check.passed for check in checks(result).values())
+    assert {key for key, _ in checks(result)} >= {lake_key(here, ORDERS), lake_key(here, WEIRD)}
+
+
+def test_a_quarantined_row_fails_the_tables_checks_and_the_run_but_not_the_other_tables(instance):
+    engine = FakeEngine(rounds=(round_of(merge(ORDERS, failed=2), merge(PEOPLE)),))
+    here = site(engine)
+    result = run("shop_stream_job", here, instance)
+    assert not result.success
+    found = {(key.path[-1], name): check.passed for (key, name), check in checks(result).items()}
+    assert found["orders", "merged"]
+    assert not found["orders", "rules"]
+    assert not found["orders", "great_expectations"]
+    assert not found["orders", "quarantine"]
+    assert all(passed for (table, _), passed in found.items() if table == "people")
+    made = {event.asset_key for event in result.all_events if event.is_step_materialization}
+    assert made == {changes_key(here), lake_key(here, ORDERS), lake_key(here, PEOPLE)}
+    assert len(engine.calls) == 1
+
+
+def test_a_table_that_stands_still_fails_its_own_check_and_is_not_materialised(instance):
+    engine = FakeEngine(rounds=(round_of(merge(PEOPLE), failed={ORDERS: "Column x became text."}),))
+    here = site(engine)
+    result = run("shop_stream_job", here, instance)
+    assert not result.success
+    check = checks(result)[lake_key(here, ORDERS), "merged"]
+    assert (check.passed, check.description) == (False, "Column x became text.")
+    made = {event.asset_key for event in result.all_events if event.is_step_materialization}
+    assert made == {changes_key(here), lake_key(here, PEOPLE)}
+
+
+def test_what_reached_the_lake_before_an_error_is_recorded(instance):
+    engine = FakeEngine(rounds=(round_of(merge(PEOPLE)),), error=SourceError("The slot is gone.", "Make it."))
+    here = site(engine)
+    result = run("shop_stream_job", here, instance)
+    assert not result.success
+    event = instance.get_latest_materialization_event(lake_key(here, PEOPLE))
+    assert numbers(event.dagster_event.event_specific_data.materialization)["events"] == 5
+
+
+def test_a_table_that_the_definitions_do_not_know_yet_is_recorded_too(instance):
+    here = site(FakeEngine(rounds=(round_of(merge(PEOPLE), merge(ORDERS)),)), known=(ORDERS,))
+    result = run("shop_stream_job", here, instance)
+    assert result.success
+    made = {event.asset_key for event in result.all_events if event.is_step_materialization}
+    assert lake_key(here, PEOPLE) in made
+
+
+def test_one_chosen_table_drains_the_slot_and_reports_itself(instance):
+    engine = FakeEngine(rounds=(round_of(merge(ORDERS), merge(PEOPLE)),))
+    here = site(engine)
+    result = run("shop_stream_job", here, instance, asset_selection=[lake_key(here, ORDERS)])
+    assert result.success
+    assert [kind for kind, _ in engine.calls] == ["stream"]
+
+
+def test_the_bounds_of_a_run_reach_the_engine(instance):
+    engine = FakeEngine()
+    config = {"ops": {"shop_stream": {"config": {"max_seconds": 7.5, "idle_seconds": 0, "until_lsn": "0/10"}}}}
+    assert run("shop_stream_job", site(engine), instance, run_config=config).success
+    ((_, until),) = engine.calls
+    assert (until.max_seconds, until.idle_seconds, until.lsn, until.max_rows) == (7.5, None, Lsn(16), None)
+    assert StreamConfig().until().idle_seconds == 5.0
+
+
+def test_the_health_of_the_slot_is_judged(instance):
+    result = run("shop_slot_health_job", site(FakeEngine()), instance)
+    assert result.success
+    (check,) = result.get_asset_check_evaluations()
+    assert check.passed
+
+    from dataclasses import replace
+
+    status = FakeEngine().status()
+    assert not judge(replace(status, slot_exists=False)).passed
+    assert not judge(replace(status, wal_status="lost")).passed
+    lagging = judge(replace(status, lag_bytes=2 * 1024**3))
+    assert (lagging.passed, lagging.severity) == (False, dg.AssetCheckSeverity.WARN)
+
+
+def test_a_server_that_is_down_fails_the_health_check_with_its_sentence(instance):
+    result = run("shop_slot_health_job", site(FakeEngine(error=SourceError("No server.", "Start it."))), instance)
+    (check,) = result.get_asset_check_evaluations()
+    assert (check.passed, check.description) == (False, "No server. Start it.")

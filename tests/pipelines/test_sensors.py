@@ -1,0 +1,95 @@
+import json
+
+import dagster as dg
+import pytest
+
+from cdc_core.errors import SourceError
+from cdc_core.lsn import Lsn
+from pipelines import catalogue
+from pipelines.factory import definitions_of
+from pipelines.partitions import partitions_name
+from pipelines.sensors import Attempt, decide, discovery_sensor, slot_sensor
+from tests.pipelines.fake import ORDERS, PEOPLE, FakeEngine, News, site
+
+
+@pytest.fixture
+def instance():
+    with dg.DagsterInstance.ephemeral() as held:
+        yield held
+
+
+def evaluate(sensor, instance, cursor=None):
+    return sensor(dg.build_sensor_context(instance=instance, cursor=cursor))
+
+
+def test_tables_become_partitions_once_and_are_kept_in_the_catalogue(instance, tmp_path):
+    known = site(FakeEngine(captured=(ORDERS, PEOPLE)), tmp_path)
+    result = evaluate(discovery_sensor(known), instance)
+    (request,) = result.dynamic_partitions_requests
+    assert request.partition_keys == ["public.orders", "public.people"]
+    assert request.partitions_def_name == partitions_name(known)
+    assert [table.id for table in catalogue.read(tmp_path)] == [ORDERS, PEOPLE]
+
+    instance.add_dynamic_partitions(partitions_name(known), ["public.orders"])
+    (request,) = evaluate(discovery_sensor(known), instance).dynamic_partitions_requests
+    assert request.partition_keys == ["public.people"]
+    instance.add_dynamic_partitions(partitions_name(known), ["public.people"])
+    assert "all known" in evaluate(discovery_sensor(known), instance).skip_message
+
+
+@pytest.mark.parametrize("sensor", [discovery_sensor, slot_sensor])
+def test_a_server_that_is_down_is_a_reason_to_skip(instance, tmp_path, sensor):
+    down = site(FakeEngine(error=SourceError("No server at 127.0.0.1:1.", "Start it.")), tmp_path)
+    assert evaluate(sensor(down), instance).skip_message == "No server at 127.0.0.1:1. Start it."
+
+
+@pytest.mark.parametrize(
+    ("news", "message"),
+    [(News(slot_exists=False), "take a snapshot first"), (News(has_changes=False), "nothing new")],
+)
+def test_without_slot_or_news_no_run_starts(news, message):
+    assert message in decide(site(FakeEngine()), news, Attempt(), 0.0).skip_message
+
+
+def test_news_start_one_run_with_the_slot_as_tag(instance):
+    result = evaluate(slot_sensor(site(FakeEngine())), instance)
+    (request,) = result.run_requests
+    assert request.tags["wal2lake/slot"] == "slot_a"
+    assert json.loads(result.cursor)["confirmed"] == 100
+
+
+def test_a_run_that_brings_the_slot_no_further_is_tried_again_at_growing_distance():
+    here = site(FakeEngine())
+    cursor, starts = Attempt(), []
+    for second in range(200):
+        result = decide(here, News(), cursor, float(second))
+        if isinstance(result, dg.SensorResult):
+            starts.append(second)
+            cursor = Attempt.parse(result.cursor)
+    assert starts == [0, 15, 45, 105]
+    moved = decide(here, News(confirmed_lsn=Lsn(101)), cursor, 106.0)
+    assert Attempt.parse(moved.cursor).attempts == 1
+
+
+def test_a_cursor_that_is_not_ours_is_forgotten():
+    assert Attempt.parse("nonsense") == Attempt() == Attempt.parse('{"x": 1}') == Attempt.parse(None)
+
+
+@pytest.mark.parametrize("job", ["shop_stream_job", "shop_snapshot_job"])
+@pytest.mark.parametrize("status", [dg.DagsterRunStatus.STARTING, dg.DagsterRunStatus.STARTED])
+def test_an_unfinished_run_of_the_slot_keeps_the_sensor_quiet(instance, job, status):
+    here = site(FakeEngine())
+    definition = definitions_of([here]).resolve_job_def(job)
+    run = instance.create_run_for_job(definition, status=status, tags={})
+    assert f"run {run.run_id} of the slot" in evaluate(slot_sensor(here), instance).skip_message
+
+
+def test_a_backfill_of_the_snapshot_keeps_the_sensor_quiet_and_another_connector_does_not(instance):
+    here, other = site(FakeEngine()), site(FakeEngine(), name="other")
+    definitions = definitions_of([here, other])
+    job = definitions.resolve_implicit_global_asset_job_def()
+    instance.create_run_for_job(
+        job, status=dg.DagsterRunStatus.STARTED, asset_selection=frozenset([dg.AssetKey(["other", "snapshot"])])
+    )
+    assert evaluate(slot_sensor(here), instance).run_requests
+    assert "is not finished" in evaluate(slot_sensor(other), instance).skip_message
