@@ -254,9 +254,10 @@ def _creation_error(error: psycopg.Error, name: str, plugin: str, seconds: float
         return SourceError(
             "The server's wal_level does not allow logical decoding.", "Set wal_level = logical and restart the server."
         )
-    if isinstance(error, psycopg.errors.UndefinedFile):
+    if isinstance(error, psycopg.errors.UndefinedFile) or "as an output plugin" in text:
         return SourceError(
-            f"The server has no output plug-in {plugin}.", "Install its package there, or set plugin.name=pgoutput."
+            f"The server has no output plug-in {plugin}.",
+            "Install its package there and allow it, or set plugin.name=pgoutput.",
         )
     return server_error(error, f"creating slot {name}")
 

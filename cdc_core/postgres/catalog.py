@@ -1,0 +1,236 @@
+"""pg_class, pg_attribute, pg_index → TableSchema: what the tables are, at the moment of asking.
+
+A Relation message says how the tuples behind it are written and which columns identify rows; it says nothing of
+nullability, defaults or keys. Those come from the catalogue of the moment, which may be ahead of the stream, so the
+Relation wins wherever the two tell of the same thing.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from cdc_core.postgres.connect import Connection
+from cdc_core.postgres.sqlstate import translated
+from cdc_core.postgres.type_catalog import TypeCatalog
+from cdc_core.schema.relation import Relation, ReplicaIdentity
+from cdc_core.schema.table import Column, TableId, TableSchema
+
+# Ordinary and partitioned tables that WAL tells of; a temporary or unlogged table never reaches a slot.
+_NAMES = """
+SELECT c.oid::bigint, n.nspname, c.relname, c.relreplident::text, obj_description(c.oid, 'pg_class')
+FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
+WHERE c.relkind IN ('r', 'p') AND c.relpersistence = 'p'
+  AND n.nspname NOT IN ('pg_catalog', 'information_schema') AND n.nspname !~ '^pg_(toast|temp_)'
+"""
+_COLUMNS = """
+SELECT a.attrelid::bigint, a.attname, a.atttypid::bigint, a.atttypmod,
+       NOT a.attnotnull AND NOT coalesce(t.typnotnull, false),
+       pg_get_expr(d.adbin, d.adrelid), {generated}, a.attidentity <> '' OR EXISTS (
+           SELECT FROM pg_depend p JOIN pg_class s ON s.oid = p.objid AND s.relkind = 'S'
+           WHERE p.classid = 'pg_class'::regclass AND p.refclassid = 'pg_class'::regclass
+             AND p.refobjid = a.attrelid AND p.refobjsubid = a.attnum AND p.deptype = 'a' AND d.oid IS NOT NULL),
+       col_description(a.attrelid, a.attnum)
+FROM pg_attribute a LEFT JOIN pg_attrdef d ON d.adrelid = a.attrelid AND d.adnum = a.attnum
+LEFT JOIN pg_type t ON t.oid = a.atttypid AND t.typtype = 'd'
+WHERE a.attrelid = ANY(%s::oid[]) AND a.attnum > 0 AND NOT a.attisdropped ORDER BY a.attrelid, a.attnum
+"""
+# Valid unique indexes over plain columns of all rows. The clustered one comes first, then by name, as JDBC lists them.
+_INDEXES = """
+SELECT i.indrelid::bigint, i.indisprimary, i.indisreplident, x.relname,
+       (SELECT array_agg(a.attname::text ORDER BY k.place)
+        FROM unnest(i.indkey::int2[]) WITH ORDINALITY AS k(attnum, place)
+        JOIN pg_attribute a ON a.attrelid = i.indrelid AND a.attnum = k.attnum WHERE k.place <= {key_columns})
+FROM pg_index i JOIN pg_class x ON x.oid = i.indexrelid
+WHERE i.indrelid = ANY(%s::oid[]) AND i.indisunique AND i.indisvalid AND i.indpred IS NULL AND i.indexprs IS NULL
+ORDER BY i.indrelid, i.indisclustered DESC, x.relname COLLATE "C"
+"""
+_SIZES = """
+SELECT c.oid::bigint, c.reltuples::float8, c.relpages, c.relkind = 'p',
+       CASE WHEN c.relkind = 'p' THEN 0 ELSE pg_relation_size(c.oid) / current_setting('block_size')::int END
+FROM pg_class c WHERE c.oid = ANY(%s::oid[])
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class TableSize:
+    """``pages`` counted now, 0 for an empty or a partitioned table; ``rows`` the planner's guess for that many pages,
+    None where the table was never analysed.
+    """
+
+    pages: int
+    rows: int | None
+
+
+@dataclass(slots=True)
+class _Facts:
+    """What the catalogue holds of one table."""
+
+    id: TableId
+    identity: ReplicaIdentity
+    comment: str | None
+    columns: dict[str, Column] = field(default_factory=dict)
+    primary_key: tuple[str, ...] = ()
+    unique_key: tuple[str, ...] = ()
+    identity_index: str | None = None
+    identity_index_key: tuple[str, ...] = ()
+
+
+class Catalog:
+    """Reads table descriptions over one connection, a few queries for any number of tables. Threads may share it."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+        self._lock = threading.Lock()
+        self.types = TypeCatalog(connection)
+
+    def tables(self, includes: Callable[[TableId], bool]) -> list[TableSchema]:
+        """Every included table, partitioned tables and their partitions each, ordered by name.
+
+        Raises SourceError or TransientError.
+        """
+        with self._lock:
+            facts = self._read(includes=includes)
+            found = [_schema(oid, table) for oid, table in facts.items()]
+        return sorted(found, key=lambda table: table.id)
+
+    def describe(self, relation: Relation) -> TableSchema:
+        """The table as the Relation announces it, completed from the catalogue of the moment.
+
+        A column that the catalogue no longer knows is optional and has no default; a key column that the Relation does
+        not have comes from the future and is left out. Raises SourceError or TransientError.
+        """
+        with self._lock:
+            facts = self._read("c.oid = %s", (relation.oid,))
+            if not facts:
+                # Dropped and perhaps made again since: the table that bears the name now is the best description left.
+                facts = self._read("n.nspname = %s AND c.relname = %s", (relation.namespace, relation.name))
+            known = next(iter(facts.values()), None)
+            self.types.load(column.type_oid for column in relation.columns)
+            return self._completed(relation, known)
+
+    def names(self) -> list[TableId]:
+        """Every table that could be captured, ordered."""
+        with self._lock, translated("listing tables"):
+            return sorted(TableId(row[1], row[2]) for row in self._connection.execute(_NAMES).fetchall())
+
+    def identity_indexes(self, tables: Sequence[TableSchema]) -> dict[TableId, str]:
+        """Name of the index that is the replica identity, for tables that have USING INDEX."""
+        with self._lock:
+            facts = self._read("c.oid = ANY(%s::oid[])", ([table.oid for table in tables],))
+        return {table.id: table.identity_index for table in facts.values() if table.identity_index}
+
+    def sizes(self, tables: Iterable[TableSchema]) -> dict[TableId, TableSize]:
+        """Pages and estimated rows, for planning; a table that is gone is left out."""
+        by_oid = {table.oid: table.id for table in tables}
+        with self._lock, translated("reading the sizes of tables"):
+            rows = self._connection.execute(_SIZES, (list(by_oid),)).fetchall()
+        return {
+            by_oid[oid]: _size(tuples, known_pages, is_root, pages) for oid, tuples, known_pages, is_root, pages in rows
+        }
+
+    def _read(
+        self,
+        condition: str = "true",
+        arguments: tuple[Any, ...] = (),
+        includes: Callable[[TableId], bool] | None = None,
+    ) -> dict[int, _Facts]:
+        with translated("reading the catalogue"):
+            facts = {
+                oid: _Facts(TableId(namespace, name), ReplicaIdentity(identity), comment)
+                for oid, namespace, name, identity, comment in self._connection.execute(
+                    f"{_NAMES} AND {condition}", arguments or None
+                ).fetchall()
+                if includes is None or includes(TableId(namespace, name))
+            }
+            if not facts:
+                return facts
+            version = self._connection.info.server_version
+            generated = "a.attgenerated <> ''" if version >= 120000 else "false"
+            key_columns = "i.indnkeyatts" if version >= 110000 else "i.indnatts"
+            columns = self._connection.execute(_COLUMNS.format(generated=generated), (list(facts),)).fetchall()
+            indexes = self._connection.execute(_INDEXES.format(key_columns=key_columns), (list(facts),)).fetchall()
+        self.types.load(row[2] for row in columns)
+        for oid, name, type_oid, modifier, optional, default, is_generated, is_serial, comment in columns:
+            # A stored generated column's expression stands where a default would, and is none.
+            expression = None if is_generated else default
+            facts[oid].columns[name] = Column(
+                name, self.types[type_oid], modifier, optional, expression, is_generated, is_serial, comment
+            )
+        self._add_indexes(facts, indexes)
+        return facts
+
+    @staticmethod
+    def _add_indexes(facts: dict[int, _Facts], indexes: list[tuple[Any, ...]]) -> None:
+        uniques: defaultdict[int, list[tuple[str, ...]]] = defaultdict(list)
+        for oid, is_primary, is_identity, name, columns in indexes:
+            key = tuple(columns or ())
+            if is_primary:
+                facts[oid].primary_key = key
+            else:
+                uniques[oid].append(key)
+            if is_identity:
+                facts[oid].identity_index, facts[oid].identity_index_key = name, key
+        for oid, keys in uniques.items():
+            facts[oid].unique_key = keys[0]
+
+    def _completed(self, relation: Relation, known: _Facts | None) -> TableSchema:
+        columns = []
+        for announced in relation.columns:
+            column = known.columns.get(announced.name) if known else None
+            if column is None:
+                column = Column(announced.name, self.types[announced.type_oid])
+            columns.append(
+                Column(
+                    announced.name, self.types[announced.type_oid], announced.type_modifier, column.optional,
+                    column.default_expression, column.is_generated, column.is_serial, column.comment,
+                )
+            )  # fmt: skip
+        names = {column.name for column in columns}
+        flagged = tuple(column.name for column in relation.columns if column.is_identity)
+        primary_key = tuple(name for name in (known.primary_key if known else ()) if name in names)
+        if relation.identity is ReplicaIdentity.DEFAULT and flagged and set(flagged) != set(primary_key):
+            # Under DEFAULT the flagged columns are the primary key as it was when these rows were written.
+            primary_key = flagged
+        unique_key = known.unique_key if known and set(known.unique_key) <= names else ()
+        return TableSchema(
+            TableId(relation.namespace, relation.name),
+            relation.oid,
+            tuple(columns),
+            primary_key,
+            unique_key,
+            relation.identity,
+            flagged,
+            comment=known.comment if known else None,
+        )
+
+
+def _schema(oid: int, facts: _Facts) -> TableSchema:
+    identity_key = {
+        ReplicaIdentity.DEFAULT: facts.primary_key,
+        ReplicaIdentity.FULL: tuple(facts.columns),
+        ReplicaIdentity.INDEX: facts.identity_index_key,
+        ReplicaIdentity.NOTHING: (),
+    }[facts.identity]
+    in_order = tuple(name for name in facts.columns if name in identity_key)
+    return TableSchema(
+        facts.id,
+        oid,
+        tuple(facts.columns.values()),
+        facts.primary_key,
+        facts.unique_key,
+        facts.identity,
+        in_order,
+        comment=facts.comment,
+    )
+
+
+def _size(tuples: float, known_pages: int, is_partitioned: bool, pages: int) -> TableSize:
+    if is_partitioned:
+        return TableSize(0, round(tuples) if tuples > 0 else None)
+    if tuples < 0 or known_pages <= 0:
+        return TableSize(pages, 0 if pages == 0 else None)
+    return TableSize(pages, round(tuples / known_pages * pages))

@@ -1,0 +1,8 @@
+"""Is the server ready? One file a check: the query, the verdict as a pure function of what it found, the remedy."""
+
+from __future__ import annotations
+
+from cdc_core.postgres.preflight.check import run_checks
+from cdc_core.postgres.preflight.finding import Finding, Severity
+
+__all__ = ["Finding", "Severity", "run_checks"]

@@ -1,0 +1,82 @@
+"""All checks, in the order in which one would mend things."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from cdc_core.errors import CdcError
+from cdc_core.postgres.catalog import Catalog
+from cdc_core.postgres.connect import connect, place
+from cdc_core.postgres.options import PostgresOptions
+from cdc_core.postgres.preflight import (
+    identities,
+    include_list,
+    privileges,
+    publication_ready,
+    replication_slots,
+    sender_timeout,
+    server_version,
+    slot_ready,
+    wal_level,
+    wal_senders,
+)
+from cdc_core.postgres.preflight.context import Context
+from cdc_core.postgres.preflight.finding import Finding, bad, good
+from cdc_core.postgres.server import server_info
+from cdc_core.schema.table import TableId
+
+CHECKS: tuple[Callable[[Context], list[Finding]], ...] = (
+    server_version.check,
+    wal_level.check,
+    wal_senders.check,
+    replication_slots.check,
+    sender_timeout.check,
+    include_list.check,
+    privileges.check,
+    identities.check,
+    publication_ready.check,
+    slot_ready.check,
+)
+
+
+def run_checks(
+    options: PostgresOptions,
+    includes: Callable[[TableId], bool],
+    table_patterns: Sequence[str] = (),
+    skipped_operations: Sequence[str] = (),
+) -> list[Finding]:
+    """Look at the server and say what is right and what is not; changes nothing and raises nothing of ours.
+
+    ``includes`` picks the captured tables, ``table_patterns`` is table.include.list. Where there is no connection, that
+    is the one finding. A replication connection is tried too: pg_hba.conf and max_wal_senders speak only there.
+    """
+    try:
+        connection = connect(options)
+    except CdcError as error:
+        return [bad("connection", error.message, error.remedy)]
+    with connection:
+        try:
+            catalog = Catalog(connection)
+            context = Context(
+                connection,
+                options,
+                server_info(connection),
+                catalog.names(),
+                catalog.tables(includes),
+                table_patterns,
+                skipped_operations,
+            )
+            findings = [good("connection", f"Connected to {place(options)} as {options.database_user}.")]
+            for check in CHECKS:
+                findings += check(context)
+        except CdcError as error:
+            return [bad("catalogue", error.message, error.remedy)]
+    return [*findings, _replication(options)]
+
+
+def _replication(options: PostgresOptions) -> Finding:
+    try:
+        connect(options, replication=True).close()
+    except CdcError as error:
+        return bad("replication connection", error.message, error.remedy)
+    return good("replication connection", "A replication connection is accepted.")

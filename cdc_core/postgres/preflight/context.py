@@ -1,0 +1,30 @@
+"""What the checks share: one connection, the options, the captured tables."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from cdc_core.postgres.connect import Connection
+from cdc_core.postgres.options import PostgresOptions
+from cdc_core.postgres.server import ServerInfo
+from cdc_core.schema.table import TableId, TableSchema
+
+
+@dataclass(frozen=True, slots=True)
+class Context:
+    """``names`` are all tables of the database, ``tables`` the captured ones, ``patterns`` the table include list."""
+
+    connection: Connection
+    options: PostgresOptions
+    server: ServerInfo
+    names: Sequence[TableId]
+    tables: Sequence[TableSchema]
+    patterns: Sequence[str] = ()
+    skipped_operations: Sequence[str] = ()
+
+
+def listed(tables: Sequence[object], limit: int = 5) -> str:
+    """``a, b and 3 more``."""
+    shown = ", ".join(str(table) for table in tables[:limit])
+    return shown if len(tables) <= limit else f"{shown} and {len(tables) - limit} more"

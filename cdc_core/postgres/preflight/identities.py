@@ -1,0 +1,36 @@
+"""Will updates and deletes say which row they mean?"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from cdc_core.postgres.preflight.context import Context, listed
+from cdc_core.postgres.preflight.finding import Finding, doubtful, good
+from cdc_core.schema.relation import ReplicaIdentity
+from cdc_core.schema.table import TableSchema
+
+NAME = "replica identity"
+
+
+def check(context: Context) -> list[Finding]:
+    """Look."""
+    return verdicts(context.tables)
+
+
+def verdicts(tables: Sequence[TableSchema]) -> list[Finding]:
+    """Tables whose updates and deletes the server refuses or sends without the old row's key."""
+    without = [
+        table.id
+        for table in tables
+        if table.identity is ReplicaIdentity.NOTHING
+        or (table.identity is ReplicaIdentity.DEFAULT and not table.primary_key)
+    ]
+    if not without:
+        return [good(NAME, f"All {len(tables)} captured tables identify their rows.")]
+    return [
+        doubtful(
+            NAME,
+            f"Without a replica identity: {listed(without)}. Once published, UPDATE and DELETE fail on them.",
+            "Add a primary key, or run ALTER TABLE … REPLICA IDENTITY FULL, if they are more than appended to.",
+        )
+    ]

@@ -1,0 +1,29 @@
+"""Is there room for our slot?"""
+
+from __future__ import annotations
+
+from cdc_core.postgres.preflight.context import Context
+from cdc_core.postgres.preflight.finding import Finding, bad, good
+from cdc_core.postgres.sqlstate import translated
+
+NAME = "max_replication_slots"
+
+
+def check(context: Context) -> list[Finding]:
+    """Look."""
+    with translated("counting replication slots"):
+        row = context.connection.execute(
+            "SELECT current_setting('max_replication_slots')::int, count(*), count(*) FILTER (WHERE slot_name = %s) "
+            "FROM pg_replication_slots",
+            (context.options.slot_name,),
+        ).fetchone()
+    assert row is not None
+    return [verdict(row[0], row[1], bool(row[2]))]
+
+
+def verdict(allowed: int, taken: int, ours_exists: bool) -> Finding:
+    """``taken`` counts every slot of the server, ours too."""
+    found = f"{taken} of max_replication_slots = {allowed} are taken{', ours among them' if ours_exists else ''}."
+    if not ours_exists and taken >= allowed:
+        return bad(NAME, found, "Raise max_replication_slots and restart the server, or drop a slot nobody uses.")
+    return good(NAME, found)

@@ -1,0 +1,22 @@
+"""Does the server write what logical decoding needs?"""
+
+from __future__ import annotations
+
+from cdc_core.postgres.preflight.context import Context
+from cdc_core.postgres.preflight.finding import Finding, bad, good
+
+NAME = "wal_level"
+
+
+def check(context: Context) -> list[Finding]:
+    """Look."""
+    return [verdict(context.server.wal_level)]
+
+
+def verdict(wal_level: str) -> Finding:
+    """The setting's value."""
+    if wal_level == "logical":
+        return good(NAME, "wal_level is logical.")
+    return bad(
+        NAME, f"wal_level is {wal_level}, not logical.", "Run ALTER SYSTEM SET wal_level = logical, restart the server."
+    )

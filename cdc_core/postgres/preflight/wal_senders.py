@@ -1,0 +1,30 @@
+"""Is a WAL sender left for us?"""
+
+from __future__ import annotations
+
+from cdc_core.postgres.preflight.context import Context
+from cdc_core.postgres.preflight.finding import Finding, bad, doubtful, good
+from cdc_core.postgres.sqlstate import translated
+
+NAME = "max_wal_senders"
+
+
+def check(context: Context) -> list[Finding]:
+    """Look."""
+    with translated("counting WAL senders"):
+        row = context.connection.execute(
+            "SELECT current_setting('max_wal_senders')::int, count(*) FROM pg_stat_activity "
+            "WHERE backend_type = 'walsender'"
+        ).fetchone()
+    assert row is not None
+    return [verdict(row[0], row[1])]
+
+
+def verdict(allowed: int, taken: int) -> Finding:
+    """``taken`` counts those at work now. Two are needed for a moment: one makes the slot, one streams."""
+    found = f"{taken} of max_wal_senders = {allowed} are taken."
+    if taken >= allowed:
+        return bad(NAME, found, "Raise max_wal_senders and restart the server, or stop another consumer.")
+    if allowed - taken < 2:
+        return doubtful(NAME, found, "Raise max_wal_senders: nothing is left after this connector.")
+    return good(NAME, found)

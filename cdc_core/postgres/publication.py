@@ -1,0 +1,193 @@
+"""Publications: what the server sends of which tables.
+
+A publication must be older than the changes it publishes, so ``ensure`` comes before the slot is made. One that exists
+is left as it is, but for ``filtered``, where its list of tables follows the include list; tables are added and dropped
+one by one, so that row filters and column lists somebody gave to the others stay.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import psycopg
+from psycopg import sql
+
+from cdc_core.errors import CdcError, SourceError
+from cdc_core.postgres.connect import Connection
+from cdc_core.postgres.options import PostgresOptions, PublicationAutocreateMode
+from cdc_core.postgres.sqlstate import server_error, translated
+from cdc_core.schema.table import TableId, TableSchema
+
+_OPERATIONS = (("c", "insert"), ("u", "update"), ("d", "delete"), ("t", "truncate"))
+
+
+@dataclass(frozen=True, slots=True)
+class PublicationInfo:
+    """A publication as the catalogue shows it. ``tables`` are those it lists, ``published`` those whose changes come
+    (partitions or their root, as ``via_root`` says); ``operations`` are insert, update, delete, truncate.
+    """
+
+    name: str
+    exists: bool = False
+    all_tables: bool = False
+    operations: tuple[str, ...] = ()
+    via_root: bool = False
+    tables: frozenset[TableId] = frozenset()
+    published: frozenset[TableId] = frozenset()
+    owner: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class PublicationChange:
+    """What ``ensure`` did: ``created`` it, or ``added`` and ``dropped`` tables; nothing where it was right already."""
+
+    name: str
+    created: bool = False
+    added: tuple[TableId, ...] = ()
+    dropped: tuple[TableId, ...] = ()
+
+
+def inspect(connection: Connection, name: str) -> PublicationInfo:
+    """What the server knows of a publication. Raises SourceError or TransientError."""
+    version = connection.info.server_version
+    truncates = "p.pubtruncate" if version >= 110000 else "false"
+    via_root = "p.pubviaroot" if version >= 130000 else "false"
+    with translated("looking for the publication"):
+        row = connection.execute(
+            f"SELECT p.oid, p.puballtables, p.pubinsert, p.pubupdate, p.pubdelete, {truncates}, {via_root}, "
+            "pg_get_userbyid(p.pubowner) FROM pg_publication p WHERE p.pubname = %s",
+            (name,),
+        ).fetchone()
+        if row is None:
+            return PublicationInfo(name)
+        listed = connection.execute(
+            "SELECT n.nspname, c.relname FROM pg_publication_rel r JOIN pg_class c ON c.oid = r.prrelid "
+            "JOIN pg_namespace n ON n.oid = c.relnamespace WHERE r.prpubid = %s",
+            (row[0],),
+        ).fetchall()
+        published = connection.execute(
+            "SELECT schemaname, tablename FROM pg_publication_tables WHERE pubname = %s", (name,)
+        ).fetchall()
+    operations = tuple(word for (_, word), has in zip(_OPERATIONS, row[2:6], strict=True) if has)
+    return PublicationInfo(
+        name,
+        True,
+        row[1],
+        operations,
+        row[6],
+        frozenset(TableId(*pair) for pair in listed),
+        frozenset(TableId(*pair) for pair in published),
+        row[7],
+    )
+
+
+def ensure(
+    connection: Connection,
+    options: PostgresOptions,
+    tables: Iterable[TableSchema | TableId],
+    skipped_operations: Sequence[str] = (),
+) -> PublicationChange:
+    """Make or adjust the publication as publication.autocreate.mode says.
+
+    ``tables`` are the captured ones (used by ``filtered`` alone). ``skipped_operations`` (c, u, d, t) are left out of a
+    publication made here. Raises SourceError, with the statement an owner could run where a privilege is missing.
+    """
+    info = inspect(connection, options.publication_name)
+    wanted = sorted({_id(table) for table in tables})
+    mode = options.publication_autocreate_mode
+    if mode is PublicationAutocreateMode.FILTERED and not wanted:
+        raise SourceError(
+            "No table is captured, so a filtered publication would be empty.",
+            "Check table.include.list and schema.include.list, or create the tables first.",
+        )
+    if info.exists:
+        if mode is PublicationAutocreateMode.FILTERED:
+            return _follow(connection, info, wanted)
+        return PublicationChange(info.name)
+    statement = _creation(connection, options, wanted, skipped_operations)
+    if mode is PublicationAutocreateMode.DISABLED:
+        raise SourceError(
+            f'There is no publication "{info.name}", and publication.autocreate.mode is disabled.',
+            f"Let the tables' owner run CREATE PUBLICATION {sql.Identifier(info.name).as_string()} FOR TABLE …, "
+            "or set publication.autocreate.mode=filtered.",
+        )
+    _run(connection, [statement], info.name, "creating")
+    return PublicationChange(info.name, created=True, added=tuple(wanted) if _lists(mode) else ())
+
+
+def _lists(mode: PublicationAutocreateMode) -> bool:
+    return mode is PublicationAutocreateMode.FILTERED
+
+
+def _creation(
+    connection: Connection, options: PostgresOptions, wanted: Sequence[TableId], skipped_operations: Sequence[str]
+) -> sql.Composed:
+    version = connection.info.server_version
+    target = {
+        PublicationAutocreateMode.ALL_TABLES: sql.SQL(" FOR ALL TABLES"),
+        PublicationAutocreateMode.FILTERED: sql.SQL(" FOR TABLE ") + _listed(wanted),
+        PublicationAutocreateMode.NO_TABLES: sql.SQL(""),
+        PublicationAutocreateMode.DISABLED: sql.SQL(""),
+    }[options.publication_autocreate_mode]
+    offered = [(code, word) for code, word in _OPERATIONS if word != "truncate" or version >= 110000]
+    published = [word for code, word in offered if code not in skipped_operations]
+    settings: list[sql.Composable] = []
+    if len(published) < len(offered):
+        settings.append(sql.SQL("publish = {}").format(sql.Literal(", ".join(published))))
+    if options.publish_via_partition_root and version >= 130000:
+        settings.append(sql.SQL("publish_via_partition_root = true"))
+    ending = sql.SQL(" WITH ({})").format(sql.SQL(", ").join(settings)) if settings else sql.SQL("")
+    return sql.SQL("CREATE PUBLICATION {}{}{}").format(sql.Identifier(options.publication_name), target, ending)
+
+
+def _follow(connection: Connection, info: PublicationInfo, wanted: Sequence[TableId]) -> PublicationChange:
+    if info.all_tables:
+        raise SourceError(
+            f'Publication "{info.name}" is FOR ALL TABLES, and publication.autocreate.mode is filtered.',
+            "Drop it, choose another publication.name, or set publication.autocreate.mode=all_tables.",
+        )
+    added = tuple(table for table in wanted if table not in info.tables)
+    dropped = tuple(sorted(info.tables - set(wanted)))
+    name = sql.Identifier(info.name)
+    statements = []
+    if added:
+        statements.append(sql.SQL("ALTER PUBLICATION {} ADD TABLE {}").format(name, _listed(added)))
+    if dropped:
+        statements.append(sql.SQL("ALTER PUBLICATION {} DROP TABLE {}").format(name, _listed(dropped)))
+    if statements:
+        _run(connection, statements, info.name, "changing")
+    return PublicationChange(info.name, added=added, dropped=dropped)
+
+
+def _run(connection: Connection, statements: Sequence[sql.Composed], name: str, doing: str) -> None:
+    try:
+        with connection.transaction():
+            for statement in statements:
+                connection.execute(statement)
+    except psycopg.errors.DuplicateObject as error:
+        if doing != "creating":
+            raise server_error(error, f'{doing} publication "{name}"') from None
+        # Somebody else made it in this moment; it is as good as one that was there.
+    except psycopg.Error as error:
+        raise _refused(error, statements, name, doing) from None
+
+
+def _refused(error: psycopg.Error, statements: Sequence[sql.Composed], name: str, doing: str) -> CdcError:
+    if not isinstance(error, psycopg.errors.InsufficientPrivilege):
+        return server_error(error, f'{doing} publication "{name}"')
+    said = (error.diag.message_primary or "").rstrip(".")
+    needed = "; ".join(statement.as_string() for statement in statements)
+    return SourceError(
+        f'The role may not do what {doing} publication "{name}" needs: {said}.',
+        f"Let a role that may (for FOR ALL TABLES a superuser, else the tables' owner with CREATE on the database) "
+        f"run: {needed}",
+    )
+
+
+def _listed(tables: Sequence[TableId]) -> sql.Composed:
+    return sql.SQL(", ").join(sql.Identifier(table.schema, table.table) for table in tables)
+
+
+def _id(table: TableSchema | TableId) -> TableId:
+    return table.id if isinstance(table, TableSchema) else table

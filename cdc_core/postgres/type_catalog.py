@@ -1,0 +1,75 @@
+"""pg_type → PgType: types resolved through arrays, domains and ranges down to what their values are made of."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from cdc_core.postgres.connect import Connection
+from cdc_core.postgres.sqlstate import translated
+from cdc_core.schema.pg_type import PgType, TypeKind
+
+# Oids below belong to the server's own types, which never change while it runs.
+_FIRST_USER_OID = 16384
+
+_TYPES = """
+WITH RECURSIVE needed AS (
+    SELECT oid FROM unnest(%(oids)s::oid[]) AS given(oid)
+    UNION
+    SELECT inner_oid FROM needed JOIN LATERAL ({inner}) AS step(oid, inner_oid) USING (oid) WHERE inner_oid <> 0
+)
+SELECT t.oid::bigint, t.typname, n.nspname, t.typtype::text, t.typcategory = 'A' AND t.typelem <> 0,
+       coalesce(step.inner_oid, 0)::bigint, t.typtypmod,
+       (SELECT array_agg(e.enumlabel ORDER BY e.enumsortorder) FROM pg_enum e WHERE e.enumtypid = t.oid)
+FROM needed JOIN pg_type t USING (oid) JOIN pg_namespace n ON n.oid = t.typnamespace
+JOIN LATERAL ({inner}) AS step(oid, inner_oid) ON true
+"""
+_INNER = """
+SELECT i.oid, CASE WHEN i.typcategory = 'A' AND i.typelem <> 0 THEN i.typelem
+                   WHEN i.typtype = 'd' THEN i.typbasetype
+                   WHEN i.typtype IN ({ranges}) THEN
+                        (SELECT r.rngsubtype FROM pg_range r WHERE i.oid IN ({range_columns}))
+                   ELSE 0 END
+FROM pg_type i WHERE i.oid = {outer}.oid
+"""
+
+
+class TypeCatalog:
+    """Types by oid. The server's own are read once; users' types anew at each ``load``, for labels and bases change."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+        self._types: dict[int, PgType] = {}
+
+    def load(self, oids: Iterable[int]) -> None:
+        """Read what is not known, and what may have changed, with one query. Raises SourceError or TransientError."""
+        wanted = sorted({oid for oid in oids if oid >= _FIRST_USER_OID or oid not in self._types})
+        if not wanted:
+            return
+        multi = self._connection.info.server_version >= 140000
+        ranges = "'r', 'm'" if multi else "'r'"
+        columns = "r.rngtypid, r.rngmultitypid" if multi else "r.rngtypid"
+        inner = [_INNER.format(ranges=ranges, range_columns=columns, outer=outer) for outer in ("needed", "t")]
+        query = _TYPES.replace("{inner}", inner[0], 1).replace("{inner}", inner[1], 1)
+        with translated("reading the types of columns"):
+            rows = self._connection.execute(query, {"oids": wanted}).fetchall()
+        found = {row[0]: row for row in rows}
+        built: dict[int, PgType] = {}
+        for oid in found:
+            built[oid] = self._build(oid, found, built)
+        self._types.update(built)
+
+    def __getitem__(self, oid: int) -> PgType:
+        """A type; one that the catalogue no longer knows keeps its last description, else is an unknown base type."""
+        return self._types.get(oid) or PgType(oid, f"unknown_{oid}", "")
+
+    def _build(self, oid: int, found: dict[int, tuple[Any, ...]], built: dict[int, PgType]) -> PgType:
+        if oid in built:
+            return built[oid]
+        if oid not in found:
+            return self[oid]
+        _, name, namespace, kind, is_array, inner_oid, modifier, labels = found[oid]
+        inner = self._build(inner_oid, found, built) if inner_oid else None
+        type_kind = TypeKind.ARRAY if is_array else TypeKind(kind)
+        built[oid] = PgType(oid, name, namespace, type_kind, inner, modifier, tuple(labels or ()))
+        return built[oid]
