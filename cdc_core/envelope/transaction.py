@@ -100,13 +100,15 @@ class TransactionCounter:
             np.concatenate([np.asarray(getattr(g, name), dtype=np.int64) for g in groups] or [np.zeros(0, np.int64)])
             for name in ("seq", "sub", "commit_lsn")
         )
-        which = np.repeat(np.arange(len(groups)), sizes)
+        # Several groups may belong to one collection: its runs, and its part of a TRUNCATE.
+        names = list(dict.fromkeys(group.collection for group in groups))
+        number = {name: at for at, name in enumerate(names)}
+        which = np.repeat(np.array([number[group.collection] for group in groups], dtype=np.int64), sizes)
         order = np.lexsort((sub, seq))
         lsn, which = lsn[order], which[order]
         total = np.empty(len(order), dtype=np.int64)
         by_collection = np.empty(len(order), dtype=np.int64)
         bounds = np.flatnonzero(np.diff(lsn, prepend=-1, append=-1))
-        names = [group.collection for group in groups]
         for first, last in itertools.pairwise(bounds):  # once a transaction
             self._number(int(lsn[first]), which[first:last], names, total[first:last], by_collection[first:last])
         back = np.empty_like(order)
@@ -122,12 +124,12 @@ class TransactionCounter:
         total[:] = np.arange(self._total + 1, self._total + 1 + len(which))
         self._total += len(which)
         present, first_at = np.unique(which, return_index=True)
-        for group in present[np.argsort(first_at)]:  # once a table in a transaction
-            mine = which == group
-            before = self._collections.get(names[group], 0)
+        for one in present[np.argsort(first_at)]:  # once a table in a transaction
+            mine = which == one
+            before = self._collections.get(names[one], 0)
             count = int(np.count_nonzero(mine))
             by_collection[mine] = np.arange(before + 1, before + 1 + count)
-            self._collections[names[group]] = before + count
+            self._collections[names[one]] = before + count
 
     def _enter(self, lsn: int) -> None:
         if lsn == self._open_lsn:
