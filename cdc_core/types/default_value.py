@@ -21,6 +21,7 @@ import pyarrow as pa
 from cdc_core.schema.pg_type import PgType, TypeKind
 from cdc_core.schema.table import Column
 from cdc_core.types.codec import EventFace
+from cdc_core.types.typmod import numeric_precision_scale
 
 DefaultValue = Callable[[str], Any]
 # Turns the bare literal into the text the server would send for it, or None where it cannot be read.
@@ -126,9 +127,10 @@ def _numeric(literal: str, column: Column) -> str | None:
         return None
     if not number.is_finite():
         return None
-    if column.modifier < 4:
+    declared = numeric_precision_scale(column.modifier)
+    if declared is None:
         return f"{number:f}"
-    scale = ((column.modifier - 4 & 0x7FF) ^ 1024) - 1024
+    scale = declared[1]
     _, digits, exponent = number.as_tuple()
     significant = "".join(map(str, digits)).rstrip("0")
     if significant and isinstance(exponent, int) and len(digits) - len(significant) + exponent + scale < 0:

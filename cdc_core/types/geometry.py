@@ -19,6 +19,7 @@ from cdc_core.schema.table import Column
 from cdc_core.types._flat import Bools, marked
 from cdc_core.types._floats import floats
 from cdc_core.types._opaque import opaque_codec
+from cdc_core.types._slow_path import scatter
 from cdc_core.types.codec import ColumnCodec, Converted, EventFace, NaturalFace
 from cdc_core.types.options import TypeOptions
 from cdc_core.types.rule import Resolve, TypeRule, builtin
@@ -83,9 +84,12 @@ def _coordinates(text: pa.Array) -> tuple[pa.Array, pa.Array, Bools, Bools]:
 
 
 def _as_java_prints(text: pa.Array) -> Converted:
-    # row-wise: opaque geometric values, in events only where unknown types are included
-    rewritten = [None if value is None else _NUMBER.sub(_java_double, value) for value in text.to_pylist()]
-    return Converted(pa.array(rewritten, pa.string()))
+    # Row by row: such values are in events only where unknown types are included.
+    return scatter("geometric", text, text, text.is_valid().to_numpy(zero_copy_only=False), _rewritten)
+
+
+def _rewritten(text: str) -> str:
+    return _NUMBER.sub(_java_double, text)
 
 
 def _java_double(found: re.Match[str]) -> str:
