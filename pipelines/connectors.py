@@ -7,9 +7,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
+from cdc_core.config.connector import load
 from cdc_core.errors import CdcError
 from pipelines import catalogue
-from pipelines.site import Site
+from pipelines.site import Engine, Site
 
 VARIABLE = "WAL2LAKE_CONNECTORS"
 _SUFFIXES = (".properties", ".json")
@@ -57,20 +58,24 @@ def load_sites(files: Iterable[Path]) -> tuple[list[Site], list[BrokenConnector]
 
 
 def _load(file: Path) -> Site:
-    from cdc_core.assemble import Connector
-
-    connector = Connector.from_file(file)
-    tables = catalogue.read(connector.state_path) or catalogue.from_include_list(connector.table_include_list)
+    config = load(file)
+    tables = catalogue.read(config.state_path) or catalogue.from_include_list(config.selection.table_include_list)
     return Site(
-        name=connector.name,
-        slot=connector.slot,
-        state_path=connector.state_path,
+        name=config.schema.topic_prefix,
+        slot=config.postgres.slot_name,
+        state_path=config.state_path,
         tables=tables,
-        # Read anew at each use, so that a changed secret or file is obeyed by the next run.
-        open=lambda: Connector.from_file(file),
-        spark_settings=connector.spark_settings,
+        open=lambda: _open(file),
+        spark_settings=dict(config.engine.spark),
         file=file,
     )
+
+
+def _open(file: Path) -> Engine:
+    """Read the file anew, so that what changed in it is obeyed by the next run; the engine is imported only now."""
+    from cdc_core.assemble import Connector
+
+    return Connector.from_file(file)
 
 
 def _files_of(place: Path) -> list[Path]:
