@@ -124,6 +124,8 @@ def _unequal(one: Any, other: Any, path: str) -> Iterator[tuple[str, Any, Any]]:
             yield f"{path} (fields)", list(one), list(other)
         for name in one.keys() & other.keys():
             yield from _unequal(one[name], other[name], f"{path}.{name}")
+    elif _are_fields(one) and _are_fields(other) and [f["field"] for f in one] != [f["field"] for f in other]:
+        yield f"{path} (field names)", [f["field"] for f in one], [f["field"] for f in other]
     elif isinstance(one, list) and isinstance(other, list) and len(one) == len(other):
         for index, pair in enumerate(zip(one, other, strict=True)):
             yield from _unequal(*pair, f"{path}[{index}]")
@@ -131,6 +133,11 @@ def _unequal(one: Any, other: Any, path: str) -> Iterator[tuple[str, Any, Any]]:
         return  # a Java object's identity, another one at every run
     elif one != other or isinstance(one, bool) != isinstance(other, bool):
         yield path, one, other
+
+
+def _are_fields(value: Any) -> bool:
+    """Whether it is the list of a struct schema's fields."""
+    return isinstance(value, list) and all(isinstance(one, dict) and "field" in one for one in value)
 
 
 def _short(value: Any) -> str:
