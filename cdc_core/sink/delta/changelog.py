@@ -15,13 +15,21 @@ from cdc_core.sink.delta.retry import on_conflict
 from cdc_core.sink.delta.target import CHANGELOG_PROPERTIES, conform, ensure_table
 
 
-def append(rows: DataFrame | Sequence[DataFrame], path: str, slot: str, table: TableId, complete_to: int | None) -> int:
+def append(  # noqa: PLR0917
+    rows: DataFrame | Sequence[DataFrame],
+    path: str,
+    slot: str,
+    table: TableId,
+    complete_to: int | None,
+    position: int | None = None,
+) -> int:
     """Append change rows that lie beyond the table's position, with the position they reach; the Delta version made.
 
     Several frames (one a version of the table) become one commit. ``complete_to`` is the commit LSN of the last
-    transaction that is whole among these rows, None when there is none (the batch ended inside one). The commit carries
-    it as its ``txn`` version where that is above the stored one; the part of an unfinished transaction is found in the
-    data (``changelog_position``). Nothing is skipped in silence: should Delta take the append for a repetition,
+    transaction that is whole among these rows, None when there is none (the batch ended inside one). ``position`` is the
+    commit LSN that the table has reached, whole or not, where the caller knows it; else it is looked up. The commit
+    carries ``complete_to`` as its ``txn`` version where that is above; what lies beyond the stored version is found in
+    the data (``changelog_position``). Nothing is skipped in silence: should Delta take the append for a repetition,
     InvariantError is raised, for the caller has dropped what was there.
     Raises TableError when the table cannot hold the rows' types, TransientError after repeated conflicts.
     """
@@ -31,7 +39,7 @@ def append(rows: DataFrame | Sequence[DataFrame], path: str, slot: str, table: T
     for frame in frames:
         schema = ensure_table(spark, path, frame.schema, table, CHANGELOG_PROPERTIES)
     ready = functools.reduce(DataFrame.unionByName, [conform(frame, schema) for frame in frames])
-    stored = txn_versions(spark, path).get(app)
+    stored = txn_versions(spark, path).get(app) if position is None else position
     carries = complete_to is not None and (stored is None or complete_to > stored)
     meta = {"slot": slot, "complete_to": str(Lsn(complete_to)) if complete_to is not None else None}
 

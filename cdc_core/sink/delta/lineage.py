@@ -2,8 +2,8 @@
 
 A row's life in a slice is a sequence of stays at keys. A stay begins with the row that the lake has at that key, with
 an insert, or with the key change that brought the row there; it ends at the delete or key change that took it away. A
-key change links the stay it ended to the one it began. Following the links back to the first stay is pointer jumping over
-pairs of positions: done in numpy, in as many steps as the longest chain has binary digits, on the key changes alone.
+key change links the stay it ended to the one it began. Following the links back to the first stay is pointer jumping
+over pairs of positions: done in numpy, in as many steps as the longest chain has binary digits, on key changes alone.
 """
 
 from __future__ import annotations

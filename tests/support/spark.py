@@ -1,0 +1,104 @@
+"""One small Spark session for all tests, frames made from plain rows, and a reader that is not Spark."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+import pyarrow as pa
+
+SETTINGS = {"spark.master": "local[2]", "spark.driver.memory": "2g", "spark.app.name": "wal2lake-tests"}
+AT = datetime(2026, 1, 2, 3, 4, 5, 678901, tzinfo=UTC)
+TEXTS = pa.map_(pa.string(), pa.string())
+POSITION = [
+    ("__commit_lsn", pa.int64()),
+    ("__tx_index", pa.int64()),
+    ("__commit_ts", pa.timestamp("us", tz="UTC")),
+]
+
+
+def test_session() -> Any:
+    """The session that every Spark test of a run shares."""
+    from cdc_core.spark.session import get_session
+
+    return get_session(SETTINGS)
+
+
+test_session.__test__ = False  # type: ignore[attr-defined]
+
+
+def row_type(**columns: pa.DataType) -> pa.StructType:
+    """The struct of ``before`` and ``after``."""
+    return pa.struct([*columns.items(), ("__rescued", TEXTS)])
+
+
+def change_schema(row: pa.StructType) -> pa.Schema:
+    """The changelog's schema."""
+    lsn, index, at = POSITION
+    return pa.schema(
+        [
+            ("__op", pa.string()),
+            lsn,
+            index,
+            ("__lsn", pa.int64()),
+            ("__xid", pa.int64()),
+            at,
+            ("__unchanged", pa.list_(pa.string())),
+            ("before", row),
+            ("after", row),
+        ]
+    )
+
+
+def lake_schema(row: pa.StructType) -> pa.Schema:
+    """A lake table's schema."""
+    return pa.schema([*row, *POSITION])
+
+
+def change(  # noqa: PLR0917
+    op: str,
+    lsn: int,
+    index: int,
+    before: dict[str, Any] | None = None,
+    after: dict[str, Any] | None = None,
+    unchanged: Sequence[str] = (),
+    xid: int = 700,
+) -> dict[str, Any]:
+    """One changelog row."""
+    return {
+        "__op": op,
+        "__commit_lsn": lsn,
+        "__tx_index": index,
+        "__lsn": lsn + index,
+        "__xid": xid,
+        "__commit_ts": AT,
+        "__unchanged": list(unchanged),
+        "before": before,
+        "after": after,
+    }
+
+
+def frame(spark: Any, rows: Sequence[dict[str, Any]], schema: pa.Schema) -> Any:
+    """A DataFrame of two partitions, its rows in no order that could help."""
+    from cdc_core.spark.map_in_arrow import read_by_tasks
+
+    tables = [pa.Table.from_pylist(list(rows)[part::2][::-1], schema=schema) for part in (0, 1)]
+    held = [table.to_batches() for table in tables]
+
+    def read(part: int) -> Iterator[pa.RecordBatch]:
+        yield from held[part]
+
+    return read_by_tasks(spark, [0, 1], read, schema)
+
+
+def lake_rows(path: str, where: str = "true", version: int | None = None) -> list[dict[str, Any]]:
+    """A Delta table's rows as delta-rs reads them, maps as dictionaries."""
+    from deltalake import DeltaTable, QueryBuilder
+
+    table = DeltaTable(path, version=version)
+    found = QueryBuilder().register("lake", table).execute(f"select * from lake where {where}").read_all()
+    return [
+        {name: dict(value) if name == "__rescued" and value is not None else value for name, value in row.items()}
+        for row in pa.table(found).to_pylist()
+    ]
