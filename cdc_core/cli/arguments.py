@@ -11,7 +11,7 @@ from cdc_core.lsn import Lsn
 from cdc_core.schema.table import TableId
 
 
-class LsnType(click.ParamType):
+class LsnType(click.ParamType[Lsn]):
     """An LSN as PostgreSQL prints it."""
 
     name = "LSN"
@@ -24,7 +24,7 @@ class LsnType(click.ParamType):
             self.fail(str(error), param, ctx)
 
 
-class TableType(click.ParamType):
+class TableType(click.ParamType[TableId]):
     """A table's name."""
 
     name = "SCHEMA.TABLE"

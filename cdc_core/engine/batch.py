@@ -81,16 +81,14 @@ class Batch:
             known.append(VersionFiles(table))
         return known[-1]
 
-    def complete_to(self, table: TableId, index: int) -> int | None:
-        """The commit LSN up to which appending version ``index`` of ``table`` makes its changelog complete.
+    def complete_to(self, table: TableId) -> int | None:
+        """The commit LSN up to which appending the batch makes the table's changelog complete; None: no whole one.
 
-        A transaction that goes on in a later version of the table, or beyond the batch, is not complete yet: were its
-        LSN stored with the first part, a crash before the second would lose that part.
+        A transaction that goes on beyond the batch is not complete yet: were its LSN stored with the first part, a
+        crash before the second would lose that part.
         """
-        versions = self.versions[table]
-        later = [int(commits.min()) for version in versions[index + 1 :] for commits in version.commits]
-        bounds = [lsn for lsn in [*later, self.open_lsn] if lsn is not None]
-        return versions[index].last_commit_before(min(bounds) if bounds else None)
+        found = [version.last_commit_before(self.open_lsn) for version in self.versions[table]]
+        return max((lsn for lsn in found if lsn is not None), default=None)
 
     def paths(self) -> list[Path]:
         """Every file of the batch."""

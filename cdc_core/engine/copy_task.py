@@ -9,6 +9,7 @@ import pyarrow as pa
 
 from cdc_core.decode.copy_text import LineCutter, decode_copy
 from cdc_core.engine.typing_plan import TypingPlan
+from cdc_core.postgres.connect import ConnectionString
 from cdc_core.postgres.copy_out import copy_chunks
 from cdc_core.schema.table import TableSchema
 
@@ -19,13 +20,13 @@ _CHUNK_BYTES = 4 << 20
 class ReadCopy:
     """Reads the rows that one SELECT gives, as ``RowTyper.read_schema``; picklable. Item: the SELECT's text.
 
-    ``connection`` reaches the server (it holds the password: never print it). Every task sees the same rows, for each
+    Every task sees the same rows, for each
     imports ``snapshot_name``; ``commit_lsn`` and ``taken_us`` are that snapshot's position and time.
     """
 
     plan: TypingPlan
     table: TableSchema
-    connection: str
+    connection: ConnectionString
     snapshot_name: str
     commit_lsn: int
     taken_us: int

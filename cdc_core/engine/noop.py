@@ -35,6 +35,6 @@ class NoopSink:
         """There is nothing to merge."""
         return RoundReport(to_lsn, ())
 
-    def has_news(self) -> bool:
+    def has_news(self, to_lsn: Lsn) -> bool:
         """Never."""
         return False

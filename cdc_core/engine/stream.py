@@ -42,8 +42,8 @@ class Sink(Protocol):
     def merge(self, to_lsn: Lsn) -> RoundReport:
         """Bring every table with news to ``to_lsn``. A table that cannot follow is named in ``failed``."""
 
-    def has_news(self) -> bool:
-        """Whether a merge would do anything."""
+    def has_news(self, to_lsn: Lsn) -> bool:
+        """Whether a merge to ``to_lsn`` would do anything."""
 
 
 @dataclass(slots=True)
@@ -137,10 +137,10 @@ class StreamRun:
             self._confirm(position)
 
     def _merge_is_due(self) -> bool:
-        return self._sink.has_news() and time.monotonic() - self._last_merge >= self._merge_interval
+        return self._sink.has_news(Lsn(self._tally.complete)) and time.monotonic() - self._last_merge >= self._merge_interval
 
     def _merge(self) -> None:
-        if not self._sink.has_news():
+        if not self._sink.has_news(Lsn(self._tally.complete)):
             return
         report = self._sink.merge(Lsn(self._tally.complete))
         self._last_merge = time.monotonic()

@@ -69,6 +69,11 @@ def table_version(spark: SparkSession, path: str) -> int:
     return int(_snapshot(spark, path).version())
 
 
+def count_rows(spark: SparkSession, path: str) -> int:
+    """Rows of the table at ``path``."""
+    return int(spark.read.format("delta").load(path).count())
+
+
 def txn_versions(spark: SparkSession, path: str) -> dict[str, int]:
     """Application id → version of every ``txn`` the table keeps; empty when there is no table."""
     snapshot = _snapshot(spark, path)

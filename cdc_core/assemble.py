@@ -1,0 +1,358 @@
+"""A connector file → a running pipeline: the one place where all rooms meet."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from cdc_core.config.connector import ConnectorConfig, load
+from cdc_core.config.explain import ExplainRow, explain
+from cdc_core.engine.checks import TableChecks
+from cdc_core.engine.envelope_run import EnvelopeRun
+from cdc_core.engine.lake import LakeSink
+from cdc_core.engine.noop import NoopSink
+from cdc_core.engine.read import BatchBounds, SlotReader
+from cdc_core.engine.reports import (
+    BatchReport,
+    RoundReport,
+    SnapshotProgress,
+    SnapshotReport,
+    Status,
+    StreamReport,
+    TableStatus,
+    Until,
+)
+from cdc_core.engine.snapshot_run import SnapshotRun, SnapshotSettings
+from cdc_core.engine.source import Source
+from cdc_core.engine.spool import Spool
+from cdc_core.engine.stream import Hooks, Sink, StreamRun
+from cdc_core.engine.tables import TableBook
+from cdc_core.engine.typing_plan import TypingPlan
+from cdc_core.envelope.context import EnvelopeContext
+from cdc_core.errors import LakeError, SourceError, TableError
+from cdc_core.lsn import Lsn
+from cdc_core.postgres import slot as slots
+from cdc_core.postgres.connect import connect
+from cdc_core.postgres.preflight.check import run_checks
+from cdc_core.postgres.preflight.finding import Finding
+from cdc_core.postgres.server import wal_end
+from cdc_core.postgres.stream import ReplicationStream
+from cdc_core.schema.table import TableId, TableSchema
+from cdc_core.selection.columns import lake_key_conflicts, plan_columns
+from cdc_core.selection.tables import TableSelection
+from cdc_core.snapshot.modes import answers
+
+OnProgress = Callable[[SnapshotProgress], None]
+
+
+@dataclass(frozen=True, slots=True)
+class SlotNews:
+    """A cheap look at the slot. ``has_changes``: WAL was written behind what is confirmed; None sides are unknown."""
+
+    slot_exists: bool
+    slot_active: bool = False
+    confirmed_lsn: Lsn | None = None
+    wal_end_lsn: Lsn | None = None
+
+    @property
+    def lag_bytes(self) -> int | None:
+        """WAL between what is confirmed and its end."""
+        if self.confirmed_lsn is None or self.wal_end_lsn is None:
+            return None
+        return max(0, self.wal_end_lsn - self.confirmed_lsn)
+
+    @property
+    def has_changes(self) -> bool:
+        """Whether there may be something to read. An idle server writes some WAL too: a few bytes are no reason."""
+        return self.slot_exists and (self.lag_bytes or 0) > 0
+
+
+class Connector:
+    """One connector. Every method opens what it needs and closes it again; one of them at a time per slot.
+
+    Methods raise CdcError: one sentence with what was found, one with what to do.
+    """
+
+    def __init__(self, config: ConnectorConfig) -> None:
+        self.config = config
+
+    @classmethod
+    def from_file(cls, path: Path | str, *, needs_lake: bool = True) -> Connector:
+        """Read a connector file; ConfigError where it cannot be obeyed."""
+        config = load(path)
+        if needs_lake:
+            config.require_lake()
+        return cls(config)
+
+    @property
+    def name(self) -> str:
+        """``topic.prefix``."""
+        return self.config.schema.topic_prefix
+
+    @property
+    def slot(self) -> str:
+        """``slot.name``."""
+        return self.config.postgres.slot_name
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """What is to be said about the file."""
+        return self.config.warnings
+
+    @property
+    def streams(self) -> bool:
+        """Whether the snapshot mode goes on to stream."""
+        return answers(self.config.snapshot.snapshot_mode).stream
+
+    def explain(self, everything: bool = False) -> tuple[ExplainRow, ...]:
+        """What becomes of each property."""
+        return explain(self.config, everything)
+
+    def check(self) -> list[Finding]:
+        """Look at the server (and the lake's folder); changes nothing."""
+        config = self.config
+        findings = run_checks(
+            config.postgres,
+            TableSelection(config.selection).includes,
+            config.selection.table_include_list,
+            config.selection.skipped_operations,
+        )
+        if "lake" in config.engine.sinks and config.sink.lake_path:
+            findings.append(_lake_finding(config.sink.lake_path))
+        return findings
+
+    def spark(self) -> Any:
+        """The process's Spark session, started with the connector's settings unless one runs."""
+        from cdc_core.spark.session import get_session
+
+        return get_session(dict(self.config.engine.spark))
+
+    def tables(self) -> list[TableSchema]:
+        """The captured tables, as the server has them now."""
+        with self._source() as source:
+            return source.tables()
+
+    def pending(self) -> SlotNews:
+        """Whether the slot has something. Asks the server only."""
+        with connect(self.config.postgres) as connection:
+            found = slots.inspect(connection, self.slot)
+            return SlotNews(found.exists, found.active, found.confirmed_lsn, wal_end(connection))
+
+    def initial_snapshot(self, spark: Any = None, on_progress: OnProgress | None = None) -> list[SnapshotReport]:
+        """Read what ``snapshot.mode`` asks for at start; nothing where all is there. Makes the slot in any case."""
+        self.config.require_carried()
+        mode = answers(self.config.snapshot.snapshot_mode)
+        with self._claimed() as source:
+            self._renew_lost_slot(source, mode.slot_lost)
+            tables = self._lake_tables(source, source.tables())
+            source.publish(tables)
+            wanted = [table for table in tables if source.selection.includes_in_snapshot(table.id)]
+            if "lake" in self.config.engine.sinks and (mode.all or mode.missing):
+                spark = spark or self.spark()
+                wanted = wanted if mode.all else self._never_read(spark, wanted)
+                if wanted:
+                    return self._snapshot_run(source, spark).take(wanted, on_progress)
+            if not source.check_slot().exists:
+                source.make_slot()
+            return []
+
+    def snapshot(
+        self, tables: Sequence[TableId] | None = None, spark: Any = None, on_progress: OnProgress | None = None
+    ) -> list[SnapshotReport]:
+        """Read tables (None: all captured ones) into the lake at one consistent point, whatever the lake has of them."""
+        self.config.require_carried()
+        self.config.require_lake()
+        with self._claimed() as source:
+            captured = self._lake_tables(source, source.tables())
+            source.publish(captured)
+            chosen = captured if tables is None else _chosen(captured, tables)
+            return self._snapshot_run(source, spark or self.spark()).take(chosen, on_progress)
+
+    def stream(
+        self,
+        until: Until,
+        spark: Any = None,
+        on_batch: Callable[[BatchReport], None] | None = None,
+        on_round: Callable[[RoundReport], None] | None = None,
+        should_stop: Callable[[], bool] | None = None,
+    ) -> StreamReport:
+        """Drain the slot into the sink until a bound of ``until`` is met; what was read by then is merged."""
+        self.config.require_carried()
+        with self._claimed() as source:
+            tables = self._lake_tables(source, source.tables())
+            source.publish(tables)
+            found = source.check_slot()
+            if not found.exists or found.confirmed_lsn is None:
+                raise SourceError(
+                    f"There is no slot {self.slot}: nothing was captured so far.", "Take the first snapshot."
+                )
+            report = self._stream(
+                source, tables, found.confirmed_lsn, until, spark or self.spark(), Hooks(on_batch, on_round, should_stop)
+            )
+            if report.stopped_by != "time":
+                source.drop_on_stop()
+            return report
+
+    def envelopes(self, output: Path, until: Until, should_stop: Callable[[], bool] | None = None) -> int:
+        """Write Debezium's records to ``output``, snapshot then stream; how many."""
+        self.config.require_carried()
+        config, mode = self.config, answers(self.config.snapshot.snapshot_mode)
+        with self._claimed() as source:
+            self._renew_lost_slot(source, mode.slot_lost)
+            tables = source.tables()
+            source.publish(tables)
+            context = EnvelopeContext.of(
+                config.schema,
+                config.postgres.database_dbname,
+                config.envelope,
+                skipped=config.selection.skipped_operations,
+                binary=config.types.binary_handling_mode,
+            )
+            run = EnvelopeRun(source, context, config.types, config.selection, config.snapshot)
+            exists = source.check_slot().exists
+            written = 0
+            if mode.all or (mode.missing and not exists):
+                chosen = [table for table in tables if source.selection.includes_in_snapshot(table.id)]
+                written = run.snapshot(chosen, output)
+            elif not exists:
+                source.make_slot()
+            if mode.stream:
+                written += run.stream(tables, output, until, should_stop or (lambda: False))
+            source.drop_on_stop()
+            return written
+
+    def status(self, count_rows: bool = False, spark: Any = None) -> Status:
+        """The slot, and where each table stands. Starts Spark, which reads the Delta tables' own commits."""
+        from cdc_core.engine.status import lake_status, source_rows
+
+        with self._source() as source:
+            found = source.slot()
+            tables = source.tables()
+            rows = source_rows(self.config.postgres, tables) if count_rows else {}
+            news = self.pending()
+        lake: dict[TableId, TableStatus] = {}
+        if "lake" in self.config.engine.sinks and self.config.sink.lake_path:
+            lake = lake_status(spark or self.spark(), self._paths(), self.slot, tables, rows, count_rows)
+        return Status(
+            self.slot,
+            found.exists,
+            found.active,
+            found.wal_status,
+            found.restart_lsn,
+            found.confirmed_lsn,
+            news.wal_end_lsn,
+            news.lag_bytes,
+            tuple(lake.values()),
+        )
+
+    def _source(self) -> Source:
+        config = self.config
+        return Source(config.postgres, config.selection, config.snapshot.snapshot_include_collection_list)
+
+    @contextmanager
+    def _claimed(self) -> Iterator[Source]:
+        with self._source() as source:
+            source.claim()
+            yield source
+
+    def _paths(self) -> Any:
+        from cdc_core.sink.delta.paths import LakePaths
+
+        return LakePaths(self.config.sink.lake_path, self.name)
+
+    def _plan(self) -> TypingPlan:
+        return TypingPlan(self.config.types, self.config.selection)
+
+    def _renew_lost_slot(self, source: Source, allowed: bool) -> None:
+        if allowed and source.slot().is_lost:
+            source.drop_slot()
+
+    def _lake_tables(self, source: Source, tables: list[TableSchema]) -> list[TableSchema]:
+        """The tables a lake can have. Raises TableError where masking took away what tells rows apart."""
+        for table in tables:
+            lost = lake_key_conflicts(table, plan_columns(table, self.config.selection))
+            if lost and "lake" in self.config.engine.sinks:
+                raise TableError(
+                    f"{table.id} is told apart by {', '.join(lost)}, which the connector file leaves out, cuts or masks.",
+                    "Keep key columns whole (a hash is fine), or leave the table out.",
+                    str(table.id),
+                )
+        return tables
+
+    def _never_read(self, spark: Any, tables: list[TableSchema]) -> list[TableSchema]:
+        from cdc_core.sink.delta.commit_log import lake_position
+
+        paths = self._paths()
+        return [t for t in tables if lake_position(spark, paths.lake(t.id), self.slot, t.id).token is None]
+
+    def _snapshot_run(self, source: Source, spark: Any) -> SnapshotRun:
+        engine = self.config.engine
+        settings = SnapshotSettings(self.config.snapshot, engine.snapshot_rows_per_partition, engine.snapshot_threads)
+        if (problem := _lake_finding(self.config.sink.lake_path)) and not problem.ok:
+            raise LakeError(problem.found, problem.remedy)
+        return SnapshotRun(source, spark, self._paths(), self._plan(), settings)
+
+    def _stream(
+        self, source: Source, tables: list[TableSchema], start: Lsn, until: Until, spark: Any, hooks: Hooks
+    ) -> StreamReport:
+        engine = self.config.engine
+        book = TableBook(source.describing(), source.includes(), tables)
+        sink, positions = self._sink(source, book, spark, tables)
+        bounds = BatchBounds(
+            engine.batch_max_rows, engine.batch_max_bytes, engine.batch_max_seconds, engine.spool_max_bytes
+        )
+        spool = Spool(self.config.state_path.resolve() / "spool")
+        stream = ReplicationStream(self.config.postgres)
+        try:
+            with SlotReader(stream, book.describe, positions, spool, self._plan(), bounds) as reader:
+                return StreamRun(reader, sink, stream.confirm, engine.merge_interval_seconds, start, hooks).run(until)
+        finally:
+            spool.close()
+
+    def _sink(
+        self, source: Source, book: TableBook, spark: Any, tables: list[TableSchema]
+    ) -> tuple[Sink, dict[TableId, Any]]:
+        plan = self._plan()
+        if "noop" in self.config.engine.sinks:
+            return NoopSink(spark, plan), {}
+        if (problem := _lake_finding(self.config.sink.lake_path)) and not problem.ok:
+            raise LakeError(problem.found, problem.remedy)
+        checks = TableChecks(self.config.quality, plan, lambda table: _now(source, table))
+        sink = LakeSink(spark, self._paths(), self.slot, plan, book, checks, self.config.sink.merge_parallelism)
+        return sink, sink.positions(table.id for table in tables)
+
+
+def _now(source: Source, table: TableSchema) -> TableSchema:
+    """The table as the catalogue has it now; as it was known where it is gone."""
+    found = source.catalog.tables(lambda name: name == table.id)
+    return found[0] if found else table
+
+
+def _chosen(captured: list[TableSchema], wanted: Sequence[TableId]) -> list[TableSchema]:
+    unknown = [str(name) for name in wanted if name not in {table.id for table in captured}]
+    if unknown:
+        raise TableError(
+            f"{', '.join(unknown)}: not among the captured tables.",
+            "Check the name, and the include and exclude lists of the connector file.",
+            unknown[0],
+        )
+    return [table for table in captured if table.id in wanted]
+
+
+def _lake_finding(path: str) -> Finding:
+    """Whether a local lake's folder can be written; other file systems speak for themselves."""
+    import os
+
+    from cdc_core.postgres.preflight.finding import bad, good
+
+    if "://" in path and not path.startswith("file://"):
+        return good("lake", f"The lake is at {path}; its file system will say whether it can be written.")
+    folder = Path(path.removeprefix("file://")).absolute()
+    nearest = next((p for p in (folder, *folder.parents) if p.exists()), Path("/"))
+    if not nearest.is_dir() or not os.access(nearest, os.W_OK | os.X_OK):
+        what = "is not a folder" if not nearest.is_dir() else "cannot be written"
+        return bad("lake", f"wal2lake.lake.path is {path}, and {nearest} {what}.", "Mend its permissions or the path.")
+    return good("lake", f"The lake's folder {path} can be written.")

@@ -1,0 +1,143 @@
+"""Snapshots into the lake: one exported snapshot, every table cut into ranges, every range a Spark task.
+
+    open_snapshot ─▶ facts of all tables written down ─▶ table by table: COPY ranges in tasks ─▶ one commit a table
+
+A crash leaves some tables committed and the others as they were: they are read again under a later snapshot, and the
+record of what each snapshot shows makes the stream go on exactly for both (docs/decisions/0003).
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any
+
+from cdc_core import failpoints
+from cdc_core.engine.copy_task import ReadCopy
+from cdc_core.engine.reports import SnapshotProgress, SnapshotReport
+from cdc_core.engine.source import OpenSnapshot, Source
+from cdc_core.engine.typing_plan import TypingPlan
+from cdc_core.lsn import Lsn
+from cdc_core.postgres.connect import connection_string
+from cdc_core.postgres.copy_out import select_sql
+from cdc_core.schema.table import TableId, TableSchema
+from cdc_core.sink.delta.commit_log import lake_position
+from cdc_core.sink.delta.paths import LakePaths
+from cdc_core.sink.delta.snapshot import write_snapshot
+from cdc_core.sink.delta.snapshot_log import TakenSnapshot, record_snapshots
+from cdc_core.snapshot.options import SnapshotOptions
+from cdc_core.snapshot.plan import plan_chunks
+from cdc_core.spark.map_in_arrow import read_by_tasks
+
+OnProgress = Callable[[SnapshotProgress], None]
+
+
+@dataclass(frozen=True, slots=True)
+class SnapshotSettings:
+    """Ranges of about ``rows_per_range`` rows, ``threads`` tables at a time."""
+
+    options: SnapshotOptions
+    rows_per_range: int
+    threads: int
+
+
+class SnapshotRun:
+    """Reads tables into the lake under one snapshot."""
+
+    def __init__(
+        self, source: Source, spark: Any, paths: LakePaths, plan: TypingPlan, settings: SnapshotSettings
+    ) -> None:
+        self._source = source
+        self._spark = spark
+        self._paths = paths
+        self._plan = plan
+        self._settings = settings
+        self._progress_lock = threading.Lock()
+
+    def take(self, tables: Sequence[TableSchema], on_progress: OnProgress | None = None) -> list[SnapshotReport]:
+        """Replace each table's lake content by the source's rows at one point; in the order given.
+
+        Raises what the server, a type or the lake raises; tables committed by then stay, and are whole.
+        """
+        if not tables:
+            return []
+        time.sleep(self._settings.options.snapshot_delay_ms / 1000)
+        opened = self._source.open_snapshot()
+        try:
+            taken = {table.id: self._token(table.id, opened) for table in tables}
+            record_snapshots(self._spark, self._paths.snapshots, taken)
+            sizes = self._source.catalog.sizes(tables)
+
+            def one(table: TableSchema) -> SnapshotReport:
+                size = sizes.get(table.id)
+                pages, rows = (size.pages, size.rows) if size else (0, None)
+                self._tell(on_progress, table.id, 0, rows, done=False)
+                report = self._table(table, opened, taken[table.id], pages, rows)
+                self._tell(on_progress, table.id, report.rows, rows, done=True)
+                return report
+
+            threads = max(self._settings.threads, self._settings.options.snapshot_max_threads)
+            with ThreadPoolExecutor(min(threads, len(tables))) as pool:
+                futures = [pool.submit(one, table) for table in tables]
+                try:
+                    return [future.result() for future in futures]
+                except BaseException:
+                    pool.shutdown(cancel_futures=True)
+                    raise
+        finally:
+            opened.close()
+
+    def _token(self, table: TableId, opened: OpenSnapshot) -> TakenSnapshot:
+        """The snapshot's mark in the table's commit: its LSN, or one more where the server's WAL has not moved since."""
+        in_force = lake_position(self._spark, self._paths.lake(table), self._source.options.slot_name, table).token
+        token = max(int(opened.lsn), (in_force or 0) + 1)
+        return TakenSnapshot(token, opened.lsn, opened.holder.facts.visible)
+
+    def _table(
+        self, table: TableSchema, opened: OpenSnapshot, taken: TakenSnapshot, pages: int, rows: int | None
+    ) -> SnapshotReport:
+        started = time.monotonic()
+        facts = opened.holder.facts
+        opened.holder.check()
+        read = ReadCopy(
+            self._plan,
+            table,
+            connection_string(self._source.options),
+            facts.name,
+            int(opened.lsn),
+            facts.timestamp_us,
+        )
+        frame = read_by_tasks(
+            self._spark, self._selects(table, pages, rows), read, self._plan.typer(table).read_schema
+        )
+        failpoints.hit(failpoints.BEFORE_SNAPSHOT_COMMIT)
+        slot = self._source.options.slot_name
+        written = write_snapshot(
+            frame, self._paths.lake(table.id), slot, table.id, token=taken.token, facts={"lsn": str(opened.lsn)}
+        )
+        failpoints.hit(failpoints.AFTER_SNAPSHOT_COMMIT)
+        return SnapshotReport(
+            table.id, written.rows, Lsn(opened.lsn), time.monotonic() - started, written.version
+        )
+
+    def _selects(self, table: TableSchema, pages: int, rows: int | None) -> list[str]:
+        """One SELECT a range; one in all for a table with a statement of the user's own."""
+        names = [column.name for column in table.columns]
+        own = dict(self._settings.options.snapshot_select_statements).get(str(table.id))
+        if own is not None:
+            return [f"{_named(names)} FROM ({own.strip().rstrip(';')}) AS own"]
+        most = max(1, 4 * int(self._spark.sparkContext.defaultParallelism))
+        chunks = plan_chunks(table.id, pages, rows, self._settings.rows_per_range, most)
+        return [select_sql(table.id, names, chunk.predicate()) for chunk in chunks]
+
+    def _tell(self, hook: OnProgress | None, table: TableId, rows: int, estimate: int | None, *, done: bool) -> None:
+        if hook is not None:
+            with self._progress_lock:
+                hook(SnapshotProgress(table, rows, estimate, done))
+
+
+def _named(names: list[str]) -> str:
+    return "SELECT " + ", ".join('"' + name.replace('"', '""') + '"' for name in names)

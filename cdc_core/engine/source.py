@@ -1,0 +1,148 @@
+"""The source side of a run: connections, captured tables, publication, slot."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import dataclass
+
+from cdc_core import failpoints
+from cdc_core.errors import SourceError, TransientError
+from cdc_core.lsn import Lsn
+from cdc_core.postgres import publication, replica_identity
+from cdc_core.postgres import slot as slots
+from cdc_core.postgres.catalog import Catalog
+from cdc_core.postgres.connect import Connection, connect
+from cdc_core.postgres.copy_out import SnapshotHolder
+from cdc_core.postgres.options import PostgresOptions
+from cdc_core.postgres.server import server_info
+from cdc_core.schema.table import TableId, TableSchema
+from cdc_core.selection.options import SelectionOptions
+from cdc_core.selection.tables import TableSelection
+
+_LOCK = "SELECT pg_try_advisory_lock(hashtextextended('wal2lake:' || %s, 0))"
+
+
+@dataclass(frozen=True, slots=True)
+class OpenSnapshot:
+    """A snapshot that lives until it is closed. ``lsn`` is where its view ends: a new slot's consistent point, else the
+    end of the WAL when it was taken. ``made_slot`` tells which.
+    """
+
+    holder: SnapshotHolder
+    lsn: Lsn
+    made_slot: bool
+    _closing: ExitStack
+
+    def close(self) -> None:
+        """End it, and with it the snapshot."""
+        self._closing.close()
+
+
+class Source:
+    """One connector's server, opened once a run. A context manager.
+
+    Raises SourceError, TransientError or ConfigError: in one sentence what was found, in another what to do.
+    """
+
+    def __init__(self, options: PostgresOptions, selection: SelectionOptions, snapshot_include: tuple[str, ...]) -> None:
+        self.options = options
+        self.selection = TableSelection(selection, snapshot_include)
+        self._skipped = selection.skipped_operations
+        self._closing = ExitStack()
+
+    def __enter__(self) -> Source:
+        self._connection = self._open()
+        self.catalog = Catalog(self._connection)
+        info = server_info(self._connection)
+        if info.wal_level != "logical":
+            self._closing.close()
+            raise SourceError(
+                f"The server's wal_level is {info.wal_level}, and logical replication needs logical.",
+                "Set wal_level = logical in postgresql.conf and restart the server.",
+            )
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self._closing.close()
+
+    def claim(self) -> None:
+        """Make sure that no other process of ours works on this slot: until ``__exit__`` nobody else gets past this."""
+        row = self._connection.execute(_LOCK, (self.options.slot_name,)).fetchone()
+        if row is not None and not row[0]:
+            raise TransientError(
+                f"Another run of wal2lake is at work on slot {self.options.slot_name}.",
+                "Wait until it has ended, or stop it: one slot serves one.",
+            )
+
+    def tables(self) -> list[TableSchema]:
+        """The captured tables, in the order of the include list, then by name.
+
+        Raises SourceError when the include list names a table that is not there or nothing is captured.
+        """
+        found = self.catalog.tables(self.selection.includes)
+        missing = self.selection.unmatched(self.catalog.names())
+        if missing:
+            raise SourceError(
+                f"table.include.list names {', '.join(missing)}, and database {self.options.database_dbname} has no "
+                "such table.",
+                "Entries are regular expressions that must match the whole of schema.table; mend or remove them.",
+            )
+        return sorted(found, key=lambda table: self.selection.position(table.id))
+
+    def publish(self, tables: list[TableSchema]) -> None:
+        """Make or adjust publication and replica identities, as the options say."""
+        publication.ensure(self._connection, self.options, tables, self._skipped)
+        rules = self.options.replica_identity_autoset_values
+        if rules:
+            replica_identity.autoset(self._connection, rules, tables)
+
+    def slot(self) -> slots.SlotInfo:
+        """The slot as it is now."""
+        return slots.inspect(self._connection, self.options.slot_name)
+
+    def check_slot(self) -> slots.SlotInfo:
+        """The slot, after waiting for another consumer as slot.max.retries says; raises where it cannot serve."""
+        return slots.wait_until_free(self._connection, self.options)
+
+    def drop_slot(self) -> None:
+        """Drop the slot where it is lost, so that a new one can be made."""
+        slots.drop(self._connection, self.options.slot_name)
+
+    def drop_on_stop(self) -> None:
+        """What slot.drop.on.stop asks for."""
+        slots.drop_on_stop(self._connection, self.options)
+
+    def make_slot(self) -> Lsn:
+        """Create the slot without reading anything; its consistent point."""
+        with connect(self.options, replication=True) as replication:
+            made = slots.create(
+                replication, self.options.slot_name, self.options.plugin_name.value, failover=self.options.slot_failover
+            )
+        return made.consistent_point
+
+    def open_snapshot(self) -> OpenSnapshot:
+        """A snapshot of the source: exported by the slot's creation where there is no slot yet, else taken now."""
+        with ExitStack() as opening:
+            if self.check_slot().exists:
+                holder = opening.enter_context(SnapshotHolder(connect(self.options, statement_timeout_ms=0)))
+                return OpenSnapshot(holder, holder.facts.lsn, False, opening.pop_all())
+            replication = opening.enter_context(connect(self.options, replication=True))
+            made = slots.create(
+                replication, self.options.slot_name, self.options.plugin_name.value, failover=self.options.slot_failover
+            )
+            failpoints.hit(failpoints.AFTER_SLOT_CREATED)
+            reading = connect(self.options, statement_timeout_ms=0)
+            holder = opening.enter_context(SnapshotHolder(reading, made.snapshot_name))
+            return OpenSnapshot(holder, made.consistent_point, True, opening.pop_all())
+
+    def describing(self) -> Catalog:
+        """A catalogue on a connection of its own, for the reader's thread."""
+        return Catalog(self._open())
+
+    def includes(self) -> Callable[[TableId], bool]:
+        """Whether a table is captured."""
+        return self.selection.includes
+
+    def _open(self) -> Connection:
+        return self._closing.enter_context(connect(self.options))

@@ -1,0 +1,54 @@
+"""Where each table stands, asked of the source and of the Delta tables' own commits."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from cdc_core.engine.reports import TableStatus
+from cdc_core.lsn import Lsn
+from cdc_core.postgres.connect import connect
+from cdc_core.postgres.copy_out import select_sql
+from cdc_core.postgres.options import PostgresOptions
+from cdc_core.schema.table import TableId, TableSchema
+from cdc_core.sink.delta.commit_log import changelog_position, count_rows, lake_position, table_version
+from cdc_core.sink.delta.paths import LakePaths
+
+
+def source_rows(options: PostgresOptions, tables: Sequence[TableSchema]) -> dict[TableId, int]:
+    """Rows of each table now, counted in one snapshot of the source."""
+    with connect(options) as connection, connection.transaction():
+        connection.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ READ ONLY")
+        counts = {}
+        for table in tables:
+            inner = select_sql(table.id, [table.columns[0].name] if table.columns else [])
+            row = connection.execute(f"SELECT count(*) FROM ({inner}) AS counted".encode()).fetchone()
+            counts[table.id] = int(row[0]) if row else 0
+        return counts
+
+
+def lake_status(
+    spark: Any,
+    paths: LakePaths,
+    slot: str,
+    tables: Sequence[TableSchema],
+    rows: Mapping[TableId, int],
+    count: bool,
+) -> dict[TableId, TableStatus]:
+    """Each table's snapshot, changelog and lake positions; with ``count``, the lake's rows too."""
+    found = {}
+    for table in tables:
+        lake = lake_position(spark, paths.lake(table.id), slot, table.id)
+        changelog = changelog_position(spark, paths.changelog(table.id), slot, table.id)
+        version = table_version(spark, paths.lake(table.id))
+        found[table.id] = TableStatus(
+            table.id,
+            table.lake_key,
+            None if lake.token is None else Lsn(lake.token),
+            None if changelog is None else Lsn(changelog.commit_lsn),
+            None if lake.lsn is None else Lsn(lake.lsn),
+            version if version >= 0 else None,
+            count_rows(spark, paths.lake(table.id)) if count and version >= 0 else None,
+            rows.get(table.id),
+        )
+    return found

@@ -1,0 +1,69 @@
+import pyarrow as pa
+
+from cdc_core.decode.raw_batch import RAW_SCHEMA
+from cdc_core.engine.batch import Batch, Position
+from cdc_core.schema.table import TableId, TableSchema
+
+T = TableId("public", "t")
+
+
+def raw(*positions: tuple[int, int]) -> pa.RecordBatch:
+    rows = [
+        {
+            "seq": number,
+            "lsn": commit,
+            "commit_lsn": commit,
+            "tx_index": index,
+            "prior_end_lsn": 0,
+            "xid": 1,
+            "commit_ts_us": 0,
+            "origin": None,
+            "origin_lsn": None,
+            "payload": b"I",
+        }
+        for number, (commit, index) in enumerate(positions)
+    ]
+    return pa.RecordBatch.from_pylist(rows, schema=RAW_SCHEMA)
+
+
+def version(number: int) -> TableSchema:
+    return TableSchema(T, 1, (), version=number)
+
+
+def batch_with(*parts: tuple[int, list[tuple[int, int]]], open_lsn: int | None = None) -> Batch:
+    batch = Batch(1, open_lsn=open_lsn)
+    for number, positions in parts:
+        batch.files_of(version(number)).add("unused", raw(*positions))
+    return batch
+
+
+def test_a_position_drops_what_lies_at_or_before_it():
+    drops = Position(100, 1).drops(raw((90, 0), (100, 0), (100, 1), (100, 2), (110, 0)))
+    assert drops.tolist() == [True, True, True, False, False]
+
+
+def test_a_complete_transaction_is_dropped_whole():
+    assert Position(100).drops(raw((100, 0), (100, 10**9), (101, 0))).tolist() == [True, True, False]
+
+
+def test_rows_beyond_the_position_are_not_looked_at():
+    assert Position(100).drops(raw((101, 0))) is None
+
+
+def test_a_batch_is_complete_to_its_last_commit():
+    assert batch_with((1, [(10, 0), (20, 0)])).complete_to(T) == 20
+
+
+def test_the_transaction_that_a_batch_cuts_is_not_complete():
+    assert batch_with((1, [(10, 0), (20, 0)]), open_lsn=20).complete_to(T) == 10
+    assert batch_with((1, [(20, 0)]), open_lsn=20).complete_to(T) is None
+
+
+def test_all_versions_of_a_table_are_complete_together():
+    assert batch_with((1, [(10, 0), (20, 0)]), (2, [(20, 1), (30, 0)])).complete_to(T) == 30
+
+
+def test_versions_keep_the_order_of_the_stream():
+    batch = batch_with((1, [(10, 0)]), (1, [(11, 0)]), (2, [(12, 0)]))
+    assert [files.table.version for files in batch.versions[T]] == [1, 2]
+    assert batch.versions[T][0].rows == 2
