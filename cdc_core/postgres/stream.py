@@ -79,12 +79,12 @@ class ReplicationStream:
         self._wal_end = int(start_lsn or 0)
         self._told = 0
         self._closed = False
-        self._connection = _attach(options, self._slot, self._start_command, start_lsn or Lsn(0))
+        self._connection, patience_ms = _attach(options, self._slot, self._start_command, start_lsn or Lsn(0))
         self._pg: PGconn = self._connection.pgconn
         self._poll = select.poll()
         self._poll.register(self._pg.socket, select.POLLIN)
         self._has_tls = self._pg.ssl_in_use
-        self._status_seconds = min(_LONGEST_STATUS_SECONDS, options.status_update_interval_ms / 1000)
+        self._status_seconds = _status_seconds(options, patience_ms)
         self._last_status = time.monotonic()
         self._silent_seconds = 0.0
 
@@ -302,13 +302,15 @@ def plugin_parameters(pairs: tuple[tuple[str, str], ...]) -> dict[str, str]:
 
 def _attach(
     options: PostgresOptions, slot: str, command: Callable[[int, Lsn], sql.Composed], start_lsn: Lsn
-) -> Connection:
+) -> tuple[Connection, int]:
+    """The connection, streaming, and the server's wal_sender_timeout in milliseconds (0: none)."""
     attempt = 0
     while True:
         connection = connect(options, replication=True)
         try:
+            row = connection.execute("SELECT setting FROM pg_settings WHERE name = 'wal_sender_timeout'").fetchone()
             connection.execute(command(connection.info.server_version, start_lsn))
-            return connection
+            return connection, int(row[0]) if row else 0
         except psycopg.Error as error:
             connection.close()
             failure = _stream_error(error, slot, options.publication_name)
@@ -317,6 +319,12 @@ def _attach(
                 raise failure from None
         attempt += 1
         time.sleep(options.slot_retry_delay_ms / 1000)
+
+
+def _status_seconds(options: PostgresOptions, patience_ms: int) -> float:
+    """Time between two statuses: as configured, but well within the server's patience."""
+    wanted = min(_LONGEST_STATUS_SECONDS, options.status_update_interval_ms / 1000)
+    return min(wanted, patience_ms / 3000) if patience_ms else wanted
 
 
 def _stream_error(error: psycopg.Error, slot: str, publication: str) -> CdcError:
