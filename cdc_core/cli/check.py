@@ -20,7 +20,7 @@ from cdc_core.cli.exits import DONE, FAILED
 def command(config: Path, explain: bool, everything: bool) -> int:
     """Look at CONFIG and at the server it names, and say what is missing and how to mend it. Changes nothing."""
     console = Console(soft_wrap=True)
-    connector = Connector.from_file(config)
+    connector = Connector.from_file(config, needs_lake=False)
     for warning in connector.warnings:
         console.print(f"[yellow]warning[/] {warning}", highlight=False)
     if explain:

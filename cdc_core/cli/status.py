@@ -22,7 +22,7 @@ from cdc_core.engine.reports import Status
 @click.option("--json", "as_json", is_flag=True, help="As one JSON object, for programs.")
 def command(config: Path, rows: bool, as_json: bool) -> int:
     """Show how far the slot, the changelogs and the lake tables are."""
-    status = Connector.from_file(config).status(count_rows=rows)
+    status = Connector.from_file(config, needs_lake=False).status(count_rows=rows)
     if as_json:
         click.echo(json.dumps(dataclasses.asdict(status), default=str))
     else:

@@ -64,7 +64,9 @@ def imports_of(path: Path) -> list[str]:
         elif isinstance(node, ast.ImportFrom):
             assert node.level == 0, f"{path}: relative import"
             # `from cdc_core import failpoints` imports the room, not the package.
-            found += [f"{node.module}.{alias.name}" if node.module == "cdc_core" else node.module for alias in node.names]
+            found += [
+                f"{node.module}.{alias.name}" if node.module == "cdc_core" else node.module for alias in node.names
+            ]
     return found
 
 
