@@ -121,7 +121,7 @@ def find_transactions(frames: Frames, state: StreamState) -> Transactions:
 
 def marks(frames: Frames, found: Transactions, first_seq: int) -> pa.RecordBatch:
     """The Begin and Commit messages as a batch of MARK_SCHEMA, in stream order."""
-    at = np.sort(np.concatenate([found.begins, found.commits]))
+    at = np.flatnonzero((frames.kinds == BEGIN) | (frames.kinds == COMMIT))
     of = found.ordinal[at]
     is_commit = frames.kinds[at] == COMMIT
     end_lsn = np.zeros(len(at), dtype=np.int64)

@@ -237,3 +237,10 @@ def test_frames_that_are_no_frames_are_refused(ends):
 def test_a_keepalive_is_not_a_frame():
     with pytest.raises(ProtocolError, match="XLogData"):
         sort_segment(Segment.of([b"k" + bytes(40)]), StreamState(), lambda relation, lsn: None)
+
+
+def test_a_message_larger_than_the_bound_is_a_run_of_its_own():
+    row = plain.insert(ORDERS.oid, ["1", "a"])
+    frames = [plain.frame(payload, 5) for payload in transaction(*[row] * 3)]
+    found = sort_segment(Segment.of(frames), announced(), lambda relation, lsn: None, max_bytes=1)
+    assert [run.raw.num_rows for run in found.runs] == [1, 1, 1]
