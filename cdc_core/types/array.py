@@ -36,7 +36,7 @@ from cdc_core.types._opaque import opaque_codec
 from cdc_core.types._placeholder import placeholder_bytes, placeholder_text
 from cdc_core.types.codec import ColumnCodec, Convert, Converted, EventFace, NaturalFace
 from cdc_core.types.options import TypeOptions
-from cdc_core.types.rule import Resolve, TypeRule, of_kind
+from cdc_core.types.rule import CATALOG, Resolve, TypeRule, of_kind
 
 _LEFT_OUT = frozenset({"money", "name", "interval", "varbit", "xml", "point", "refcursor"})
 # Element types whose array schema says that elements may be null.
@@ -187,4 +187,14 @@ def _finite(elements: pa.Array) -> tuple[pa.Array, Bools | None]:
 
 
 _PREPARE: dict[str, _Prepare] = {"time": _milliseconds, "timetz": _seconds, "numeric": _finite}
-RULES: tuple[TypeRule, ...] = (of_kind("array", build, TypeKind.ARRAY),)
+
+
+def _build_text(column: Column, options: TypeOptions, resolve: Resolve) -> ColumnCodec:
+    return opaque_codec(options)
+
+
+RULES: tuple[TypeRule, ...] = (
+    # Arrays to the catalogue that print as ``1 2 3``: text.
+    TypeRule("catalogue vector", _build_text, ("int2vector", "oidvector"), None, CATALOG),
+    of_kind("array", build, TypeKind.ARRAY),
+)

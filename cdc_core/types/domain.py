@@ -34,7 +34,7 @@ def build(column: Column, options: TypeOptions, resolve: Resolve) -> ColumnCodec
         unavailable = None
     elif pa.types.is_string(event.arrow_type) and unavailable is not None:
         unavailable = placeholder_text(options)  # an hstore's JSON text among them
-    event = dataclasses.replace(event, unavailable=unavailable, default_value=lambda expression: None)
+    event = dataclasses.replace(event, unavailable=unavailable)
     return dataclasses.replace(codec, event=event)
 
 

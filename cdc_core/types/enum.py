@@ -2,24 +2,17 @@
 
 from __future__ import annotations
 
-import dataclasses
-
 from cdc_core.schema.pg_type import TypeKind
 from cdc_core.schema.table import Column
 from cdc_core.types._strings import named, text_codec
 from cdc_core.types.codec import ColumnCodec
-from cdc_core.types.default_value import with_default
 from cdc_core.types.options import TypeOptions
 from cdc_core.types.rule import Resolve, TypeRule, of_kind
 
 
 def build(column: Column, options: TypeOptions, resolve: Resolve) -> ColumnCodec:
     """The codec of a column whose type is an enum."""
-    codec = text_codec(options, named("io.debezium.data.Enum", (("allowed", ",".join(column.type.labels)),)))
-    assert codec.event is not None
-    return dataclasses.replace(
-        codec, event=dataclasses.replace(codec.event, default_value=with_default(column, codec.event))
-    )
+    return text_codec(options, named("io.debezium.data.Enum", (("allowed", ",".join(column.type.labels)),)))
 
 
 RULES: tuple[TypeRule, ...] = (of_kind("enum", build, TypeKind.ENUM),)

@@ -17,6 +17,4 @@ def build(column: Column, options: TypeOptions, resolve: Resolve) -> ColumnCodec
     return opaque_codec(options)
 
 
-# int2vector and oidvector are arrays to the catalogue but print as ``1 2 3``: claimed before the arrays.
-CATALOGUE_VECTORS = TypeRule("catalogue vector", build, ("int2vector", "oidvector"), None)
 RULES: tuple[TypeRule, ...] = (TypeRule("unknown", build, (), None),)
