@@ -1,0 +1,173 @@
+"""Vector primitives over fixed-width byte matrices: one row a value, one column a character.
+
+Short texts (times, moments) are read and written as such matrices: a handful of numpy operations a column, no Python a
+row.
+"""
+
+from __future__ import annotations
+
+import binascii
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from cdc_core.types._flat import flatten, gather
+
+Bytes = npt.NDArray[np.uint8]
+Ints = npt.NDArray[np.int64]
+Bools = npt.NDArray[np.bool_]
+
+ZERO = ord("0")
+_NO_DIGIT = 255
+_NIBBLE = np.full(256, _NO_DIGIT, dtype=np.uint8)
+for _place, _character in enumerate(b"0123456789abcdef"):
+    _NIBBLE[_character] = _place
+for _place, _character in enumerate(b"ABCDEF"):
+    _NIBBLE[_character] = 10 + _place
+
+
+def validity(text: pa.Array) -> Bools | None:
+    """Which rows are not null; None where all are."""
+    if text.null_count == 0:
+        return None
+    mask: Bools = text.is_valid().to_numpy(zero_copy_only=False)
+    return mask
+
+
+def with_nulls(values: npt.NDArray[Any], valid: Bools | None, arrow_type: pa.DataType) -> pa.Array:
+    """A numpy array as Arrow, null where not ``valid``."""
+    return pa.array(values, arrow_type, mask=None if valid is None else ~valid)
+
+
+def text_matrix(text: pa.Array, width: int) -> tuple[Bytes, Ints]:
+    """Characters of each row, left-aligned in ``width`` columns filled with 0; and each row's length in bytes.
+
+    Shape:   text[N] -> uint8[N, width], int64[N]
+    Nulls:   empty rows
+    """
+    data, starts, ends, _ = flatten(text)
+    lengths = ends - starts
+    if not len(lengths):
+        return np.zeros((0, width), np.uint8), lengths
+    data, starts, ends = gather(data, starts, ends)
+    padded = np.concatenate([data, np.zeros(width, np.uint8)])
+    columns = np.arange(width)
+    out: Bytes = padded[starts[:, None] + columns]
+    out[columns >= lengths[:, None]] = 0
+    return out, lengths
+
+
+def string_rows(matrix: Bytes, lengths: Ints, valid: Bools | None) -> pa.StringArray:
+    """The first ``lengths`` characters of each row as strings. The inverse of ``text_matrix``."""
+    return _rows(matrix, np.arange(matrix.shape[1]) < lengths[:, None], lengths, valid, pa.string())
+
+
+def binary_rows_right(matrix: Bytes, lengths: Ints, valid: Bools | None) -> pa.BinaryArray:
+    """The last ``lengths`` bytes of each row."""
+    width = matrix.shape[1]
+    return _rows(matrix, np.arange(width) >= (width - lengths)[:, None], lengths, valid, pa.binary())
+
+
+def binary_rows_left(matrix: Bytes, lengths: Ints, valid: Bools | None) -> pa.BinaryArray:
+    """The first ``lengths`` bytes of each row."""
+    return _rows(matrix, np.arange(matrix.shape[1]) < lengths[:, None], lengths, valid, pa.binary())
+
+
+def _rows(matrix: Bytes, keep: Bools, lengths: Ints, valid: Bools | None, arrow_type: pa.DataType) -> pa.Array:
+    if valid is not None:
+        keep &= valid[:, None]
+        lengths = np.where(valid, lengths, 0)
+    return from_flat(matrix[keep], lengths, valid, arrow_type)
+
+
+def from_flat(data: Bytes, lengths: Ints, valid: Bools | None, arrow_type: pa.DataType) -> pa.Array:
+    """A string or binary array of these bytes, cut into rows of these lengths."""
+    offsets = np.zeros(len(lengths) + 1, dtype=np.int32)
+    np.cumsum(lengths, out=offsets[1:])
+    bitmap = None if valid is None else pa.py_buffer(np.packbits(valid, bitorder="little"))
+    buffers = [bitmap, pa.py_buffer(offsets), pa.py_buffer(np.ascontiguousarray(data))]
+    return pa.Array.from_buffers(arrow_type, len(lengths), buffers)
+
+
+def put_digits(matrix: Bytes, column: int, values: Ints, count: int) -> None:
+    """Write ``count`` decimal digits of each value from ``column`` on, with leading zeros."""
+    rest = values
+    for place in range(column + count - 1, column - 1, -1):
+        high = rest // 10
+        matrix[:, place] = rest - high * 10 + ZERO
+        rest = high
+
+
+def hex_bytes(text: pa.Array, skip: int) -> tuple[pa.BinaryArray, Bools]:
+    """The octets that each row's hexadecimal digits spell, after ``skip`` characters; and which rows are not such text.
+
+    Shape:   text[N] -> binary[N], bool[N]
+    Nulls:   stay null
+    """
+    data, starts, ends, valid = flatten(text)
+    wrong = valid & ((ends - starts < skip) | ((ends - starts - skip) % 2 != 0))
+    starts = np.minimum(starts + skip, ends)
+    ends = np.where(wrong, starts, ends)
+    digits, starts, ends = gather(data, starts, ends)
+    nibbles = _NIBBLE[digits]
+    if len(nibbles) and nibbles.max() == _NO_DIGIT:
+        # Rows of equal parity lie back to back, so a strange digit belongs to the row its place falls into.
+        rows = np.searchsorted(ends, np.flatnonzero(nibbles == _NO_DIGIT), side="right")
+        wrong[rows] = True
+    octets = (nibbles[0::2] << 4) | nibbles[1::2]
+    return from_flat(octets, (ends - starts) // 2, valid, pa.binary()), wrong
+
+
+def base64_text(octets: pa.Array, url_safe: bool) -> pa.StringArray:
+    """Base64 with padding of each row, in the standard or the URL-safe alphabet.
+
+    Every row is filled up to whole groups of three bytes, so one call encodes the whole array; the filling's characters
+    are then overwritten by ``=``.
+    """
+    data, starts, ends, valid = flatten(octets)
+    lengths = ends - starts
+    data, starts, ends = gather(data, starts, ends)
+    groups = (lengths + 2) // 3
+    tops = np.cumsum(groups)
+    filled = np.zeros(int(tops[-1]) * 3 if len(tops) else 0, dtype=np.uint8)
+    filled[np.arange(len(data)) + np.repeat((tops - groups) * 3 - starts, lengths)] = data
+    encoded = np.frombuffer(bytearray(binascii.b2a_base64(filled.tobytes(), newline=False)), dtype=np.uint8)
+    if url_safe:
+        encoded = np.where(encoded == ord("+"), ord("-"), np.where(encoded == ord("/"), ord("_"), encoded))
+        encoded = encoded.astype(np.uint8)
+    spare = groups * 3 - lengths
+    encoded[(tops * 4 - 1)[spare >= 1]] = ord("=")
+    encoded[(tops * 4 - 2)[spare == 2]] = ord("=")
+    return from_flat(encoded, groups * 4, valid if octets.null_count else None, pa.string())
+
+
+def unscaled_bytes(numbers: pa.Array) -> pa.BinaryArray:
+    """The unscaled integers of a decimal128 array as Java's BigInteger writes them: big-endian, as short as can be.
+
+    Shape:   decimal128[N] -> binary[N], one byte at least
+    Nulls:   stay null
+    """
+    count = len(numbers)
+    raw = np.frombuffer(numbers.buffers()[1], dtype=np.uint8) if count else np.zeros(0, np.uint8)
+    little = raw[numbers.offset * 16 : (numbers.offset + count) * 16].reshape(count, 16)
+    big = np.ascontiguousarray(little[:, ::-1])
+    sign = np.where(big[:, 0] >= 0x80, 0xFF, 0).astype(np.uint8)
+    # A byte may go while it only repeats the sign and the next one still shows it.
+    spare = (big[:, :-1] == sign[:, None]) & ((big[:, 1:] ^ sign[:, None]) < 0x80)
+    dropped = np.argmin(np.concatenate([spare, np.zeros((count, 1), bool)], axis=1), axis=1)
+    return binary_rows_right(big, 16 - dropped.astype(np.int64), validity(numbers))
+
+
+_HEX_DIGITS = np.frombuffer(b"0123456789abcdef", dtype=np.uint8)
+
+
+def hex_text(octets: pa.Array) -> pa.StringArray:
+    """Lower-case hexadecimal digits of each row."""
+    data, starts, ends, valid = flatten(octets)
+    data, starts, ends = gather(data, starts, ends)
+    digits = np.empty((len(data), 2), dtype=np.uint8)
+    digits[:, 0] = _HEX_DIGITS[data >> 4]
+    digits[:, 1] = _HEX_DIGITS[data & 0x0F]
+    return from_flat(digits.reshape(-1), (ends - starts) * 2, valid if octets.null_count else None, pa.string())

@@ -1,0 +1,87 @@
+"""Common values in vectors, rare ones row by row: mask, convert, scatter. The rows that went slowly are counted.
+
+Arrow's own casts refuse a whole array for one value they cannot read. So a conversion first tries the vector road on
+everything; only where that fails does it look which rows are common, and hands it those alone.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from cdc_core.types.codec import Converted
+
+Vector = Callable[[pa.Array], pa.Array]
+# The value of one rare text; raises ValueError (or its kin OverflowError) where the type cannot hold it.
+One = Callable[[str], Any]
+
+_counts: Counter[str] = Counter()
+
+
+def slow_rows() -> dict[str, int]:
+    """Rows that went the slow way in this process, by type."""
+    return dict(_counts)
+
+
+def reset_slow_rows() -> None:
+    """Start counting from nought."""
+    _counts.clear()
+
+
+def refuse(text: str) -> Any:
+    """The slow road of a type whose rare values cannot be held at all."""
+    raise ValueError("the type cannot hold this value")
+
+
+def convert_with(label: str, text: pa.Array, vector: Vector, common: str, one: One) -> Converted:
+    """The values of ``text`` as whatever type ``vector`` makes of it.
+
+    Shape:   text[N] -> type of vector[N]
+    Nulls:   stay null
+    Special: rows that do not match the regex ``common`` go to ``one``; what that refuses is bad
+    """
+    try:
+        return Converted(vector(text))
+    except pa.ArrowInvalid:
+        pass
+    likely = pc.fill_null(pc.match_substring_regex(text, common), True)
+    try:
+        fast = vector(pc.if_else(likely, text, pa.scalar(None, text.type)))
+    except pa.ArrowInvalid:  # well formed, yet no value: month 13, or a number out of range
+        likely = pc.is_null(text)
+        fast = vector(pa.nulls(len(text), text.type))
+    return scatter(label, text, fast, ~likely.to_numpy(zero_copy_only=False), one)
+
+
+def scatter(label: str, text: pa.Array, fast: pa.Array, rare: np.ndarray, one: One) -> Converted:
+    """``fast`` with the rows under the mask ``rare`` (nulls aside) converted by ``one``."""
+    if text.null_count:
+        rare = rare & text.is_valid().to_numpy(zero_copy_only=False)
+    places = np.flatnonzero(rare)
+    if not len(places):
+        return Converted(fast)
+    _counts[label] += len(places)
+    values: list[Any] = []
+    refused: list[bool] = []
+    # row-wise: only the rows that the vector road cannot read
+    for value in text.take(pa.array(places)).to_pylist():
+        try:
+            values.append(one(value))
+            refused.append(False)
+        except (ValueError, ArithmeticError):
+            values.append(None)
+            refused.append(True)
+    slow = pa.array(values, fast.type)
+    order = np.arange(len(fast))
+    order[places] = len(fast) + np.arange(len(places))
+    merged = pa.concat_arrays([fast, slow]).take(pa.array(order))
+    if not any(refused):
+        return Converted(merged)
+    bad = np.zeros(len(fast), dtype=bool)
+    bad[places[np.array(refused)]] = True
+    return Converted(merged, pa.array(bad))

@@ -1,0 +1,30 @@
+"""boolean."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from cdc_core.schema.table import Column
+from cdc_core.types import semantic
+from cdc_core.types.codec import ColumnCodec, Converted, EventFace, NaturalFace
+from cdc_core.types.options import TypeOptions
+from cdc_core.types.rule import Resolve, TypeRule, builtin
+
+
+def convert(text: pa.Array) -> Converted:
+    """``t`` and ``f`` as boolean[N]; nulls stay null, anything else is bad."""
+    true = pc.equal(text, "t")
+    unread = pc.fill_null(pc.invert(pc.or_(true, pc.equal(text, "f"))), False)
+    if not pc.any(unread).as_py():
+        return Converted(true)
+    return Converted(pc.if_else(unread, pa.scalar(None, pa.bool_()), true), unread)
+
+
+def build(column: Column, options: TypeOptions, resolve: Resolve) -> ColumnCodec:
+    """boolean on both faces."""
+    event = EventFace(semantic.plain("boolean"), pa.bool_(), convert, fallback=False)
+    return ColumnCodec(NaturalFace(pa.bool_(), convert), event)
+
+
+RULES: tuple[TypeRule, ...] = (builtin("boolean", build, "bool"),)

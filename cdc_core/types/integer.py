@@ -1,0 +1,36 @@
+"""smallint, integer, bigint, their serials, and oid (unsigned 32 bit, held as 64 bit)."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+
+from cdc_core.schema.table import Column
+from cdc_core.types import semantic
+from cdc_core.types._slow_path import convert_with, refuse
+from cdc_core.types.codec import ColumnCodec, Convert, Converted, EventFace, NaturalFace
+from cdc_core.types.options import TypeOptions
+from cdc_core.types.rule import Resolve, TypeRule, builtin
+
+_TYPES = {"int2": pa.int16(), "int4": pa.int32(), "int8": pa.int64(), "oid": pa.int64()}
+_CONNECT = {"int2": "int16", "int4": "int32", "int8": "int64", "oid": "int64"}
+
+
+def converter(name: str) -> Convert:
+    """Decimal digits as an integer of the type; what does not fit is bad."""
+    arrow_type = _TYPES[name]
+
+    def convert(text: pa.Array) -> Converted:
+        return convert_with(name, text, lambda some: some.cast(arrow_type), r"^-?[0-9]+$", refuse)
+
+    return convert
+
+
+def build(column: Column, options: TypeOptions, resolve: Resolve) -> ColumnCodec:
+    """The same integer on both faces. A serial column's type is the integer's own."""
+    name = column.type.name
+    arrow_type, convert = _TYPES[name], converter(name)
+    event = EventFace(semantic.plain(_CONNECT[name]), arrow_type, convert, fallback=0)
+    return ColumnCodec(NaturalFace(arrow_type, convert), event)
+
+
+RULES: tuple[TypeRule, ...] = (builtin("integer", build, *_TYPES),)

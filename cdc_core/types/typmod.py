@@ -1,0 +1,32 @@
+"""What a type modifier (pg_attribute.atttypmod) says, for the types that have one. -1 says nothing.
+
+Source: numerictypmodin, anychar_typmodin, anybit_typmodin and the time types' typmodin of PostgreSQL 15.
+"""
+
+from __future__ import annotations
+
+_HEADER = 4  # VARHDRSZ, which numeric and character modifiers include
+UNBOUNDED_BITS = 2147483647
+
+
+def numeric_precision_scale(modifier: int) -> tuple[int, int] | None:
+    """(precision, scale) of ``numeric(p,s)``, None for plain ``numeric``. The scale is signed: -1000 to 1000."""
+    if modifier < _HEADER:
+        return None
+    packed = modifier - _HEADER
+    return packed >> 16 & 0xFFFF, ((packed & 0x7FF) ^ 0x400) - 0x400
+
+
+def character_length(modifier: int) -> int | None:
+    """n of ``char(n)`` or ``varchar(n)``, None without."""
+    return modifier - _HEADER if modifier >= _HEADER else None
+
+
+def bit_length(modifier: int) -> int:
+    """n of ``bit(n)`` or ``varbit(n)``; 2147483647 for a varbit without length."""
+    return modifier if modifier > 0 else UNBOUNDED_BITS
+
+
+def fraction_digits(modifier: int) -> int | None:
+    """p of ``time(p)``, ``timestamp(p)`` and their kin with time zone, None without."""
+    return modifier if modifier >= 0 else None
