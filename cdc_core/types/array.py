@@ -7,7 +7,7 @@ Debezium's own limits hold:
 * the schema lets elements be null for the types it lists; elsewhere (enums, tsvector, vectors, opaque elements) an
   array with a null element cannot be written;
 * an array reaches Debezium through its driver, which reads times to the millisecond (with a zone to the second), dates
-  as a query does, and numerics without NaN;
+  as a query does, moments before 1582-10-15 in the Julian calendar, zoned ones without their era, and no NaN numeric;
 * of an array of more dimensions it writes a null for each entry of the first one, or, where the element is a string,
   nothing repeatable, which stays unset here;
 * a bit array has the schema of a bit column, which no array fits.
@@ -32,8 +32,10 @@ from cdc_core.schema.table import Column
 from cdc_core.types._array_text import Split, split_arrays
 from cdc_core.types._flat import Bools, marked, masked
 from cdc_core.types._floats import any_per_row
+from cdc_core.types._julian import from_julian
 from cdc_core.types._opaque import opaque_codec
 from cdc_core.types._placeholder import placeholder_bytes, placeholder_text
+from cdc_core.types._slow_path import scatter
 from cdc_core.types.codec import ColumnCodec, Convert, Converted, EventFace, NaturalFace
 from cdc_core.types.options import TypeOptions
 from cdc_core.types.rule import CATALOG, Resolve, TypeRule, of_kind
@@ -51,6 +53,7 @@ _UNREPEATABLE = frozenset(
     {"char", "varchar", "text", "bpchar", "inet", "cidr", "macaddr", "macaddr8", "json", "jsonb", "uuid", "ltree"}
     | {"int4range", "int8range", "numrange", "tsrange", "tstzrange", "daterange"}
 )
+_BEFORE_GREGORIAN = r" BC$|^(0\d|1[0-4])\d\d-|^15([0-7]\d|8[01])-|^1582-(0\d-|10-(0\d|1[0-4]))"
 _TEXT_PLACEHOLDERS = frozenset({"text", "varchar", "bpchar", "json", "jsonb"})
 _Prepare = Callable[[pa.Array], tuple[pa.Array, Bools | None]]
 
@@ -186,7 +189,25 @@ def _finite(elements: pa.Array) -> tuple[pa.Array, Bools | None]:
     return masked(elements, flags), flags
 
 
-_PREPARE: dict[str, _Prepare] = {"time": _milliseconds, "timetz": _seconds, "numeric": _finite}
+def _julian(elements: pa.Array) -> tuple[pa.Array, Bools | None]:
+    """Days before the Gregorian calendar began are read as Julian ones: the moment moves."""
+    rare = pc.fill_null(pc.match_substring_regex(elements, _BEFORE_GREGORIAN), False)
+    if not pc.any(rare).as_py():
+        return elements, None
+    return scatter("timestamp[]", elements, elements, rare.to_numpy(zero_copy_only=False), from_julian).values, None
+
+
+def _without_era(elements: pa.Array) -> tuple[pa.Array, Bools | None]:
+    return pc.replace_substring(elements, " BC", ""), None
+
+
+_PREPARE: dict[str, _Prepare] = {
+    "time": _milliseconds,
+    "timetz": _seconds,
+    "timestamp": _julian,
+    "timestamptz": _without_era,
+    "numeric": _finite,
+}
 
 
 def _build_text(column: Column, options: TypeOptions, resolve: Resolve) -> ColumnCodec:

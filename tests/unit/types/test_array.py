@@ -129,6 +129,16 @@ def test_elements_as_the_driver_reads_them() -> None:
     assert bad_places(event_of(array_of(base("numeric"))).convert, "{1,NaN}", "{1}", "{Infinity}") == [0, 2]
 
 
+def test_moments_before_the_gregorian_calendar() -> None:
+    moments = event_of(array_of(base("timestamp")))
+    day = 86_400_000_000
+    read = values(moments.convert, '{"0044-03-15 12:00:00 BC","1582-10-15 00:00:00",NULL,"1582-10-04 00:00:00"}')[0]
+    # Two days lie between the calendars at Caesar's death, ten at the reform.
+    assert read == [-63517780800000000 - 2 * day, -12219292800000000, None, -12219292800000000 - day]
+    zoned = event_of(array_of(base("timestamptz")))
+    assert values(zoned.convert, '{"0044-03-15 12:00:00+00 BC"}') == [["0044-03-15T12:00:00.000000Z"]]
+
+
 def test_bit_arrays_fit_no_schema() -> None:
     event = event_of(array_of(base("bit")), 1)
     assert event.schema.type == "boolean"
