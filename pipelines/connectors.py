@@ -66,6 +66,7 @@ def _load(file: Path) -> Site:
         state_path=config.state_path,
         tables=tables,
         open=lambda: _open(file),
+        lake_path=config.sink.lake_path,
         spark_settings=dict(config.engine.spark),
         file=file,
     )

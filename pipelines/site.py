@@ -13,7 +13,6 @@ from cdc_core.engine.reports import (
     RoundReport,
     SnapshotProgress,
     SnapshotReport,
-    Status,
     StreamReport,
     Until,
 )
@@ -27,6 +26,14 @@ class SlotNews(Protocol):
     @property
     def slot_exists(self) -> bool:
         """Whether the slot was made yet."""
+
+    @property
+    def slot_active(self) -> bool:
+        """Whether somebody reads it now."""
+
+    @property
+    def lag_bytes(self) -> int | None:
+        """WAL between what is confirmed and its end."""
 
     @property
     def confirmed_lsn(self) -> Lsn | None:
@@ -61,9 +68,6 @@ class Engine(Protocol):
     ) -> StreamReport:
         """Drain the slot within the bounds of ``until``."""
 
-    def status(self, count_rows: bool = False) -> Status:
-        """Slot and tables at one look."""
-
     def pending(self) -> SlotNews:
         """Whether the slot has something; one cheap query."""
 
@@ -85,6 +89,7 @@ class Site:
     state_path: Path
     tables: tuple[KnownTable, ...]
     open: Callable[[], Engine]
+    lake_path: str = ""
     spark_settings: Mapping[str, str] = field(default_factory=dict)
     file: Path | None = None
 

@@ -4,7 +4,8 @@
 
 import time
 import warnings
-from collections.abc import Callable
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import dagster as dg
@@ -41,8 +42,10 @@ def snapshot_asset(site: Site) -> dg.AssetsDefinition:
     )
     def snapshot(context: dg.AssetExecutionContext) -> dg.MaterializeResult[Any]:
         tables = [site.table_id(key) for key in context.partition_keys]
-        with reported():
-            reports = site.open().snapshot(tables, spark=_spark(context, site), on_progress=progress_log(context))
+        spark = getattr(context.resources, spark_key(site)).spark_session
+        progress = SnapshotLog(context, site)
+        with reported(), progress.kept_on_error():
+            reports = site.open().snapshot(tables, spark=spark, on_progress=progress.listen)
         for report in reports:
             context.add_asset_metadata(metadata.snapshot(report), partition_key=str(report.table))
         return dg.MaterializeResult(metadata={"tables": len(reports)})
@@ -50,20 +53,41 @@ def snapshot_asset(site: Site) -> dg.AssetsDefinition:
     return snapshot
 
 
-def progress_log(context: dg.AssetExecutionContext) -> Callable[[SnapshotProgress], None]:
-    """A listener that logs each table's end, and how far the others are every few seconds."""
-    said: dict[str, float] = {}
+class SnapshotLog:
+    """Logs each table's end, and how far the others are every few seconds.
 
-    def listen(progress: SnapshotProgress) -> None:
+    Tables are read side by side, but the engine calls one listener at a time.
+    """
+
+    def __init__(self, context: dg.AssetExecutionContext, site: Site) -> None:
+        self._context = context
+        self._site = site
+        self._said: dict[str, float] = {}
+        self._done: dict[str, int] = {}
+
+    def listen(self, progress: SnapshotProgress) -> None:
+        """What the engine calls."""
         name, now = str(progress.table), time.monotonic()
-        if not progress.done and now - said.get(name, 0.0) < _LOG_SECONDS:
-            return
-        said[name] = now
-        estimated = f" of about {progress.rows_estimated:,}" if progress.rows_estimated and not progress.done else ""
-        context.log.info(f"{name}: {progress.rows:,} rows{estimated}{', done' if progress.done else ''}")
+        if progress.done:
+            self._done[name] = progress.rows
+            self._context.log.info(f"{name}: {progress.rows:,} rows, done")
+        elif now - self._said.get(name, 0.0) >= _LOG_SECONDS:
+            self._said[name] = now
+            estimated = f" of about {progress.rows_estimated:,}" if progress.rows_estimated else ""
+            self._context.log.info(f"{name}: {progress.rows:,} rows{estimated}")
 
-    return listen
-
-
-def _spark(context: dg.AssetExecutionContext, site: Site) -> Any:
-    return getattr(context.resources, spark_key(site)).spark_session
+    @contextmanager
+    def kept_on_error(self) -> Iterator[None]:
+        """Record the partitions that were whole before an error, so that only the others are run again."""
+        try:
+            yield
+        except BaseException:
+            for name, rows in self._done.items():
+                self._context.log_event(
+                    dg.AssetMaterialization(
+                        asset_key=snapshot_key(self._site),
+                        partition=name,
+                        metadata={"rows": rows, "dagster/row_count": rows},
+                    )
+                )
+            raise

@@ -14,6 +14,7 @@ from pipelines.assets.source import table_metadata
 from pipelines.assets.stream_events import StreamEvents
 from pipelines.checks.tables import check_specs
 from pipelines.keys import changes_key, lake_key, snapshot_key, source_key
+from pipelines.lake_facts import LakeFacts
 from pipelines.resources import spark_key
 from pipelines.site import Site
 
@@ -47,14 +48,10 @@ def stream_assets(site: Site) -> dg.AssetsDefinition:
         required_resource_keys={spark_key(site)},
     )
     def stream(context: dg.AssetExecutionContext, config: StreamConfig) -> Iterator[Any]:
-        events = StreamEvents(context, site)
+        spark = getattr(context.resources, spark_key(site)).spark_session
+        events = StreamEvents(context, site, LakeFacts(site, spark))
         with reported(), events.kept_on_error():
-            report = site.open().stream(
-                config.until(),
-                spark=getattr(context.resources, spark_key(site)).spark_session,
-                on_batch=events.on_batch,
-                on_round=events.on_round,
-            )
+            report = site.open().stream(config.until(), spark=spark, on_batch=events.on_batch, on_round=events.on_round)
         yield from events.results(report, with_data_docs=config.data_docs)
 
     return stream

@@ -13,6 +13,7 @@ from cdc_core.schema.table import TableId
 from pipelines import metadata
 from pipelines.checks.tables import check_results
 from pipelines.keys import changes_key, lake_key
+from pipelines.lake_facts import LakeFacts
 from pipelines.site import Site
 
 DATA_DOCS = "data_docs"
@@ -21,8 +22,9 @@ DATA_DOCS = "data_docs"
 class StreamEvents:
     """Gathers a run's reports. Tables that the loaded definitions do not know are reported too, as plain events."""
 
-    def __init__(self, context: dg.AssetExecutionContext, site: Site) -> None:
+    def __init__(self, context: dg.AssetExecutionContext, site: Site, facts: LakeFacts) -> None:
         self._context = context
+        self._facts = facts
         self._site = site
         self._known = {table.id for table in site.tables}
         self._rounds: list[RoundReport] = []
@@ -86,7 +88,7 @@ class StreamEvents:
     def _materialised(self, table: TableId, pairs: list[tuple[RoundReport, MergeReport]]) -> dg.MaterializeResult[Any]:
         return dg.MaterializeResult(
             asset_key=lake_key(self._site, table),
-            metadata=metadata.merges(pairs),
+            metadata=metadata.merges(pairs) | self._facts.of(table),
             data_version=dg.DataVersion(str(pairs[-1][1].lsn)),
         )
 

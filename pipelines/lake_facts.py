@@ -1,0 +1,34 @@
+"""What is only known once a run has written: a lake table's columns and its number of rows."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from cdc_core.schema.table import TableId, TableSchema
+from pipelines import catalogue, metadata
+from pipelines.site import Site
+
+
+class LakeFacts:
+    """Metadata of lake tables as they are now: columns from the cached catalogue, rows counted by Delta."""
+
+    def __init__(self, site: Site, spark: Any) -> None:
+        self._site = site
+        self._spark = spark
+        self._schemas: dict[TableId, TableSchema | None] = {
+            table.id: table.schema for table in (*site.tables, *catalogue.read(site.state_path))
+        }
+
+    def of(self, table: TableId) -> metadata.Metadata:
+        """``dagster/column_schema`` and ``dagster/row_count``, as far as they are known."""
+        found: metadata.Metadata = {}
+        schema = self._schemas.get(table)
+        if schema is not None:
+            found["dagster/column_schema"] = metadata.column_schema(schema)
+        if self._site.lake_path:
+            from cdc_core.sink.delta.commit_log import count_rows
+            from cdc_core.sink.delta.paths import LakePaths
+
+            path = LakePaths(self._site.lake_path, self._site.name).lake(table)
+            found["dagster/row_count"] = count_rows(self._spark, path)
+        return found
