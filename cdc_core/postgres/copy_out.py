@@ -4,6 +4,10 @@
     copy_chunks (each worker)  SET TRANSACTION SNAPSHOT name; COPY (SELECT …) TO STDOUT ─▶ bytes, whole lines
 
 The holder's transaction stays open for as long as anybody reads; with it ends the name.
+
+One thing a snapshot does not hold fast: a table that is truncated, or rewritten by ALTER TABLE, after it was taken and
+before it is read is found empty. A truncation also comes in the stream, behind the snapshot, so applying it makes it
+right; against a rewriting only ``SnapshotHolder.lock`` helps.
 """
 
 from __future__ import annotations
@@ -85,6 +89,18 @@ class SnapshotHolder:
         """The connection, for reading the catalogue as the snapshot shows it."""
         return self._connection
 
+    def lock(self, tables: Sequence[TableId], timeout_ms: int) -> None:
+        """Keep the tables from being truncated, rewritten or dropped until ``close``; rows change freely.
+
+        Raises TransientError when a lock is not granted within ``timeout_ms`` (0: no limit).
+        """
+        if not tables:
+            return
+        names = sql.SQL(", ").join(sql.Identifier(table.schema, table.table) for table in tables)
+        with translated("locking the tables to be read"):
+            self._connection.execute(sql.SQL("SET LOCAL lock_timeout = {}").format(sql.Literal(timeout_ms)))
+            self._connection.execute(sql.SQL("LOCK TABLE {} IN ACCESS SHARE MODE").format(names))
+
     def check(self) -> None:
         """Raise TransientError when the transaction, and with it the snapshot, is gone."""
         with translated("keeping the snapshot open"):
@@ -112,7 +128,7 @@ def select_sql(table: TableId, columns: Sequence[str], condition: str = "", *, o
 
 def copy_sql(select: str) -> str:
     """The COPY command that streams a query's rows as text, one line each."""
-    return f"COPY ({select.strip().rstrip(';')}) TO STDOUT"
+    return f"COPY ({select.strip().rstrip('; ')}) TO STDOUT"
 
 
 def copy_chunks(

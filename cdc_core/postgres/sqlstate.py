@@ -69,7 +69,7 @@ _REFUSALS: tuple[tuple[str, bool, str, str], ...] = (
         "Run ALTER ROLE … REPLICATION as a superuser.",
     ),
     (
-        r"exceeds max_wal_senders",
+        r"exceeds .?max_wal_senders",
         True,
         "All WAL senders of the server at {where} are taken.",
         "Raise max_wal_senders, or stop another consumer.",
@@ -118,7 +118,7 @@ def connection_error(error: psycopg.Error, where: str, user: str, database: str)
     text = _line(str(error))
     facts = {"where": where, "user": f'"{user}"', "database": f'"{database}"', "text": text.rstrip(".")}
     for pattern, may_pass, found, remedy in _REFUSALS:
-        if re.search(pattern, text, re.IGNORECASE):
+        if re.search(pattern, str(error), re.IGNORECASE):
             kind = TransientError if may_pass else SourceError
             return kind(found.format(**facts), remedy)
     return TransientError(f"No connection to {where}: {facts['text']}.", "Check the server's log.")
@@ -166,12 +166,14 @@ def translated(doing: str) -> Iterator[None]:
         raise server_error(error, doing) from None
 
 
+_NOISE = re.compile(
+    r"connection (failed|is bad): |connection to server (at|on socket) [^\n]*? failed: |consuming input failed: "
+    r"|(FATAL|ERROR):\s+"
+)
+
+
 def _line(text: str) -> str:
-    """One line, without libpq's prefixes and repetitions over several addresses."""
-    text = re.sub(
-        r"^connection (failed|is bad): |connection to server (at|on socket) [^\n]*? failed: |FATAL:\s+|ERROR:\s+",
-        "",
-        text,
-    )
-    text = text.split("Multiple connection attempts failed")[0] or text
-    return re.sub(r"\s+", " ", text).strip()
+    """One line, without libpq's prefixes, guesses and repetitions over several addresses."""
+    told = _NOISE.sub("", text)
+    told = told.split("Multiple connection attempts failed")[0].split("\n\t")[0] or told
+    return re.sub(r"\s+", " ", told).strip()
