@@ -116,7 +116,7 @@ def hex_bytes(text: pa.Array, skip: int) -> tuple[pa.BinaryArray, Bools]:
         # Rows of equal parity lie back to back, so a strange digit belongs to the row its place falls into.
         rows = np.searchsorted(ends, np.flatnonzero(nibbles == _NO_DIGIT), side="right")
         wrong[rows] = True
-    octets = (nibbles[0::2] << 4) | nibbles[1::2]
+    octets: Bytes = ((nibbles[0::2] << 4) | nibbles[1::2]).astype(np.uint8)
     return from_flat(octets, (ends - starts) // 2, valid, pa.binary()), wrong
 
 

@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -76,7 +75,7 @@ def _parts(text: pa.Array) -> _Parts:
 def to_micros(text: pa.Array) -> Converted:
     """Microseconds as Debezium reckons them: in doubles, a month being 365.25/12 days, cut towards zero."""
     parts = _parts(text)
-    days: npt.NDArray[np.float64] = (parts.years * 12 + parts.months) * _DAYS_A_MONTH + parts.days
+    days = (parts.years * 12 + parts.months) * _DAYS_A_MONTH + parts.days
     # Java: whole seconds plus a fraction, each turned to double first; their sum is the double nearest to both.
     whole = np.trunc(parts.micros / 1_000_000)
     seconds = whole + (parts.micros - whole.astype(np.int64) * 1_000_000) / 1_000_000.0

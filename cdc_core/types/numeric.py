@@ -74,11 +74,15 @@ def unscaled(text: str, scale: int) -> int:
     shift = scale - len(fraction)
     number = int(whole + fraction)
     if shift >= 0:
-        return number * 10**shift
-    number, rest = divmod(number, 10**-shift)
+        return number * _ten(shift)
+    number, rest = divmod(number, _ten(-shift))
     if rest:
         raise ValueError("more decimals than the scale has")
     return number
+
+
+def _ten(power: int) -> int:
+    return int(10**power)
 
 
 def java_bytes(number: int) -> bytes:
