@@ -97,31 +97,39 @@ class EnvelopeDriver:
         with connect(options, replication=True) as replication:
             slot.create(replication, options.slot_name)
 
-    def stream(self, changes: Callable[[], None], *, seconds: float = 60) -> None:
-        """Stream while ``changes`` runs, and on until its last commit has come."""
-        options = self.config.postgres
+    def stream(self, changes: Callable[[Callable[[], None]], None], *, seconds: float = 60) -> None:
+        """Stream while ``changes`` runs, and on until all of it has come.
+
+        ``changes`` gets a function that waits until the stream has read everything so far: a rest around DDL, for
+        nullability and defaults are read from the catalogue of the moment.
+        """
         stop, ready = threading.Event(), threading.Event()
         failure: list[BaseException] = []
         reached = [0]
         thread = threading.Thread(target=self._follow, args=(stop, ready, reached, failure), daemon=True)
         thread.start()
-        if not ready.wait(20):
-            raise TimeoutError("the stream did not start")
-        try:
-            changes()
-            with connect(options) as connection:
+        end = time.monotonic() + seconds
+
+        def settle() -> None:
+            with connect(self.config.postgres) as connection:
+                # Outside any transaction, so that it appears in no record; it makes the server tell where it is.
                 connection.execute("select pg_logical_emit_message(false, 'the end', '')")
                 goal = int(wal_end(connection))
-            end = time.monotonic() + seconds
-            while reached[0] < goal and not failure and time.monotonic() < end:
+            while reached[0] < goal:
+                if failure:
+                    raise failure[0]
+                if time.monotonic() > end:
+                    raise TimeoutError("the stream did not reach the end of the changes")
                 time.sleep(0.02)
+
+        try:
+            if not ready.wait(20):
+                raise TimeoutError("the stream did not start")
+            changes(settle)
+            settle()
         finally:
             stop.set()
             thread.join(20)
-        if failure:
-            raise failure[0]
-        if reached[0] < goal:
-            raise TimeoutError("the stream did not reach the end of the changes")
 
     def _follow(
         self, stop: threading.Event, ready: threading.Event, reached: list[int], failure: list[BaseException]
