@@ -8,7 +8,13 @@ from typing import Any
 
 import pyarrow as pa
 
-SETTINGS = {"spark.master": "local[2]", "spark.driver.memory": "2g", "spark.app.name": "wal2lake-tests"}
+SETTINGS = {
+    "spark.master": "local[2]",
+    "spark.driver.memory": "2g",
+    "spark.app.name": "wal2lake-tests",
+    # Tests end before the JVM's second compiler earns what it costs.
+    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1",
+}
 AT = datetime(2026, 1, 2, 3, 4, 5, 678901, tzinfo=UTC)
 TEXTS = pa.map_(pa.string(), pa.string())
 POSITION = [

@@ -26,8 +26,8 @@ def append(  # noqa: PLR0917
     """Append change rows that lie beyond the table's position, with the position they reach; the Delta version made.
 
     Several frames (one a version of the table) become one commit. ``complete_to`` is the commit LSN of the last
-    transaction that is whole among these rows, None when there is none (the batch ended inside one). ``position`` is the
-    commit LSN that the table has reached, whole or not, where the caller knows it; else it is looked up. The commit
+    transaction that is whole among these rows, None when there is none (the batch ended inside one). ``position`` is
+    the commit LSN that the table has reached, whole or not, where the caller knows it; else it is looked up. The commit
     carries ``complete_to`` as its ``txn`` version where that is above; what lies beyond the stored version is found in
     the data (``changelog_position``). Nothing is skipped in silence: should Delta take the append for a repetition,
     InvariantError is raised, for the caller has dropped what was there.

@@ -79,7 +79,8 @@ def txn_versions(spark: SparkSession, path: str) -> dict[str, int]:
     snapshot = _snapshot(spark, path)
     if snapshot.version() < 0:
         return {}
-    actions = snapshot.setTransactions()
+    known = snapshot.setTransactionsIfKnown()
+    actions = known.get() if known.isDefined() else snapshot.setTransactions()
     found = (actions.apply(number) for number in range(actions.length()))
     return {str(action.appId()): int(action.version()) for action in found}
 
