@@ -1,0 +1,87 @@
+"""The same through the program: ``wal2lake envelopes`` with a recorded configuration."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from cdc_core.config.properties_file import parse_properties
+from tests.golden.test_replay import RECORDED, run_resting
+from tests.support.cluster import Cluster
+from tests.support.event_compare import differences, parse_lines, read_recording
+
+pytestmark = [pytest.mark.postgres, pytest.mark.slow]
+
+
+def connector_file(cluster: Cluster, kind: str, folder: Path) -> Path:
+    """The recorded file, pointed at the test's server."""
+    entries = dict(parse_properties((RECORDED / f"{kind}.properties").read_text(), kind))
+    entries |= {"database.hostname": cluster.host, "database.port": str(cluster.port)}
+    entries |= {"database.user": cluster.user, "database.password": "${env:WAL2LAKE_TEST_PASSWORD}"}
+    path = folder / f"{kind}.properties"
+    path.write_text("".join(f"{name}={value.replace(chr(92), chr(92) * 2)}\n" for name, value in entries.items()))
+    return path
+
+
+def envelopes(config: Path, output: Path, *arguments: str) -> subprocess.Popen[str]:
+    command = [
+        str(Path(sys.executable).parent / "wal2lake"),
+        "envelopes",
+        str(config),
+        "--output",
+        str(output),
+        *arguments,
+    ]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, cwd=config.parent)
+
+
+@pytest.fixture
+def database(debian15: Cluster, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> Iterator[str]:
+    name = f"golden_{request.param}"
+    monkeypatch.setenv("WAL2LAKE_TEST_PASSWORD", debian15.password)
+    debian15.database(name=name)
+    debian15.run_script(name, RECORDED / "types.sql")
+    yield name
+    debian15.drop_database(name)
+
+
+@pytest.mark.parametrize("database", ["snapshot"], indirect=True)
+def test_the_snapshot(debian15: Cluster, database: str, tmp_path: Path) -> None:
+    debian15.run_script(database, RECORDED / "types_rows.sql")
+    output = tmp_path / "out.jsonl"
+    run = envelopes(connector_file(debian15, "snapshot", tmp_path), output, "--until-idle", "1")
+    said, _ = run.communicate(timeout=90)
+    assert run.returncode == 0, said
+    assert debian15.password not in said
+    found = differences(read_recording(RECORDED / "snapshot.jsonl.gz"), parse_lines(output.read_text().split("\n")))
+    assert not found, "\n".join(found[:20])
+
+
+@pytest.mark.parametrize("database", ["stream_txmeta"], indirect=True)
+def test_the_stream(debian15: Cluster, database: str, tmp_path: Path) -> None:
+    output = tmp_path / "out.jsonl"
+    run = envelopes(connector_file(debian15, "stream_txmeta", tmp_path), output, "--until-idle", "6")
+    try:
+        wait_for_slot(debian15, database, run)
+        run_resting(debian15, database, lambda: time.sleep(1.5))
+        said, _ = run.communicate(timeout=90)
+    finally:
+        run.kill()
+    assert run.returncode == 0, said
+    expected = read_recording(RECORDED / "stream_txmeta.jsonl.gz")
+    found = differences(expected, parse_lines(output.read_text().split("\n")))
+    assert not found, "\n".join(found[:20])
+
+
+def wait_for_slot(cluster: Cluster, name: str, run: subprocess.Popen[str]) -> None:
+    end = time.monotonic() + 60
+    active = "select active from pg_replication_slots where slot_name = %s and active"
+    while not cluster.execute("postgres", active, [name]):
+        assert run.poll() is None, run.communicate()[0]
+        assert time.monotonic() < end, "the slot was not taken"
+        time.sleep(0.1)
