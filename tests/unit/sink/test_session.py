@@ -1,0 +1,73 @@
+"""The session's settings, without a session."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import sys
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from cdc_core.errors import ConfigError
+from cdc_core.spark.map_in_arrow import to_spark_schema
+from cdc_core.spark.session import JARS_VARIABLE, spark_conf
+
+
+@pytest.fixture(autouse=True)
+def _no_cache(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    for name in (JARS_VARIABLE, "PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON", "MASTER"):
+        monkeypatch.delenv(name, raising=False)
+
+
+def test_delta_comes_from_maven_and_joins_the_users_packages() -> None:
+    conf = spark_conf({"spark.master": "local[3]", "spark.jars.packages": "org.example:thing:1"})
+    delta, other = conf["spark.jars.packages"].split(",")
+    assert delta.startswith("io.delta:delta-spark_4.2_2.13:") and other == "org.example:thing:1"
+    assert conf["spark.sql.shuffle.partitions"] == "3" and conf["spark.driver.bindAddress"] == "127.0.0.1"
+    assert os.environ["PYSPARK_PYTHON"] == sys.executable
+    assert pickle.loads(pickle.dumps(conf)) == conf and all(isinstance(value, str) for value in conf.values())
+
+
+def test_settings_of_the_user_win_and_a_cluster_is_not_bound_to_the_loopback() -> None:
+    conf = spark_conf({"spark.master": "spark://there:7077", "spark.sql.shuffle.partitions": "64"})
+    assert conf["spark.sql.shuffle.partitions"] == "64" and "spark.driver.host" not in conf
+
+
+@pytest.mark.parametrize("as_folder", [True, False])
+def test_jars_of_a_folder_or_a_list(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, as_folder: bool) -> None:
+    jars = [tmp_path / "delta-spark.jar", tmp_path / "delta-storage.jar"]
+    for jar in jars:
+        jar.touch()
+    monkeypatch.setenv(JARS_VARIABLE, str(tmp_path) if as_folder else ",".join(map(str, jars)))
+    conf = spark_conf({"spark.jars": "mine.jar"})
+    assert conf["spark.jars"].split(",") == ["mine.jar", *map(str, jars)] and "spark.jars.packages" not in conf
+
+
+@pytest.mark.parametrize("missing", ["", "/nowhere/a.jar"])
+def test_jars_that_are_not_there(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, missing: str) -> None:
+    monkeypatch.setenv(JARS_VARIABLE, missing or str(tmp_path))
+    with pytest.raises(ConfigError, match=JARS_VARIABLE):
+        spark_conf()
+
+
+def test_arrow_types_as_spark_has_them() -> None:
+    schema = pa.schema(
+        [
+            ("ntz", pa.timestamp("us")),
+            ("tz", pa.timestamp("us", tz="UTC")),
+            ("n", pa.decimal128(38, 10)),
+            ("m", pa.map_(pa.string(), pa.string())),
+            ("s", pa.struct([("a", pa.list_(pa.int16())), ("b", pa.date32())])),
+        ]
+    )
+    found = [field.dataType.simpleString() for field in to_spark_schema(schema).fields]
+    assert found == [
+        "timestamp_ntz",
+        "timestamp",
+        "decimal(38,10)",
+        "map<string,string>",
+        "struct<a:array<smallint>,b:date>",
+    ]
