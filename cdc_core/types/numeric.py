@@ -49,6 +49,26 @@ def natural_type(declared: tuple[int, int] | None) -> pa.Decimal128Type:
     return pa.decimal128(min(digits, _WIDEST), places)
 
 
+def cast_exact(text: pa.Array, arrow_type: pa.Decimal128Type) -> pa.Array:
+    """Arrow's cast from decimal text, behind a check of the digits.
+
+    Arrow multiplies and parses in 128 bits and does not see every overflow, so a longer text can come out as another
+    number. Raises pa.ArrowInvalid where a row has more digits than the type holds on either side of the point.
+    """
+    places = arrow_type.scale
+    whole = max(arrow_type.precision - places, 1)
+    length = pc.binary_length(text)
+    longest = pc.max(length).as_py() or 0
+    if longest > min(whole, places or whole):
+        point = pc.find_substring(text, ".")
+        pointed = pc.greater_equal(point, 0)
+        before = pc.subtract(pc.if_else(pointed, point, length), pc.starts_with(text, "-").cast(pa.int32()))
+        after = pc.if_else(pointed, pc.subtract(pc.subtract(length, point), 1), 0)
+        if (pc.max(before).as_py() or 0) > whole or (pc.max(after).as_py() or 0) > places:
+            raise pa.ArrowInvalid("more digits than the decimal holds")
+    return text.cast(arrow_type)
+
+
 def to_decimal(arrow_type: pa.Decimal128Type) -> Convert:
     """Plain decimal text as ``arrow_type``; whatever would lose a digit is bad."""
     places = arrow_type.scale
@@ -61,11 +81,11 @@ def to_decimal(arrow_type: pa.Decimal128Type) -> Convert:
         if not number.is_finite():
             raise ValueError("not a finite number")
         exact = number.quantize(step, context=_EXACT)
-        if abs(exact) >= limit:
+        if exact.copy_abs() >= limit:  # abs() would round
             raise ValueError("too many digits")
         return exact
 
-    return lambda text: convert_with("numeric", text, lambda some: some.cast(arrow_type), common, one)
+    return lambda text: convert_with("numeric", text, lambda some: cast_exact(some, arrow_type), common, one)
 
 
 def unscaled(text: str, scale: int) -> int:
@@ -100,7 +120,7 @@ def _fixed(scale: int) -> Convert:
             raise pa.ArrowInvalid("no Arrow decimal has that scale")
         if scale < 0:  # the server rounded to that power of ten: the last zeros fall away
             text = pc.if_else(pc.equal(text, "0"), text, pc.utf8_slice_codeunits(text, 0, scale))
-        return unscaled_bytes(text.cast(arrow_type))
+        return unscaled_bytes(cast_exact(text, arrow_type))
 
     def one(text: str) -> bytes:
         return java_bytes(unscaled(text, scale))
@@ -123,7 +143,7 @@ def _variable_vector(text: pa.Array) -> pa.Array:
         text = pc.replace_substring(text, ".", "", max_replacements=1)
     else:
         scale = pc.multiply(point, 0)
-    value = unscaled_bytes(text.cast(pa.decimal128(_WIDEST, 0)))
+    value = unscaled_bytes(cast_exact(text, pa.decimal128(_WIDEST, 0)))
     valid = validity(text)
     mask = None if valid is None else pa.array(~valid)
     scale = pc.fill_null(scale.cast(pa.int32()), 0)
