@@ -66,12 +66,14 @@ def lines(table: pa.Table) -> list[str]:
     out: list[str] = []
     for batch in table.select(["topic", "key", "value", "headers"]).to_batches(max_chunksize=4096):
         topics = batch.column("topic").dictionary_encode()
+        # row-wise: once a topic, of which a batch holds a handful
         names = pa.array([dumps(name) for name in topics.dictionary.to_pylist()], type=TEXT)
         parts = [
             *('{"topic":', names.take(topics.indices)),
             *(',"key":', batch.column("key"), ',"value":', batch.column("value")),
             *(',"headers":', batch.column("headers"), "}"),
         ]
+        # row-wise: a line is a Python string from here on, for whoever writes or sends it
         out.extend(join(parts, batch.num_rows).to_pylist())
     return out
 
