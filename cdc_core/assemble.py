@@ -148,7 +148,7 @@ class Connector:
         with self._claimed() as source:
             self._renew_lost_slot(source, mode.slot_lost)
             tables = self._lake_tables(source, source.tables())
-            source.publish(tables)
+            source.publish(tables, always=self._needed)
             wanted = [table for table in tables if source.selection.includes_in_snapshot(table.id)]
             if "lake" in self.config.engine.sinks and (mode.all or mode.missing):
                 spark = spark or self.spark()
@@ -167,7 +167,7 @@ class Connector:
         self.config.require_lake()
         with self._claimed() as source:
             captured = self._lake_tables(source, source.tables())
-            source.publish(captured)
+            source.publish(captured, always=self._needed)
             chosen = captured if tables is None else _chosen(captured, tables)
             return self._snapshot_run(source, spark or self.spark()).take(chosen, on_progress)
 
@@ -183,7 +183,7 @@ class Connector:
         self.config.require_carried()
         with self._claimed() as source:
             tables = self._lake_tables(source, source.tables())
-            source.publish(tables)
+            source.publish(tables, always=self._needed)
             found = source.check_slot()
             if not found.exists or found.confirmed_lsn is None:
                 raise SourceError(
@@ -251,6 +251,12 @@ class Connector:
     def _source(self) -> Source:
         config = self.config
         return Source(config.postgres, config.selection, config.snapshot.snapshot_include_collection_list)
+
+    @property
+    def _needed(self) -> str:
+        """Operations that a lake needs although Debezium skips them unless it is told otherwise."""
+        told = any(setting.name == "skipped.operations" for setting in self.config.settings)
+        return "t" if "lake" in self.config.engine.sinks and not told else ""
 
     @contextmanager
     def _claimed(self) -> Iterator[Source]:

@@ -30,7 +30,7 @@ from cdc_core.schema.table import TableSchema
 from cdc_core.selection.columns import plan_columns
 from cdc_core.selection.messages import MessageSelection
 from cdc_core.selection.options import SelectionOptions
-from cdc_core.snapshot.options import SnapshotOptions
+from cdc_core.snapshot.options import SnapshotLockingMode, SnapshotOptions
 from cdc_core.types.options import TypeOptions
 from cdc_core.types.registry import resolve
 
@@ -61,6 +61,8 @@ class EnvelopeRun:
         """Write a read event for every row; how many. The slot is made by it where there was none."""
         opened = self._source.open_snapshot()
         try:
+            if self._snapshot.snapshot_locking_mode is SnapshotLockingMode.SHARED:
+                opened.holder.lock([table.id for table in tables], self._snapshot.snapshot_lock_timeout_ms)
             facts = SnapshotFacts(int(opened.lsn), opened.holder.facts.txid, opened.holder.facts.timestamp_us)
             events = SnapshotEvents()
             written = 0

@@ -28,7 +28,7 @@ from cdc_core.sink.delta.commit_log import lake_position
 from cdc_core.sink.delta.paths import LakePaths
 from cdc_core.sink.delta.snapshot import write_snapshot
 from cdc_core.sink.delta.snapshot_log import TakenSnapshot, record_snapshots
-from cdc_core.snapshot.options import SnapshotOptions
+from cdc_core.snapshot.options import SnapshotLockingMode, SnapshotOptions
 from cdc_core.snapshot.plan import plan_chunks
 from cdc_core.spark.map_in_arrow import read_by_tasks
 
@@ -67,6 +67,8 @@ class SnapshotRun:
         time.sleep(self._settings.options.snapshot_delay_ms / 1000)
         opened = self._source.open_snapshot()
         try:
+            if self._settings.options.snapshot_locking_mode is SnapshotLockingMode.SHARED:
+                opened.holder.lock([table.id for table in tables], self._settings.options.snapshot_lock_timeout_ms)
             taken = {table.id: self._token(table.id, opened) for table in tables}
             record_snapshots(self._spark, self._paths.snapshots, taken)
             sizes = self._source.catalog.sizes(tables)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -19,6 +20,8 @@ from cdc_core.postgres.server import server_info
 from cdc_core.schema.table import TableId, TableSchema
 from cdc_core.selection.options import SelectionOptions
 from cdc_core.selection.tables import TableSelection
+
+_log = logging.getLogger(__name__)
 
 _LOCK = "SELECT pg_try_advisory_lock(hashtextextended('wal2lake:' || %s, 0))"
 
@@ -90,12 +93,17 @@ class Source:
             )
         return sorted(found, key=lambda table: self.selection.position(table.id))
 
-    def publish(self, tables: list[TableSchema]) -> None:
-        """Make or adjust publication and replica identities, as the options say."""
-        publication.ensure(self._connection, self.options, tables, self._skipped)
+    def publish(self, tables: list[TableSchema], *, always: str = "") -> None:
+        """Make or adjust publication and replica identities, as the options say.
+
+        Operations in ``always`` are published though ``skipped.operations`` names them: a lake needs truncates.
+        """
+        skipped = [operation for operation in self._skipped if operation not in always]
+        publication.ensure(self._connection, self.options, tables, skipped)
         rules = self.options.replica_identity_autoset_values
-        if rules:
-            replica_identity.autoset(self._connection, rules, tables)
+        for change in replica_identity.autoset(self._connection, rules, tables) if rules else []:
+            if change.problem:
+                _log.warning("%s", change.problem)
 
     def slot(self) -> slots.SlotInfo:
         """The slot as it is now."""
