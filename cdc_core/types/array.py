@@ -29,6 +29,7 @@ from cdc_core.errors import InvariantError
 from cdc_core.schema.connect import ConnectSchema
 from cdc_core.schema.pg_type import PgType, TypeKind
 from cdc_core.schema.table import Column
+from cdc_core.types import semantic
 from cdc_core.types._array_text import Split, split_arrays
 from cdc_core.types._flat import Bools, marked, masked
 from cdc_core.types._floats import any_per_row
@@ -36,6 +37,7 @@ from cdc_core.types._julian import from_julian
 from cdc_core.types._opaque import opaque_codec
 from cdc_core.types._placeholder import placeholder_bytes, placeholder_text
 from cdc_core.types._slow_path import scatter
+from cdc_core.types._strings import NATURAL_TEXT
 from cdc_core.types.codec import ColumnCodec, Convert, Converted, EventFace, NaturalFace
 from cdc_core.types.options import TypeOptions
 from cdc_core.types.rule import CATALOG, Resolve, TypeRule, of_kind
@@ -53,6 +55,11 @@ _UNREPEATABLE = frozenset(
     {"char", "varchar", "text", "bpchar", "inet", "cidr", "macaddr", "macaddr8", "json", "jsonb", "uuid", "ltree"}
     | {"int4range", "int8range", "numrange", "tsrange", "tstzrange", "daterange"}
 )
+# Years outside of 1678 to 2261, which 64 bits of nanoseconds cannot reach.
+_BEYOND_NANOSECONDS = (
+    r" BC$|^(0\d|1[0-5])\d\d-|^16([0-6]\d|7[0-7])-|^(226[2-9]|22[7-9]\d|2[3-9]\d\d|[3-9]\d{3}|\d{5,})-"
+)
+_TEMPORAL = frozenset({"date", "time", "timetz", "timestamp", "timestamptz"})
 _BEFORE_GREGORIAN = r" BC$|^(0\d|1[0-4])\d\d-|^15([0-7]\d|8[01])-|^1582-(0\d-|10-(0\d|1[0-4]))"
 _TEXT_PLACEHOLDERS = frozenset({"text", "varchar", "bpchar", "json", "jsonb"})
 _Prepare = Callable[[pa.Array], tuple[pa.Array, Bools | None]]
@@ -105,7 +112,13 @@ def _to_event(inner: PgType, element: EventFace, nullable: bool, delimiter: str)
         split = split_arrays(text, delimiter)
         elements, unreadable = prepare(split.elements)
         converted = of_elements(elements)
-        flags = _flags(converted)
+        if inner.name == "timestamptz":
+            converted = Converted(_without_negative_infinity(converted.values), converted.bad)
+        if element.schema.name == semantic.NANO_TIMESTAMP:
+            far = pc.fill_null(pc.match_substring_regex(elements, _BEYOND_NANOSECONDS), False)
+            converted = Converted(masked(converted.values, far.to_numpy(zero_copy_only=False)), converted.bad)
+        # A moment that its unit cannot hold is a null element; whatever else fails, fails the array.
+        flags = np.zeros(len(elements), dtype=bool) if inner.name in _TEMPORAL else _flags(converted)
         if unreadable is not None:
             flags = flags | unreadable
         if not nullable and split.elements.null_count:
@@ -197,6 +210,14 @@ def _julian(elements: pa.Array) -> tuple[pa.Array, Bools | None]:
     return scatter("timestamp[]", elements, elements, rare.to_numpy(zero_copy_only=False), from_julian).values, None
 
 
+def _without_negative_infinity(moments: pa.Array) -> pa.Array:
+    """The driver's smallest moment is no infinity to Debezium once it came in an array."""
+    smallest = pc.equal(moments, "-infinity")
+    if not pc.any(smallest).as_py():
+        return moments
+    return pc.if_else(smallest, "+292269055-12-02T23:00:00.000000Z", moments)
+
+
 def _without_era(elements: pa.Array) -> tuple[pa.Array, Bools | None]:
     return pc.replace_substring(elements, " BC", ""), None
 
@@ -210,12 +231,19 @@ _PREPARE: dict[str, _Prepare] = {
 }
 
 
-def _build_text(column: Column, options: TypeOptions, resolve: Resolve) -> ColumnCodec:
-    return opaque_codec(options)
+def build_catalogue_vector(column: Column, options: TypeOptions, resolve: Resolve) -> ColumnCodec:
+    """int2vector, oidvector: arrays to the catalogue that print as ``1 2``. Text; in events always an empty array."""
+    connect_type, arrow_type = ("int16", pa.int16()) if column.type.name == "int2vector" else ("int64", pa.int64())
+    schema = ConnectSchema("array", optional=True, items=ConnectSchema(connect_type))
+
+    def convert(text: pa.Array) -> Converted:
+        offsets = pa.array(np.zeros(len(text) + 1, dtype=np.int32))
+        return Converted(pa.ListArray.from_arrays(offsets, pa.array([], arrow_type), mask=text.is_null()))
+
+    return ColumnCodec(NATURAL_TEXT, EventFace(schema, pa.list_(arrow_type), convert, fallback=[]))
 
 
 RULES: tuple[TypeRule, ...] = (
-    # Arrays to the catalogue that print as ``1 2 3``: text.
-    TypeRule("catalogue vector", _build_text, ("int2vector", "oidvector"), None, CATALOG),
+    TypeRule("catalogue vector", build_catalogue_vector, ("int2vector", "oidvector"), None, CATALOG),
     of_kind("array", build, TypeKind.ARRAY),
 )

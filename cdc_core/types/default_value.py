@@ -20,6 +20,7 @@ import pyarrow as pa
 
 from cdc_core.schema.pg_type import PgType, TypeKind
 from cdc_core.schema.table import Column
+from cdc_core.types import semantic
 from cdc_core.types.codec import EventFace
 from cdc_core.types.typmod import numeric_precision_scale
 
@@ -53,6 +54,8 @@ def with_default(column: Column, event: EventFace) -> DefaultValue:
             return None
         if column.type.name in ("bit", "varbit"):
             return _bits(literal, column, event)
+        if literal in _BEYOND and column.type.name in _CLOCK_TYPES:
+            return _beyond(literal, event)
         text = read(literal, column)
         if text is None:
             return None
@@ -94,6 +97,14 @@ def _bits(literal: str, column: Column, event: EventFace) -> Any:
     if len(literal) == 1 and column.type.name == "bit":
         return bytes([number])
     return number.to_bytes((number.bit_length() + 7) // 8, "little")
+
+
+def _beyond(literal: str, event: EventFace) -> Any:
+    """What the driver's largest and smallest dates and moments, and its last moment of a day, become.
+
+    Days are cut to 32 bits; microseconds stop at the largest 64-bit number, to which the fraction is then added.
+    """
+    return _BEYOND[literal].get(event.schema.name or "")
 
 
 def _same(literal: str, column: Column) -> str | None:
@@ -146,8 +157,7 @@ def _date(literal: str, column: Column) -> str | None:
 def _time(literal: str, column: Column) -> str | None:
     if not re.fullmatch(r"\d\d:\d\d(?::\d\d(?:\.\d+)?)?", literal):
         return None
-    # The driver reads the end of the day as the last moment before it.
-    return "23:59:59.999999" if literal.startswith("24:") else _seconds(literal)
+    return _seconds(literal)
 
 
 def _timestamp(literal: str, column: Column) -> str | None:
@@ -190,4 +200,16 @@ _READERS: dict[str, tuple[str, _Reader]] = {
     "timestamptz": ("1970-01-01", _timestamp),
     "interval": ("epoch", _interval),
 }
+# Literal → the default under each schema. Any other schema has none.
+_BEYOND: dict[str, dict[str, int]] = {
+    "infinity": {semantic.DATE: 169560311, semantic.MICRO_TIMESTAMP: -9223372036853775810},
+    "-infinity": {semantic.DATE: -170999002, semantic.MICRO_TIMESTAMP: -9223372036854775808},
+    "24:00:00": {
+        semantic.TIME: 86399999,
+        semantic.CONNECT_TIME: 86399999,
+        semantic.MICRO_TIME: 86399999999,
+        semantic.NANO_TIME: 86399999999999,
+    },
+}
+_CLOCK_TYPES = frozenset({"date", "time", "timestamp", "timestamptz"})
 _KEEPS_BLANKS = frozenset({"bpchar", "varchar", "text", "json", "jsonb", "xml"})

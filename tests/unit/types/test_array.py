@@ -7,6 +7,8 @@ import time
 import pyarrow as pa
 import pytest
 
+from cdc_core.schema.connect import ConnectSchema
+from cdc_core.schema.pg_type import PgType, TypeKind
 from cdc_core.types._array_text import split_arrays
 from cdc_core.types.options import BinaryHandlingMode, TimePrecisionMode
 from tests.unit.types.faces import (
@@ -135,8 +137,22 @@ def test_moments_before_the_gregorian_calendar() -> None:
     read = values(moments.convert, '{"0044-03-15 12:00:00 BC","1582-10-15 00:00:00",NULL,"1582-10-04 00:00:00"}')[0]
     # Two days lie between the calendars at Caesar's death, ten at the reform.
     assert read == [-63517780800000000 - 2 * day, -12219292800000000, None, -12219292800000000 - day]
+    nanos = event_of(array_of(base("timestamp")), time_precision_mode=TimePrecisionMode.NANOSECONDS)
+    assert values(nanos.convert, '{"0044-03-15 12:00:00 BC",infinity}') == [[None, 2**63 - 1]]
     zoned = event_of(array_of(base("timestamptz")))
-    assert values(zoned.convert, '{"0044-03-15 12:00:00+00 BC"}') == [["0044-03-15T12:00:00.000000Z"]]
+    assert values(zoned.convert, '{"0044-03-15 12:00:00+00 BC",infinity,-infinity}') == [
+        ["0044-03-15T12:00:00.000000Z", "infinity", "+292269055-12-02T23:00:00.000000Z"]
+    ]
+    dates = event_of(array_of(base("date")))
+    read = values(dates.convert, '{2020-01-01,infinity,"0044-03-15 BC",-infinity}')
+    assert read == [[18262, -622191234, -703383, -625821272]]
+
+
+def test_catalogue_vectors_are_always_empty_in_events() -> None:
+    vector = PgType(22, "int2vector", "pg_catalog", TypeKind.ARRAY, base("int2"))
+    assert values(event_of(vector).convert, "1 2", None) == [[], None]
+    assert event_of(vector).schema.items == ConnectSchema("int16")
+    assert values(codec_of(vector).natural.convert, "1 2", None) == ["1 2", None]
 
 
 def test_bit_arrays_fit_no_schema() -> None:

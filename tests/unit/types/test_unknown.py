@@ -16,7 +16,6 @@ UNKNOWN = [
     PgType(1, "address", "inventory", TypeKind.COMPOSITE),
     PgType(1, "floatrange", "inventory", TypeKind.RANGE, base("float8")),
     PgType(1, "int4multirange", "pg_catalog", TypeKind.MULTIRANGE, base("int4")),
-    PgType(1, "int2vector", "pg_catalog", TypeKind.ARRAY, base("int2")),
 ]
 
 
