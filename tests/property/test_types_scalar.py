@@ -53,7 +53,7 @@ def ask(connection: Connection, value: str, meaning: str, drawn: list[Any]) -> l
     rows = ", ".join("(" + ", ".join(["%s"] * len(drawn[0])) + ")" for _ in drawn)
     names = ", ".join("abc"[: len(drawn[0])])
     sql = f"select v::text, {meaning} from (values {rows}) as d ({names}), lateral (select {value} as v) as made"
-    return connection.execute(sql, [item for row in drawn for item in row]).fetchall()  # type: ignore[arg-type]
+    return connection.execute(sql, [item for row in drawn for item in row]).fetchall()
 
 
 def held(convert: Convert, texts: list[str]) -> list[Any]:
