@@ -6,7 +6,6 @@ import dagster as dg
 
 from pipelines.checks.slot import SLOT_HEALTH
 from pipelines.keys import changes_key, lake_key, snapshot_key
-from pipelines.partitions import table_partitions
 from pipelines.site import Site
 
 SLOT_TAG = "wal2lake/slot"
@@ -37,7 +36,6 @@ def jobs(site: Site) -> list[dg.UnresolvedAssetJobDefinition]:
         dg.define_asset_job(
             snapshot_job_name(site),
             selection=dg.AssetSelection.assets(snapshot_key(site)),
-            partitions_def=table_partitions(site),
             tags=tags,
             executor_def=dg.in_process_executor,
             description="Takes the snapshot of the chosen tables.",

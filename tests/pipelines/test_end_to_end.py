@@ -1,0 +1,128 @@
+"""Dagster, PostgreSQL, Spark and Delta together: discovery, a backfill, the sensor, the stream, the checks."""
+
+from pathlib import Path
+
+import dagster as dg
+import pytest
+
+from cdc_core.schema.table import TableId
+from pipelines import catalogue
+from pipelines.connectors import load_sites
+from pipelines.factory import definitions_of
+from pipelines.keys import changes_key, lake_key, snapshot_key
+from pipelines.partitions import partitions_name
+from pipelines.sensors import discovery_sensor, slot_sensor
+from tests.support.lake import difference, doubled_events, rows, write_properties
+from tests.support.spark import SETTINGS
+
+pytestmark = [pytest.mark.spark, pytest.mark.postgres, pytest.mark.slow]
+
+ORDERS, PEOPLE, LOG = TableId("public", "orders"), TableId("public", "people"), TableId("public", "log")
+TABLES = [ORDERS, PEOPLE, LOG]
+SOURCE = """
+create table orders (id int primary key, total numeric(12,2) not null, note text);
+create table people (id int primary key, name varchar(20) not null, mood text);
+create table log (line text);
+insert into orders select n, n * 1.5, 'order ' || n from generate_series(1, 50) n;
+insert into people select n, 'p' || n, 'fine' from generate_series(1, 20) n;
+insert into log select 'line ' || n from generate_series(1, 5) n;
+"""
+CHANGES = """
+update orders set total = total + 1 where id <= 10;
+delete from orders where id > 45;
+insert into people values (100, 'ann', 'fine'), (101, 'zoe', 'grim');
+insert into log values ('more');
+"""
+
+
+@pytest.fixture
+def connector(pg, tmp_path):
+    database = pg.database("dagster")
+    pg.execute(database, SOURCE)
+    properties = pg.properties(
+        database,
+        **{
+            "topic.prefix": "shop",
+            "publication.autocreate.mode": "filtered",
+            "skipped.operations": "none",
+            "schema.include.list": "public",
+            "wal2lake.lake.path": str(tmp_path / "lake"),
+            "wal2lake.state.path": str(tmp_path / "state"),
+            "wal2lake.merge.interval.seconds": "0",
+            "wal2lake.quality.rule.no_grim": "public.people: after.mood <> 'grim'",
+            **{f"wal2lake.spark.{name}": value for name, value in SETTINGS.items()},
+        },
+    )
+    file = write_properties(tmp_path / "shop.properties", properties)
+    yield pg, database, file
+    drop = "select pg_drop_replication_slot(slot_name) from pg_replication_slots where database = %s"
+    pg.execute(database, drop, [database])
+
+
+def run(site, job, instance, **more):
+    definition = definitions_of([site]).resolve_job_def(job)
+    return definition.execute_in_process(instance=instance, raise_on_error=False, **more)
+
+
+def numbers(instance, key):
+    event = instance.get_latest_materialization_event(key)
+    metadata = event.dagster_event.event_specific_data.materialization.metadata
+    return {name: value.value for name, value in metadata.items() if isinstance(value.value, (int, float, str))}
+
+
+def load(file):
+    (site,), broken = load_sites([file])
+    assert not broken
+    return site
+
+
+def test_from_an_empty_lake_to_checked_tables(connector):
+    pg, database, file = connector
+    with dg.DagsterInstance.ephemeral() as instance:
+        site = load(file)
+        result = discovery_sensor(site)(dg.build_sensor_context(instance=instance))
+        (request,) = result.dynamic_partitions_requests
+        assert request.partition_keys == sorted(str(table) for table in TABLES)
+        instance.add_dynamic_partitions(partitions_name(site), request.partition_keys)
+        assert {table.id for table in catalogue.read(site.state_path)} == set(TABLES)
+        skipped = slot_sensor(site)(dg.build_sensor_context(instance=instance))
+        assert "take a snapshot first" in skipped.skip_message
+
+        site = load(file)  # as after a reload: the tables come from the catalogue now
+        keys = request.partition_keys
+        tags = {"dagster/asset_partition_range_start": keys[0], "dagster/asset_partition_range_end": keys[-1]}
+        assert run(site, "shop_snapshot_job", instance, tags=tags).success
+        assert instance.get_materialized_partitions(snapshot_key(site)) == set(keys)
+        assert difference(file, TABLES) == []
+
+        pg.execute(database, CHANGES)
+        started = slot_sensor(site)(dg.build_sensor_context(instance=instance))
+        assert len(started.run_requests) == 1
+        bounds = {"ops": {"shop_stream": {"config": {"idle_seconds": 2.0, "max_seconds": 120.0}}}}
+        streamed = run(site, "shop_stream_job", instance, run_config=bounds)
+        assert_streamed(streamed, site, instance, file)
+
+        # Nothing is left: the refused row is not tried again, and the source goes on.
+        pg.execute(database, "delete from people where id = 101")
+        assert run(site, "shop_stream_job", instance, run_config=bounds).success
+        assert difference(file, TABLES) == []
+        assert doubled_events(file, PEOPLE) == 0
+
+
+def assert_streamed(streamed, site, instance, file):
+    assert not streamed.success  # the refused row fails its table's checks, and with them the run
+    checks = {(check.asset_key, check.check_name): check for check in streamed.get_asset_check_evaluations()}
+    failed = {(key.path[-1], name) for (key, name), check in checks.items() if not check.passed}
+    assert failed == {("people", "rules"), ("people", "great_expectations"), ("people", "quarantine")}
+    assert difference(file, [ORDERS, LOG]) == []
+    (behind,) = difference(file, [PEOPLE])
+    assert (behind.missing, behind.extra) == (1, 0)
+    (refused,) = rows(site.state_path.parent / "lake" / "shop" / "__quarantine" / "public" / "people")
+    assert list(refused["reasons"]) == ["user:no_grim"]
+
+    orders = numbers(instance, lake_key(site, ORDERS))
+    assert (orders["events"], orders["deleted"], orders["dagster/row_count"]) == (15, 5, 45)
+    assert numbers(instance, lake_key(site, PEOPLE))["quarantined"] == 1
+    changes = numbers(instance, changes_key(site))
+    assert (changes["events"], changes["stopped_by"]) == (18, "idle")
+    assert "public.people" in Path(changes["data_docs"]).read_text()
