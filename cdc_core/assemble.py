@@ -56,6 +56,7 @@ class SlotNews:
     slot_active: bool = False
     confirmed_lsn: Lsn | None = None
     wal_end_lsn: Lsn | None = None
+    wal_status: str | None = None
 
     @property
     def lag_bytes(self) -> int | None:
@@ -139,7 +140,7 @@ class Connector:
         """Whether the slot has something. Asks the server only."""
         with connect(self.config.postgres) as connection:
             found = slots.inspect(connection, self.slot)
-            return SlotNews(found.exists, found.active, found.confirmed_lsn, wal_end(connection))
+            return SlotNews(found.exists, found.active, found.confirmed_lsn, wal_end(connection), found.wal_status)
 
     def initial_snapshot(self, spark: Any = None, on_progress: OnProgress | None = None) -> list[SnapshotReport]:
         """Read what ``snapshot.mode`` asks for at start; nothing where all is there. Makes the slot in any case."""
@@ -190,7 +191,12 @@ class Connector:
                     f"There is no slot {self.slot}: nothing was captured so far.", "Take the first snapshot."
                 )
             report = self._stream(
-                source, tables, found.confirmed_lsn, until, spark or self.spark(), Hooks(on_batch, on_round, should_stop)
+                source,
+                tables,
+                found.confirmed_lsn,
+                until,
+                spark or self.spark(),
+                Hooks(on_batch, on_round, should_stop),
             )
             if report.stopped_by != "time":
                 source.drop_on_stop()

@@ -92,4 +92,4 @@ class TableChecks:
 
 def _report(found: TableReport) -> CheckReport:
     rules = tuple(RuleResult(rule.name, rule.column, rule.severity, rule.checked, rule.failed) for rule in found.rules)
-    return CheckReport(found.table, found.rows, found.quarantined, found.suite_success, rules)
+    return CheckReport(found.table, found.rows, found.quarantined, found.suite_success, rules, found.validation_json)

@@ -68,7 +68,9 @@ class EnvelopeRun:
             written = 0
             with output.open("a", encoding="utf-8") as file:
                 for table in tables:
-                    for lines in events.table(self._table_events(table, snapshot=True), self._rows(table, opened), facts):
+                    for lines in events.table(
+                        self._table_events(table, snapshot=True), self._rows(table, opened), facts
+                    ):
                         written += _write(file, lines)
                 written += _write(file, events.finish())
                 _sync(file)

@@ -21,13 +21,16 @@ class RuleResult:
 
 @dataclass(frozen=True, slots=True)
 class CheckReport:
-    """The checks of one table before one merge. ``suite_success`` is Great Expectations' own verdict."""
+    """The checks of one table before one merge. ``suite_success`` is Great Expectations' own verdict,
+    ``validation_json`` its whole result.
+    """
 
     table: TableId
     rows: int
     quarantined: int
     suite_success: bool
     rules: tuple[RuleResult, ...] = ()
+    validation_json: str = field(default="", repr=False)
 
 
 @dataclass(frozen=True, slots=True)

@@ -112,18 +112,14 @@ class SnapshotRun:
             int(opened.lsn),
             facts.timestamp_us,
         )
-        frame = read_by_tasks(
-            self._spark, self._selects(table, pages, rows), read, self._plan.typer(table).read_schema
-        )
+        frame = read_by_tasks(self._spark, self._selects(table, pages, rows), read, self._plan.typer(table).read_schema)
         failpoints.hit(failpoints.BEFORE_SNAPSHOT_COMMIT)
         slot = self._source.options.slot_name
         written = write_snapshot(
             frame, self._paths.lake(table.id), slot, table.id, token=taken.token, facts={"lsn": str(opened.lsn)}
         )
         failpoints.hit(failpoints.AFTER_SNAPSHOT_COMMIT)
-        return SnapshotReport(
-            table.id, written.rows, Lsn(opened.lsn), time.monotonic() - started, written.version
-        )
+        return SnapshotReport(table.id, written.rows, Lsn(opened.lsn), time.monotonic() - started, written.version)
 
     def _selects(self, table: TableSchema, pages: int, rows: int | None) -> list[str]:
         """One SELECT a range; one in all for a table with a statement of the user's own."""

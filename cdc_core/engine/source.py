@@ -48,7 +48,9 @@ class Source:
     Raises SourceError, TransientError or ConfigError: in one sentence what was found, in another what to do.
     """
 
-    def __init__(self, options: PostgresOptions, selection: SelectionOptions, snapshot_include: tuple[str, ...]) -> None:
+    def __init__(
+        self, options: PostgresOptions, selection: SelectionOptions, snapshot_include: tuple[str, ...]
+    ) -> None:
         self.options = options
         self.selection = TableSelection(selection, snapshot_include)
         self._skipped = selection.skipped_operations

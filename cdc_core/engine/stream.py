@@ -120,9 +120,7 @@ class StreamRun:
         if self._hooks.on_batch and batch.rows:
             events = {table: sum(v.rows for v in versions) for table, versions in batch.versions.items()}
             self._hooks.on_batch(
-                BatchReport(
-                    batch.number, events, Lsn(tally.complete), self._lag_bytes(), time.monotonic() - started
-                )
+                BatchReport(batch.number, events, Lsn(tally.complete), self._lag_bytes(), time.monotonic() - started)
             )
 
     def _confirm(self, lsn: int) -> None:
@@ -137,7 +135,10 @@ class StreamRun:
             self._confirm(position)
 
     def _merge_is_due(self) -> bool:
-        return self._sink.has_news(Lsn(self._tally.complete)) and time.monotonic() - self._last_merge >= self._merge_interval
+        return (
+            self._sink.has_news(Lsn(self._tally.complete))
+            and time.monotonic() - self._last_merge >= self._merge_interval
+        )
 
     def _merge(self) -> None:
         if not self._sink.has_news(Lsn(self._tally.complete)):
@@ -178,6 +179,4 @@ class StreamRun:
     def _report(self, reason: str) -> StreamReport:
         tally = self._tally
         seconds = time.monotonic() - self._started
-        return StreamReport(
-            tally.batches, tally.events, Lsn(tally.complete), tuple(tally.rounds), seconds, reason
-        )
+        return StreamReport(tally.batches, tally.events, Lsn(tally.complete), tuple(tally.rounds), seconds, reason)
