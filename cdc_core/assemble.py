@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -122,7 +122,7 @@ class Connector:
             config.selection.skipped_operations,
         )
         if "lake" in config.engine.sinks and config.sink.lake_path:
-            findings.append(_lake_finding(config.sink.lake_path))
+            findings.append(_folder_finding("lake", "wal2lake.lake.path", config.sink.lake_path))
         return findings
 
     def spark(self) -> Any:
@@ -147,30 +147,38 @@ class Connector:
         self.config.require_carried()
         mode = answers(self.config.snapshot.snapshot_mode)
         with self._claimed() as source:
-            self._renew_lost_slot(source, mode.slot_lost)
-            tables = self._lake_tables(source, source.tables())
-            source.publish(tables, always=self._needed)
+            tables, found = self._checked(source, renews_slot=mode.slot_lost)
             wanted = [table for table in tables if source.selection.includes_in_snapshot(table.id)]
-            if "lake" in self.config.engine.sinks and (mode.all or mode.missing):
+            if self._has_lake and (mode.all or mode.missing or not found.exists):
                 spark = spark or self.spark()
-                wanted = wanted if mode.all else self._never_read(spark, wanted)
-                if wanted:
-                    return self._snapshot_run(source, spark).take(wanted, on_progress)
-            if not source.check_slot().exists:
+                known = set() if mode.all else self._known_tables(spark, tables)
+                if known and not found.exists and not mode.slot_lost:
+                    raise self._slot_gone()
+                # A new slot knows nothing of what came before it: where there was one, every table is read again.
+                unread = [table for table in wanted if table.id not in known or not found.exists]
+                if unread and (mode.all or mode.missing):
+                    source.publish(tables, always=self._needed)
+                    return self._snapshot_run(source, spark).take(unread, on_progress)
+            source.publish(tables, always=self._needed)
+            if not found.exists:
                 source.make_slot()
             return []
 
     def snapshot(
         self, tables: Sequence[TableId] | None = None, spark: Any = None, on_progress: OnProgress | None = None
     ) -> list[SnapshotReport]:
-        """Read tables (None: all captured ones) into the lake at one consistent point, whatever the lake has of them."""
+        """Read tables (None: all captured) into the lake at one consistent point, whatever the lake has of them."""
         self.config.require_carried()
         self.config.require_lake()
         with self._claimed() as source:
-            captured = self._lake_tables(source, source.tables())
-            source.publish(captured, always=self._needed)
+            captured, found = self._checked(source)
             chosen = captured if tables is None else _chosen(captured, tables)
-            return self._snapshot_run(source, spark or self.spark()).take(chosen, on_progress)
+            spark = spark or self.spark()
+            others = [table for table in captured if table not in chosen]
+            if others and not found.exists and self._known_tables(spark, others):
+                raise self._slot_gone()
+            source.publish(captured, always=self._needed)
+            return self._snapshot_run(source, spark).take(chosen, on_progress)
 
     def stream(
         self,
@@ -183,13 +191,12 @@ class Connector:
         """Drain the slot into the sink until a bound of ``until`` is met; what was read by then is merged."""
         self.config.require_carried()
         with self._claimed() as source:
-            tables = self._lake_tables(source, source.tables())
-            source.publish(tables, always=self._needed)
-            found = source.check_slot()
+            tables, found = self._checked(source)
             if not found.exists or found.confirmed_lsn is None:
                 raise SourceError(
                     f"There is no slot {self.slot}: nothing was captured so far.", "Take the first snapshot."
                 )
+            source.publish(tables, always=self._needed)
             report = self._stream(
                 source,
                 tables,
@@ -278,6 +285,25 @@ class Connector:
     def _plan(self) -> TypingPlan:
         return TypingPlan(self.config.types, self.config.selection)
 
+    @property
+    def _has_lake(self) -> bool:
+        return "lake" in self.config.engine.sinks
+
+    def _checked(self, source: Source, *, renews_slot: bool = False) -> tuple[list[TableSchema], slots.SlotInfo]:
+        """The captured tables and the slot, once all is found well that can be looked at before anything is made."""
+        if self._has_lake:
+            _raise_bad(_folder_finding("lake", "wal2lake.lake.path", self.config.sink.lake_path))
+        _raise_bad(_folder_finding("state", "wal2lake.state.path", str(self.config.state_path)))
+        tables = self._lake_tables(source, source.tables())
+        self._renew_lost_slot(source, renews_slot)
+        return tables, source.check_slot()
+
+    def _slot_gone(self) -> SourceError:
+        return SourceError(
+            f"Slot {self.slot} is gone, and the lake holds tables that followed it: their changes since are lost.",
+            "Read all tables again with wal2lake snapshot, or set snapshot.mode=when_needed, which does so by itself.",
+        )
+
     def _renew_lost_slot(self, source: Source, allowed: bool) -> None:
         if allowed and source.slot().is_lost:
             source.drop_slot()
@@ -288,26 +314,25 @@ class Connector:
             lost = lake_key_conflicts(table, plan_columns(table, self.config.selection))
             if lost and "lake" in self.config.engine.sinks:
                 raise TableError(
-                    f"{table.id} is told apart by {', '.join(lost)}, which the connector file leaves out, cuts or masks.",
+                    f"{table.id} is told apart by {', '.join(lost)}, which the file leaves out, cuts or masks.",
                     "Keep key columns whole (a hash is fine), or leave the table out.",
                     str(table.id),
                 )
         return tables
 
-    def _never_read(self, spark: Any, tables: list[TableSchema]) -> list[TableSchema]:
+    def _known_tables(self, spark: Any, tables: list[TableSchema]) -> set[TableId]:
+        """The tables whose snapshot is in the lake."""
         from cdc_core.sink.delta.commit_log import lake_position
 
         paths = self._paths()
-        return [t for t in tables if lake_position(spark, paths.lake(t.id), self.slot, t.id).token is None]
+        return {t.id for t in tables if lake_position(spark, paths.lake(t.id), self.slot, t.id).token is not None}
 
     def _snapshot_run(self, source: Source, spark: Any) -> SnapshotRun:
         engine = self.config.engine
         settings = SnapshotSettings(self.config.snapshot, engine.snapshot_rows_per_partition, engine.snapshot_threads)
-        if (problem := _lake_finding(self.config.sink.lake_path)) and not problem.ok:
-            raise LakeError(problem.found, problem.remedy)
         return SnapshotRun(source, spark, self._paths(), self._plan(), settings)
 
-    def _stream(
+    def _stream(  # noqa: PLR0917
         self, source: Source, tables: list[TableSchema], start: Lsn, until: Until, spark: Any, hooks: Hooks
     ) -> StreamReport:
         engine = self.config.engine
@@ -316,13 +341,12 @@ class Connector:
         bounds = BatchBounds(
             engine.batch_max_rows, engine.batch_max_bytes, engine.batch_max_seconds, engine.spool_max_bytes
         )
-        spool = Spool(self.config.state_path.resolve() / "spool")
-        stream = ReplicationStream(self.config.postgres)
-        try:
-            with SlotReader(stream, book.describe, positions, spool, self._plan(), bounds) as reader:
-                return StreamRun(reader, sink, stream.confirm, engine.merge_interval_seconds, start, hooks).run(until)
-        finally:
-            spool.close()
+        with (
+            closing(ReplicationStream(self.config.postgres)) as stream,
+            closing(Spool(self.config.state_path.resolve() / "spool")) as spool,
+            SlotReader(stream, book.describe, positions, spool, self._plan(), bounds) as reader,
+        ):
+            return StreamRun(reader, sink, stream.confirm, engine.merge_interval_seconds, start, hooks).run(until)
 
     def _sink(
         self, source: Source, book: TableBook, spark: Any, tables: list[TableSchema]
@@ -330,8 +354,6 @@ class Connector:
         plan = self._plan()
         if "noop" in self.config.engine.sinks:
             return NoopSink(spark, plan), {}
-        if (problem := _lake_finding(self.config.sink.lake_path)) and not problem.ok:
-            raise LakeError(problem.found, problem.remedy)
         checks = TableChecks(self.config.quality, plan, lambda table: _now(source, table))
         sink = LakeSink(spark, self._paths(), self.slot, plan, book, checks, self.config.sink.merge_parallelism)
         return sink, sink.positions(table.id for table in tables)
@@ -354,17 +376,22 @@ def _chosen(captured: list[TableSchema], wanted: Sequence[TableId]) -> list[Tabl
     return [table for table in captured if table.id in wanted]
 
 
-def _lake_finding(path: str) -> Finding:
-    """Whether a local lake's folder can be written; other file systems speak for themselves."""
+def _raise_bad(finding: Finding) -> None:
+    if not finding.ok:
+        raise LakeError(finding.found, finding.remedy)
+
+
+def _folder_finding(check: str, name: str, path: str) -> Finding:
+    """Whether a local folder can be written or made; other file systems speak for themselves."""
     import os
 
     from cdc_core.postgres.preflight.finding import bad, good
 
     if "://" in path and not path.startswith("file://"):
-        return good("lake", f"The lake is at {path}; its file system will say whether it can be written.")
+        return good(check, f"{name} is {path}; its file system will say whether it can be written.")
     folder = Path(path.removeprefix("file://")).absolute()
     nearest = next((p for p in (folder, *folder.parents) if p.exists()), Path("/"))
     if not nearest.is_dir() or not os.access(nearest, os.W_OK | os.X_OK):
         what = "is not a folder" if not nearest.is_dir() else "cannot be written"
-        return bad("lake", f"wal2lake.lake.path is {path}, and {nearest} {what}.", "Mend its permissions or the path.")
-    return good("lake", f"The lake's folder {path} can be written.")
+        return bad(check, f"{name} is {path}, and {nearest} {what}.", "Mend its permissions or the path.")
+    return good(check, f"The folder {path} of {name} can be written.")
