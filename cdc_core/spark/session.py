@@ -15,9 +15,11 @@ from collections.abc import Mapping
 from importlib.metadata import version
 from pathlib import Path
 
+from pyspark.errors import PySparkRuntimeError
 from pyspark.sql import SparkSession
 
 from cdc_core.errors import ConfigError
+from cdc_core.spark.quiet_start import quiet_start
 
 JARS_VARIABLE = "WAL2LAKE_DELTA_JARS"
 _SCALA = "2.13"
@@ -65,11 +67,22 @@ def spark_conf(extra: Mapping[str, str] | None = None) -> dict[str, str]:
 
 
 def get_session(extra: Mapping[str, str] | None = None) -> SparkSession:
-    """The process's session, started with ``spark_conf(extra)`` unless one runs already."""
+    """The process's session, started with ``spark_conf(extra)`` unless one runs already.
+
+    Raises ConfigError where Java is missing or refuses to start.
+    """
     builder = SparkSession.builder
     for key, value in spark_conf(extra).items():
         builder = builder.config(key, value)
-    spark = builder.getOrCreate()
+    try:
+        with quiet_start():
+            spark = builder.getOrCreate()
+    except PySparkRuntimeError as error:
+        if error.getCondition() != "JAVA_GATEWAY_EXITED":
+            raise
+        raise ConfigError(
+            "Spark's Java process did not start.", "Install Java 17 or 21, or point JAVA_HOME to it."
+        ) from None
     remember_jars(spark)
     return spark
 
