@@ -51,8 +51,9 @@ class DagsterProcesses:
             shutil.copy(shipped, self._home / "dagster.yaml")
         try:
             self._start("dagster-webserver", "-h", "127.0.0.1", "-p", str(self.port))
-            self._start("dagster-daemon", "run")
+            # One after the other: the first makes Dagster's database, and two at once would stand in each other's way.
             self._wait_until_up()
+            self._start("dagster-daemon", "run")
         except BaseException:
             self.stop()
             raise

