@@ -105,7 +105,11 @@ def option(
     reason: str = "",
 ) -> Any:
     """Declare a property as a dataclass field. The parser follows the default's type unless one is given."""
-    parser, kind, allowed = _parser_for(default) if parse is None else (parse, getattr(parse, "kind", "string"), getattr(parse, "allowed", ()))
+    parser, kind, allowed = (
+        _parser_for(default)
+        if parse is None
+        else (parse, getattr(parse, "kind", "string"), getattr(parse, "allowed", ()))
+    )
     declared = Property(name, default, doc, parser, status, reason, aliases, allowed, kind, required, secret, pattern)
     # Families carry salts and Spark's credentials in names and values, so they stay out of a repr as secrets do.
     return dataclasses.field(default=default, metadata={"property": declared}, repr=not (secret or pattern))

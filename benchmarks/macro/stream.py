@@ -121,9 +121,7 @@ def _recvlogical(cluster: Cluster, database: str, end: Lsn) -> float:
     return taken
 
 
-def _wal2lake(
-    cluster: Cluster, database: str, folder: Path, target: str, turn: int, end: Lsn, rows: int
-) -> float:
+def _wal2lake(cluster: Cluster, database: str, folder: Path, target: str, turn: int, end: Lsn, rows: int) -> float:
     slot = f"measured_{target}_{turn}"
     _copy_slot(cluster, database, slot)
     lake = folder / f"lake{turn}"

@@ -43,9 +43,7 @@ wal2lake.state.path={folder}/state
 wal2lake.merge.interval.seconds=5
 wal2lake.spark.spark.driver.memory=2g
 """
-_PARTITIONS = (
-    "query($s: AssetKeyInput!) { assetNodeOrError(assetKey: $s) { ... on AssetNode { partitionKeys } } }"
-)
+_PARTITIONS = "query($s: AssetKeyInput!) { assetNodeOrError(assetKey: $s) { ... on AssetNode { partitionKeys } } }"
 _BACKFILL = (
     "mutation($p: LaunchBackfillParams!) { launchPartitionBackfill(backfillParams: $p) { __typename"
     " ... on LaunchBackfillSuccess { backfillId } ... on PythonError { message } } }"
@@ -103,9 +101,7 @@ class Demo:
             connector_file = self._write_connector()
             with Workload(self._options, self.rate) as workload:
                 hooks.say(f"{self.rate} changes a second are on their way; starting Dagster")
-                with DagsterProcesses(
-                    self.folder / "dagster", connector_file.parent, self.folder / "logs"
-                ) as dagster:
+                with DagsterProcesses(self.folder / "dagster", connector_file.parent, self.folder / "logs") as dagster:
                     hooks.say(f"Dagster's UI: {dagster.url}")
                     self._snapshot(dagster)
                     self._watch(workload, connector_file, seconds)
@@ -132,7 +128,7 @@ class Demo:
         return path
 
     def _snapshot(self, dagster: DagsterProcesses) -> None:
-        """Launch one backfill over every table's snapshot partition that the lake does not have yet, and wait for it."""
+        """Launch one backfill over every table's snapshot partition, unless the lake has all, and wait for it."""
         if all(self._lake_rows(table) is not None for table in TABLES):
             self.hooks.say("the lake has every table already; the stream goes on from there")
             return

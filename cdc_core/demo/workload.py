@@ -16,13 +16,25 @@ _TICK_SECONDS = 0.05
 _CHANGES: tuple[tuple[int, str], ...] = (
     (20, "insert into shop.page_views (path, seconds) values ('/product/{r}', {r} / 7.0)"),
     (15, "insert into shop.orders (customer_id, total, notes) values (1 + {r} % 2000, {r} % 900, '{{\"n\": {r}}}')"),
-    (12, "insert into shop.order_items select max(id), 1, 1 + {r} % 500, 2, 5.25 from shop.orders on conflict do nothing"),
+    (
+        12,
+        "insert into shop.order_items select max(id), 1, 1 + {r} % 500, 2, 5.25 from shop.orders on "
+        "conflict do nothing",
+    ),
     (15, "update shop.products set price = {r} % 300 + 0.5, updated_at = now() where id = 1 + {r} % 500"),
     (2, "update shop.products set description = repeat(md5('{r}'), 160) where id = 1 + {r} % 500"),
     (12, "update shop.orders set status = 'shipped' where id = (select max(id) from shop.orders) - {r} % 300"),
-    (8, "update shop.stock set quantity = {r} % 90, counted_at = localtime where warehouse = 'BER' and product_id = 1 + {r} % 500"),
+    (
+        8,
+        "update shop.stock set quantity = {r} % 90, counted_at = localtime where warehouse = 'BER' and "
+        "product_id = 1 + {r} % 500",
+    ),
     (5, "update shop.customers set is_active = not is_active where id = 1 + {r} % 2000"),
-    (4, "update shop.coupons set code = code || '-{r}' where code = (select min(code) from shop.coupons where length(code) < 60)"),
+    (
+        4,
+        "update shop.coupons set code = code || '-{r}' where code = (select min(code) from shop.coupons "
+        "where length(code) < 60)",
+    ),
     (4, "delete from shop.order_items where order_id = 1 + {r} % 5000 and line = 1 + {r} % 3"),
     (3, "delete from shop.orders where id = 1 + {r} % 5000"),
 )

@@ -1,0 +1,1 @@
+"""When: reading, batches, the order of steps, snapshots, rounds."""

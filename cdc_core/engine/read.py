@@ -87,7 +87,7 @@ class _Progress:
 
 
 class SlotReader:
-    """Reads a stream into micro-batches. Use as a context manager; ``next_batch`` and ``done`` are the caller's side."""
+    """Reads a stream into micro-batches. A context manager; ``next_batch`` and ``done`` are the caller's side."""
 
     def __init__(
         self,
@@ -182,9 +182,12 @@ class SlotReader:
             self._hand_over(error)
 
     def _read(self) -> None:
+        # A batch is cut between segments, so no segment may be larger than a batch.
+        most_rows = min(_SEGMENT_ROWS, self._bounds.max_rows)
+        most_bytes = min(_SEGMENT_BYTES, self._bounds.max_bytes)
         while not self._stop.is_set():
             wal_end_before = self._stream.wal_end
-            segment = self._stream.read(_SEGMENT_ROWS, _SEGMENT_BYTES, _SEGMENT_SECONDS)
+            segment = self._stream.read(most_rows, most_bytes, _SEGMENT_SECONDS)
             if segment is None:
                 self._note_silence(wal_end_before)
                 continue

@@ -93,7 +93,7 @@ class SnapshotRun:
             opened.close()
 
     def _token(self, table: TableId, opened: OpenSnapshot) -> TakenSnapshot:
-        """The snapshot's mark in the table's commit: its LSN, or one more where the server's WAL has not moved since."""
+        """The snapshot's mark in the table's commit: its LSN, or one more where the server's WAL has not moved."""
         in_force = lake_position(self._spark, self._paths.lake(table), self._source.options.slot_name, table).token
         token = max(int(opened.lsn), (in_force or 0) + 1)
         return TakenSnapshot(token, opened.lsn, opened.holder.facts.visible)

@@ -13,6 +13,7 @@ Three kinds, told apart by the schema's metadata:
 
 from __future__ import annotations
 
+import itertools
 import json
 import shutil
 from collections.abc import Iterator
@@ -106,7 +107,7 @@ def in_groups(paths: list[Path], groups: int) -> list[tuple[str, ...]]:
     """At most ``groups`` runs of neighbouring files, one a task, of about the same number of files."""
     count = max(1, min(groups, len(paths)))
     bounds = [len(paths) * index // count for index in range(count + 1)]
-    return [tuple(str(path) for path in paths[a:b]) for a, b in zip(bounds, bounds[1:], strict=False)]
+    return [tuple(str(path) for path in paths[a:b]) for a, b in itertools.pairwise(bounds)]
 
 
 def _decoded(typer: RowTyper, relation: Relation, raw: pa.RecordBatch) -> Iterator[pa.RecordBatch]:

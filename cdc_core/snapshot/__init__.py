@@ -1,0 +1,1 @@
+"""Which ranges of which tables are read, and when."""

@@ -1,7 +1,7 @@
 """Cuts a table into ranges of pages that Spark tasks copy side by side.
 
-A range is a pair of block numbers; PostgreSQL (14 and later) reads it with a TID range scan, so no range costs more than
-its own pages. The last range has no upper end: the table may have grown since its pages were counted.
+A range is a pair of block numbers; PostgreSQL (14 and later) reads it with a TID range scan, so no range costs more
+than its own pages. The last range has no upper end: the table may have grown since its pages were counted.
 """
 
 from __future__ import annotations

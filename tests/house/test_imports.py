@@ -1,4 +1,4 @@
-"""The direction of imports, and each third-party library's one door. The table here is the drawing in cdc_core/README.md."""
+"""The direction of imports, and each third-party library's one door: the drawing in cdc_core/README.md as a table."""
 
 import ast
 from pathlib import Path

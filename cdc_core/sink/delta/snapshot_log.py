@@ -32,7 +32,7 @@ _SCHEMA = T.StructType(
 
 @dataclass(frozen=True, slots=True)
 class TakenSnapshot:
-    """A snapshot of one table. ``visible`` is pg_current_snapshot()'s text; changes beyond ``lsn`` are all invisible."""
+    """A snapshot of one table. ``visible`` is pg_current_snapshot()'s text; what ends beyond ``lsn`` is invisible."""
 
     token: int
     lsn: Lsn

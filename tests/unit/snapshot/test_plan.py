@@ -1,3 +1,5 @@
+import itertools
+
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -18,7 +20,7 @@ def test_chunks_cover_every_page_once_and_the_last_is_open(pages, rows, per_chun
     assert chunks[0].first_block == 0
     assert chunks[-1].end_block is None
     assert len(chunks) <= most
-    for left, right in zip(chunks, chunks[1:], strict=False):
+    for left, right in itertools.pairwise(chunks):
         assert left.end_block == right.first_block
         assert left.first_block < left.end_block
 
