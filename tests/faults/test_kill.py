@@ -1,10 +1,6 @@
 """Killed at each durable step, run again: the lake equals the source, the changelog has each event once."""
 
-import os
 import signal
-import subprocess
-import sys
-from pathlib import Path
 
 import pytest
 
@@ -16,7 +12,6 @@ pytestmark = [pytest.mark.postgres, pytest.mark.spark, pytest.mark.slow]
 
 NOTES, LINES, LOG = TableId("public", "notes"), TableId("public", "lines"), TableId("public", "log")
 TABLES = [NOTES, LINES, LOG]
-RUN_SECONDS = 240
 
 SCHEMA = """
 create table notes (id int primary key, title varchar(40), body text, n numeric(10,2));
@@ -38,25 +33,20 @@ update lines set v = v + {r} where a % 2 = 0;
 update notes set id = id + 100000 where id = {r} + 10;
 begin; delete from lines where a = {r}; delete from notes where id = {r}; insert into log (what) values ('end {r}'); commit;
 """
+# Each step is a fresh run, killed at that place. The merge is killed with the Java process that does it.
+STEPS = [
+    failpoints.AFTER_SLOT_CREATED,
+    f"{failpoints.AFTER_SNAPSHOT_COMMIT}:2",
+    failpoints.AFTER_SPOOL,
+    failpoints.BETWEEN_APPENDS,
+    failpoints.BEFORE_CONFIRM,
+    failpoints.AFTER_CONFIRM,
+    failpoints.DURING_MERGE,
+    failpoints.BETWEEN_MERGES,
+]
 
 
-def run(properties: Path, failpoint: str | None = None) -> subprocess.CompletedProcess[str]:
-    environment = {**os.environ}
-    environment.pop("WAL2LAKE_FAILPOINT", None)
-    if failpoint:
-        environment["WAL2LAKE_FAILPOINT"] = failpoint
-    program = Path(sys.executable).parent / "wal2lake"
-    return subprocess.run(
-        [str(program), "run", str(properties), "--until-idle", "2", "--max-seconds", "120"],
-        env=environment,
-        capture_output=True,
-        text=True,
-        timeout=RUN_SECONDS,
-        check=False,
-    )
-
-
-def test_killed_at_every_step_the_lake_still_equals_the_source(pg, tmp_path):
+def test_killed_at_every_step_the_lake_still_equals_the_source(pg, program, tmp_path):
     database = pg.database("kill")
     pg.execute(database, SCHEMA)
     properties = write_properties(
@@ -68,25 +58,14 @@ def test_killed_at_every_step_the_lake_still_equals_the_source(pg, tmp_path):
                 "wal2lake.lake.path": str(tmp_path / "lake"),
                 "wal2lake.state.path": str(tmp_path / "state"),
                 "wal2lake.merge.interval.seconds": "0",
-                "wal2lake.spark.spark.driver.memory": "1g",
             },
         ),
     )
-    steps = [
-        failpoints.AFTER_SLOT_CREATED,
-        f"{failpoints.AFTER_SNAPSHOT_COMMIT}:2",
-        failpoints.AFTER_SPOOL,
-        failpoints.BETWEEN_APPENDS,
-        failpoints.BEFORE_CONFIRM,
-        failpoints.AFTER_CONFIRM,
-        failpoints.DURING_MERGE,
-        failpoints.BETWEEN_MERGES,
-    ]
-    for number, step in enumerate(steps, 1):
+    for number, step in enumerate(STEPS, 1):
         pg.execute(database, CHANGES.format(r=number))
-        done = run(properties, step)
+        done = program.stream(properties, step, cold=step == failpoints.DURING_MERGE)
         assert done.returncode == -signal.SIGKILL, f"{step} was not reached:\n{done.stderr[-3000:]}"
-    done = run(properties)
+    done = program.stream(properties)
     assert done.returncode == 0, done.stderr[-3000:]
     assert difference(properties, TABLES) == []
     assert [doubled_events(properties, table) for table in TABLES] == [0, 0, 0]
@@ -98,5 +77,3 @@ def test_an_unarmed_failpoint_does_nothing(name, monkeypatch):
     failpoints.hit(name)
     monkeypatch.setenv("WAL2LAKE_FAILPOINT", "another")
     failpoints.hit(name)
-
-

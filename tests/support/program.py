@@ -1,0 +1,150 @@
+"""The ``wal2lake`` command as a user runs it, in a process of its own, that can be killed.
+
+Starting and warming a Java process for every run would make a test of many runs last for minutes, so runs borrow one:
+PySpark finds it by ``PYSPARK_GATEWAY_PORT``. What is killed is the program; Spark's context ends with every run. Runs
+with ``cold=True`` start their own Java process, as users' runs do.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.waits import wait_until
+
+SECONDS = 240
+_PROGRAM = Path(sys.executable).parent / "wal2lake"
+
+
+class Program:
+    """Runs the command line. ``spark_log`` holds what the borrowed Java process has written."""
+
+    def __init__(self) -> None:
+        self.spark_log = Path(tempfile.mkdtemp(prefix="w2l-spark-")) / "spark.log"
+        self._gateway: Any = None
+
+    def run(
+        self, command: str, properties: Path, *arguments: str, cold: bool = False, **environment: str
+    ) -> subprocess.CompletedProcess[str]:
+        """Run to the end, at most ``SECONDS``."""
+        try:
+            return subprocess.run(
+                [str(_PROGRAM), command, str(properties), *arguments],
+                env=self._environment(cold, environment),
+                capture_output=True,
+                text=True,
+                timeout=SECONDS,
+                check=False,
+            )
+        finally:
+            self._rest()
+
+    def stream(self, properties: Path, failpoint: str | None = None, **more: Any) -> subprocess.CompletedProcess[str]:
+        """``run`` until nothing came for a second; ends with SIGKILL at ``failpoint``."""
+        armed = {"WAL2LAKE_FAILPOINT": failpoint} if failpoint else {}
+        return self.run("run", properties, "--until-idle", "1", "--max-seconds", "120", **armed, **more)
+
+    @contextmanager
+    def started(self, command: str, properties: Path, *arguments: str) -> Iterator[Running]:
+        """A run in the background, killed at the end where it still runs."""
+        with tempfile.TemporaryFile("w+") as output:
+            process = subprocess.Popen(
+                [str(_PROGRAM), command, str(properties), *arguments],
+                env=self._environment(False, {}),
+                stdout=output,
+                stderr=subprocess.STDOUT,
+            )
+            running = Running(process, output)
+            try:
+                yield running
+            finally:
+                if process.poll() is None:
+                    process.kill()
+                    process.wait(20)
+                self._rest()
+
+    def close(self) -> None:
+        """End the borrowed Java process."""
+        if self._gateway is not None:
+            self._gateway.proc.stdin.close()
+            try:
+                self._gateway.proc.wait(30)
+            except subprocess.TimeoutExpired:
+                self._gateway.proc.kill()
+            self._gateway = None
+
+    def _environment(self, cold: bool, more: dict[str, str]) -> dict[str, str]:
+        environment = {key: value for key, value in os.environ.items() if key != "WAL2LAKE_FAILPOINT"}
+        if not cold:
+            parameters = self._java().gateway_parameters
+            environment["PYSPARK_GATEWAY_PORT"] = str(parameters.port)
+            environment["PYSPARK_GATEWAY_SECRET"] = str(parameters.auth_token)
+        return {**environment, **more}
+
+    def _java(self) -> Any:
+        if self._gateway is None:
+            from pyspark.conf import SparkConf
+            from pyspark.java_gateway import launch_gateway
+
+            from cdc_core.spark.session import spark_conf
+
+            conf = SparkConf(loadDefaults=False)
+            for key, value in spark_conf({"spark.master": "local[2]", "spark.driver.memory": "1g"}).items():
+                conf.set(key, value)
+            with self.spark_log.open("wb") as log:
+                self._gateway = launch_gateway(conf, {"stdout": log, "stderr": log})
+        return self._gateway
+
+    def _rest(self) -> None:
+        """Stop the context that the last run left behind."""
+        if self._gateway is None:
+            return
+        jvm = self._gateway.jvm
+        found = jvm.org.apache.spark.sql.classic.SparkSession.getDefaultSession()
+        if found.isDefined():
+            found.get().sparkContext().stop()
+        jvm.org.apache.spark.sql.delta.DeltaLog.clearCache()
+
+
+class Running:
+    """A run in the background."""
+
+    def __init__(self, process: subprocess.Popen[bytes], output: Any) -> None:
+        self.process = process
+        self._output = output
+
+    def said(self) -> str:
+        """Everything it has printed so far."""
+        self._output.seek(0)
+        return str(self._output.read())
+
+    def wait_for(self, text: str, seconds: float = 90) -> None:
+        """Wait until it has printed ``text``; AssertionError when it ends first or takes too long."""
+        wait_until(lambda: text in self.said() or self.process.poll() is not None, seconds, f"output {text!r}")
+        assert text in self.said(), self.said()[-3000:]
+
+    def end(self, sign: int | None = None, seconds: float = 90) -> int:
+        """Send a signal, wait for the end, and return the exit code."""
+        if sign is not None:
+            self.process.send_signal(sign)
+        return self.process.wait(seconds)
+
+
+_program: list[Program] = []
+
+
+@pytest.fixture(scope="session")
+def program() -> Iterator[Program]:
+    """One for the whole test run, whichever folder asks first."""
+    if not _program:
+        _program.append(Program())
+    yield _program[0]
+    _program[0].close()
