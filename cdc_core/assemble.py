@@ -157,8 +157,8 @@ class Connector:
                 # A new slot knows nothing of what came before it: where there was one, every table is read again.
                 unread = [table for table in wanted if table.id not in known or not found.exists]
                 if unread and (mode.all or mode.missing):
-                    source.publish(tables, always=self._needed)
-                    return self._snapshot_run(source, spark).take(unread, on_progress)
+                    live = source.publish(tables, always=self._needed)
+                    return self._snapshot_run(source, spark).take([t for t in unread if t in live], on_progress)
             source.publish(tables, always=self._needed)
             if not found.exists:
                 source.make_slot()
@@ -177,8 +177,8 @@ class Connector:
             others = [table for table in captured if table not in chosen]
             if others and not found.exists and self._known_tables(spark, others):
                 raise self._slot_gone()
-            source.publish(captured, always=self._needed)
-            return self._snapshot_run(source, spark).take(chosen, on_progress)
+            live = source.publish(captured, always=self._needed)
+            return self._snapshot_run(source, spark).take([t for t in chosen if t in live], on_progress)
 
     def stream(
         self,

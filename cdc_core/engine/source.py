@@ -95,10 +95,11 @@ class Source:
             )
         return sorted(found, key=lambda table: self.selection.position(table.id))
 
-    def publish(self, tables: list[TableSchema], *, always: str = "") -> None:
-        """Make or adjust publication and replica identities, as the options say.
+    def publish(self, tables: list[TableSchema], *, always: str = "") -> list[TableSchema]:
+        """Make or adjust publication and replica identities, as the options say; the tables whose changes come.
 
-        Operations in ``always`` are published though ``skipped.operations`` names them: a lake needs truncates.
+        Operations in ``always`` are published though ``skipped.operations`` names them: a lake needs truncates. A
+        partitioned table and its partitions are both captured, but changes come under one of the two names only.
         """
         skipped = [operation for operation in self._skipped if operation not in always]
         publication.ensure(self._connection, self.options, tables, skipped)
@@ -106,6 +107,8 @@ class Source:
         for change in replica_identity.autoset(self._connection, rules, tables) if rules else []:
             if change.problem:
                 _log.warning("%s", change.problem)
+        published = publication.inspect(self._connection, self.options.publication_name).published
+        return [table for table in tables if table.id in published]
 
     def slot(self) -> slots.SlotInfo:
         """The slot as it is now."""
@@ -148,7 +151,9 @@ class Source:
 
     def describing(self) -> Catalog:
         """A catalogue on a connection of its own, for the reader's thread."""
-        return Catalog(self._open())
+        catalog = Catalog(self._open())
+        catalog.types.load_enums()
+        return catalog
 
     def includes(self) -> Callable[[TableId], bool]:
         """Whether a table is captured."""
