@@ -295,6 +295,12 @@ class Connector:
             _raise_bad(_folder_finding("lake", "wal2lake.lake.path", self.config.sink.lake_path))
         _raise_bad(_folder_finding("state", "wal2lake.state.path", str(self.config.state_path)))
         tables = self._lake_tables(source, source.tables())
+        if not tables:
+            raise SourceError(
+                f"No table of database {self.config.postgres.database_dbname} is captured.",
+                "Check table.include.list, schema.include.list and the exclude lists; entries match schema.table.",
+            )
+        source.check_publication(tables)
         self._renew_lost_slot(source, renews_slot)
         return tables, source.check_slot()
 
@@ -332,7 +338,7 @@ class Connector:
         settings = SnapshotSettings(self.config.snapshot, engine.snapshot_rows_per_partition, engine.snapshot_threads)
         return SnapshotRun(source, spark, self._paths(), self._plan(), settings)
 
-    def _stream(  # noqa: PLR0917
+    def _stream(
         self, source: Source, tables: list[TableSchema], start: Lsn, until: Until, spark: Any, hooks: Hooks
     ) -> StreamReport:
         engine = self.config.engine

@@ -15,7 +15,7 @@ from cdc_core.postgres import slot as slots
 from cdc_core.postgres.catalog import Catalog
 from cdc_core.postgres.connect import Connection, connect
 from cdc_core.postgres.copy_out import SnapshotHolder
-from cdc_core.postgres.options import PostgresOptions
+from cdc_core.postgres.options import PostgresOptions, PublicationAutocreateMode
 from cdc_core.postgres.server import server_info
 from cdc_core.schema.table import TableId, TableSchema
 from cdc_core.selection.options import SelectionOptions
@@ -83,7 +83,7 @@ class Source:
     def tables(self) -> list[TableSchema]:
         """The captured tables, in the order of the include list, then by name.
 
-        Raises SourceError when the include list names a table that is not there or nothing is captured.
+        Raises SourceError when the include list names a table that is not there.
         """
         found = self.catalog.tables(self.selection.includes)
         missing = self.selection.unmatched(self.catalog.names())
@@ -94,6 +94,11 @@ class Source:
                 "Entries are regular expressions that must match the whole of schema.table; mend or remove them.",
             )
         return sorted(found, key=lambda table: self.selection.position(table.id))
+
+    def check_publication(self, tables: list[TableSchema]) -> None:
+        """Raise SourceError where a publication is missing that we may not make; changes nothing."""
+        if self.options.publication_autocreate_mode is PublicationAutocreateMode.DISABLED:
+            publication.ensure(self._connection, self.options, tables)
 
     def publish(self, tables: list[TableSchema], *, always: str = "") -> list[TableSchema]:
         """Make or adjust publication and replica identities, as the options say; the tables whose changes come.

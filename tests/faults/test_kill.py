@@ -31,7 +31,11 @@ insert into log (what) values ('round {r}');
 commit;
 update lines set v = v + {r} where a % 2 = 0;
 update notes set id = id + 100000 where id = {r} + 10;
-begin; delete from lines where a = {r}; delete from notes where id = {r}; insert into log (what) values ('end {r}'); commit;
+begin;
+delete from lines where a = {r};
+delete from notes where id = {r};
+insert into log (what) values ('end {r}');
+commit;
 """
 # Each step is a fresh run, killed at that place. The merge is killed with the Java process that does it.
 STEPS = [
