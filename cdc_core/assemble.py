@@ -158,7 +158,8 @@ class Connector:
                 unread = [table for table in wanted if table.id not in known or not found.exists]
                 if unread and (mode.all or mode.missing):
                     live = source.publish(tables, always=self._needed)
-                    return self._snapshot_run(source, spark).take([t for t in unread if t in live], on_progress)
+                    if chosen := [table for table in unread if table in live]:
+                        return self._snapshot_run(source, spark).take(chosen, on_progress)
             source.publish(tables, always=self._needed)
             if not found.exists:
                 source.make_slot()
