@@ -9,6 +9,7 @@ import math
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -60,8 +61,11 @@ def compare(options: PostgresOptions, table: TableId, path: Path) -> Comparison:
     found = _lake_table(path)
     if found is not None:
         names = ", ".join(f'"{name}"' for name, _ in described)
-        columns = [column.to_pylist() for column in _query(found, f"select {names} from lake").columns]
-        lake = Counter(tuple(map(_plain, row)) for row in zip(*columns, strict=True))
+        held = _query(found, f'select "__rescued", {names} from lake')
+        rescued, *columns = [column.to_pylist() for column in held.columns]
+        kinds = dict(described)
+        rows = zip(rescued, zip(*columns, strict=True), strict=True)
+        lake = Counter(tuple(map(_plain, _whole(row, texts, kinds))) for texts, row in rows)
     missing, extra = source - lake, lake - source
     return Comparison(table, source.total(), lake.total(), missing.total(), extra.total())
 
@@ -76,6 +80,17 @@ def _source_expression(name: str, kind: str) -> str:
         return f'"{name}"::float8'  # the exact value of its 32 bits, not their shortest decimal
     as_text = ("json", "uuid", "time without", "time(", "shop.", "interval")
     return f'"{name}"::text' if kind.startswith(as_text) else f'"{name}"'
+
+
+def _whole(row: tuple[Any, ...], texts: Any, kinds: dict[str, str]) -> tuple[Any, ...]:
+    """The row with the values that its columns' types could not hold, which the lake keeps as text."""
+    if not texts:
+        return row
+    kept = dict(texts)
+    return tuple(
+        value if name not in kept else Decimal(kept[name]) if kind == "numeric" else kept[name]
+        for value, (name, kind) in zip(row, kinds.items(), strict=True)
+    )
 
 
 def _plain(value: Any) -> Any:
