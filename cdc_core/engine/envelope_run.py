@@ -24,7 +24,7 @@ from cdc_core.envelope.stream_events import StreamEvents
 from cdc_core.envelope.table_events import SnapshotFacts, TableEvents
 from cdc_core.lsn import Lsn
 from cdc_core.postgres.connect import connect, connection_string
-from cdc_core.postgres.copy_out import copy_chunks, select_sql
+from cdc_core.postgres.copy_out import copy_chunks, select_from, select_sql
 from cdc_core.postgres.stream import ReplicationStream
 from cdc_core.schema.table import TableSchema
 from cdc_core.selection.columns import plan_columns
@@ -55,7 +55,6 @@ class EnvelopeRun:
         self._types = types
         self._selection = selection
         self._snapshot = snapshot
-        self._comments = context.schema.include_schema_comments
 
     def snapshot(self, tables: list[TableSchema], output: Path) -> int:
         """Write a read event for every row; how many. The slot is made by it where there was none."""
@@ -114,9 +113,11 @@ class EnvelopeRun:
         return written
 
     def _rows(self, table: TableSchema, opened: OpenSnapshot) -> Iterator[RawColumns]:
-        names = tuple(column.name for column in table.columns)
+        # A column that is left out is not read, not even where it is part of the key.
+        names = tuple(plan.name for plan in plan_columns(table, self._selection) if plan.included)
         own = dict(self._snapshot.snapshot_select_statements).get(str(table.id))
-        select = own if own is not None else select_sql(table.id, names)
+        # The user's statement may name columns in any order: they are taken by name.
+        select = select_sql(table.id, names) if own is None else select_from(own, names)
         cutter = LineCutter()
         for chunk in copy_chunks(connection_string(self._source.options), opened.holder.name, select):
             lines = cutter.feed(chunk)
@@ -126,8 +127,8 @@ class EnvelopeRun:
 
     def _table_events(self, table: TableSchema, snapshot: bool = False) -> TableEvents:
         codecs = {column.name: resolve(column, self._types) for column in table.columns}
-        plans = plan_columns(table, self._selection, snapshot=snapshot, comments=self._comments)
-        return TableEvents(table, codecs, self._context, plans)
+        plans = plan_columns(table, self._selection, snapshot=snapshot)
+        return TableEvents(table, codecs, self._context, plans, snapshot=snapshot)
 
     def _act(self, due: float) -> float:
         """Run heartbeat.action.query when it is due; when it is due next."""

@@ -48,6 +48,10 @@ class Plan(Protocol):
     def parameters(self) -> tuple[tuple[str, str], ...]:
         """Schema parameters to add."""
 
+    @property
+    def cut(self) -> int | None:
+        """Length of a truncation, which stands in for ``mapper``: it works on what the converter gave."""
+
 
 @dataclass(frozen=True, slots=True)
 class EnvelopeContext:

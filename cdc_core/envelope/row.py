@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pyarrow as pa
@@ -18,6 +18,7 @@ from cdc_core.envelope.options import FailureHandlingMode
 from cdc_core.errors import ConversionError
 from cdc_core.schema.connect import ConnectSchema
 from cdc_core.schema.table import Column, TableSchema
+from cdc_core.selection.mappers import Truncate
 from cdc_core.types.codec import ColumnCodec, EventFace
 
 _log = logging.getLogger(__name__)
@@ -29,7 +30,8 @@ class Field:
 
     The constants are JSON texts, each computed once: ``required`` stands for SQL NULL in a NOT NULL column, ``unset``
     for any null that is left (the converter shows a schema's default), ``unavailable`` for an unchanged TOAST value
-    that was not sent. ``required_value`` and ``unavailable_value`` are the same for a mapper to work on.
+    that was not sent. ``required_value`` is the first of them for a mapper to work on. ``mapper`` works on PostgreSQL's
+    text, ``cut`` (the length of a truncation) on what the converter makes of it.
     """
 
     column: str
@@ -41,6 +43,7 @@ class Field:
     unavailable: str
     required_value: object = None
     mapper: Mapper | None = None
+    cut: int | None = None
 
     @property
     def expected(self) -> str:
@@ -53,8 +56,6 @@ def make_field(column: Column, face: EventFace, context: EnvelopeContext, plan: 
     default = face.default_value(column.default_expression) if column.default_expression else None
     has_default = default is not None and face.schema.type != "struct"
     schema = face.schema.replace(optional=column.optional)
-    if context.schema.include_schema_comments and column.comment and schema.doc is None:
-        schema = schema.replace(doc=column.comment)
     unset = json_of(default, face.arrow_type, face.schema) if has_default else "null"
     if has_default:
         schema = schema.replace(default=json.loads(unset), has_default=True)
@@ -63,9 +64,10 @@ def make_field(column: Column, face: EventFace, context: EnvelopeContext, plan: 
     stand_in = default if has_default else face.fallback
     required = None if column.optional or stand_in is None else json_of(stand_in, face.arrow_type, face.schema)
     unavailable = unset if face.unavailable is None else json_of(face.unavailable, face.arrow_type, face.schema)
-    mapper = None if plan is None else plan.mapper
+    cut = None if plan is None else plan.cut
+    mapper = None if plan is None or cut is not None else plan.mapper
     name = context.names.field_name(column.name)
-    return Field(column.name, name, schema, face, required, unset, unavailable, stand_in, mapper)
+    return Field(column.name, name, schema, face, required, unset, unavailable, stand_in, mapper, cut)
 
 
 class RowWriter:
@@ -105,6 +107,8 @@ class RowWriter:
 
     def _column(self, field: Field, text: pa.Array, unchanged: np.ndarray | None, read: bool) -> pa.Array:
         missing = None if unchanged is None or not unchanged.any() else pa.array(unchanged)
+        if not (read or field.face.is_streamed):
+            text, missing = pa.nulls(len(text), text.type), None
         given = text
         if field.mapper is not None:
             given = field.mapper(_stood_in(field, text, missing))
@@ -114,7 +118,11 @@ class RowWriter:
         converted = convert(given)
         if converted.bad is not None and pc.any(converted.bad).as_py():
             self._report(field, int(pc.sum(converted.bad).as_py()))
-        out = texts(converted.values, field.schema)
+        values = converted.values
+        if field.cut is not None and _is_cuttable(field):
+            values = _cut(field, given, values, missing)
+            missing = None  # the placeholder was cut like any other value
+        out = texts(values, field.schema)
         if missing is not None:
             out = pc.if_else(missing, pa.scalar(field.unavailable, TEXT), out)
         if field.required is not None and out.null_count:
@@ -147,12 +155,41 @@ def _stood_in(field: Field, text: pa.Array, missing: pa.Array | None) -> pa.Arra
     return text
 
 
+def _is_cuttable(field: Field) -> bool:
+    """Whether Debezium's converter gives a String or a ByteBuffer; decimals and bits are neither, though bytes too."""
+    return field.schema.type == "string" or (field.schema.type == "bytes" and field.schema.name is None)
+
+
+def _cut(field: Field, given: pa.Array, values: pa.Array, missing: pa.Array | None) -> pa.Array:
+    """The first ``field.cut`` UTF-16 units or bytes of every value, placeholders and stand-ins for NULL included."""
+    kind = values.type
+    if missing is not None and field.face.unavailable is not None:
+        values = pc.if_else(missing, pa.scalar(field.face.unavailable, kind), values)
+    if field.required_value is not None and field.required is not None and values.null_count:
+        values = pc.if_else(pc.is_null(given), pc.fill_null(values, pa.scalar(field.required_value, kind)), values)
+    assert field.cut is not None
+    if pa.types.is_string(kind) or pa.types.is_large_string(kind):
+        return Truncate(field.cut)(values)
+    return pc.binary_slice(values, 0, field.cut)
+
+
 def key_fields(
-    table: TableSchema, names: Iterable[str], codecs: Mapping[str, ColumnCodec], context: EnvelopeContext
+    table: TableSchema,
+    names: Iterable[str],
+    codecs: Mapping[str, ColumnCodec],
+    context: EnvelopeContext,
+    unknown: frozenset[str] = frozenset(),
 ) -> tuple[Field, ...]:
-    """Fields of the key. Plans do not apply: a masked or left-out column stands in the key as it is."""
-    faces = ((table.column(name), codecs[name].event) for name in names)
+    """Fields of the key. Plans do not apply: a masked or left-out column stands in the key as it is.
+
+    ``unknown`` columns are optional and have no default, whatever the table says.
+    """
+    faces = ((_plain(table.column(name), name in unknown), codecs[name].event) for name in names)
     return tuple(make_field(column, face, context, None) for column, face in faces if face is not None)
+
+
+def _plain(column: Column, is_unknown: bool) -> Column:
+    return replace(column, optional=True, default_expression=None) if is_unknown else column
 
 
 def value_fields(

@@ -41,21 +41,23 @@ class SnapshotEvents:
 
     def table(self, events: TableEvents, batches: Iterable[RawColumns], facts: SnapshotFacts) -> Iterator[list[str]]:
         """The JSON lines of one table's rows, but for its last row, which the next table or ``finish`` lets go."""
+        opens, self._started = not self._started, True
         fresh = True
         for batch in batches:
             for first in range(0, len(batch), CHUNK_ROWS):
                 last = min(first + CHUNK_ROWS, len(batch))
-                yield self._rows(events, _slice(batch, first, last), facts, fresh)
+                yield self._rows(events, _slice(batch, first, last), facts, fresh, opens and fresh)
                 fresh = False
 
     def finish(self) -> list[str]:
         """The last row of all; nothing for a snapshot without rows."""
         return self._let_go("last")
 
-    def _rows(self, events: TableEvents, batch: RawColumns, facts: SnapshotFacts, fresh: bool) -> list[str]:
+    def _rows(
+        self, events: TableEvents, batch: RawColumns, facts: SnapshotFacts, fresh: bool, opens_snapshot: bool
+    ) -> list[str]:
         out = self._let_go("last_in_data_collection" if fresh else "true")
         count = len(batch)
-        opens_snapshot, self._started = not self._started, True
         if count > 1:
             markers = ["true"] * (count - 1)
             if fresh:

@@ -78,7 +78,7 @@ class TableEvents:
     """Makes the events of one table version; built once for it.
 
     ``codecs`` holds every column's codec, ``plans`` the selection's word on columns (a column without one is taken as
-    it is).
+    it is). ``snapshot`` is true for rows that a snapshot reads.
     """
 
     def __init__(
@@ -87,14 +87,19 @@ class TableEvents:
         codecs: Mapping[str, ColumnCodec],
         context: EnvelopeContext,
         plans: Iterable[Plan] = (),
+        *,
+        snapshot: bool = False,
     ) -> None:
         self.table = table
         self.topic = context.names.topic(table.id)
         self._context = context
         failure = context.options.event_converting_failure_handling_mode
-        keys = key_fields(table, key_columns(table, context.schema.message_key_columns), codecs, context)
+        by_name = {plan.name: plan for plan in plans}
+        # The stream's side of Debezium asks the catalogue nothing of a column that is left out.
+        unknown = frozenset(name for name, plan in by_name.items() if not plan.included and not snapshot)
+        keys = key_fields(table, key_columns(table, context.schema.message_key_columns), codecs, context, unknown)
         self._key = RowWriter(table, keys, failure) if keys else None
-        values = value_fields(table, codecs, {plan.name: plan for plan in plans}, context)
+        values = value_fields(table, codecs, by_name, context)
         self._value = RowWriter(table, values, failure)
         self._key_schema = schema_text(self._key_struct()) if self._key else "null"
         self._value_schema = schema_text(self._envelope())

@@ -8,7 +8,6 @@ Relation wins wherever the two tell of the same thing.
 from __future__ import annotations
 
 import threading
-from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -29,23 +28,22 @@ WHERE c.relkind IN ('r', 'p') AND c.relpersistence = 'p'
 _COLUMNS = """
 SELECT a.attrelid::bigint, a.attname, a.atttypid::bigint, a.atttypmod,
        NOT a.attnotnull AND NOT coalesce(t.typnotnull, false),
-       pg_get_expr(d.adbin, d.adrelid), {generated}, a.attidentity <> '' OR EXISTS (
-           SELECT FROM pg_depend p JOIN pg_class s ON s.oid = p.objid AND s.relkind = 'S'
-           WHERE p.classid = 'pg_class'::regclass AND p.refclassid = 'pg_class'::regclass
-             AND p.refobjid = a.attrelid AND p.refobjsubid = a.attnum AND p.deptype = 'a' AND d.oid IS NOT NULL),
+       pg_get_expr(d.adbin, d.adrelid), {generated},
+       coalesce(pg_get_expr(d.adbin, d.adrelid) LIKE '%%nextval(%%', false),
        col_description(a.attrelid, a.attnum)
 FROM pg_attribute a LEFT JOIN pg_attrdef d ON d.adrelid = a.attrelid AND d.adnum = a.attnum
 LEFT JOIN pg_type t ON t.oid = a.atttypid AND t.typtype = 'd'
 WHERE a.attrelid = ANY(%s::oid[]) AND a.attnum > 0 AND NOT a.attisdropped ORDER BY a.attrelid, a.attnum
 """
-# Valid unique indexes over plain columns of all rows. The clustered one comes first, then by name, as JDBC lists them.
+# Valid unique indexes over plain columns. The clustered one comes first, then by name, as JDBC lists them.
 _INDEXES = """
 SELECT i.indrelid::bigint, i.indisprimary, i.indisreplident, x.relname,
        (SELECT array_agg(a.attname::text ORDER BY k.place)
         FROM unnest(i.indkey::int2[]) WITH ORDINALITY AS k(attnum, place)
-        JOIN pg_attribute a ON a.attrelid = i.indrelid AND a.attnum = k.attnum WHERE k.place <= {key_columns})
+        JOIN pg_attribute a ON a.attrelid = i.indrelid AND a.attnum = k.attnum),
+       {key_columns}, i.indpred IS NOT NULL
 FROM pg_index i JOIN pg_class x ON x.oid = i.indexrelid
-WHERE i.indrelid = ANY(%s::oid[]) AND i.indisunique AND i.indisvalid AND i.indpred IS NULL AND i.indexprs IS NULL
+WHERE i.indrelid = ANY(%s::oid[]) AND i.indisunique AND i.indisvalid AND i.indexprs IS NULL
 ORDER BY i.indrelid, i.indisclustered DESC, x.relname COLLATE "C"
 """
 _SIZES = """
@@ -75,6 +73,7 @@ class _Facts:
     columns: dict[str, Column] = field(default_factory=dict)
     primary_key: tuple[str, ...] = ()
     unique_key: tuple[str, ...] = ()
+    index_key: tuple[str, ...] = ()
     identity_index: str | None = None
     identity_index_key: tuple[str, ...] = ()
 
@@ -165,17 +164,17 @@ class Catalog:
 
     @staticmethod
     def _add_indexes(facts: dict[int, _Facts], indexes: list[tuple[Any, ...]]) -> None:
-        uniques: defaultdict[int, list[tuple[str, ...]]] = defaultdict(list)
-        for oid, is_primary, is_identity, name, columns in indexes:
-            key = tuple(columns or ())
+        for oid, is_primary, is_identity, name, columns, count, is_partial in indexes:
+            found, listed = facts[oid], tuple(columns or ())
+            key = listed[:count]
             if is_primary:
-                facts[oid].primary_key = key
+                found.primary_key = key
             else:
-                uniques[oid].append(key)
+                found.index_key = found.index_key or listed
+                if not is_partial:
+                    found.unique_key = found.unique_key or key
             if is_identity:
-                facts[oid].identity_index, facts[oid].identity_index_key = name, key
-        for oid, keys in uniques.items():
-            facts[oid].unique_key = keys[0]
+                found.identity_index, found.identity_index_key = name, key
 
     def _completed(self, relation: Relation, known: _Facts | None) -> TableSchema:
         columns = []
@@ -196,6 +195,7 @@ class Catalog:
             # Under DEFAULT the flagged columns are the primary key as it was when these rows were written.
             primary_key = flagged
         unique_key = known.unique_key if known and set(known.unique_key) <= names else ()
+        index_key = tuple(name for name in (known.index_key if known else ()) if name in names)
         return TableSchema(
             TableId(relation.namespace, relation.name),
             relation.oid,
@@ -205,6 +205,7 @@ class Catalog:
             relation.identity,
             flagged,
             comment=known.comment if known else None,
+            index_key=index_key,
         )
 
 
@@ -225,6 +226,7 @@ def _schema(oid: int, facts: _Facts) -> TableSchema:
         facts.identity,
         in_order,
         comment=facts.comment,
+        index_key=facts.index_key,
     )
 
 

@@ -126,6 +126,12 @@ def select_sql(table: TableId, columns: Sequence[str], condition: str = "", *, o
     return query.as_string() + (f" WHERE {condition}" if condition else "")
 
 
+def select_from(statement: str, columns: Sequence[str]) -> str:
+    """The columns of a user's own SELECT, by their names; its order of rows stays."""
+    names = sql.SQL(", ").join(sql.Identifier(column) for column in columns)
+    return f"SELECT {names.as_string()} FROM ({statement.strip().rstrip('; ')}) AS own"
+
+
 def copy_sql(select: str) -> str:
     """The COPY command that streams a query's rows as text, one line each."""
     return f"COPY ({select.strip().rstrip('; ')}) TO STDOUT"

@@ -9,9 +9,6 @@ from cdc_core.postgres.connect import Connection
 from cdc_core.postgres.sqlstate import translated
 from cdc_core.schema.pg_type import PgType, TypeKind
 
-# Oids below belong to the server's own types, which never change while it runs.
-_FIRST_USER_OID = 16384
-
 _TYPES = """
 WITH RECURSIVE needed AS (
     SELECT oid FROM unnest(%(oids)s::oid[]) AS given(oid)
@@ -35,15 +32,15 @@ FROM pg_type i WHERE i.oid = {outer}.oid
 
 
 class TypeCatalog:
-    """Types by oid. The server's own are read once; users' types anew at each ``load``, for labels and bases change."""
+    """Types by oid, each read once. As Debezium's, a run knows an enum's labels as they were when it began."""
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
         self._types: dict[int, PgType] = {}
 
     def load(self, oids: Iterable[int]) -> None:
-        """Read what is not known, and what may have changed, with one query. Raises SourceError or TransientError."""
-        wanted = sorted({oid for oid in oids if oid >= _FIRST_USER_OID or oid not in self._types})
+        """Read what is not known, with one query. Raises SourceError or TransientError."""
+        wanted = sorted({oid for oid in oids if oid not in self._types})
         if not wanted:
             return
         multi = self._connection.info.server_version >= 140000
@@ -58,6 +55,12 @@ class TypeCatalog:
         for oid in found:
             built[oid] = self._build(oid, found, built)
         self._types.update(built)
+
+    def load_enums(self) -> None:
+        """Read all enums there are, so that a label added later is not seen. Raises SourceError or TransientError."""
+        with translated("reading the enums"):
+            rows = self._connection.execute("SELECT oid::bigint FROM pg_type WHERE typtype = 'e'").fetchall()
+        self.load(row[0] for row in rows)
 
     def __getitem__(self, oid: int) -> PgType:
         """A type; one that the catalogue no longer knows keeps its last description, else is an unknown base type."""

@@ -27,7 +27,7 @@ class Column:
 
     ``modifier`` is atttypmod (-1: none). ``optional`` is False for NOT NULL. ``default_expression`` is
     pg_get_expr's text or None. ``is_generated`` covers stored generated columns, ``is_serial`` a default taken from a
-    sequence the column owns, and identity columns. ``comment`` is None where there is none.
+    sequence (identity columns have none). ``comment`` is None where there is none.
     """
 
     name: str
@@ -45,8 +45,10 @@ class TableSchema:
     """One version of a captured table.
 
     ``columns`` stand in the order of the Relation (or of the table, before any Relation came). ``primary_key`` and
-    ``unique_key`` (the first unique index without expressions) hold column names in key order, empty where there is
-    none. ``identity_key`` holds the columns flagged as replica identity. ``version`` counts from 1 within one process.
+    ``unique_key`` (the first unique index of all rows over plain columns) hold column names in key order, empty where
+    there is none. ``index_key`` is the first unique index as JDBC lists it: a partial one counts there, and columns
+    that are only INCLUDEd are part of it. ``identity_key`` holds the columns flagged as replica identity. ``version``
+    counts from 1 within one process.
     """
 
     id: TableId
@@ -58,11 +60,15 @@ class TableSchema:
     identity_key: tuple[str, ...] = ()
     version: int = 1
     comment: str | None = None
+    index_key: tuple[str, ...] = ()
 
     @property
     def key(self) -> tuple[str, ...]:
-        """The columns that tell rows apart: the primary key, else a unique index, else nothing."""
-        return self.primary_key or self.unique_key
+        """The columns of an event's key: the primary key, else a unique index, else nothing.
+
+        They need not tell rows apart, for the index may be partial: ``lake_key`` does.
+        """
+        return self.primary_key or self.index_key or self.unique_key
 
     @property
     def lake_key(self) -> tuple[str, ...]:
@@ -95,8 +101,8 @@ class TableSchema:
         raw["id"] = TableId(*raw["id"])
         raw["identity"] = ReplicaIdentity(raw["identity"])
         raw["columns"] = tuple(_column(column) for column in raw["columns"])
-        for name in ("primary_key", "unique_key", "identity_key"):
-            raw[name] = tuple(raw[name])
+        for name in ("primary_key", "unique_key", "identity_key", "index_key"):
+            raw[name] = tuple(raw.get(name, ()))
         return cls(**raw)
 
 

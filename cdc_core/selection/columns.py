@@ -30,7 +30,9 @@ class ColumnPlan:
 
     ``mapper`` turns PostgreSQL's text[N] into text[N] before the type's converter, or is None where values stay.
     ``parameters`` are added to the field's schema, after the type's own. ``hides`` is true where the mapper replaces
-    values (mask, hash), false where it only shortens them. ``note`` says where a rule names a column it cannot change.
+    values (mask, hash), false where it only shortens them. ``cut`` is the length of a truncation, which in an event
+    shortens whatever the converter makes a string or bytes of, numbers in string modes included; None for no
+    truncation. ``note`` says where a rule names a column it cannot change.
     """
 
     name: str
@@ -39,6 +41,7 @@ class ColumnPlan:
     parameters: tuple[tuple[str, str], ...] = ()
     hides: bool = False
     note: str = ""
+    cut: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,13 +53,11 @@ class _Rule:
     salt: str = ""
 
 
-def plan_columns(
-    table: TableSchema, options: SelectionOptions, *, snapshot: bool = False, comments: bool = False
-) -> tuple[ColumnPlan, ...]:
+def plan_columns(table: TableSchema, options: SelectionOptions, *, snapshot: bool = False) -> tuple[ColumnPlan, ...]:
     """One plan a column, in the table's order.
 
-    ``snapshot`` is true for rows read by a snapshot (it changes the propagated name of serial columns only),
-    ``comments`` where ``include.schema.comments`` is on.
+    ``snapshot`` is true for rows read by a snapshot, for which the driver describes serial and numeric columns
+    otherwise.
     """
     kept = _Kept.of(options)
     plans = []
@@ -65,7 +66,7 @@ def plan_columns(
             plans.append(ColumnPlan(column.name, False))
             continue
         rule = _rule_for(table, column, _rules(options), snapshot)
-        plans.append(_applied(rule, column, snapshot, comments) if rule else ColumnPlan(column.name, True))
+        plans.append(_applied(rule, column, snapshot) if rule else ColumnPlan(column.name, True))
     return tuple(plans)
 
 
@@ -119,11 +120,11 @@ def _rule_for(table: TableSchema, column: Column, rules: tuple[_Rule, ...], snap
     return None
 
 
-def _applied(rule: _Rule, column: Column, snapshot: bool, comments: bool) -> ColumnPlan:
+def _applied(rule: _Rule, column: Column, snapshot: bool) -> ColumnPlan:
     if rule.kind == "truncate":
         return _truncated(rule, column)
     if rule.kind.startswith("propagate"):
-        return ColumnPlan(column.name, True, None, _source_parameters(column, snapshot, comments))
+        return ColumnPlan(column.name, True, None, _source_parameters(column, snapshot))
     masked = (("masked", "true"),)
     if not is_character(column.type):
         note = f"{column.name} is of type {column.type.name}, which masks leave as it is: only character types change."
@@ -146,18 +147,18 @@ def _truncated(rule: _Rule, column: Column) -> ColumnPlan:
     elif is_bytes(column.type):
         mapper = TruncateBytes(rule.number)
     else:
-        note = f"{column.name} is of type {column.type.name}, which truncation leaves as it is."
-    return ColumnPlan(column.name, True, mapper, (("truncateLength", str(rule.number)),), note=note)
+        note = f"{column.name} is of type {column.type.name}, which truncation leaves as it is in a lake."
+    parameters = (("truncateLength", str(rule.number)),)
+    return ColumnPlan(column.name, True, mapper, parameters, note=note, cut=rule.number)
 
 
-def _source_parameters(column: Column, snapshot: bool, comments: bool) -> tuple[tuple[str, str], ...]:
+def _source_parameters(column: Column, snapshot: bool) -> tuple[tuple[str, str], ...]:
     described = source_type(column, snapshot)
     parameters = [
         ("__debezium.source.column.type", described.name.upper()),
         ("__debezium.source.column.length", str(described.length)),
-        ("__debezium.source.column.scale", str(described.scale)),
     ]
-    if comments and column.comment:
-        parameters.append(("__debezium.source.column.comment", column.comment))
+    if described.scale is not None:
+        parameters.append(("__debezium.source.column.scale", str(described.scale)))
     parameters.append(("__debezium.source.column.name", column.name))
     return tuple(parameters)

@@ -31,11 +31,13 @@ _SERIALS = {_INT2: "smallserial", _INT4: "serial", _INT8: "bigserial"}
 
 
 class SourceType(NamedTuple):
-    """``name`` is the type's own name (``varchar``, ``mood``), ``length`` and ``scale`` as the driver gives them."""
+    """``name`` is the type's own name (``varchar``, ``mood``), ``length`` and ``scale`` as the driver gives them. Of
+    a numeric without precision that it reads from the catalogue it gives no scale.
+    """
 
     name: str
     length: int
-    scale: int
+    scale: int | None
 
 
 def root_type(type_: PgType) -> PgType:
@@ -67,12 +69,15 @@ def is_bytes(type_: PgType) -> bool:
 def source_type(column: Column, snapshot: bool = False) -> SourceType:
     """What a column's type is called and how long it is.
 
-    In a snapshot a column that owns its sequence is a serial; the stream's Relation says only what it is made of.
+    In a snapshot a column that takes its default from a sequence is a serial, and a numeric without precision has
+    length 0 and no scale; the stream's Relation says only what it is made of.
     """
     type_, modifier = column.type, column.modifier
     name = type_.name
     if snapshot and column.is_serial:
         name = _SERIALS.get(type_.oid, name)
+    if snapshot and type_.oid == _NUMERIC and modifier == -1:
+        return SourceType(name, 0, None)
     while type_.kind is TypeKind.DOMAIN and type_.inner is not None:
         modifier = type_.inner_modifier
         type_ = type_.inner

@@ -29,7 +29,6 @@ from cdc_core.errors import InvariantError
 from cdc_core.schema.connect import ConnectSchema
 from cdc_core.schema.pg_type import PgType, TypeKind
 from cdc_core.schema.table import Column
-from cdc_core.types import semantic
 from cdc_core.types._array_text import Split, split_arrays
 from cdc_core.types._flat import Bools, marked, masked
 from cdc_core.types._floats import any_per_row
@@ -54,10 +53,6 @@ _NULLABLE = frozenset(
 _UNREPEATABLE = frozenset(
     {"char", "varchar", "text", "bpchar", "inet", "cidr", "macaddr", "macaddr8", "json", "jsonb", "uuid", "ltree"}
     | {"int4range", "int8range", "numrange", "tsrange", "tstzrange", "daterange"}
-)
-# Years outside of 1678 to 2261, which 64 bits of nanoseconds cannot reach.
-_BEYOND_NANOSECONDS = (
-    r" BC$|^(0\d|1[0-5])\d\d-|^16([0-6]\d|7[0-7])-|^(226[2-9]|22[7-9]\d|2[3-9]\d\d|[3-9]\d{3}|\d{5,})-"
 )
 _TEMPORAL = frozenset({"date", "time", "timetz", "timestamp", "timestamptz"})
 _BEFORE_GREGORIAN = r" BC$|^(0\d|1[0-4])\d\d-|^15([0-7]\d|8[01])-|^1582-(0\d-|10-(0\d|1[0-4]))"
@@ -114,9 +109,6 @@ def _to_event(inner: PgType, element: EventFace, nullable: bool, delimiter: str)
         converted = of_elements(elements)
         if inner.name == "timestamptz":
             converted = Converted(_without_negative_infinity(converted.values), converted.bad)
-        if element.schema.name == semantic.NANO_TIMESTAMP:
-            far = pc.fill_null(pc.match_substring_regex(elements, _BEYOND_NANOSECONDS), False)
-            converted = Converted(masked(converted.values, far.to_numpy(zero_copy_only=False)), converted.bad)
         # A moment that its unit cannot hold is a null element; whatever else fails, fails the array.
         flags = np.zeros(len(elements), dtype=bool) if inner.name in _TEMPORAL else _flags(converted)
         if unreadable is not None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 from cdc_core.schema.table import Column
 from cdc_core.types._strings import text_codec
 from cdc_core.types.codec import ColumnCodec
@@ -14,7 +16,16 @@ def build(column: Column, options: TypeOptions, resolve: Resolve) -> ColumnCodec
     return text_codec(options)
 
 
+def build_name(column: Column, options: TypeOptions, resolve: Resolve) -> ColumnCodec:
+    """A string too; but in the stream Debezium counts name among unknown types, whose values it leaves out."""
+    codec = text_codec(options)
+    if options.include_unknown_datatypes or codec.event is None:
+        return codec
+    return dataclasses.replace(codec, event=dataclasses.replace(codec.event, is_streamed=False))
+
+
 RULES: tuple[TypeRule, ...] = (
-    builtin("character", build, "text", "varchar", "bpchar", "char", "name"),
+    builtin("character", build, "text", "varchar", "bpchar", "char"),
+    builtin("name", build_name, "name"),
     extension("character", build, "citext", "isbn"),
 )

@@ -58,7 +58,8 @@ class EventFace:
     ``default_value`` parses a column's default expression to a Python value of ``arrow_type``, or returns None where
     Debezium finds no default. ``snapshot_convert`` stands in for ``convert`` on rows read by a query (op ``r``) where
     Debezium's JDBC road gives another value than its streaming road (dates before Christ and infinite dates); None
-    where both roads agree.
+    where both roads agree. ``is_streamed`` is False where Debezium reads values in queries only: in the stream
+    each is as NULL.
     """
 
     schema: ConnectSchema
@@ -68,6 +69,7 @@ class EventFace:
     unavailable: Any = None
     default_value: Callable[[str], Any] = lambda expression: None
     snapshot_convert: Convert | None = None
+    is_streamed: bool = True
 
 
 @dataclass(frozen=True, slots=True)

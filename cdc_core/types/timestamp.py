@@ -31,6 +31,9 @@ from cdc_core.types.rule import Resolve, TypeRule, builtin
 from cdc_core.types.typmod import fraction_digits
 
 _COMMON = r"^[0-9]{4}-[0-9]{2}-[0-9]{2} [0-9]{2}:[0-9]{2}:[0-9]{2}(?:\.[0-9]{1,6})?$"
+# The same in the years that nanoseconds reach from end to end.
+_NANO_YEARS = "(?:16(?:7[89]|[89][0-9])|1[7-9][0-9]{2}|2[01][0-9]{2}|22(?:[0-5][0-9]|6[01]))"
+_COMMON_NANOS = _COMMON.replace("[0-9]{4}", _NANO_YEARS, 1)
 _NATURAL = pa.timestamp("us")
 
 
@@ -54,6 +57,7 @@ class _Unit:
     schema: ConnectSchema
     of_us: Callable[[Ints], Ints]
     of_text: Callable[[str], int]
+    common: str = _COMMON
 
 
 def _micros(text: str) -> int:
@@ -66,13 +70,17 @@ def _micros(text: str) -> int:
 def _nanos(text: str) -> int:
     if text in ("infinity", "-infinity"):
         return INT64_MAX if text == "infinity" else INT64_MIN
-    return wrap64(parse_moment(text) * 1000)
+    # Java multiplies whole seconds exactly, and what overflows has no value.
+    seconds, rest = divmod(parse_moment(text), SECOND_US)
+    whole, nanos = seconds * 1_000_000_000, seconds * 1_000_000_000 + rest * 1000
+    if whole < INT64_MIN or nanos > INT64_MAX:
+        raise ValueError("outside of what 64 bits of nanoseconds reach")
+    return nanos
 
 
 _MILLIS = _Unit(semantic.logical("int64", semantic.TIMESTAMP), lambda us: us // 1000, lambda t: parse_moment(t) // 1000)
 _MICROS = _Unit(semantic.logical("int64", semantic.MICRO_TIMESTAMP), lambda us: us, _micros)
-# Past the years 1677 to 2262 nanoseconds overflow, as they do in Java.
-_NANOS = _Unit(semantic.logical("int64", semantic.NANO_TIMESTAMP), lambda us: us * 1000, _nanos)
+_NANOS = _Unit(semantic.logical("int64", semantic.NANO_TIMESTAMP), lambda us: us * 1000, _nanos, _COMMON_NANOS)
 _CONNECT = _Unit(semantic.logical("int64", semantic.CONNECT_TIMESTAMP), _MILLIS.of_us, _MILLIS.of_text)
 
 
@@ -90,7 +98,7 @@ def _number_converter(unit: _Unit) -> Convert:
     def vector(text: pa.Array) -> pa.Array:
         return with_nulls(unit.of_us(moments_us(text, zoned=False)), validity(text), pa.int64())
 
-    return lambda text: convert_with("timestamp", text, vector, _COMMON, unit.of_text)
+    return lambda text: convert_with("timestamp", text, vector, unit.common, unit.of_text)
 
 
 def _iso(text: pa.Array) -> Converted:

@@ -66,8 +66,7 @@ class EnvelopeDriver:
         )
 
     def table_events(self, table: TableSchema, *, snapshot: bool = False) -> TableEvents:
-        comments = self.config.schema.include_schema_comments
-        plans = plan_columns(table, self.config.selection, snapshot=snapshot, comments=comments)
+        plans = plan_columns(table, self.config.selection, snapshot=snapshot)
         codecs = {column.name: resolve(column, self.config.types) for column in table.columns}
         return TableEvents(table, codecs, self.context, plans)
 

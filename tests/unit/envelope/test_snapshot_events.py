@@ -38,7 +38,7 @@ def markers(*tables: list[int]) -> list[str]:
         ([[1], [1]], [FIRST, "last"]),
         ([[1], [1], [1]], [FIRST, LAST_IN, "last"]),
         ([[1], [2], [0]], [FIRST, FIRST_IN, "last"]),
-        ([[0], [3], [2], []], [FIRST, "true", LAST_IN, FIRST_IN, "last"]),
+        ([[0], [3], [2], []], [FIRST_IN, "true", LAST_IN, FIRST_IN, "last"]),
         ([[1], [4]], [FIRST, FIRST_IN, "true", "true", "last"]),
     ],
 )

@@ -62,6 +62,7 @@ class TinyPlan:
     included: bool = True
     mapper: Any = None
     parameters: tuple[tuple[str, str], ...] = ()
+    cut: int | None = None
 
 
 def column(name: str, kind: str = "text", **more: Any) -> Column:
