@@ -53,6 +53,8 @@ def spark_conf(extra: Mapping[str, str] | None = None) -> dict[str, str]:
         # Dates before 1582 are PostgreSQL's proleptic Gregorian ones, as Spark's own.
         "spark.sql.parquet.datetimeRebaseModeInWrite": "CORRECTED",
         "spark.sql.parquet.datetimeRebaseModeInRead": "CORRECTED",
+        # Spark's default, INT96, is read as nanoseconds by others (delta-rs, pandas): instants past 1677 to 2262 wrap.
+        "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
         "spark.sql.warehouse.dir": str(Path(tempfile.gettempdir()) / "wal2lake-warehouse"),
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",

@@ -13,7 +13,8 @@ SETTINGS = {
     "spark.driver.memory": "2g",
     "spark.app.name": "wal2lake-tests",
     # Tests end before the JVM's second compiler earns what it costs.
-    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1",
+    # (Alone it would get a code cache of 48 MB, which a run of wide tables fills.)
+    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m",
 }
 AT = datetime(2026, 1, 2, 3, 4, 5, 678901, tzinfo=UTC)
 TEXTS = pa.map_(pa.string(), pa.string())

@@ -14,24 +14,10 @@ from cdc_core.schema.connect import ConnectSchema
 from cdc_core.schema.table import Column
 from cdc_core.types._slow_path import reset_slow_rows, slow_rows
 from cdc_core.types.codec import Convert
-from cdc_core.types.options import (
-    BinaryHandlingMode,
-    DecimalHandlingMode,
-    HstoreHandlingMode,
-    IntervalHandlingMode,
-    TimePrecisionMode,
-    TypeOptions,
-)
+from cdc_core.types.options import TypeOptions
 from cdc_core.types.registry import RULES, resolve
+from tests.unit.types.modes import MODES
 from tests.unit.types.samples import SAMPLES, Sample
-
-MODES = (
-    *(TypeOptions(time_precision_mode=mode, include_unknown_datatypes=True) for mode in TimePrecisionMode),
-    *(TypeOptions(decimal_handling_mode=mode, money_fraction_digits=3) for mode in DecimalHandlingMode),
-    *(TypeOptions(binary_handling_mode=mode, include_unknown_datatypes=True) for mode in BinaryHandlingMode),
-    TypeOptions(interval_handling_mode=IntervalHandlingMode.STRING, hstore_handling_mode=HstoreHandlingMode.MAP),
-    TypeOptions(money_fraction_digits=0),
-)
 
 
 def faces(sample: Sample, options: TypeOptions) -> Iterator[tuple[pa.DataType, Convert]]:
