@@ -16,9 +16,10 @@ for candidate in "${PYTHON:-}" python3.11 python3.12 python3.13 python3; do
 done
 [ -n "$python" ] || fail "found no Python 3.11, 3.12 or 3.13. Install one (Debian: apt install python3.11 python3.11-venv) or name it: make PYTHON=/path/to/python3.11 setup"
 
-command -v java >/dev/null 2>&1 || [ -x "${JAVA_HOME:-}/bin/java" ] ||
+java_home=${JAVA_HOME:-}
+java_bin=$([ -x "$java_home/bin/java" ] && echo "$java_home/bin/java" || command -v java || true)
+[ -n "$java_bin" ] ||
   fail "found no Java. Spark needs Java 17 or 21 (Debian: apt install openjdk-17-jre-headless)."
-java_bin=$([ -x "${JAVA_HOME:-}/bin/java" ] && echo "$JAVA_HOME/bin/java" || command -v java)
 major=$("$java_bin" -version 2>&1 | sed -n '1s/.*version "\([0-9]*\).*/\1/p')
 case "$major" in
   17 | 18 | 19 | 20 | 21) ;;

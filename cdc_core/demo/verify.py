@@ -63,7 +63,7 @@ def compare(options: PostgresOptions, table: TableId, path: Path) -> Comparison:
         names = ", ".join(f'"{name}"' for name, _ in described)
         held = _query(found, f'select "__rescued", {names} from lake')
         rescued, *columns = [column.to_pylist() for column in held.columns]
-        kinds = dict(described)
+        kinds: dict[str, str] = dict(described)
         rows = zip(rescued, zip(*columns, strict=True), strict=True)
         lake = Counter(tuple(map(_plain, _whole(row, texts, kinds))) for texts, row in rows)
     missing, extra = source - lake, lake - source
