@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 from pathlib import Path
+from typing import Any
 
 import click
 from rich.console import Console
@@ -14,20 +15,31 @@ from cdc_core.assemble import Connector
 from cdc_core.cli.arguments import config_argument
 from cdc_core.cli.exits import DONE
 from cdc_core.engine.reports import Status
+from cdc_core.lsn import Lsn
+from cdc_core.schema.table import TableId
 
 
 @click.command("status")
 @config_argument
-@click.option("--rows", is_flag=True, help="Count the rows of both sides too (starts Spark).")
+@click.option("--rows", is_flag=True, help="Count the rows of both sides too.")
 @click.option("--json", "as_json", is_flag=True, help="As one JSON object, for programs.")
 def command(config: Path, rows: bool, as_json: bool) -> int:
     """Show how far the slot, the changelogs and the lake tables are."""
     status = Connector.from_file(config, needs_lake=False).status(count_rows=rows)
     if as_json:
-        click.echo(json.dumps(dataclasses.asdict(status), default=str))
+        click.echo(json.dumps(as_plain(status)))
     else:
         _print(Console(soft_wrap=True), status)
     return DONE
+
+
+def as_plain(value: Any) -> Any:
+    """For JSON: dataclasses as objects, tables and LSNs as PostgreSQL writes them, None as null."""
+    if isinstance(value, Lsn | TableId):
+        return str(value)
+    if dataclasses.is_dataclass(value):
+        return {field.name: as_plain(getattr(value, field.name)) for field in dataclasses.fields(value)}
+    return [as_plain(item) for item in value] if isinstance(value, tuple | list) else value
 
 
 def _print(console: Console, status: Status) -> None:

@@ -1,0 +1,125 @@
+"""The command line without a server: exit codes, help, and how errors read."""
+
+import json
+import sys
+
+import click
+import pytest
+from click.testing import CliRunner
+
+from cdc_core.assemble import Connector
+from cdc_core.cli import cli, main
+from cdc_core.cli.exits import describe, stop_requests
+from cdc_core.cli.status import as_plain
+from cdc_core.engine.reports import Status, StreamReport, TableStatus
+from cdc_core.errors import SourceError
+from cdc_core.lsn import Lsn
+from cdc_core.schema.table import TableId
+
+COMMANDS = ("demo", "check", "run", "snapshot", "envelopes", "status")
+
+
+@pytest.fixture
+def config(tmp_path):
+    lines = {
+        "connector.class": "io.debezium.connector.postgresql.PostgresConnector",
+        "database.hostname": "localhost",
+        "database.user": "u",
+        "database.password": "p",
+        "database.dbname": "shop",
+        "topic.prefix": "shop",
+        "wal2lake.lake.path": str(tmp_path / "lake"),
+    }
+    path = tmp_path / "shop.properties"
+    path.write_text("".join(f"{key}={value}\n" for key, value in lines.items()))
+    return str(path)
+
+
+def called(*arguments, monkeypatch):
+    """The exit code of ``wal2lake`` with these arguments."""
+    monkeypatch.setattr(sys, "argv", ["wal2lake", *arguments])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    return ended.value.code
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_command_says_what_it_does(command):
+    shown = CliRunner().invoke(cli, [command, "--help"])
+    assert shown.exit_code == 0
+    first = next(line.strip() for line in shown.output.splitlines()[1:] if line.strip())
+    assert len(first) > 40, "a sentence, not a word"
+    assert command in CliRunner().invoke(cli, ["--help"]).output
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("nonsense",),
+        ("run",),
+        ("run", "/nonexistent/file.properties"),
+        ("run", "CONFIG", "--until-lsn", "yesterday"),
+        ("run", "CONFIG", "--until-idle", "-1"),
+        ("snapshot", "CONFIG", "orders"),
+        ("envelopes", "CONFIG"),
+        ("run", "CONFIG", "--no-such-option"),
+    ],
+    ids=" ".join,
+)
+def test_wrong_use_ends_with_2(arguments, config, monkeypatch, capsys):
+    given = [config if argument == "CONFIG" else argument for argument in arguments]
+    assert called(*given, monkeypatch=monkeypatch) == 2
+    said = capsys.readouterr().err
+    assert "Error: " in said
+    assert "Traceback" not in said
+
+
+def test_an_error_ends_with_1_and_two_lines(config, monkeypatch, capsys):
+    def fails(self, **_):
+        raise SourceError("There is no server.", "Start it.")
+
+    monkeypatch.setattr(Connector, "initial_snapshot", fails)
+    assert called("run", config, monkeypatch=monkeypatch) == 1
+    said = [line for line in capsys.readouterr().err.splitlines() if not line.startswith("warning: ")]
+    assert said == ["wal2lake: There is no server.", "  → Start it."]
+    assert describe(SourceError("Found.")) == "Found."
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt, click.exceptions.Abort])
+def test_a_second_interrupt_ends_with_1(error, config, monkeypatch, capsys):
+    def stops(self, **_):
+        raise error
+
+    monkeypatch.setattr(Connector, "initial_snapshot", stops)
+    assert called("run", config, monkeypatch=monkeypatch) == 1
+    assert capsys.readouterr().err.endswith("Stopped.\n")
+
+
+def test_a_run_ends_with_0(config, monkeypatch):
+    report = StreamReport(1, 2, Lsn(3), (), 0.1, "request")
+    monkeypatch.setattr(Connector, "initial_snapshot", lambda self, **_: [])
+    monkeypatch.setattr(Connector, "stream", lambda self, until, **_: report)
+    assert called("run", config, monkeypatch=monkeypatch) == 0
+
+
+def test_the_second_signal_interrupts():
+    import os
+    import signal
+
+    with stop_requests() as stop:
+        os.kill(os.getpid(), signal.SIGTERM)
+        assert stop.wait(5)
+        with pytest.raises(KeyboardInterrupt):
+            os.kill(os.getpid(), signal.SIGINT)
+            signal.pause()
+
+
+def test_status_as_json_names_tables_and_lsns_as_postgresql_does():
+    table = TableStatus(TableId("public", "orders"), ("id",), Lsn(1 << 32), None, None, 3, None, None)
+    status = Status("shop", True, False, "reserved", None, Lsn(255), Lsn(511), 256, (table,))
+    plain = json.loads(json.dumps(as_plain(status)))
+    assert plain["confirmed_lsn"] == "0/FF"
+    assert plain["lag_bytes"] == 256
+    assert plain["tables"][0]["table"] == "public.orders"
+    assert plain["tables"][0]["snapshot_lsn"] == "1/0"
+    assert plain["tables"][0]["key"] == ["id"]
