@@ -11,6 +11,7 @@ from typing import Any
 from cdc_core.config.connector import ConnectorConfig, load
 from cdc_core.config.explain import ExplainRow, explain
 from cdc_core.engine.checks import TableChecks
+from cdc_core.engine.envelope_output import EnvelopeOutput
 from cdc_core.engine.envelope_run import EnvelopeRun
 from cdc_core.engine.lake import LakeSink
 from cdc_core.engine.noop import NoopSink
@@ -26,7 +27,7 @@ from cdc_core.engine.reports import (
     Until,
 )
 from cdc_core.engine.snapshot_run import SnapshotRun, SnapshotSettings
-from cdc_core.engine.source import Source
+from cdc_core.engine.source import Source, is_claimed
 from cdc_core.engine.spool import Spool
 from cdc_core.engine.stream import Hooks, Sink, StreamRun
 from cdc_core.engine.tables import TableBook
@@ -50,13 +51,17 @@ OnProgress = Callable[[SnapshotProgress], None]
 
 @dataclass(frozen=True, slots=True)
 class SlotNews:
-    """A cheap look at the slot. ``has_changes``: WAL was written behind what is confirmed; None sides are unknown."""
+    """A cheap look at the slot. ``has_changes``: WAL was written behind what is confirmed; None sides are unknown.
+
+    ``is_claimed``: a run of ours is at work on it, on whatever machine.
+    """
 
     slot_exists: bool
     slot_active: bool = False
     confirmed_lsn: Lsn | None = None
     wal_end_lsn: Lsn | None = None
     wal_status: str | None = None
+    is_claimed: bool = False
 
     @property
     def lag_bytes(self) -> int | None:
@@ -140,7 +145,14 @@ class Connector:
         """Whether the slot has something. Asks the server only."""
         with connect(self.config.postgres) as connection:
             found = slots.inspect(connection, self.slot)
-            return SlotNews(found.exists, found.active, found.confirmed_lsn, wal_end(connection), found.wal_status)
+            return SlotNews(
+                found.exists,
+                found.active,
+                found.confirmed_lsn,
+                wal_end(connection),
+                found.wal_status,
+                is_claimed(connection, self.slot),
+            )
 
     def initial_snapshot(self, spark: Any = None, on_progress: OnProgress | None = None) -> list[SnapshotReport]:
         """Read what ``snapshot.mode`` asks for at start; nothing where all is there. Makes the slot in any case."""
@@ -214,7 +226,7 @@ class Connector:
         """Write Debezium's records to ``output``, snapshot then stream; how many."""
         self.config.require_carried()
         config, mode = self.config, answers(self.config.snapshot.snapshot_mode)
-        with self._claimed() as source:
+        with self._claimed() as source, EnvelopeOutput(output, self.slot) as written_to:
             self._renew_lost_slot(source, mode.slot_lost)
             tables = source.tables()
             source.publish(tables)
@@ -226,15 +238,18 @@ class Connector:
                 binary=config.types.binary_handling_mode,
             )
             run = EnvelopeRun(source, context, config.types, config.selection, config.snapshot)
-            exists = source.check_slot().exists
+            if run.resume(written_to):
+                source.drop_slot()
+            found = source.check_slot()
             written = 0
-            if mode.all or (mode.missing and not exists):
+            if mode.all or (mode.missing and not found.exists):
                 chosen = [table for table in tables if source.selection.includes_in_snapshot(table.id)]
-                written = run.snapshot(chosen, output)
-            elif not exists:
+                written = run.snapshot(chosen, written_to)
+            elif not found.exists:
                 source.make_slot()
             if mode.stream:
-                written += run.stream(tables, output, until, should_stop or (lambda: False))
+                goes_on = should_stop or (lambda: False)
+                written += run.stream(tables, written_to, until, goes_on, found.confirmed_lsn)
             source.drop_on_stop()
             return written
 
@@ -284,7 +299,9 @@ class Connector:
         return LakePaths(self.config.sink.lake_path, self.name)
 
     def _plan(self) -> TypingPlan:
-        return TypingPlan(self.config.types, self.config.selection)
+        return TypingPlan(
+            self.config.types, self.config.selection, self.config.envelope.event_converting_failure_handling_mode
+        )
 
     @property
     def _has_lake(self) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 
 import dagster as dg
 
@@ -19,6 +19,8 @@ DISCOVERY_SECONDS = 30
 SLOT_SECONDS = 5
 BACKOFF_SECONDS = 15.0
 BACKOFF_MOST_SECONDS = 600.0
+# A run that has started takes this long at the most to start Spark and claim the slot.
+DEAD_AFTER_SECONDS = 180.0
 
 _UNFINISHED = [
     dg.DagsterRunStatus.QUEUED,
@@ -64,11 +66,16 @@ def discovery_sensor(site: Site) -> dg.SensorDefinition:
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """The cursor of the slot sensor: where the slot stood when the last run was asked for, and how often since."""
+    """The cursor of the slot sensor: where the slot stood when the last run was asked for, and how often since.
+
+    ``idle_run`` is a started run that was first seen without the slot's claim at ``idle_since``.
+    """
 
     confirmed: int = -1
     attempts: int = 0
     at: float = 0.0
+    idle_run: str = ""
+    idle_since: float = 0.0
 
     @classmethod
     def parse(cls, cursor: str | None) -> Attempt:
@@ -97,15 +104,37 @@ def slot_sensor(site: Site) -> dg.SensorDefinition:
         description=f"Starts {stream_job_name(site)} when the slot {site.slot} has changes.",
     )
     def watch_slot(context: dg.SensorEvaluationContext) -> dg.SensorResult | dg.SkipReason:
-        if busy := unfinished_run(context.instance, site):
-            return dg.SkipReason(f"run {busy} of the slot {site.slot} is not finished")
+        busy = unfinished_run(context.instance, site)
         try:
             news = site.open().pending()
         except CdcError as error:
             return dg.SkipReason(str(error))
-        return decide(site, news, Attempt.parse(context.cursor), time.time())
+        last = Attempt.parse(context.cursor)
+        if busy is None:
+            return decide(site, news, last, time.time())
+        watched = watch_over(busy, news, last, time.time())
+        context.update_cursor(json.dumps(asdict(watched)))
+        if watched.idle_run and time.time() - watched.idle_since > DEAD_AFTER_SECONDS:
+            context.instance.report_run_failed(
+                busy, f"Nothing has worked on the slot {site.slot} for {DEAD_AFTER_SECONDS:.0f} s: its process is gone."
+            )
+            return dg.SkipReason(f"run {busy.run_id} was found dead and is ended; the next look starts another")
+        return dg.SkipReason(f"run {busy.run_id} of the slot {site.slot} is not finished")
 
     return watch_slot
+
+
+def watch_over(run: dg.DagsterRun, news: SlotNews, last: Attempt, now: float) -> Attempt:
+    """Note since when a started run has not been at work on the slot.
+
+    A machine that stops takes its run workers with it, and nobody tells Dagster: the run would be «started» for ever
+    and keep the slot's place. Who works on a slot holds a lock on the server, which ends with its process.
+    """
+    if run.status is not dg.DagsterRunStatus.STARTED or news.is_claimed or news.slot_active:
+        return replace(last, idle_run="", idle_since=0.0)
+    if last.idle_run == run.run_id:
+        return last
+    return replace(last, idle_run=run.run_id, idle_since=now)
 
 
 def decide(site: Site, news: SlotNews, last: Attempt, now: float) -> dg.SensorResult | dg.SkipReason:
@@ -123,11 +152,11 @@ def decide(site: Site, news: SlotNews, last: Attempt, now: float) -> dg.SensorRe
     )
 
 
-def unfinished_run(instance: dg.DagsterInstance, site: Site) -> str | None:
-    """The id of a queued or running run that consumes the connector's slot, launched by whomever."""
+def unfinished_run(instance: dg.DagsterInstance, site: Site) -> dg.DagsterRun | None:
+    """A queued or running run that consumes the connector's slot, launched by whomever."""
     for run in instance.get_runs(dg.RunsFilter(statuses=_UNFINISHED), limit=200):
         if run.job_name in (stream_job_name(site), snapshot_job_name(site)) or run.tags.get(SLOT_TAG) == site.slot:
-            return run.run_id
+            return run
         if any(key.path[0] == part(site.name) for key in run.asset_selection or ()):
-            return run.run_id
+            return run
     return None

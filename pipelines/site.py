@@ -40,6 +40,10 @@ class SlotNews(Protocol):
         """What the slot was told to be durable."""
 
     @property
+    def is_claimed(self) -> bool:
+        """Whether a run is at work on it now."""
+
+    @property
     def has_changes(self) -> bool:
         """Whether the slot holds something we have not confirmed."""
 

@@ -20,6 +20,14 @@ from cdc_core.errors import TransientError
 _START_SECONDS = 180.0
 _STOP_SECONDS = 30.0
 _REQUEST_SECONDS = 30.0
+_UNFINISHED = (
+    "{ runsOrError(filter: {statuses: [QUEUED, NOT_STARTED, STARTING, STARTED, CANCELING]})"
+    " { ... on Runs { results { runId } } } }"
+)
+_CANCEL = (
+    "mutation($ids: [String!]!) { terminateRuns(runIds: $ids, terminatePolicy: MARK_AS_CANCELED_IMMEDIATELY)"
+    " { __typename } }"
+)
 
 
 def free_port() -> int:
@@ -53,6 +61,7 @@ class DagsterProcesses:
             self._start("dagster-webserver", "-h", "127.0.0.1", "-p", str(self.port))
             # One after the other: the first makes Dagster's database, and two at once would stand in each other's way.
             self._wait_until_up()
+            self._end_leftover_runs()
             self._start("dagster-daemon", "run")
         except BaseException:
             self.stop()
@@ -110,6 +119,12 @@ class DagsterProcesses:
                     start_new_session=True,
                 )
             )
+
+    def _end_leftover_runs(self) -> None:
+        """Runs of an earlier demo ended with it, whatever Dagster's database says of them."""
+        found = self.query(_UNFINISHED)["runsOrError"].get("results", [])
+        if found:
+            self.query(_CANCEL, {"ids": [run["runId"] for run in found]})
 
     def _wait_until_up(self) -> None:
         deadline = time.monotonic() + _START_SECONDS

@@ -24,6 +24,12 @@ from cdc_core.selection.tables import TableSelection
 _log = logging.getLogger(__name__)
 
 _LOCK = "SELECT pg_try_advisory_lock(hashtextextended('wal2lake:' || %s, 0))"
+_IS_LOCKED = """
+SELECT EXISTS (
+    SELECT FROM pg_locks WHERE locktype = 'advisory' AND objsubid = 1 AND granted
+    AND (classid::bigint << 32) | objid::bigint = hashtextextended('wal2lake:' || %s, 0)
+)
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,3 +172,9 @@ class Source:
 
     def _open(self) -> Connection:
         return self._closing.enter_context(connect(self.options))
+
+
+def is_claimed(connection: Connection, slot: str) -> bool:
+    """Whether some run of ours is at work on the slot now (``Source.claim``)."""
+    row = connection.execute(_IS_LOCKED, (slot,)).fetchone()
+    return bool(row and row[0])

@@ -32,6 +32,7 @@ class News:
     slot_active: bool = False
     lag_bytes: int | None = 1
     wal_status: str | None = "reserved"
+    is_claimed: bool = False
 
 
 def table(id_):

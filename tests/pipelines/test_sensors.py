@@ -93,3 +93,26 @@ def test_a_backfill_of_the_snapshot_keeps_the_sensor_quiet_and_another_connector
     )
     assert evaluate(slot_sensor(here), instance).run_requests
     assert "is not finished" in evaluate(slot_sensor(other), instance).skip_message
+
+
+def test_a_run_whose_process_is_gone_is_ended_so_that_another_can_start(instance):
+    engine = FakeEngine()
+    here = site(engine)
+    run = instance.create_run_for_job(
+        definitions_of([here]).resolve_job_def("shop_stream_job"), status=dg.DagsterRunStatus.STARTED
+    )
+    context = dg.build_sensor_context(instance=instance)
+    assert "is not finished" in slot_sensor(here)(context).skip_message
+    seen = Attempt.parse(context.cursor)
+    assert seen.idle_run == run.run_id
+
+    long_ago = json.dumps({"idle_run": run.run_id, "idle_since": seen.idle_since - 1000})
+    engine.news.is_claimed = True
+    at_work = dg.build_sensor_context(instance=instance, cursor=long_ago)
+    assert "is not finished" in slot_sensor(here)(at_work).skip_message
+    assert Attempt.parse(at_work.cursor).idle_run == ""
+
+    engine.news.is_claimed = False
+    assert "found dead" in evaluate(slot_sensor(here), instance, long_ago).skip_message
+    assert instance.get_run_by_id(run.run_id).status is dg.DagsterRunStatus.FAILURE
+    assert evaluate(slot_sensor(here), instance).run_requests
