@@ -6,6 +6,7 @@ files and COPY streams, in the driver for tables whose values must be masked bef
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -14,6 +15,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from cdc_core.decode.raw_columns import RawColumns, TupleBatch
+from cdc_core.envelope.options import FailureHandlingMode
+from cdc_core.errors import ConversionError
 from cdc_core.schema.table import TableSchema
 from cdc_core.selection.columns import ColumnPlan
 from cdc_core.types.codec import ColumnCodec
@@ -29,6 +32,7 @@ OP, COMMIT_LSN, TX_INDEX, LSN, XID, COMMIT_TS, UNCHANGED = (
 )
 BEFORE, AFTER, RESCUED = "before", "after", "__rescued"
 
+_log = logging.getLogger(__name__)
 _RESCUED_TYPE = pa.map_(pa.string(), pa.string())
 _COMMIT_TS_TYPE = pa.timestamp("us", tz="UTC")
 _OP_OF_KIND = {ord("I"): "c", ord("U"): "u", ord("D"): "d"}
@@ -39,11 +43,16 @@ class RowTyper:
     """Turns a table version's text columns into natural values.
 
     ``plans`` and ``codecs`` run parallel to ``table.columns``; a column whose plan is not included is left out.
+
+    What a natural type has no room for (an infinite date) is rescued, whatever ``failure`` says. Text that no server
+    writes is rescued too, so that nothing is lost; but with ``fail`` the methods raise ConversionError instead, and
+    with ``warn`` the log has a line. ``failure`` is event.converting.failure.handling.mode.
     """
 
     table: TableSchema
     plans: tuple[ColumnPlan, ...]
     codecs: tuple[ColumnCodec, ...]
+    failure: FailureHandlingMode = FailureHandlingMode.WARN
 
     @property
     def row_type(self) -> pa.StructType:
@@ -92,8 +101,9 @@ class RowTyper:
         new, unchanged = self._with_old_values(tuples)
         no_after = tuples.op == ord("D")
         no_before = tuples.old_kind == 0
-        before = pa.nulls(count, self.row_type) if no_before.all() else self._struct(tuples.old, no_before)
-        after = pa.nulls(count, self.row_type) if no_after.all() else self._struct(new, no_after)
+        lsn = raw.column("lsn")
+        before = pa.nulls(count, self.row_type) if no_before.all() else self._struct(tuples.old, no_before, lsn)
+        after = pa.nulls(count, self.row_type) if no_after.all() else self._struct(new, no_after, lsn)
         return pa.RecordBatch.from_arrays(
             [op, *_positions(raw), self._unchanged_names(unchanged, count), before, after], schema=self.change_schema
         )
@@ -110,7 +120,7 @@ class RowTyper:
     def reads(self, columns: RawColumns, commit_lsn: int, taken_us: int) -> pa.RecordBatch:
         """Snapshot rows as lake rows, all at the snapshot's position. Shape: RawColumns[N] -> read_schema[N]."""
         count = len(columns)
-        values, rescued = self._typed(columns)
+        values, rescued = self._typed(columns, None)
         facts = [
             pa.array(np.full(count, commit_lsn, dtype=np.int64)),
             pa.array(np.full(count, -1, dtype=np.int64)),
@@ -121,12 +131,12 @@ class RowTyper:
     def _included(self) -> list[tuple[ColumnPlan, ColumnCodec]]:
         return [(plan, codec) for plan, codec in zip(self.plans, self.codecs, strict=True) if plan.included]
 
-    def _struct(self, columns: RawColumns, is_null: np.ndarray) -> pa.StructArray:
-        values, rescued = self._typed(columns)
+    def _struct(self, columns: RawColumns, is_null: np.ndarray, lsn: pa.Array) -> pa.StructArray:
+        values, rescued = self._typed(columns, lsn)
         mask = pa.array(is_null) if is_null.any() else None
         return pa.StructArray.from_arrays([*values, rescued], fields=list(self.row_type), mask=mask)
 
-    def _typed(self, columns: RawColumns) -> tuple[list[pa.Array], pa.Array]:
+    def _typed(self, columns: RawColumns, lsn: pa.Array | None) -> tuple[list[pa.Array], pa.Array]:
         """The natural values of the included columns, and the ``__rescued`` map of those that do not fit."""
         values: list[pa.Array] = []
         misfits: list[tuple[str, pa.Array, pa.Array]] = []
@@ -137,8 +147,25 @@ class RowTyper:
             converted = codec.natural.convert(shown)
             values.append(converted.values)
             if converted.bad is not None and pc.any(converted.bad).as_py():
+                self._judge(plan.name, codec, shown, converted.bad, lsn)
                 misfits.append((plan.name, shown, converted.bad))
         return values, _rescued(misfits, len(columns))
+
+    def _judge(self, name: str, codec: ColumnCodec, text: pa.Array, bad: pa.BooleanArray, lsn: pa.Array | None) -> None:
+        """Report texts that are no values of the type at all; misfits pass. Raises ConversionError with ``fail``."""
+        natural = codec.natural
+        places = np.flatnonzero(bad.fill_null(False).to_numpy(zero_copy_only=False))
+        if natural.is_misfit is not None:
+            places = places[~natural.is_misfit(text.take(pa.array(places))).to_numpy(zero_copy_only=False)]
+        if not len(places):
+            return
+        expected = self.table.column(name).type.name
+        at = None if lsn is None else int(lsn[int(places[0])].as_py())
+        error = ConversionError(str(self.table.id), name, f"text of type {expected}", len(places), at)
+        if self.failure is FailureHandlingMode.FAIL:
+            raise error
+        level = logging.WARNING if self.failure is FailureHandlingMode.WARN else logging.DEBUG
+        _log.log(level, "%s Their text is kept in %s.", error.message, RESCUED)
 
     def _with_old_values(self, tuples: TupleBatch) -> tuple[RawColumns, tuple[np.ndarray | None, ...]]:
         """``new`` with unchanged values taken from a FULL old tuple, and what is still unchanged after that."""

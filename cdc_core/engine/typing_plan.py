@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from cdc_core.engine.change_rows import RowTyper
+from cdc_core.envelope.options import FailureHandlingMode
 from cdc_core.schema.table import TableSchema
 from cdc_core.selection.columns import plan_columns
 from cdc_core.selection.options import SelectionOptions
@@ -18,12 +19,13 @@ class TypingPlan:
 
     types: TypeOptions
     selection: SelectionOptions
+    failure: FailureHandlingMode = FailureHandlingMode.WARN
 
     def typer(self, table: TableSchema) -> RowTyper:
         """The RowTyper of one table version."""
         plans = plan_columns(table, self.selection)
         codecs = tuple(resolve(column, self.types) for column in table.columns)
-        return RowTyper(table, plans, codecs)
+        return RowTyper(table, plans, codecs, self.failure)
 
     def has_masks(self, table: TableSchema) -> bool:
         """Whether some value of the table is changed before it may be written anywhere."""

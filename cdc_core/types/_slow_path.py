@@ -53,9 +53,21 @@ def convert_with(label: str, text: pa.Array, vector: Vector, common: str, one: O
     try:
         fast = vector(pc.if_else(likely, text, pa.scalar(None, text.type)))
     except pa.ArrowInvalid:  # well formed, yet no value: month 13, or a number out of range
+        if len(text) > 1:  # no server writes that; halving finds the row without harm to the others
+            half = len(text) // 2
+            parts = [convert_with(label, part, vector, common, one) for part in (text.slice(0, half), text.slice(half))]
+            return _joined(parts)
         likely = pc.is_null(text)
         fast = vector(pa.nulls(len(text), text.type))
     return scatter(label, text, fast, ~likely.to_numpy(zero_copy_only=False), one)
+
+
+def _joined(parts: list[Converted]) -> Converted:
+    values = pa.concat_arrays([part.values for part in parts])
+    if all(part.bad is None for part in parts):
+        return Converted(values)
+    flags = [pa.array(np.zeros(len(part.values), dtype=bool)) if part.bad is None else part.bad for part in parts]
+    return Converted(values, pa.concat_arrays(flags))
 
 
 def scatter(label: str, text: pa.Array, fast: pa.Array, rare: np.ndarray, one: One) -> Converted:

@@ -26,6 +26,9 @@ INT64_MIN = -(2**63)
 LAKE_MIN_US = -62_135_596_800_000_000
 LAKE_MAX_US = 253_402_300_799_999_999
 
+# Days and clocks as the server prints them, in regexes.
+DAY_TEXT = r"[0-9]{4,}-(?:0[1-9]|1[0-2])-(?:0[1-9]|[12][0-9]|3[01])"
+CLOCK_TEXT = r"(?:[01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9](?:\.[0-9]{1,6})?"
 _DATE = re.compile(r"(\d{4,})-(\d\d)-(\d\d)( BC)?")
 _TIME = re.compile(r"(\d\d):(\d\d):(\d\d)(?:\.(\d{1,6}))?")
 _OFFSET = re.compile(r"([+-])(\d\d)(?::(\d\d))?(?::(\d\d))?")

@@ -67,7 +67,9 @@ def build(column: Column, options: TypeOptions, resolve: Resolve) -> ColumnCodec
         raise InvariantError(f"Array {column.type.name} of column {column.name} has no element type.")
     element = resolve(dataclasses.replace(column, type=inner, optional=True), options)
     delimiter = ";" if inner.name == "box" and inner.namespace == "pg_catalog" else ","
-    natural = NaturalFace(pa.list_(element.natural.arrow_type), _natural(element.natural, delimiter))
+    of_element = element.natural
+    arrow_type = pa.list_(of_element.arrow_type)
+    natural = NaturalFace(arrow_type, _natural(of_element, delimiter), _is_misfit(of_element, delimiter))
     return ColumnCodec(natural, _event(inner, element.event, options, delimiter))
 
 
@@ -79,6 +81,19 @@ def _natural(element: NaturalFace, delimiter: str) -> Convert:
         return Converted(_lists(text, split, converted.values, bad), marked(bad))
 
     return convert
+
+
+def _is_misfit(element: NaturalFace, delimiter: str) -> Callable[[pa.Array], pa.BooleanArray]:
+    """Arrays of more dimensions, and those in which every bad element is a misfit itself."""
+
+    def is_misfit(text: pa.Array) -> pa.BooleanArray:
+        split = split_arrays(text, delimiter)
+        unreadable = _flags(element.convert(split.elements))
+        if element.is_misfit is not None and unreadable.any():
+            unreadable = unreadable & ~element.is_misfit(split.elements).to_numpy(zero_copy_only=False)
+        return pa.array(~split.bad & (split.nested | ~any_per_row(unreadable, split.offsets)))
+
+    return is_misfit
 
 
 def _event(inner: PgType, element: EventFace | None, options: TypeOptions, delimiter: str) -> EventFace | None:

@@ -27,8 +27,9 @@ from cdc_core.schema.connect import ConnectSchema
 class Converted:
     """``values[N]`` of the declared type; ``bad[N]`` (bool, or None for none) marks values that the type cannot hold.
 
-    A bad value is null in ``values``. In the natural face its text goes to ``__rescued``; in the event face
-    ``event.converting.failure.handling.mode`` decides.
+    A bad value is null in ``values``. In the natural face its text goes to ``__rescued``, and where no server can have
+    written it (``NaturalFace.is_misfit``), or in the event face, ``event.converting.failure.handling.mode`` decides
+    whether to go on.
     """
 
     values: pa.Array
@@ -40,10 +41,16 @@ Convert = Callable[[pa.Array], Converted]
 
 @dataclass(frozen=True, slots=True)
 class NaturalFace:
-    """Text → the value a Spark or Delta reader expects."""
+    """Text → the value a Spark or Delta reader expects.
+
+    A bad value is either a true value that ``arrow_type`` has no room for (an infinite date, a numeric of 50 digits) or
+    text that no server writes. ``is_misfit`` tells them apart: string[M] of bad values → bool[M], true for the former.
+    None where the type holds all its values, so that a bad one is always unreadable.
+    """
 
     arrow_type: pa.DataType
     convert: Convert
+    is_misfit: Callable[[pa.Array], pa.BooleanArray] | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,10 +18,10 @@ from cdc_core.schema.table import Column
 from cdc_core.types import semantic
 from cdc_core.types._kernels import validity, with_nulls
 from cdc_core.types._slow_path import convert_with, refuse
-from cdc_core.types._temporal import date_of, days_of, iso_date, parse_date
+from cdc_core.types._temporal import DAY_TEXT, date_of, days_of, iso_date, parse_date
 from cdc_core.types.codec import ColumnCodec, Convert, Converted, EventFace, NaturalFace
 from cdc_core.types.options import TimePrecisionMode, TypeOptions
-from cdc_core.types.rule import Resolve, TypeRule, builtin
+from cdc_core.types.rule import Resolve, TypeRule, builtin, misfits
 
 _COMMON = r"^[0-9]{4}-[0-9]{2}-[0-9]{2}$"
 # PostgresValueConverter's stand-ins for infinite dates: -5877611-06-21 and the day before.
@@ -111,7 +111,7 @@ def build(column: Column, options: TypeOptions, resolve: Resolve) -> ColumnCodec
             fallback=0,
             snapshot_convert=_days_converter(_queried, True),
         )
-    return ColumnCodec(NaturalFace(pa.date32(), to_date), event)
+    return ColumnCodec(NaturalFace(pa.date32(), to_date, misfits(rf"{DAY_TEXT}(?: BC)?|-?infinity")), event)
 
 
 RULES: tuple[TypeRule, ...] = (builtin("date", build, "date"),)

@@ -21,7 +21,7 @@ from cdc_core.types._placeholder import placeholder_text
 from cdc_core.types._slow_path import convert_with
 from cdc_core.types.codec import ColumnCodec, Convert, Converted, EventFace, NaturalFace
 from cdc_core.types.options import DecimalHandlingMode, TypeOptions
-from cdc_core.types.rule import Resolve, TypeRule, builtin
+from cdc_core.types.rule import Resolve, TypeRule, builtin, misfits
 from cdc_core.types.typmod import numeric_precision_scale
 
 _WIDEST = 38
@@ -36,6 +36,7 @@ _VARIABLE_SCHEMA = ConnectSchema(
     fields=(("scale", ConnectSchema("int32")), ("value", ConnectSchema("bytes"))),
 )
 _EXACT = Context(prec=_WIDEST, traps=[Inexact, InvalidOperation, Overflow])
+_IS_MISFIT = misfits(r"-?[0-9]+(?:\.[0-9]+)?|NaN|-?Infinity")
 _SPECIAL = {"NaN": "NAN", "Infinity": "POSITIVE_INFINITY", "-Infinity": "NEGATIVE_INFINITY"}
 
 
@@ -177,7 +178,7 @@ def build(column: Column, options: TypeOptions, resolve: Resolve) -> ColumnCodec
     """A decimal in the lake; Decimal, VariableScaleDecimal, double or text in events."""
     declared = numeric_precision_scale(column.modifier)
     natural_arrow = natural_type(declared)
-    natural = NaturalFace(natural_arrow, to_decimal(natural_arrow))
+    natural = NaturalFace(natural_arrow, to_decimal(natural_arrow), _IS_MISFIT)
     return ColumnCodec(natural, _event(declared, options))
 
 

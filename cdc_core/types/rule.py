@@ -9,6 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+import pyarrow as pa
+import pyarrow.compute as pc
+
 from cdc_core.schema.pg_type import PgType, TypeKind
 from cdc_core.schema.table import Column
 from cdc_core.types.codec import ColumnCodec
@@ -43,6 +46,11 @@ class TypeRule:
         if self.names and pg_type.name not in self.names:
             return False
         return self.namespace is None or pg_type.namespace == self.namespace
+
+
+def misfits(pattern: str) -> Callable[[pa.Array], pa.BooleanArray]:
+    """``NaturalFace.is_misfit`` of a type whose values are told by their look: ``pattern`` is anchored here."""
+    return lambda text: pc.fill_null(pc.match_substring_regex(text, f"^(?:{pattern})$"), False)
 
 
 def builtin(label: str, build: Build, *names: str) -> TypeRule:

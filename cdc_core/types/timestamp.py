@@ -14,6 +14,8 @@ from cdc_core.types import semantic
 from cdc_core.types._kernels import Ints, string_rows, validity, with_nulls
 from cdc_core.types._slow_path import convert_with
 from cdc_core.types._temporal import (
+    CLOCK_TEXT,
+    DAY_TEXT,
     INT64_MAX,
     INT64_MIN,
     LAKE_MAX_US,
@@ -27,7 +29,7 @@ from cdc_core.types._temporal import (
 )
 from cdc_core.types.codec import ColumnCodec, Convert, Converted, EventFace, NaturalFace
 from cdc_core.types.options import TimePrecisionMode, TypeOptions
-from cdc_core.types.rule import Resolve, TypeRule, builtin
+from cdc_core.types.rule import Resolve, TypeRule, builtin, misfits
 from cdc_core.types.typmod import fraction_digits
 
 _COMMON = r"^[0-9]{4}-[0-9]{2}-[0-9]{2} [0-9]{2}:[0-9]{2}:[0-9]{2}(?:\.[0-9]{1,6})?$"
@@ -113,7 +115,7 @@ def _iso(text: pa.Array) -> Converted:
 
 def build(column: Column, options: TypeOptions, resolve: Resolve) -> ColumnCodec:
     """timestamp(us) in the lake; a number, its unit by mode and precision, or ISO text in events."""
-    natural = NaturalFace(_NATURAL, to_timestamp)
+    natural = NaturalFace(_NATURAL, to_timestamp, misfits(rf"{DAY_TEXT} {CLOCK_TEXT}(?: BC)?|-?infinity"))
     mode = options.time_precision_mode
     if mode is TimePrecisionMode.ISOSTRING:
         schema = semantic.logical("string", semantic.ISO_TIMESTAMP)

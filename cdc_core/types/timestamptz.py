@@ -11,10 +11,19 @@ from cdc_core.schema.table import Column
 from cdc_core.types import semantic
 from cdc_core.types._kernels import string_rows, validity, with_nulls
 from cdc_core.types._slow_path import convert_with
-from cdc_core.types._temporal import LAKE_MAX_US, LAKE_MIN_US, iso_moment, moment_text, moments_us, parse_moment
+from cdc_core.types._temporal import (
+    CLOCK_TEXT,
+    DAY_TEXT,
+    LAKE_MAX_US,
+    LAKE_MIN_US,
+    iso_moment,
+    moment_text,
+    moments_us,
+    parse_moment,
+)
 from cdc_core.types.codec import ColumnCodec, Convert, Converted, EventFace, NaturalFace
 from cdc_core.types.options import TypeOptions
-from cdc_core.types.rule import Resolve, TypeRule, builtin
+from cdc_core.types.rule import Resolve, TypeRule, builtin, misfits
 from cdc_core.types.timestamp import lake_us
 from cdc_core.types.typmod import fraction_digits
 
@@ -22,6 +31,7 @@ from cdc_core.types.typmod import fraction_digits
 _YEAR = r"(?:[1-8][0-9]{3}|9[0-8][0-9]{2}|0[1-9][0-9]{2})"
 _CLOCK = r"-[0-9]{2}-[0-9]{2} [0-9]{2}:[0-9]{2}:[0-9]{2}(?:\.[0-9]{1,6})?"
 _COMMON = rf"^(?:[0-9]{{4}}{_CLOCK}\+00|{_YEAR}{_CLOCK}[+-][0-9]{{2}}(?::[0-9]{{2}})?)$"
+_IS_MISFIT = misfits(rf"{DAY_TEXT} {CLOCK_TEXT}[+-][0-9]{{2}}(?::[0-9]{{2}}){{0,2}}(?: BC)?|-?infinity")
 _NATURAL = pa.timestamp("us", "UTC")
 
 
@@ -57,7 +67,7 @@ def build(column: Column, options: TypeOptions, resolve: Resolve) -> ColumnCodec
     fraction = 6 if digits is None else digits or None
     schema = semantic.logical("string", semantic.ZONED_TIMESTAMP)
     event = EventFace(schema, pa.string(), _zoned(fraction), fallback="1970-01-01T00:00:00Z")
-    return ColumnCodec(NaturalFace(_NATURAL, to_timestamp), event)
+    return ColumnCodec(NaturalFace(_NATURAL, to_timestamp, _IS_MISFIT), event)
 
 
 RULES: tuple[TypeRule, ...] = (builtin("timestamptz", build, "timestamptz"),)

@@ -16,6 +16,7 @@ from cdc_core.types._slow_path import reset_slow_rows, slow_rows
 from cdc_core.types.codec import Convert
 from cdc_core.types.options import TypeOptions
 from cdc_core.types.registry import RULES, resolve
+from tests.unit.types.cases import ALL, CASES, drawn
 from tests.unit.types.modes import MODES
 from tests.unit.types.samples import SAMPLES, Sample
 
@@ -76,7 +77,9 @@ def test_common_values_are_held_and_never_slow(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", SAMPLES)
-@pytest.mark.parametrize("garbage", ["gibberish", "12x", "", "\x01", "-"])
+@pytest.mark.parametrize(
+    "garbage", ["gibberish", "12x", "", "\x01", "-", "9" * 25, "2020-13-40", "2020-13-40 25:61:61"]
+)
 def test_garbage_is_marked_not_raised(name: str, garbage: str) -> None:
     sample = SAMPLES[name]
     for options in MODES[:1]:
@@ -133,6 +136,13 @@ def test_every_registered_type_has_a_sample_and_a_benchmark() -> None:
     registered = {name for rule in RULES for name in (rule.names or (rule.label,))}
     assert registered - SAMPLES.keys() == set()
     assert SAMPLES.keys() - set(bench_types.ENTRIES) == set()
+
+
+def test_every_sample_has_a_strategy_and_a_place_on_both_roads() -> None:
+    """``CASES`` is what the tests of both roads draw from, compare with the server and read back from the lake."""
+    assert SAMPLES.keys() == CASES.keys()
+    for name, case in ALL.items():
+        assert len(set(drawn(case, 8, 1))) > 1, f"{name} draws nothing but nulls"
 
 
 def test_the_rule_of_a_sample_is_the_one_it_stands_for() -> None:
