@@ -83,7 +83,7 @@ def test_from_an_empty_lake_to_a_table_that_changes_its_shape(pg, program, tmp_p
     assert status.returncode == 0, status.stderr
     told = json.loads(status.stdout)
     assert told["slot_exists"]
-    assert {row["table"]["table"]: row["lake_rows"] for row in told["tables"]} == {
+    assert {row["table"].removeprefix("public."): row["lake_rows"] for row in told["tables"]} == {
         "kinds": 3,
         "later": 2,
         "orders": 102,
