@@ -299,9 +299,8 @@ class Connector:
         return LakePaths(self.config.sink.lake_path, self.name)
 
     def _plan(self) -> TypingPlan:
-        return TypingPlan(
-            self.config.types, self.config.selection, self.config.envelope.event_converting_failure_handling_mode
-        )
+        config = self.config
+        return TypingPlan(config.types, config.selection, config.envelope.event_converting_failure_handling_mode)
 
     @property
     def _has_lake(self) -> bool:
