@@ -1,24 +1,27 @@
 """Debezium's records as lines of a file: snapshot as the mode says, then the stream; no Spark, no lake.
 
-The slot is confirmed only after the lines before it are on disk.
+The slot is confirmed only after the lines before it are on disk. A run that was killed is taken up again without a
+record lost or doubled (EnvelopeOutput).
 """
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Callable, Iterator
-from pathlib import Path
-from typing import TextIO
+
+import numpy as np
+import pyarrow as pa
 
 from cdc_core.decode.copy_text import LineCutter, decode_copy
 from cdc_core.decode.pgoutput.classify import sort_segment
-from cdc_core.decode.pgoutput.stream_state import StreamState
+from cdc_core.decode.pgoutput.stream_state import SortedSegment, StreamState
 from cdc_core.decode.raw_columns import RawColumns
+from cdc_core.engine.envelope_output import EnvelopeOutput, Position
 from cdc_core.engine.reports import Until
 from cdc_core.engine.source import OpenSnapshot, Source
 from cdc_core.engine.tables import TableBook
 from cdc_core.envelope.context import EnvelopeContext
+from cdc_core.envelope.record import lines
 from cdc_core.envelope.snapshot_events import SnapshotEvents
 from cdc_core.envelope.stream_events import StreamEvents
 from cdc_core.envelope.table_events import SnapshotFacts, TableEvents
@@ -55,9 +58,21 @@ class EnvelopeRun:
         self._types = types
         self._selection = selection
         self._snapshot = snapshot
+        self._position = Position()
 
-    def snapshot(self, tables: list[TableSchema], output: Path) -> int:
+    def resume(self, output: EnvelopeOutput) -> bool:
+        """Open the output where the last run left it; whether a snapshot was cut short whose slot is to be dropped.
+
+        What that snapshot wrote is cut off, and it is taken anew.
+        """
+        self._position = output.open()
+        return self._position.in_snapshot and self._position.makes_slot
+
+    def snapshot(self, tables: list[TableSchema], output: EnvelopeOutput) -> int:
         """Write a read event for every row; how many. The slot is made by it where there was none."""
+        makes_slot = not self._source.slot().exists
+        output.mark(Position(self._position.lsn, in_snapshot=True, makes_slot=makes_slot))
+        time.sleep(self._snapshot.snapshot_delay_ms / 1000)
         opened = self._source.open_snapshot()
         try:
             if self._snapshot.snapshot_locking_mode is SnapshotLockingMode.SHARED:
@@ -65,26 +80,33 @@ class EnvelopeRun:
             facts = SnapshotFacts(int(opened.lsn), opened.holder.facts.txid, opened.holder.facts.timestamp_us)
             events = SnapshotEvents()
             written = 0
-            with output.open("a", encoding="utf-8") as file:
-                for table in tables:
-                    for lines in events.table(
-                        self._table_events(table, snapshot=True), self._rows(table, opened), facts
-                    ):
-                        written += _write(file, lines)
-                written += _write(file, events.finish())
-                _sync(file)
+            for table in tables:
+                made = self._table_events(table, snapshot=True)
+                for block in events.table(made, self._rows(table, opened), facts):
+                    written += output.write(block)
+            written += output.write(events.finish())
+            self._position = Position(self._position.lsn)
+            output.mark(self._position)
             return written
         finally:
             opened.close()
 
-    def stream(self, tables: list[TableSchema], output: Path, until: Until, should_stop: Callable[[], bool]) -> int:
+    def stream(
+        self,
+        tables: list[TableSchema],
+        output: EnvelopeOutput,
+        until: Until,
+        should_stop: Callable[[], bool],
+        resumed_at: Lsn | None = None,
+    ) -> int:
         """Write the stream's records until a bound is met; how many.
 
-        Raises what the server sends, the decoding finds or ``event.converting.failure.handling.mode`` asks for.
+        ``resumed_at``: what the slot had confirmed, None where it is new. source.sequence goes on from there. Raises
+        what the server sends, the decoding finds or ``event.converting.failure.handling.mode`` asks for.
         """
-        started = time.monotonic()
         options = self._source.options
-        state = StreamState()
+        began_at = max(resumed_at or Lsn(0), self._position.lsn) if resumed_at is not None else Lsn(0)
+        state = StreamState(prior_end_lsn=int(began_at))
         events = StreamEvents(
             self._context,
             self._table_events,
@@ -92,25 +114,40 @@ class EnvelopeRun:
             heartbeat_ms=options.heartbeat_interval_ms,
         )
         book = TableBook(self._source.describing(), self._source.includes(), tables)
-        written, last_data, action_due = 0, started, started
-        with ReplicationStream(options) as stream, output.open("a", encoding="utf-8") as file:
+        started = last_data = action_due = time.monotonic()
+        xmin = _Xmin(self._source)
+        written = 0
+        with ReplicationStream(options, start_lsn=began_at or None) as stream:
             while not should_stop():
                 segment = stream.read(_SEGMENT_ROWS, _SEGMENT_BYTES, _SEGMENT_SECONDS)
                 if segment is not None:
                     last_data = time.monotonic()
                     found = sort_segment(segment, state, book.describe)
-                    written += _write(file, events.segment(found))
-                    _sync(file)
+                    written += self._write(output, events.records(found, xmin.now()), found)
                     if found.last_commit_end_lsn is not None:
                         stream.confirm(found.last_commit_end_lsn)
                 else:
-                    written += _write(file, events.idle())
-                    file.flush()
+                    written += output.write(events.idle())
+                    output.flush()
                 stream.idle_confirm(state.open is None)
                 action_due = self._act(action_due)
                 if self._is_over(until, started, last_data, segment is None, stream, state):
                     break
         return written
+
+    def _write(self, output: EnvelopeOutput, records: pa.Table, found: SortedSegment) -> int:
+        """Write a segment's records, and mark the output at the last Commit among them."""
+        rows = lines(records)
+        if found.last_commit_end_lsn is None:
+            return output.write(rows)
+        kinds, seq = (found.transactions.column(name).to_numpy() for name in ("kind", "seq"))
+        whole = int(np.searchsorted(records.column("seq").to_numpy(), seq[kinds == ord("C")][-1], side="right"))
+        output.write(rows[:whole])
+        self._position = Position(Lsn(found.last_commit_end_lsn))
+        output.mark(self._position)
+        output.write(rows[whole:])
+        output.flush()
+        return len(rows)
 
     def _rows(self, table: TableSchema, opened: OpenSnapshot) -> Iterator[RawColumns]:
         # A column that is left out is not read, not even where it is part of the key.
@@ -120,9 +157,9 @@ class EnvelopeRun:
         select = select_sql(table.id, names) if own is None else select_from(own, names)
         cutter = LineCutter()
         for chunk in copy_chunks(connection_string(self._source.options), opened.holder.name, select):
-            lines = cutter.feed(chunk)
-            if lines:
-                yield decode_copy(lines, names, str(table.id))
+            whole = cutter.feed(chunk)
+            if whole:
+                yield decode_copy(whole, names, str(table.id))
         cutter.finish(str(table.id))
 
     def _table_events(self, table: TableSchema, snapshot: bool = False) -> TableEvents:
@@ -158,11 +195,17 @@ class EnvelopeRun:
         return until.idle_seconds is not None and now - last_data >= until.idle_seconds
 
 
-def _write(file: TextIO, lines: list[str]) -> int:
-    file.writelines(f"{line}\n" for line in lines)
-    return len(lines)
+class _Xmin:
+    """The slot's catalog_xmin, asked again after xmin.fetch.interval.ms; None where that is 0."""
 
+    def __init__(self, source: Source) -> None:
+        self._source = source
+        self._every = source.options.xmin_fetch_interval_ms / 1000
+        self._due = 0.0
+        self._value: int | None = None
 
-def _sync(file: TextIO) -> None:
-    file.flush()
-    os.fsync(file.fileno())
+    def now(self) -> int | None:
+        if self._every and time.monotonic() >= self._due:
+            self._value = self._source.slot().catalog_xmin
+            self._due = time.monotonic() + self._every
+        return self._value

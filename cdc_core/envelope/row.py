@@ -23,6 +23,9 @@ from cdc_core.types.codec import ColumnCodec, EventFace
 
 _log = logging.getLogger(__name__)
 
+# Debezium builds this schema optional, whatever the column is.
+_ALWAYS_OPTIONAL = "io.debezium.data.geometry.Geometry"
+
 
 @dataclass(frozen=True, slots=True)
 class Field:
@@ -55,7 +58,7 @@ def make_field(column: Column, face: EventFace, context: EnvelopeContext, plan: 
     """The field of one column: its schema with optionality, default, comment and parameters, and its constants."""
     default = face.default_value(column.default_expression) if column.default_expression else None
     has_default = default is not None and face.schema.type != "struct"
-    schema = face.schema.replace(optional=column.optional)
+    schema = face.schema.replace(optional=column.optional or face.schema.name == _ALWAYS_OPTIONAL)
     unset = json_of(default, face.arrow_type, face.schema) if has_default else "null"
     if has_default:
         schema = schema.replace(default=json.loads(unset), has_default=True)

@@ -83,6 +83,7 @@ def sort_segment(segment: Segment, state: StreamState, describe: Describe, max_b
         captured_rows=sum(run.raw.num_rows for run in runs),
     )
     if len(frames):
+        state.last_origin = _origin_shown(found, state, len(frames) - 1)
         state.open = open_transaction(found, len(frames))
         state.prior_end_lsn = int(found.prior_end_lsn[-1])
         state.last_commit_ts_us = int(found.commit_ts_us[-1])
@@ -242,6 +243,13 @@ def _truncate(frames: Frames, found: Transactions, versions: _Versions, state: S
     )
 
 
+def _origin_shown(found: Transactions, state: StreamState, at: int) -> tuple[str | None, int | None]:
+    """The origin of the last transaction that began before a frame."""
+    if state.open is None and found.ordinal[at] == 0:
+        return state.last_origin
+    return origin_of(found.origins, at)
+
+
 def _message(frames: Frames, found: Transactions, state: StreamState, at: int, inside: bool) -> LogicalMessage:
     lsn = int(frames.lsn[at])
     cursor = Cursor(frames.payload(at), lsn, "a logical message")
@@ -250,7 +258,7 @@ def _message(frames: Frames, found: Transactions, state: StreamState, at: int, i
     content = cursor.take(cursor.u32())
     cursor.end()
     of = int(found.ordinal[at])
-    origin, origin_lsn = origin_of(found.origins, at) if inside else (None, None)
+    origin, origin_lsn = _origin_shown(found, state, at)
     return LogicalMessage(
         seq=state.next_seq + at,
         lsn=lsn,

@@ -39,7 +39,8 @@ class StreamState:
 
     ``prior_end_lsn`` is the end LSN of the last Commit, or the LSN of the last non-transactional message, 0 for none.
     ``last_commit_ts_us`` is the commit time of the last transaction begun, 0 for none. ``next_seq`` numbers the frames.
-    ``relations`` maps the OIDs announced so far; a server announces a relation once per connection, before its rows, so
+    ``last_origin`` is the origin, with its LSN, of the last transaction begun, None for none: messages outside of any
+    transaction show it. ``relations`` maps the OIDs announced so far; a server announces a relation once per connection, before its rows, so
     the map lives exactly as long as the connection: after a reconnect start from ``after_reconnect()``.
     """
 
@@ -49,10 +50,13 @@ class StreamState:
     last_lsn: int = 0
     next_seq: int = 0
     relations: dict[int, Announced] = field(default_factory=dict)
+    last_origin: tuple[str | None, int | None] = (None, None)
 
     def after_reconnect(self) -> StreamState:
         """The state with which to read on from a new connection: an unfinished transaction comes again as a whole."""
-        return StreamState(None, self.prior_end_lsn, self.last_commit_ts_us, self.last_lsn, self.next_seq, {})
+        return StreamState(
+            None, self.prior_end_lsn, self.last_commit_ts_us, self.last_lsn, self.next_seq, {}, self.last_origin
+        )
 
 
 @dataclass(frozen=True, slots=True)

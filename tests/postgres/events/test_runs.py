@@ -1,0 +1,194 @@
+"""Runs: snapshots and their modes, restarts, kills, heartbeats, messages, failures."""
+
+from __future__ import annotations
+
+import json
+import logging
+import time
+
+import pytest
+
+from cdc_core.errors import ConversionError, SourceError
+from tests.support.cluster import Cluster
+from tests.support.events import capture, told
+
+pytestmark = pytest.mark.postgres
+
+TABLE = "create table t (id int primary key, v text)"
+
+
+def sequence(record: dict) -> tuple[int | None, int]:  # type: ignore[type-arg]
+    before, own = json.loads(record["value"]["payload"]["source"]["sequence"])
+    return (before and int(before), int(own))
+
+
+def test_a_second_run_goes_on_where_the_first_stopped(debian15: Cluster) -> None:
+    with capture(debian15, {"snapshot.mode": "initial"}, TABLE, "insert into t values (1, 'a')") as one:
+        first = one.run("insert into t values (2, 'b')")
+        one.sql("insert into t values (3, 'c')")
+        records = one.run("insert into t values (4, 'd')")
+    assert [told(record)[0] for record in records] == ["r", "c", "c", "c"]
+    assert [told(record)[1]["id"] for record in records] == [1, 2, 3, 4]
+    assert sequence(first[1])[0] is None, "nothing was committed before in the first run"
+    assert (sequence(records[2])[0] or 0) > sequence(records[1])[1], "a restart goes on from what was confirmed"
+
+
+def test_what_a_killed_run_wrote_behind_its_last_commit_is_written_once(debian15: Cluster) -> None:
+    with capture(debian15, {}, TABLE) as one:
+        one.run("insert into t values (1, 'a')")
+        with one.output.open("a") as file:
+            file.write('{"topic":"half a transac')  # what a kill in the middle of a segment leaves
+        one.sql("insert into t values (2, 'b')")
+        records = one.run()
+        records = one.run("insert into t values (3, 'c')")
+    assert [told(record)[1]["id"] for record in records] == [1, 2, 3]
+
+
+def test_a_snapshot_that_was_cut_short_is_taken_anew(debian15: Cluster) -> None:
+    with capture(debian15, {"snapshot.mode": "initial"}, TABLE, "insert into t values (1, 'a'), (2, 'b')") as one:
+        one.sql(f"select pg_create_logical_replication_slot('{one.database}', 'pgoutput')")
+        beside = one.output.with_name(one.output.name + ".position")
+        state = {"slot": one.database, "bytes": 0, "lsn": "0/0", "in_snapshot": True, "makes_slot": True}
+        beside.write_text(json.dumps(state))
+        one.output.write_text('{"topic":"fulfillment.public.t"}\n')
+        records = one.run("insert into t values (3, 'c')")
+    assert [told(record)[:2] for record in records] == [("r", {"id": 1}), ("r", {"id": 2}), ("c", {"id": 3})]
+
+
+@pytest.mark.parametrize(
+    ("mode", "first", "second"),
+    [("initial", "rc", "c"), ("always", "rc", "rrc"), ("no_data", "c", "c"), ("when_needed", "rc", "c")],
+)
+def test_snapshot_modes_say_what_is_read_at_the_first_and_the_second_start(
+    debian15: Cluster, mode: str, first: str, second: str
+) -> None:
+    with capture(debian15, {"snapshot.mode": mode}, TABLE, "insert into t values (1, 'a')") as one:
+        assert [told(record)[0] for record in one.run("insert into t values (2, 'b')")] == list(first)
+        records = one.run("insert into t values (3, 'c')")
+    assert [told(record)[0] for record in records] == list(first + second)
+
+
+def test_initial_only_reads_and_ends(debian15: Cluster) -> None:
+    with capture(debian15, {"snapshot.mode": "initial_only"}, TABLE, "insert into t values (1, 'a')") as one:
+        with one.running():
+            pass
+        assert [told(record)[0] for record in one.records()] == ["r"]
+
+
+def test_when_needed_reads_again_after_the_slot_is_gone(debian15: Cluster) -> None:
+    with capture(debian15, {"snapshot.mode": "when_needed"}, TABLE, "insert into t values (1, 'a')") as one:
+        one.run()
+        one.sql(f"select pg_drop_replication_slot('{one.database}')")
+        records = one.run()
+    assert [told(record)[0] for record in records] == ["r", "r"]
+
+
+def test_tables_are_read_in_the_order_of_the_list_only_those_asked_for_and_by_ones_own_statement(
+    debian15: Cluster,
+) -> None:
+    rules = {
+        "snapshot.mode": "initial",
+        "table.include.list": "public.b,public.a,public.t",
+        "snapshot.include.collection.list": "public.(a|b)",
+        "snapshot.select.statement.overrides": "public.a",
+        "snapshot.select.statement.overrides.public.a": "select v, id from a where id > 1",
+    }
+    tables = [f"create table {name} (id int primary key, v text)" for name in ("a", "b", "t")]
+    rows = [f"insert into {name} values (1, 'x'), (2, 'y')" for name in ("a", "b", "t")]
+    with capture(debian15, rules, *tables, *rows) as one:
+        records = one.run()
+    got = [(r["topic"][-1], told(r)[3]["id"], r["value"]["payload"]["source"]["snapshot"]) for r in records]
+    assert got == [("b", 1, "first"), ("b", 2, "last_in_data_collection"), ("a", 2, "last")]
+
+
+def test_heartbeats_beat_and_run_their_query(debian15: Cluster) -> None:
+    beat = {"heartbeat.interval.ms": "100", "heartbeat.action.query": "insert into beats default values"}
+    rules = {**beat, "table.include.list": "public.t"}
+    with capture(debian15, rules, TABLE, "create table beats (at timestamptz default now())") as one:
+        with one.running():
+            time.sleep(1.5)
+        beats = [record for record in one.records() if record["topic"] == "__debezium-heartbeat.fulfillment"]
+        [(ran,)] = debian15.execute(one.database, "select count(*) from beats")
+    assert len(beats) >= 3 and ran >= 3
+    assert beats[0]["key"]["payload"] == {"serverName": "fulfillment"}
+
+
+def test_logical_messages_come_in_the_binary_mode_and_by_their_prefix(debian15: Cluster) -> None:
+    rules = {"binary.handling.mode": "hex", "message.prefix.exclude.list": "secret.*"}
+    with capture(debian15, rules, TABLE) as one:
+        records = one.run(
+            [
+                "select pg_logical_emit_message(true, 'news', 'hi')",
+                "select pg_logical_emit_message(false, 'News', 'ho')",
+                "select pg_logical_emit_message(true, 'secret1', 'x')",
+            ]
+        )
+    payloads = [record["value"]["payload"] for record in records]
+    assert [payload["message"] for payload in payloads] == [
+        {"prefix": "news", "content": "6869"},
+        {"prefix": "News", "content": "686f"},
+    ]
+    assert [payload["source"]["txId"] is None for payload in payloads] == [False, True]
+
+
+def test_the_slots_xmin_is_shown_when_asked_for(debian15: Cluster) -> None:
+    with capture(debian15, {"xmin.fetch.interval.ms": "10"}, TABLE) as one:
+        [record] = one.run("insert into t values (1, 'a')")
+    assert record["value"]["payload"]["source"]["xmin"] > 0
+
+
+def test_counts_of_a_transaction_leave_out_what_is_filtered_and_count_a_key_change_twice(debian15: Cluster) -> None:
+    rules = {"provide.transaction.metadata": "true", "table.exclude.list": "public.hidden"}
+    with capture(debian15, rules, TABLE, "create table hidden (id int)") as one:
+        records = one.run("insert into t values (1, 'a'); insert into hidden values (1); update t set id = 2")
+    end = records[-1]["value"]["payload"]
+    assert (end["status"], end["event_count"]) == ("END", 3)
+    assert end["data_collections"] == [{"data_collection": "public.t", "event_count": 3}]
+
+
+UNREADABLE = ("create table n (id int primary key, n numeric(5, 2))", "insert into n values (1, 'NaN'), (2, 1)")
+
+
+@pytest.mark.parametrize(("mode", "warned"), [("warn", True), ("skip", False)])
+def test_a_value_that_cannot_be_converted_is_left_unset(
+    debian15: Cluster, mode: str, warned: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    with (
+        capture(debian15, {"event.converting.failure.handling.mode": mode}, UNREADABLE[0]) as one,
+        caplog.at_level(logging.WARNING),
+    ):
+        records = one.run(UNREADABLE[1])
+    assert [told(record)[3]["n"] is None for record in records] == [True, False]
+    assert ("Column n of public.n" in caplog.text) is warned
+
+
+def test_a_value_that_cannot_be_converted_ends_the_run_where_told(debian15: Cluster) -> None:
+    rules = {"event.converting.failure.handling.mode": "fail", "event.processing.failure.handling.mode": "fail"}
+    with capture(debian15, rules, UNREADABLE[0]) as one, pytest.raises(ConversionError, match=r"Column n of public\.n"):
+        one.run(UNREADABLE[1])
+
+
+@pytest.mark.parametrize(("mode", "warned"), [("warn", True), ("skip", False)])
+def test_an_event_that_cannot_be_processed_is_left_out_where_told(
+    debian15: Cluster, mode: str, warned: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    rules = {"event.converting.failure.handling.mode": "fail", "event.processing.failure.handling.mode": mode}
+    with capture(debian15, rules, UNREADABLE[0]) as one, caplog.at_level(logging.WARNING):
+        records = one.run(UNREADABLE[1])
+    assert [told(record)[1] for record in records] == [{"id": 2}]
+    assert ("An event of public.n is left out" in caplog.text) is warned
+
+
+@pytest.mark.parametrize(("mode", "captured"), [("all_tables", "ab"), ("filtered", "a"), ("no_tables", "")])
+def test_publications_are_made_as_told(debian15: Cluster, mode: str, captured: str) -> None:
+    rules = {"publication.autocreate.mode": mode, "table.include.list": "public.a"}
+    with capture(debian15, rules, "create table a (id int primary key)", "create table b (id int primary key)") as one:
+        one.run()
+        rows = debian15.execute(one.database, "select tablename from pg_publication_tables order by 1")
+    assert "".join(row[0] for row in rows) == captured
+
+
+def test_a_missing_publication_is_told_where_none_may_be_made(debian15: Cluster) -> None:
+    rules = {"publication.autocreate.mode": "disabled"}
+    with capture(debian15, rules, TABLE) as one, pytest.raises(SourceError, match="There is no publication"):
+        one.run()
