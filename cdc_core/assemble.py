@@ -166,13 +166,15 @@ class Connector:
                 known = set() if mode.all else self._known_tables(spark, tables)
                 if known and not found.exists and not mode.slot_lost:
                     raise self._slot_gone()
-                # A new slot knows nothing of what came before it: where there was one, every table is read again.
-                unread = [table for table in wanted if table.id not in known or not found.exists]
+                published = source.publish(tables, always=self._needed)
+                # A new slot knows nothing of what came before it, and a table that joins the publication (again) has
+                # changes that never come: both are read again.
+                known = known - published.added if found.exists else set()
+                unread = [table for table in wanted if table.id not in known and table in published.live]
                 if unread and (mode.all or mode.missing):
-                    live = source.publish(tables, always=self._needed)
-                    if chosen := [table for table in unread if table in live]:
-                        return self._snapshot_run(source, spark).take(chosen, on_progress)
-            source.publish(tables, always=self._needed)
+                    return self._snapshot_run(source, spark).take(unread, on_progress)
+            else:
+                source.publish(tables, always=self._needed)
             if not found.exists:
                 source.make_slot()
             return []
@@ -190,8 +192,12 @@ class Connector:
             others = [table for table in captured if table not in chosen]
             if others and not found.exists and self._known_tables(spark, others):
                 raise self._slot_gone()
-            live = source.publish(captured, always=self._needed)
-            return self._snapshot_run(source, spark).take([t for t in chosen if t in live], on_progress)
+            published = source.publish(captured, always=self._needed)
+            # A table that joins the publication again has changes that never come: it is read again too.
+            again = [table for table in others if table.id in published.added]
+            again = [table for table in again if table.id in self._known_tables(spark, again)]
+            chosen = [table for table in [*chosen, *again] if table in published.live]
+            return self._snapshot_run(source, spark).take(chosen, on_progress)
 
     def stream(
         self,
@@ -209,7 +215,8 @@ class Connector:
                 raise SourceError(
                     f"There is no slot {self.slot}: nothing was captured so far.", "Take the first snapshot."
                 )
-            source.publish(tables, always=self._needed)
+            source.require_publication()
+            # The publication stays as the last snapshot made it: a table that joined it here would have a gap.
             report = self._stream(
                 source,
                 tables,

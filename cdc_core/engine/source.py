@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -23,6 +24,8 @@ from cdc_core.selection.tables import TableSelection
 
 _log = logging.getLogger(__name__)
 
+_OLDER_SECONDS = 90.0
+_OLDER_PAUSE_SECONDS = 0.1
 _LOCK = "SELECT pg_try_advisory_lock(hashtextextended('wal2lake:' || %s, 0))"
 _IS_LOCKED = """
 SELECT EXISTS (
@@ -46,6 +49,16 @@ class OpenSnapshot:
     def close(self) -> None:
         """End it, and with it the snapshot."""
         self._closing.close()
+
+
+@dataclass(frozen=True, slots=True)
+class Published:
+    """``live`` are the captured tables whose changes come: of a partitioned table and its partitions, both captured,
+    only one name is. ``added`` joined the publication just now, so that earlier changes of theirs never come.
+    """
+
+    live: list[TableSchema]
+    added: frozenset[TableId]
 
 
 class Source:
@@ -106,20 +119,50 @@ class Source:
         if self.options.publication_autocreate_mode is PublicationAutocreateMode.DISABLED:
             publication.ensure(self._connection, self.options, tables)
 
-    def publish(self, tables: list[TableSchema], *, always: str = "") -> list[TableSchema]:
-        """Make or adjust publication and replica identities, as the options say; the tables whose changes come.
+    def require_publication(self) -> None:
+        """Raise SourceError where there is none: some servers stream on in silence without it."""
+        name = self.options.publication_name
+        if not publication.inspect(self._connection, name).exists:
+            raise SourceError(
+                f'Publication "{name}" is gone, and the slot {self.options.slot_name} followed it.',
+                "Read all tables again with wal2lake snapshot: it makes the publication anew.",
+            )
 
-        Operations in ``always`` are published though ``skipped.operations`` names them: a lake needs truncates. A
-        partitioned table and its partitions are both captured, but changes come under one of the two names only.
+    def publish(self, tables: list[TableSchema], *, always: str = "") -> Published:
+        """Make or adjust publication and replica identities, as the options say.
+
+        Operations in ``always`` are published though ``skipped.operations`` names them: a lake needs truncates.
         """
         skipped = [operation for operation in self._skipped if operation not in always]
-        publication.ensure(self._connection, self.options, tables, skipped)
+        change = publication.ensure(self._connection, self.options, tables, skipped)
+        added = {table.id for table in tables} if change.created else set(change.added)
+        if added and self.slot().exists:
+            self._outlive_older_transactions()
         rules = self.options.replica_identity_autoset_values
-        for change in replica_identity.autoset(self._connection, rules, tables) if rules else []:
-            if change.problem:
-                _log.warning("%s", change.problem)
+        for identity in replica_identity.autoset(self._connection, rules, tables) if rules else []:
+            if identity.problem:
+                _log.warning("%s", identity.problem)
         published = publication.inspect(self._connection, self.options.publication_name).published
-        return [table for table in tables if table.id in published]
+        return Published([table for table in tables if table.id in published], frozenset(added))
+
+    def _outlive_older_transactions(self) -> None:
+        """Wait until every transaction that was open when tables joined the publication has ended.
+
+        What such a transaction wrote before is not published, and a snapshot taken before it commits does not show it:
+        it would be in neither. A new slot needs no such wait, its creation has the same one.
+        """
+        connection, deadline = self._connection, time.monotonic() + _OLDER_SECONDS
+        row = connection.execute("SELECT txid_snapshot_xmax(txid_current_snapshot())").fetchone()
+        while row is not None:
+            still = connection.execute("SELECT txid_snapshot_xmin(txid_current_snapshot()) < %s", (row[0],)).fetchone()
+            if still is None or not still[0]:
+                return
+            if time.monotonic() > deadline:
+                raise TransientError(
+                    f"Tables joined the publication, and older transactions are still open after {_OLDER_SECONDS:g} s.",
+                    "End them (look at pg_stat_activity, oldest xact_start first) and run again.",
+                )
+            time.sleep(_OLDER_PAUSE_SECONDS)
 
     def slot(self) -> slots.SlotInfo:
         """The slot as it is now."""
