@@ -22,7 +22,7 @@ from cdc_core.schema.pg_type import PgType, TypeKind
 from cdc_core.schema.table import Column
 from cdc_core.types import semantic
 from cdc_core.types.codec import EventFace
-from cdc_core.types.typmod import numeric_precision_scale
+from cdc_core.types.typmod import event_scale, numeric_precision_scale
 
 DefaultValue = Callable[[str], Any]
 # Turns the bare literal into the text the server would send for it, or None where it cannot be read.
@@ -141,12 +141,12 @@ def _numeric(literal: str, column: Column) -> str | None:
     declared = numeric_precision_scale(column.modifier)
     if declared is None:
         return f"{number:f}"
-    scale = declared[1]
+    scale = event_scale(declared[1])
     _, digits, exponent = number.as_tuple()
     significant = "".join(map(str, digits)).rstrip("0")
     if significant and isinstance(exponent, int) and len(digits) - len(significant) + exponent + scale < 0:
         return None
-    return f"{number:.{max(scale, 0)}f}"
+    return f"{number:.{scale}f}"
 
 
 def _date(literal: str, column: Column) -> str | None:
@@ -201,14 +201,27 @@ _READERS: dict[str, tuple[str, _Reader]] = {
     "interval": ("epoch", _interval),
 }
 # Literal → the default under each schema. Any other schema has none.
-_BEYOND: dict[str, dict[str, int]] = {
-    "infinity": {semantic.DATE: 169560311, semantic.MICRO_TIMESTAMP: -9223372036853775810},
-    "-infinity": {semantic.DATE: -170999002, semantic.MICRO_TIMESTAMP: -9223372036854775808},
+_BEYOND: dict[str, dict[str, int | str]] = {
+    "infinity": {
+        semantic.DATE: 169560311,
+        semantic.CONNECT_DATE: 169560311,
+        semantic.ISO_DATE: "+999999999-12-31Z",
+        semantic.MICRO_TIMESTAMP: -9223372036853775810,
+        semantic.ISO_TIMESTAMP: "+999999999-12-31T23:59:59.999999999Z",
+    },
+    "-infinity": {
+        semantic.DATE: -170999002,
+        semantic.CONNECT_DATE: -170999002,
+        semantic.ISO_DATE: "-999999999-01-01Z",
+        semantic.MICRO_TIMESTAMP: -9223372036854775808,
+        semantic.ISO_TIMESTAMP: "-999999999-01-01T00:00:00Z",
+    },
     "24:00:00": {
         semantic.TIME: 86399999,
         semantic.CONNECT_TIME: 86399999,
         semantic.MICRO_TIME: 86399999999,
         semantic.NANO_TIME: 86399999999999,
+        semantic.ISO_TIME: "23:59:59.999999999Z",
     },
 }
 _CLOCK_TYPES = frozenset({"date", "time", "timestamp", "timestamptz"})

@@ -7,6 +7,7 @@ declares none.
 
 from __future__ import annotations
 
+import re
 from decimal import Context, Decimal, Inexact, InvalidOperation, Overflow
 from typing import Any
 
@@ -22,7 +23,7 @@ from cdc_core.types._slow_path import convert_with
 from cdc_core.types.codec import ColumnCodec, Convert, Converted, EventFace, NaturalFace
 from cdc_core.types.options import DecimalHandlingMode, TypeOptions
 from cdc_core.types.rule import Resolve, TypeRule, builtin, misfits
-from cdc_core.types.typmod import numeric_precision_scale
+from cdc_core.types.typmod import event_scale, numeric_precision_scale
 
 _WIDEST = 38
 _UNCONSTRAINED = pa.decimal128(_WIDEST, 18)
@@ -37,6 +38,8 @@ _VARIABLE_SCHEMA = ConnectSchema(
 )
 _EXACT = Context(prec=_WIDEST, traps=[Inexact, InvalidOperation, Overflow])
 _IS_MISFIT = misfits(r"-?[0-9]+(?:\.[0-9]+)?|NaN|-?Infinity")
+_INT_DIGITS = 4000
+_INTEGER = re.compile(r"-?[0-9]+")
 _SPECIAL = {"NaN": "NAN", "Infinity": "POSITIVE_INFINITY", "-Infinity": "NEGATIVE_INFINITY"}
 
 
@@ -93,7 +96,9 @@ def unscaled(text: str, scale: int) -> int:
     """The number as an integer of 10**-scale; ValueError where that is not exact or it is no plain number."""
     whole, _, fraction = text.partition(".")
     shift = scale - len(fraction)
-    number = int(whole + fraction)
+    digits = whole + fraction
+    # Python reads no integers of more digits than this from text; PostgreSQL has numerics of 131,072.
+    number = int(digits) if len(digits) <= _INT_DIGITS or not _INTEGER.fullmatch(digits) else int(Decimal(digits))
     if shift >= 0:
         return number * _ten(shift)
     number, rest = divmod(number, _ten(-shift))
@@ -112,15 +117,15 @@ def java_bytes(number: int) -> bytes:
 
 
 def _fixed(scale: int) -> Convert:
-    places = min(max(scale, 0), _WIDEST)
+    places = min(scale, _WIDEST)
     arrow_type = pa.decimal128(_WIDEST, places)
     common = rf"^-?[0-9]{{1,{max(_WIDEST - places, 1)}}}" + (rf"(?:\.[0-9]{{1,{places}}})?$" if places else "$")
 
     def vector(text: pa.Array) -> pa.Array:
+        if text.null_count == len(text):
+            return pa.nulls(len(text), pa.binary())
         if scale > _WIDEST:
             raise pa.ArrowInvalid("no Arrow decimal has that scale")
-        if scale < 0:  # the server rounded to that power of ten: the last zeros fall away
-            text = pc.if_else(pc.equal(text, "0"), text, pc.utf8_slice_codeunits(text, 0, scale))
         return unscaled_bytes(cast_exact(text, arrow_type))
 
     def one(text: str) -> bytes:
@@ -158,6 +163,17 @@ def _variable_one(text: str) -> dict[str, Any]:
     return {"scale": scale, "value": java_bytes(unscaled(text, scale))}
 
 
+def to_scaled_text(places: int) -> Convert:
+    """The server's notation of whole numbers with so many zeros behind the point."""
+    zeros = "." + "0" * places
+
+    def convert(text: pa.Array) -> Converted:
+        is_whole = pc.match_substring_regex(text, "^-?[0-9]+$")
+        return to_text(pc.if_else(is_whole, pc.binary_join_element_wise(text, zeros, ""), text))
+
+    return convert
+
+
 def to_text(text: pa.Array) -> Converted:
     """The server's plain notation; NaN and the infinities under Debezium's names."""
     special = pc.is_in(text, pa.array(list(_SPECIAL)))
@@ -187,9 +203,11 @@ def _event(declared: tuple[int, int] | None, options: TypeOptions) -> EventFace:
     if mode is DecimalHandlingMode.DOUBLE:
         return EventFace(semantic.plain("double"), pa.float64(), to_double, fallback=0.0)
     precision, scale = declared or (0, 0)
+    is_negative, scale = scale < 0, event_scale(scale)
     if mode is DecimalHandlingMode.STRING:
-        zero = f"{Decimal(0):.{max(scale, 0)}f}"
-        return EventFace(semantic.plain("string"), pa.string(), to_text, zero, placeholder_text(options))
+        zero = f"{Decimal(0):.{scale}f}"
+        convert = to_scaled_text(scale) if is_negative else to_text
+        return EventFace(semantic.plain("string"), pa.string(), convert, zero, placeholder_text(options))
     if declared is None:
         return EventFace(_VARIABLE_SCHEMA, _VARIABLE, to_variable, fallback={"scale": 0, "value": b"\0"})
     parameters = (("scale", str(scale)), ("connect.decimal.precision", str(precision)))

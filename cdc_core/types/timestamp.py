@@ -69,6 +69,12 @@ def _micros(text: str) -> int:
     return wrap64(whole + rest)
 
 
+def _nanos_of_us(us: Ints) -> Ints:
+    if len(us) and (int(us.min()) <= INT64_MIN // 1000 or int(us.max()) > INT64_MAX // 1000):
+        raise pa.ArrowInvalid("beyond 64 bits of nanoseconds")
+    return us * 1000
+
+
 def _nanos(text: str) -> int:
     if text in ("infinity", "-infinity"):
         return INT64_MAX if text == "infinity" else INT64_MIN
@@ -82,7 +88,7 @@ def _nanos(text: str) -> int:
 
 _MILLIS = _Unit(semantic.logical("int64", semantic.TIMESTAMP), lambda us: us // 1000, lambda t: parse_moment(t) // 1000)
 _MICROS = _Unit(semantic.logical("int64", semantic.MICRO_TIMESTAMP), lambda us: us, _micros)
-_NANOS = _Unit(semantic.logical("int64", semantic.NANO_TIMESTAMP), lambda us: us * 1000, _nanos, _COMMON_NANOS)
+_NANOS = _Unit(semantic.logical("int64", semantic.NANO_TIMESTAMP), _nanos_of_us, _nanos, _COMMON_NANOS)
 _CONNECT = _Unit(semantic.logical("int64", semantic.CONNECT_TIMESTAMP), _MILLIS.of_us, _MILLIS.of_text)
 
 

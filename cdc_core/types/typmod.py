@@ -27,6 +27,11 @@ def bit_length(modifier: int) -> int:
     return modifier if modifier > 0 else UNBOUNDED_BITS
 
 
+def event_scale(scale: int) -> int:
+    """The scale that Debezium's driver reads from the modifier: its 11 bits without a sign, so -2 is 2046."""
+    return scale & 0x7FF
+
+
 def fraction_digits(modifier: int) -> int | None:
     """p of ``time(p)``, ``timestamp(p)`` and their kin with time zone, None without."""
     return modifier if modifier >= 0 else None

@@ -157,7 +157,8 @@ def test_numeric_with_scale(server: Connection, precision: int, scale: int) -> N
             pytest.skip("such scales came with PostgreSQL 15")
         texts = [row[0] for row in ask(server, f"a::numeric({precision},{scale})", "b", scaled)]
         unscaled = [int.from_bytes(value, "big", signed=True) for value in held(event.convert, texts)]
-        assert unscaled == [number for (number,) in drawn]
+        # Debezium reads a negative scale as 2048 more.
+        assert unscaled == [number * 10 ** (2048 if scale < 0 else 0) for (number,) in drawn]
         for text, value in zip(texts, held(natural.convert, texts), strict=True):
             assert value == Decimal(text) if value is not None else precision > 38
 

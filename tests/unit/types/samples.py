@@ -59,7 +59,8 @@ SAMPLES: dict[str, Sample] = {
     "numeric(10,2)": _base("numeric", "123.45", "0.00", "-99999999.99", rare=("NaN",), modifier=numeric(10, 2)),
     "numeric(38,4)": _base("numeric", "1" * 34 + ".5678", "-0.0001", modifier=numeric(38, 4)),
     "numeric(60,30)": _base("numeric", "1." + "1" * 30, rare=("1" * 30 + "." + "1" * 30,), modifier=numeric(60, 30)),
-    "numeric(5,-2)": _base("numeric", "12300", "0", "-9999900", modifier=numeric(5, -2)),
+    # Debezium reads such a scale as 2046, so that its events hold integers of 7,000 bits: never fast.
+    "numeric(5,-2)": _base("numeric", "12300", "0", "-9999900", modifier=numeric(5, -2), scalar=False),
     "numeric(3,5)": _base("numeric", "0.00123", "-0.00001", "0.00000", modifier=numeric(3, 5)),
     "money": _base(
         "money", "$1,234.56", "-$0.01", "($5.00)", rare=("$92,233,720,368,547,758.07", "￥1,234", "1.234,5 €")
