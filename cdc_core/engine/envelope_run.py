@@ -87,6 +87,7 @@ class EnvelopeRun:
             written += output.write(events.finish())
             self._position = Position(self._position.lsn)
             output.mark(self._position)
+            time.sleep(self._snapshot.streaming_delay_ms / 1000)
             return written
         finally:
             opened.close()
@@ -152,7 +153,7 @@ class EnvelopeRun:
     def _rows(self, table: TableSchema, opened: OpenSnapshot) -> Iterator[RawColumns]:
         # A column that is left out is not read, not even where it is part of the key.
         names = tuple(plan.name for plan in plan_columns(table, self._selection) if plan.included)
-        own = dict(self._snapshot.snapshot_select_statements).get(str(table.id))
+        own = self._snapshot.statement_of(str(table.id))
         # The user's statement may name columns in any order: they are taken by name.
         select = select_sql(table.id, names) if own is None else select_from(own, names)
         cutter = LineCutter()

@@ -9,7 +9,7 @@ import re
 from dataclasses import dataclass
 from enum import StrEnum
 
-from cdc_core.option import option
+from cdc_core.option import Status, option
 
 _PREFIX = re.compile(r"[A-Za-z0-9._-]+")
 _KEY_RULE = re.compile(r"\s*([^\s:]+):([^:\s]+(?:\s*,\s*[^:\s]+)*)\s*")
@@ -125,12 +125,18 @@ class SchemaOptions:
         parse=parse_key_columns,
     )
     include_schema_comments: bool = option(
-        "include.schema.comments", False, "Whether column comments go into the events' schemas."
+        "include.schema.comments",
+        False,
+        "Whether column comments go into the events' schemas.",
+        status=Status.IGNORED,
+        reason="Debezium reads no comments from PostgreSQL, so its events show none either way",
     )
     schema_refresh_mode: SchemaRefreshMode = option(
         "schema.refresh.mode",
         SchemaRefreshMode.COLUMNS_DIFF,
-        "When a table's description is read again. pgoutput announces each change, so both modes act alike there.",
+        "When a table's description is read again.",
+        status=Status.IGNORED,
+        reason="pgoutput announces each change of a table, so both modes act alike",
     )
 
     @property

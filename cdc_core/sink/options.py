@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from cdc_core.option import at_least, option
+from cdc_core.option import Status, at_least, option
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,7 +17,11 @@ class SinkOptions:
         "Root of the lake: a folder or a URI of any Hadoop file system. Needed by the sink lake.",
     )
     changelog_reads: bool = option(
-        "wal2lake.changelog.reads", False, "Whether snapshot rows also go to the changelog tables, as op r."
+        "wal2lake.changelog.reads",
+        False,
+        "Whether snapshot rows also go to the changelog tables, as op r.",
+        status=Status.NOT_YET,
+        reason="snapshot rows go to the lake tables only",
     )
     merge_parallelism: int = option(
         "wal2lake.merge.parallelism", 4, "Tables appended to or merged side by side.", parse=at_least(1)

@@ -123,6 +123,7 @@ class PlainStream:
     seq: int = 0
     prior: int = 0
     last_ts: int = 0
+    origin: tuple[str | None, int | None] = (None, None)
     open: dict[str, Any] | None = None
 
     def feed(self, raw: bytes) -> None:
@@ -136,7 +137,7 @@ class PlainStream:
         if kind == "B":
             assert self.open is None
             commit_lsn, ts, xid = struct.unpack("!qqI", body)
-            self.last_ts = ts + EPOCH_US
+            self.last_ts, self.origin = ts + EPOCH_US, (None, None)
             self.open = {"commit_lsn": commit_lsn, "ts": ts + EPOCH_US, "xid": xid, "next": 0, "origin": (None, None)}
             self.marks.append((self.seq, "B", lsn, xid, commit_lsn, None, ts + EPOCH_US))
         elif kind == "C":
@@ -147,7 +148,7 @@ class PlainStream:
             self.prior, self.open = end_lsn, None
         elif kind == "O":
             assert self.open is not None
-            self.open["origin"] = (body[8:-1].decode(), struct.unpack("!q", body[:8])[0])
+            self.origin = self.open["origin"] = (body[8:-1].decode(), struct.unpack("!q", body[:8])[0])
         elif kind == "R":
             relation = plain_relation(payload)
             self.relations[relation.oid] = relation
@@ -193,7 +194,7 @@ class PlainStream:
             facts = self._facts(lsn)
         else:
             self.prior = lsn
-            facts = (self.seq, lsn, None, None, lsn, None, self.last_ts, None, None)
+            facts = (self.seq, lsn, None, None, lsn, None, self.last_ts, *self.origin)
         self.messages.append((*facts, bool(flags), prefix.decode(), content))
 
 

@@ -40,8 +40,9 @@ class StreamState:
     ``prior_end_lsn`` is the end LSN of the last Commit, or the LSN of the last non-transactional message, 0 for none.
     ``last_commit_ts_us`` is the commit time of the last transaction begun, 0 for none. ``next_seq`` numbers the frames.
     ``last_origin`` is the origin, with its LSN, of the last transaction begun, None for none: messages outside of any
-    transaction show it. ``relations`` maps the OIDs announced so far; a server announces a relation once per connection, before its rows, so
-    the map lives exactly as long as the connection: after a reconnect start from ``after_reconnect()``.
+    transaction show it. ``relations`` maps the OIDs announced so far; a server announces a relation once per
+    connection, before its rows, so the map lives exactly as long as the connection: after a reconnect start from
+    ``after_reconnect()``.
     """
 
     open: OpenTransaction | None = None

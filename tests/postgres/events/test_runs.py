@@ -192,3 +192,23 @@ def test_a_missing_publication_is_told_where_none_may_be_made(debian15: Cluster)
     rules = {"publication.autocreate.mode": "disabled"}
     with capture(debian15, rules, TABLE) as one, pytest.raises(SourceError, match="There is no publication"):
         one.run()
+
+
+def test_the_origin_is_shown_by_its_transaction_and_by_messages_behind_it(debian15: Cluster) -> None:
+    with capture(debian15, {}, TABLE, "select pg_replication_origin_create('@DB@')") as one:
+        records = one.run(
+            "insert into t values (1, 'a')",
+            [
+                f"select pg_replication_origin_session_setup('{one.database}')",
+                "begin",
+                "select pg_replication_origin_xact_setup('0/ABCD', '2020-01-01')",
+                "insert into t values (2, 'b')",
+                "commit",
+                "select pg_logical_emit_message(false, 'm', '')",
+            ],
+            "insert into t values (3, 'c')",
+        )
+        one.sql("select pg_replication_origin_drop('" + one.database + "')")
+    sources = [record["value"]["payload"]["source"] for record in records]
+    assert [source["origin"] for source in sources] == [None, "DBNAME", "DBNAME", None]
+    assert [source["origin_lsn"] for source in sources] == [None, 0xABCD, 0xABCD, None]
