@@ -25,8 +25,8 @@ servers: $(STAMP) ## Install the tests' PostgreSQL 15 and browser, where the sys
 demo: $(STAMP) ## Run the whole product on an embedded PostgreSQL (DEMO_SECONDS=90 for an unattended run)
 	@$(BIN)/wal2lake demo --folder $(DEMO_FOLDER) $(if $(DEMO_SECONDS),--seconds $(DEMO_SECONDS))
 
-test: servers ## Set up and pass every test
-	@$(BIN)/python -m pytest -q --durations=15 tests
+test: servers ## Set up and pass every test (but the browser's: make test-ui)
+	@$(BIN)/python -m pytest -q -m "not ui" --durations=15 tests
 
 test-quick: $(STAMP) ## Only the tests without server or Spark
 	@$(BIN)/python -m pytest -q tests/unit tests/house

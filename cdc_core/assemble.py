@@ -172,7 +172,7 @@ class Connector:
                 known = known - published.added if found.exists else set()
                 unread = [table for table in wanted if table.id not in known and table in published.live]
                 if unread and (mode.all or mode.missing):
-                    return self._snapshot_run(source, spark).take(unread, on_progress)
+                    return self._take(source, spark, unread, on_progress)
             else:
                 source.publish(tables, always=self._needed)
             if not found.exists:
@@ -197,7 +197,7 @@ class Connector:
             again = [table for table in others if table.id in published.added]
             again = [table for table in again if table.id in self._known_tables(spark, again)]
             chosen = [table for table in [*chosen, *again] if table in published.live]
-            return self._snapshot_run(source, spark).take(chosen, on_progress)
+            return self._take(source, spark, chosen, on_progress)
 
     def stream(
         self,
@@ -357,10 +357,15 @@ class Connector:
         paths = self._paths()
         return {t.id for t in tables if lake_position(spark, paths.lake(t.id), self.slot, t.id).token is not None}
 
-    def _snapshot_run(self, source: Source, spark: Any) -> SnapshotRun:
+    def _take(
+        self, source: Source, spark: Any, tables: list[TableSchema], on_progress: OnProgress | None
+    ) -> list[SnapshotReport]:
+        from cdc_core.spark.errors import received
+
         engine = self.config.engine
         settings = SnapshotSettings(self.config.snapshot, engine.snapshot_rows_per_partition, engine.snapshot_threads)
-        return SnapshotRun(source, spark, self._paths(), self._plan(), settings)
+        with received("reading tables into the lake"):
+            return SnapshotRun(source, spark, self._paths(), self._plan(), settings).take(tables, on_progress)
 
     def _stream(
         self, source: Source, tables: list[TableSchema], start: Lsn, until: Until, spark: Any, hooks: Hooks

@@ -24,6 +24,7 @@ from cdc_core.sink.delta.merge import Round, merge_round
 from cdc_core.sink.delta.paths import LakePaths
 from cdc_core.sink.delta.rounds import record_round
 from cdc_core.sink.delta.snapshot_log import TakenSnapshot, read_snapshots
+from cdc_core.spark.errors import received
 from cdc_core.spark.map_in_arrow import read_by_tasks
 
 
@@ -116,7 +117,8 @@ class LakeSink:
         standing = self._stand(table)
         complete = batch.complete_to(table)
         frames = [self._rows_of(version) for version in batch.versions[table]]
-        append(frames, self._paths.changelog(table), self._slot, table, complete)
+        with received(f"appending to the changelog of {table}"):
+            append(frames, self._paths.changelog(table), self._slot, table, complete)
         failpoints.hit(failpoints.BETWEEN_APPENDS)
         standing.news = max(int(commits.max()) for version in batch.versions[table] for commits in version.commits)
 
@@ -139,7 +141,8 @@ class LakeSink:
             token=standing.token or 0,
             snapshot=snapshot,
         )
-        report = self._checks.checked_merge(self._spark, todo, self._paths.quarantine(table), merge_round)
+        with received(f"checking and merging {table}"):
+            report = self._checks.checked_merge(self._spark, todo, self._paths.quarantine(table), merge_round)
         standing.merged = int(to_lsn) if report is not None else standing.merged
         standing.news = None if standing.news is not None and standing.news <= to_lsn else standing.news
         failpoints.hit(failpoints.BETWEEN_MERGES)

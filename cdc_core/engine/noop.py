@@ -13,6 +13,7 @@ from cdc_core.engine.spool import ReadSpoolFiles, in_groups
 from cdc_core.engine.typing_plan import TypingPlan
 from cdc_core.lsn import Lsn
 from cdc_core.sink.noop import discard
+from cdc_core.spark.errors import received
 from cdc_core.spark.map_in_arrow import read_by_tasks
 
 
@@ -29,7 +30,8 @@ class NoopSink:
             for version in versions:
                 items = in_groups(version.paths, self._spark.sparkContext.defaultParallelism)
                 schema = self._plan.typer(version.table).change_schema
-                discard(read_by_tasks(self._spark, items, ReadSpoolFiles(self._plan), schema))
+                with received(f"decoding {version.table.id}"):
+                    discard(read_by_tasks(self._spark, items, ReadSpoolFiles(self._plan), schema))
 
     def merge(self, to_lsn: Lsn) -> RoundReport:
         """There is nothing to merge."""

@@ -10,6 +10,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
 
+from cdc_core.spark.errors import sent
+
 Item = TypeVar("Item")
 
 
@@ -36,10 +38,11 @@ def read_by_tasks(
     held = tuple(items)
 
     def run(ids: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for batch in ids:
-            for number in batch.column(0).to_pylist():
-                for read_batch in read(held[number]):
-                    yield read_batch if read_batch.schema.equals(schema) else read_batch.cast(schema)
+        with sent():
+            for batch in ids:
+                for number in batch.column(0).to_pylist():
+                    for read_batch in read(held[number]):
+                        yield read_batch if read_batch.schema.equals(schema) else read_batch.cast(schema)
 
     count = len(held)
     return spark.range(0, count, 1, max(count, 1)).mapInArrow(run, to_spark_schema(schema))

@@ -1,0 +1,71 @@
+"""Errors across the border between Spark's workers and the driver.
+
+Spark hands a worker's exception to the driver as a text. So that ours arrive as themselves, a task sends them pickled
+inside that text (``sent``), and the driver takes them out again (``received``). What Spark itself raises becomes a
+LakeError that names the kind of failure and not its message, which may quote values.
+"""
+
+from __future__ import annotations
+
+import base64
+import pickle
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
+
+from cdc_core.errors import CdcError, LakeError, TransientError
+
+_MARK = re.compile(r"wal2lake-error:([A-Za-z0-9+/=]+):")
+
+
+class WorkerError(Exception):
+    """Carries a CdcError through Spark; its text is the pickled error."""
+
+
+@contextmanager
+def sent() -> Iterator[None]:
+    """Inside a task: let a CdcError travel to the driver."""
+    try:
+        yield
+    except CdcError as error:
+        packed = base64.b64encode(pickle.dumps(error)).decode()
+        raise WorkerError(f"wal2lake-error:{packed}: {type(error).__name__}") from None
+
+
+@contextmanager
+def received(doing: str) -> Iterator[None]:
+    """Around an action on the driver: raise a worker's CdcError as itself, and Spark's own errors as a LakeError.
+
+    ``doing`` completes the sentence "Spark failed while …". Delta's conflicts are transient; everything else is not.
+    """
+    try:
+        yield
+    except (PySparkException, Py4JError) as error:
+        text = str(error)
+        found = _MARK.search(text)
+        if found is not None:
+            raise _unpacked(found[1]) from None
+        kind = _kind(error, text)
+        remedy = "Nothing half-done was committed. Spark's own log tells more; run again once the cause is gone."
+        if "Concurrent" in kind or "CONCURRENT" in kind:
+            raise TransientError(f"Spark failed while {doing}: {kind}.", remedy) from None
+        raise LakeError(f"Spark failed while {doing}: {kind}.", remedy) from None
+
+
+def _unpacked(packed: str) -> CdcError:
+    error = pickle.loads(base64.b64decode(packed))
+    assert isinstance(error, CdcError)
+    return error
+
+
+def _kind(error: Exception, text: str) -> str:
+    """Spark's error class (``DIVIDE_BY_ZERO``), else the Java class at the root of it, else the Python one."""
+    if isinstance(error, PySparkException):
+        condition = error.getCondition()
+        if condition:
+            return str(condition)
+    causes = re.findall(r"(?:Caused by: |: )((?:[a-z]\w*\.)+[A-Z]\w*(?:Exception|Error))", text)
+    return causes[-1].rpartition(".")[2] if causes else type(error).__name__
