@@ -16,7 +16,6 @@ from typing import BinaryIO
 
 from cdc_core.lsn import Lsn
 
-
 _NOWHERE = Lsn(0)
 
 

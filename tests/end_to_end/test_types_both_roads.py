@@ -104,10 +104,12 @@ def _read(connector: Connector, table: TableId) -> list[dict[str, Any]]:
     return [{**row, "__rescued": dict(row["__rescued"] or ())} for row in read.to_pylist()]
 
 
-@pytest.mark.parametrize("name", ALL)
-def test_every_value_is_the_source_s_own(lake: Lake, name: str) -> None:
-    if name not in lake.source.cases:
-        pytest.skip("not tried on this server")
+def test_every_value_is_the_source_s_own(lake: Lake) -> None:
+    for name in lake.source.cases:
+        values_are_the_source_s_own(lake, name)
+
+
+def values_are_the_source_s_own(lake: Lake, name: str) -> None:
     column, meanings = lake.source.column(name), lake.source.meanings(name)
     assert lake.rows.keys() == meanings.keys()
     for number, meant in meanings.items():

@@ -31,7 +31,6 @@ from cdc_core.selection.options import SelectionOptions
 from cdc_core.types.registry import resolve, rule_for
 from tests.support.cluster import Cluster
 from tests.support.postgres_options import options_for
-from tests.unit.types.cases import ALL
 from tests.unit.types.modes import MODES
 from tests.unit.types.samples import SAMPLES
 from tests.unit.types.source_table import SourceTable, same
@@ -100,10 +99,12 @@ def test_both_roads_bring_the_same_texts(roads: Roads) -> None:
         assert by_copy.equals(by_stream), f"{name}, seed {SEED}"
 
 
-@pytest.mark.parametrize("name", ALL)
-def test_the_lake_holds_what_the_source_means(roads: Roads, name: str) -> None:
-    if name not in roads.source.cases:
-        pytest.skip("not on this server")
+def test_the_lake_holds_what_the_source_means(roads: Roads) -> None:
+    for name in roads.source.cases:
+        lake_holds_what_the_source_means(roads, name)
+
+
+def lake_holds_what_the_source_means(roads: Roads, name: str) -> None:
     column, meanings = roads.source.column(name), roads.source.meanings(name)
     changes = roads.typer.changes(roads.raw, roads.streamed).column("after")
     after = pa.Table.from_batches([pa.RecordBatch.from_struct_array(changes)])
@@ -116,11 +117,13 @@ def test_the_lake_holds_what_the_source_means(roads: Roads, name: str) -> None:
             assert texts.get(column) == (meant.text if meant.is_rescued else None), f"row {row}, seed {SEED}"
 
 
-@pytest.mark.parametrize("name", ALL)
-def test_events_are_the_same_by_both_roads(roads: Roads, name: str) -> None:
+def test_events_are_the_same_by_both_roads(roads: Roads) -> None:
     """In every mode; where Debezium's own roads differ (dates), only that the codec says so."""
-    if name not in roads.source.cases:
-        pytest.skip("not on this server")
+    for name in roads.source.cases:
+        events_are_the_same_by_both_roads(roads, name)
+
+
+def events_are_the_same_by_both_roads(roads: Roads, name: str) -> None:
     column = roads.source.column(name)
     place = roads.copied.names.index(column)
     for mode in MODES:

@@ -18,7 +18,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.support.cluster import Cluster, binaries
+from tests.support.cluster import Cluster
 from tests.unit.types.faces import array_of, base, codec_of, event_of, from_extension, values
 
 Connection = psycopg.Connection[tuple[Any, ...]]
@@ -137,8 +137,6 @@ def test_geometries_read_back(server: Connection) -> None:
 
 
 def test_vectors_read_back(embedded18: Cluster) -> None:
-    if binaries("embedded18") is None:
-        pytest.skip("pgvector comes with the embedded server")
     dense = event_of(from_extension("vector"))
     stored = codec_of(from_extension("vector")).natural
     sparse = event_of(from_extension("sparsevec"))

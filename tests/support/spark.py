@@ -63,7 +63,7 @@ def lake_schema(row: pa.StructType) -> pa.Schema:
     return pa.schema([*row, *POSITION])
 
 
-def change(  # noqa: PLR0917
+def change(
     op: str,
     lsn: int,
     index: int,
