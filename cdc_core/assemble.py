@@ -363,7 +363,12 @@ class Connector:
         from cdc_core.spark.errors import received
 
         engine = self.config.engine
-        settings = SnapshotSettings(self.config.snapshot, engine.snapshot_rows_per_partition, engine.snapshot_threads)
+        settings = SnapshotSettings(
+            self.config.snapshot,
+            engine.snapshot_rows_per_partition,
+            engine.snapshot_threads,
+            self.config.sink.changelog_reads,
+        )
         with received("reading tables into the lake"):
             return SnapshotRun(source, spark, self._paths(), self._plan(), settings).take(tables, on_progress)
 
@@ -390,7 +395,7 @@ class Connector:
         if "noop" in self.config.engine.sinks:
             return NoopSink(spark, plan), {}
         checks = TableChecks(self.config.quality, plan, lambda table: _now(source, table))
-        sink = LakeSink(spark, self._paths(), self.slot, plan, book, checks, self.config.sink.merge_parallelism)
+        sink = LakeSink(spark, self._paths(), self.slot, plan, book, checks, self.config.sink)
         return sink, sink.positions(table.id for table in tables)
 
 

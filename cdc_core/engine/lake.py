@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -9,23 +10,28 @@ from functools import partial
 from typing import Any
 
 from cdc_core import failpoints
+from cdc_core.clock import now_us
 from cdc_core.engine.batch import Batch, Position, VersionFiles
 from cdc_core.engine.checks import TableChecks
 from cdc_core.engine.reports import MergeReport, RoundReport
 from cdc_core.engine.spool import ReadSpoolFiles, in_groups
 from cdc_core.engine.tables import TableBook
 from cdc_core.engine.typing_plan import TypingPlan
-from cdc_core.errors import CdcError
+from cdc_core.errors import CdcError, TransientError
 from cdc_core.lsn import Lsn
 from cdc_core.schema.table import TableId, TableSchema
-from cdc_core.sink.delta.changelog import append
+from cdc_core.sink.delta.changelog import append, complete_reads
 from cdc_core.sink.delta.commit_log import changelog_position, lake_position, table_version
 from cdc_core.sink.delta.merge import Round, merge_round
 from cdc_core.sink.delta.paths import LakePaths
+from cdc_core.sink.delta.retention import DAY_US, expire_changes
 from cdc_core.sink.delta.rounds import record_round
 from cdc_core.sink.delta.snapshot_log import TakenSnapshot, read_snapshots
+from cdc_core.sink.options import SinkOptions
 from cdc_core.spark.errors import received
 from cdc_core.spark.map_in_arrow import read_by_tasks
+
+_log = logging.getLogger(__name__)
 
 
 @dataclass(slots=True)
@@ -53,7 +59,7 @@ class LakeSink:
         plan: TypingPlan,
         book: TableBook,
         checks: TableChecks,
-        parallelism: int,
+        options: SinkOptions,
     ) -> None:
         self._spark = spark
         self._paths = paths
@@ -61,7 +67,8 @@ class LakeSink:
         self._plan = plan
         self._book = book
         self._checks = checks
-        self._parallelism = parallelism
+        self._options = options
+        self._expired_on: int | None = None
         self._standing: dict[TableId, _Standing] = {}
         self._snapshots = read_snapshots(spark, paths.snapshots)
 
@@ -98,11 +105,33 @@ class LakeSink:
             record_round(self._spark, self._paths.rounds, to_lsn, versions)
         return RoundReport(to_lsn, done, failed)
 
+    def expire(self) -> None:
+        """Take merged changes out of the changelogs that are older than wal2lake.changelog.retention.days.
+
+        Once a day and table. A table where another writer is in the way keeps its rows until the next run.
+        """
+        now, days = now_us(), self._options.changelog_retention_days
+        today = now // DAY_US
+        if not days or self._expired_on == today:
+            return
+        self._expired_on = today
+        self._side_by_side([partial(self._expire_table, table, now, days) for table in list(self._standing)])
+
+    def _expire_table(self, table: TableId, now: int, days: int) -> None:
+        merged = self._standing[table].merged
+        try:
+            expire_changes(self._spark, self._paths.changelog(table), self._slot, table, merged, now, days)
+        except TransientError as error:
+            _log.warning("Old changes of %s stay for now. %s", table, error.message)
+
     def _stand(self, table: TableId) -> _Standing:
         """Where the table stands, asked of its own commits the first time."""
         standing = self._standing.setdefault(table, _Standing())
         if standing.known:
             return standing
+        if self._options.changelog_reads:
+            # Before anything is merged, for then the lake no longer shows the snapshot alone.
+            complete_reads(self._spark, self._paths.lake(table), self._paths.changelog(table), self._slot, table)
         found = changelog_position(self._spark, self._paths.changelog(table), self._slot, table)
         lake = lake_position(self._spark, self._paths.lake(table), self._slot, table)
         standing.token, standing.merged = lake.token, lake.lsn
@@ -158,7 +187,7 @@ class LakeSink:
     def _side_by_side(self, calls: list[Callable[[], Any]]) -> list[Any]:
         if len(calls) <= 1:
             return [call() for call in calls]
-        with ThreadPoolExecutor(min(self._parallelism, len(calls))) as pool:
+        with ThreadPoolExecutor(min(self._options.merge_parallelism, len(calls))) as pool:
             return [future.result() for future in [pool.submit(call) for call in calls]]
 
 

@@ -40,3 +40,6 @@ class NoopSink:
     def has_news(self, to_lsn: Lsn) -> bool:
         """Never."""
         return False
+
+    def expire(self) -> None:
+        """There is nothing to let go of."""

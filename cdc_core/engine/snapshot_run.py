@@ -24,6 +24,7 @@ from cdc_core.lsn import Lsn
 from cdc_core.postgres.connect import connection_string
 from cdc_core.postgres.copy_out import select_sql
 from cdc_core.schema.table import TableId, TableSchema
+from cdc_core.sink.delta.changelog import complete_reads
 from cdc_core.sink.delta.commit_log import lake_position
 from cdc_core.sink.delta.paths import LakePaths
 from cdc_core.sink.delta.snapshot import write_snapshot
@@ -37,11 +38,12 @@ OnProgress = Callable[[SnapshotProgress], None]
 
 @dataclass(frozen=True, slots=True)
 class SnapshotSettings:
-    """Ranges of about ``rows_per_range`` rows, ``threads`` tables at a time."""
+    """Ranges of about ``rows_per_range`` rows, ``threads`` tables at a time. ``reads``: wal2lake.changelog.reads."""
 
     options: SnapshotOptions
     rows_per_range: int
     threads: int
+    reads: bool = False
 
 
 class SnapshotRun:
@@ -113,18 +115,26 @@ class SnapshotRun:
             facts.timestamp_us,
         )
         frame = read_by_tasks(self._spark, self._selects(table, pages, rows), read, self._plan.typer(table).read_schema)
+        self._complete_reads(table.id)
         failpoints.hit(failpoints.BEFORE_SNAPSHOT_COMMIT)
         slot = self._source.options.slot_name
         written = write_snapshot(
             frame, self._paths.lake(table.id), slot, table.id, token=taken.token, facts={"lsn": str(opened.lsn)}
         )
         failpoints.hit(failpoints.AFTER_SNAPSHOT_COMMIT)
+        self._complete_reads(table.id)
         return SnapshotReport(table.id, written.rows, Lsn(opened.lsn), time.monotonic() - started, written.version)
+
+    def _complete_reads(self, table: TableId) -> None:
+        """Give the changelog the rows of the snapshot in force: this one, or a former one before it is replaced."""
+        if self._settings.reads:
+            slot = self._source.options.slot_name
+            complete_reads(self._spark, self._paths.lake(table), self._paths.changelog(table), slot, table)
 
     def _selects(self, table: TableSchema, pages: int, rows: int | None) -> list[str]:
         """One SELECT a range; one in all for a table with a statement of the user's own."""
         names = [column.name for column in table.columns]
-        own = dict(self._settings.options.snapshot_select_statements).get(str(table.id))
+        own = self._settings.options.statement_of(str(table.id))
         if own is not None:
             return [f"{_named(names)} FROM ({own.strip().rstrip(';')}) AS own"]
         most = max(1, 4 * int(self._spark.sparkContext.defaultParallelism))

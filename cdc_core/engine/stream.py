@@ -45,6 +45,9 @@ class Sink(Protocol):
     def has_news(self, to_lsn: Lsn) -> bool:
         """Whether a merge to ``to_lsn`` would do anything."""
 
+    def expire(self) -> None:
+        """Let go of what need not be kept any longer; asked often, does it once a day."""
+
 
 @dataclass(slots=True)
 class Hooks:
@@ -87,7 +90,7 @@ class StreamRun:
         self._last_merge = time.monotonic()
 
     def run(self, until: Until) -> StreamReport:
-        """Stream until one of ``until``'s bounds is met; what was read by then is merged.
+        """Stream until one of ``until``'s bounds is met; what was read by then is merged, what is too old let go.
 
         Raises what the server, the decoding or the lake raised; everything appended by then stays.
         """
@@ -100,6 +103,7 @@ class StreamRun:
             reason = self._stop_reason(until, was_idle=batch is None)
             if reason or self._merge_is_due():
                 self._merge()
+                self._sink.expire()
             if reason:
                 return self._report(reason)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from cdc_core.option import Status, at_least, option
+from cdc_core.option import at_least, option
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,8 +20,13 @@ class SinkOptions:
         "wal2lake.changelog.reads",
         False,
         "Whether snapshot rows also go to the changelog tables, as op r.",
-        status=Status.NOT_YET,
-        reason="snapshot rows go to the lake tables only",
+    )
+    changelog_retention_days: int = option(
+        "wal2lake.changelog.retention.days",
+        0,
+        "Days that change rows stay in the changelog tables once they are merged; 0 for ever. The files themselves go "
+        "with Delta's VACUUM.",
+        parse=at_least(0),
     )
     merge_parallelism: int = option(
         "wal2lake.merge.parallelism", 4, "Tables appended to or merged side by side.", parse=at_least(1)

@@ -43,9 +43,12 @@ class Survey:
 
 
 def read_slice(spark: SparkSession, path: str, from_lsn: int, to_lsn: int, snapshot: str | None = None) -> DataFrame:
-    """Changelog rows with ``from_lsn < __commit_lsn <= to_lsn``; with ``snapshot``, only those invisible in it."""
-    lsn = F.col("__commit_lsn")
-    rows = spark.read.format("delta").load(path).filter((lsn > from_lsn) & (lsn <= to_lsn) & (F.col("__op") != "r"))
+    """Changelog rows with ``from_lsn < __commit_lsn <= to_lsn``; with ``snapshot``, only those invisible in it.
+
+    Snapshot reads are left out by their index of -1, of which Delta keeps statistics: their files are not opened.
+    """
+    lsn, index = F.col("__commit_lsn"), F.col("__tx_index")
+    rows = spark.read.format("delta").load(path).filter((lsn > from_lsn) & (lsn <= to_lsn) & (index >= 0))
     return rows if snapshot is None else rows.filter(snapshot_filter(snapshot))
 
 

@@ -4,6 +4,8 @@ A Delta commit may carry a ``txn`` action: an application id and a version, kept
 The table's data and its position are thus one atomic write, and no second store can disagree with the lake:
 
     changelog   wal2lake:<slot>:<schema.table>:changelog     commit LSN of the last transaction that is whole in it
+    changelog   wal2lake:<slot>:<schema.table>:reads         token of the last snapshot whose rows are in it
+    changelog   wal2lake:<slot>:<schema.table>:expired       day (since 1970) on which old rows were last taken out
     lake        wal2lake:<slot>:<schema.table>:snapshot      token of the snapshot in force
     lake        wal2lake:<slot>:<schema.table>:<token>       commit LSN to which it is merged since that snapshot
 
@@ -49,6 +51,16 @@ def changelog_app(slot: str, table: TableId) -> str:
     return f"wal2lake:{slot}:{table}:changelog"
 
 
+def reads_app(slot: str, table: TableId) -> str:
+    """The id under which a changelog keeps the snapshot whose rows it has."""
+    return f"wal2lake:{slot}:{table}:reads"
+
+
+def expired_app(slot: str, table: TableId) -> str:
+    """The id under which a changelog keeps the day of its last clearing."""
+    return f"wal2lake:{slot}:{table}:expired"
+
+
 def snapshot_app(slot: str, table: TableId) -> str:
     """The id under which the snapshot in force is kept."""
     return f"wal2lake:{slot}:{table}:snapshot"
@@ -89,11 +101,12 @@ def changelog_position(spark: SparkSession, path: str, slot: str, table: TableId
     """How far the changelog is, or None when it holds nothing of this slot.
 
     Rows beyond the last whole transaction belong to one that was being written when a batch ended: they count too.
+    Snapshot reads (index -1) do not.
     """
     whole = txn_versions(spark, path).get(changelog_app(slot, table))
     if not table_exists(spark, path):
         return None
-    rows = spark.read.format("delta").load(path).filter(F.col("__op") != "r")
+    rows = spark.read.format("delta").load(path).filter(F.col("__tx_index") >= 0)
     beyond = rows if whole is None else rows.filter(F.col("__commit_lsn") > whole)
     last = beyond.agg(F.max(F.struct("__commit_lsn", "__tx_index")).alias("last")).collect()[0]["last"]
     if last is not None:

@@ -25,8 +25,8 @@ META = (
     T.StructField("__commit_ts", T.TimestampType()),
 )
 CHANGELOG_PROPERTIES = {
-    # The only columns a merge filters by; statistics of the values would make every append dearer.
-    "delta.dataSkippingStatsColumns": "__commit_lsn,__tx_index",
+    # The only columns that merges and retention filter by; statistics of values would make every append dearer.
+    "delta.dataSkippingStatsColumns": "__commit_lsn,__tx_index,__commit_ts",
     "delta.checkpointInterval": "50",
 }
 # Deletion vectors would save little on tables of this engine's usual size and shut plain Parquet-minded readers out.
