@@ -1,14 +1,20 @@
-"""The changelog as configured: with the snapshot's rows, once each whatever happens, and without old changes."""
+"""The changelog as configured: with the snapshots' rows, once each whatever happens, and without old changes."""
 
-import signal
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
 
 import pytest
 from deltalake import DeltaTable
 
 from cdc_core import failpoints
-from cdc_core.config.connector import load
+from cdc_core.assemble import Connector
+from cdc_core.engine.reports import Until
 from cdc_core.schema.table import TableId
+from tests.support.cluster import Cluster
 from tests.support.lake import changelog_path, difference, rows, write_properties
+from tests.support.spark import SETTINGS, test_session
 
 pytestmark = [pytest.mark.postgres, pytest.mark.spark, pytest.mark.slow]
 
@@ -22,50 +28,67 @@ insert into whole select g, 'v' || g from generate_series(1, 20) g;
 COUNTS = 'select "__op" as op, count(*) as n, count(distinct "after"[\'id\']) as ids from t group by 1 order by 1'
 
 
-def test_reads_once_through_a_crash_and_old_changes_gone(pg, program, tmp_path):
+class CrashError(Exception):
+    pass
+
+
+def crash_after_the_lake_has_it(name: str) -> None:
+    if name == failpoints.AFTER_SNAPSHOT_COMMIT:
+        raise CrashError
+
+
+def configured(pg: Cluster, database: str, folder: Path) -> Path:
+    statement = "snapshot.select.statement.overrides"
+    settings = {
+        "schema.include.list": "public",
+        statement: "public.chosen",
+        f"{statement}.public.chosen": "select * from chosen where id <= 5",
+        # Without a place in the list it says nothing.
+        f"{statement}.public.whole": "select * from whole where id <= 5",
+        "wal2lake.lake.path": str(folder / "lake"),
+        "wal2lake.state.path": str(folder / "state"),
+        "wal2lake.merge.interval.seconds": "0",
+        "wal2lake.changelog.reads": "true",
+        "wal2lake.changelog.retention.days": "2",
+        **{f"wal2lake.spark.{name}": value for name, value in SETTINGS.items()},
+    }
+    return write_properties(folder / "changelog.properties", pg.properties(database, **settings))
+
+
+def test_reads_once_through_crashes_and_old_changes_gone(
+    pg: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     database = pg.database("changelog")
     pg.execute(database, SCHEMA)
-    statement = "snapshot.select.statement.overrides"
-    file = write_properties(
-        tmp_path / "changelog.properties",
-        pg.properties(
-            database,
-            **{
-                "schema.include.list": "public",
-                statement: "public.chosen",
-                f"{statement}.public.chosen": "select * from chosen where id <= 5",
-                # Without a place in the list it says nothing.
-                f"{statement}.public.whole": "select * from whole where id <= 5",
-                "wal2lake.lake.path": str(tmp_path / "lake"),
-                "wal2lake.state.path": str(tmp_path / "state"),
-                "wal2lake.merge.interval.seconds": "0",
-                "wal2lake.changelog.reads": "true",
-                "wal2lake.changelog.retention.days": "2",
-            },
-        ),
-    )
-    config = load(file)
+    file = configured(pg, database, tmp_path)
+    connector, spark = Connector.from_file(file), test_session()
 
-    def counts(table):
-        return [tuple(row.values()) for row in rows(changelog_path(config, table), COUNTS)]
+    def counts(table: TableId) -> list[tuple[Any, ...]]:
+        return [tuple(row.values()) for row in rows(changelog_path(connector.config, table), COUNTS)]
 
-    # Killed between a table's commit and its reads: the next run takes the others, and completes this one.
-    done = program.stream(file, f"{failpoints.AFTER_SNAPSHOT_COMMIT}:2")
-    assert done.returncode == -signal.SIGKILL, done.stderr[-3000:]
+    def stream() -> None:
+        connector.stream(Until(idle_seconds=1, max_seconds=60), spark=spark)
+
+    for table in (CHOSEN, WHOLE):
+        with monkeypatch.context() as patch, pytest.raises(CrashError):
+            patch.setattr(failpoints, "hit", crash_after_the_lake_has_it)
+            connector.snapshot([table], spark=spark)
+        assert not changelog_path(connector.config, table).exists()
+    # The next snapshot first completes the reads of the one it replaces; the stream completes the other table's.
+    connector.snapshot([WHOLE], spark=spark)
+    assert counts(WHOLE) == [("r", 40, 20)]
     pg.execute(database, "insert into whole values (21, 'new'); delete from whole where id = 1")
-    done = program.stream(file)
-    assert done.returncode == 0, done.stderr[-3000:]
+    stream()
     assert counts(CHOSEN) == [("r", 5, 5)]
-    assert counts(WHOLE) == [("c", 1, 1), ("d", 1, 0), ("r", 20, 20)]
+    assert counts(WHOLE) == [("c", 1, 1), ("d", 1, 0), ("r", 40, 20)]
     assert difference(file, [WHOLE]) == []
 
     # Three days later.
     older = {"__commit_ts": "\"__commit_ts\" - interval '3 days'"}
     for table in (CHOSEN, WHOLE):
-        DeltaTable(str(changelog_path(config, table))).update(updates=older)
+        DeltaTable(str(changelog_path(connector.config, table))).update(updates=older)
     pg.execute(database, "insert into whole values (22, 'newer')")
-    done = program.stream(file)
-    assert done.returncode == 0, done.stderr[-3000:]
+    stream()
     assert counts(CHOSEN) == []
     assert counts(WHOLE) == [("c", 1, 1)]
     assert difference(file, [WHOLE]) == []
