@@ -22,7 +22,7 @@ from pipelines.site import Site
 class StreamConfig(dg.Config):
     """Where a run of the stream ends: whichever comes first. A run costs seconds to start, so let it drain a while."""
 
-    max_seconds: float = 300.0
+    max_seconds: float = 120.0
     idle_seconds: float = 5.0
     max_rows: int | None = None
     until_lsn: str | None = None
