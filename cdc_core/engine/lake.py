@@ -19,9 +19,9 @@ from cdc_core.engine.tables import TableBook
 from cdc_core.engine.typing_plan import TypingPlan
 from cdc_core.errors import CdcError, TransientError
 from cdc_core.lsn import Lsn
-from cdc_core.schema.table import TableId, TableSchema
+from cdc_core.schema.table import TableId
 from cdc_core.sink.delta.changelog import append, complete_reads
-from cdc_core.sink.delta.commit_log import changelog_position, lake_position, table_version
+from cdc_core.sink.delta.commit_log import changelog_position, lake_position
 from cdc_core.sink.delta.merge import Round, merge_round
 from cdc_core.sink.delta.paths import LakePaths
 from cdc_core.sink.delta.retention import DAY_US, expire_changes
@@ -189,8 +189,3 @@ class LakeSink:
             return [call() for call in calls]
         with ThreadPoolExecutor(min(self._options.merge_parallelism, len(calls))) as pool:
             return [future.result() for future in [pool.submit(call) for call in calls]]
-
-
-def lake_version(spark: Any, paths: LakePaths, table: TableSchema) -> int:
-    """The lake table's newest Delta version, -1 for none."""
-    return table_version(spark, paths.lake(table.id))
