@@ -1,8 +1,8 @@
 """A Delta table without a JVM: its log through delta-rs, its data files through Arrow. The door to ``deltalake``.
 
-delta-rs keeps the protocol: the log, its checkpoints, and the conflict check of a commit. What lies in the data files is
-ours: they are written by Arrow with the statistics that pruning needs, and a commit names the files it adds and removes.
-So a change of a table is one commit, whatever it does, and carries its positions as ``txn`` actions (``commit_log``).
+delta-rs keeps the protocol: the log, its checkpoints, and the conflict check of a commit. What lies in the data files
+is ours: Arrow writes them with the statistics that pruning needs, and a commit names the files it adds and removes. So
+a change of a table is one commit, whatever it does, and carries its positions as ``txn`` actions (``positions``).
 
 A commit is made on the version that this object has loaded. It fails as a ``CommitConflictError`` where another commit
 has got in first that carries one of the same ``txn`` ids or removed one of the same files; blind appends of others are
@@ -52,7 +52,7 @@ class DataFile:
 
 
 class DeltaTable:
-    """One table at the version it was loaded at; ``refresh`` loads what was committed since. Not for several threads."""
+    """One table at the version it was loaded at; ``refresh`` loads what was committed since. For one thread."""
 
     def __init__(self, path: str, storage: Mapping[str, str] | None, opened: Any) -> None:
         self.path = path
@@ -73,10 +73,7 @@ class DeltaTable:
         except TableNotFoundError:
             return None
         except DeltaError as error:
-            raise LakeError(
-                f"The Delta table {path} cannot be read ({type(error).__name__}).",
-                "Look at its _delta_log, or move the table's folder away and take a new snapshot.",
-            ) from None
+            raise _unreadable(path, error) from None
 
     @classmethod
     def create(
@@ -113,9 +110,16 @@ class DeltaTable:
         return made
 
     def refresh(self) -> None:
-        """Load the commits made since."""
-        self._table.update_incremental()
-        self._schema = self._files = None
+        """Load the commits made since. LakeError where the log is gone or cannot be read."""
+        from deltalake.exceptions import DeltaError
+
+        before = self._table.version()
+        try:
+            self._table.update_incremental()
+        except DeltaError as error:
+            raise _unreadable(self.path, error) from None
+        if self._table.version() != before:
+            self._schema = self._files = None
 
     @property
     def version(self) -> int:
@@ -176,7 +180,6 @@ class DeltaTable:
             pq.ParquetWriter(target, ready.schema, compression=_COMPRESSION, store_schema=False) as writer,
         ):
             writer.write_table(ready)
-            size = -1
         size = self._size(path)
         minimum, maximum = statistics(ready)
         return DataFile(path, size, ready.num_rows, minimum, maximum)
@@ -195,7 +198,7 @@ class DeltaTable:
         """Add and remove files in one commit, with the positions it reaches; the version it made.
 
         ``replace`` removes every file there is instead, and puts ``schema`` in force where it is another one.
-        Raises CommitConflictError where another commit got in first (see the head of this file); the table is as it was.
+        Raises CommitConflictError where another commit got in first (see the head of this file): nothing was changed.
         """
         import deltalake
         from deltalake.exceptions import CommitFailedError
@@ -350,6 +353,13 @@ def statistics(rows: pa.Table) -> tuple[dict[str, Any], dict[str, Any]]:
             continue
         minimum[each.name], maximum[each.name] = low, high
     return minimum, maximum
+
+
+def _unreadable(path: str, error: Exception) -> LakeError:
+    return LakeError(
+        f"The Delta table {path} cannot be read ({type(error).__name__}).",
+        "Look at its _delta_log, or move the table's folder away and take a new snapshot.",
+    )
 
 
 def _conformed(values: pa.ChunkedArray, want: pa.DataType) -> pa.ChunkedArray:

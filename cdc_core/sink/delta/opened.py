@@ -1,0 +1,41 @@
+"""Delta tables that a worker keeps open from round to round: loading a log anew each time would cost most of a round.
+
+A table is kept for one run of the engine, told by its id: a later run in the same worker opens everything anew, for in
+between a table may have been removed and made again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from cdc_core.errors import LakeError
+from cdc_core.sink.delta.table import DeltaTable
+
+_kept: dict[str, DeltaTable] = {}
+_run: list[str] = [""]
+
+
+def opened(run: str, path: str, storage: Mapping[str, str] | None = None) -> DeltaTable | None:
+    """The table at ``path`` at its newest version; None where there is none."""
+    if _run[0] != run:
+        _kept.clear()
+        _run[0] = run
+    table = _kept.get(path)
+    if table is not None:
+        try:
+            table.refresh()
+        except LakeError:
+            _kept.pop(path)
+        else:
+            return table
+    found = DeltaTable.open(path, storage)
+    if found is not None:
+        _kept[path] = found
+    return found
+
+
+def keep(run: str, table: DeltaTable) -> DeltaTable:
+    """Keep a table that was just made."""
+    if _run[0] == run:
+        _kept[table.path] = table
+    return table

@@ -1,0 +1,121 @@
+"""The Delta tables' shape: made from the source's, grown with it, never silently bent.
+
+A column the source gained is added (inside ``before`` and ``after`` too). A column it dropped stays and holds null from
+then on. A column whose type changed goes on when the existing one holds every value of the new one; else the table
+stops with a TableError that says what to do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import pyarrow as pa
+
+from cdc_core.errors import TableError
+from cdc_core.schema.table import TableId
+from cdc_core.sink.delta.table import DeltaTable, plain_schema
+
+RESCUED = "__rescued"
+META = (
+    pa.field("__commit_lsn", pa.int64()),
+    pa.field("__tx_index", pa.int64()),
+    pa.field("__commit_ts", pa.timestamp("us", tz="UTC")),
+)
+CHANGELOG_PROPERTIES = {
+    # The only columns that merges and retention filter by; statistics of values would make every append dearer.
+    "delta.dataSkippingStatsColumns": "__commit_lsn,__tx_index,__commit_ts",
+    "delta.checkpointInterval": "50",
+}
+LAKE_PROPERTIES = {"delta.checkpointInterval": "50"}
+
+_DIGITS = {pa.int8(): 3, pa.int16(): 5, pa.int32(): 10, pa.int64(): 19}
+
+
+def lake_schema(row: pa.StructType) -> pa.Schema:
+    """The lake table's schema from the struct of ``after``: columns, ``__rescued``, position and commit time."""
+    return plain_schema(pa.schema([*row, *META]))
+
+
+def ensure_table(
+    path: str,
+    schema: pa.Schema,
+    table: TableId,
+    properties: Mapping[str, str],
+    opened: DeltaTable | None = None,
+    storage: Mapping[str, str] | None = None,
+) -> DeltaTable:
+    """Make the table, or add what ``schema`` has more than it. ``opened``: the table where the caller has it open.
+
+    Raises TableError for a type change that the existing column cannot hold, and for names Delta cannot tell apart.
+    """
+    opened = opened or DeltaTable.open(path, storage)
+    if opened is None:
+        check_names(schema, table)
+        return DeltaTable.create(path, plain_schema(schema), properties, storage)
+    merged = merge_schemas(opened.schema, plain_schema(schema), table)
+    if not merged.equals(opened.schema):
+        check_names(merged, table)
+        opened.widen(merged)
+    return opened
+
+
+def merge_schemas(existing: pa.Schema, incoming: pa.Schema, table: TableId) -> pa.Schema:
+    """``existing`` with the fields that only ``incoming`` has at its end, structs merged field by field.
+
+    Names are compared as Delta does, without regard to case. Raises TableError where a type cannot be held.
+    """
+    return pa.schema(_merged(list(existing), list(incoming), table, ""))
+
+
+def holds(existing: pa.DataType, new: pa.DataType) -> bool:
+    """Whether every value of ``new`` can be cast to ``existing`` and stay the same value."""
+    if existing.equals(new):
+        return True
+    if pa.types.is_list(existing) and pa.types.is_list(new):
+        return holds(existing.value_type, new.value_type)
+    if pa.types.is_decimal(existing):
+        whole = existing.precision - existing.scale
+        if pa.types.is_decimal(new):
+            return bool(whole >= new.precision - new.scale and existing.scale >= new.scale)
+        return new in _DIGITS and whole >= _DIGITS[new]
+    numbers = existing in _DIGITS and new in _DIGITS and _DIGITS[existing] >= _DIGITS[new]
+    floats = pa.types.is_float64(existing) and (pa.types.is_float32(new) or new in (pa.int8(), pa.int16(), pa.int32()))
+    return numbers or floats or (pa.types.is_timestamp(existing) and existing.tz is None and pa.types.is_date(new))
+
+
+def check_names(schema: pa.Schema | pa.StructType, table: TableId, inside: str = "") -> None:
+    """Raise TableError where two columns have names that Delta cannot tell apart."""
+    seen: set[str] = set()
+    for each in schema:
+        if each.name.lower() in seen:
+            raise TableError(
+                f"Column {inside}{each.name} of {table} meets another of the same name: Delta tells no cases apart, "
+                "and wal2lake's own columns begin with __.",
+                "Leave one of them out by column.exclude.list, or rename it in the source.",
+                str(table),
+            )
+        seen.add(each.name.lower())
+        if pa.types.is_struct(each.type):
+            check_names(each.type, table, f"{each.name}.")
+
+
+def _merged(existing: list[pa.Field], incoming: list[pa.Field], table: TableId, inside: str) -> list[pa.Field]:
+    by_name = {each.name.lower(): each for each in incoming}
+    fields = []
+    for each in existing:
+        new = by_name.pop(each.name.lower(), None)
+        if new is None:
+            fields.append(each)
+        elif pa.types.is_struct(each.type) and pa.types.is_struct(new.type):
+            inner = _merged(list(each.type), list(new.type), table, f"{inside}{each.name}.")
+            fields.append(pa.field(each.name, pa.struct(inner)))
+        elif holds(each.type, new.type):
+            fields.append(each)
+        else:
+            raise TableError(
+                f"Column {inside}{each.name} of {table} is {each.type} in the lake and became {new.type} in the "
+                "source, which it cannot hold.",
+                f"Move the table's lake and changelog folders away and take a new snapshot of {table}.",
+                str(table),
+            )
+    return fields + list(by_name.values())

@@ -1,0 +1,46 @@
+"""Run plain Python work in Spark tasks and bring what it returns to the driver: no rows, no plan, no generated code."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, TypeVar
+
+from cdc_core.spark.errors import received, sent
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
+
+
+def run_tasks(spark: Any, groups: Sequence[Sequence[Item]], work: Callable[[Item], Result], doing: str) -> list[Result]:
+    """``work(item)`` for every item, a group a task, each group in its order; the results, in the order of the items.
+
+    Items, ``work`` and results are pickled: facts and paths, never data. Spark may run a task again, so ``work`` must
+    bear that. Raises a CdcError of a worker as itself, anything else as LakeError ("Spark failed while ``doing``").
+    """
+    if not groups:
+        return []
+
+    def run(parts: Iterable[Sequence[Item]]) -> Iterator[list[Result]]:
+        with sent():
+            for part in parts:
+                yield [work(item) for item in part]
+
+    with received(doing):
+        found = spark.sparkContext.parallelize([tuple(group) for group in groups], len(groups)).mapPartitions(run)
+        return [result for part in found.collect() for result in part]
+
+
+def parallelism(spark: Any) -> int:
+    """Tasks that run side by side."""
+    return int(spark.sparkContext.defaultParallelism)
+
+
+def balanced(items: Sequence[Item], weight: Callable[[Item], float], groups: int) -> list[list[Item]]:
+    """The items in at most ``groups`` groups of about the same weight, the heaviest placed first; none empty."""
+    found: list[tuple[float, list[Item]]] = [(0.0, []) for _ in range(max(1, min(groups, len(items))))]
+    for item in sorted(items, key=weight, reverse=True):
+        at = min(range(len(found)), key=lambda number: found[number][0])
+        total, members = found[at]
+        members.append(item)
+        found[at] = (total + weight(item), members)
+    return [members for _, members in found if members]
