@@ -226,6 +226,7 @@ class DeltaTable:
             )
         except CommitFailedError:
             raise CommitConflictError() from None
+        self._schema = self._files = None
         self.refresh()
         return self.version
 
@@ -245,6 +246,7 @@ class DeltaTable:
             )
         except CommitFailedError:
             raise CommitConflictError() from None
+        self._schema = self._files = None
         self.refresh()
 
     def raw(self) -> Any:

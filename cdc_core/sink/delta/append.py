@@ -1,0 +1,131 @@
+"""The changelog: every change of a table, appended once, and read again between two LSNs.
+
+An append drops what the table's own position covers and carries the position that it reaches, in one commit. So it may
+be repeated by anyone at any time: by a task that Spark runs again, by the next run, by a writer that should be dead.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TypeVar
+
+import numpy as np
+import pyarrow as pa
+
+from cdc_core.errors import TransientError
+from cdc_core.lsn import Lsn
+from cdc_core.schema.table import TableId
+from cdc_core.sink.delta.positions import (
+    COMPLETE,
+    ChangelogPosition,
+    changelog_app,
+    changelog_position,
+    open_app,
+    open_index_app,
+)
+from cdc_core.sink.delta.table import CommitConflictError, DataFile, DeltaTable
+
+Result = TypeVar("Result")
+
+_ATTEMPTS = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Reached:
+    """Where an append ends: the last whole transaction in it, and the last row of one that the batch's end cuts.
+
+    ``whole`` is None where no transaction ended; ``cut`` (commit LSN, index) is None where none was cut.
+    """
+
+    whole: int | None
+    cut: tuple[int, int] | None = None
+
+
+def append_changes(changelog: DeltaTable, rows: pa.Table, slot: str, table: TableId, reached: Reached) -> int:
+    """Append the change rows that lie beyond the table's position, in stream order; how many these were.
+
+    ``rows`` is in the changelog's schema or a part of it. Nothing is committed where all of them are there already.
+    Raises TransientError where other writers were faster eight times.
+    """
+
+    def attempt() -> int:
+        held = changelog_position(changelog, slot, table)
+        fresh = beyond(rows, held)
+        if fresh.num_rows:
+            commit_append(changelog, [changelog.write(fresh)], slot, table, reached)
+        return fresh.num_rows
+
+    return on_conflict(attempt, changelog)
+
+
+def commit_append(changelog: DeltaTable, files: Sequence[DataFile], slot: str, table: TableId, reached: Reached) -> int:
+    """Commit files of change rows with the position they reach; the version made. Raises CommitConflictError."""
+    held = changelog_position(changelog, slot, table)
+    whole = max((lsn for lsn in (reached.whole, held.commit_lsn if _is_whole(held) else None) if lsn), default=None)
+    txns = {} if whole is None else {changelog_app(slot, table): whole}
+    at, index = reached.cut or (whole or 0, COMPLETE)
+    txns |= {open_app(slot, table): at, open_index_app(slot, table): index}
+    meta = {"slot": slot, "complete_to": None if reached.whole is None else str(Lsn(reached.whole))}
+    return changelog.commit(files, txns=txns, metadata=meta)
+
+
+def beyond(rows: pa.Table, held: ChangelogPosition | None) -> pa.Table:
+    """The rows that lie after a position."""
+    if held is None or not rows.num_rows:
+        return rows
+    lsn, index = rows.column("__commit_lsn").to_numpy(), rows.column("__tx_index").to_numpy()
+    known = (lsn < held.commit_lsn) | ((lsn == held.commit_lsn) & (index <= held.tx_index))
+    return rows.filter(pa.array(~known)) if known.any() else rows
+
+
+def read_changes(changelog: DeltaTable, from_lsn: int, to_lsn: int) -> pa.Table:
+    """Change rows with ``from_lsn < __commit_lsn <= to_lsn`` in stream order. Snapshot reads (index -1) are left out.
+
+    Files whose statistics lie outside are not opened.
+    """
+    parts = []
+    for file in changelog.files:
+        low, high = file.minimum.get("__commit_lsn"), file.maximum.get("__commit_lsn")
+        if (low is not None and low > to_lsn) or (high is not None and high <= from_lsn):
+            continue
+        if file.maximum.get("__tx_index") == -1:
+            continue
+        parts.append(between(changelog.read(file), from_lsn, to_lsn))
+    rows = pa.concat_tables(parts) if parts else changelog.schema.empty_table()
+    return in_order(rows)
+
+
+def between(rows: pa.Table, from_lsn: int, to_lsn: int) -> pa.Table:
+    """The changes among ``rows`` whose transaction committed after ``from_lsn`` and by ``to_lsn``."""
+    lsn, index = rows.column("__commit_lsn").to_numpy(), rows.column("__tx_index").to_numpy()
+    inside = (lsn > from_lsn) & (lsn <= to_lsn) & (index >= 0)
+    return rows if inside.all() else rows.filter(pa.array(inside))
+
+
+def in_order(rows: pa.Table) -> pa.Table:
+    """The rows by (commit LSN, index in the transaction)."""
+    lsn, index = rows.column("__commit_lsn").to_numpy(), rows.column("__tx_index").to_numpy()
+    if len(lsn) < 2 or bool(np.all((lsn[1:] > lsn[:-1]) | ((lsn[1:] == lsn[:-1]) & (index[1:] > index[:-1])))):
+        return rows
+    return rows.take(pa.array(np.lexsort((index, lsn))))
+
+
+def on_conflict(attempt: Callable[[], Result], *tables: DeltaTable) -> Result:
+    """Run ``attempt``; where another commit got in first, load the tables anew and run it again, eight times at most."""
+    for left in reversed(range(_ATTEMPTS)):
+        try:
+            return attempt()
+        except CommitConflictError:
+            if not left:
+                raise TransientError(
+                    f"Another writer's commits got in before ours {_ATTEMPTS} times.",
+                    "See who else writes to this lake; only one wal2lake may.",
+                ) from None
+            for table in tables:
+                table.refresh()
+    raise AssertionError("unreachable")
+
+
+def _is_whole(held: ChangelogPosition | None) -> bool:
+    return held is not None and held.tx_index == COMPLETE
