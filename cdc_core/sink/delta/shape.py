@@ -13,7 +13,8 @@ import pyarrow as pa
 
 from cdc_core.errors import TableError
 from cdc_core.schema.table import TableId
-from cdc_core.sink.delta.table import DeltaTable, plain_schema
+from cdc_core.sink.delta.conform import plain_schema
+from cdc_core.sink.delta.table import DeltaTable
 
 RESCUED = "__rescued"
 META = (

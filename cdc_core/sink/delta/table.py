@@ -23,11 +23,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from cdc_core.errors import LakeError, TransientError
+from cdc_core.sink.delta.bounds import Bounds
+from cdc_core.sink.delta.conform import conform, has_local_timestamps, plain_schema
 
-_STATISTICS_COLUMNS = 32
-_MAX_TEXT = 32
 _COMPRESSION = "zstd"
 _NTZ = "timestampNtz"
+_GROUP_ROWS = 100_000
 
 
 class CommitConflictError(TransientError):
@@ -181,8 +182,42 @@ class DeltaTable:
         ):
             writer.write_table(ready)
         size = self._size(path)
-        minimum, maximum = statistics(ready)
-        return DataFile(path, size, ready.num_rows, minimum, maximum)
+        bounds = Bounds()
+        bounds.cover(ready)
+        return DataFile(path, size, ready.num_rows, bounds.minimum, bounds.maximum)
+
+    def write_stream(
+        self, batches: Iterable[pa.RecordBatch], schema: pa.Schema, rows_per_file: int, name: str = "part"
+    ) -> list[DataFile]:
+        """Write batches of ``schema`` as they come into new files of at least ``rows_per_file`` rows, the last less.
+
+        At most a row group of them is in memory. No rows, no file.
+        """
+        found: list[DataFile] = []
+        waiting: list[pa.RecordBatch] = []
+        source = iter(batches)
+        while True:
+            path = f"{name}-{uuid.uuid4()}.zstd.parquet"
+            bounds, rows, more = Bounds(), 0, False
+            first = next(source, None)
+            if first is None:
+                return found
+            with (
+                self._open_output(path) as target,
+                pq.ParquetWriter(target, schema, compression=_COMPRESSION, store_schema=False) as writer,
+            ):
+                waiting.append(first)
+                for batch in source:
+                    waiting.append(batch)
+                    if sum(each.num_rows for each in waiting) >= _GROUP_ROWS:
+                        rows += _write_group(writer, waiting, schema, bounds)
+                    if rows >= rows_per_file:
+                        more = True
+                        break
+                rows += _write_group(writer, waiting, schema, bounds)
+            found.append(DataFile(path, self._size(path), rows, bounds.minimum, bounds.maximum))
+            if not more:
+                return found
 
     def commit(
         self,
@@ -293,70 +328,6 @@ def delta_uri(path: str) -> str:
     return "s3://" + path[len("s3a://") :] if path.startswith("s3a://") else path
 
 
-def conform(rows: pa.Table, schema: pa.Schema) -> pa.Table:
-    """``rows`` with exactly the columns of ``schema``, in its order and types; what is missing is null.
-
-    Raises pyarrow's ArrowInvalid where a value does not fit the type wanted.
-    """
-    if rows.schema.equals(schema):
-        return rows
-    by_name = {name.lower(): name for name in rows.schema.names}
-    arrays = [
-        _conformed(rows.column(by_name[wanted.name.lower()]), wanted.type)
-        if wanted.name.lower() in by_name
-        else pa.nulls(rows.num_rows, wanted.type)
-        for wanted in schema
-    ]
-    return pa.Table.from_arrays(arrays, schema=schema)
-
-
-def plain_schema(schema: pa.Schema) -> pa.Schema:
-    """The schema with every field, element and value nullable, in Arrow's own layouts, without metadata."""
-    return pa.schema([pa.field(each.name, plain_type(each.type)) for each in schema])
-
-
-def plain_type(kind: pa.DataType) -> pa.DataType:
-    """A type with everything inside nullable; large and view layouts become the plain ones."""
-    if pa.types.is_struct(kind):
-        return pa.struct([pa.field(each.name, plain_type(each.type)) for each in kind])
-    if pa.types.is_map(kind):
-        return pa.map_(plain_type(kind.key_type), plain_type(kind.item_type))
-    if pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_list_view(kind):
-        return pa.list_(plain_type(kind.value_type))
-    if pa.types.is_large_string(kind) or pa.types.is_string_view(kind):
-        return pa.string()
-    if pa.types.is_large_binary(kind) or pa.types.is_binary_view(kind):
-        return pa.binary()
-    return kind
-
-
-def has_local_timestamps(schema: pa.Schema) -> bool:
-    """Whether some column, at whatever depth, is a timestamp without a zone."""
-    return any(_is_local(each.type) for each in schema)
-
-
-def statistics(rows: pa.Table) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Least and greatest values of the leading columns whose order every Delta reader agrees upon.
-
-    Whole numbers, dates and short texts; the others (floats with NaN, instants cut to milliseconds) are left out.
-    """
-    import pyarrow.compute as pc
-
-    minimum: dict[str, Any] = {}
-    maximum: dict[str, Any] = {}
-    for each in list(rows.schema)[:_STATISTICS_COLUMNS] + [f for f in rows.schema if f.name.startswith("__")]:
-        if each.name in minimum or not (
-            pa.types.is_integer(each.type) or pa.types.is_date(each.type) or pa.types.is_string(each.type)
-        ):
-            continue
-        found = pc.min_max(rows.column(each.name)).as_py()
-        low, high = found["min"], found["max"]
-        if low is None or (isinstance(low, str) and max(len(low), len(high)) > _MAX_TEXT):
-            continue
-        minimum[each.name], maximum[each.name] = low, high
-    return minimum, maximum
-
-
 def _unreadable(path: str, error: Exception) -> LakeError:
     return LakeError(
         f"The Delta table {path} cannot be read ({type(error).__name__}).",
@@ -364,33 +335,14 @@ def _unreadable(path: str, error: Exception) -> LakeError:
     )
 
 
-def _conformed(values: pa.ChunkedArray, want: pa.DataType) -> pa.ChunkedArray:
-    have = values.type
-    if have.equals(want):
-        return values
-    if pa.types.is_struct(have) and pa.types.is_struct(want):
-        return pa.chunked_array([_struct(chunk, want) for chunk in values.chunks], type=want)
-    return values.cast(want)
-
-
-def _struct(values: pa.StructArray, want: pa.StructType) -> pa.StructArray:
-    by_name = {values.type.field(n).name.lower(): n for n in range(values.type.num_fields)}
-    arrays = []
-    for each in want:
-        at = by_name.get(each.name.lower())
-        if at is None:
-            arrays.append(pa.nulls(len(values), each.type))
-            continue
-        inner = pa.chunked_array([values.field(at)])
-        arrays.append(_conformed(inner, each.type).combine_chunks())
-    arrays = [each.chunk(0) if isinstance(each, pa.ChunkedArray) else each for each in arrays]
-    return pa.StructArray.from_arrays(arrays, fields=list(want), mask=values.is_null())
-
-
-def _is_local(kind: pa.DataType) -> bool:
-    if pa.types.is_timestamp(kind):
-        return kind.tz is None
-    return any(_is_local(kind.field(n).type) for n in range(kind.num_fields))
+def _write_group(writer: pq.ParquetWriter, waiting: list[pa.RecordBatch], schema: pa.Schema, bounds: Bounds) -> int:
+    """Write the waiting batches as one row group; how many rows they were."""
+    rows = conform(pa.Table.from_batches(waiting), schema) if waiting else schema.empty_table()
+    waiting.clear()
+    if rows.num_rows:
+        writer.write_table(rows)
+        bounds.cover(rows)
+    return rows.num_rows
 
 
 def _listed(actions: pa.Table) -> list[DataFile]:

@@ -1,0 +1,76 @@
+"""Arrow tables in the shape of a Delta table: the same columns in the same order, everything nullable, plain layouts."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+
+
+def conform(rows: pa.Table, schema: pa.Schema) -> pa.Table:
+    """``rows`` with exactly the columns of ``schema``, in its order and types; what is missing is null.
+
+    Raises pyarrow's ArrowInvalid where a value does not fit the type wanted.
+    """
+    if rows.schema.equals(schema):
+        return rows
+    by_name = {name.lower(): name for name in rows.schema.names}
+    arrays = [
+        _conformed(rows.column(by_name[wanted.name.lower()]), wanted.type)
+        if wanted.name.lower() in by_name
+        else pa.nulls(rows.num_rows, wanted.type)
+        for wanted in schema
+    ]
+    return pa.Table.from_arrays(arrays, schema=schema)
+
+
+def plain_schema(schema: pa.Schema) -> pa.Schema:
+    """The schema with every field, element and value nullable, in Arrow's own layouts, without metadata."""
+    return pa.schema([pa.field(each.name, plain_type(each.type)) for each in schema])
+
+
+def plain_type(kind: pa.DataType) -> pa.DataType:
+    """A type with everything inside nullable; large and view layouts become the plain ones."""
+    if pa.types.is_struct(kind):
+        return pa.struct([pa.field(each.name, plain_type(each.type)) for each in kind])
+    if pa.types.is_map(kind):
+        return pa.map_(plain_type(kind.key_type), plain_type(kind.item_type))
+    if pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_list_view(kind):
+        return pa.list_(plain_type(kind.value_type))
+    if pa.types.is_large_string(kind) or pa.types.is_string_view(kind):
+        return pa.string()
+    if pa.types.is_large_binary(kind) or pa.types.is_binary_view(kind):
+        return pa.binary()
+    return kind
+
+
+def has_local_timestamps(schema: pa.Schema) -> bool:
+    """Whether some column, at whatever depth, is a timestamp without a zone."""
+    return any(_is_local(each.type) for each in schema)
+
+
+def _conformed(values: pa.ChunkedArray, want: pa.DataType) -> pa.ChunkedArray:
+    have = values.type
+    if have.equals(want):
+        return values
+    if pa.types.is_struct(have) and pa.types.is_struct(want):
+        return pa.chunked_array([_struct(chunk, want) for chunk in values.chunks], type=want)
+    return values.cast(want)
+
+
+def _struct(values: pa.StructArray, want: pa.StructType) -> pa.StructArray:
+    by_name = {values.type.field(n).name.lower(): n for n in range(values.type.num_fields)}
+    arrays = []
+    for each in want:
+        at = by_name.get(each.name.lower())
+        if at is None:
+            arrays.append(pa.nulls(len(values), each.type))
+            continue
+        inner = pa.chunked_array([values.field(at)])
+        arrays.append(_conformed(inner, each.type).combine_chunks())
+    arrays = [each.chunk(0) if isinstance(each, pa.ChunkedArray) else each for each in arrays]
+    return pa.StructArray.from_arrays(arrays, fields=list(want), mask=values.is_null())
+
+
+def _is_local(kind: pa.DataType) -> bool:
+    if pa.types.is_timestamp(kind):
+        return kind.tz is None
+    return any(_is_local(kind.field(n).type) for n in range(kind.num_fields))

@@ -1,0 +1,77 @@
+"""A snapshot's rows become the lake table's whole content, in one commit.
+
+The rows come from many tasks, each of which writes its own files (``write_rows``); the commit names them all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from cdc_core.errors import InvariantError, TransientError
+from cdc_core.schema.table import TableId
+from cdc_core.sink.delta.conform import plain_schema
+from cdc_core.sink.delta.positions import lake_position, snapshot_app
+from cdc_core.sink.delta.shape import LAKE_PROPERTIES, check_names
+from cdc_core.sink.delta.table import CommitConflictError, DataFile, DeltaTable
+
+_FILE_ROWS = 1_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class SnapshotFacts:
+    """The commit that made the snapshot the table's content."""
+
+    version: int
+    rows: int
+
+
+def prepare(path: str, schema: pa.Schema, table: TableId) -> DeltaTable:
+    """The lake table, made empty where it is missing; a table that exists keeps its content and schema until then.
+
+    Raises TableError for names that Delta cannot tell apart.
+    """
+    check_names(schema, table)
+    return DeltaTable.open(path) or DeltaTable.create(path, plain_schema(schema), LAKE_PROPERTIES)
+
+
+def write_rows(lake: DeltaTable, batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> list[DataFile]:
+    """Write lake rows into new files of about a million rows; nothing knows of them until ``commit_snapshot``."""
+    return lake.write_stream(batches, plain_schema(schema), _FILE_ROWS, "snapshot")
+
+
+def commit_snapshot(
+    lake: DeltaTable,
+    files: Sequence[DataFile],
+    schema: pa.Schema,
+    slot: str,
+    table: TableId,
+    *,
+    token: int,
+    facts: Mapping[str, str | int] | None = None,
+) -> SnapshotFacts:
+    """Replace the lake table's content and schema by ``files``, and put ``token`` in force, in one commit.
+
+    The rows' ``__commit_lsn`` must not be above that of any change that the snapshot does not show. ``token`` must be
+    above the one in force: that also makes the merges of the former snapshot forgotten. ``facts`` go to the commit's
+    metadata. Raises InvariantError for a token that is not above, TransientError where another writer was faster.
+    """
+    in_force = lake_position(lake, slot, table).token
+    if in_force is not None and token <= in_force:
+        raise InvariantError(f"Snapshot {token} of {table} is not newer than {in_force}, which is in force.")
+    try:
+        version = lake.commit(
+            files,
+            txns={snapshot_app(slot, table): token},
+            metadata={"slot": slot, "snapshot": token, **(facts or {})},
+            schema=plain_schema(schema),
+            replace=True,
+        )
+    except CommitConflictError:
+        raise TransientError(
+            f"Another writer changed the lake table of {table} while its snapshot was taken.",
+            "Run it again; see who else writes to this lake.",
+        ) from None
+    return SnapshotFacts(version, sum(file.rows for file in files))
