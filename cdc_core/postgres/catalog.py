@@ -2,38 +2,59 @@
 
 A Relation message says how the tuples behind it are written and which columns identify rows; it says nothing of
 nullability, defaults or keys. Those come from the catalogue of the moment, which may be ahead of the stream, so the
-Relation wins wherever the two tell of the same thing.
+Relation wins wherever the two tell of the same thing. ``sight`` gives both, apart, for who must tell what changed.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import threading
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
+from psycopg.pq import TransactionStatus
+
 from cdc_core.postgres.connect import Connection
+from cdc_core.postgres.fingerprints import fingerprints
 from cdc_core.postgres.sqlstate import translated
 from cdc_core.postgres.type_catalog import TypeCatalog
+from cdc_core.schema.fingerprint import Fingerprint
 from cdc_core.schema.relation import Relation, ReplicaIdentity
 from cdc_core.schema.table import Column, TableId, TableSchema
 
-# Ordinary and partitioned tables that WAL tells of; a temporary or unlogged table never reaches a slot.
+# Ordinary and partitioned tables.
 _NAMES = """
 SELECT c.oid::bigint, n.nspname, c.relname, c.relreplident::text, obj_description(c.oid, 'pg_class')
 FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
-WHERE c.relkind IN ('r', 'p') AND c.relpersistence = 'p'
+WHERE c.relkind IN ('r', 'p')
   AND n.nspname NOT IN ('pg_catalog', 'information_schema') AND n.nspname !~ '^pg_(toast|temp_)'
 """
+# A temporary or unlogged table never reaches a slot.
+_LOGGED = "c.relpersistence = 'p'"
 _COLUMNS = """
 SELECT a.attrelid::bigint, a.attname, a.atttypid::bigint, a.atttypmod,
        NOT a.attnotnull AND NOT coalesce(t.typnotnull, false),
        pg_get_expr(d.adbin, d.adrelid), {generated},
        coalesce(pg_get_expr(d.adbin, d.adrelid) LIKE '%%nextval(%%', false),
-       col_description(a.attrelid, a.attnum)
+       col_description(a.attrelid, a.attnum), a.attnum::int, {kind}, {missing}
 FROM pg_attribute a LEFT JOIN pg_attrdef d ON d.adrelid = a.attrelid AND d.adnum = a.attnum
 LEFT JOIN pg_type t ON t.oid = a.atttypid AND t.typtype = 'd'
 WHERE a.attrelid = ANY(%s::oid[]) AND a.attnum > 0 AND NOT a.attisdropped ORDER BY a.attrelid, a.attnum
+"""
+# A partitioned table keeps no missing values, its leaves do, each its own.
+_LEAVES = """
+WITH RECURSIVE held(root, oid) AS (
+    SELECT c.oid, c.oid FROM pg_class c WHERE c.oid = ANY(%s::oid[]) AND c.relkind = 'p'
+    UNION ALL
+    SELECT h.root, i.inhrelid FROM held h JOIN pg_inherits i ON i.inhparent = h.oid
+)
+SELECT h.root::bigint, a.attname, count(*) FILTER (WHERE NOT a.atthasmissing),
+       min(array_to_string(a.attmissingval, '')), max(array_to_string(a.attmissingval, ''))
+FROM held h JOIN pg_class c ON c.oid = h.oid AND c.relkind = 'r'
+JOIN pg_attribute a ON a.attrelid = h.oid AND a.attnum > 0 AND NOT a.attisdropped
+GROUP BY h.root, a.attname HAVING bool_or(a.atthasmissing)
 """
 # Valid unique indexes over plain columns. The clustered one comes first, then by name, as JDBC lists them.
 _INDEXES = """
@@ -63,6 +84,16 @@ class TableSize:
     rows: int | None
 
 
+@dataclass(frozen=True, slots=True)
+class Sighting:
+    """A table at a Relation message: ``announced`` as ``Catalog.describe`` gives it; ``current`` as the catalogue holds
+    it at the moment of asking, with every live column and marks, perhaps under another oid; None where it is gone.
+    """
+
+    announced: TableSchema
+    current: TableSchema | None
+
+
 @dataclass(slots=True)
 class _Facts:
     """What the catalogue holds of one table."""
@@ -76,13 +107,18 @@ class _Facts:
     index_key: tuple[str, ...] = ()
     identity_index: str | None = None
     identity_index_key: tuple[str, ...] = ()
+    fingerprint: Fingerprint | None = None
 
 
 class Catalog:
-    """Reads table descriptions over one connection, a few queries for any number of tables. Threads may share it."""
+    """Reads table descriptions over one connection, a few queries for any number of tables. Threads may share it.
 
-    def __init__(self, connection: Connection) -> None:
+    ``publication`` names the publication whose column lists and row filters belong to the tables' fingerprints.
+    """
+
+    def __init__(self, connection: Connection, publication: str = "") -> None:
         self._connection = connection
+        self._publication = publication
         self._lock = threading.Lock()
         self.types = TypeCatalog(connection)
 
@@ -103,18 +139,32 @@ class Catalog:
         not have comes from the future and is left out. Raises SourceError or TransientError.
         """
         with self._lock:
-            facts = self._read("c.oid = %s", (relation.oid,))
-            if not facts:
-                # Dropped and perhaps made again since: the table that bears the name now is the best description left.
-                facts = self._read("n.nspname = %s AND c.relname = %s", (relation.namespace, relation.name))
-            known = next(iter(facts.values()), None)
-            self.types.load(column.type_oid for column in relation.columns)
+            _, known = self._find(relation, _LOGGED)
             return self._completed(relation, known)
+
+    def sight(self, relation: Relation) -> Sighting:
+        """The table as announced, and as the catalogue holds it, unlogged tables included; both of one state.
+
+        Raises SourceError or TransientError.
+        """
+        with self._lock:
+            oid, known = self._find(relation, "true")
+            return Sighting(self._completed(relation, known), None if known is None else _schema(oid, known))
+
+    def fingerprints(self, oids: Iterable[int]) -> dict[int, Fingerprint]:
+        """Table oid → its marks now, by two queries; a table that is gone is left out.
+
+        Cheap enough to ask every few seconds for changes that no change of a row followed. Raises SourceError or
+        TransientError.
+        """
+        with self._lock, self._one_state("reading the marks of tables"):
+            return fingerprints(self._connection, oids, self._publication)
 
     def names(self) -> list[TableId]:
         """Every table that could be captured, ordered."""
         with self._lock, translated("listing tables"):
-            return sorted(TableId(row[1], row[2]) for row in self._connection.execute(_NAMES).fetchall())
+            rows = self._connection.execute(f"{_NAMES} AND {_LOGGED}").fetchall()
+            return sorted(TableId(row[1], row[2]) for row in rows)
 
     def identity_indexes(self, tables: Sequence[TableSchema]) -> dict[TableId, str]:
         """Name of the index that is the replica identity, for tables that have USING INDEX."""
@@ -131,13 +181,34 @@ class Catalog:
             by_oid[oid]: _size(tuples, known_pages, is_root, pages) for oid, tuples, known_pages, is_root, pages in rows
         }
 
+    def _find(self, relation: Relation, condition: str) -> tuple[int, _Facts | None]:
+        """What the catalogue holds of a relation, by oid, else by name."""
+        facts = self._read(f"c.oid = %s AND {condition}", (relation.oid,))
+        if not facts:
+            # Dropped and perhaps made again since: the table that bears the name now is the best description left.
+            name = (relation.namespace, relation.name)
+            facts = self._read(f"n.nspname = %s AND c.relname = %s AND {condition}", name)
+        self.types.load(column.type_oid for column in relation.columns)
+        return next(iter(facts.items()), (relation.oid, None))
+
+    @contextmanager
+    def _one_state(self, doing: str) -> Iterator[None]:
+        """All queries inside see one state of the catalogue, with the server's errors translated."""
+        with translated(doing):
+            if self._connection.info.transaction_status is not TransactionStatus.IDLE:
+                yield
+                return
+            with self._connection.transaction():
+                self._connection.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
+                yield
+
     def _read(
         self,
-        condition: str = "true",
+        condition: str = _LOGGED,
         arguments: tuple[Any, ...] = (),
         includes: Callable[[TableId], bool] | None = None,
     ) -> dict[int, _Facts]:
-        with translated("reading the catalogue"):
+        with self._one_state("reading the catalogue"):
             facts = {
                 oid: _Facts(TableId(namespace, name), ReplicaIdentity(identity), comment)
                 for oid, namespace, name, identity, comment in self._connection.execute(
@@ -148,17 +219,22 @@ class Catalog:
             if not facts:
                 return facts
             version = self._connection.info.server_version
-            generated = "a.attgenerated <> ''" if version >= 120000 else "false"
             key_columns = "i.indnkeyatts" if version >= 110000 else "i.indnatts"
-            columns = self._connection.execute(_COLUMNS.format(generated=generated), (list(facts),)).fetchall()
+            columns = self._connection.execute(_columns_query(version), (list(facts),)).fetchall()
             indexes = self._connection.execute(_INDEXES.format(key_columns=key_columns), (list(facts),)).fetchall()
-        self.types.load(row[2] for row in columns)
-        for oid, name, type_oid, modifier, optional, default, is_generated, is_serial, comment in columns:
+            leaves = self._connection.execute(_LEAVES, (list(facts),)).fetchall() if version >= 110000 else []
+            for oid, marks in fingerprints(self._connection, facts, self._publication).items():
+                facts[oid].fingerprint = marks
+            self.types.load(row[2] for row in columns)
+        in_leaves = {(row[0], row[1]): (True, row[3] if row[2] == 0 and row[3] == row[4] else None) for row in leaves}
+        for oid, name, type_oid, modifier, optional, default, is_generated, is_serial, comment, *kept in columns:
+            attnum, kind, *missing = kept
             # A stored generated column's expression stands where a default would, and is none.
             expression = None if is_generated else default
             facts[oid].columns[name] = Column(
-                name, self.types[type_oid], modifier, optional, expression, is_generated, is_serial, comment
-            )
+                name, self.types[type_oid], modifier, optional, expression, is_generated, is_serial, comment,
+                attnum, kind, *in_leaves.get((oid, name), missing),
+            )  # fmt: skip
         self._add_indexes(facts, indexes)
         return facts
 
@@ -183,11 +259,8 @@ class Catalog:
             if column is None:
                 column = Column(announced.name, self.types[announced.type_oid])
             columns.append(
-                Column(
-                    announced.name, self.types[announced.type_oid], announced.type_modifier, column.optional,
-                    column.default_expression, column.is_generated, column.is_serial, column.comment,
-                )
-            )  # fmt: skip
+                dataclasses.replace(column, type=self.types[announced.type_oid], modifier=announced.type_modifier)
+            )
         names = {column.name for column in columns}
         flagged = tuple(column.name for column in relation.columns if column.is_identity)
         primary_key = tuple(name for name in (known.primary_key if known else ()) if name in names)
@@ -206,6 +279,7 @@ class Catalog:
             flagged,
             comment=known.comment if known else None,
             index_key=index_key,
+            fingerprint=known.fingerprint if known else None,
         )
 
 
@@ -227,6 +301,16 @@ def _schema(oid: int, facts: _Facts) -> TableSchema:
         in_order,
         comment=facts.comment,
         index_key=facts.index_key,
+        fingerprint=facts.fingerprint,
+    )
+
+
+def _columns_query(version: int) -> str:
+    return _COLUMNS.format(
+        generated="a.attgenerated <> ''" if version >= 120000 else "false",
+        kind="a.attgenerated::text" if version >= 120000 else "''",
+        # The array of one element as text, whatever the element's type and delimiter.
+        missing="a.atthasmissing, array_to_string(a.attmissingval, '')" if version >= 110000 else "false, NULL",
     )
 
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+from cdc_core.schema.fingerprint import Fingerprint
 from cdc_core.schema.pg_type import PgType, TypeKind
 from cdc_core.schema.relation import ReplicaIdentity
 
@@ -28,6 +29,12 @@ class Column:
     ``modifier`` is atttypmod (-1: none). ``optional`` is False for NOT NULL. ``default_expression`` is
     pg_get_expr's text or None. ``is_generated`` covers stored generated columns, ``is_serial`` a default taken from a
     sequence (identity columns have none). ``comment`` is None where there is none.
+
+    ``attnum`` is the column's number in its table, which it keeps through every ALTER and no other column ever gets; 0
+    where it is not known. ``generated`` is pg_attribute.attgenerated: '' for none, 's' stored, 'v' virtual.
+    ``has_missing`` says that rows written before the column was added read as ``missing``, PostgreSQL's text of the
+    constant default of that moment (None with has_missing: the partitions do not agree on one). These facts, of the
+    moment of reading, take no part in comparisons of versions.
     """
 
     name: str
@@ -38,6 +45,10 @@ class Column:
     is_generated: bool = False
     is_serial: bool = False
     comment: str | None = None
+    attnum: int = field(default=0, compare=False)
+    generated: str = field(default="", compare=False)
+    has_missing: bool = field(default=False, compare=False)
+    missing: str | None = field(default=None, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +59,8 @@ class TableSchema:
     ``unique_key`` (the first unique index of all rows over plain columns) hold column names in key order, empty where
     there is none. ``index_key`` is the first unique index as JDBC lists it: a partial one counts there, and columns
     that are only INCLUDEd are part of it. ``identity_key`` holds the columns flagged as replica identity. ``version``
-    counts from 1 within one process.
+    counts from 1 within one process. ``fingerprint`` holds the catalogue's marks of the moment of reading, None where
+    they were not read; two versions that differ in it alone are equal.
     """
 
     id: TableId
@@ -61,6 +73,7 @@ class TableSchema:
     version: int = 1
     comment: str | None = None
     index_key: tuple[str, ...] = ()
+    fingerprint: Fingerprint | None = field(default=None, compare=False)
 
     @property
     def key(self) -> tuple[str, ...]:
@@ -103,6 +116,8 @@ class TableSchema:
         raw["columns"] = tuple(_column(column) for column in raw["columns"])
         for name in ("primary_key", "unique_key", "identity_key", "index_key"):
             raw[name] = tuple(raw.get(name, ()))
+        marks = raw.get("fingerprint")
+        raw["fingerprint"] = None if marks is None else Fingerprint.from_plain(marks)
         return cls(**raw)
 
 

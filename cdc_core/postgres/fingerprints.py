@@ -1,0 +1,174 @@
+"""The marks of any number of tables (``cdc_core.schema.fingerprint``), by two queries on a server of any version."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from cdc_core.postgres.connect import Connection
+from cdc_core.postgres.sqlstate import translated
+from cdc_core.schema.fingerprint import (
+    ColumnMark,
+    Fingerprint,
+    PublicationEntry,
+    PublicationMark,
+    StorageMark,
+    TypeMark,
+)
+
+# relfilenode is read as a column, for pg_relation_filenode() looks past the query's snapshot. A partition that was
+# created as one has rows in pg_attribute as old as its row type; ATTACH and DETACH rewrite each of them. A table is
+# walked up to its ancestors for its publication, down to its leaves for its heaps.
+_MARKS = """
+WITH RECURSIVE wanted AS MATERIALIZED (
+    SELECT c.* FROM pg_class c WHERE c.oid = ANY(%(oids)s::oid[])
+), pub AS (
+    SELECT p.* FROM pg_publication p WHERE p.pubname = %(publication)s
+), held(root, oid) AS (
+    SELECT oid, oid FROM wanted WHERE relkind = 'p'
+    UNION ALL
+    SELECT h.root, i.inhrelid FROM held h JOIN pg_inherits i ON i.inhparent = h.oid
+), above(leaf, oid, namespace, path) AS (
+    SELECT oid, oid, relnamespace, '' FROM wanted
+    UNION ALL
+    SELECT a.leaf, i.inhparent, p.relnamespace, a.path || i.xmin::text || ' '
+    FROM above a JOIN pg_inherits i ON i.inhrelid = a.oid JOIN pg_class p ON p.oid = i.inhparent AND p.relkind = 'p'
+), columns AS (
+    SELECT a.attrelid, json_agg(json_build_array(a.attnum, a.xmin::text, coalesce(d.oid, 0)::bigint, {missing})
+                                ORDER BY a.attnum) AS marks
+    FROM pg_attribute a LEFT JOIN pg_attrdef d ON d.adrelid = a.attrelid AND d.adnum = a.attnum
+    WHERE a.attrelid = ANY(%(oids)s::oid[]) AND a.attnum > 0 AND NOT a.attisdropped GROUP BY a.attrelid
+), leaves AS (
+    SELECT h.root, json_agg(json_build_array(c.oid::bigint, c.relfilenode::bigint, c.reltoastrelid::bigint,
+            c.relpersistence = 'u',
+            EXISTS (SELECT FROM pg_type t JOIN pg_attribute a ON a.attrelid = c.oid AND a.attnum > 0
+                    WHERE t.oid = c.reltype AND a.xmin = t.xmin AND a.cmin = t.cmin),
+            coalesce(pg_relation_size(c.oid), 0) = 0) ORDER BY c.oid) AS marks
+    FROM held h JOIN pg_class c ON c.oid = h.oid AND c.relkind <> 'p' GROUP BY h.root
+), listed AS (
+    SELECT a.leaf, json_agg(json_build_array('t', r.oid::bigint, a.path, {columns}, {filter}) ORDER BY r.oid) AS marks
+    FROM above a JOIN pg_publication_rel r ON r.prrelid = a.oid JOIN pub ON pub.oid = r.prpubid GROUP BY a.leaf
+), by_schema AS (
+    {by_schema}
+), keys AS (
+    SELECT i.indrelid, json_agg(i.indexrelid::bigint ORDER BY i.indexrelid) AS marks
+    FROM pg_index i WHERE i.indrelid = ANY(%(oids)s::oid[]) AND i.indisunique AND i.indisvalid GROUP BY i.indrelid
+), comments AS (
+    SELECT d.objoid, string_agg(d.objsubid || ':' || d.xmin::text, ' ' ORDER BY d.objsubid) AS marks
+    FROM pg_description d WHERE d.classoid = 'pg_class'::regclass AND d.objoid = ANY(%(oids)s::oid[]) GROUP BY d.objoid
+)
+SELECT c.oid::bigint, n.nspname, c.relname, c.relnatts::int, c.relreplident::text, c.relkind = 'p', columns.marks,
+       CASE WHEN c.relkind = 'p' THEN leaves.marks
+            ELSE json_build_array(json_build_array(c.oid::bigint, c.relfilenode::bigint, c.reltoastrelid::bigint,
+                                                   c.relpersistence = 'u', true, false)) END,
+       coalesce((SELECT k.oid FROM pg_constraint k WHERE k.conrelid = c.oid AND k.contype = 'p'), 0)::bigint,
+       keys.marks, coalesce(comments.marks, ''), pub.oid::bigint, pub.puballtables,
+       concat(CASE WHEN pub.pubinsert THEN 'c' END, CASE WHEN pub.pubupdate THEN 'u' END,
+              CASE WHEN pub.pubdelete THEN 'd' END, CASE WHEN {truncates} THEN 't' END),
+       {via_root}, {generated}, listed.marks, by_schema.marks, control.system_identifier::text
+FROM wanted c JOIN pg_namespace n ON n.oid = c.relnamespace
+CROSS JOIN pg_control_system() control
+LEFT JOIN columns ON columns.attrelid = c.oid LEFT JOIN leaves ON leaves.root = c.oid
+LEFT JOIN pub ON true LEFT JOIN listed ON listed.leaf = c.oid LEFT JOIN by_schema ON by_schema.leaf = c.oid
+LEFT JOIN keys ON keys.indrelid = c.oid LEFT JOIN comments ON comments.objoid = c.oid
+"""
+_BY_SCHEMA = """
+    SELECT a.leaf, json_agg(json_build_array('s', s.oid::bigint, a.path, NULL, false) ORDER BY s.oid) AS marks
+    FROM above a JOIN pg_publication_namespace s ON s.pnnspid = a.namespace JOIN pub ON pub.oid = s.pnpubid
+    GROUP BY a.leaf
+"""
+_NO_SCHEMAS = "SELECT NULL::oid AS leaf, NULL::json AS marks WHERE false"
+
+# Enums and composites under the columns, through arrays, domains, ranges and composites' attributes. What
+# initdb made cannot be altered.
+_TYPES = """
+WITH RECURSIVE used(relation, oid) AS (
+    SELECT DISTINCT a.attrelid, a.atttypid FROM pg_attribute a
+    WHERE a.attrelid = ANY(%(oids)s::oid[]) AND a.attnum > 0 AND NOT a.attisdropped AND a.atttypid >= 16384
+    UNION
+    SELECT u.relation, inner_type.oid
+    FROM used u JOIN pg_type t ON t.oid = u.oid
+    JOIN LATERAL (
+        SELECT t.typelem UNION ALL SELECT t.typbasetype
+        UNION ALL SELECT r.rngsubtype FROM pg_range r WHERE t.oid IN ({ranges})
+        UNION ALL SELECT a.atttypid FROM pg_attribute a
+                  WHERE a.attrelid = t.typrelid AND t.typrelid <> 0 AND a.attnum > 0 AND NOT a.attisdropped
+    ) AS inner_type(oid) ON inner_type.oid >= 16384
+)
+SELECT u.relation::bigint, t.oid::bigint, t.typtype::text,
+       CASE t.typtype
+       WHEN 'e' THEN (SELECT json_agg(json_build_array(e.oid::bigint, e.enumlabel) ORDER BY e.enumsortorder)
+                      FROM pg_enum e WHERE e.enumtypid = t.oid)
+       ELSE (SELECT json_agg(json_build_array(a.attnum, '') ORDER BY a.attnum) FROM pg_attribute a
+             WHERE a.attrelid = t.typrelid AND a.attnum > 0 AND NOT a.attisdropped) END
+FROM used u JOIN pg_type t ON t.oid = u.oid AND t.typtype IN ('e', 'c') ORDER BY u.relation, t.oid
+"""
+
+
+def fingerprints(connection: Connection, oids: Iterable[int], publication: str = "") -> dict[int, Fingerprint]:
+    """Table oid → its marks; a table that is gone is left out.
+
+    ``publication`` is the publication's name; empty leaves the marks of what is published out. The two queries see one
+    state only inside of a REPEATABLE READ transaction. Raises SourceError or TransientError.
+    """
+    arguments = {"oids": sorted(set(oids)), "publication": publication}
+    if not arguments["oids"]:
+        return {}
+    version = connection.info.server_version
+    with translated("reading the marks of tables"):
+        rows = connection.execute(_marks_query(version), arguments).fetchall()
+        types = connection.execute(_types_query(version), arguments).fetchall()
+    by_table: dict[int, list[TypeMark]] = {}
+    for relation, oid, kind, parts in types:
+        pairs = tuple((part[0], part[1]) for part in parts or ())
+        by_table.setdefault(relation, []).append(TypeMark(oid, kind, pairs))
+    return {row[0]: _fingerprint(row, tuple(by_table.get(row[0], ())), bool(publication)) for row in rows}
+
+
+def _marks_query(version: int) -> str:
+    return _MARKS.format(
+        missing="a.atthasmissing" if version >= 110000 else "false",
+        columns="r.prattrs::int2[]" if version >= 150000 else "NULL::int2[]",
+        filter="r.prqual IS NOT NULL" if version >= 150000 else "false",
+        by_schema=_BY_SCHEMA if version >= 150000 else _NO_SCHEMAS,
+        truncates="pub.pubtruncate" if version >= 110000 else "false",
+        via_root="pub.pubviaroot" if version >= 130000 else "false",
+        generated="pub.pubgencols::text" if version >= 180000 else "''",
+    )
+
+
+def _types_query(version: int) -> str:
+    return _TYPES.format(ranges="r.rngtypid, r.rngmultitypid" if version >= 140000 else "r.rngtypid")
+
+
+def _fingerprint(row: tuple[Any, ...], types: tuple[TypeMark, ...], with_publication: bool) -> Fingerprint:
+    oid, namespace, name, attributes, identity, is_partitioned, columns, storage, primary, unique, comments = row[:11]
+    *publication, server = row[11:]
+    return Fingerprint(
+        server,
+        oid,
+        namespace,
+        name,
+        attributes,
+        identity,
+        is_partitioned,
+        tuple(ColumnMark(*mark) for mark in columns or ()),
+        tuple(StorageMark(*mark) for mark in storage or ()),
+        primary,
+        tuple(unique or ()),
+        comments,
+        types,
+        _publication(*publication) if with_publication else None,
+    )
+
+
+def _publication(
+    oid: int | None, all_tables: bool, operations: str, via_root: bool, generated: str, listed: Any, by_schema: Any
+) -> PublicationMark:
+    if oid is None:
+        return PublicationMark(0, "", False, "", ())
+    entries = [PublicationEntry("a", oid)] if all_tables else []
+    for kind, entry, path, columns, is_filtered in [*(listed or ()), *(by_schema or ())]:
+        numbers = None if columns is None else tuple(sorted(columns))
+        entries.append(PublicationEntry(kind, entry, path, numbers, is_filtered))
+    return PublicationMark(oid, operations, via_root, generated, tuple(entries))
