@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from cdc_core.lsn import Lsn
+from cdc_core.quality.report import Summary
 from cdc_core.schema.table import TableId
 
 
@@ -17,12 +18,15 @@ class RuleResult:
     severity: str
     checked: int
     failed: int
+    description: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class CheckReport:
-    """The checks of one table before one merge. ``suite_success`` is Great Expectations' own verdict,
-    ``validation_json`` its whole result.
+    """The checks of one table before one merge; picklable.
+
+    ``suite_success`` is the verdict of its Great Expectations suite: no error rule failed. ``summary`` and ``rules``
+    are what that suite validates off the rounds, and ``validation_json`` its whole result, empty where it has not run.
     """
 
     table: TableId
@@ -31,6 +35,7 @@ class CheckReport:
     suite_success: bool
     rules: tuple[RuleResult, ...] = ()
     validation_json: str = field(default="", repr=False)
+    summary: Summary | None = field(default=None, repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,13 +88,18 @@ class MergeReport:
 
 @dataclass(frozen=True, slots=True)
 class RoundReport:
-    """One merge round: every table with news brought to one commit LSN. ``failed`` maps a table to its error's text."""
+    """One round: every table with changes brought to one commit LSN. ``failed`` maps a table to its error's text.
+
+    ``parts`` are the CPU-seconds of the round's tasks by part (decode, append, check, apply, compact).
+    """
 
     lsn: Lsn
     merges: tuple[MergeReport, ...]
     failed: dict[TableId, str] = field(default_factory=dict)
     lag_bytes: int = 0
     lag_seconds: float = 0.0
+    seconds: float = 0.0
+    parts: dict[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

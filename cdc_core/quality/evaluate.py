@@ -1,63 +1,60 @@
-"""The check of one table's batch, whole: count, validate, and split only where something failed."""
+"""The check of one table's slice, whole: count, decide, and split only where something failed."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from cdc_core.errors import TableError
+from cdc_core.quality.duck import Judged, judge, quarantine_rows
 from cdc_core.quality.report import Summary, TableReport, error_rules, outcomes
 from cdc_core.quality.rules import Origin, Rule
 from cdc_core.schema.table import TableId
 
-if TYPE_CHECKING:
-    from cdc_core.quality.spark import DataFrame
-
 
 @dataclass(frozen=True, slots=True)
 class Checked:
-    """The outcome of ``check``.
+    """The outcome of ``check``; picklable.
 
-    ``good`` has the shape of the changes that came in. ``bad`` holds quarantine rows (position columns, ``reasons``
-    array<string>, ``row`` JSON text), or is None when no row failed. ``rules`` and ``summary`` are what data docs need.
+    ``good`` holds the slice's rows that may be merged, in its shape and order. ``bad`` holds quarantine rows (position
+    columns, ``reasons`` list<string>, ``row`` JSON text), or is None when no row failed. ``rules`` and ``summary`` are
+    what Great Expectations validates; ``report.suite_success`` is what it will say.
     """
 
-    good: DataFrame
-    bad: DataFrame | None
+    good: pa.Table
+    bad: pa.Table | None
     report: TableReport
     rules: tuple[Rule, ...]
     summary: Summary
 
 
 def check(
-    changes: DataFrame,
+    changes: pa.Table,
     table: TableId,
     rules: tuple[Rule, ...],
     *,
     refresh: Callable[[], tuple[Rule, ...]] | None = None,
     failure_limit: float = 1.0,
-    with_suite: bool = True,
-    count_duplicates: bool = True,
 ) -> Checked:
-    """Evaluate ``rules`` over a batch of change rows before it is merged.
+    """Evaluate ``rules`` over a slice of change rows before it is merged.
 
-    Rows that fail an error rule come back as ``bad``; the batch is read once, and a second time lazily only where
-    something failed. ``refresh`` gives the rules by the catalogue as it is now: it is asked once when a catalogue rule
-    failed, for the source may have gained an enum label or lost a NOT NULL that the stream does not announce.
-    Raises TableError when more than ``failure_limit`` (0 to 1) of the rows fail, when a position occurs twice, which
-    nothing downstream could repair, and for a user's rule that Spark cannot evaluate.
+    Rows that fail an error rule come back as ``bad``. ``refresh`` gives the rules by the catalogue as it is now: it is
+    asked once when a catalogue rule failed, for the source may have gained an enum label or lost a NOT NULL that the
+    stream does not announce. Raises TableError when more than ``failure_limit`` (0 to 1) of the rows fail, when a
+    position occurs twice, which nothing downstream could repair, and for a user's rule that DuckDB cannot evaluate.
     """
-    from cdc_core.quality import spark
-
     name = str(table)
-    rules = spark.applicable(changes, rules)
-    summary = spark.summarise(name, changes, rules, count_duplicates=count_duplicates)
-    if refresh is not None and _catalogue_failed(rules, summary):
-        renewed = spark.applicable(changes, refresh())
+    rules = applicable(changes.schema, rules)
+    judged = judge(name, changes, rules)
+    if refresh is not None and _catalogue_failed(rules, judged.summary):
+        renewed = applicable(changes.schema, refresh())
         if renewed != rules:
             rules = renewed
-            summary = spark.summarise(name, changes, rules, count_duplicates=count_duplicates)
+            judged = judge(name, changes, rules)
+    summary = judged.summary
     if summary.duplicates:
         raise TableError(
             f"The changelog of {name} holds {summary.duplicates} row(s) whose position another row has too.",
@@ -71,17 +68,23 @@ def check(
             "Mend the source or the rule; the changes wait in the changelog.",
             name,
         )
-    success, validation = True, ""
-    if with_suite:
-        from cdc_core.quality.great_expectations import validate
-
-        verdict = validate(name, rules, summary)
-        success, validation = verdict.success, verdict.json
-    good, bad = (changes, None) if summary.quarantined == 0 else spark.split(changes, rules)
+    good, bad = _split(changes, judged)
     report = TableReport(
-        table, summary.rows, summary.quarantined, success, outcomes(rules, summary), summary.duplicates, validation
+        table, summary.rows, summary.quarantined, bad is None, outcomes(rules, summary), summary.duplicates
     )
     return Checked(good, bad, report, rules, summary)
+
+
+def applicable(schema: pa.Schema, rules: tuple[Rule, ...]) -> tuple[Rule, ...]:
+    """The rules without those of columns that the slice does not carry, as when its rows are of an older version."""
+    carried = {part.name for part in schema.field("after").type}
+    return tuple(rule for rule in rules if rule.origin is not Origin.CATALOGUE or rule.column in carried)
+
+
+def _split(changes: pa.Table, judged: Judged) -> tuple[pa.Table, pa.Table | None]:
+    if judged.bad is None:
+        return changes, None
+    return changes.filter(pc.invert(judged.bad)), quarantine_rows(changes, judged)
 
 
 def _catalogue_failed(rules: tuple[Rule, ...], summary: Summary) -> bool:

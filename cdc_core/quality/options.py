@@ -12,7 +12,7 @@ _RULE = re.compile(r"\s*([^\s:.]+\.[^\s:]+)\s*:\s*(\S.*)", re.DOTALL)
 
 @dataclass(frozen=True, slots=True)
 class UserRule:
-    """A row passes where ``predicate`` (Spark SQL over ``after.*``) is true or null. ``table`` is schema.table."""
+    """A row passes where ``predicate`` (DuckDB SQL over ``after.*``) is true or null. ``table`` is schema.table."""
 
     table: str
     predicate: str
@@ -42,7 +42,7 @@ class QualityOptions:
     quality_rules: tuple[tuple[str, UserRule], ...] = option(
         "wal2lake.quality.rule.NAME",
         (),
-        "A rule of one's own: schema.table: SQL predicate over after.*; rows that fail it are quarantined.",
+        "A rule of one's own: schema.table: predicate in DuckDB SQL over after.*; rows that fail it are quarantined.",
         parse=parse_rule,
         pattern=r"wal2lake\.quality\.rule\.([A-Za-z0-9_.-]+)",
     )

@@ -1,7 +1,7 @@
 """What must hold of a table's change rows, as SQL predicates derived from the catalogue.
 
-A rule is compiled once to a Spark boolean and serves three ends: a reason beside each failing row, one number in the
-batch's summary, and one expectation of the Great Expectations suite. Nothing here touches Spark; a rule is text.
+A rule is compiled once to a DuckDB boolean and serves three ends: a reason beside each failing row, one number in the
+batch's summary, and one expectation of the Great Expectations suite. Nothing here touches DuckDB; a rule is text.
 """
 
 from __future__ import annotations
@@ -19,8 +19,7 @@ from cdc_core.schema.table import Column, TableSchema
 _LENGTH_TYPES = ("varchar", "bpchar")
 _TYPMOD_HEADER = 4  # atttypmod of varchar(n) and char(n) counts the four bytes of the length word
 _UNBOUNDED_TYPES = ("numeric", "date", "timestamp", "timestamptz", "time", "timetz")
-_HAS_AFTER = "coalesce(__op in ('c', 'u', 'r'), false)"
-_HAS_BEFORE = "coalesce(__op = 'd', false)"
+_HAS_AFTER = "__op in ('c', 'u', 'r')"
 
 
 class Severity(StrEnum):
@@ -38,12 +37,21 @@ class Origin(StrEnum):
     USER = "user"
 
 
+class Reads(StrEnum):
+    """What a rule needs of its column in either image: nothing, whether it has a value, or the value itself."""
+
+    NOTHING = "nothing"
+    PRESENCE = "presence"
+    VALUE = "value"
+
+
 @dataclass(frozen=True, slots=True)
 class Rule:
     """One predicate over change rows (``__op``, ``__commit_lsn``, ``before.<column>``, ``after.<column>`` …).
 
     A row fails when ``applies`` is true and ``predicate`` is false; as in a CHECK constraint, null passes. ``column``
-    is the column the rule speaks of, empty for the row as a whole. ``description`` is a sentence for people.
+    is the column the rule speaks of, empty for the row as a whole, and ``reads`` what it needs of that column; what a
+    user's rule reads is found in its text. ``description`` is a sentence for people.
     """
 
     name: str
@@ -53,11 +61,13 @@ class Rule:
     severity: Severity = Severity.ERROR
     applies: str = "true"
     origin: Origin = Origin.CATALOGUE
+    reads: Reads = Reads.VALUE
 
     @property
     def failure(self) -> str:
-        """SQL that is true for a failing row, else false; never null."""
-        return f"(coalesce({self.applies}, false) and not coalesce({self.predicate}, true))"
+        """SQL that is true for a failing row, else false or null."""
+        # The line break ends a comment that a user's predicate may end with.
+        return f"(({self.applies}) and not ({self.predicate}\n))"
 
 
 def rules_for(
@@ -91,9 +101,9 @@ def user_rules_for(table: TableSchema, user_rules: Iterable[tuple[str, UserRule]
         Rule(
             f"user:{name}",
             "",
-            f"({rule.predicate})",
+            rule.predicate,
             f"{name}: {rule.predicate}",
-            applies="coalesce(__op <> 't', false)",
+            applies="__op <> 't'",
             origin=Origin.USER,
         )
         for name, rule in user_rules
@@ -102,14 +112,13 @@ def user_rules_for(table: TableSchema, user_rules: Iterable[tuple[str, UserRule]
 
 
 def quote(name: str) -> str:
-    """A column's name as a Spark SQL identifier."""
-    return "`" + name.replace("`", "``") + "`"
+    """A column's name as a SQL identifier."""
+    return '"' + name.replace('"', '""') + '"'
 
 
 def literal(text: str) -> str:
-    """A text as a Spark SQL string literal."""
-    escaped = text.replace("\\", "\\\\").replace("'", "\\'").replace("\n", "\\n").replace("\r", "\\r")
-    return f"'{escaped}'"
+    """A text as a SQL string literal."""
+    return "'" + text.replace("'", "''") + "'"
 
 
 def _row_rules() -> tuple[Rule, ...]:
@@ -124,7 +133,7 @@ def _row_rules() -> tuple[Rule, ...]:
         Rule(
             "position_valid",
             "__commit_lsn",
-            "coalesce(__commit_lsn > 0 and __tx_index >= if(__op = 'r', -1, 0), false)",
+            "coalesce(__commit_lsn > 0 and __tx_index >= case when __op = 'r' then -1 else 0 end, false)",
             "the row has a commit LSN above zero and an index in its transaction",
             origin=Origin.ROW,
         ),
@@ -139,7 +148,7 @@ def _row_rules() -> tuple[Rule, ...]:
             "image_present",
             "",
             f"case when {_HAS_AFTER} then after is not null"
-            f" when {_HAS_BEFORE} then before is not null"
+            " when __op = 'd' then before is not null"
             " when __op = 't' then before is null and after is null end",
             "create, update and read have a new row, delete an old one, truncate neither",
             origin=Origin.ROW,
@@ -149,14 +158,14 @@ def _row_rules() -> tuple[Rule, ...]:
 
 def _key_rule(name: str) -> Rule:
     after, before = f"after.{quote(name)}", f"before.{quote(name)}"
-    unchanged = f"coalesce(array_contains(__unchanged, {literal(name)}), false)"
     return Rule(
         f"key_not_null:{name}",
         name,
         f"case when __op = 'd' then {before} is not null or {_rescued('before', name)}"
-        f" else {after} is not null or {_rescued('after', name)} or ({unchanged} and {before} is not null) end",
+        f" else {after} is not null or {_rescued('after', name)} or ({_unchanged(name)} and {before} is not null) end",
         f"key column {name} has a value",
-        applies=f"(({_HAS_AFTER} and after is not null) or ({_HAS_BEFORE} and before is not null))",
+        applies=f"(({_HAS_AFTER} and after is not null) or (__op = 'd' and before is not null))",
+        reads=Reads.PRESENCE,
     )
 
 
@@ -177,10 +186,10 @@ def _not_null_rule(name: str) -> Rule:
     return Rule(
         f"not_null:{name}",
         name,
-        f"after.{quote(name)} is not null or coalesce(array_contains(__unchanged, {literal(name)}), false)"
-        f" or {_rescued('after', name)}",
+        f"after.{quote(name)} is not null or {_unchanged(name)} or {_rescued('after', name)}",
         f"column {name} is NOT NULL at the source",
-        applies=f"({_HAS_AFTER} and after is not null)",
+        applies=f"{_HAS_AFTER} and after is not null",
+        reads=Reads.PRESENCE,
     )
 
 
@@ -188,7 +197,7 @@ def _length_rule(name: str, length: int) -> Rule:
     return Rule(
         f"max_length:{name}",
         name,
-        f"char_length(after.{quote(name)}) <= {length}",
+        f"length(after.{quote(name)}) <= {length}",
         f"column {name} holds at most {length} characters",
         applies=_HAS_AFTER,
     )
@@ -212,11 +221,16 @@ def _natural_range_rule(name: str, natural: str) -> Rule:
         f"column {name} fits {natural}; a value that does not is kept as text in __rescued",
         severity=Severity.WARN,
         applies=_HAS_AFTER,
+        reads=Reads.NOTHING,
     )
 
 
+def _unchanged(name: str) -> str:
+    return f"coalesce(list_contains(__unchanged, {literal(name)}), false)"
+
+
 def _rescued(image: str, name: str) -> str:
-    return f"coalesce(map_contains_key({image}.__rescued, {literal(name)}), false)"
+    return f"coalesce(map_contains({image}.__rescued, {literal(name)}), false)"
 
 
 def _base_type(declared: PgType, modifier: int) -> tuple[PgType, int]:

