@@ -1,0 +1,77 @@
+"""One table's slice of change rows, made ready to be applied: which road it takes, and what it says on that road.
+
+APPEND     only inserts, past the snapshot's overlap: the source's own key says that none of them is there yet
+MERGE      everything else with a key
+MULTISET   everything else without one
+REPLACE    a truncate was in the slice: what came after it is the table's whole content
+"""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from cdc_core.schema.table import TableSchema
+from cdc_core.sink.delta.multiset import NetRows, arrivals, net_rows
+from cdc_core.sink.delta.reduction import ReducedSlice, reduce_slice
+from cdc_core.sink.delta.row_keys import merge_key
+from cdc_core.sink.delta.survey import Survey, after_position, check_old_rows, invisible, survey
+
+
+class Road(enum.Enum):
+    """How a slice becomes the table's next version."""
+
+    APPEND = "append"
+    MERGE = "merge"
+    MULTISET = "multiset"
+    REPLACE = "replace"
+
+
+@dataclass(frozen=True, slots=True)
+class Changes:
+    """A slice on its road. ``events`` counts its change rows.
+
+    ``reduced`` is there for MERGE, ``net`` for MULTISET, ``plus`` (lake rows) for APPEND and REPLACE. ``guarded``: a
+    change must not overwrite a lake row of its own or a later position.
+    """
+
+    road: Road
+    events: int
+    guarded: bool
+    reduced: ReducedSlice | None = None
+    net: NetRows | None = None
+    plus: pa.Table | None = None
+
+
+def prepare(rows: pa.Table, table: TableSchema, schema: pa.Schema, snapshot: str | None = None) -> Changes:
+    """Change rows made ready for the lake table of ``schema``, whose columns hold theirs.
+
+    ``rows`` are change rows in any order. ``snapshot`` is the text of the pg_snapshot in force while the slice overlaps
+    it: rows that it shows are in the lake already. Without it the slice lies past the overlap.
+    Raises TableError where the source does not say which rows changed.
+    """
+    rows = rows if snapshot is None else invisible(rows, snapshot)
+    facts, key = survey(rows), merge_key(table)
+    check_old_rows(facts, bool(key), table.id)
+    guarded = snapshot is None
+    if facts.only_inserts and (not key or guarded):
+        return Changes(Road.APPEND, facts.rows, guarded, plus=arrivals(rows, schema))
+    if facts.truncated_at is not None:
+        return _replacement(rows, facts, facts.truncated_at, key, schema, guarded)
+    if not key:
+        return Changes(Road.MULTISET, facts.rows, guarded, net=net_rows(rows, schema))
+    return Changes(Road.MERGE, facts.rows, guarded, reduced=reduce_slice(rows, key, schema))
+
+
+def _replacement(
+    rows: pa.Table, facts: Survey, at: tuple[int, int], key: tuple[str, ...], schema: pa.Schema, guarded: bool
+) -> Changes:
+    rest = after_position(rows, at)
+    if key:
+        reduced = reduce_slice(rest, key, schema)
+        plus = reduced.rows.filter(pa.array(~reduced.deleted))
+    else:
+        plus = net_rows(rest, schema).plus
+    return Changes(Road.REPLACE, facts.rows, guarded, plus=plus)

@@ -1,0 +1,84 @@
+"""Tables without a key, as multisets: equal rows are kept as often as the source has them.
+
+With REPLICA IDENTITY FULL an update or delete names its old row by all its columns. Any of several equal rows may go,
+so the table after a slice is (lake + every new image) − every old image, each of these taking away one row equal to it.
+Rows are equal when all they hold of the source is, texts in ``__rescued`` too; their positions do not matter.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from cdc_core.sink.delta.codes import Tuples
+from cdc_core.sink.delta.conform import conform
+from cdc_core.sink.delta.images import column, image, validity
+from cdc_core.sink.delta.reduction import image_schema
+from cdc_core.sink.delta.shape import META
+
+
+@dataclass(frozen=True, slots=True)
+class NetRows:
+    """What a slice adds to a multiset and takes from it, after what it adds and takes itself.
+
+    ``plus`` holds lake rows, ``came`` how many there were before some of them went again. ``minus`` holds the distinct
+    rows that the lake must lose, in the columns of ``image_schema``, ``times`` how often each, ``coder`` their numbers
+    (None where there are none). Shape: minus[K], times[K]
+    """
+
+    plus: pa.Table
+    came: int
+    minus: pa.Table
+    times: np.ndarray
+    coder: Tuples | None
+
+
+def arrivals(rows: pa.Table, schema: pa.Schema) -> pa.Table:
+    """The rows that a slice's events leave, as lake rows. Shape: change rows[N] -> table[M] of ``schema``."""
+    return _images(rows, "after", schema)
+
+
+def net_rows(rows: pa.Table, schema: pa.Schema) -> NetRows:
+    """What change rows without truncates do to a multiset of ``schema``."""
+    plus = arrivals(rows, schema)
+    minus = _images(rows, "before", schema).select(image_schema(schema).names)
+    if not minus.num_rows:
+        return NetRows(plus, plus.num_rows, minus, np.zeros(0, dtype=np.int64), None)
+    coder, codes = Tuples.number([column(minus, name) for name in minus.schema.names], exact=True)
+    times = np.bincount(codes)
+    place = np.empty(len(times), dtype=np.int64)
+    place[codes] = np.arange(len(codes))
+    gone = taken(coder.codes([column(plus, name) for name in minus.schema.names]), times)
+    return NetRows(plus.filter(pa.array(~gone)), plus.num_rows, minus.take(pa.array(place)), times, coder)
+
+
+def taken(codes: np.ndarray, times: np.ndarray) -> np.ndarray:
+    """Which rows go: of each number's rows the first, as many as ``times`` says, which is lowered by them.
+
+    Shape: int64[N] with -1 for rows that nobody takes, int64[K] -> bool[N]
+    """
+    gone = np.zeros(len(codes), dtype=bool)
+    sought = np.flatnonzero(codes >= 0)
+    if not len(sought):
+        return gone
+    order = sought[np.argsort(codes[sought], kind="stable")]
+    sorted_codes = codes[order]
+    new = np.ones(len(order), dtype=bool)
+    new[1:] = sorted_codes[1:] != sorted_codes[:-1]
+    rank = np.arange(len(order)) - np.maximum.accumulate(np.where(new, np.arange(len(order)), 0))
+    mine = order[rank < times[sorted_codes]]
+    gone[mine] = True
+    times -= np.bincount(codes[mine], minlength=len(times))
+    return gone
+
+
+def _images(rows: pa.Table, name: str, schema: pa.Schema) -> pa.Table:
+    """One image of each row that has it, as lake rows at the row's position."""
+    has = validity(column(rows, name))
+    some = rows if has.all() else rows.filter(pa.array(has))
+    fields = image(some, name)
+    for each in META:
+        fields = fields.append_column(each.name, some.column(each.name))
+    return conform(fields, schema)

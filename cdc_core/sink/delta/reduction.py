@@ -1,0 +1,169 @@
+"""Change rows → the last state of each key, by the rules that make a replayed lake equal its source.
+
+Every event *touches* keys: an insert or update puts a row at a key, a delete takes it away, and an update that changed
+the key does both, to two keys. Between two touches of a key by the same row nothing else can touch it, for the source's
+key is unique. So the last touch of each key says what the lake must hold there, wherever the row came from: chains
+(a→b→c) and swaps over a third key need no special case.
+
+An update may leave a TOASTed column out because it did not change. Its value is then the last one sent for that *row*:
+the same key's earlier touch, or before a key change the old key's (``row_lives``), or none in this slice: then the
+lake's, at the row's first key. After an insert every column is known, so nothing is ever taken from a row's predecessor
+at the same key. ``__rescued`` is part of each column's value: it follows its column through all of this.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from cdc_core.sink.delta.append import in_order
+from cdc_core.sink.delta.conform import conform
+from cdc_core.sink.delta.images import (
+    chosen,
+    column,
+    image,
+    indices,
+    rescued_of,
+    texts_of,
+    validity,
+)
+from cdc_core.sink.delta.row_keys import KeyColumns, KeyIndex
+from cdc_core.sink.delta.row_lives import History, Touches, lives
+from cdc_core.sink.delta.shape import META, RESCUED
+from cdc_core.sink.delta.survey import is_op, unsent
+
+
+@dataclass(frozen=True, slots=True)
+class ReducedSlice:
+    """One row a key, in the lake's schema: what the lake must hold there after the slice.
+
+    ``index`` knows the keys and numbers them like the rows; ``keys`` holds each one's columns (and ``__rescued``).
+    Where ``deleted``, the lake holds nothing there; only the position of ``rows`` counts then.
+    ``keep`` names columns whose value (and text) is the lake's, with the rows that it is so for; ``seek`` is the number
+    of the key at which that lake row stood before the slice, -1 for a row that keeps nothing. It is the row's own
+    number unless the row changed its key. A lake row that is not there gives nulls.
+    Shape: keys, rows, deleted, seek and the masks of keep are all [R].
+    """
+
+    index: KeyIndex
+    keys: pa.Table
+    rows: pa.Table
+    deleted: np.ndarray
+    keep: dict[str, np.ndarray]
+    seek: np.ndarray
+
+
+def image_schema(schema: pa.Schema) -> pa.Schema:
+    """The columns of the lake's schema that an image can have: all but position and commit time."""
+    meta = {each.name for each in META}
+    return pa.schema([each for each in schema if each.name not in meta])
+
+
+def reduce_slice(rows: pa.Table, key: Sequence[str], schema: pa.Schema) -> ReducedSlice:
+    """The last state of each key (see the head of this file).
+
+    ``rows`` are change rows without truncates, in any order; ``schema`` is the lake's, whose columns hold theirs.
+    """
+    rows = in_order(rows)
+    columns = KeyColumns.of(key, schema)
+    puts = _Puts.of(rows, columns, image_schema(schema))
+    deletes, updates = is_op(rows, "d"), is_op(rows, "u")
+    index, keys, new, old = _numbered_keys(rows, columns, puts, deletes)
+    touches = Touches.of(new, old, deletes, updates)
+    last = touches.last(keys.num_rows)
+    deleted, row = touches.deleted[last], touches.row[last]
+    source = np.where(deleted, -1, row)
+    sources, keep, seek = _states(touches, last, source, puts.unsent)
+    made = _rows(puts, sources, source, schema, rows.select([each.name for each in META]).take(pa.array(row)))
+    return ReducedSlice(index, keys, made, deleted, keep, seek)
+
+
+@dataclass(frozen=True, slots=True)
+class _Puts:
+    """The new images: columns in the lake's types, texts by column, and what was left unsent. Shape: [N] each."""
+
+    columns: pa.Table
+    texts: dict[str, pa.Array]
+    unsent: dict[str, np.ndarray]
+
+    @classmethod
+    def of(cls, rows: pa.Table, key: KeyColumns, schema: pa.Schema) -> _Puts:
+        """A key stored out of line is not sent again when unchanged, but then the old tuple holds it."""
+        after = conform(image(rows, "after"), schema)
+        texts = texts_of(column(after, RESCUED))
+        names = {each.name.lower(): each.name for each in schema}
+        lost = {names[name.lower()]: mask for name, mask in unsent(rows).items() if name.lower() in names}
+        for name in [name for name in key.names if name in lost]:
+            mask = lost.pop(name) & validity(column(rows, "before"))
+            before = conform(image(rows, "before"), schema)
+            value = chosen(mask, column(before, name), column(after, name))
+            after = after.set_column(after.schema.get_field_index(name), after.schema.field(name), value)
+            none = pa.nulls(rows.num_rows, pa.string())
+            text = chosen(mask, texts_of(column(before, RESCUED)).get(name, none), texts.get(name, none))
+            texts = {**texts, name: text}
+        return cls(after, texts, lost)
+
+
+def _numbered_keys(
+    rows: pa.Table, key: KeyColumns, puts: _Puts, deletes: np.ndarray
+) -> tuple[KeyIndex, pa.Table, np.ndarray, np.ndarray]:
+    """The slice's distinct keys, and the numbers of each row's new and old key, -1 for none."""
+    has_old = validity(column(rows, "before"))
+    into, out = np.flatnonzero(~deletes), np.flatnonzero(has_old)
+    schema = pa.schema([puts.columns.schema.field(name) for name in key.read])
+    after = puts.columns.select(key.read)
+    if any(key.with_text) and puts.texts:
+        rescued = rescued_of({name: puts.texts[name] for name in key.names if name in puts.texts}, rows.num_rows)
+        after = after.set_column(after.num_columns - 1, after.schema.field(RESCUED), rescued)
+    parts = [after if len(into) == rows.num_rows else after.take(pa.array(into))]
+    if len(out):
+        before = conform(image(rows, "before"), schema)
+        parts.append(before if len(out) == rows.num_rows else before.take(pa.array(out)))
+    every = pa.concat_tables(parts).combine_chunks()
+    index, codes = KeyIndex.of(key, every)
+    new, old = np.full(rows.num_rows, -1, dtype=np.int64), np.full(rows.num_rows, -1, dtype=np.int64)
+    new[into], old[out] = codes[: len(into)], codes[len(into) :]
+    place = np.zeros(int(codes.max(initial=-1)) + 1, dtype=np.int64)
+    place[codes] = np.arange(len(codes))
+    return index, every.take(pa.array(place)), new, old
+
+
+def _states(
+    touches: Touches, last: np.ndarray, source: np.ndarray, unsent: dict[str, np.ndarray]
+) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray], np.ndarray]:
+    """For each column left out somewhere the change row that holds each key's value; what is kept; where it stands."""
+    seek = np.full(len(last), -1, dtype=np.int64)
+    if not unsent or not len(last):
+        return {}, {}, seek
+    history = History.of(lives(touches), last)
+    puts = ~touches.deleted
+    sources, keep = {}, {}
+    for name, mask in unsent.items():
+        found = history.latest(puts & ~mask[touches.row])
+        sources[name] = np.where((source >= 0) & (found >= 0), touches.row[found], -1)
+        lost = (source >= 0) & (found < 0)
+        if lost.any():
+            keep[name] = lost
+            seek[lost] = touches.key[history.first[lost]]
+    return sources, keep, seek
+
+
+def _rows(
+    puts: _Puts, sources: dict[str, np.ndarray], source: np.ndarray, schema: pa.Schema, meta: pa.Table
+) -> pa.Table:
+    """The reduced rows in the lake's schema."""
+    plain = indices(source)
+    at = {name: indices(places) for name, places in sources.items()}
+    texts = {name: values.take(at.get(name, plain)) for name, values in puts.texts.items()}
+    arrays = []
+    for each in schema:
+        if each.name == RESCUED:
+            arrays.append(rescued_of(texts, len(source)))
+        elif each.name in meta.schema.names:
+            arrays.append(column(meta, each.name))
+        else:
+            arrays.append(column(puts.columns, each.name).take(at.get(each.name, plain)))
+    return pa.Table.from_arrays(arrays, schema=schema)

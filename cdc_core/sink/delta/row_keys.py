@@ -1,0 +1,88 @@
+"""What tells two rows of a table apart.
+
+A key's value that its natural type cannot hold (a date of infinity) is null in its column and text in ``__rescued``; so
+for such types the text belongs to the key. Key values PostgreSQL holds equal are equal here (``codes``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from cdc_core.schema.relation import ReplicaIdentity
+from cdc_core.schema.table import TableSchema
+from cdc_core.sink.delta.codes import Tuples
+from cdc_core.sink.delta.images import column, texts_of
+from cdc_core.sink.delta.shape import RESCUED
+
+
+def merge_key(table: TableSchema) -> tuple[str, ...]:
+    """The columns by which changes find their rows; empty for a table that is kept as a multiset.
+
+    Under REPLICA IDENTITY USING INDEX old tuples hold that index's columns alone, so these are the key then.
+    """
+    if table.identity is ReplicaIdentity.INDEX and table.identity_key:
+        return table.identity_key
+    return table.lake_key
+
+
+def is_total(kind: pa.DataType) -> bool:
+    """Whether the converters to this type can read every text that PostgreSQL prints, so that nothing is rescued."""
+    return bool(
+        pa.types.is_integer(kind)
+        or pa.types.is_floating(kind)
+        or pa.types.is_string(kind)
+        or pa.types.is_boolean(kind)
+        or pa.types.is_binary(kind)
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class KeyColumns:
+    """The key's columns by their names in the lake's schema, and whether each one's text may belong to it."""
+
+    names: tuple[str, ...]
+    with_text: tuple[bool, ...]
+
+    @classmethod
+    def of(cls, names: Sequence[str], schema: pa.Schema) -> KeyColumns:
+        """The key ``names`` of lake rows of ``schema``; names are found without regard to case, as Delta does."""
+        by_name = {each.name.lower(): each for each in schema}
+        fields = [by_name[name.lower()] for name in names]
+        return cls(tuple(each.name for each in fields), tuple(not is_total(each.type) for each in fields))
+
+    @property
+    def read(self) -> list[str]:
+        """The lake's columns that are needed to know a row's key."""
+        return [*self.names, RESCUED] if any(self.with_text) else list(self.names)
+
+    def parts(self, rows: pa.Table) -> list[pa.Array]:
+        """The arrays that make up the key. Shape: table[N] with the columns of ``read`` -> array[N] each."""
+        texts = texts_of(column(rows, RESCUED)) if any(self.with_text) else {}
+        out = []
+        for name, with_text in zip(self.names, self.with_text, strict=True):
+            out.append(column(rows, name))
+            if with_text:
+                out.append(texts.get(name, pa.nulls(rows.num_rows, pa.string())))
+        return out
+
+
+@dataclass(frozen=True, slots=True)
+class KeyIndex:
+    """The distinct keys of some rows, numbered from 0."""
+
+    columns: KeyColumns
+    coder: Tuples
+
+    @classmethod
+    def of(cls, columns: KeyColumns, rows: pa.Table) -> tuple[KeyIndex, np.ndarray]:
+        """Number the keys of rows. Shape: table[N] with the columns of ``columns.read`` -> index, int64[N]."""
+        coder, codes = Tuples.number(columns.parts(rows))
+        return cls(columns, coder), codes
+
+    def match(self, rows: pa.Table) -> np.ndarray:
+        """Numbers of rows' keys, -1 for one that is not here. Shape: table[N] as for ``of`` -> int64[N]."""
+        return self.coder.codes(self.columns.parts(rows))

@@ -1,0 +1,117 @@
+"""Change rows of one table, looked over once: what happened, in which order, what was not sent."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from cdc_core.errors import LakeError, TableError
+from cdc_core.schema.table import TableId
+from cdc_core.sink.delta.images import column, validity
+
+_XID_RANGE = 2**32
+
+
+@dataclass(frozen=True, slots=True)
+class Survey:
+    """What some change rows hold. ``ops`` counts them by operation.
+
+    ``truncated_at`` is the position of the last truncate. ``without_before`` counts updates and deletes that came
+    without an old tuple, ``lost`` the deletes among them.
+    """
+
+    ops: dict[str, int]
+    truncated_at: tuple[int, int] | None
+    without_before: int
+    lost: int
+
+    @property
+    def rows(self) -> int:
+        """All change rows."""
+        return sum(self.ops.values())
+
+    @property
+    def only_inserts(self) -> bool:
+        """Whether nothing but inserts is there."""
+        return set(self.ops) <= {"c"}
+
+
+def survey(rows: pa.Table) -> Survey:
+    """Look over change rows (``RowTyper.change_schema``; other columns than those used may be missing)."""
+    if not rows.num_rows:
+        return Survey({}, None, 0, 0)
+    counts = pc.value_counts(column(rows, "__op"))
+    ops = Counter(dict(zip(counts.field(0).to_pylist(), counts.field(1).to_pylist(), strict=True)))
+    at = None
+    if ops["t"]:
+        cut = rows.filter(is_op(rows, "t")).select(["__commit_lsn", "__tx_index"])
+        last = np.lexsort((cut.column(1).to_numpy(), cut.column(0).to_numpy()))[-1]
+        at = (cut.column(0)[int(last)].as_py(), cut.column(1)[int(last)].as_py())
+    bare = lost = 0
+    if ops["u"] or ops["d"]:
+        no_before = ~validity(column(rows, "before"))
+        lost = int(np.count_nonzero(no_before & is_op(rows, "d")))
+        bare = lost + int(np.count_nonzero(no_before & is_op(rows, "u")))
+    return Survey({op: count for op, count in ops.items() if count}, at, bare, lost)
+
+
+def is_op(rows: pa.Table, op: str) -> np.ndarray:
+    """Rows of one operation. Shape: table[N] -> bool[N]."""
+    return np.asarray(pc.equal(column(rows, "__op"), op).to_numpy(zero_copy_only=False))
+
+
+def check_old_rows(facts: Survey, keyed: bool, table: TableId) -> None:
+    """Raise TableError where deletes (without a key updates too) do not say which row they changed."""
+    if facts.lost if keyed else facts.without_before:
+        raise TableError(
+            f"{table} has updates or deletes that do not say which row they changed.",
+            f"Give it a primary key, or ALTER TABLE {table} REPLICA IDENTITY FULL, and take a new snapshot of it.",
+            str(table),
+        )
+
+
+def invisible(rows: pa.Table, snapshot: str) -> pa.Table:
+    """The rows whose transaction a ``pg_snapshot`` (its text ``xmin:xmax:xip,xip``) does not show.
+
+    The stream's xid has 32 bits, the snapshot's 64: the xid is taken as the one nearest to xmax, which is right for
+    two thousand million transactions to either side. A row without an xid is kept.
+    Raises LakeError when the text is no pg_snapshot. Source: PostgreSQL manual §9.27.8.
+    """
+    try:
+        low, high, running = snapshot.strip().split(":")
+        xmin, xmax, in_progress = int(low), int(high), [int(part) for part in running.split(",") if part]
+    except ValueError:
+        raise LakeError("Expected a pg_snapshot such as 10:20:10,14, found another text.") from None
+    xid = column(rows, "__xid")
+    half = _XID_RANGE // 2
+    given = xid.fill_null(0).to_numpy(zero_copy_only=False).astype(np.int64)
+    full = (given - xmax % _XID_RANGE + half) % _XID_RANGE - half + xmax
+    shown = (full < xmin) | ((full < xmax) & ~np.isin(full, np.array(in_progress, dtype=np.int64)))
+    keep = ~shown | ~validity(xid)
+    return rows if keep.all() else rows.filter(pa.array(keep))
+
+
+def after_position(rows: pa.Table, at: tuple[int, int]) -> pa.Table:
+    """The rows that come after a position."""
+    lsn, index = rows.column("__commit_lsn").to_numpy(), rows.column("__tx_index").to_numpy()
+    return rows.filter(pa.array((lsn > at[0]) | ((lsn == at[0]) & (index > at[1]))))
+
+
+def unsent(rows: pa.Table) -> dict[str, np.ndarray]:
+    """For each column that some update left out as unchanged, the rows that did. Shape: table[N] -> bool[N] each."""
+    lists = column(rows, "__unchanged")
+    names = lists.flatten()
+    if not len(names):
+        return {}
+    lengths = pc.fill_null(pc.list_value_length(lists), 0).to_numpy(zero_copy_only=False)
+    at = np.repeat(np.arange(len(lists)), lengths)
+    out = {}
+    for name in names.unique().to_pylist():
+        mask = np.zeros(len(lists), dtype=bool)
+        mask[at[pc.equal(names, name).to_numpy(zero_copy_only=False)]] = True
+        out[name] = mask
+    return out
