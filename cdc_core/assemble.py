@@ -11,6 +11,7 @@ from typing import Any
 from cdc_core.config.connector import ConnectorConfig, load
 from cdc_core.config.explain import ExplainRow, explain
 from cdc_core.engine.checks import TableChecks
+from cdc_core.engine.describe_now import DescribeNow
 from cdc_core.engine.envelope_output import EnvelopeOutput
 from cdc_core.engine.envelope_run import EnvelopeRun
 from cdc_core.engine.lake import LakeSink
@@ -36,7 +37,7 @@ from cdc_core.envelope.context import EnvelopeContext
 from cdc_core.errors import LakeError, SourceError, TableError
 from cdc_core.lsn import Lsn
 from cdc_core.postgres import slot as slots
-from cdc_core.postgres.connect import connect
+from cdc_core.postgres.connect import connect, connection_string
 from cdc_core.postgres.preflight.check import run_checks
 from cdc_core.postgres.preflight.finding import Finding
 from cdc_core.postgres.server import wal_end
@@ -45,6 +46,8 @@ from cdc_core.schema.table import TableId, TableSchema
 from cdc_core.selection.columns import lake_key_conflicts, plan_columns
 from cdc_core.selection.tables import TableSelection
 from cdc_core.snapshot.modes import answers
+
+_SPARK_START_SECONDS = 300.0
 
 OnProgress = Callable[[SnapshotProgress], None]
 
@@ -136,6 +139,22 @@ class Connector:
 
         return get_session(dict(self.config.engine.spark))
 
+    def _starting_spark(self) -> Callable[[], Any]:
+        """Start the session in a thread of its own; the function returned waits for it."""
+        from concurrent.futures import Future
+        from threading import Thread
+
+        started: Future[Any] = Future()
+
+        def start() -> None:
+            try:
+                started.set_result(self.spark())
+            except BaseException as error:
+                started.set_exception(error)
+
+        Thread(target=start, name="spark-start", daemon=True).start()
+        return lambda: started.result(_SPARK_START_SECONDS)
+
     def tables(self) -> list[TableSchema]:
         """The captured tables, as the server has them now."""
         with self._source() as source:
@@ -162,8 +181,7 @@ class Connector:
             tables, found = self._checked(source, renews_slot=mode.slot_lost)
             wanted = [table for table in tables if source.selection.includes_in_snapshot(table.id)]
             if self._has_lake and (mode.all or mode.missing or not found.exists):
-                spark = spark or self.spark()
-                known = set() if mode.all else self._known_tables(spark, tables)
+                known = set() if mode.all else self._known_tables(tables)
                 if known and not found.exists and not mode.slot_lost:
                     raise self._slot_gone()
                 published = source.publish(tables, always=self._needed)
@@ -172,7 +190,7 @@ class Connector:
                 known = known - published.added if found.exists else set()
                 unread = [table for table in wanted if table.id not in known and table in published.live]
                 if unread and (mode.all or mode.missing):
-                    return self._take(source, spark, unread, on_progress)
+                    return self._take(source, spark or self.spark(), unread, on_progress)
             else:
                 source.publish(tables, always=self._needed)
             if not found.exists:
@@ -188,16 +206,15 @@ class Connector:
         with self._claimed() as source:
             captured, found = self._checked(source)
             chosen = captured if tables is None else _chosen(captured, tables)
-            spark = spark or self.spark()
             others = [table for table in captured if table not in chosen]
-            if others and not found.exists and self._known_tables(spark, others):
+            if others and not found.exists and self._known_tables(others):
                 raise self._slot_gone()
             published = source.publish(captured, always=self._needed)
             # A table that joins the publication again has changes that never come: it is read again too.
             again = [table for table in others if table.id in published.added]
-            again = [table for table in again if table.id in self._known_tables(spark, again)]
+            again = [table for table in again if table.id in self._known_tables(again)]
             chosen = [table for table in [*chosen, *again] if table in published.live]
-            return self._take(source, spark, chosen, on_progress)
+            return self._take(source, spark or self.spark(), chosen, on_progress)
 
     def stream(
         self,
@@ -209,6 +226,8 @@ class Connector:
     ) -> StreamReport:
         """Drain the slot into the sink until a bound of ``until`` is met; what was read by then is merged."""
         self.config.require_carried()
+        # Spark takes seconds to start: it does so while the server is asked and the first changes are read.
+        session = (lambda: spark) if spark is not None else self._starting_spark()
         with self._claimed() as source:
             tables, found = self._checked(source)
             if not found.exists or found.confirmed_lsn is None:
@@ -222,7 +241,7 @@ class Connector:
                 tables,
                 found.confirmed_lsn,
                 until,
-                spark or self.spark(),
+                session,
                 Hooks(on_batch, on_round, should_stop),
             )
             if report.stopped_by != "time":
@@ -260,8 +279,8 @@ class Connector:
             source.drop_on_stop()
             return written
 
-    def status(self, count_rows: bool = False, spark: Any = None) -> Status:
-        """The slot, and where each table stands. Starts Spark, which reads the Delta tables' own commits."""
+    def status(self, count_rows: bool = False) -> Status:
+        """The slot, and where each table stands by the Delta tables' own commits."""
         from cdc_core.engine.status import lake_status, source_rows
 
         with self._source() as source:
@@ -271,7 +290,7 @@ class Connector:
             news = self.pending()
         lake: dict[TableId, TableStatus] = {}
         if "lake" in self.config.engine.sinks and self.config.sink.lake_path:
-            lake = lake_status(spark or self.spark(), self._paths(), self.slot, tables, rows, count_rows)
+            lake = lake_status(self._paths(), self.slot, tables, rows, count_rows)
         return Status(
             self.slot,
             found.exists,
@@ -308,6 +327,10 @@ class Connector:
     def _plan(self) -> TypingPlan:
         config = self.config
         return TypingPlan(config.types, config.selection, config.envelope.event_converting_failure_handling_mode)
+
+    @property
+    def _spool_folder(self) -> Path:
+        return self.config.state_path.resolve() / "spool"
 
     @property
     def _has_lake(self) -> bool:
@@ -350,12 +373,15 @@ class Connector:
                 )
         return tables
 
-    def _known_tables(self, spark: Any, tables: list[TableSchema]) -> set[TableId]:
+    def _known_tables(self, tables: list[TableSchema]) -> set[TableId]:
         """The tables whose snapshot is in the lake."""
-        from cdc_core.sink.delta.commit_log import lake_position
+        from cdc_core.sink.delta.positions import lake_position
+        from cdc_core.sink.delta.table import DeltaTable
 
         paths = self._paths()
-        return {t.id for t in tables if lake_position(spark, paths.lake(t.id), self.slot, t.id).token is not None}
+        return {
+            t.id for t in tables if lake_position(DeltaTable.open(paths.lake(t.id)), self.slot, t.id).token is not None
+        }
 
     def _take(
         self, source: Source, spark: Any, tables: list[TableSchema], on_progress: OnProgress | None
@@ -373,36 +399,37 @@ class Connector:
             return SnapshotRun(source, spark, self._paths(), self._plan(), settings).take(tables, on_progress)
 
     def _stream(
-        self, source: Source, tables: list[TableSchema], start: Lsn, until: Until, spark: Any, hooks: Hooks
+        self,
+        source: Source,
+        tables: list[TableSchema],
+        start: Lsn,
+        until: Until,
+        spark: Callable[[], Any],
+        hooks: Hooks,
     ) -> StreamReport:
         engine = self.config.engine
         book = TableBook(source.describing(), source.includes(), tables)
         sink, positions = self._sink(source, book, spark, tables)
-        bounds = BatchBounds(
-            engine.batch_max_rows, engine.batch_max_bytes, engine.batch_max_seconds, engine.spool_max_bytes
-        )
+        bounds = BatchBounds(engine.batch_max_rows, engine.batch_max_bytes, engine.spool_max_bytes)
         with (
             closing(ReplicationStream(self.config.postgres)) as stream,
-            closing(Spool(self.config.state_path.resolve() / "spool")) as spool,
+            closing(Spool(self._spool_folder)) as spool,
             SlotReader(stream, book.describe, positions, spool, self._plan(), bounds) as reader,
         ):
-            return StreamRun(reader, sink, stream.confirm, engine.merge_interval_seconds, start, hooks).run(until)
+            return StreamRun(reader, sink, stream.confirm, engine.freshness_seconds / 2, start, hooks).run(until)
 
     def _sink(
-        self, source: Source, book: TableBook, spark: Any, tables: list[TableSchema]
+        self, source: Source, book: TableBook, spark: Callable[[], Any], tables: list[TableSchema]
     ) -> tuple[Sink, dict[TableId, Any]]:
         plan = self._plan()
         if "noop" in self.config.engine.sinks:
             return NoopSink(spark, plan), {}
-        checks = TableChecks(self.config.quality, plan, lambda table: _now(source, table))
-        sink = LakeSink(spark, self._paths(), self.slot, plan, book, checks, self.config.sink)
+        checks = TableChecks(self.config.quality, plan, DescribeNow(connection_string(self.config.postgres)))
+        config = self.config
+        sink = LakeSink(
+            spark, self._paths(), self.slot, plan, book, checks, config.sink, config.engine, self._spool_folder
+        )
         return sink, sink.positions(table.id for table in tables)
-
-
-def _now(source: Source, table: TableSchema) -> TableSchema:
-    """The table as the catalogue has it now; as it was known where it is gone."""
-    found = source.catalog.tables(lambda name: name == table.id)
-    return found[0] if found else table
 
 
 def _chosen(captured: list[TableSchema], wanted: Sequence[TableId]) -> list[TableSchema]:

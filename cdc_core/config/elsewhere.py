@@ -54,7 +54,12 @@ _IGNORED: dict[str, tuple[str, ...]] = {
         "snapshot.custom.class",
     ),
     QUEUE: ("max.batch.size", "max.queue.size", "max.queue.size.in.bytes", "queue.provider.type", "query.fetch.size"),
-    "batches are cut by wal2lake.batch.max.seconds": ("poll.interval.ms",),
+    "rounds start as wal2lake.freshness.seconds says": (
+        "poll.interval.ms",
+        "wal2lake.batch.max.seconds",
+        "wal2lake.merge.interval.seconds",
+    ),
+    "a round is one Spark job over all tables": ("wal2lake.merge.parallelism",),
     RETRIES: ("errors.max.retries", "retriable.restart.connector.wait.ms"),
     CHUNKS: ("snapshot.max.threads.multiplier", "legacy.snapshot.max.threads"),
     MANY_DATABASES: ("database.include.list", "database.exclude.list"),

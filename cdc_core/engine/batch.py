@@ -36,18 +36,25 @@ class Position:
 
 @dataclass(slots=True)
 class VersionFiles:
-    """The files of one table version in a batch. ``first_commit`` and ``commits`` bound what they hold."""
+    """The files of one table version in a batch.
+
+    ``commits`` are the commit LSNs in them, ``last_index`` is the last row's index in its transaction.
+    """
 
     table: TableSchema
     paths: list[Path] = field(default_factory=list)
     rows: int = 0
     commits: list[np.ndarray] = field(default_factory=list)
+    last_index: int = 0
+    only_inserts: bool = True
 
-    def add(self, path: Path, raw: pa.RecordBatch) -> None:
-        """Note a file holding the rows of ``raw``."""
+    def add(self, path: Path, raw: pa.RecordBatch, only_inserts: bool = False) -> None:
+        """Note a file holding the rows of ``raw``; ``only_inserts`` where nothing else is among them."""
         self.paths.append(path)
         self.rows += raw.num_rows
         self.commits.append(np.unique(raw.column("commit_lsn").to_numpy()))
+        self.last_index = int(raw.column("tx_index").to_numpy()[-1])
+        self.only_inserts = self.only_inserts and only_inserts
 
     def last_commit_before(self, bound: int | None) -> int | None:
         """The largest commit LSN in the files that lies below ``bound`` (None: any); None where there is none."""
@@ -89,6 +96,21 @@ class Batch:
         """
         found = [version.last_commit_before(self.open_lsn) for version in self.versions[table]]
         return max((lsn for lsn in found if lsn is not None), default=None)
+
+    def last_commit(self, table: TableId) -> int:
+        """The largest commit LSN among the table's rows."""
+        return max(int(commits[-1]) for version in self.versions[table] for commits in version.commits)
+
+    def open_at(self, table: TableId) -> tuple[int, int] | None:
+        """The table's last row in the transaction that the batch's end cuts: commit LSN and index; None for none."""
+        if self.open_lsn is None or self.last_commit(table) != self.open_lsn:
+            return None
+        return self.open_lsn, self.versions[table][-1].last_index
+
+    def only_inserts(self, table: TableId) -> bool:
+        """Whether the table's rows are inserts alone, all of one version and of whole transactions."""
+        versions = self.versions[table]
+        return len(versions) == 1 and versions[0].only_inserts and self.open_at(table) is None
 
     def paths(self) -> list[Path]:
         """Every file of the batch."""

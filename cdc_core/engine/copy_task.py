@@ -9,9 +9,12 @@ import pyarrow as pa
 
 from cdc_core.decode.copy_text import LineCutter, decode_copy
 from cdc_core.engine.typing_plan import TypingPlan
+from cdc_core.errors import LakeError
 from cdc_core.postgres.connect import ConnectionString
 from cdc_core.postgres.copy_out import copy_chunks
 from cdc_core.schema.table import TableSchema
+from cdc_core.sink.delta.replace import write_rows
+from cdc_core.sink.delta.table import DataFile, DeltaTable
 
 _CHUNK_BYTES = 4 << 20
 
@@ -48,3 +51,19 @@ class ReadCopy:
 
     def __repr__(self) -> str:
         return f"ReadCopy({self.table.id})"
+
+
+@dataclass(frozen=True, slots=True)
+class CopyIntoFiles:
+    """Copies the rows that one SELECT gives into new files of a lake table; a later commit names them."""
+
+    read: ReadCopy
+    lake: str
+    schema: pa.Schema
+
+    def __call__(self, item: str) -> list[DataFile]:
+        """The files written, none for no rows. Raises what ``ReadCopy`` raises, LakeError where the table is gone."""
+        opened = DeltaTable.open(self.lake)
+        if opened is None:
+            raise LakeError(f"The Delta table {self.lake} is gone.", "Take the snapshot again.")
+        return write_rows(opened, self.read(item), self.schema)

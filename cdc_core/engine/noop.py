@@ -5,6 +5,7 @@ It measures how fast typed events can be had, and tries a connector file out wit
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from cdc_core.engine.batch import Batch
@@ -12,34 +13,36 @@ from cdc_core.engine.reports import RoundReport
 from cdc_core.engine.spool import ReadSpoolFiles, in_groups
 from cdc_core.engine.typing_plan import TypingPlan
 from cdc_core.lsn import Lsn
-from cdc_core.sink.noop import discard
-from cdc_core.spark.errors import received
-from cdc_core.spark.map_in_arrow import read_by_tasks
+from cdc_core.spark.run_tasks import parallelism, run_tasks
 
 
 class NoopSink:
     """A ``stream.Sink`` without tables."""
 
-    def __init__(self, spark: Any, plan: TypingPlan) -> None:
+    def __init__(self, spark: Callable[[], Any], plan: TypingPlan) -> None:
         self._spark = spark
         self._plan = plan
 
-    def append(self, batch: Batch) -> None:
+    def apply(self, batch: Batch | None, to_lsn: Lsn, on_durable: Callable[[], None]) -> RoundReport:
         """Decode and type every row of the batch, then forget it."""
-        for versions in batch.versions.values():
-            for version in versions:
-                items = in_groups(version.paths, self._spark.sparkContext.defaultParallelism)
-                schema = self._plan.typer(version.table).change_schema
-                with received(f"decoding {version.table.id}"):
-                    discard(read_by_tasks(self._spark, items, ReadSpoolFiles(self._plan), schema))
-
-    def merge(self, to_lsn: Lsn) -> RoundReport:
-        """There is nothing to merge."""
+        if batch is not None and batch.rows:
+            spark = self._spark()
+            groups = [[paths] for paths in in_groups(batch.paths(), parallelism(spark))]
+            run_tasks(spark, groups, _Discard(self._plan), "decoding changes")
+        on_durable()
         return RoundReport(to_lsn, ())
 
-    def has_news(self, to_lsn: Lsn) -> bool:
+    def has_backlog(self, to_lsn: Lsn) -> bool:
         """Never."""
         return False
 
     def expire(self) -> None:
         """There is nothing to let go of."""
+
+
+class _Discard:
+    def __init__(self, plan: TypingPlan) -> None:
+        self._plan = plan
+
+    def __call__(self, paths: tuple[str, ...]) -> int:
+        return sum(batch.num_rows for batch in ReadSpoolFiles(self._plan)(paths))

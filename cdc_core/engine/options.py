@@ -42,17 +42,18 @@ class EngineOptions:
     batch_max_bytes: int = option(
         "wal2lake.batch.max.bytes", 256 * 1024 * 1024, "Most bytes of one micro-batch.", parse=at_least(1)
     )
-    batch_max_seconds: float = option(
-        "wal2lake.batch.max.seconds",
-        1.0,
-        "Longest time a micro-batch gathers before it is written.",
+    freshness_seconds: float = option(
+        "wal2lake.freshness.seconds",
+        2.0,
+        "How far behind its source the lake may be where the machine is fast enough: rounds start at most every half "
+        "of this. Larger values make fewer, larger commits.",
         parse=number_in(0.0, 86_400.0),
     )
-    merge_interval_seconds: float = option(
-        "wal2lake.merge.interval.seconds",
-        10.0,
-        "Time between merge rounds; 0 for one after each micro-batch.",
-        parse=number_in(0.0, 86_400.0),
+    slice_split_rows: int = option(
+        "wal2lake.slice.split.rows",
+        100_000,
+        "Changes of one table in a round above which several tasks decode and write them.",
+        parse=at_least(1),
     )
     spool_max_bytes: int = option(
         "wal2lake.spool.max.bytes", 1024**3, "Most bytes that wait on disk before reading pauses.", parse=at_least(1)

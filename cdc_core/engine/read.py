@@ -9,6 +9,7 @@ keeps answering keepalives while the caller is busy with Spark. Both queues are 
 spool fills to its limit, then the segments' queue, then TCP holds the server back; WAL stays where it is safest.
 
 Invariants
+* A batch takes all that has come by the time it is asked for: a slow caller gets larger batches, not later ones.
 * A batch is handed over only whole; the caller confirms only what its own durable work covers.
 * Segments end anywhere; batches are cut at a transaction's end unless one transaction alone exceeds the limits.
 * An error in either thread reaches the caller at its next ``next_batch``, after the batches that came before it.
@@ -23,6 +24,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
+import numpy as np
 import pyarrow as pa
 
 from cdc_core.decode.pgoutput.classify import sort_segment
@@ -37,7 +39,7 @@ from cdc_core.schema.table import TableId, TableSchema
 
 _SEGMENT_ROWS = 50_000
 _SEGMENT_BYTES = 16 << 20
-_SEGMENT_SECONDS = 0.1
+_SEGMENT_SECONDS = 0.05
 _QUEUED_SEGMENTS = 4
 _QUEUED_BATCHES = 2
 _POLL_SECONDS = 0.05
@@ -70,7 +72,6 @@ class BatchBounds:
 
     max_rows: int
     max_bytes: int
-    max_seconds: float
     spool_bytes: int
 
 
@@ -106,6 +107,7 @@ class SlotReader:
         self._bounds = bounds
         self._segments: queue.Queue[Segment | None] = queue.Queue(_QUEUED_SEGMENTS)
         self._batches: queue.Queue[Batch | BaseException] = queue.Queue(_QUEUED_BATCHES)
+        self._wanted = threading.Event()
         self._stop = threading.Event()
         self._closed = threading.Event()
         self._progress = _Progress()
@@ -129,14 +131,16 @@ class SlotReader:
         self._stream.close()
 
     def next_batch(self, timeout: float) -> Batch | None:
-        """The next micro-batch, or None when none is ready within ``timeout`` seconds.
+        """A micro-batch of what has come, or None when nothing comes within ``timeout`` seconds.
 
         Raises what ended the reading, once every batch before it has been handed over.
         """
+        self._wanted.set()
         try:
             item = self._batches.get(timeout=timeout)
         except queue.Empty:
             return None
+        self._wanted.clear()
         if isinstance(item, BaseException):
             raise item
         return item
@@ -210,7 +214,6 @@ class SlotReader:
 
     def _sort(self) -> None:
         batch = Batch(1)
-        opened = time.monotonic()
         while not self._stop.is_set():
             try:
                 segment = self._segments.get(timeout=_POLL_SECONDS)
@@ -220,11 +223,10 @@ class SlotReader:
                 was_empty = not self._has_content(batch)
                 self._add(batch, sort_segment(segment, self._state, self._describe))
                 is_opened = was_empty and self._has_content(batch)
-                opened = time.monotonic() if is_opened else opened
                 with self._progress.lock:
                     self._progress.outstanding_batches += is_opened
                     self._progress.unsorted -= 1
-            if self._has_content(batch) and self._is_due(batch, opened):
+            if self._has_content(batch) and self._is_due(batch):
                 self._hand_over(batch)
                 batch = Batch(batch.number + 1)
             self._wait_for_room()
@@ -233,13 +235,11 @@ class SlotReader:
     def _has_content(batch: Batch) -> bool:
         return batch.rows > 0 or batch.complete_lsn is not None or batch.open_lsn is not None
 
-    def _is_due(self, batch: Batch, opened: float) -> bool:
-        bounds = self._bounds
-        if batch.open_lsn is not None:
-            # Only a transaction that is larger than a whole batch is cut.
-            return batch.rows >= bounds.max_rows or batch.bytes >= bounds.max_bytes
-        full = batch.rows >= bounds.max_rows or batch.bytes >= bounds.max_bytes
-        return full or time.monotonic() - opened >= bounds.max_seconds
+    def _is_due(self, batch: Batch) -> bool:
+        if batch.rows >= self._bounds.max_rows or batch.bytes >= self._bounds.max_bytes:
+            return True
+        # Only a transaction that is larger than a whole batch is cut.
+        return batch.open_lsn is None and self._wanted.is_set()
 
     def _wait_for_room(self) -> None:
         while not self._stop.is_set():
@@ -283,11 +283,21 @@ class SlotReader:
         else:
             path = self._spool.write_raw(relation, table, raw)
         size = path.stat().st_size
-        batch.files_of(table).add(path, raw)
+        batch.files_of(table).add(path, raw, relation is not None and _only_inserts(raw))
         batch.rows += raw.num_rows
         batch.bytes += size
         with self._progress.lock:
             self._progress.outstanding_bytes += size
+
+
+def _only_inserts(raw: pa.RecordBatch) -> bool:
+    """Whether every message is an Insert, told by its first byte."""
+    payload = raw.column("payload")
+    octets = np.frombuffer(payload.buffers()[2], dtype=np.uint8)
+    wide = pa.types.is_large_binary(payload.type)
+    offsets = np.frombuffer(payload.buffers()[1], dtype=np.int64 if wide else np.int32)
+    starts = offsets[payload.offset : payload.offset + len(payload)]
+    return bool((octets[starts] == ord("I")).all())
 
 
 def _truncate_row(truncate: Truncate) -> pa.RecordBatch:

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from cdc_core import failpoints
-from cdc_core.engine.copy_task import ReadCopy
+from cdc_core.engine.copy_task import CopyIntoFiles, ReadCopy
 from cdc_core.engine.reports import SnapshotProgress, SnapshotReport
 from cdc_core.engine.source import OpenSnapshot, Source
 from cdc_core.engine.typing_plan import TypingPlan
@@ -24,14 +24,15 @@ from cdc_core.lsn import Lsn
 from cdc_core.postgres.connect import connection_string
 from cdc_core.postgres.copy_out import select_sql
 from cdc_core.schema.table import TableId, TableSchema
-from cdc_core.sink.delta.changelog import complete_reads
-from cdc_core.sink.delta.commit_log import lake_position
 from cdc_core.sink.delta.paths import LakePaths
-from cdc_core.sink.delta.snapshot import write_snapshot
+from cdc_core.sink.delta.positions import lake_position
+from cdc_core.sink.delta.reads import complete_reads
+from cdc_core.sink.delta.replace import commit_snapshot, prepare
 from cdc_core.sink.delta.snapshot_log import TakenSnapshot, record_snapshots
+from cdc_core.sink.delta.table import DeltaTable
 from cdc_core.snapshot.options import SnapshotLockingMode, SnapshotOptions
 from cdc_core.snapshot.plan import plan_chunks
-from cdc_core.spark.map_in_arrow import read_by_tasks
+from cdc_core.spark.run_tasks import run_tasks
 
 OnProgress = Callable[[SnapshotProgress], None]
 
@@ -72,7 +73,7 @@ class SnapshotRun:
             if self._settings.options.snapshot_locking_mode is SnapshotLockingMode.SHARED:
                 opened.holder.lock([table.id for table in tables], self._settings.options.snapshot_lock_timeout_ms)
             taken = {table.id: self._token(table.id, opened) for table in tables}
-            record_snapshots(self._spark, self._paths.snapshots, taken)
+            record_snapshots(self._paths.snapshots, taken)
             sizes = self._source.catalog.sizes(tables)
 
             def one(table: TableSchema) -> SnapshotReport:
@@ -96,7 +97,7 @@ class SnapshotRun:
 
     def _token(self, table: TableId, opened: OpenSnapshot) -> TakenSnapshot:
         """The snapshot's mark in the table's commit: its LSN, or one more where the server's WAL has not moved."""
-        in_force = lake_position(self._spark, self._paths.lake(table), self._source.options.slot_name, table).token
+        in_force = lake_position(DeltaTable.open(self._paths.lake(table)), self._source.options.slot_name, table).token
         token = max(int(opened.lsn), (in_force or 0) + 1)
         return TakenSnapshot(token, opened.lsn, opened.holder.facts.visible)
 
@@ -114,13 +115,16 @@ class SnapshotRun:
             int(opened.lsn),
             facts.timestamp_us,
         )
-        frame = read_by_tasks(self._spark, self._selects(table, pages, rows), read, self._plan.typer(table).read_schema)
+        schema = self._plan.typer(table).read_schema
+        lake = prepare(self._paths.lake(table.id), schema, table.id)
+        selects = [[select] for select in self._selects(table, pages, rows)]
+        copied = run_tasks(self._spark, selects, CopyIntoFiles(read, lake.path, schema), f"reading {table.id}")
         self._complete_reads(table.id)
         failpoints.hit(failpoints.BEFORE_SNAPSHOT_COMMIT)
         slot = self._source.options.slot_name
-        written = write_snapshot(
-            frame, self._paths.lake(table.id), slot, table.id, token=taken.token, facts={"lsn": str(opened.lsn)}
-        )
+        files = [file for part in copied for file in part]
+        facts_of_commit = {"lsn": str(opened.lsn)}
+        written = commit_snapshot(lake, files, schema, slot, table.id, token=taken.token, facts=facts_of_commit)
         failpoints.hit(failpoints.AFTER_SNAPSHOT_COMMIT)
         self._complete_reads(table.id)
         return SnapshotReport(table.id, written.rows, Lsn(opened.lsn), time.monotonic() - started, written.version)
@@ -129,7 +133,7 @@ class SnapshotRun:
         """Give the changelog the rows of the snapshot in force: this one, or a former one before it is replaced."""
         if self._settings.reads:
             slot = self._source.options.slot_name
-            complete_reads(self._spark, self._paths.lake(table), self._paths.changelog(table), slot, table)
+            complete_reads(self._paths.lake(table), self._paths.changelog(table), slot, table)
 
     def _selects(self, table: TableSchema, pages: int, rows: int | None) -> list[str]:
         """One SELECT a range; one in all for a table with a statement of the user's own."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from concurrent.futures import ThreadPoolExecutor
 
 from cdc_core.engine.reports import TableStatus
 from cdc_core.lsn import Lsn
@@ -11,8 +11,12 @@ from cdc_core.postgres.connect import connect
 from cdc_core.postgres.copy_out import select_sql
 from cdc_core.postgres.options import PostgresOptions
 from cdc_core.schema.table import TableId, TableSchema
-from cdc_core.sink.delta.commit_log import changelog_position, count_rows, lake_position, table_version
 from cdc_core.sink.delta.paths import LakePaths
+from cdc_core.sink.delta.positions import changelog_position, lake_position
+from cdc_core.sink.delta.row_count import row_count
+from cdc_core.sink.delta.table import DeltaTable
+
+_THREADS = 8
 
 
 def source_rows(options: PostgresOptions, tables: Sequence[TableSchema]) -> dict[TableId, int]:
@@ -28,27 +32,24 @@ def source_rows(options: PostgresOptions, tables: Sequence[TableSchema]) -> dict
 
 
 def lake_status(
-    spark: Any,
-    paths: LakePaths,
-    slot: str,
-    tables: Sequence[TableSchema],
-    rows: Mapping[TableId, int],
-    count: bool,
+    paths: LakePaths, slot: str, tables: Sequence[TableSchema], rows: Mapping[TableId, int], count: bool
 ) -> dict[TableId, TableStatus]:
-    """Each table's snapshot, changelog and lake positions; with ``count``, the lake's rows too."""
-    found = {}
-    for table in tables:
-        lake = lake_position(spark, paths.lake(table.id), slot, table.id)
-        changelog = changelog_position(spark, paths.changelog(table.id), slot, table.id)
-        version = table_version(spark, paths.lake(table.id))
-        found[table.id] = TableStatus(
+    """Each table's snapshot, changelog and lake positions, from the logs alone; with ``count``, the lake's rows too."""
+
+    def look(table: TableSchema) -> TableStatus:
+        opened = DeltaTable.open(paths.lake(table.id))
+        lake = lake_position(opened, slot, table.id)
+        changelog = changelog_position(DeltaTable.open(paths.changelog(table.id)), slot, table.id)
+        return TableStatus(
             table.id,
             table.lake_key,
             None if lake.token is None else Lsn(lake.token),
             None if changelog is None else Lsn(changelog.commit_lsn),
             None if lake.lsn is None else Lsn(lake.lsn),
-            version if version >= 0 else None,
-            count_rows(spark, paths.lake(table.id)) if count and version >= 0 else None,
+            None if opened is None else opened.version,
+            row_count(paths.lake(table.id)) if count and opened is not None else None,
             rows.get(table.id),
         )
-    return found
+
+    with ThreadPoolExecutor(_THREADS) as pool:
+        return {status.table: status for status in pool.map(look, tables)}

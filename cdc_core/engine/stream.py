@@ -1,7 +1,11 @@
-"""The streaming run: batches to the changelog, rounds of merges to the lake, and last of all the slot.
+"""The streaming run: a batch of all that has come, one round that brings the lake to its end, and again.
 
-    batch ─▶ append, table by table ─▶ confirm to the slot ─▶ … ─▶ round: check, merge, table by table
-                 each append carries its own position             a merge carries the LSN it reached
+    batch ─▶ round: append ─▶ check ─▶ apply, all tables side by side
+                      │ durable
+                      └─▶ confirm to the slot
+                 an append carries its own position, a lake commit the LSN it reached
+
+While a round is at work the next batch is gathered, so a slow round makes the next batch larger, not later.
 
 Crash safety. Let S be what the slot was told, C(t) the position in table t's changelog, M(t) the LSN in t's lake table.
 The order of steps keeps  M(t) ≤ round ≤ C(t)  and  S ≤ min C(t):
@@ -9,9 +13,9 @@ The order of steps keeps  M(t) ≤ round ≤ C(t)  and  S ≤ min C(t):
 * before an append         the slot sends the batch again; C(t) is unchanged, nothing is dropped.
 * between two appends      the slot sends it again; tables with the append drop what they have, the others take it.
 * after appends, before the confirm   all drop it; the confirm follows with the next batch or the next silence.
-* inside a merge           Delta commits it whole or not at all; the round's LSN is the transaction's version, so a
-                           merge that did commit is skipped when it is asked for again.
-* between two merges       the tables stand at different LSNs until the next round brings them level.
+* inside an apply          Delta commits it whole or not at all; the round's LSN is in the commit, so an apply that did
+                           commit is passed by when it is asked for again.
+* between two applies      the tables stand at different LSNs until the next round brings them level.
 
 Nothing else is remembered between runs: no checkpoint file, no batch numbers.
 """
@@ -20,7 +24,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from cdc_core import failpoints
@@ -31,19 +35,20 @@ from cdc_core.engine.reports import BatchReport, RoundReport, StreamReport, Unti
 from cdc_core.lsn import Lsn
 
 _POLL_SECONDS = 0.1
+_KEPT_ROUNDS = 1_000
 
 
 class Sink(Protocol):
     """Where batches go (``cdc_core.engine.lake.LakeSink``, ``cdc_core.engine.noop.NoopSink``)."""
 
-    def append(self, batch: Batch) -> None:
-        """Make every row of the batch durable, or raise; idempotent by each table's own position."""
+    def apply(self, batch: Batch | None, to_lsn: Lsn, on_durable: Callable[[], None]) -> RoundReport:
+        """Make every row of the batch durable, or raise; call ``on_durable``; bring every table to ``to_lsn``.
 
-    def merge(self, to_lsn: Lsn) -> RoundReport:
-        """Bring every table with news to ``to_lsn``. A table that cannot follow is named in ``failed``."""
+        Idempotent by each table's own position. A table that cannot follow is named in the report's ``failed``.
+        """
 
-    def has_news(self, to_lsn: Lsn) -> bool:
-        """Whether a merge to ``to_lsn`` would do anything."""
+    def has_backlog(self, to_lsn: Lsn) -> bool:
+        """Whether a round to ``to_lsn`` would do anything without a batch."""
 
     def expire(self) -> None:
         """Let go of what need not be kept any longer; asked often, does it once a day."""
@@ -76,56 +81,84 @@ class StreamRun:
         reader: SlotReader,
         sink: Sink,
         confirm: Callable[[int], None],
-        merge_interval_seconds: float,
+        round_seconds: float,
         start_lsn: Lsn,
         hooks: Hooks | None = None,
     ) -> None:
         self._reader = reader
         self._sink = sink
         self._confirm_to_slot = confirm
-        self._merge_interval = merge_interval_seconds
+        self._round_seconds = round_seconds
         self._hooks = hooks or Hooks()
         self._tally = _Tally(confirmed=start_lsn, complete=start_lsn)
         self._started = time.monotonic()
-        self._last_merge = time.monotonic()
+        self._last_round = float("-inf")
 
     def run(self, until: Until) -> StreamReport:
-        """Stream until one of ``until``'s bounds is met; what was read by then is merged, what is too old let go.
+        """Stream until one of ``until``'s bounds is met; what was read by then is in the lake, what is too old let go.
 
         Raises what the server, the decoding or the lake raised; everything appended by then stays.
         """
         while True:
+            self._wait_for_turn()
             batch = self._reader.next_batch(_POLL_SECONDS)
             if batch is not None:
-                self._append(batch)
+                self._round(batch)
             else:
                 self._confirm_silence()
+                if self._sink.has_backlog(Lsn(self._tally.complete)):
+                    self._round(None)
             reason = self._stop_reason(until, was_idle=batch is None)
-            if reason or self._merge_is_due():
-                self._merge()
-                self._sink.expire()
+            self._sink.expire()
             if reason:
                 return self._report(reason)
 
-    def _append(self, batch: Batch) -> None:
-        started = time.monotonic()
+    def _wait_for_turn(self) -> None:
+        """Leave the time between rounds that was asked for, but for a request to stop."""
+        while (left := self._last_round + self._round_seconds - time.monotonic()) > 0:
+            if self._hooks.should_stop is not None and self._hooks.should_stop():
+                return
+            time.sleep(min(left, _POLL_SECONDS))
+
+    def _round(self, batch: Batch | None) -> None:
+        self._last_round = started = time.monotonic()
         failpoints.hit(failpoints.AFTER_SPOOL)
-        self._sink.append(batch)
         tally = self._tally
-        tally.batches += 1
-        tally.events += batch.rows
-        if batch.complete_lsn is not None and batch.confirm_lsn is not None:
-            tally.complete = max(tally.complete, batch.complete_lsn)
-            tally.last_commit_ts_us = batch.last_commit_ts_us
-            failpoints.hit(failpoints.BEFORE_CONFIRM)
-            self._confirm(batch.confirm_lsn)
-            failpoints.hit(failpoints.AFTER_CONFIRM)
-        self._reader.done(batch)
-        if self._hooks.on_batch and batch.rows:
-            events = {table: sum(v.rows for v in versions) for table, versions in batch.versions.items()}
-            self._hooks.on_batch(
-                BatchReport(batch.number, events, Lsn(tally.complete), self._lag_bytes(), time.monotonic() - started)
-            )
+        if batch is not None:
+            tally.batches += 1
+            tally.events += batch.rows
+            if batch.complete_lsn is not None:
+                tally.complete = max(tally.complete, batch.complete_lsn)
+                tally.last_commit_ts_us = batch.last_commit_ts_us
+
+        def durable() -> None:
+            if batch is None:
+                return
+            if batch.confirm_lsn is not None:
+                self._confirm(batch.confirm_lsn)
+                failpoints.hit(failpoints.AFTER_CONFIRM)
+            if self._hooks.on_batch and batch.rows:
+                events = {table: sum(v.rows for v in versions) for table, versions in batch.versions.items()}
+                seconds = time.monotonic() - started
+                report = BatchReport(batch.number, events, Lsn(tally.complete), self._lag_bytes(), seconds)
+                self._hooks.on_batch(report)
+
+        if batch is None or batch.rows or self._sink.has_backlog(Lsn(tally.complete)):
+            report = self._sink.apply(batch, Lsn(tally.complete), durable)
+        else:
+            report = None
+            durable()
+        if batch is not None:
+            self._reader.done(batch)
+        if report is not None and (report.merges or report.failed):
+            self._note(replace(report, lag_bytes=self._lag_bytes(), lag_seconds=self._lag_seconds()))
+
+    def _note(self, report: RoundReport) -> None:
+        tally = self._tally
+        tally.rounds.append(report)
+        del tally.rounds[:-_KEPT_ROUNDS]
+        if self._hooks.on_round:
+            self._hooks.on_round(report)
 
     def _confirm(self, lsn: int) -> None:
         if lsn > self._tally.confirmed:
@@ -137,22 +170,6 @@ class StreamRun:
         position = self._reader.idle_position()
         if position is not None:
             self._confirm(position)
-
-    def _merge_is_due(self) -> bool:
-        return (
-            self._sink.has_news(Lsn(self._tally.complete))
-            and time.monotonic() - self._last_merge >= self._merge_interval
-        )
-
-    def _merge(self) -> None:
-        if not self._sink.has_news(Lsn(self._tally.complete)):
-            return
-        report = self._sink.merge(Lsn(self._tally.complete))
-        self._last_merge = time.monotonic()
-        report = RoundReport(report.lsn, report.merges, report.failed, self._lag_bytes(), self._lag_seconds())
-        self._tally.rounds.append(report)
-        if self._hooks.on_round:
-            self._hooks.on_round(report)
 
     def _stop_reason(self, until: Until, was_idle: bool) -> str | None:
         elapsed = time.monotonic() - self._started

@@ -3,8 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from enum import StrEnum
 
 from cdc_core.option import at_least, option
+
+
+class MergeEngine(StrEnum):
+    """Who applies a slice to the lake table: Arrow in the task (copy-on-write), Spark's MERGE, or as the size says."""
+
+    AUTO = "auto"
+    ARROW = "arrow"
+    SPARK = "spark"
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +37,24 @@ class SinkOptions:
         "with Delta's VACUUM.",
         parse=at_least(0),
     )
-    merge_parallelism: int = option(
-        "wal2lake.merge.parallelism", 4, "Tables appended to or merged side by side.", parse=at_least(1)
+    merge_engine: MergeEngine = option(
+        "wal2lake.merge.engine",
+        MergeEngine.AUTO,
+        "Who applies changes to lake tables: arrow (files that hold changed rows are rewritten in the task), spark "
+        "(Spark's MERGE with deletion vectors), or auto, which takes spark above wal2lake.merge.rewrite.max.bytes and "
+        "for tables with Delta features that only Spark writes.",
+    )
+    merge_rewrite_max_bytes: int = option(
+        "wal2lake.merge.rewrite.max.bytes",
+        64 * 1024 * 1024,
+        "Most bytes of lake files that may have to be rewritten for one table's part of a round; above it Spark's MERGE "
+        "marks rows as deleted instead.",
+        parse=at_least(1),
+    )
+    lake_history_hours: int = option(
+        "wal2lake.lake.history.hours",
+        24,
+        "How long replaced data files and log entries of lake and changelog tables are kept for readers and time "
+        "travel; 0 for ever, where upkeep is left to others.",
+        parse=at_least(0),
     )

@@ -54,7 +54,7 @@ def append_changes(changelog: DeltaTable, rows: pa.Table, slot: str, table: Tabl
         fresh = beyond(rows, held)
         if fresh.num_rows:
             commit_append(changelog, [changelog.write(fresh)], slot, table, reached)
-        return fresh.num_rows
+        return int(fresh.num_rows)
 
     return on_conflict(attempt, changelog)
 
@@ -62,7 +62,8 @@ def append_changes(changelog: DeltaTable, rows: pa.Table, slot: str, table: Tabl
 def commit_append(changelog: DeltaTable, files: Sequence[DataFile], slot: str, table: TableId, reached: Reached) -> int:
     """Commit files of change rows with the position they reach; the version made. Raises CommitConflictError."""
     held = changelog_position(changelog, slot, table)
-    whole = max((lsn for lsn in (reached.whole, held.commit_lsn if _is_whole(held) else None) if lsn), default=None)
+    before = held.commit_lsn if held is not None and held.tx_index == COMPLETE else None
+    whole = max((lsn for lsn in (reached.whole, before) if lsn), default=None)
     txns = {} if whole is None else {changelog_app(slot, table): whole}
     at, index = reached.cut or (whole or 0, COMPLETE)
     txns |= {open_app(slot, table): at, open_index_app(slot, table): index}
@@ -112,7 +113,7 @@ def in_order(rows: pa.Table) -> pa.Table:
 
 
 def on_conflict(attempt: Callable[[], Result], *tables: DeltaTable) -> Result:
-    """Run ``attempt``; where another commit got in first, load the tables anew and run it again, eight times at most."""
+    """Run ``attempt``, again with the tables loaded anew where another commit got in first, eight times at most."""
     for left in reversed(range(_ATTEMPTS)):
         try:
             return attempt()
@@ -125,7 +126,3 @@ def on_conflict(attempt: Callable[[], Result], *tables: DeltaTable) -> Result:
             for table in tables:
                 table.refresh()
     raise AssertionError("unreachable")
-
-
-def _is_whole(held: ChangelogPosition | None) -> bool:
-    return held is not None and held.tx_index == COMPLETE

@@ -2,39 +2,44 @@
 
 from __future__ import annotations
 
-from pyspark.sql import DataFrame
-from pyspark.sql import functions as F  # noqa: N812
+from datetime import UTC, datetime
 
-from cdc_core.schema.table import TableId
-from cdc_core.sink.delta.commit_log import table_exists
-from cdc_core.sink.delta.retry import on_conflict
-from cdc_core.sink.delta.target import ensure_table
+import numpy as np
+import pyarrow as pa
 
-PROPERTIES = {"delta.enableDeletionVectors": "false"}
+from cdc_core.sink.delta.append import on_conflict
+from cdc_core.sink.delta.table import DeltaTable
+
 QUARANTINED_AT = "__quarantined_at"
 
-_POSITION = ("__commit_lsn", "__tx_index")
+_POSITION = ["__commit_lsn", "__tx_index"]
 
 
-def write_quarantine(rows: DataFrame, path: str, table: TableId) -> int:
+def write_quarantine(rows: pa.Table, path: str) -> int:
     """Append refused rows that the quarantine table does not hold yet; how many were new.
 
     ``rows`` holds the position columns, ``reasons`` array<string> and ``row`` (JSON text). A row is known by its
     position, so a round that is done again after a crash, to another LSN or by other rules, adds each row once. Write
     it before the merge: a crash between the two then repeats the check and finds the rows here.
     """
-    spark = rows.sparkSession
-    stamped = rows.withColumn(QUARANTINED_AT, F.current_timestamp()).persist()
-    try:
-        existed = table_exists(spark, path)
-        ensure_table(spark, path, stamped.schema, table, PROPERTIES)
-        new = stamped
-        if existed:
-            held = spark.read.format("delta").load(path).select(*_POSITION)
-            new = stamped.join(held, list(_POSITION), "left_anti").select(*stamped.columns)
-        count = int(new.count())
-        if count:
-            on_conflict(lambda: new.write.format("delta").mode("append").save(path))
-        return count
-    finally:
-        stamped.unpersist()
+    at = pa.array(np.full(rows.num_rows, int(datetime.now(UTC).timestamp() * 1e6)), pa.timestamp("us", tz="UTC"))
+    stamped = rows.append_column(QUARANTINED_AT, at)
+    table = DeltaTable.open(path) or DeltaTable.create(path, stamped.schema, {})
+
+    def attempt() -> int:
+        new = _unknown(stamped, table)
+        if new.num_rows:
+            table.commit([table.write(new)])
+        return int(new.num_rows)
+
+    return on_conflict(attempt, table)
+
+
+def _unknown(rows: pa.Table, table: DeltaTable) -> pa.Table:
+    """The rows whose position no row of the table has."""
+    held = [table.read(file, _POSITION) for file in table.files]
+    if not held:
+        return rows
+    placed = rows.select(_POSITION).append_column("at", pa.array(np.arange(rows.num_rows)))
+    new = placed.join(pa.concat_tables(held), keys=_POSITION, join_type="left anti")
+    return rows.take(new.column("at").combine_chunks().sort())

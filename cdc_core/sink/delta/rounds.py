@@ -6,24 +6,23 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from pyspark.sql import SparkSession
-from pyspark.sql import functions as F  # noqa: N812
-from pyspark.sql import types as T  # noqa: N812
+import pyarrow as pa
 
 from cdc_core.lsn import Lsn
 from cdc_core.schema.table import TableId
-from cdc_core.sink.delta.commit_log import table_exists
-from cdc_core.sink.delta.retry import on_conflict
+from cdc_core.sink.delta.append import on_conflict
+from cdc_core.sink.delta.table import DeltaTable
 
-_SCHEMA = T.StructType(
+_SCHEMA = pa.schema(
     [
-        T.StructField("round_lsn", T.LongType()),
-        T.StructField("schema_name", T.StringType()),
-        T.StructField("table_name", T.StringType()),
-        T.StructField("delta_version", T.LongType()),
-        T.StructField("recorded_at", T.TimestampType()),
+        ("round_lsn", pa.int64()),
+        ("schema_name", pa.string()),
+        ("table_name", pa.string()),
+        ("delta_version", pa.int64()),
+        ("recorded_at", pa.timestamp("us", tz="UTC")),
     ]
 )
+PROPERTIES = {"delta.checkpointInterval": "50"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,32 +35,41 @@ class RecordedVersion:
     recorded_at: datetime
 
 
-def record_round(spark: SparkSession, path: str, lsn: int, versions: Mapping[TableId, int]) -> None:
-    """Write down a finished round. A round written twice (a crash between) reads as one."""
-    if not versions:
-        return
-    now = datetime.now(UTC)
-    rows = [(int(lsn), table.schema, table.table, version, now) for table, version in versions.items()]
-    frame = spark.createDataFrame(rows, _SCHEMA).coalesce(1)
-    on_conflict(lambda: frame.write.format("delta").mode("append").save(path))
+def record_round(path: str, lsn: int, versions: Mapping[TableId, int], opened: DeltaTable | None = None) -> DeltaTable:
+    """Write down a finished round; the table of rounds. A round written twice (a crash between) reads as one."""
+    rounds = opened or DeltaTable.open(path) or DeltaTable.create(path, _SCHEMA, PROPERTIES)
+    if versions:
+        tables = list(versions)
+        rows = pa.table(
+            {
+                "round_lsn": pa.array([int(lsn)] * len(tables), pa.int64()),
+                "schema_name": [table.schema for table in tables],
+                "table_name": [table.table for table in tables],
+                "delta_version": pa.array([versions[table] for table in tables], pa.int64()),
+                "recorded_at": pa.array([datetime.now(UTC)] * len(tables), pa.timestamp("us", tz="UTC")),
+            },
+            schema=_SCHEMA,
+        )
+        on_conflict(lambda: rounds.commit([rounds.write(rows)]), rounds)
+    return rounds
 
 
-def read_rounds(spark: SparkSession, path: str, limit: int = 1000) -> list[RecordedVersion]:
+def read_rounds(path: str, limit: int = 1000) -> list[RecordedVersion]:
     """The recorded versions of the newest rounds, newest first, at most ``limit`` of them; empty before the first."""
-    if not table_exists(spark, path):
+    rounds = DeltaTable.open(path)
+    if rounds is None or not rounds.files:
         return []
-    keys = ("round_lsn", "schema_name", "table_name")
-    newest = (
-        spark.read.format("delta")
-        .load(path)
-        .groupBy(*keys)
-        .agg(F.max("delta_version").alias("version"), F.max("recorded_at").alias("at"))
-    )
-    rows = newest.orderBy(F.col("round_lsn").desc(), "schema_name", "table_name").limit(limit).collect()
+    keys = ["round_lsn", "schema_name", "table_name"]
+    rows = pa.concat_tables([rounds.read(file) for file in rounds.files])
+    newest = rows.group_by(keys).aggregate([("delta_version", "max"), ("recorded_at", "max")])
+    order = [("round_lsn", "descending"), ("schema_name", "ascending"), ("table_name", "ascending")]
     # row-wise: a few rows a round
     return [
         RecordedVersion(
-            Lsn(row["round_lsn"]), TableId(row["schema_name"], row["table_name"]), row["version"], row["at"]
+            Lsn(row["round_lsn"]),
+            TableId(row["schema_name"], row["table_name"]),
+            row["delta_version_max"],
+            row["recorded_at_max"],
         )
-        for row in rows
+        for row in newest.sort_by(order).slice(0, limit).to_pylist()
     ]

@@ -10,22 +10,21 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from pyspark.sql import SparkSession
-from pyspark.sql import types as T  # noqa: N812
+import pyarrow as pa
 
 from cdc_core.lsn import Lsn
 from cdc_core.schema.table import TableId
-from cdc_core.sink.delta.commit_log import table_exists
-from cdc_core.sink.delta.retry import on_conflict
+from cdc_core.sink.delta.append import on_conflict
+from cdc_core.sink.delta.table import DeltaTable
 
-_SCHEMA = T.StructType(
+_SCHEMA = pa.schema(
     [
-        T.StructField("schema_name", T.StringType()),
-        T.StructField("table_name", T.StringType()),
-        T.StructField("token", T.LongType()),
-        T.StructField("lsn", T.LongType()),
-        T.StructField("visible", T.StringType()),
-        T.StructField("recorded_at", T.TimestampType()),
+        ("schema_name", pa.string()),
+        ("table_name", pa.string()),
+        ("token", pa.int64()),
+        ("lsn", pa.int64()),
+        ("visible", pa.string()),
+        ("recorded_at", pa.timestamp("us", tz="UTC")),
     ]
 )
 
@@ -39,19 +38,33 @@ class TakenSnapshot:
     visible: str
 
 
-def record_snapshots(spark: SparkSession, path: str, taken: Mapping[TableId, TakenSnapshot]) -> None:
+def record_snapshots(path: str, taken: Mapping[TableId, TakenSnapshot]) -> None:
     """Write down snapshots that are about to be committed, one entry a table."""
+    log = DeltaTable.open(path) or DeltaTable.create(path, _SCHEMA, {})
     now = datetime.now(UTC)
-    rows = [(t.schema, t.table, one.token, int(one.lsn), one.visible, now) for t, one in taken.items()]
-    frame = spark.createDataFrame(rows, _SCHEMA).coalesce(1)
-    on_conflict(lambda: frame.write.format("delta").mode("append").save(path))
+    rows = pa.Table.from_pylist(
+        [
+            {
+                "schema_name": table.schema,
+                "table_name": table.table,
+                "token": one.token,
+                "lsn": int(one.lsn),
+                "visible": one.visible,
+                "recorded_at": now,
+            }
+            for table, one in taken.items()
+        ],
+        schema=_SCHEMA,
+    )
+    on_conflict(lambda: log.commit([log.write(rows)]), log)
 
 
-def read_snapshots(spark: SparkSession, path: str) -> dict[tuple[TableId, int], TakenSnapshot]:
+def read_snapshots(path: str) -> dict[tuple[TableId, int], TakenSnapshot]:
     """Every entry by table and token."""
-    if not table_exists(spark, path):
+    log = DeltaTable.open(path)
+    if log is None or not log.files:
         return {}
-    rows = spark.read.format("delta").load(path).collect()
+    rows = pa.concat_tables([log.read(file) for file in log.files]).to_pylist()  # row-wise: one a snapshot of a table
     return {
         (TableId(row["schema_name"], row["table_name"]), row["token"]): TakenSnapshot(
             row["token"], Lsn(row["lsn"]), row["visible"]

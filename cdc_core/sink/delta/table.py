@@ -342,7 +342,7 @@ def _write_group(writer: pq.ParquetWriter, waiting: list[pa.RecordBatch], schema
     if rows.num_rows:
         writer.write_table(rows)
         bounds.cover(rows)
-    return rows.num_rows
+    return int(rows.num_rows)
 
 
 def _listed(actions: pa.Table) -> list[DataFile]:

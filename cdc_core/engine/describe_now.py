@@ -1,0 +1,25 @@
+"""One table's description as the catalogue has it now, asked from inside a task."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from cdc_core.postgres.catalog import Catalog
+from cdc_core.postgres.connect import ConnectionString, connect_with
+from cdc_core.schema.table import TableSchema
+
+
+@dataclass(frozen=True, slots=True)
+class DescribeNow:
+    """Reads a table's description anew; picklable. A table that is gone keeps the description it had."""
+
+    connection: ConnectionString
+
+    def __call__(self, table: TableSchema) -> TableSchema:
+        """Raises SourceError or TransientError where the server cannot be asked."""
+        connection = connect_with(self.connection)
+        try:
+            found = Catalog(connection).tables(lambda name: name == table.id)
+        finally:
+            connection.close()
+        return found[0] if found else table

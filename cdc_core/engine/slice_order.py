@@ -1,0 +1,83 @@
+"""What a task is told of one table's slice of a round, and what it tells when done: facts and paths, never data."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from cdc_core.engine.reports import CheckReport
+from cdc_core.errors import CdcError
+from cdc_core.schema.table import TableId, TableSchema
+from cdc_core.sink.delta.append import Reached
+from cdc_core.sink.delta.table import DataFile
+from cdc_core.sink.options import MergeEngine
+
+
+@dataclass(frozen=True, slots=True)
+class SliceOrder:
+    """One table's part of a round.
+
+    ``files`` are the batch's spool files of the table in stream order, empty where only a backlog is to be merged;
+    ``written`` are changelog files that other tasks made of them already, ``arrived`` the lake files of an insert-only
+    slice. ``to_lsn`` is the round's cut, None where nothing is whole yet and the rows are appended only.
+    ``has_backlog``: the changelog holds unmerged rows of earlier batches. ``token`` and ``merged`` are the snapshot in
+    force and the LSN merged since, ``visible`` the text of its pg_snapshot while the slice may overlap it.
+    """
+
+    table: TableSchema
+    files: tuple[str, ...] = ()
+    rows: int = 0
+    reached: Reached | None = None
+    to_lsn: int | None = None
+    has_backlog: bool = False
+    token: int = 0
+    merged: int | None = None
+    visible: str | None = None
+    only_inserts: bool = False
+    engine: MergeEngine = MergeEngine.AUTO
+    written: tuple[DataFile, ...] = ()
+    arrived: tuple[DataFile, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Applied:
+    """What a slice did to its lake table. ``events`` counts its change rows."""
+
+    version: int
+    events: int
+    inserted: int
+    updated: int
+    deleted: int
+
+
+@dataclass(frozen=True, slots=True)
+class Staged:
+    """A reduced slice that waits for Spark's MERGE: a Parquet file of it, and what the merge needs to know."""
+
+    path: str
+    events: int
+    columns: tuple[str, ...]
+    moved: bool
+
+
+@dataclass(slots=True)
+class SliceOutcome:
+    """What became of an order.
+
+    ``appended`` rows are durable whatever else failed. ``applied`` and ``staged`` are None where the lake needs nothing
+    (or ``error`` tells why it could not be changed). ``merged`` is the LSN that the lake table has reached. ``seconds``
+    and ``cpu_seconds`` are by part: decode, append, check, reduce, apply, compact.
+    """
+
+    table: TableId
+    appended: int = 0
+    merged: int | None = None
+    applied: Applied | None = None
+    staged: Staged | None = None
+    check: CheckReport | None = None
+    error: CdcError | None = None
+    written: tuple[DataFile, ...] = ()
+    arrived: tuple[DataFile, ...] = ()
+    changelog_files: int = 0
+    lake_files: int = 0
+    seconds: dict[str, float] = field(default_factory=dict)
+    cpu_seconds: dict[str, float] = field(default_factory=dict)

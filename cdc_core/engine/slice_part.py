@@ -1,0 +1,93 @@
+"""A large slice over several tasks: each decodes some of its files and writes them out, one commit names them all.
+
+files 1–4 ─▶ task ─▶ changelog file (and a lake file, where the slice only inserts) ┐
+files 5–8 ─▶ task ─▶ changelog file …                                               ├▶ one commit a table (slice_task)
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+
+from cdc_core.engine.slice_order import SliceOrder, SliceOutcome
+from cdc_core.engine.slice_task import SliceTask, changelog_of, decoded
+from cdc_core.schema.table import TableId
+from cdc_core.sink.delta.conform import conform
+from cdc_core.sink.delta.table import DataFile
+
+
+@dataclass(frozen=True, slots=True)
+class PartOrder:
+    """Some neighbouring files of an order. ``number`` counts the parts of one table in stream order."""
+
+    order: SliceOrder
+    number: int
+    files: tuple[str, ...]
+    rows: int
+
+
+@dataclass(frozen=True, slots=True)
+class PartOutcome:
+    """The files that a part was written to. ``arrived`` is None where its rows cannot just be appended to the lake."""
+
+    table: TableId
+    number: int
+    written: DataFile
+    arrived: DataFile | None
+
+
+@dataclass(frozen=True, slots=True)
+class SlicePart:
+    """What a task of a round's job does: a whole order, or a part of one."""
+
+    task: SliceTask
+
+    def __call__(self, item: SliceOrder | PartOrder) -> SliceOutcome | PartOutcome:
+        """Bring a small slice through the round, or write a part of a large one out. Raises what ``SliceTask`` does."""
+        return self._write(item) if isinstance(item, PartOrder) else self.task(item)
+
+    def _write(self, part: PartOrder) -> PartOutcome:
+        task, order = self.task, part.order
+        table = order.table.id
+        versions = decoded(task.plan, part.files)
+        changelog = changelog_of(task.run, task.paths.changelog(table), table, versions)
+        written = changelog.write_stream(
+            (batch for version in versions for batch in conform(version, changelog.schema).to_batches()),
+            changelog.schema,
+            order.rows + 1,
+        )
+        arrived = None
+        if order.only_inserts and order.to_lsn is not None and len(versions) == 1:
+            lake = task.writer.prepare(task.run, task.paths.lake(table), order, task.plan.typer(order.table))
+            good, bad, _ = task.checks.check(order.table, versions[0])
+            if bad is None and good.num_rows == versions[0].num_rows:
+                arrived = task.writer.write_arrivals(lake, good)
+        return PartOutcome(table, part.number, written[0], arrived)
+
+
+def cut(order: SliceOrder, parts: int) -> list[PartOrder]:
+    """An order's files in at most ``parts`` runs of neighbours, of about the same number of files."""
+    count = max(1, min(parts, len(order.files)))
+    bounds = [len(order.files) * number // count for number in range(count + 1)]
+    share = order.rows // count
+    bare = replace(order, files=())
+    return [
+        PartOrder(bare, number, order.files[low:high], share)
+        for number, (low, high) in enumerate(itertools.pairwise(bounds))
+    ]
+
+
+def joined(order: SliceOrder, found: Iterable[SliceOutcome | PartOutcome]) -> SliceOrder:
+    """The order that commits what its parts wrote."""
+    mine: Sequence[PartOutcome] = sorted(
+        (each for each in found if isinstance(each, PartOutcome) and each.table == order.table.id),
+        key=lambda each: each.number,
+    )
+    arrived = tuple(each.arrived for each in mine if each.arrived is not None)
+    return replace(
+        order,
+        files=(),
+        written=tuple(each.written for each in mine),
+        arrived=arrived if len(arrived) == len(mine) else (),
+    )

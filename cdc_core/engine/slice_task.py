@@ -1,0 +1,202 @@
+"""One table's slice, in a Spark task: spool files ─▶ decode ─▶ type ─▶ changelog ─▶ check ─▶ reduce ─▶ lake table.
+
+The slice is one Arrow table that is made once and looked over once. Every durable step asks the table's own commits
+how far it is and carries the position it reaches, so a task may be run again, and may outlive its run, without harm:
+
+    append       drops what the changelog has; commits rows and position together
+    quarantine   adds a row once, by its position; before the lake changes
+    apply        leaves out what the lake has merged; commits rows and LSN together
+
+An error before the append is durable ends the run, for the slot must not be told of rows that are nowhere. An error
+after it is this table's own: the round goes on without the table, whose changes wait in the changelog.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+
+import pyarrow as pa
+
+from cdc_core import failpoints
+from cdc_core.engine.checks import TableChecks
+from cdc_core.engine.slice_order import Applied, SliceOrder, SliceOutcome
+from cdc_core.engine.spool import ReadSpoolFiles
+from cdc_core.engine.table_writer import LakeWriter, TooLargeError, unseen
+from cdc_core.engine.typing_plan import TypingPlan
+from cdc_core.errors import CdcError, LakeError, TransientError
+from cdc_core.schema.table import TableId
+from cdc_core.sink.delta.append import append_changes, between, commit_append, on_conflict, read_changes
+from cdc_core.sink.delta.conform import conform
+from cdc_core.sink.delta.opened import keep, opened
+from cdc_core.sink.delta.paths import LakePaths
+from cdc_core.sink.delta.positions import changelog_position, lake_position
+from cdc_core.sink.delta.quarantine import write_quarantine
+from cdc_core.sink.delta.shape import CHANGELOG_PROPERTIES, ensure_table
+from cdc_core.sink.delta.table import DeltaTable
+from cdc_core.sink.delta.upkeep import compact
+
+
+@dataclass(frozen=True, slots=True)
+class SliceTask:
+    """Brings one table through a round; picklable. ``run`` tells this run's open tables from another run's."""
+
+    run: str
+    slot: str
+    paths: LakePaths
+    plan: TypingPlan
+    checks: TableChecks
+    writer: LakeWriter
+
+    def __call__(self, order: SliceOrder) -> SliceOutcome:
+        """Append, check and apply the slice of ``order``.
+
+        Raises what kept the rows from becoming durable; what happens after that is in the outcome's ``error``.
+        """
+        outcome = SliceOutcome(order.table.id, merged=order.merged)
+        rows = self._append(order, outcome) if order.files or order.written else None
+        failpoints.hit(failpoints.BETWEEN_APPENDS)
+        if order.to_lsn is not None:
+            try:
+                self._apply(order, rows, outcome)
+            except CdcError as error:
+                outcome.error = error
+            except pa.ArrowException as error:
+                outcome.error = LakeError(
+                    f"Arrow could not bring changes of {order.table.id} to its lake table ({type(error).__name__}).",
+                    "The changes wait in the changelog; please report this.",
+                )
+        return outcome
+
+    def _append(self, order: SliceOrder, outcome: SliceOutcome) -> pa.Table | None:
+        """Make the batch's rows durable; the rows, or None where other tasks wrote them into files."""
+        table, path = order.table.id, self.paths.changelog(order.table.id)
+        assert order.reached is not None
+        if order.written:
+            with _timed(outcome, "append"):
+                changelog = self._open(path)
+                held = changelog_position(changelog, self.slot, table)
+                if held is not None and order.reached.whole is not None and held.commit_lsn >= order.reached.whole:
+                    return None  # a repetition of what is there
+                try:
+                    commit_append(changelog, order.written, self.slot, table, order.reached)
+                except CdcError as error:
+                    raise TransientError(
+                        f"Another writer appended to the changelog of {table} meanwhile.",
+                        "Nothing of this batch was confirmed; run again.",
+                    ) from error
+                outcome.appended = sum(file.rows for file in order.written)
+                outcome.changelog_files = len(changelog.files)
+            return None
+        with _timed(outcome, "decode"):
+            versions = decoded(self.plan, order.files)
+        with _timed(outcome, "append"):
+            changelog = self._changelog(table, versions)
+            rows = pa.concat_tables([conform(version, changelog.schema) for version in versions])
+            outcome.appended = append_changes(changelog, rows, self.slot, table, order.reached)
+        with _timed(outcome, "compact"):
+            compact(changelog)
+            outcome.changelog_files = len(changelog.files)
+        return rows
+
+    def _apply(self, order: SliceOrder, rows: pa.Table | None, outcome: SliceOutcome) -> None:
+        assert order.to_lsn is not None
+        lake = self.writer.prepare(self.run, self.paths.lake(order.table.id), order, self.plan.typer(order.table))
+        stands = lake_position(lake, self.slot, order.table.id)
+        if (stands.token or 0) != order.token:
+            raise _read_anew(order.table.id)
+        merged = stands.lsn
+        outcome.merged = merged
+        if merged is not None and merged >= order.to_lsn:
+            return
+        if order.arrived:
+            with _timed(outcome, "apply"):
+                outcome.applied = self.writer.add_files(lake, order, self.slot)
+        else:
+            changes = self._slice(order, rows, merged or 0)
+            if changes.num_rows:
+                self._check_and_write(order, lake, changes, outcome)
+        outcome.merged = order.to_lsn if outcome.staged is None else merged
+        outcome.lake_files = len(lake.files)
+        failpoints.hit(failpoints.BETWEEN_MERGES)
+
+    def _slice(self, order: SliceOrder, rows: pa.Table | None, merged: int) -> pa.Table:
+        """The unmerged changes up to the round's cut, without those that the snapshot shows."""
+        assert order.to_lsn is not None
+        if rows is None or order.has_backlog:
+            changes = read_changes(self._open(self.paths.changelog(order.table.id)), merged, order.to_lsn)
+        else:
+            changes = between(rows, merged, order.to_lsn)
+        return unseen(changes, order.visible)
+
+    def _check_and_write(self, order: SliceOrder, lake: DeltaTable, changes: pa.Table, outcome: SliceOutcome) -> None:
+        with _timed(outcome, "check"):
+            good, bad, outcome.check = self.checks.check(order.table, changes)
+            if bad is not None:
+                write_quarantine(bad, self.paths.quarantine(order.table.id))
+        try:
+            with _timed(outcome, "apply"):
+                outcome.applied = on_conflict(lambda: self._write(lake, order, good), lake)
+        except TooLargeError as large:
+            outcome.staged = self.writer.stage(order, large.changes)
+            return
+        if outcome.applied is not None:
+            outcome.applied = replace(outcome.applied, events=changes.num_rows)
+        with _timed(outcome, "compact"):
+            compact(lake)
+
+    def _write(self, lake: DeltaTable, order: SliceOrder, good: pa.Table) -> Applied | None:
+        """One attempt: a commit that got in first may have been the slice itself, by a writer that outlived its run."""
+        assert order.to_lsn is not None
+        stands = lake_position(lake, self.slot, order.table.id)
+        if (stands.token or 0) != order.token:
+            raise _read_anew(order.table.id)
+        rest = good if stands.lsn is None else between(good, stands.lsn, order.to_lsn)
+        return self.writer.write(lake, order, rest, self.slot) if rest.num_rows else None
+
+    def _changelog(self, table: TableId, versions: Sequence[pa.Table]) -> DeltaTable:
+        """The changelog with every column of the versions."""
+        return changelog_of(self.run, self.paths.changelog(table), table, versions)
+
+    def _open(self, path: str) -> DeltaTable:
+        found = opened(self.run, path)
+        if found is None:
+            raise LakeError(f"The Delta table {path} is gone.", "Take a new snapshot of the table.")
+        return found
+
+
+def decoded(plan: TypingPlan, files: tuple[str, ...]) -> list[pa.Table]:
+    """The change rows of spool files in stream order, one table a run of equal schemas."""
+    found: list[list[pa.RecordBatch]] = []
+    for batch in ReadSpoolFiles(plan)(files):
+        if not found or not found[-1][0].schema.equals(batch.schema):
+            found.append([])
+        found[-1].append(batch)
+    return [pa.Table.from_batches(batches) for batches in found]
+
+
+def _read_anew(table: TableId) -> TransientError:
+    return TransientError(
+        f"The lake table of {table} was read anew by another run.", "The next round takes note of it."
+    )
+
+
+def changelog_of(run: str, path: str, table: TableId, versions: Sequence[pa.Table]) -> DeltaTable:
+    """The changelog at ``path``, made or grown so that it has every column of the versions (at least one)."""
+    found = opened(run, path)
+    for version in versions:
+        found = ensure_table(path, version.schema, table, CHANGELOG_PROPERTIES, found)
+    assert found is not None
+    return keep(run, found)
+
+
+@contextmanager
+def _timed(outcome: SliceOutcome, part: str) -> Iterator[None]:
+    wall, cpu = time.monotonic(), time.process_time()
+    try:
+        yield
+    finally:
+        outcome.seconds[part] = outcome.seconds.get(part, 0.0) + time.monotonic() - wall
+        outcome.cpu_seconds[part] = outcome.cpu_seconds.get(part, 0.0) + time.process_time() - cpu

@@ -1,0 +1,118 @@
+"""How a slice gets into its lake table: the engine that fits its size, and one Delta commit with the LSN reached.
+
+Arrow rewrites the files that hold changed rows, in the task. Where the files that may hold one are larger than
+``wal2lake.merge.rewrite.max.bytes``, or the table has Delta features that only Spark writes, the reduced slice is
+staged and Spark's MERGE takes it from there (docs/decisions/0004).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from cdc_core import failpoints
+from cdc_core.engine.change_rows import RowTyper
+from cdc_core.engine.slice_order import Applied, SliceOrder, Staged
+from cdc_core.sink.delta.apply import apply, bytes_to_scan
+from cdc_core.sink.delta.changes import Changes, Road, prepare
+from cdc_core.sink.delta.multiset import arrivals
+from cdc_core.sink.delta.opened import keep, opened
+from cdc_core.sink.delta.positions import merge_app
+from cdc_core.sink.delta.shape import LAKE_PROPERTIES, ensure_table, lake_schema
+from cdc_core.sink.delta.survey import invisible
+from cdc_core.sink.delta.table import DataFile, DeltaTable
+from cdc_core.sink.options import MergeEngine, SinkOptions
+
+# What delta-rs can commit to by naming files; a deletion vector would be forgotten, a mapped column not found.
+_WRITABLE = frozenset({"appendOnly", "invariants", "timestampNtz", "checkConstraints", "v2Checkpoint"})
+
+
+class TooLargeError(Exception):
+    """The slice is not for a task: Spark's MERGE takes it."""
+
+    def __init__(self, changes: Changes) -> None:
+        super().__init__()
+        self.changes = changes
+
+
+@dataclass(frozen=True, slots=True)
+class LakeWriter:
+    """Writes slices into lake tables; picklable. ``staging`` is a folder that the driver reads too."""
+
+    engine: MergeEngine
+    rewrite_max_bytes: int
+    staging: str
+
+    @classmethod
+    def of(cls, options: SinkOptions, staging: Path) -> LakeWriter:
+        """As the options say."""
+        return cls(options.merge_engine, options.merge_rewrite_max_bytes, str(staging))
+
+    def prepare(self, run: str, path: str, order: SliceOrder, typer: RowTyper) -> DeltaTable:
+        """The lake table with every column of the table's version. Raises TableError where it cannot hold them."""
+        lake = ensure_table(path, lake_schema(typer.row_type), order.table.id, LAKE_PROPERTIES, opened(run, path))
+        return keep(run, lake)
+
+    def write(self, lake: DeltaTable, order: SliceOrder, rows: pa.Table, slot: str) -> Applied | None:
+        """Bring change rows into the table in one commit; None where they change nothing.
+
+        Raises TooLargeError where the slice is for Spark, CommitConflictError where another commit got in first,
+        TableError where the source does not say which rows changed.
+        """
+        changes = prepare(rows, order.table, lake.schema, order.visible)
+        if changes.road is not Road.APPEND and self._is_for_spark(lake, order, changes):
+            raise TooLargeError(changes)
+        rewrite = apply(lake, changes)
+        failpoints.hit(failpoints.DURING_MERGE)
+        files = [lake.write(part) for part in rewrite.rows]
+        version = _commit(lake, order, slot, files, rewrite.removed)
+        return Applied(version, changes.events, rewrite.inserted, rewrite.updated, rewrite.deleted)
+
+    def write_arrivals(self, lake: DeltaTable, rows: pa.Table) -> DataFile:
+        """Write the rows that inserts leave into a new file; ``add_files`` commits it."""
+        return lake.write(arrivals(rows, lake.schema))
+
+    def add_files(self, lake: DeltaTable, order: SliceOrder, slot: str) -> Applied:
+        """Commit the files of an insert-only slice. Raises CommitConflictError."""
+        failpoints.hit(failpoints.DURING_MERGE)
+        version = _commit(lake, order, slot, order.arrived, ())
+        events = sum(file.rows for file in order.arrived)
+        return Applied(version, events, events, 0, 0)
+
+    def stage(self, order: SliceOrder, changes: Changes) -> Staged:
+        """Write the reduced slice where Spark finds it."""
+        from cdc_core.sink.delta import spark_merge
+
+        return spark_merge.stage(changes, self.staging, order.table.id)
+
+    def merge_with_spark(self, spark: Any, path: str, slot: str, order: SliceOrder, staged: Staged) -> Applied | None:
+        """Spark's MERGE of a staged slice; None where it was there already."""
+        from cdc_core.sink.delta import spark_merge
+
+        assert order.to_lsn is not None
+        todo = spark_merge.SparkRound(slot, order.table, path, order.to_lsn, order.token)
+        facts = spark_merge.merge_staged(spark, todo, staged)
+        Path(staged.path).unlink(missing_ok=True)
+        return None if facts is None else Applied(facts.version, staged.events, *facts[1:])
+
+    def _is_for_spark(self, lake: DeltaTable, order: SliceOrder, changes: Changes) -> bool:
+        if order.engine is MergeEngine.SPARK or not lake.features <= _WRITABLE:
+            return True
+        return order.engine is MergeEngine.AUTO and bytes_to_scan(lake, changes) > self.rewrite_max_bytes
+
+
+def unseen(rows: pa.Table, visible: str | None) -> pa.Table:
+    """The rows that the snapshot does not show; all of them where there is no overlap."""
+    return rows if visible is None else invisible(rows, visible)
+
+
+def _commit(
+    lake: DeltaTable, order: SliceOrder, slot: str, added: Iterable[DataFile], removed: Iterable[DataFile]
+) -> int:
+    assert order.to_lsn is not None
+    txns = {merge_app(slot, order.table.id, order.token): order.to_lsn}
+    return lake.commit(added, removed, txns=txns, metadata={"slot": slot, "lsn": order.to_lsn, "snapshot": order.token})

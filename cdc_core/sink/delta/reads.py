@@ -1,0 +1,82 @@
+"""The rows of a snapshot as changes of their own (op r), where ``wal2lake.changelog.reads`` asks for them."""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+
+from cdc_core.schema.table import TableId
+from cdc_core.sink.delta.append import on_conflict
+from cdc_core.sink.delta.conform import conform
+from cdc_core.sink.delta.positions import lake_position, reads_app
+from cdc_core.sink.delta.shape import CHANGELOG_PROPERTIES, META, ensure_table
+from cdc_core.sink.delta.table import DeltaTable
+
+
+def complete_reads(lake: str, changelog: str, slot: str, table: TableId) -> int | None:
+    """Append the rows of the snapshot in force as op r, unless they are there; the Delta version made, else None.
+
+    The rows are read from the lake table, whose content is the snapshot until the first merge. So the source is read
+    once, and what a crash kept from the changelog is made up for later: this is called after a snapshot's commit, and
+    again before anything else may change the lake table (a merge, the next snapshot). The commit carries the snapshot's
+    token, and a call that finds it does nothing: a snapshot that came into force has its rows here exactly once, one
+    that did not has none. A snapshot that has been merged into since, while its rows were not asked for, stays without.
+
+    A read has ``__commit_lsn`` and ``__lsn`` of the snapshot, ``__tx_index`` -1, no ``__xid``, the snapshot's time,
+    nothing unchanged, no ``before``. Positions and merges pass reads by.
+    Raises TableError when the changelog cannot hold the rows' types, TransientError after repeated conflicts.
+    """
+    source = DeltaTable.open(lake)
+    shown = lake_position(source, slot, table)
+    if source is None or shown.token is None or shown.lsn is not None:
+        return None
+    token, app = shown.token, reads_app(slot, table)
+    known = DeltaTable.open(changelog)
+    if known is not None and (known.txn(app) or -1) >= token:
+        return None
+    target = ensure_table(changelog, _read_schema(source.schema), table, CHANGELOG_PROPERTIES, known)
+
+    def attempt() -> int:
+        files = [target.write(conform(_reads(source.read(file)), target.schema)) for file in source.files]
+        return target.commit(files, txns={app: token}, metadata={"slot": slot, "reads": token})
+
+    return on_conflict(attempt, target)
+
+
+def _read_schema(lake: pa.Schema) -> pa.Schema:
+    row = pa.struct([each for each in lake if each.name not in {meta.name for meta in META}])
+    ints = [pa.field(name, pa.int64()) for name in ("__commit_lsn", "__tx_index", "__lsn", "__xid")]
+    return pa.schema(
+        [
+            pa.field("__op", pa.string()),
+            *ints,
+            META[-1],
+            pa.field("__unchanged", pa.list_(pa.string())),
+            pa.field("before", row),
+            pa.field("after", row),
+        ]
+    )
+
+
+def _reads(rows: pa.Table) -> pa.Table:
+    """Lake rows as change rows."""
+    count = rows.num_rows
+    schema = _read_schema(rows.schema)
+    row = schema.field("after").type
+    columns = [rows.column(each.name).combine_chunks() for each in row]
+    arrays = [each.chunk(0) if isinstance(each, pa.ChunkedArray) and each.num_chunks else each for each in columns]
+    nothing = pa.ListArray.from_arrays(pa.array(np.zeros(count + 1, dtype=np.int32)), pa.array([], pa.string()))
+    return pa.Table.from_arrays(
+        [
+            pa.array(np.full(count, "r", dtype=object), pa.string()),
+            rows.column("__commit_lsn"),
+            rows.column("__tx_index"),
+            rows.column("__commit_lsn"),
+            pa.nulls(count, pa.int64()),
+            rows.column("__commit_ts"),
+            nothing,
+            pa.nulls(count, row),
+            pa.StructArray.from_arrays(arrays, fields=list(row)),
+        ],
+        schema=schema,
+    )

@@ -1,0 +1,71 @@
+"""A bounded number of files and log entries, kept by the line itself.
+
+Small files are put together by size: sixteen of one class become one of the next. So each row is rewritten as often as
+there are classes, however long the table lives, and a pass is bounded in bytes. A file past the last class stays as it
+is. The commit says that no data changed; a crash before it leaves unnamed files that VACUUM takes.
+
+Old files and log entries go when they are past the time that the lake keeps its history (``wal2lake.lake.history``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pyarrow as pa
+
+from cdc_core.sink.delta.table import CommitConflictError, DataFile, DeltaTable
+
+_SMALLEST = 64 << 10
+_FACTOR = 8
+_CLASSES = 3
+_FILES = 16
+_PASS_BYTES = 32 << 20
+
+
+def compact(table: DeltaTable) -> int:
+    """Put small files together where there are many; how many were. One pass, of 32 MiB of files at most.
+
+    Gives way to any other writer: where a commit of theirs got in first nothing is changed.
+    """
+    chosen = choose(table.files)
+    if len(chosen) < 2:
+        return 0
+    rows = pa.concat_tables([table.read(file) for file in chosen])
+    try:
+        table.commit([table.write(rows)], chosen, metadata={"upkeep": "compaction"}, data_change=False)
+    except CommitConflictError:
+        table.refresh()
+        return 0
+    return len(chosen)
+
+
+def choose(files: Sequence[DataFile]) -> list[DataFile]:
+    """The files that one pass puts together: those of the lowest class that has sixteen, in the log's order."""
+    by_class: dict[int, list[DataFile]] = {}
+    for file in files:
+        by_class.setdefault(_class(file.size), []).append(file)
+    for number in range(_CLASSES):
+        found = by_class.get(number, [])
+        if len(found) >= _FILES:
+            chosen, octets = [], 0
+            for file in found:
+                octets += file.size
+                if octets > _PASS_BYTES:
+                    break
+                chosen.append(file)
+            return chosen
+    return []
+
+
+def clean(table: DeltaTable, history_hours: int) -> None:
+    """Remove data files that no version younger than ``history_hours`` names, and log entries older than that."""
+    raw = table.raw()
+    raw.vacuum(history_hours, dry_run=False, enforce_retention_duration=False)
+    raw.cleanup_metadata()
+
+
+def _class(size: int) -> int:
+    number, limit = 0, _SMALLEST
+    while size >= limit and number < _CLASSES:
+        number, limit = number + 1, limit * _FACTOR
+    return number
