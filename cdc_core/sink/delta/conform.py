@@ -1,4 +1,4 @@
-"""Arrow tables in the shape of a Delta table: the same columns in the same order, everything nullable, plain layouts."""
+"""Arrow tables in the shape of a Delta table: its columns in its order, everything nullable, in plain layouts."""
 
 from __future__ import annotations
 
