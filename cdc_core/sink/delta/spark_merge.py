@@ -1,0 +1,199 @@
+"""Staged slices applied by Spark: for tables that copy-on-write would rewrite for too long, or that only Delta on Spark
+can write. One Delta commit, which carries the position it reaches; the same rows give the same table as ``apply``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from delta.tables import DeltaTable
+from pyspark.sql import Column, DataFrame, SparkSession, Window
+from pyspark.sql import functions as F  # noqa: N812
+from pyspark.sql import types as T  # noqa: N812
+
+from cdc_core.sink.delta.changes import Road
+from cdc_core.sink.delta.shape import META, RESCUED
+from cdc_core.sink.delta.staging import DELETED, KEEP, KEY, SEEK, SIGN, StagedFacts
+
+# Types whose converters can read every text that PostgreSQL prints (``row_keys.is_total``, in Spark's words).
+_TOTAL = (T.IntegralType, T.FloatType, T.DoubleType, T.StringType, T.BooleanType, T.BinaryType)
+_TEXTS = T.MapType(T.StringType(), T.StringType())
+_META = tuple(each.name for each in META)
+
+
+@dataclass(frozen=True, slots=True)
+class Commit:
+    """Where the rows go, and what the commit says: its ``txn`` id and version, and ``metadata`` for its history."""
+
+    lake: str
+    txn: str
+    version: int
+    metadata: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Counts:
+    """Rows that came, were overwritten, and went."""
+
+    inserted: int
+    updated: int
+    deleted: int
+
+
+def apply_staged(spark: SparkSession, staged: str, facts: StagedFacts, commit: Commit) -> Counts:
+    """Apply the rows staged as Parquet under ``staged`` to an existing lake table that has their columns.
+
+    Runs in a session of its own, so tables may be merged side by side in threads. Commits nothing where the table
+    already carries this ``txn`` at this version or a later one.
+    """
+    session = spark.newSession()
+    rows = session.read.parquet(staged)
+    lake = session.read.format("delta").load(commit.lake)
+    if facts.road is Road.MERGE:
+        return _merge(session, rows, lake, facts, commit)
+    if facts.road is Road.APPEND:
+        _write(rows, commit, "append")
+        return Counts(rows.count(), 0, 0)
+    held = lake.count()
+    if facts.road is Road.REPLACE:
+        _write(rows, commit, "overwrite")
+        return Counts(rows.count(), 0, held)
+    _write(multiset_after(rows, lake), commit, "overwrite")
+    left = session.read.format("delta").load(commit.lake).count()
+    return Counts(facts.came, 0, held + facts.came - left)
+
+
+def multiset_after(rows: DataFrame, lake: DataFrame) -> DataFrame:
+    """A multiset's whole content after staged rows, each row that goes taking away one equal to it."""
+    both = lake.withColumn(SIGN, F.lit(1)).unionByName(rows)
+    fields = [field for field in lake.schema.fields if field.name not in _META]
+    alike = Window.partitionBy(F.struct(*[_comparable(F.col(quoted(f.name)), f.dataType) for f in fields]))
+    order = alike.orderBy(F.col(SIGN).desc(), "__commit_lsn", "__tx_index")
+    gone = F.count_if(F.col(SIGN) < 0).over(alike)
+    counted = both.withColumn("__gone", gone).withColumn("__place", F.row_number().over(order))
+    left = counted.filter((F.col(SIGN) > 0) & (F.col("__place") > F.col("__gone")))
+    return left.drop(SIGN, "__gone", "__place")
+
+
+def quoted(name: str) -> str:
+    """A column's name as Spark's parser takes it, whatever it holds."""
+    return "`" + name.replace("`", "``") + "`"
+
+
+def _write(content: DataFrame, commit: Commit, mode: str) -> None:
+    (
+        content.write.format("delta")
+        .mode(mode)
+        .option("txnAppId", commit.txn)
+        .option("txnVersion", str(commit.version))
+        .option("userMetadata", commit.metadata)
+        .save(commit.lake)
+    )
+
+
+def _merge(session: SparkSession, rows: DataFrame, lake: DataFrame, facts: StagedFacts, commit: Commit) -> Counts:
+    rows = _with_moved_values(rows, lake, facts) if facts.seeks else rows
+    names = [field.name for field in lake.schema.fields]
+    values = {quoted(name): _value(name, facts.keeps) for name in names}
+    plain = {quoted(name): F.col(f"s.{quoted(name)}") for name in names}
+    newer = _newer() if facts.guarded else F.lit(True)
+    gone = F.col(f"s.{DELETED}")
+    session.conf.set("spark.databricks.delta.write.txnAppId", commit.txn)
+    session.conf.set("spark.databricks.delta.write.txnVersion", str(commit.version))
+    session.conf.set("spark.databricks.delta.commitInfo.userMetadata", commit.metadata)
+    done: Any = (
+        DeltaTable.forPath(session, commit.lake)
+        .alias("t")
+        .merge(rows.alias("s"), _same_key(lake.schema, facts.key, _field("t"), _field(f"s.{KEY}")))
+        .whenMatchedDelete(gone & newer)
+        .whenMatchedUpdate(~gone & newer, set=values)
+        .whenNotMatchedInsert(~gone, values=plain)
+        .execute()
+    )
+    counts = done.collect() if done is not None else []
+    if not counts:
+        return Counts(0, 0, 0)
+    row = counts[0]
+    return Counts(row["num_inserted_rows"], row["num_updated_rows"], row["num_deleted_rows"])
+
+
+def _newer() -> Column:
+    lsn, index = F.col("s.__commit_lsn"), F.col("s.__tx_index")
+    same = F.col("t.__commit_lsn")
+    return (lsn > same) | ((lsn == same) & (index > F.col("t.__tx_index")))
+
+
+def _value(name: str, keeps: Sequence[str]) -> Column:
+    """What an update sets a column to: the change's value, or the lake's where the change keeps it."""
+    mine, keep = F.col(f"s.{quoted(name)}"), F.col(f"s.{KEEP}")
+    if name in keeps:
+        return F.when(F.array_contains(keep, name), F.col(f"t.{quoted(name)}")).otherwise(mine)
+    if name == RESCUED and keeps:
+        return _with_kept_texts(mine, F.col(f"t.{RESCUED}"), keep)
+    return mine
+
+
+def _with_kept_texts(mine: Column, theirs: Column, keep: Column) -> Column:
+    """A row's texts and those of the lake row's that belong to kept columns; null where there is none."""
+    none = F.create_map().cast(_TEXTS)
+    kept = F.map_filter(F.coalesce(theirs, none), lambda name, _: F.array_contains(keep, name))
+    joined = F.map_concat(F.coalesce(mine, none), kept)
+    return F.when(F.size(joined) > 0, joined)
+
+
+def _with_moved_values(rows: DataFrame, lake: DataFrame, facts: StagedFacts) -> DataFrame:
+    """Rows that changed their key take kept columns from the lake row where they began, and keep nothing then."""
+    there = F.struct(*[F.col(quoted(name)) for name in lake.columns])
+    seeks = F.col(SEEK).isNotNull()
+    same = _same_key(lake.schema, facts.key, _field("__lake"), _field(SEEK), null_safe=True)
+    joined = rows.join(lake.select(there.alias("__lake")), seeks & same, "left")
+    out = []
+    for name in rows.columns:
+        value = F.col(quoted(name))
+        if name in facts.keeps:
+            value = F.when(seeks & F.array_contains(KEEP, name), _field("__lake")(name)).otherwise(value)
+        elif name == RESCUED:
+            texts = _with_kept_texts(value, _field("__lake")(RESCUED), F.col(KEEP))
+            value = F.when(seeks, texts).otherwise(value)
+        elif name == KEEP:
+            value = F.when(seeks, F.array().cast("array<string>")).otherwise(value)
+        out.append(value.alias(name))
+    return joined.select(*out)
+
+
+Field = Callable[[str], Column]
+
+
+def _field(struct: str) -> Field:
+    """The accessor of a struct column's fields (or, with an alias such as ``t``, of a table's columns)."""
+    return lambda name: F.col(f"{struct}.{quoted(name)}")
+
+
+def _same_key(schema: T.StructType, key: Sequence[str], one: Field, other: Field, null_safe: bool = False) -> Column:
+    """Whether two rows have one key, texts that belong to it included."""
+    same = F.lit(True)
+    for name in key:
+        kind = schema[name].dataType
+        mine, theirs = _comparable_key(one(name), kind), _comparable_key(other(name), kind)
+        if isinstance(kind, _TOTAL):
+            same = same & (mine.eqNullSafe(theirs) if null_safe else mine == theirs)
+            continue
+        same = same & mine.eqNullSafe(theirs)
+        texts = [F.try_element_at(each(RESCUED), F.lit(name)) for each in (one, other)]
+        same = same & texts[0].eqNullSafe(texts[1])
+    return same
+
+
+def _comparable_key(value: Column, kind: T.DataType) -> Column:
+    return F.array_sort(F.map_entries(value)) if isinstance(kind, T.MapType) else value
+
+
+def _comparable(value: Column, kind: T.DataType) -> Column:
+    """An expression by which equal values group together and different ones do not, for types Spark will not group."""
+    if isinstance(kind, T.MapType):
+        return F.array_sort(F.map_entries(value))
+    if isinstance(kind, (T.FloatType, T.DoubleType)):
+        return value.cast("string")  # 0 and -0 are one group to Spark, but two texts in the source
+    return value
