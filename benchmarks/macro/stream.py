@@ -56,18 +56,24 @@ def main() -> None:
         arguments.json.write_text(json.dumps(figures, indent=1))
 
 
-def _measure(cluster: Cluster, folder: Path, arguments: argparse.Namespace) -> dict[str, Any]:
+def prepare(cluster: Cluster, rows: int, transaction: int) -> tuple[str, Lsn]:
+    """A database whose slot ``base`` has ``rows`` inserts before it, and the WAL's end after them."""
     database = cluster.database("bench")
     cluster.run_script(database, Path(__file__).with_name("load.sql"))
     cluster.execute(database, "create publication bench for table load")
     cluster.execute(database, "select pg_create_logical_replication_slot('base', 'pgoutput')")
-    cluster.execute(database, f"call fill(1, {arguments.rows}, {arguments.transaction})")
+    cluster.execute(database, f"call fill(1, {rows}, {transaction})")
     end = Lsn.parse(cluster.execute(database, "select pg_current_wal_insert_lsn()")[0][0])
     cluster.execute(database, "checkpoint")
+    return database, end
+
+
+def _measure(cluster: Cluster, folder: Path, arguments: argparse.Namespace) -> dict[str, Any]:
+    database, end = prepare(cluster, arguments.rows, arguments.transaction)
     targets = [target for target in ("noop", "lake") if arguments.only in (None, target)]
     seconds: dict[str, list[float]] = {name: [] for name in ("pg_recvlogical", *targets)}
     for turn in range(arguments.warm_up + arguments.runs):
-        taken = {"pg_recvlogical": _recvlogical(cluster, database, end)}
+        taken = {"pg_recvlogical": recvlogical(cluster, database, end)}
         for target in targets:
             taken[target] = _wal2lake(cluster, database, folder, target, turn, end, arguments.rows)
         print(f"turn {turn}: " + "  ".join(f"{k} {v:.2f} s" for k, v in taken.items()), file=sys.stderr, flush=True)
@@ -85,11 +91,29 @@ def _measure(cluster: Cluster, folder: Path, arguments: argparse.Namespace) -> d
     }
 
 
-def _copy_slot(cluster: Cluster, database: str, name: str) -> None:
+def connector_properties(cluster: Cluster, database: str, slot: str, folder: Path) -> dict[str, str]:
+    """What takes the prepared table from ``slot`` to a lake in ``folder``, everything else by default."""
+    return cluster.properties(
+        database,
+        **{
+            "slot.name": slot,
+            "publication.name": "bench",
+            "publication.autocreate.mode": "disabled",
+            "schema.include.list": "public",
+            "snapshot.mode": "no_data",
+            "wal2lake.lake.path": str(folder / "lake"),
+            "wal2lake.state.path": str(folder / "state"),
+        },
+    )
+
+
+def copy_slot(cluster: Cluster, database: str, name: str) -> None:
+    """A slot of its own over the WAL that ``base`` holds."""
     cluster.execute(database, "select pg_copy_logical_replication_slot('base', %s)", [name])
 
 
-def _drop_slot(cluster: Cluster, database: str, name: str) -> None:
+def drop_slot(cluster: Cluster, database: str, name: str) -> None:
+    """Drop it as soon as the server lets it go."""
     deadline = time.monotonic() + 30
     while True:
         try:
@@ -101,8 +125,9 @@ def _drop_slot(cluster: Cluster, database: str, name: str) -> None:
             time.sleep(0.2)
 
 
-def _recvlogical(cluster: Cluster, database: str, end: Lsn) -> float:
-    _copy_slot(cluster, database, "reference")
+def recvlogical(cluster: Cluster, database: str, end: Lsn) -> float:
+    """Seconds that pg_recvlogical takes over the WAL up to ``end``."""
+    copy_slot(cluster, database, "reference")
     started = time.monotonic()
     subprocess.run(
         [
@@ -117,29 +142,20 @@ def _recvlogical(cluster: Cluster, database: str, end: Lsn) -> float:
         capture_output=True,
     )
     taken = time.monotonic() - started
-    _drop_slot(cluster, database, "reference")
+    drop_slot(cluster, database, "reference")
     return taken
 
 
 def _wal2lake(cluster: Cluster, database: str, folder: Path, target: str, turn: int, end: Lsn, rows: int) -> float:
     slot = f"measured_{target}_{turn}"
-    _copy_slot(cluster, database, slot)
-    lake = folder / f"lake{turn}"
-    properties = cluster.properties(
-        database,
-        **{
-            "slot.name": slot,
-            "publication.name": "bench",
-            "publication.autocreate.mode": "disabled",
-            "table.include.list": r"public\\.load",
-            "snapshot.mode": "no_data",
-            "wal2lake.sinks": target,
-            "wal2lake.lake.path": str(lake),
-            "wal2lake.state.path": str(folder / "state"),
-            "wal2lake.merge.interval.seconds": "600",
-            "wal2lake.spark.spark.driver.memory": "3g",
-        },
-    )
+    copy_slot(cluster, database, slot)
+    lake = folder / f"turn{turn}" / "lake"
+    properties = {
+        **connector_properties(cluster, database, slot, folder / f"turn{turn}"),
+        "wal2lake.sinks": target,
+        "wal2lake.merge.interval.seconds": "600",
+        "wal2lake.spark.spark.driver.memory": "3g",
+    }
     file = folder / f"{slot}.properties"
     file.write_text("".join(f"{key}={value}\n" for key, value in properties.items()))
     connector = Connector.from_file(file)
@@ -154,7 +170,7 @@ def _wal2lake(cluster: Cluster, database: str, folder: Path, target: str, turn: 
         found = spark.read.format("delta").load(str(lake / "test" / "public" / "load")).count()
         if found != rows:
             raise SystemExit(f"the lake holds {found} rows, expected {rows}")
-    _drop_slot(cluster, database, slot)
+    drop_slot(cluster, database, slot)
     shutil.rmtree(lake, ignore_errors=True)
     return taken
 

@@ -1,0 +1,141 @@
+"""How far the lake is behind its source: the figures F1 to F8, measured from outside.
+
+    python -m benchmarks.macro.freshness --only F1,F2 --json freshness.json
+
+Each scenario makes a database on a server of its own, runs ``wal2lake run`` as a user does, commits changes from
+another process (benchmarks/freshness/load.py says how their LSNs are known) and watches the lake tables' Delta logs
+(log_tail.py). A change is visible from the moment of the first Delta commit of its lake table whose merged LSN is at
+or above the change's commit LSN. At the end every table is compared with its source; figures of a lake that differs, or
+never caught up, are printed with that problem, and the exit code is 1. A goal that is missed does not change it.
+
+    F1  seven tables under a steady mix of changes       F4  a million inserts, beside pg_recvlogical
+    F2  many tables changed in one transaction           F5  whether rounds stay flat over thousands
+    F3  one large table under random updates             F6  from a start to the first change visible; status
+    F7  WAL held by the slot, and F8 memory: both under F1
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import shutil
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from benchmarks.freshness import report
+from benchmarks.freshness.bench import QUICK, Bench, Plan, say
+from benchmarks.freshness.long_run import f5
+from benchmarks.freshness.start import f4, f6
+from benchmarks.freshness.under_load import f1, f2, f3
+from tests.support.cluster import Cluster, binaries
+
+SCENARIOS: dict[str, Callable[[Bench], Any]] = {"F1": f1, "F2": f2, "F3": f3, "F4": f4, "F5": f5, "F6": f6}
+_SERVER = {
+    "shared_buffers": "256MB",
+    "max_wal_size": "8GB",
+    "checkpoint_timeout": "1h",
+    "autovacuum_naptime": "1min",
+}
+
+
+def main() -> int:
+    """Measure, print a table, write the figures as JSON."""
+    arguments = _arguments()
+    plan = _plan(arguments)
+    wanted = [name for name in SCENARIOS if name in arguments.only]
+    figures: dict[str, Any] = {"machine": report.machine(), "quick": arguments.quick, "properties": arguments.set}
+    folder = Path(tempfile.mkdtemp(prefix="w2l-freshness-"))
+    cluster = Cluster.start("debian15" if binaries("debian15") else "embedded18", settings=_SERVER)
+    try:
+        figures["server"] = cluster.execute("postgres", "show server_version")[0][0]
+        bench = Bench(cluster, folder, plan, dict(arguments.set))
+        for name in wanted:
+            figures[name] = _measured(name, bench)
+            if arguments.json:  # what is there is kept, should a later one fail
+                arguments.json.write_text(json.dumps(_plain(figures), indent=1))
+    finally:
+        cluster.stop()
+        shutil.rmtree(folder, ignore_errors=True)
+    print(report.as_text(figures))
+    return 1 if report.problems(figures) else 0
+
+
+def _measured(name: str, bench: Bench) -> Any:
+    say(f"--- {name}")
+    began = time.monotonic()
+    try:
+        return SCENARIOS[name](bench)
+    except Exception as error:
+        # The others can still be measured.
+        return {"problem": f"{type(error).__name__}: {error}"}
+    finally:
+        say(f"--- {name}: {time.monotonic() - began:.0f} s")
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--only", type=_names, default=list(SCENARIOS), help="comma-separated: F1,F2 (default all)")
+    parser.add_argument("--quick", action="store_true", help="small and short: proves that it runs, measures nothing")
+    parser.add_argument("--seconds", type=float, help="of measured load of F1 and F3")
+    parser.add_argument("--warm-up", type=float, help="seconds before, not counted")
+    parser.add_argument("--rows", type=int, help="of F3's table")
+    parser.add_argument("--tables", type=_numbers, help="of F2, comma-separated: 100,500")
+    parser.add_argument("--rounds", type=int, help="of F5")
+    parser.add_argument("--turns", type=int, help="of F4, and runs of F6")
+    parser.add_argument(
+        "--set", type=_pair, action="append", default=[], metavar="NAME=VALUE", help="connector property"
+    )
+    parser.add_argument("--json", type=Path, help="file for the figures")
+    return parser.parse_args()
+
+
+def _plan(arguments: argparse.Namespace) -> Plan:
+    given = {
+        "f1_seconds": arguments.seconds,
+        "f3_seconds": arguments.seconds,
+        "warm_up_seconds": arguments.warm_up,
+        "f3_rows": arguments.rows,
+        "f2_tables": arguments.tables,
+        "f5_rounds": arguments.rounds,
+        "f4_turns": arguments.turns,
+        "f6_runs": arguments.turns,
+    }
+    return replace(QUICK if arguments.quick else Plan(), **{k: v for k, v in given.items() if v is not None})
+
+
+def _names(text: str) -> list[str]:
+    names = [name.strip().upper() for name in text.split(",") if name.strip()]
+    names = ["F1" if name in ("F7", "F8") else name for name in names]
+    if not names or any(name not in SCENARIOS for name in names):
+        raise argparse.ArgumentTypeError(f"expected some of {', '.join(SCENARIOS)}, found {text!r}")
+    return names
+
+
+def _numbers(text: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in text.split(","))
+
+
+def _pair(text: str) -> tuple[str, str]:
+    name, equals, value = text.partition("=")
+    if not equals:
+        raise argparse.ArgumentTypeError(f"expected NAME=VALUE, found {text!r}")
+    return name, value
+
+
+def _plain(value: Any) -> Any:
+    """What JSON can hold: numbers that are none, or have no bound, become null."""
+    if isinstance(value, dict):
+        return {key: _plain(one) for key, one in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(one) for one in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+if __name__ == "__main__":
+    sys.exit(main())
