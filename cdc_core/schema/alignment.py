@@ -1,0 +1,101 @@
+"""Which column of the table each column of a Relation message is.
+
+The message has names and types in the order of attnums, but no attnums. What is known besides: the columns of the
+version before, and those of the catalogue, which may be ahead. A column is dropped for good, and a new one gets a
+higher attnum than any before it, so
+
+    live before and live now        it was live all the time
+    live now, new                   it was live if any column with a higher attnum was
+    live before, gone now           it may have been live still
+    added and gone in between       it may have been live; nothing is known of it but its attnum
+
+Every reading of the message that these allow is counted. One: it is the truth. Several: nobody can tell.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cache
+
+from cdc_core.schema.pg_type import PgType, TypeKind
+from cdc_core.schema.table import Column
+
+# Types whose stored values cannot become one another's but by a rewrite.
+_FAMILIES = (
+    ("int2",), ("int4", "oid", "regclass", "regtype", "regproc"), ("int8",), ("float4",), ("float8",), ("numeric",),
+    ("bool",), ("text", "varchar", "bpchar", "name", "citext", "xml"), ("bytea",), ("date",), ("time",), ("timetz",),
+    ("timestamp", "timestamptz"), ("interval",), ("uuid",), ("json",), ("jsonb",),
+)  # fmt: skip
+_FAMILY_OF = {name: number for number, names in enumerate(_FAMILIES) for name in names}
+# What keeps its text when PostgreSQL calls it the same stored value.
+_TEXTS = {"text", "varchar", "citext"}
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A column that may be among the announced ones. ``versions`` are its descriptions known (none: added and gone)."""
+
+    attnum: int
+    versions: tuple[Column, ...] = ()
+    is_certain: bool = False
+    is_new: bool = False
+
+
+def align(announced: tuple[Column, ...], places: list[Place], *, may_be_rewritten: bool) -> tuple[int, ...] | None:
+    """The attnum of each announced column, or None where several readings (or no reading) fit.
+
+    ``may_be_rewritten``: rows were stored anew in between, so a column may have had any type.
+    """
+    places = sorted(places, key=lambda place: place.attnum)
+
+    def fits(place: Place, column: Column) -> bool:
+        if place.is_certain or may_be_rewritten or not place.versions:
+            return True
+        return any(may_share_storage(version.type, column.type) for version in place.versions)
+
+    @cache
+    def readings(at: int, taken: int, has_skipped: bool) -> tuple[int, tuple[int, ...] | None]:
+        """(how many ways the places from ``at`` on can be the columns from ``taken`` on, one of them)."""
+        if at == len(places):
+            return (1, ()) if taken == len(announced) else (0, None)
+        place, count, example = places[at], 0, None
+        if taken < len(announced) and not (has_skipped and place.is_new) and fits(place, announced[taken]):
+            ways, rest = readings(at + 1, taken + 1, has_skipped)
+            count += ways
+            example = None if rest is None else (place.attnum, *rest)
+        if not place.is_certain:
+            # What was not added yet had nothing after it; a place without versions may have come and gone before.
+            skips = has_skipped or (place.is_new and bool(place.versions))
+            ways, rest = readings(at + 1, taken, skips)
+            count += ways
+            example = rest if example is None else example
+        return count, example
+
+    count, example = readings(0, 0, False)
+    return example if count == 1 else None
+
+
+def may_share_storage(one: PgType, other: PgType) -> bool:
+    """Whether ALTER COLUMN TYPE may turn one into the other and leave the stored rows as they are."""
+    first, second = base_type(one), base_type(other)
+    if first.oid == second.oid:
+        return True
+    builtin = first.namespace == second.namespace == "pg_catalog"
+    if builtin and first.kind is second.kind is TypeKind.BASE and {first.name, second.name} <= _FAMILY_OF.keys():
+        return _FAMILY_OF[first.name] == _FAMILY_OF[second.name]
+    return True
+
+
+def keeps_text(one: PgType, other: PgType) -> bool:
+    """Whether a stored value that is both types' without a rewrite has the same text under both."""
+    first, second = base_type(one), base_type(other)
+    if first.kind is second.kind is TypeKind.ARRAY and first.inner is not None and second.inner is not None:
+        return keeps_text(first.inner, second.inner)
+    return first.oid == second.oid or {first.name, second.name} <= _TEXTS
+
+
+def base_type(one: PgType) -> PgType:
+    """The type under a chain of domains."""
+    while one.kind is TypeKind.DOMAIN and one.inner is not None:
+        one = one.inner
+    return one

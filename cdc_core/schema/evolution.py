@@ -1,0 +1,275 @@
+"""What the lake does about a table that changed: follow, read it again, or stop. Pure: facts in, a decision out.
+
+    base       the version the lake stands at, with attnums and marks
+    announced  the Relation message's columns, where there was one: the truth at its place in the stream
+    current    the catalogue at the moment of asking, at or ahead of that place
+
+FOLLOW is decided only where exactly one reading of the three is possible and every value that older rows have is known:
+unchanged, null, or the constant in pg_attribute.attmissingval. ALTER TABLE locks the table, so every event before the
+place where the new version is announced, in its own transaction too, was written under the old version, and every
+event after it carries all columns of the new one. The plan therefore concerns the rows as they are after the last
+event before that place.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Sequence
+
+import pyarrow as pa
+
+from cdc_core.schema.alignment import Place, align, keeps_text
+from cdc_core.schema.changes import (
+    ChangeKind,
+    Decision,
+    Policy,
+    SchemaChange,
+    SchemaChanges,
+    Verdict,
+)
+from cdc_core.schema.fingerprint import Fingerprint
+from cdc_core.schema.plan import Version, lake_plan
+from cdc_core.schema.relation import ReplicaIdentity
+from cdc_core.schema.table import Column, TableSchema
+from cdc_core.schema.unseen import Heaps, Unseen, heaps, is_streamed, unseen_changes
+
+LakeType = Callable[[Column], pa.DataType]
+
+
+def decide(
+    base: TableSchema,
+    announced: TableSchema | None,
+    current: TableSchema | None,
+    *,
+    lake_type: LakeType,
+    policy: Policy | None = None,
+    captures: Callable[[str], bool] = lambda name: True,
+    lake_columns: Sequence[str] | None = None,
+    is_current: bool = False,
+) -> Decision:
+    """What the lake does to come from ``base`` to what was announced.
+
+    ``announced`` is None where the catalogue was asked without a Relation message: the catalogue is the new version
+    then, from the place on up to which the stream brought no event after the asking. ``current`` is the catalogue's own
+    description (``Sighting.current``), None where the table is gone. ``lake_type`` gives a column's type in the lake.
+    ``captures`` tells by name which columns the lake holds; ``lake_columns`` are its present ones without wal2lake's
+    own (default: base's), retired ones among them. ``is_current`` says that the caller knows the catalogue not to be
+    ahead of the message. ``base`` without attnums or marks (written by an older wal2lake) is followed only where
+    nothing changed.
+    """
+    policy = policy or Policy()
+    if current is None:
+        return _gone(base, announced)
+    if base.fingerprint is None or any(not column.attnum for column in base.columns):
+        return _without_marks(base, announced, current, policy)
+    found = unseen_changes(base, current)
+    found += [] if found else _unknown_values(base, current)
+    if found:
+        return _not_followed(base, found, policy)
+    columns = _columns(base, announced, current, is_current)
+    if columns is None:
+        reason = f"The columns of {base.id} changed more than once, and the catalogue cannot tell which is which."
+        return _not_followed(base, [Unseen(SchemaChange(ChangeKind.AMBIGUOUS), reason)], policy)
+    version = Version(base, _table(announced, current, columns), current, captures)
+    found = [*_type_changes(version, lake_type), *_new_captures(version)]
+    if announced is not None and not is_current:
+        found += _keys(version)
+    if found:
+        return _not_followed(base, found, policy)
+    return lake_plan(version, lake_type, policy, lake_columns)
+
+
+def _not_followed(base: TableSchema, found: Sequence[Unseen], policy: Policy) -> Decision:
+    changes = tuple(one.change for one in found)
+    worst = next((one for one in found if one.remedy), found[0])
+    if worst.remedy:
+        return Decision(Verdict.REFUSE, changes, reason=worst.reason, remedy=worst.remedy)
+    if policy.changes is SchemaChanges.PAUSE:
+        remedy = f"Run wal2lake snapshot with {base.id}, or set wal2lake.lake.schema.changes=reread."
+        return Decision(Verdict.REFUSE, changes, reason=worst.reason, remedy=remedy)
+    return Decision(Verdict.REREAD, changes, reason=worst.reason)
+
+
+def _gone(base: TableSchema, announced: TableSchema | None) -> Decision:
+    """The table was dropped: what the stream still holds of it is of its last days."""
+    change = SchemaChange(ChangeKind.GONE)
+    if announced is None or _shape(announced.columns) == _shape(_streamed(base)):
+        return Decision(Verdict.FOLLOW, (change,), table=base)
+    return Decision(
+        Verdict.REFUSE,
+        (change,),
+        reason=f"The columns of {base.id} changed and it was dropped since, so nothing tells which is which.",
+        remedy=f"Leave {base.id} out of table.include.list, or create it again; it is read again then.",
+    )
+
+
+def _without_marks(base: TableSchema, announced: TableSchema | None, current: TableSchema, policy: Policy) -> Decision:
+    """A version of an older wal2lake: nothing is known of it but names and types."""
+    seen = _streamed(current)
+    same = _shape(seen) == _shape([column for column in base.columns if not column.is_generated])
+    if same and base.oid == current.oid and (announced is None or _shape(announced.columns) == _shape(seen)):
+        return Decision(Verdict.FOLLOW, table=dataclasses.replace(current, columns=seen, version=base.version))
+    reason = f"{base.id} changed, and what it was before was recorded without the marks that tell how."
+    return _not_followed(base, [Unseen(SchemaChange(ChangeKind.AMBIGUOUS), reason)], policy)
+
+
+def _shape(columns: Sequence[Column]) -> list[tuple[str, int, int]]:
+    return [(column.name, column.type.oid, column.modifier) for column in columns]
+
+
+def _streamed(table: TableSchema) -> tuple[Column, ...]:
+    kept = [column for column in table.columns if is_streamed(column, table.fingerprint)]
+    return tuple(sorted(kept, key=lambda column: column.attnum))
+
+
+def _unknown_values(base: TableSchema, current: TableSchema) -> list[Unseen]:
+    """New columns whose values in older rows the catalogue does not tell.
+
+    A column added with a default that is computed for each row (nextval, random(), a domain's constraint to check)
+    rewrites the table and leaves no missing value; neither does a constant one once the table was stored anew.
+    """
+    before, after = _marks(base), _marks(current)
+    known = {column.attnum for column in base.columns}
+    replaced = heaps(before, after) is not Heaps.SAME
+    out = []
+    for column in _streamed(current):
+        is_told = column.missing is not None if column.has_missing else not replaced
+        if column.attnum not in known and not is_told:
+            change = SchemaChange(ChangeKind.VALUES_UNKNOWN, column.name, column.attnum)
+            out.append(Unseen(change, f"Column {column.name} of {base.id} was added with values for rows of before."))
+    return out
+
+
+def _columns(
+    base: TableSchema, announced: TableSchema | None, current: TableSchema, is_current: bool
+) -> tuple[Column, ...] | None:
+    """The columns at the place in the stream, with attnums; None where they cannot be told."""
+    now = _streamed(current)
+    if announced is None or (is_current and _shape(announced.columns) == _shape(now)):
+        return now
+    before, after = _marks(base), _marks(current)
+    old = {column.attnum: column for column in _streamed(base)}
+    new = {column.attnum: column for column in now}
+    places = [
+        Place(
+            attnum,
+            tuple(known[attnum] for known in (old, new) if attnum in known),
+            is_certain=attnum in old and attnum in new,
+            is_new=attnum not in old,
+        )
+        for attnum in {*old, *new, *_came_and_went(base, before, after)}
+    ]
+    attnums = align(announced.columns, places, may_be_rewritten=heaps(before, after) is not Heaps.SAME)
+    if attnums is None or any(attnum not in old and attnum not in new for attnum in attnums):
+        return None
+    columns = []
+    for attnum, told in zip(attnums, announced.columns, strict=True):
+        facts = new.get(attnum) or old[attnum]
+        columns.append(dataclasses.replace(facts, name=told.name, type=told.type, modifier=told.modifier))
+    return tuple(columns)
+
+
+def _came_and_went(base: TableSchema, before: Fingerprint, after: Fingerprint) -> set[int]:
+    """Attnums given to columns that are in neither version and may have lived in between."""
+    live = {mark.attnum for mark in after.columns}
+    since = set(range(before.attributes + 1, after.attributes + 1))
+    ahead = {mark.attnum for mark in before.columns} - {column.attnum for column in base.columns}
+    unsent = {column.attnum for column in base.columns if not is_streamed(column, before)}
+    listed = after.publication.columns if after.publication is not None else None
+    # Dropping a column of the column list takes the table out of the publication, so what is listed is live.
+    return set() if listed is not None else (since | ahead) - live - unsent
+
+
+def _table(announced: TableSchema | None, current: TableSchema, columns: tuple[Column, ...]) -> TableSchema:
+    """The version in force, its keys told by attnum."""
+    names = {column.attnum: column.name for column in columns}
+    numbers = {column.name: column.attnum for column in current.columns}
+
+    def told(key: tuple[str, ...]) -> tuple[str, ...]:
+        return tuple(names[numbers[name]] for name in key if numbers[name] in names)
+
+    unique_key = told(current.unique_key) if len(told(current.unique_key)) == len(current.unique_key) else ()
+    version = dataclasses.replace(
+        current,
+        columns=columns,
+        primary_key=told(current.primary_key),
+        unique_key=unique_key,
+        index_key=told(current.index_key),
+        identity_key=told(current.identity_key),
+    )
+    if announced is None:
+        return version
+    flagged = announced.identity_key
+    if announced.identity is ReplicaIdentity.DEFAULT and set(flagged) != set(version.primary_key):
+        # Under DEFAULT the flagged columns are the primary key as it was when these rows were written.
+        version = dataclasses.replace(version, primary_key=flagged)
+    return dataclasses.replace(version, id=announced.id, identity=announced.identity, identity_key=flagged)
+
+
+def _type_changes(version: Version, lake_type: LakeType) -> list[Unseen]:
+    """Types that PostgreSQL changed without a rewrite and whose values still read differently, or do not fit."""
+    replaced = heaps(*version.marks()) is not Heaps.SAME
+    current = {column.attnum: column for column in version.current.columns}
+    out = []
+    for old, new in version.kept():
+        fits = keeps_text(old.type, new.type) and holds(lake_type(new), lake_type(old))
+        # Of a column that is gone nothing tells whether its rows were rewritten.
+        is_sure = new.attnum in current or not replaced
+        if (old.type.oid, old.modifier) != (new.type.oid, new.modifier) and not (fits and is_sure):
+            out.append(_type_change(version.base, old, new))
+    for new in version.added():
+        later = current[new.attnum]
+        if new.has_missing and not keeps_text(new.type, later.type):
+            out.append(_type_change(version.base, new, later))
+    return out
+
+
+def _type_change(table: TableSchema, old: Column, new: Column) -> Unseen:
+    change = SchemaChange(ChangeKind.CHANGE_TYPE, new.name, new.attnum, old.type.name, new.type.name)
+    return Unseen(change, f"Column {new.name} of {table.id} was {old.type.name} and became {new.type.name}.")
+
+
+def _keys(version: Version) -> list[Unseen]:
+    """A key that the stream does not vouch for: rows of the time before it may share one."""
+    base, table = version.base, version.table
+    before, after = version.marks()
+    key = version.key_numbers(table)
+    tells = table.identity in (ReplicaIdentity.DEFAULT, ReplicaIdentity.INDEX)
+    if not key or (tells and key == version.numbers(table, table.identity_key)):
+        return []
+    if base.primary_key:
+        is_kept = before.primary_key == after.primary_key
+    else:
+        is_kept = set(before.unique_indexes) <= set(after.unique_indexes)
+    if key == version.key_numbers(base) and is_kept:
+        return []
+    change = SchemaChange(ChangeKind.CHANGE_KEY, before=", ".join(base.lake_key), detail=", ".join(table.lake_key))
+    reason = f"The key of {base.id} changed, and its replica identity does not tell from which event on."
+    return [Unseen(change, reason)]
+
+
+def _new_captures(version: Version) -> list[Unseen]:
+    """Columns that were left out and are captured under their new name."""
+    out = []
+    for old, new in version.kept():
+        if version.captures(new.name) and not version.captures(old.name):
+            change = SchemaChange(ChangeKind.RENAME_COLUMN, new.name, new.attnum, before=old.name)
+            reason = f"Column {old.name} of {version.base.id} was left out and is captured as {new.name}."
+            out.append(Unseen(change, reason))
+    return out
+
+
+def holds(wide: pa.DataType, narrow: pa.DataType) -> bool:
+    """Whether every value of ``narrow`` is a value of ``wide``, equal and of the same precision."""
+    if wide.equals(narrow):
+        return True
+    if pa.types.is_decimal(wide) and pa.types.is_decimal(narrow):
+        return bool(wide.scale >= narrow.scale and wide.precision - wide.scale >= narrow.precision - narrow.scale)
+    if pa.types.is_list(wide) and pa.types.is_list(narrow):
+        return holds(wide.value_type, narrow.value_type)
+    return False
+
+
+def _marks(table: TableSchema) -> Fingerprint:
+    assert table.fingerprint is not None
+    return table.fingerprint

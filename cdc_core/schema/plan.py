@@ -1,0 +1,234 @@
+"""The lake's way from one version of a table to the next, once it is known which column is which."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from cdc_core.schema.changes import (
+    AddColumn,
+    ChangeKind,
+    Comment,
+    Decision,
+    DeltaFeature,
+    DropColumn,
+    DroppedColumns,
+    LakeFeatures,
+    MoveTable,
+    Operation,
+    Policy,
+    RenameColumn,
+    RetireColumn,
+    SchemaChange,
+    SetKey,
+    Verdict,
+    WidenColumn,
+)
+from cdc_core.schema.fingerprint import Fingerprint
+from cdc_core.schema.relation import ReplicaIdentity
+from cdc_core.schema.table import Column, TableSchema
+from cdc_core.schema.unseen import is_streamed
+
+_TEMPORARY = "__renamed_{}"
+
+
+@dataclass(frozen=True, slots=True)
+class Version:
+    """The step from ``base`` to ``table``; columns of both have attnums. ``current`` is the catalogue's description."""
+
+    base: TableSchema
+    table: TableSchema
+    current: TableSchema
+    captures: Callable[[str], bool]
+
+    def old(self) -> dict[int, Column]:
+        """The streamed columns of ``base`` by attnum."""
+        return {c.attnum: c for c in self.base.columns if is_streamed(c, self.base.fingerprint)}
+
+    def new(self) -> dict[int, Column]:
+        """The columns of ``table`` by attnum, in order."""
+        return {c.attnum: c for c in self.table.columns}
+
+    def kept(self) -> Iterator[tuple[Column, Column]]:
+        """Pairs of a column in both."""
+        old = self.old()
+        return ((old[number], column) for number, column in self.new().items() if number in old)
+
+    def added(self) -> list[Column]:
+        """The columns of ``table`` that ``base`` has not."""
+        old = self.old()
+        return [column for number, column in self.new().items() if number not in old]
+
+    def marks(self) -> tuple[Fingerprint, Fingerprint]:
+        """The marks of before and now."""
+        before, after = self.base.fingerprint, self.current.fingerprint
+        assert before is not None and after is not None
+        return before, after
+
+    @staticmethod
+    def numbers(table: TableSchema, names: Sequence[str]) -> frozenset[int]:
+        """The attnums of columns."""
+        return frozenset(column.attnum for column in table.columns if column.name in names)
+
+    def key_numbers(self, table: TableSchema) -> frozenset[int]:
+        """The attnums by which changes find their rows."""
+        return self.numbers(table, row_key(table))
+
+
+def row_key(table: TableSchema) -> tuple[str, ...]:
+    """The columns by which changes find their rows: under USING INDEX old rows hold that index's columns alone."""
+    if table.identity is ReplicaIdentity.INDEX and table.identity_key:
+        return table.identity_key
+    return table.lake_key
+
+
+def lake_plan(
+    version: Version,
+    lake_type: Callable[[Column], pa.DataType],
+    policy: Policy,
+    lake_columns: Sequence[str] | None,
+) -> Decision:
+    """FOLLOW with its operations, or REFUSE where the lake cannot hold the names."""
+    old = {number: column for number, column in version.old().items() if version.captures(column.name)}
+    new = {number: column for number, column in version.new().items() if version.captures(column.name)}
+    clash = _clash(new.values())
+    if clash:
+        return Decision(
+            Verdict.REFUSE,
+            (SchemaChange(ChangeKind.ADD_COLUMN, clash),),
+            reason=f"Column {clash} of {version.table.id} differs from another only in case, which Delta cannot tell.",
+            remedy="Leave one of them out by column.exclude.list, or rename it in the source.",
+        )
+    operations: list[Operation] = []
+    if version.base.id != version.table.id:
+        operations.append(MoveTable(version.base.id, version.table.id))
+    present = list(lake_columns) if lake_columns is not None else [column.name for column in old.values()]
+    operations += _departures(old, new, present, policy)
+    renames = {old[n].name: column.name for n, column in new.items() if n in old and old[n].name != column.name}
+    operations += _renames(renames)
+    operations += [
+        WidenColumn(column.name, column)
+        for number, column in new.items()
+        if number in old and not lake_type(column).equals(lake_type(old[number]))
+    ]
+    operations += [AddColumn(column, column.missing) for number, column in new.items() if number not in old]
+    if version.key_numbers(version.base) != version.key_numbers(version.table):
+        operations.append(SetKey(row_key(version.table)))
+    operations += _comments(version, old, new)
+    needs = _needs(operations)
+    rewrites = bool(needs) and policy.features is LakeFeatures.WIDEST
+    table = dataclasses.replace(version.table, version=version.base.version + 1)
+    changes = tuple(_changes(version))
+    if not changes and not operations:
+        table = dataclasses.replace(version.table, version=version.base.version)
+    return Decision(Verdict.FOLLOW, changes, tuple(operations), frozenset() if rewrites else needs, rewrites, table)
+
+
+def _clash(columns: Iterable[Column]) -> str:
+    seen: set[str] = set()
+    for column in columns:
+        if column.name.lower() in seen:
+            return column.name
+        seen.add(column.name.lower())
+    return ""
+
+
+def _departures(
+    old: dict[int, Column], new: dict[int, Column], present: Sequence[str], policy: Policy
+) -> list[Operation]:
+    """Columns that are no more, and retired ones whose name another column needs: its values are not theirs."""
+    taken = {column.name.lower() for column in new.values()}
+    owned = {column.name for column in old.values()}
+    out: list[Operation] = []
+    for number, column in old.items():
+        if number in new:
+            continue
+        drops = policy.dropped is DroppedColumns.DROP or column.name.lower() in taken
+        out.append(DropColumn(column.name) if drops else RetireColumn(column.name))
+    out += [DropColumn(name) for name in present if name not in owned and name.lower() in taken]
+    return out
+
+
+def _renames(renames: dict[str, str]) -> list[Operation]:
+    """In an order in which no name is taken; a ring of renames goes through a name of its own."""
+    waiting, out = dict(renames), []
+    while waiting:
+        held = {name.lower() for name in waiting}
+        free = [name for name, to in waiting.items() if to.lower() not in held - {name.lower()}]
+        for name in free:
+            out.append(RenameColumn(name, waiting.pop(name)))
+        if not free:
+            name = next(iter(waiting))
+            temporary = _TEMPORARY.format(len(out))
+            out.append(RenameColumn(name, temporary))
+            waiting[temporary] = waiting.pop(name)
+    return list(out)
+
+
+def _needs(operations: Sequence[Operation]) -> frozenset[DeltaFeature]:
+    out = set()
+    if any(isinstance(operation, RenameColumn | DropColumn) for operation in operations):
+        out.add(DeltaFeature.COLUMN_MAPPING)
+    if any(isinstance(operation, WidenColumn) for operation in operations):
+        out.add(DeltaFeature.TYPE_WIDENING)
+    return frozenset(out)
+
+
+def _comments(version: Version, old: dict[int, Column], new: dict[int, Column]) -> list[Operation]:
+    out: list[Operation] = []
+    if version.base.comment != version.table.comment:
+        out.append(Comment("", version.table.comment))
+    for number, column in new.items():
+        if column.comment != (old[number].comment if number in old else None):
+            out.append(Comment(column.name, column.comment))
+    return out
+
+
+def _changes(version: Version) -> Iterator[SchemaChange]:
+    """What happened, column by column and then to the table."""
+    base, table = version.base, version.table
+    old, new = version.old(), version.new()
+    for number, column in old.items():
+        if number not in new:
+            yield SchemaChange(ChangeKind.DROP_COLUMN, column.name, number)
+    for number, column in new.items():
+        if number not in old:
+            yield SchemaChange(ChangeKind.ADD_COLUMN, column.name, number, detail=column.type.name)
+        else:
+            yield from _column_changes(old[number], column)
+    known = {column.attnum for column in base.columns}
+    for column in version.current.columns:
+        if column.attnum not in known and not is_streamed(column, version.current.fingerprint):
+            yield SchemaChange(ChangeKind.GENERATED, column.name, column.attnum)
+    if version.key_numbers(base) != version.key_numbers(table):
+        yield SchemaChange(ChangeKind.CHANGE_KEY, before=", ".join(row_key(base)), detail=", ".join(row_key(table)))
+    if base.identity is not table.identity:
+        yield SchemaChange(ChangeKind.CHANGE_IDENTITY, before=base.identity.name, detail=table.identity.name)
+    if base.id != table.id:
+        yield SchemaChange(ChangeKind.MOVED, before=str(base.id), detail=str(table.id))
+    if base.comment != table.comment:
+        yield SchemaChange(ChangeKind.COMMENT)
+    yield from _new_labels(version)
+
+
+def _column_changes(old: Column, new: Column) -> Iterator[SchemaChange]:
+    if old.name != new.name:
+        yield SchemaChange(ChangeKind.RENAME_COLUMN, new.name, new.attnum, before=old.name)
+    if (old.type.oid, old.modifier) != (new.type.oid, new.modifier):
+        yield SchemaChange(ChangeKind.CHANGE_TYPE, new.name, new.attnum, old.type.name, new.type.name)
+    if old.optional != new.optional:
+        yield SchemaChange(ChangeKind.CHANGE_NULLABILITY, new.name, new.attnum)
+    if old.comment != new.comment:
+        yield SchemaChange(ChangeKind.COMMENT, new.name, new.attnum)
+
+
+def _new_labels(version: Version) -> Iterator[SchemaChange]:
+    before, after = version.marks()
+    known = {mark.oid: mark for mark in before.types}
+    for mark in after.types:
+        added = set(mark.parts) - set(known[mark.oid].parts) if mark.oid in known else set()
+        if added and mark.kind == "e":
+            yield SchemaChange(ChangeKind.ENUM_LABELS, detail=", ".join(sorted(label for _, label in added)))

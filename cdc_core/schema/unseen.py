@@ -1,0 +1,172 @@
+"""Changes that the stream does not carry, told by comparing a table's marks of two moments.
+
+Rows rewritten by ALTER TABLE, tables made again, partitions that came with rows, types altered under stored values,
+what a publication left out in between: whatever ``unseen_changes`` finds, the stream alone cannot bring into the lake.
+Where the marks leave it open whether values changed, they count as changed.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import IntEnum
+
+from cdc_core.schema.changes import ChangeKind, SchemaChange
+from cdc_core.schema.fingerprint import ColumnMark, Fingerprint, PublicationMark, StorageMark
+from cdc_core.schema.table import Column, TableSchema
+
+
+@dataclass(frozen=True, slots=True)
+class Unseen:
+    """One finding. ``reason`` is a sentence; with a ``remedy`` reading the table again would not help as yet."""
+
+    change: SchemaChange
+    reason: str
+    remedy: str = ""
+
+
+class Heaps(IntEnum):
+    """What happened to a table's heaps, the worst of them."""
+
+    SAME = 0
+    REPLACED = 1  # by VACUUM FULL, CLUSTER, TRUNCATE or another tablespace; never by a rewrite of values
+    PERHAPS_REWRITTEN = 2  # no TOAST table on one side, so nothing tells the two apart
+    REWRITTEN = 3  # by ALTER TABLE
+
+
+def unseen_changes(base: TableSchema, now: TableSchema) -> list[Unseen]:
+    """What happened between the marks of the two that no event tells of. Both must have marks."""
+    before, after = base.fingerprint, now.fingerprint
+    assert before is not None and after is not None
+    if before.oid != after.oid:
+        change = SchemaChange(ChangeKind.RECREATED)
+        return [Unseen(change, f"{base.id} was dropped, and another table was created under its name.")]
+    out = [*_publication(base, before, after), *_logging(base, after), *_types(base, before, after)]
+    out += [*_partitions(base, before, after), *_rewrites(base, now), *_generation(base, now)]
+    return out
+
+
+def heaps(before: Fingerprint, after: Fingerprint) -> Heaps:
+    """The worst that happened to a heap that both moments know."""
+    pairs = ((before.heap(mark.oid), mark) for mark in after.storage)
+    return max((_heap(old, new) for old, new in pairs if old is not None), default=Heaps.SAME)
+
+
+def is_streamed(column: Column, marks: Fingerprint | None) -> bool:
+    """Whether the stream brings the column: what the column list names, else all but generated ones not published."""
+    publication = marks.publication if marks is not None else None
+    listed = publication.columns if publication is not None else None
+    if listed is not None:
+        return column.attnum in listed
+    if not column.generated and not column.is_generated:
+        return True
+    return publication is not None and publication.generated == "s" and column.generated == "s"
+
+
+def _heap(old: StorageMark, new: StorageMark) -> Heaps:
+    if old.toast and new.toast and old.toast != new.toast:
+        return Heaps.REWRITTEN
+    if old.filenode == new.filenode:
+        return Heaps.SAME
+    return Heaps.REPLACED if old.toast and new.toast else Heaps.PERHAPS_REWRITTEN
+
+
+def _publication(base: TableSchema, before: Fingerprint, after: Fingerprint) -> Iterator[Unseen]:
+    mine, theirs = before.publication, after.publication
+    if mine is None or theirs is None:
+        return
+    change = SchemaChange(ChangeKind.PUBLICATION)
+    if mine.entries and not theirs.entries:
+        yield Unseen(
+            change,
+            f"The publication does not send the changes of {base.id} any more.",
+            f"Add {base.id} to the publication again; it is read again then.",
+        )
+    elif before.server == after.server and mine != theirs:
+        yield Unseen(change, f"What the publication sends of {base.id} was changed, and events may be missing.")
+    elif _facts(mine) != _facts(theirs):
+        yield Unseen(change, f"The publication of another server sends something else of {base.id}.")
+
+
+def _facts(mark: PublicationMark) -> object:
+    """What compares between servers: everything but oids and transaction ids."""
+    entries = [dataclasses.replace(entry, oid=0, path="above" if entry.path else "") for entry in mark.entries]
+    return dataclasses.replace(mark, oid=0, entries=tuple(entries))
+
+
+def _logging(base: TableSchema, after: Fingerprint) -> Iterator[Unseen]:
+    if any(mark.is_unlogged for mark in after.storage):
+        yield Unseen(
+            SchemaChange(ChangeKind.UNLOGGED),
+            f"{base.id}, or a partition of it, is UNLOGGED, and its changes are in no WAL.",
+            f"ALTER TABLE {base.id} SET LOGGED; it is read again then.",
+        )
+
+
+def _types(base: TableSchema, before: Fingerprint, after: Fingerprint) -> Iterator[Unseen]:
+    known = {mark.oid: mark for mark in before.types}
+    for mark in after.types:
+        old = known.get(mark.oid)
+        if old is None:
+            continue
+        if mark.kind == "c" and mark.parts != old.parts:
+            change = SchemaChange(ChangeKind.TYPE_ALTERED)
+            yield Unseen(change, f"Attributes of a composite type that {base.id} holds were added or dropped.")
+        labels = dict(mark.parts)
+        if mark.kind == "e" and any(labels.get(oid) != label for oid, label in old.parts):
+            change = SchemaChange(ChangeKind.TYPE_ALTERED)
+            yield Unseen(change, f"Labels of an enum that {base.id} holds were renamed.")
+
+
+def _partitions(base: TableSchema, before: Fingerprint, after: Fingerprint) -> Iterator[Unseen]:
+    if not after.is_partitioned or before.publication is None or not before.publication.via_root:
+        return
+    change = SchemaChange(ChangeKind.PARTITIONS)
+    known = {mark.oid for mark in before.storage}
+    if any(mark.oid not in known and not mark.is_own and not mark.is_empty for mark in after.storage):
+        yield Unseen(change, f"A table with rows was attached to {base.id} as a partition.")
+    if known - {mark.oid for mark in after.storage}:
+        yield Unseen(change, f"A partition of {base.id} was detached or dropped with its rows.")
+
+
+def _rewrites(base: TableSchema, now: TableSchema) -> Iterator[Unseen]:
+    before, after = base.fingerprint, now.fingerprint
+    assert before is not None and after is not None
+    happened = heaps(before, after)
+    if happened < Heaps.PERHAPS_REWRITTEN:
+        return
+    if before.server != after.server:
+        yield Unseen(SchemaChange(ChangeKind.REWRITTEN), f"The rows of {base.id} were stored anew on another server.")
+        return
+    names = [
+        column.name
+        for column in base.columns
+        if is_streamed(column, before) and _was_altered(before.column(column.attnum), after.column(column.attnum))
+    ]
+    if names:
+        change = SchemaChange(ChangeKind.REWRITTEN, ", ".join(names))
+        yield Unseen(change, f"The rows of {base.id} were rewritten by ALTER TABLE, column {', '.join(names)} altered.")
+    elif after.publication is not None and (after.is_partitioned or not after.publication.is_listed):
+        # Only a table that a publication names itself can never be UNLOGGED; while it was, its changes were lost.
+        change = SchemaChange(ChangeKind.REWRITTEN)
+        yield Unseen(change, f"The rows of {base.id} were stored anew, and it may have been UNLOGGED for a while.")
+
+
+def _was_altered(old: ColumnMark | None, new: ColumnMark | None) -> bool:
+    """Whether an ALTER COLUMN may have named a column that is live in both moments."""
+    if old is None or new is None or old.row == new.row:
+        return False
+    # A rewrite for the sake of another column, or VACUUM FULL, clears the missing value and so touches the row; an
+    # ALTER COLUMN TYPE would have made the default anew.
+    is_cleared = old.has_missing and not new.has_missing and old.default != 0 and old.default == new.default
+    return not is_cleared
+
+
+def _generation(base: TableSchema, now: TableSchema) -> Iterator[Unseen]:
+    current = {column.attnum: column for column in now.columns}
+    for column in base.columns:
+        new = current.get(column.attnum)
+        if new is not None and is_streamed(new, now.fingerprint) and not is_streamed(column, base.fingerprint):
+            change = SchemaChange(ChangeKind.GENERATED, new.name, new.attnum)
+            yield Unseen(change, f"Column {new.name} of {base.id} was computed and is an ordinary one now.")
