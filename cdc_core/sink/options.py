@@ -1,11 +1,15 @@
 """Where the lake is and how it is written."""
 
+# option() is dataclasses.field with a declaration, so each call stands where ruff expects a field.
+# ruff: noqa: RUF009
+
 from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
 
 from cdc_core.option import at_least, option
+from cdc_core.schema.changes import DroppedColumns, LakeFeatures, Policy, SchemaChanges
 
 
 class MergeEngine(StrEnum):
@@ -58,3 +62,25 @@ class SinkOptions:
         "travel; 0 for ever, where upkeep is left to others.",
         parse=at_least(0),
     )
+    lake_schema_changes: SchemaChanges = option(
+        "wal2lake.lake.schema.changes",
+        SchemaChanges.REREAD,
+        "What happens to a table whose rows the source rewrote, or changed in another way that the stream does not "
+        "carry: it alone is read again, or it alone pauses until somebody acts. schema-changes.md lists the cases.",
+    )
+    lake_features: LakeFeatures = option(
+        "wal2lake.lake.features",
+        LakeFeatures.AUTO,
+        "When Delta features that shut other readers out (column mapping, type widening) come on: when the source "
+        "first needs one, never (widest: such a change writes the lake table anew), or from the start (modern).",
+    )
+    lake_dropped_columns: DroppedColumns = option(
+        "wal2lake.lake.dropped.columns",
+        DroppedColumns.KEEP,
+        "Whether a column that the source dropped stays in the lake, null in rows written from then on, or goes.",
+    )
+
+    @property
+    def schema_policy(self) -> Policy:
+        """The three that decide what a schema change does to the lake."""
+        return Policy(self.lake_schema_changes, self.lake_features, self.lake_dropped_columns)
