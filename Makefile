@@ -9,6 +9,8 @@ STAMP := $(VENV)/.installed
 DEMO_SECONDS ?=
 DEMO_FOLDER ?= .wal2lake/demo
 SOAK_SECONDS ?= 600
+BENCH ?=
+BENCH_JSON ?= .wal2lake/freshness.json
 
 help: ## List the commands
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -43,11 +45,13 @@ docs: $(STAMP) ## Write the generated pages of docs/
 	@$(BIN)/python -m tools.gen_configuration_doc
 	@$(BIN)/python -m tools.gen_types_doc
 
-bench: $(STAMP) ## Slot to typed events and to the merged lake, beside pg_recvlogical
+bench: $(STAMP) ## Slot to lake beside pg_recvlogical; freshness, cost of rounds, start (two hours; BENCH=F1,F6 for some)
 	@$(BIN)/python -m benchmarks.macro.stream
+	@$(BIN)/python -m benchmarks.macro.freshness $(if $(BENCH),--only $(BENCH)) --json $(BENCH_JSON)
 
-bench-quick: $(STAMP) ## The same with fewer rows
+bench-quick: $(STAMP) ## The same, small and short: proves that it runs
 	@$(BIN)/python -m benchmarks.macro.stream --rows 100000 --runs 2
+	@$(BIN)/python -m benchmarks.macro.freshness --quick $(if $(BENCH),--only $(BENCH)) --json $(BENCH_JSON)
 
 clean: ## Remove what the commands made (not .venv)
 	@rm -rf .wal2lake spark-warehouse metastore_db derby.log build dist ./*.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

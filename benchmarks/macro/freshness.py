@@ -48,6 +48,8 @@ def main() -> int:
     """Measure, print a table, write the figures as JSON."""
     arguments = _arguments()
     plan = _plan(arguments)
+    if arguments.json:
+        arguments.json.parent.mkdir(parents=True, exist_ok=True)
     wanted = [name for name in SCENARIOS if name in arguments.only]
     figures: dict[str, Any] = {"machine": report.machine(), "quick": arguments.quick, "properties": arguments.set}
     folder = Path(tempfile.mkdtemp(prefix="w2l-freshness-"))
