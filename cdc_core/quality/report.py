@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
+from typing import Protocol
 
 from cdc_core.quality.rules import Rule, Severity
 from cdc_core.schema.table import TableId
@@ -22,6 +24,49 @@ class Summary:
     quarantined: int
     duplicates: int | None = None
     max_commit_lsn: int | None = None
+
+    def plus(self, later: Summary) -> Summary:
+        """The counts of both, as of one batch of the rows of both."""
+        names = self.failed.keys() | later.failed.keys()
+        highest = [lsn for lsn in (self.max_commit_lsn, later.max_commit_lsn) if lsn is not None]
+        counted = [count for count in (self.duplicates, later.duplicates) if count is not None]
+        return Summary(
+            self.rows + later.rows,
+            {name: self.failed.get(name, 0) + later.failed.get(name, 0) for name in names},
+            self.quarantined + later.quarantined,
+            sum(counted) if counted else None,
+            max(highest, default=None),
+        )
+
+
+class Stated(Protocol):
+    """Whatever says of a rule what a suite says of it: a rule, its outcome, a report's line."""
+
+    @property
+    def name(self) -> str:
+        """The rule's name, unique in its table."""
+
+    @property
+    def severity(self) -> str:
+        """``error`` or ``warn``."""
+
+    @property
+    def description(self) -> str:
+        """A sentence for people."""
+
+
+@dataclass(frozen=True, slots=True)
+class Statement:
+    """What a suite states of one rule: that no row fails it."""
+
+    name: str
+    severity: str
+    description: str
+
+
+def statements(rules: Iterable[Stated]) -> tuple[Statement, ...]:
+    """What a suite states of these rules, in their order."""
+    return tuple(Statement(rule.name, str(rule.severity), rule.description) for rule in rules)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,159 @@
+"""Great Expectations off the rounds: summaries are summed up as they come and validated by a thread at intervals.
+
+A round happens about once a second and a suite costs tens of milliseconds, so not each round is validated: the counts
+of all rounds since the last validation are summed, so that no failure is lost. Great Expectations is imported by the
+thread too, for that takes seconds.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import threading
+import time
+from collections.abc import Iterable
+from contextlib import suppress
+from dataclasses import dataclass
+
+from cdc_core.quality.great_expectations import Validation, load, validations
+from cdc_core.quality.report import Stated, Statement, Summary, statements
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What the validations of one table have said so far: how many, how many failed, the last, and the last failed."""
+
+    validations: int
+    failed: int
+    last: Validation
+    last_failed: Validation | None = None
+
+    @property
+    def shown(self) -> Validation:
+        """The last failed validation, else the last."""
+        return self.last_failed or self.last
+
+
+class SummaryValidator:
+    """Validates what is submitted, every ``interval`` seconds while there is something.
+
+    Between the suites of single tables it rests, so that it takes at most ``share`` (0 to 1] of a core while rounds
+    go on. Everything may be called from any thread; only ``flush`` and ``close`` wait.
+    """
+
+    def __init__(self, interval: float = 30.0, share: float = 0.15) -> None:
+        self._interval = interval
+        self._share = share
+        self._changed = threading.Condition()
+        self._pending: dict[str, dict[tuple[Statement, ...], Summary]] = {}
+        self._verdicts: dict[str, Verdict] = {}
+        self._thread: threading.Thread | None = None
+        self._busy = False
+        self._hurried = 0
+        self._closed = False
+
+    def submit(self, table: str, rules: Iterable[Stated], summary: Summary) -> None:
+        """Add a round's summary of ``table`` (``schema.table``) to what waits. Never blocks on a validation."""
+        stated = statements(rules)
+        with self._changed:
+            if self._closed:
+                return
+            held = self._pending.setdefault(table, {})
+            held[stated] = held[stated].plus(summary) if stated in held else summary
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._run, name="wal2lake-validator", daemon=True)
+                self._thread.start()
+
+    def verdict(self, table: str) -> Verdict | None:
+        """What was found of ``table`` so far; None while it was never validated."""
+        with self._changed:
+            return self._verdicts.get(table)
+
+    def verdicts(self) -> dict[str, Verdict]:
+        """What was found so far of every table."""
+        with self._changed:
+            return dict(self._verdicts)
+
+    def flush(self, timeout: float) -> bool:
+        """Validate what waits now, without rests; False when that took longer than ``timeout`` seconds."""
+        with self._changed:
+            self._hurried += 1
+            self._changed.notify_all()
+            try:
+                return self._changed.wait_for(lambda: not self._pending and not self._busy, timeout)
+            finally:
+                self._hurried -= 1
+
+    def close(self, timeout: float) -> bool:
+        """``flush``, and take nothing more."""
+        done = self.flush(timeout)
+        with self._changed:
+            self._closed = True
+            self._changed.notify_all()
+        return done
+
+    def _run(self) -> None:
+        with suppress(Exception):  # the first validation meets the same error, and makes a verdict of it
+            load()
+        due = time.monotonic() + self._interval
+        while True:
+            with self._changed:
+                self._changed.wait_for(self._is_wanted, due - time.monotonic())
+                if self._closed:
+                    return
+                taken, self._pending = self._pending, {}
+                self._busy = bool(taken)
+            due = time.monotonic() + self._interval
+            try:
+                self._validate(taken)
+            finally:
+                with self._changed:
+                    self._busy = False
+                    self._changed.notify_all()
+
+    def _validate(self, taken: dict[str, dict[tuple[Statement, ...], Summary]]) -> None:
+        """One frame for each set of rules that a table had meanwhile: one, unless the catalogue changed."""
+        while taken and not self._closed:
+            frame = []
+            for table, held in list(taken.items()):
+                stated = next(iter(held))
+                frame.append((table, stated, held.pop(stated)))
+                if not held:
+                    del taken[table]
+            self._validate_frame(frame)
+
+    def _validate_frame(self, frame: list[tuple[str, tuple[Statement, ...], Summary]]) -> None:
+        waiting = {table for table, _, _ in frame}
+        try:
+            started = time.monotonic()
+            for table, validation in validations(frame):
+                waiting.discard(table)
+                self._add(table, validation)
+                self._rest(time.monotonic() - started)
+                if self._closed:
+                    return
+                started = time.monotonic()
+        except Exception as error:  # a library's error must not end the thread, nor pass for a good verdict
+            kind = type(error).__name__
+            _log.warning("Great Expectations could not validate %d tables (%s).", len(waiting), kind)
+            for table in waiting:
+                self._add(table, Validation(False, json.dumps({"success": False, "error": kind})))
+
+    def _add(self, table: str, validation: Validation) -> None:
+        with self._changed:
+            held = self._verdicts.get(table, Verdict(0, 0, validation))
+            self._verdicts[table] = Verdict(
+                held.validations + 1,
+                held.failed + (not validation.success),
+                validation,
+                held.last_failed if validation.success else validation,
+            )
+
+    def _is_wanted(self) -> bool:
+        return self._closed or bool(self._hurried and self._pending)
+
+    def _rest(self, spent: float) -> None:
+        with self._changed:
+            self._changed.wait_for(lambda: self._closed or bool(self._hurried), spent * (1 / self._share - 1))
