@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import dagster as dg
 
-from cdc_core.engine.reports import BatchReport, CheckReport, MergeReport, RoundReport, SnapshotReport, StreamReport
+from cdc_core.engine.reports import SnapshotReport, StreamReport
 from cdc_core.schema.pg_type import PgType, TypeKind
 from cdc_core.schema.table import Column, TableSchema
+from pipelines.stream_tally import ChangesTotals, CheckTotals, TableTotals
 
 Metadata = dict[str, Any]
 
@@ -37,58 +38,47 @@ def type_text(column: Column) -> str:
     return _type_text(column.type, column.modifier)
 
 
-def batch(report: BatchReport) -> Metadata:
-    """One micro-batch in the changelog."""
+def changes(totals: ChangesTotals) -> Metadata:
+    """The drain of the slot since its last report."""
     return {
-        "events": sum(report.events.values()),
-        "tables": len(report.events),
-        "commit_lsn": str(report.commit_lsn),
-        "lag_bytes": report.lag_bytes,
-        "seconds": round(report.seconds, 3),
+        "events": totals.events,
+        "batches": totals.batches,
+        "rounds": totals.rounds,
+        "commit_lsn": str(totals.commit_lsn),
+        "lag_bytes": totals.lag_bytes,
+        "lag_seconds": round(totals.lag_seconds, 3),
+        "lag_seconds_max": round(totals.lag_seconds_max, 3),
+        "seconds": round(totals.seconds, 3),
     }
 
 
 def stream(report: StreamReport) -> Metadata:
-    """A whole run of the stream."""
-    last = report.rounds[-1] if report.rounds else None
+    """A whole run of the stream, beside what its last report says."""
     return {
-        "events": report.events,
-        "batches": report.batches,
-        "rounds": len(report.rounds),
         "commit_lsn": str(report.lsn),
-        "seconds": round(report.seconds, 3),
+        "run_events": report.events,
+        "run_batches": report.batches,
+        "run_seconds": round(report.seconds, 3),
         "stopped_by": report.stopped_by,
-        "lag_bytes": last.lag_bytes if last else 0,
-        "lag_seconds": round(last.lag_seconds, 3) if last else 0.0,
     }
 
 
-def merge(report: MergeReport, round_report: RoundReport) -> Metadata:
-    """One table in one round."""
+def table(totals: TableTotals) -> Metadata:
+    """One table since its last report: sums of its rounds, and where the last one left it."""
     return {
-        "events": report.events,
-        "inserted": report.inserted,
-        "updated": report.updated,
-        "deleted": report.deleted,
-        "quarantined": report.check.quarantined if report.check else 0,
-        "lsn": str(report.lsn),
-        "delta_version": report.lake_version,
-        "lag_bytes": round_report.lag_bytes,
-        "lag_seconds": round(round_report.lag_seconds, 3),
-        "seconds": round(report.seconds, 3),
+        "events": totals.events,
+        "inserted": totals.inserted,
+        "updated": totals.updated,
+        "deleted": totals.deleted,
+        "quarantined": totals.quarantined,
+        "rounds": totals.rounds,
+        "lsn": str(totals.lsn),
+        "delta_version": totals.lake_version,
+        "lag_bytes": totals.lag_bytes,
+        "lag_seconds": round(totals.lag_seconds, 3),
+        "lag_seconds_max": round(totals.lag_seconds_max, 3),
+        "seconds": round(totals.seconds, 3),
     }
-
-
-def merges(pairs: Sequence[tuple[RoundReport, MergeReport]]) -> Metadata:
-    """One table over a run: sums of its rounds, and where the last one left it. ``pairs`` is not empty."""
-    last_round, last = pairs[-1]
-    total = merge(last, last_round)
-    for name in ("events", "inserted", "updated", "deleted"):
-        total[name] = sum(getattr(one, name) for _, one in pairs)
-    total["quarantined"] = sum(one.check.quarantined for _, one in pairs if one.check)
-    total["seconds"] = round(sum(one.seconds for _, one in pairs), 3)
-    total["rounds"] = len(pairs)
-    return total
 
 
 def snapshot(report: SnapshotReport) -> Metadata:
@@ -104,18 +94,14 @@ def snapshot(report: SnapshotReport) -> Metadata:
     }
 
 
-def rules(checks: Iterable[CheckReport]) -> dg.TableMetadataValue:
-    """Every rule with its counts over all checks of a run, failing ones first."""
-    counts: dict[tuple[str, str, str], list[int]] = {}
-    for check in checks:
-        for rule in check.rules:
-            held = counts.setdefault((rule.name, rule.column, rule.severity), [0, 0])
-            held[0] += rule.checked
-            held[1] += rule.failed
+def rules(checks: CheckTotals) -> dg.TableMetadataValue:
+    """Every rule with its counts, failing ones first."""
     return records(
         [
             {"rule": name, "column": column, "severity": severity, "checked": checked, "failed": failed}
-            for (name, column, severity), (checked, failed) in sorted(counts.items(), key=lambda item: -item[1][1])
+            for (name, column, severity), (checked, failed) in sorted(
+                checks.rules.items(), key=lambda item: -item[1][1]
+            )
         ],
         {"rule": "string", "column": "string", "severity": "string", "checked": "int", "failed": "int"},
     )

@@ -10,10 +10,11 @@ import dagster as dg
 
 from cdc_core.errors import CdcError
 from pipelines import catalogue
-from pipelines.jobs import SLOT_TAG, snapshot_job_name, stream_job_name
+from pipelines.jobs import SLOT_TAG, stream_job_name
 from pipelines.keys import part
 from pipelines.partitions import partitions_name, table_partitions
 from pipelines.site import Site, SlotNews
+from pipelines.slot_runs import unfinished_run
 
 DISCOVERY_SECONDS = 30
 SLOT_SECONDS = 5
@@ -21,14 +22,6 @@ BACKOFF_SECONDS = 15.0
 BACKOFF_MOST_SECONDS = 600.0
 # A run that has started takes this long at the most to start Spark and claim the slot.
 DEAD_AFTER_SECONDS = 180.0
-
-_UNFINISHED = [
-    dg.DagsterRunStatus.QUEUED,
-    dg.DagsterRunStatus.NOT_STARTED,
-    dg.DagsterRunStatus.STARTING,
-    dg.DagsterRunStatus.STARTED,
-    dg.DagsterRunStatus.CANCELING,
-]
 
 
 def sensors(site: Site) -> list[dg.SensorDefinition]:
@@ -150,13 +143,3 @@ def decide(site: Site, news: SlotNews, last: Attempt, now: float) -> dg.SensorRe
     return dg.SensorResult(
         run_requests=[dg.RunRequest(run_key=run_key, tags={SLOT_TAG: site.slot})], cursor=json.dumps(asdict(attempt))
     )
-
-
-def unfinished_run(instance: dg.DagsterInstance, site: Site) -> dg.DagsterRun | None:
-    """A queued or running run that consumes the connector's slot, launched by whomever."""
-    for run in instance.get_runs(dg.RunsFilter(statuses=_UNFINISHED), limit=200):
-        if run.job_name in (stream_job_name(site), snapshot_job_name(site)) or run.tags.get(SLOT_TAG) == site.slot:
-            return run
-        if any(key.path[0] == part(site.name) for key in run.asset_selection or ()):
-            return run
-    return None

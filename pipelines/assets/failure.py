@@ -23,3 +23,21 @@ def reported() -> Iterator[None]:
             metadata={"error": type(error).__name__},
             allow_retries=isinstance(error, TransientError),
         ) from error
+
+
+@contextmanager
+def retried(context: dg.AssetExecutionContext) -> Iterator[None]:
+    """Have the step tried again after an error, as ``RETRIES`` says.
+
+    It is not given to Dagster as the step's policy, for Dagster applies a policy to interrupts too: a run that somebody
+    cancels would start over.
+    """
+    try:
+        yield
+    except (dg.DagsterError, dg.RetryRequested):
+        raise
+    except Exception as error:
+        if isinstance(error, dg.Failure) and not error.allow_retries:
+            raise
+        attempt = context.op_execution_context.retry_number + 1
+        raise dg.RetryRequested(RETRIES.max_retries, RETRIES.calculate_delay(attempt)) from error

@@ -12,7 +12,7 @@ import dagster as dg
 
 from cdc_core.engine.reports import SnapshotProgress
 from pipelines import metadata
-from pipelines.assets.failure import RETRIES, reported
+from pipelines.assets.failure import reported, retried
 from pipelines.keys import snapshot_key, source_key
 from pipelines.partitions import table_partitions
 from pipelines.resources import spark_key
@@ -36,7 +36,6 @@ def snapshot_asset(site: Site) -> dg.AssetsDefinition:
         group_name=site.safe_name,
         kinds={"postgres", "delta", "spark"},
         pool=site.pool,
-        retry_policy=RETRIES,
         required_resource_keys={spark_key(site)},
         description="Copies captured tables into the lake at the slot's consistent point; one partition a table.",
     )
@@ -44,7 +43,7 @@ def snapshot_asset(site: Site) -> dg.AssetsDefinition:
         tables = [site.table_id(key) for key in context.partition_keys]
         spark = getattr(context.resources, spark_key(site)).spark_session
         progress = SnapshotLog(context, site)
-        with reported(), progress.kept_on_error():
+        with retried(context), reported(), progress.kept_on_error():
             reports = site.open().snapshot(tables, spark=spark, on_progress=progress.listen)
         for report in reports:
             context.add_asset_metadata(metadata.snapshot(report), partition_key=str(report.table))

@@ -2,14 +2,15 @@
 
 # Dagster looks at the annotation of `context` itself, so annotations are not postponed in this file.
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import dagster as dg
 
-from cdc_core.engine.reports import Until
+from cdc_core.engine.reports import StreamReport, Until
 from cdc_core.lsn import Lsn
-from pipelines.assets.failure import RETRIES, reported
+from pipelines.assets.beside import Beside
+from pipelines.assets.failure import reported, retried
 from pipelines.assets.source import table_metadata
 from pipelines.assets.stream_events import StreamEvents
 from pipelines.checks.tables import check_specs
@@ -17,15 +18,24 @@ from pipelines.keys import changes_key, lake_key, snapshot_key, source_key
 from pipelines.lake_facts import LakeFacts
 from pipelines.resources import spark_key
 from pipelines.site import Site
+from pipelines.slot_runs import Turn
+from pipelines.stream_tally import RunTally
+
+FIRST_REPORT_SECONDS = 3.0
 
 
 class StreamConfig(dg.Config):
-    """Where a run of the stream ends: whichever comes first. A run costs seconds to start, so let it drain a while."""
+    """Where a run of the stream ends, whichever comes first, and how often it reports.
 
-    max_seconds: float = 120.0
-    idle_seconds: float = 5.0
+    A run costs seconds to start and minutes to become fast, so it lasts. It ends earlier, after the round at hand,
+    when another run of its slot waits. ``report_seconds`` is the time between two reports of one table.
+    """
+
+    max_seconds: float = 3600.0
+    idle_seconds: float = 300.0
     max_rows: int | None = None
     until_lsn: str | None = None
+    report_seconds: float = 60.0
     data_docs: bool = True
 
     def until(self) -> Until:
@@ -44,15 +54,38 @@ def stream_assets(site: Site) -> dg.AssetsDefinition:
         check_specs=[spec for table in tables for spec in check_specs(site, table)],
         can_subset=True,
         pool=site.pool,
-        retry_policy=RETRIES,
         required_resource_keys={spark_key(site)},
     )
     def stream(context: dg.AssetExecutionContext, config: StreamConfig) -> Iterator[Any]:
-        spark = getattr(context.resources, spark_key(site)).spark_session
-        events = StreamEvents(context, site, LakeFacts(site, spark))
-        with reported(), events.kept_on_error():
-            report = site.open().stream(config.until(), spark=spark, on_batch=events.on_batch, on_round=events.on_round)
-        yield from events.results(report, with_data_docs=config.data_docs)
+        tally = RunTally(FIRST_REPORT_SECONDS, config.report_seconds)
+        events = StreamEvents(context, site, tally, LakeFacts(site))
+        turn = Turn(context.instance, context.run.run_id, site)
+
+        def drain(should_stop: Callable[[], bool]) -> StreamReport:
+            # Spark starts in this thread: in the main one PySpark would take the handler of interrupts from Dagster.
+            spark = getattr(context.resources, spark_key(site)).spark_session
+            return site.open().stream(
+                config.until(),
+                spark=spark,
+                on_batch=tally.add_batch,
+                on_round=tally.add_round,
+                should_stop=should_stop,
+            )
+
+        work = Beside(drain, f"stream-{site.safe_name}")
+
+        def tick() -> None:
+            events.report_due()
+            reason = turn.reason()
+            if reason is not None and work.stop():
+                context.log.info(f"The stream ends after this round: {reason}.")
+
+        with retried(context), reported():
+            try:
+                report = work.run(tick, context.log)
+                yield from events.results(report, with_data_docs=config.data_docs)
+            finally:
+                events.flush()
 
     return stream
 

@@ -1,110 +1,160 @@
-"""What a run of the stream tells Dagster: observations while it runs, materialisations and check results at its end."""
+"""What a run of the stream tells Dagster: while it runs, and at its end, however it ends."""
 
 from __future__ import annotations
 
+import logging
+import time
 from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
 import dagster as dg
 
-from cdc_core.engine.reports import BatchReport, CheckReport, MergeReport, RoundReport, StreamReport
+from cdc_core.engine.reports import StreamReport
 from cdc_core.schema.table import TableId
 from pipelines import metadata
-from pipelines.checks.tables import check_results
+from pipelines.checks.tables import check_results, evaluation
 from pipelines.keys import changes_key, lake_key
 from pipelines.lake_facts import LakeFacts
+from pipelines.resources import spark_key
 from pipelines.site import Site
+from pipelines.stream_tally import ChangesTotals, RunTally, TableNews
 
 DATA_DOCS = "data_docs"
+_SLICE_SECONDS = 1.0
+# Reporting takes a tenth of the time at most: with many tables, reports become rarer instead of slowing the stream.
+_REST_FACTOR = 9.0
+
+_log = logging.getLogger(__name__)
 
 
 class StreamEvents:
-    """Gathers a run's reports. Tables that the loaded definitions do not know are reported too, as plain events."""
+    """Reports what a ``RunTally`` holds. Used by the step's own thread only, for Dagster's contexts are not shared.
 
-    def __init__(self, context: dg.AssetExecutionContext, site: Site, facts: LakeFacts) -> None:
+    Tables that the loaded definitions do not know, or that were not selected, are reported too: materialisations only.
+    """
+
+    def __init__(self, context: dg.AssetExecutionContext, site: Site, tally: RunTally, facts: LakeFacts) -> None:
         self._context = context
-        self._facts = facts
         self._site = site
-        self._known = {table.id for table in site.tables}
-        self._rounds: list[RoundReport] = []
+        self._tally = tally
+        self._facts = facts
+        self._wanted_checks = context.selected_asset_check_keys
+        known = {table.id for table in site.tables}
+        self._selected = {table for table in known if lake_key(site, table) in context.selected_asset_keys}
+        self._said: dict[TableId, str | None] = {}
+        self._rest_until = 0.0
 
-    def on_batch(self, report: BatchReport) -> None:
-        """One micro-batch, as a point in the plots of the changes."""
-        key = changes_key(self._site)
-        self._context.log_event(dg.AssetObservation(asset_key=key, metadata=metadata.batch(report)))
-
-    def on_round(self, report: RoundReport) -> None:
-        """One merge round, as a point in the plots of each table it touched."""
-        self._rounds.append(report)
-        for merge in report.merges:
-            key = lake_key(self._site, merge.table)
-            self._context.log_event(dg.AssetObservation(asset_key=key, metadata=metadata.merge(merge, report)))
-        for table, error in report.failed.items():
-            self._context.log.error(f"{table} stands still: {error}")
-
-    @contextmanager
-    def kept_on_error(self) -> Iterator[None]:
-        """Record what the rounds before an error brought into the lake, for that stays."""
+    def report_due(self) -> None:
+        """Report what is due, within bounds of time. What Dagster's database does not take now is tried again later."""
+        started = time.monotonic()
+        if started < self._rest_until:
+            return
         try:
-            yield
-        except BaseException:  # a run that is cancelled ends with an interrupt
-            for table, pairs in self._merges().items():
-                self._context.log_event(self._plain_event(table, pairs))
-            raise
+            if self._tally.changes_are_due():
+                self._log_changes()
+            for table in self._tally.due():
+                if time.monotonic() - started >= _SLICE_SECONDS:
+                    break
+                self._log_table(table)
+        except Exception as error:
+            # Not by context.log: that is the same database.
+            _log.warning("Dagster did not take a report of the stream: %s. It is tried again.", type(error).__name__)
+            self._rest_until = time.monotonic() + _SLICE_SECONDS
+        ended = time.monotonic()
+        self._rest_until = max(self._rest_until, ended + _REST_FACTOR * (ended - started))
+
+    def flush(self) -> None:
+        """Report all that no report has told yet, as plain events: what reached the lake before an error stays."""
+        if self._tally.has_changes:
+            self._log_changes()
+        for table in self._tally.unreported():
+            self._log_table(table, last=True)
 
     def results(self, report: StreamReport, *, with_data_docs: bool) -> Iterator[Any]:
-        """Materialisations of the changes and of each table with news, and every table's check results."""
-        merged, failed = self._merges(), self._failed()
-        whole = metadata.stream(report)
-        if with_data_docs:
-            whole |= self._data_docs()
+        """The end of a run: the changes and each table with news as materialised, and every table's check results."""
         if changes_key(self._site) in self._context.selected_asset_keys:
-            yield dg.MaterializeResult(
-                asset_key=changes_key(self._site), metadata=whole, data_version=dg.DataVersion(str(report.lsn))
+            with self._tally.changes_taken() as totals:
+                changes = self._changes(totals, report, with_data_docs)
+            yield changes
+        for table in self._tally.tables():
+            with self._tally.taken(table, last=True) as news:
+                results = self._last(news)
+            yield from results
+
+    def _last(self, news: TableNews) -> list[Any]:
+        found: list[Any] = []
+        if news.table in self._selected and news.table in self._tally.merged and news.error is None:
+            found.append(self._materialised(news))
+        elif news.totals.rounds:
+            # Not selected, not known yet, or the rounds before the failing one: they did reach the lake.
+            self._context.log_event(self._materialisation(news))
+            news.told = True
+        self._say(news)
+        return [*found, *self._results(news)]
+
+    def _log_changes(self) -> None:
+        with self._tally.changes_taken() as totals:
+            self._log(
+                dg.AssetMaterialization(
+                    asset_key=changes_key(self._site),
+                    metadata=metadata.changes(totals),
+                    tags=_version(totals.commit_lsn),
+                )
             )
-        for table in sorted({*merged, *failed}):
-            pairs = merged.get(table, [])
-            if table not in self._known or lake_key(self._site, table) not in self._context.selected_asset_keys:
-                if pairs:
-                    self._context.log_event(self._plain_event(table, pairs))
-                continue
-            if pairs and table not in failed:
-                yield self._materialised(table, pairs)
-            elif pairs:
-                # The rounds before the failing one did reach the lake.
-                self._context.log_event(self._plain_event(table, pairs))
-            yield from self._checks(table, pairs, failed.get(table))
 
-    def _checks(
-        self, table: TableId, pairs: list[tuple[RoundReport, MergeReport]], error: str | None
-    ) -> Iterator[dg.AssetCheckResult]:
-        checks: list[CheckReport] = [merge.check for _, merge in pairs if merge.check is not None]
-        wanted = self._context.selected_asset_check_keys
-        for result in check_results(self._site, table, checks, error):
-            if dg.AssetCheckKey(lake_key(self._site, table), str(result.check_name)) in wanted:
-                yield result
+    def _log_table(self, table: TableId, *, last: bool = False) -> None:
+        with self._tally.taken(table, last=last) as news:
+            if news.totals.rounds:
+                self._log(self._materialisation(news))
+                news.told = True
+            for result in self._results(news):
+                self._log(evaluation(result))
+        self._say(news)
 
-    def _materialised(self, table: TableId, pairs: list[tuple[RoundReport, MergeReport]]) -> dg.MaterializeResult[Any]:
-        return dg.MaterializeResult(
-            asset_key=lake_key(self._site, table),
-            metadata=metadata.merges(pairs) | self._facts.of(table),
-            data_version=dg.DataVersion(str(pairs[-1][1].lsn)),
+    def _say(self, news: TableNews) -> None:
+        """Log an error once: a table that stands still does so in every round."""
+        if news.error is not None and self._said.get(news.table) != news.error:
+            self._context.log.error(f"{news.table} stands still: {news.error}")
+        self._said[news.table] = news.error
+
+    def _log(self, event: Any) -> None:
+        self._context.log_event(event)
+        # It is in the event log by now. The step would keep it for whoever iterates over the run in this process, and
+        # over an hour that would be much.
+        for _ in self._context.consume_events():
+            pass
+
+    def _materialisation(self, news: TableNews) -> dg.AssetMaterialization:
+        return dg.AssetMaterialization(
+            asset_key=lake_key(self._site, news.table),
+            metadata=metadata.table(news.totals) | self._facts.of(news.table),
+            tags=_version(news.totals.lsn),
         )
 
-    def _plain_event(self, table: TableId, pairs: list[tuple[RoundReport, MergeReport]]) -> dg.AssetMaterialization:
-        return dg.AssetMaterialization(asset_key=lake_key(self._site, table), metadata=metadata.merges(pairs))
+    def _materialised(self, news: TableNews) -> dg.MaterializeResult[Any]:
+        def spark() -> Any:
+            return getattr(self._context.resources, spark_key(self._site)).spark_session
 
-    def _merges(self) -> dict[TableId, list[tuple[RoundReport, MergeReport]]]:
-        found: dict[TableId, list[tuple[RoundReport, MergeReport]]] = {}
-        for report in self._rounds:
-            for merge in report.merges:
-                found.setdefault(merge.table, []).append((report, merge))
-        return found
+        return dg.MaterializeResult(
+            asset_key=lake_key(self._site, news.table),
+            metadata=metadata.table(news.totals) | self._facts.of(news.table, spark),
+            data_version=dg.DataVersion(str(news.totals.lsn)),
+        )
 
-    def _failed(self) -> dict[TableId, str]:
-        """The tables that the last round left behind: an earlier failure that passed is none."""
-        return dict(self._rounds[-1].failed) if self._rounds else {}
+    def _results(self, news: TableNews) -> Iterator[dg.AssetCheckResult]:
+        if news.table not in self._selected:
+            return
+        for result in check_results(self._site, news.table, news.checks, news.error):
+            if dg.AssetCheckKey(lake_key(self._site, news.table), str(result.check_name)) in self._wanted_checks:
+                yield result
+
+    def _changes(self, totals: ChangesTotals, report: StreamReport, with_data_docs: bool) -> dg.MaterializeResult[Any]:
+        found = metadata.changes(totals) | metadata.stream(report)
+        if with_data_docs:
+            found |= self._data_docs()
+        return dg.MaterializeResult(
+            asset_key=changes_key(self._site), metadata=found, data_version=dg.DataVersion(str(report.lsn))
+        )
 
     def _data_docs(self) -> metadata.Metadata:
         """Great Expectations' pages about this run's last validations, beside the connector's state."""
@@ -112,7 +162,13 @@ class StreamEvents:
 
         try:
             index = write_data_docs(self._site.state_path.resolve() / DATA_DOCS)
-        except OSError as error:
-            self._context.log.warning(f"The data docs could not be written: {error.strerror}.")
+        except Exception as error:
+            # Pages about a stream that did its work: no reason to call it failed.
+            self._context.log.warning(f"The data docs could not be written: {type(error).__name__}: {error}")
             return {}
         return {"data_docs": dg.MetadataValue.path(str(index))} if index else {}
+
+
+def _version(lsn: int) -> dict[str, str]:
+    """What ``MaterializeResult.data_version`` becomes."""
+    return {"dagster/data_version": str(lsn)}

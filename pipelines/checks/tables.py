@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 import dagster as dg
 
-from cdc_core.engine.reports import CheckReport
 from cdc_core.schema.table import TableId
 from pipelines import metadata
 from pipelines.keys import lake_key
 from pipelines.site import Site
+from pipelines.stream_tally import CheckTotals
 
 MERGED = "merged"
 RULES = "rules"
@@ -33,51 +33,55 @@ def check_specs(site: Site, table: TableId) -> list[dg.AssetCheckSpec]:
     ]
 
 
-def check_results(
-    site: Site, table: TableId, checks: Sequence[CheckReport], error: str | None
-) -> Iterator[dg.AssetCheckResult]:
-    """One result a check over a run. ``error`` is why the table stands still, None when it does not."""
+def check_results(site: Site, table: TableId, checks: CheckTotals, error: str | None) -> Iterator[dg.AssetCheckResult]:
+    """One result a check over the run so far. ``error`` is why the table stands still, None when it does not."""
     key = lake_key(site, table)
     yield dg.AssetCheckResult(
         asset_key=key, check_name=MERGED, passed=error is None, description=error or "", metadata={"error": error or ""}
     )
-    if not checks:
+    if not checks.checks:
         return
-    failed = {rule.name for check in checks for rule in check.rules if rule.severity == "error" and rule.failed}
-    warned = {rule.name for check in checks for rule in check.rules if rule.severity != "error" and rule.failed}
-    quarantined = sum(check.quarantined for check in checks)
+    failed = checks.failed_rules(errors=True)
     yield dg.AssetCheckResult(
         asset_key=key,
         check_name=RULES,
         passed=not failed,
-        description=f"failed: {', '.join(sorted(failed))}" if failed else "",
+        description=f"failed: {', '.join(failed)}" if failed else "",
         metadata={
             "rules": metadata.rules(checks),
-            "rows": sum(check.rows for check in checks),
-            "warnings": ", ".join(sorted(warned)),
+            "rows": checks.rows,
+            "warnings": ", ".join(checks.failed_rules(errors=False)),
         },
     )
     yield dg.AssetCheckResult(
-        asset_key=key,
-        check_name=SUITE,
-        passed=all(check.suite_success for check in checks),
-        metadata=_suite_metadata(checks),
+        asset_key=key, check_name=SUITE, passed=not checks.failed_validations, metadata=_suite_metadata(checks)
     )
     yield dg.AssetCheckResult(
-        asset_key=key, check_name=QUARANTINE, passed=quarantined == 0, metadata={"quarantined": quarantined}
+        asset_key=key,
+        check_name=QUARANTINE,
+        passed=not checks.quarantined,
+        metadata={"quarantined": checks.quarantined},
     )
 
 
-def _suite_metadata(checks: Sequence[CheckReport]) -> metadata.Metadata:
+def evaluation(result: dg.AssetCheckResult) -> dg.AssetCheckEvaluation:
+    """The same as an event of its own, for a run that is not at its end; the later ones of a run replace it."""
+    return dg.AssetCheckEvaluation(
+        asset_key=result.asset_key or dg.AssetKey([]),
+        check_name=result.check_name or "",
+        passed=result.passed,
+        metadata=result.metadata,
+        severity=result.severity,
+        description=result.description,
+        blocking=True,
+    )
+
+
+def _suite_metadata(checks: CheckTotals) -> metadata.Metadata:
     """Counts, and the validation result itself: the last failing one, else the last."""
-    shown = next((check for check in reversed(checks) if not check.suite_success), checks[-1])
-    found: metadata.Metadata = {
-        "validations": len(checks),
-        "failed_validations": sum(not check.suite_success for check in checks),
-    }
-    validation = getattr(shown, "validation_json", "")
-    if validation:
-        found["validation_result"] = dg.MetadataValue.json(_parsed(validation))
+    found: metadata.Metadata = {"validations": checks.validations, "failed_validations": checks.failed_validations}
+    if checks.validation_json:
+        found["validation_result"] = dg.MetadataValue.json(_parsed(checks.validation_json))
     return found
 
 

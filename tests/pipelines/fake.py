@@ -1,5 +1,6 @@
 """An engine without server, Spark or lake, that plays back what a test gives it."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -46,6 +47,7 @@ class FakeEngine:
     news: News = field(default_factory=News)
     rounds: tuple = ()
     error: Exception | None = None
+    script: Callable | None = None
     calls: list = field(default_factory=list)
 
     def tables(self):
@@ -66,6 +68,8 @@ class FakeEngine:
         on_batch(BatchReport(1, {ORDERS: 5}, Lsn(5000), 77, 0.25))
         for report in self.rounds:
             on_round(report)
+        if self.script:
+            self.script(on_batch, on_round, should_stop)
         if self.error:
             raise self.error
         return StreamReport(1, 5, Lsn(5000), tuple(self.rounds), 1.5, "idle")
@@ -86,10 +90,10 @@ def round_of(*merges, failed=None, lsn=5000):
     return RoundReport(Lsn(lsn), tuple(merges), failed or {}, 12, 0.5)
 
 
-def site(engine, state: Path = Path("unused"), name="shop", known=(ORDERS, PEOPLE, WEIRD)):
+def site(engine, state: Path = Path("unused"), name="shop", known=(ORDERS, PEOPLE, WEIRD), slot="slot_a"):
     return Site(
         name,
-        "slot_a",
+        slot,
         state,
         tuple(KnownTable(id_, table(id_)) for id_ in known),
         lambda: engine,

@@ -1,0 +1,321 @@
+"""What a run of the stream did, added up: each table since its last report, its checks over the whole run.
+
+The engine calls ``add_batch`` and ``add_round`` from whatever thread it likes, about once a second each; the step's own
+thread asks what is due and takes it. What is held grows with the number of tables, never with the length of the run.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+
+from cdc_core.engine.reports import BatchReport, CheckReport, MergeReport, RoundReport
+from cdc_core.lsn import Lsn
+from cdc_core.schema.table import TableId
+
+_PENDING_VALIDATIONS = 256
+
+
+@dataclass(slots=True)
+class TableTotals:
+    """A table's merges since its last report: sums, the last merge's position and lags, and the worst lag."""
+
+    rounds: int = 0
+    events: int = 0
+    inserted: int = 0
+    updated: int = 0
+    deleted: int = 0
+    quarantined: int = 0
+    seconds: float = 0.0
+    lsn: Lsn = Lsn(0)  # noqa: RUF009  (an LSN is an int: it cannot change)
+    lake_version: int = -1
+    lag_bytes: int = 0
+    lag_seconds: float = 0.0
+    lag_seconds_max: float = 0.0
+
+    def add(self, other: TableTotals) -> None:
+        """Add what came later."""
+        for name in ("rounds", "events", "inserted", "updated", "deleted", "quarantined", "seconds"):
+            setattr(self, name, getattr(self, name) + getattr(other, name))
+        self.lag_seconds_max = max(self.lag_seconds_max, other.lag_seconds_max)
+        if other.rounds:
+            self.lsn, self.lake_version = other.lsn, other.lake_version
+            self.lag_bytes, self.lag_seconds = other.lag_bytes, other.lag_seconds
+
+    def emptied(self) -> TableTotals:
+        """No sums, the same position."""
+        return TableTotals(
+            lsn=self.lsn, lake_version=self.lake_version, lag_bytes=self.lag_bytes, lag_seconds=self.lag_seconds
+        )
+
+    @classmethod
+    def of(cls, merge: MergeReport, report: RoundReport) -> TableTotals:
+        """One table in one round."""
+        return cls(
+            1,
+            merge.events,
+            merge.inserted,
+            merge.updated,
+            merge.deleted,
+            merge.check.quarantined if merge.check else 0,
+            merge.seconds,
+            merge.lsn,
+            merge.lake_version,
+            report.lag_bytes,
+            report.lag_seconds,
+            report.lag_seconds,
+        )
+
+
+@dataclass(slots=True)
+class CheckTotals:
+    """A table's checks over the run. ``rules``: (name, column, severity) → [checked, failed].
+
+    ``validation_json`` is the last failing validation's result, else the last one's; empty while there is none.
+    """
+
+    checks: int = 0
+    rows: int = 0
+    quarantined: int = 0
+    validations: int = 0
+    failed_validations: int = 0
+    rules: dict[tuple[str, str, str], list[int]] = field(default_factory=dict)
+    validation_json: str = ""
+
+    def add(self, check: CheckReport) -> None:
+        """Add the counts of one check; its validation is added on its own, when it is known."""
+        self.checks += 1
+        self.rows += check.rows
+        self.quarantined += check.quarantined
+        for rule in check.rules:
+            held = self.rules.setdefault((rule.name, rule.column, rule.severity), [0, 0])
+            held[0] += rule.checked
+            held[1] += rule.failed
+
+    def add_validation(self, check: CheckReport) -> None:
+        """Add Great Expectations' verdict."""
+        self.validations += 1
+        failed = check.suite_success is False
+        self.failed_validations += failed
+        if check.validation_json and (failed or not self.failed_validations):
+            self.validation_json = check.validation_json
+
+    def failed_rules(self, *, errors: bool) -> list[str]:
+        """Names of the rules some row failed: those of severity error, or the others."""
+        return sorted(
+            {name for (name, _, kind), (_, failed) in self.rules.items() if failed and errors == _is_error(kind)}
+        )
+
+    def copy(self) -> CheckTotals:
+        """The same, apart from what is added later."""
+        return replace(self, rules={key: list(counts) for key, counts in self.rules.items()})
+
+
+@dataclass(slots=True)
+class TableNews:
+    """What is to be said of a table now. ``error`` is why it stands still, None when it does not.
+
+    ``told`` is set by who reports it, once the totals are: what fails after that must not tell them twice.
+    """
+
+    table: TableId
+    totals: TableTotals
+    checks: CheckTotals
+    error: str | None
+    told: bool = False
+
+
+@dataclass(slots=True)
+class ChangesTotals:
+    """The drain of the slot since its last report. Position and lags are the last ones."""
+
+    batches: int = 0
+    events: int = 0
+    rounds: int = 0
+    seconds: float = 0.0
+    commit_lsn: Lsn = Lsn(0)  # noqa: RUF009  (as above)
+    lag_bytes: int = 0
+    lag_seconds: float = 0.0
+    lag_seconds_max: float = 0.0
+
+    def add(self, other: ChangesTotals) -> None:
+        """Add what came later."""
+        for name in ("batches", "events", "rounds", "seconds"):
+            setattr(self, name, getattr(self, name) + getattr(other, name))
+        self.lag_seconds_max = max(self.lag_seconds_max, other.lag_seconds_max)
+        self.commit_lsn = max(self.commit_lsn, other.commit_lsn)
+        if other.batches or other.rounds:
+            self.lag_bytes = other.lag_bytes
+        if other.rounds:
+            self.lag_seconds = other.lag_seconds
+
+    def emptied(self) -> ChangesTotals:
+        """No sums, the same position."""
+        return ChangesTotals(commit_lsn=self.commit_lsn, lag_bytes=self.lag_bytes, lag_seconds=self.lag_seconds)
+
+
+@dataclass(slots=True)
+class _Clock:
+    """When something was reported last, and since when there is news."""
+
+    reported: float | None = None
+    news_since: float | None = None
+
+    def due_at(self, first: float, every: float) -> float | None:
+        if self.news_since is None:
+            return None
+        return self.news_since + first if self.reported is None else self.reported + every
+
+
+@dataclass(slots=True)
+class _Table:
+    totals: TableTotals = field(default_factory=TableTotals)
+    checks: CheckTotals = field(default_factory=CheckTotals)
+    # Validated in the background: looked at again when the table is reported.
+    pending: deque[CheckReport] = field(default_factory=deque)
+    error: str | None = None
+    clock: _Clock = field(default_factory=_Clock)
+
+
+class RunTally:
+    """The sums of one run. Safe to be used from several threads.
+
+    A table is due ``first_seconds`` after its first news in the run, and ``every_seconds`` after its last report as
+    soon as there is news again.
+    """
+
+    def __init__(self, first_seconds: float, every_seconds: float, clock: Callable[[], float] = time.monotonic) -> None:
+        self._first, self._every = min(first_seconds, every_seconds), every_seconds
+        self._now = clock
+        self._lock = threading.Lock()
+        self._tables: dict[TableId, _Table] = {}
+        self._changes = ChangesTotals()
+        self._changes_clock = _Clock()
+        self.merged: set[TableId] = set()
+
+    def add_batch(self, report: BatchReport) -> None:
+        """One micro-batch in the changelog."""
+        with self._lock:
+            events = sum(report.events.values())
+            self._changes.add(ChangesTotals(1, events, 0, report.seconds, Lsn(report.commit_lsn), report.lag_bytes))
+            self._news(self._changes_clock)
+
+    def add_round(self, report: RoundReport) -> None:
+        """One round: what was merged, and who stands still since. A later merge of a table ends its error."""
+        with self._lock:
+            lags = (report.lag_bytes, report.lag_seconds, report.lag_seconds)
+            self._changes.add(ChangesTotals(0, 0, 1, 0.0, Lsn(0), *lags))
+            if report.merges:
+                self._news(self._changes_clock)
+            for merge in report.merges:
+                self._add_merge(merge, report)
+            for table, error in report.failed.items():
+                held = self._tables.setdefault(table, _Table())
+                if held.error != error:
+                    self._news(held.clock)
+                held.error = error
+
+    def due(self) -> list[TableId]:
+        """The tables whose report is due, longest waiting first."""
+        with self._lock:
+            now = self._now()
+            found = [
+                (at, table)
+                for table, held in self._tables.items()
+                if (at := held.clock.due_at(self._first, self._every)) is not None and at <= now
+            ]
+        return [table for _, table in sorted(found)]
+
+    def unreported(self) -> list[TableId]:
+        """The tables with news that no report has told yet, due or not."""
+        with self._lock:
+            return sorted(table for table, held in self._tables.items() if held.clock.news_since is not None)
+
+    def tables(self) -> list[TableId]:
+        """Every table that was merged in the run or stands still."""
+        with self._lock:
+            return sorted(self._tables)
+
+    def changes_are_due(self) -> bool:
+        """Whether a report of the drain itself is due."""
+        with self._lock:
+            at = self._changes_clock.due_at(self._first, self._every)
+            return at is not None and at <= self._now()
+
+    @property
+    def has_changes(self) -> bool:
+        """Whether the drain has news that no report has told yet."""
+        with self._lock:
+            return self._changes_clock.news_since is not None
+
+    @contextmanager
+    def taken(self, table: TableId, *, last: bool = False) -> Iterator[TableNews]:
+        """A table's news, to be reported in this context; an error or interrupt in it leaves them unreported.
+
+        ``last``: nothing comes later, so a validation that has no verdict yet is none.
+        """
+        with self._lock:
+            held = self._tables.setdefault(table, _Table())
+            self._validate(held, last)
+            news = TableNews(table, held.totals, held.checks.copy(), held.error)
+            before = replace(held.clock)
+            held.totals, held.clock = held.totals.emptied(), _Clock(self._now())
+        try:
+            yield news
+        except BaseException:
+            with self._lock:
+                if not news.told:
+                    news.totals.add(held.totals)
+                    held.totals = news.totals
+                held.clock = before
+            raise
+
+    @contextmanager
+    def changes_taken(self) -> Iterator[ChangesTotals]:
+        """The drain's sums, to be reported in this context; an error or interrupt in it leaves them unreported."""
+        with self._lock:
+            totals, before = self._changes, self._changes_clock
+            self._changes, self._changes_clock = totals.emptied(), _Clock(self._now())
+        try:
+            yield totals
+        except BaseException:
+            with self._lock:
+                totals.add(self._changes)
+                self._changes, self._changes_clock = totals, before
+            raise
+
+    def _add_merge(self, merge: MergeReport, report: RoundReport) -> None:
+        held = self._tables.setdefault(merge.table, _Table())
+        held.totals.add(TableTotals.of(merge, report))
+        held.error = None
+        self.merged.add(merge.table)
+        self._news(held.clock)
+        if merge.check is not None:
+            held.checks.add(merge.check)
+            held.pending.append(merge.check)
+            if len(held.pending) > _PENDING_VALIDATIONS:
+                self._validate(held, last=False)
+                while len(held.pending) > _PENDING_VALIDATIONS:
+                    held.checks.add_validation(held.pending.popleft())
+
+    def _validate(self, held: _Table, last: bool) -> None:
+        """Add the verdicts that are there by now, in order as far as they are."""
+        waiting = deque[CheckReport]()
+        for check in held.pending:
+            if check.validation_json or check.suite_success is False or last:
+                held.checks.add_validation(check)
+            else:
+                waiting.append(check)
+        held.pending = waiting
+
+    def _news(self, clock: _Clock) -> None:
+        if clock.news_since is None:
+            clock.news_since = self._now()
+
+
+def _is_error(severity: str) -> bool:
+    return severity == "error"

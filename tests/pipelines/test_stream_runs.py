@@ -1,0 +1,282 @@
+"""A run of the stream that lasts: what Dagster is told while it runs, and how it ends."""
+
+import os
+import re
+import signal
+import threading
+import time
+from pathlib import Path
+from types import SimpleNamespace
+
+import dagster as dg
+import pytest
+from dagster._core.remote_origin import RegisteredCodeLocationOrigin, RemoteJobOrigin, RemoteRepositoryOrigin
+
+from cdc_core.engine.reports import BatchReport
+from cdc_core.errors import SourceError, TransientError
+from cdc_core.lsn import Lsn
+from pipelines.assets import beside, stream
+from pipelines.assets.beside import Beside
+from pipelines.assets.stream_events import StreamEvents
+from pipelines.factory import definitions_of
+from pipelines.keys import changes_key, lake_key
+from pipelines.slot_runs import Turn, consumes_slot
+from tests.pipelines.fake import ORDERS, PEOPLE, FakeEngine, merge, round_of, site
+
+WAIT_SECONDS = 30
+ORIGIN = RemoteJobOrigin(RemoteRepositoryOrigin(RegisteredCodeLocationOrigin("somewhere"), "definitions"), "any")
+QUEUED = {"status": dg.DagsterRunStatus.QUEUED, "remote_job_origin": ORIGIN}
+
+
+@pytest.fixture
+def instance():
+    with dg.DagsterInstance.ephemeral() as held:
+        yield held
+
+
+class NoSpark:
+    spark_session = "the session"
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch):
+    monkeypatch.setattr("pipelines.factory.spark_resource", lambda site: NoSpark())
+    monkeypatch.setattr(stream, "FIRST_REPORT_SECONDS", 0.2)
+    monkeypatch.setattr(beside, "_TICK_SECONDS", 0.02)
+    monkeypatch.setattr("pipelines.slot_runs.LOOK_SECONDS", 0.1)
+
+
+def run(here, instance, report_seconds=60.0, **more):
+    config = {"ops": {"shop_stream": {"config": {"report_seconds": report_seconds}}}}
+    definition = definitions_of([here]).resolve_job_def("shop_stream_job")
+    return definition.execute_in_process(instance=instance, raise_on_error=False, run_config=config, **more)
+
+
+def reports(instance, table, here):
+    """Numbers of every materialisation, oldest first."""
+    found = instance.fetch_materializations(lake_key(here, table), limit=1000).records
+    metadata = [record.asset_materialization.metadata for record in reversed(found)]
+    return [{name: value.value for name, value in one.items()} for one in metadata]
+
+
+def check_of(instance, here, table, name):
+    key = dg.AssetCheckKey(lake_key(here, table), name)
+    (record,) = instance.event_log_storage.get_asset_check_execution_history(key, limit=1)
+    return record.event.dagster_event.event_specific_data
+
+
+def wait_for(is_met):
+    deadline = time.monotonic() + WAIT_SECONDS
+    while not is_met():
+        assert time.monotonic() < deadline, "waited too long"
+        time.sleep(0.02)
+
+
+def test_tables_and_checks_appear_while_the_run_goes_on(instance):
+    seen = {}
+
+    def script(on_batch, on_round, should_stop):
+        on_round(round_of(merge(ORDERS, failed=1), failed={PEOPLE: "Column x became text."}))
+        wait_for(lambda: check_of_running("merged", PEOPLE) and reports(instance, ORDERS, here))
+        (seen["run"],) = instance.get_runs()
+        seen["first"] = reports(instance, ORDERS, here)
+        wait_for(lambda: check_of_running("quarantine", ORDERS))
+        on_round(round_of(merge(ORDERS, lsn=6000), merge(PEOPLE)))
+        wait_for(lambda: len(reports(instance, ORDERS, here)) > 1)
+
+    def check_of_running(name, table):
+        try:
+            found = check_of(instance, here, table, name)
+        except ValueError:
+            return None
+        return found if isinstance(found, dg.AssetCheckEvaluation) and not found.passed else None
+
+    here = site(FakeEngine(script=script))
+    result = run(here, instance, report_seconds=0.5)
+    assert seen["run"].status is dg.DagsterRunStatus.STARTED
+    assert seen["first"][0]["events"] == 5
+    assert not result.success  # by the quarantined row, at the run's end
+    assert check_of(instance, here, PEOPLE, "merged").passed
+    assert not check_of(instance, here, ORDERS, "rules").passed
+    assert sum(one["events"] for one in reports(instance, ORDERS, here)) == 10
+    latest = instance.get_latest_data_version_record(lake_key(here, ORDERS))
+    assert latest.asset_materialization.tags["dagster/data_version"] == str(Lsn(6000))
+
+
+def test_a_table_is_reported_at_most_once_in_its_time_however_many_rounds_there_are(instance):
+    def script(on_batch, on_round, should_stop):
+        for number in range(300):
+            on_batch(BatchReport(number, {ORDERS: 5}, Lsn(5000), 77, 0.01))
+            on_round(round_of(merge(ORDERS), merge(PEOPLE)))
+            time.sleep(0.01)
+
+    here = site(FakeEngine(script=script))
+    assert run(here, instance, report_seconds=1.0).success
+    (events,) = [instance.all_logs(held.run_id) for held in instance.get_runs()]
+    kinds = [event.dagster_event.event_type_value for event in events if event.dagster_event]
+    assert sum(one["rounds"] for one in reports(instance, ORDERS, here)) == 300
+    assert 3 <= len(reports(instance, ORDERS, here)) <= 6
+    assert kinds.count("ASSET_MATERIALIZATION") <= 3 * 6
+    assert kinds.count("ASSET_OBSERVATION") == 0
+
+
+def test_what_was_merged_since_the_last_report_is_reported_when_the_run_fails(instance):
+    def script(on_batch, on_round, should_stop):
+        on_round(round_of(merge(ORDERS)))
+        wait_for(lambda: reports(instance, ORDERS, here))
+        on_round(round_of(merge(ORDERS, 7, failed=1, lsn=6000), merge(PEOPLE)))
+
+    here = site(FakeEngine(script=script, error=SourceError("The slot is gone.", "Make it.")))
+    result = run(here, instance)
+    (failure,) = [event for event in result.all_events if event.is_step_failure]
+    assert failure.event_specific_data.user_failure_data.description == "The slot is gone. Make it."
+    assert [one["events"] for one in reports(instance, ORDERS, here)] == [5, 7]
+    assert [one["events"] for one in reports(instance, PEOPLE, here)] == [5]
+    assert not check_of(instance, here, ORDERS, "rules").passed
+    assert check_of(instance, here, PEOPLE, "rules").passed
+
+
+def test_a_cancelled_run_ends_the_stream_between_batches_and_reports_all_of_it(instance):
+    ended = threading.Event()
+
+    def script(on_batch, on_round, should_stop):
+        on_round(round_of(merge(ORDERS)))
+        wait_for(lambda: reports(instance, ORDERS, here))
+        os.kill(os.getpid(), signal.SIGTERM)
+        wait_for(should_stop)
+        on_round(round_of(merge(ORDERS, 7, lsn=6000), merge(PEOPLE)))  # the round that was at hand
+        ended.set()
+
+    here = site(FakeEngine(script=script))
+    result = run(here, instance)
+    assert ended.is_set()
+    kinds = {event.event_type_value for event in result.all_events}
+    assert "STEP_FAILURE" in kinds
+    assert not kinds & {"STEP_UP_FOR_RETRY", "STEP_RESTARTED", "STEP_SUCCESS"}
+    assert [one["events"] for one in reports(instance, ORDERS, here)] == [5, 7]
+    assert [one["events"] for one in reports(instance, PEOPLE, here)] == [5]
+    assert check_of(instance, here, PEOPLE, "merged").passed
+    latest = instance.get_latest_materialization_event(changes_key(here))
+    assert latest.dagster_event.event_specific_data.materialization.metadata["rounds"].value == 1
+
+
+def test_a_report_that_dagster_does_not_take_is_tried_again_and_the_stream_goes_on(instance, monkeypatch):
+    log, refused = StreamEvents._log, []
+
+    def locked(self, event):
+        if len(refused) < 2:
+            refused.append(event)
+            raise OSError("database is locked")
+        log(self, event)
+
+    def script(on_batch, on_round, should_stop):
+        on_round(round_of(merge(ORDERS)))
+        wait_for(lambda: reports(instance, ORDERS, here))
+
+    monkeypatch.setattr(StreamEvents, "_log", locked)
+    here = site(FakeEngine(script=script))
+    assert run(here, instance).success
+    assert len(refused) == 2
+    assert sum(one["events"] for one in reports(instance, ORDERS, here)) == 5
+
+
+def test_a_snapshot_that_waits_gets_its_turn_and_another_connectors_does_not_matter(instance):
+    seen = []
+
+    def script(on_batch, on_round, should_stop):
+        queue("other")
+        time.sleep(0.5)
+        seen.append(should_stop())
+        queue("shop")
+        wait_for(should_stop)
+
+    def queue(name):
+        job = definitions_of([other if name == "other" else here]).resolve_job_def(f"{name}_snapshot_job")
+        instance.create_run_for_job(job, **QUEUED, tags={"wal2lake/slot": f"slot_{name}"})
+
+    other, here = site(FakeEngine(), name="other", slot="slot_b"), site(FakeEngine(script=script))
+    assert run(here, instance).success
+    assert seen == [False]
+
+
+def started(instance, here, job="shop_snapshot_job", **more):
+    definition = definitions_of([here]).resolve_job_def(job)
+    return instance.create_run_for_job(definition, status=dg.DagsterRunStatus.STARTED, **more)
+
+
+def reason(instance, run_id, here):
+    now = [time.time()]
+    turn = Turn(instance, run_id, here, lambda: now[0])
+    now[0] += 10
+    return turn.reason()
+
+
+def test_a_run_whose_process_is_gone_does_not_end_those_after_it(instance):
+    here = site(FakeEngine())
+    started(instance, here)
+    mine = started(instance, here, "shop_stream_job")
+    assert reason(instance, mine.run_id, here) is None
+    newer = started(instance, here)
+    assert newer.run_id in reason(instance, mine.run_id, here)
+
+
+def test_a_backfill_from_the_asset_page_is_known_by_its_assets_and_a_whole_job_by_its_pool(instance):
+    here = site(FakeEngine())
+    mine = started(instance, here, "shop_stream_job")
+    everything = definitions_of([here]).resolve_implicit_global_asset_job_def()
+    foreign = SimpleNamespace(job_name="any", tags={}, asset_selection={dg.AssetKey(["shop", "reports", "daily"])})
+    assert not consumes_slot(foreign, here)
+    snapshot = frozenset([dg.AssetKey(["shop", "snapshot"])])
+    backfill = instance.create_run_for_job(everything, asset_selection=snapshot, **QUEUED)
+    assert backfill.run_id in reason(instance, mine.run_id, here)
+    instance.delete_run(backfill.run_id)
+    whole = instance.create_run_for_job(everything, **QUEUED)
+    assert whole.run_id in reason(instance, mine.run_id, here)
+
+
+def test_with_every_place_taken_the_stream_that_ran_longest_makes_room(tmp_path, monkeypatch):
+    monkeypatch.setenv("DAGSTER_HOME", str(tmp_path))
+    shipped = (Path(__file__).parents[2] / "dagster.yaml").read_text()
+    (tmp_path / "dagster.yaml").write_text(re.sub(r"(max_concurrent_runs:) \d+", r"\1 2", shipped))
+    with dg.DagsterInstance.from_config(str(tmp_path)) as instance:
+        sites = [site(FakeEngine(), name=f"s{number}", slot=f"slot_{number}") for number in range(3)]
+        tagged = {"tags": {"wal2lake/slot": "its own"}}
+        runs = [started(instance, one, f"{one.name}_stream_job", **tagged) for one in sites[:2]]
+
+        def room_for(number, seconds):
+            """What the run of that number is told when it has run for so long."""
+            clock = iter([time.time(), *[time.time() + seconds] * 100])
+            turn = Turn(instance, runs[number].run_id, sites[number], lambda: next(clock))
+            return turn.reason()
+
+        assert room_for(0, 600) is None
+        last = definitions_of([sites[-1]]).resolve_job_def(f"{sites[-1].name}_stream_job")
+        queued = instance.create_run_for_job(last, **QUEUED, **tagged)
+        assert queued.run_id in room_for(0, 600)
+        assert room_for(1, 600) is None
+        assert room_for(0, 30) is None
+        instance.delete_run(runs[1].run_id)
+        assert room_for(0, 600) is None
+
+
+def test_an_error_of_the_work_is_raised_where_it_was_asked_for():
+    def work(should_stop):
+        raise TransientError("The connection was cut.")
+
+    with pytest.raises(TransientError, match="was cut"):
+        Beside(work, "test").run(lambda: None, None)
+
+
+def test_work_that_does_not_end_when_asked_keeps_nobody_waiting():
+    class Log:
+        def warning(self, text):
+            said.append(text)
+
+    def tick():
+        raise KeyboardInterrupt
+
+    gone, said = threading.Event(), []
+    with pytest.raises(KeyboardInterrupt):
+        Beside(lambda should_stop: gone.wait(WAIT_SECONDS), "test").run(tick, Log(), stop_seconds=0.1)
+    gone.set()
+    assert "did not end" in said[0]

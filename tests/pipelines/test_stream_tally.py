@@ -1,0 +1,188 @@
+import threading
+from dataclasses import replace
+
+import pytest
+
+from cdc_core.engine.reports import BatchReport, CheckReport, MergeReport, RoundReport, RuleResult
+from cdc_core.lsn import Lsn
+from pipelines.stream_tally import RunTally
+from tests.pipelines.fake import ORDERS, PEOPLE
+
+
+class Clock:
+    def __init__(self):
+        self.now = 1000.0
+
+    def __call__(self):
+        return self.now
+
+
+@pytest.fixture
+def clock():
+    return Clock()
+
+
+@pytest.fixture
+def tally(clock):
+    return RunTally(3.0, 60.0, clock)
+
+
+def check(failed=0, passed=True, text="", severity="error"):
+    rules = (RuleResult("not_null:name", "name", severity, 10, failed),)
+    return CheckReport(ORDERS, 10, failed, passed, rules, text)
+
+
+def merge(table=ORDERS, lsn=100, events=5, found=None):
+    return MergeReport(table, Lsn(lsn), lsn, events, 2, 2, 1, 0.25, found)
+
+
+def round_of(*merges, failed=None, lag=1.0):
+    return RoundReport(Lsn(100), merges, failed or {}, 77, lag)
+
+
+def take(tally, table=ORDERS, **more):
+    with tally.taken(table, **more) as news:
+        return news
+
+
+def test_a_table_is_due_some_seconds_after_its_first_merge_and_then_once_a_minute(tally, clock):
+    due = []
+    for second in range(200):
+        tally.add_round(round_of(merge(lsn=second)))
+        if tally.due():
+            due.append(second)
+            take(tally)
+        clock.now += 1
+    assert due == [3, 63, 123, 183]
+
+
+def test_a_table_that_was_quiet_is_due_at_once_when_it_has_news_and_not_before(tally, clock):
+    tally.add_round(round_of(merge()))
+    take(tally)
+    clock.now += 500
+    assert tally.due() == [] == tally.unreported()
+    tally.add_round(round_of(merge()))
+    assert tally.due() == [ORDERS] == tally.unreported()
+
+
+def test_who_waits_longest_comes_first(tally, clock):
+    tally.add_round(round_of(merge(PEOPLE)))
+    clock.now += 1
+    tally.add_round(round_of(merge(ORDERS)))
+    clock.now += 10
+    assert tally.due() == [PEOPLE, ORDERS]
+
+
+def test_a_report_sums_what_came_since_the_last_one_and_keeps_the_position(tally):
+    tally.add_round(round_of(merge(lsn=100), lag=4.0))
+    tally.add_round(round_of(merge(lsn=200), lag=0.5))
+    totals = take(tally).totals
+    assert (totals.rounds, totals.events, totals.inserted, totals.updated, totals.deleted) == (2, 10, 4, 4, 2)
+    assert (totals.lsn, totals.lake_version, totals.seconds) == (200, 200, 0.5)
+    assert (totals.lag_seconds, totals.lag_seconds_max, totals.lag_bytes) == (0.5, 4.0, 77)
+    empty = take(tally).totals
+    assert (empty.rounds, empty.events, empty.lsn, empty.lag_seconds_max) == (0, 0, 200, 0.0)
+
+
+def test_a_report_that_fails_leaves_its_news_for_the_next(tally, clock):
+    tally.add_round(round_of(merge(lsn=100)))
+    clock.now += 3
+    with pytest.raises(KeyboardInterrupt), tally.taken(ORDERS):
+        tally.add_round(round_of(merge(lsn=200)))
+        raise KeyboardInterrupt
+    assert tally.due() == [ORDERS]
+    totals = take(tally).totals
+    assert (totals.rounds, totals.events, totals.lsn) == (2, 10, 200)
+
+
+def test_what_was_told_is_not_told_again_when_the_rest_of_the_report_fails(tally, clock):
+    tally.add_round(round_of(merge(lsn=100), failed={PEOPLE: "Column x became text."}))
+    with pytest.raises(KeyboardInterrupt), tally.taken(ORDERS) as news:
+        news.told = True
+        raise KeyboardInterrupt
+    assert tally.unreported() == [ORDERS, PEOPLE]
+    totals = take(tally).totals
+    assert (totals.rounds, totals.events, totals.lsn) == (0, 0, 100)
+
+
+def test_checks_are_summed_over_the_run_with_the_worst_verdict(tally):
+    tally.add_round(round_of(merge(found=check(2, passed=False, text='{"n": 1}'))))
+    take(tally)
+    tally.add_round(round_of(merge(found=check(0, text='{"n": 2}'))))
+    checks = take(tally).checks
+    assert checks.rules == {("not_null:name", "name", "error"): [20, 2]}
+    assert (checks.checks, checks.rows, checks.quarantined) == (2, 20, 2)
+    assert (checks.validations, checks.failed_validations, checks.validation_json) == (2, 1, '{"n": 1}')
+    assert (checks.failed_rules(errors=True), checks.failed_rules(errors=False)) == (["not_null:name"], [])
+
+
+def test_a_verdict_that_comes_later_is_counted_when_it_is_there(tally):
+    late, never = check(), check()
+    tally.add_round(round_of(merge(found=late), merge(found=never)))
+    assert take(tally).checks.validations == 0
+    object.__setattr__(late, "suite_success", False)
+    object.__setattr__(late, "validation_json", "{}")
+    checks = take(tally).checks
+    assert (checks.validations, checks.failed_validations, checks.validation_json) == (1, 1, "{}")
+    checks = take(tally, last=True).checks
+    assert (checks.validations, checks.failed_validations) == (2, 1)
+
+
+def test_what_waits_for_a_verdict_is_bounded(tally):
+    for _ in range(1000):
+        tally.add_round(round_of(merge(found=check())))
+    assert len(tally._tables[ORDERS].pending) == 256
+    assert take(tally, last=True).checks.validations == 1000
+
+
+def test_a_table_that_stands_still_is_news_once_until_its_error_changes_or_it_is_merged(tally, clock):
+    still = round_of(merge(PEOPLE), failed={ORDERS: "Column x became text."})
+    tally.add_round(still)
+    news = take(tally)
+    assert (news.error, news.totals.rounds) == ("Column x became text.", 0)
+    tally.add_round(still)
+    assert tally.unreported() == [PEOPLE]
+    tally.add_round(replace(still, failed={ORDERS: "Column y became text."}))
+    assert tally.unreported() == [ORDERS, PEOPLE]
+    assert take(tally).error == "Column y became text."
+    tally.add_round(round_of(merge(PEOPLE)))
+    assert take(tally).error == "Column y became text."
+    tally.add_round(round_of(merge(ORDERS)))
+    assert take(tally).error is None
+    assert tally.merged == {ORDERS, PEOPLE}
+
+
+def test_the_drain_is_reported_likewise(tally, clock):
+    tally.add_batch(BatchReport(1, {ORDERS: 3, PEOPLE: 4}, Lsn(10), 5, 0.5))
+    tally.add_batch(BatchReport(2, {ORDERS: 1}, Lsn(20), 6, 0.5))
+    tally.add_round(round_of(merge(), lag=2.0))
+    assert not tally.changes_are_due()
+    clock.now += 3
+    assert tally.changes_are_due()
+    with pytest.raises(RuntimeError), tally.changes_taken():
+        raise RuntimeError
+    with tally.changes_taken() as totals:
+        assert (totals.batches, totals.events, totals.rounds, totals.seconds) == (2, 8, 1, 1.0)
+        assert (totals.commit_lsn, totals.lag_bytes, totals.lag_seconds) == (20, 77, 2.0)
+    assert not tally.has_changes
+    tally.add_round(round_of())
+    assert not tally.has_changes
+
+
+def test_nothing_is_lost_between_threads(tally):
+    taken = []
+    done = threading.Event()
+
+    def write():
+        for lsn in range(5000):
+            tally.add_round(round_of(merge(lsn=lsn)))
+        done.set()
+
+    writers = [threading.Thread(target=write) for _ in range(2)]
+    for writer in writers:
+        writer.start()
+    while any(writer.is_alive() for writer in writers):
+        taken.append(take(tally).totals.events)
+    taken.append(take(tally).totals.events)
+    assert done.is_set()
+    assert sum(taken) == 2 * 5000 * 5
