@@ -48,9 +48,8 @@ class VersionFiles:
     last_index: int = 0
     only_inserts: bool = True
 
-    def add(self, path: Path, raw: pa.RecordBatch, only_inserts: bool = False) -> None:
-        """Note a file holding the rows of ``raw``; ``only_inserts`` where nothing else is among them."""
-        self.paths.append(path)
+    def note(self, raw: pa.RecordBatch, only_inserts: bool = False) -> None:
+        """Note the rows of ``raw``, at least one; ``only_inserts`` where nothing else is among them."""
         self.rows += raw.num_rows
         self.commits.append(np.unique(raw.column("commit_lsn").to_numpy()))
         self.last_index = int(raw.column("tx_index").to_numpy()[-1])

@@ -33,6 +33,7 @@ from cdc_core.decode.raw_batch import RAW_SCHEMA
 from cdc_core.decode.segment import Segment
 from cdc_core.engine.batch import Batch, Position
 from cdc_core.engine.spool import Spool
+from cdc_core.engine.spool_writer import SpoolWriter
 from cdc_core.engine.typing_plan import TypingPlan
 from cdc_core.schema.relation import Relation
 from cdc_core.schema.table import TableId, TableSchema
@@ -102,8 +103,7 @@ class SlotReader:
         self._stream = stream
         self._describe = describe
         self._positions = dict(positions)
-        self._spool = spool
-        self._plan = plan
+        self._writer = SpoolWriter(spool, plan)
         self._bounds = bounds
         self._segments: queue.Queue[Segment | None] = queue.Queue(_QUEUED_SEGMENTS)
         self._batches: queue.Queue[Batch | BaseException] = queue.Queue(_QUEUED_BATCHES)
@@ -227,6 +227,7 @@ class SlotReader:
                     self._progress.outstanding_batches += is_opened
                     self._progress.unsorted -= 1
             if self._has_content(batch) and self._is_due(batch):
+                self._writer.flush()
                 self._hand_over(batch)
                 batch = Batch(batch.number + 1)
             self._wait_for_room()
@@ -276,14 +277,12 @@ class SlotReader:
             raw = raw.filter(pa.array(~known))
         if raw.num_rows == 0:
             return
+        files, size = batch.files_of(table), raw.nbytes
+        files.note(raw, relation is not None and _only_inserts(raw))
         if relation is None:
-            path = self._spool.write_truncates(table, raw)
-        elif self._plan.has_masks(table):
-            path = self._spool.write_changes(self._plan.typer(table), relation, raw)
+            self._writer.add_truncates(files, raw)
         else:
-            path = self._spool.write_raw(relation, table, raw)
-        size = path.stat().st_size
-        batch.files_of(table).add(path, raw, relation is not None and _only_inserts(raw))
+            self._writer.add(files, relation, raw)
         batch.rows += raw.num_rows
         batch.bytes += size
         with self._progress.lock:

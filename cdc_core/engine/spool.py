@@ -32,6 +32,9 @@ from cdc_core.schema.table import TableSchema
 _KIND_KEY = b"wal2lake.kind"
 _RAW, _TRUNCATE, _CHANGES = b"raw", b"truncate", b"changes"
 
+_KEPT_TYPERS = 2_000
+_typers: dict[tuple[TypingPlan, str], RowTyper] = {}
+
 # Larger batches fall out of the cache while their columns are walked.
 _DECODE_ROWS = 10_000
 
@@ -79,6 +82,15 @@ class ReadSpoolFiles:
     def __init__(self, plan: TypingPlan) -> None:
         self._plan = plan
 
+    def _typer(self, table: str) -> RowTyper:
+        """The typer of a table version, made once in this process: making it costs more than a small file's rows."""
+        key = (self._plan, table)
+        if key not in _typers:
+            if len(_typers) >= _KEPT_TYPERS:
+                _typers.clear()
+            _typers[key] = self._plan.typer(TableSchema.from_json(table))
+        return _typers[key]
+
     def __call__(self, item: tuple[str, ...]) -> Iterator[pa.RecordBatch]:
         """Yield change rows (``RowTyper.change_schema``) in stream order.
 
@@ -94,7 +106,7 @@ class ReadSpoolFiles:
             if kind == _CHANGES:
                 yield from (batch.replace_schema_metadata(None) for batch in reader)
                 return
-            typer = self._plan.typer(TableSchema.from_json(metadata[TABLE_KEY].decode()))
+            typer = self._typer(metadata[TABLE_KEY].decode())
             if kind == _TRUNCATE:
                 yield from (typer.truncates(batch) for batch in reader)
                 return
