@@ -1,6 +1,7 @@
 """Named places where a crash is interesting. Tests arm one with ``WAL2LAKE_FAILPOINT=<name>[:<hit number>]``.
 
-An armed failpoint ends the process at once with SIGKILL, as a power cut would: no handler runs, nothing is flushed.
+An armed failpoint ends the run's process at once with SIGKILL, as a power cut would: no handler runs, nothing is
+flushed. Reached in a worker, it ends the run's process and the worker; Spark's Java process notices by itself.
 Unarmed, ``hit`` is one dictionary look-up per durable step (never per row).
 """
 
@@ -8,6 +9,7 @@ from __future__ import annotations
 
 import os
 import signal
+from typing import NamedTuple
 
 AFTER_SPOOL = "after-spool"
 BETWEEN_APPENDS = "between-appends"
@@ -18,6 +20,13 @@ BETWEEN_MERGES = "between-merges"
 BEFORE_SNAPSHOT_COMMIT = "before-snapshot-commit"
 AFTER_SNAPSHOT_COMMIT = "after-snapshot-commit"
 AFTER_SLOT_CREATED = "after-slot-created"
+AFTER_APPEND = "after-append"
+AFTER_QUARANTINE = "after-quarantine"
+AFTER_APPLY = "after-apply"
+BEFORE_SPARK_MERGE = "before-spark-merge"
+AFTER_SPARK_MERGE = "after-spark-merge"
+DURING_COMPACTION = "during-compaction"
+BEFORE_ROUND_RECORD = "before-round-record"
 
 ALL = (
     AFTER_SPOOL,
@@ -29,19 +38,48 @@ ALL = (
     BEFORE_SNAPSHOT_COMMIT,
     AFTER_SNAPSHOT_COMMIT,
     AFTER_SLOT_CREATED,
+    AFTER_APPEND,
+    AFTER_QUARANTINE,
+    AFTER_APPLY,
+    BEFORE_SPARK_MERGE,
+    AFTER_SPARK_MERGE,
+    DURING_COMPACTION,
+    BEFORE_ROUND_RECORD,
 )
 
 _hits: dict[str, int] = {}
+_adopted: list[Armed] = []
+
+
+class Armed(NamedTuple):
+    """What a test armed, and the process that it means to end: the run's own, wherever the place is reached."""
+
+    text: str
+    process: int
+
+
+def armed() -> Armed | None:
+    """What is armed in this process, for a worker to adopt; None for nothing."""
+    text = os.environ.get("WAL2LAKE_FAILPOINT")
+    return Armed(text, os.getpid()) if text else None
+
+
+def adopt(carried: Armed | None) -> None:
+    """In a worker: take over what is armed in the run that gave it its work. Hits are counted a worker and run."""
+    if _adopted != ([carried] if carried else []):
+        _hits.clear()
+    _adopted[:] = [carried] if carried else []
 
 
 def hit(name: str) -> None:
-    """Note that the process reached ``name``; end it here if a test armed that place."""
-    armed = os.environ.get("WAL2LAKE_FAILPOINT")
-    if not armed:
+    """Note that the process reached ``name``; end the run here if a test armed that place."""
+    found = _adopted[0] if _adopted else armed()
+    if found is None:
         return
-    wanted, _, number = armed.partition(":")
+    wanted, _, number = found.text.partition(":")
     if wanted != name:
         return
     _hits[name] = _hits.get(name, 0) + 1
     if _hits[name] >= int(number or 1):
+        os.kill(found.process, signal.SIGKILL)
         os.kill(os.getpid(), signal.SIGKILL)

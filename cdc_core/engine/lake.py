@@ -120,6 +120,7 @@ class LakeSink:
         on_durable()
         self._merge_staged(orders, outcomes, to_lsn)
         merges, failed = self._settle(orders, outcomes, to_lsn)
+        failpoints.hit(failpoints.BEFORE_ROUND_RECORD)
         versions = {merge.table: merge.lake_version for merge in merges}
         self._rounds = record_round(self._paths.rounds, to_lsn, versions, self._rounds) if versions else self._rounds
         return RoundReport(to_lsn, merges, failed, seconds=time.monotonic() - started, parts=_parts(outcomes))
@@ -241,6 +242,7 @@ class LakeSink:
                 continue
             self._standing[order.table.id].engine = MergeEngine.SPARK
             started = time.monotonic()
+            failpoints.hit(failpoints.BEFORE_SPARK_MERGE)
             try:
                 outcome.applied = self._writer.merge_with_spark(
                     self._spark(), self._paths.lake(order.table.id), self._slot, order, outcome.staged
@@ -248,6 +250,7 @@ class LakeSink:
                 outcome.merged = to_lsn
             except CdcError as error:
                 outcome.error = error
+            failpoints.hit(failpoints.AFTER_SPARK_MERGE)
             outcome.seconds["spark merge"] = time.monotonic() - started
 
     def _settle(

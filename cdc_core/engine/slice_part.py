@@ -10,6 +10,7 @@ import itertools
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
+from cdc_core import failpoints
 from cdc_core.engine.slice_order import SliceOrder, SliceOutcome
 from cdc_core.engine.slice_task import SliceTask, changelog_of, decoded
 from cdc_core.schema.table import TableId
@@ -45,6 +46,7 @@ class SlicePart:
 
     def __call__(self, item: SliceOrder | PartOrder) -> SliceOutcome | PartOutcome:
         """Bring a small slice through the round, or write a part of a large one out. Raises what ``SliceTask`` does."""
+        failpoints.adopt(self.task.armed)
         return self._write(item) if isinstance(item, PartOrder) else self.task(item)
 
     def _write(self, part: PartOrder) -> PartOutcome:

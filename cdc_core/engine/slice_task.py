@@ -16,7 +16,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import pyarrow as pa
 
@@ -49,15 +49,18 @@ class SliceTask:
     plan: TypingPlan
     checks: TableChecks
     writer: LakeWriter
+    armed: failpoints.Armed | None = field(default_factory=failpoints.armed)
 
     def __call__(self, order: SliceOrder) -> SliceOutcome:
         """Append, check and apply the slice of ``order``.
 
         Raises what kept the rows from becoming durable; what happens after that is in the outcome's ``error``.
         """
+        failpoints.adopt(self.armed)
         outcome = SliceOutcome(order.table.id, merged=order.merged)
-        rows = self._append(order, outcome) if order.files or order.written else None
         failpoints.hit(failpoints.BETWEEN_APPENDS)
+        rows = self._append(order, outcome) if order.files or order.written else None
+        failpoints.hit(failpoints.AFTER_APPEND)
         if order.to_lsn is not None:
             try:
                 self._apply(order, rows, outcome)
@@ -103,6 +106,7 @@ class SliceTask:
 
     def _apply(self, order: SliceOrder, rows: pa.Table | None, outcome: SliceOutcome) -> None:
         assert order.to_lsn is not None
+        failpoints.hit(failpoints.BETWEEN_MERGES)
         lake = self.writer.prepare(self.run, self.paths.lake(order.table.id), order, self.plan.typer(order.table))
         stands = lake_position(lake, self.slot, order.table.id)
         if (stands.token or 0) != order.token:
@@ -120,7 +124,7 @@ class SliceTask:
                 self._check_and_write(order, lake, changes, outcome)
         outcome.merged = order.to_lsn if outcome.staged is None else merged
         outcome.lake_files = len(lake.files)
-        failpoints.hit(failpoints.BETWEEN_MERGES)
+        failpoints.hit(failpoints.AFTER_APPLY)
 
     def _slice(self, order: SliceOrder, rows: pa.Table | None, merged: int) -> pa.Table:
         """The unmerged changes up to the round's cut, without those that the snapshot shows."""
@@ -136,6 +140,7 @@ class SliceTask:
             good, bad, outcome.check = self.checks.check(order.table, changes)
             if bad is not None:
                 write_quarantine(bad, self.paths.quarantine(order.table.id))
+                failpoints.hit(failpoints.AFTER_QUARANTINE)
         try:
             with _timed(outcome, "apply"):
                 outcome.applied = on_conflict(lambda: self._write(lake, order, good), lake)

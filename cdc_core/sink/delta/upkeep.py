@@ -13,6 +13,7 @@ from collections.abc import Sequence
 
 import pyarrow as pa
 
+from cdc_core import failpoints
 from cdc_core.sink.delta.table import CommitConflictError, DataFile, DeltaTable
 
 _SMALLEST = 64 << 10
@@ -31,8 +32,10 @@ def compact(table: DeltaTable) -> int:
     if len(chosen) < 2:
         return 0
     rows = pa.concat_tables([table.read(file) for file in chosen])
+    merged = table.write(rows)
+    failpoints.hit(failpoints.DURING_COMPACTION)
     try:
-        table.commit([table.write(rows)], chosen, metadata={"upkeep": "compaction"}, data_change=False)
+        table.commit([merged], chosen, metadata={"upkeep": "compaction"}, data_change=False)
     except CommitConflictError:
         table.refresh()
         return 0
