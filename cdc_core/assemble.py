@@ -394,6 +394,7 @@ class Connector:
             engine.snapshot_rows_per_partition,
             engine.snapshot_threads,
             self.config.sink.changelog_reads,
+            self.config.sink.lake_history_hours,
         )
         with received("reading tables into the lake"):
             return SnapshotRun(source, spark, self._paths(), self._plan(), settings).take(tables, on_progress)

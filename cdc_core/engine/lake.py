@@ -15,7 +15,7 @@ import time
 import uuid
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field, replace
+from dataclasses import astuple, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -122,7 +122,11 @@ class LakeSink:
         merges, failed = self._settle(orders, outcomes, to_lsn)
         failpoints.hit(failpoints.BEFORE_ROUND_RECORD)
         versions = {merge.table: merge.lake_version for merge in merges}
-        self._rounds = record_round(self._paths.rounds, to_lsn, versions, self._rounds) if versions else self._rounds
+        self._rounds = (
+            record_round(self._paths.rounds, to_lsn, versions, self._options.lake_history_hours, self._rounds)
+            if versions
+            else self._rounds
+        )
         return RoundReport(to_lsn, merges, failed, seconds=time.monotonic() - started, parts=_parts(outcomes))
 
     def has_backlog(self, to_lsn: Lsn) -> bool:
@@ -152,7 +156,13 @@ class LakeSink:
         """Where the table stands, asked of its own commits."""
         if self._options.changelog_reads:
             # Before anything is merged, for then the lake no longer shows the snapshot alone.
-            complete_reads(self._paths.lake(table), self._paths.changelog(table), self._slot, table)
+            complete_reads(
+                self._paths.lake(table),
+                self._paths.changelog(table),
+                self._slot,
+                table,
+                self._options.lake_history_hours,
+            )
         found = changelog_position(DeltaTable.open(self._paths.changelog(table)), self._slot, table)
         lake = lake_position(DeltaTable.open(self._paths.lake(table)), self._slot, table)
         standing = _Standing(token=lake.token, merged=lake.lsn, engine=self._options.merge_engine)
@@ -184,6 +194,7 @@ class LakeSink:
             order = SliceOrder(
                 known,
                 to_lsn=self._cut(batch, table, standing, to_lsn),
+                position=None if standing.changelog is None else astuple(standing.changelog),
                 has_backlog=standing.backlog is not None,
                 token=standing.token or 0,
                 merged=standing.merged,
@@ -232,7 +243,9 @@ class LakeSink:
         for table in batch.versions if batch is not None else ():
             assert batch is not None
             last = batch.last_commit(table)
-            self._stand(table).backlog = last
+            standing = self._stand(table)
+            standing.backlog = last
+            standing.changelog = Position(*(batch.open_at(table) or (last,)))
         failpoints.hit(failpoints.BEFORE_CONFIRM)
 
     def _merge_staged(self, orders: Sequence[SliceOrder], outcomes: Sequence[SliceOutcome], to_lsn: int) -> None:

@@ -19,6 +19,7 @@ class SliceOrder:
     ``files`` are the batch's spool files of the table in stream order, empty where only a backlog is to be merged;
     ``written`` are changelog files that other tasks made of them already, ``arrived`` the lake files of an insert-only
     slice. ``to_lsn`` is the round's cut, None where nothing is whole yet and the rows are appended only.
+    ``position`` is where the changelog ends, as the driver knows it; None before its first row.
     ``has_backlog``: the changelog holds unmerged rows of earlier batches. ``token`` and ``merged`` are the snapshot in
     force and the LSN merged since, ``visible`` the text of its pg_snapshot while the slice may overlap it.
     """
@@ -29,6 +30,7 @@ class SliceOrder:
     reached: Reached | None = None
     to_lsn: int | None = None
     has_backlog: bool = False
+    position: tuple[int, int] | None = None
     token: int = 0
     merged: int | None = None
     visible: str | None = None

@@ -53,7 +53,7 @@ class SlicePart:
         task, order = self.task, part.order
         table = order.table.id
         versions = decoded(task.plan, part.files)
-        changelog = changelog_of(task.run, task.paths.changelog(table), table, versions)
+        changelog = changelog_of(task, table, versions)
         written = changelog.write_stream(
             (batch for version in versions for batch in conform(version, changelog.schema).to_batches()),
             changelog.schema,

@@ -34,9 +34,9 @@ from cdc_core.sink.delta.opened import keep, opened
 from cdc_core.sink.delta.paths import LakePaths
 from cdc_core.sink.delta.positions import changelog_position, lake_position
 from cdc_core.sink.delta.quarantine import write_quarantine
-from cdc_core.sink.delta.shape import CHANGELOG_PROPERTIES, ensure_table
+from cdc_core.sink.delta.shape import changelog_properties, ensure_table
 from cdc_core.sink.delta.table import DeltaTable
-from cdc_core.sink.delta.upkeep import compact
+from cdc_core.sink.delta.upkeep import tidy
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,29 +80,32 @@ class SliceTask:
         if order.written:
             with _timed(outcome, "append"):
                 changelog = self._open(path)
-                held = changelog_position(changelog, self.slot, table)
-                if held is not None and order.reached.whole is not None and held.commit_lsn >= order.reached.whole:
-                    return None  # a repetition of what is there
-                try:
-                    commit_append(changelog, order.written, self.slot, table, order.reached)
-                except CdcError as error:
-                    raise TransientError(
-                        f"Another writer appended to the changelog of {table} meanwhile.",
-                        "Nothing of this batch was confirmed; run again.",
-                    ) from error
+                on_conflict(lambda: self._commit_written(order, changelog), changelog)
                 outcome.appended = sum(file.rows for file in order.written)
                 outcome.changelog_files = len(changelog.files)
             return None
         with _timed(outcome, "decode"):
             versions = decoded(self.plan, order.files)
         with _timed(outcome, "append"):
-            changelog = self._changelog(table, versions)
+            changelog = changelog_of(self, table, versions)
+            since = changelog.version
             rows = pa.concat_tables([conform(version, changelog.schema) for version in versions])
             outcome.appended = append_changes(changelog, rows, self.slot, table, order.reached)
         with _timed(outcome, "compact"):
-            compact(changelog)
+            tidy(changelog, since, self.writer.history_hours)
             outcome.changelog_files = len(changelog.files)
         return rows
+
+    def _commit_written(self, order: SliceOrder, changelog: DeltaTable) -> None:
+        """Commit the files that other tasks wrote; their rows begin where the driver knew the changelog to end."""
+        assert order.reached is not None
+        held = changelog_position(changelog, self.slot, order.table.id)
+        if (None if held is None else tuple(held)) != order.position:
+            raise TransientError(
+                f"Another writer appended to the changelog of {order.table.id} meanwhile.",
+                "Nothing of this batch was confirmed; run again.",
+            )
+        commit_append(changelog, order.written, self.slot, order.table.id, order.reached)
 
     def _apply(self, order: SliceOrder, rows: pa.Table | None, outcome: SliceOutcome) -> None:
         assert order.to_lsn is not None
@@ -120,8 +123,11 @@ class SliceTask:
                 outcome.applied = self.writer.add_files(lake, order, self.slot)
         else:
             changes = self._slice(order, rows, merged or 0)
+            since = lake.version
             if changes.num_rows:
                 self._check_and_write(order, lake, changes, outcome)
+            with _timed(outcome, "compact"):
+                tidy(lake, since, self.writer.history_hours)
         outcome.merged = order.to_lsn if outcome.staged is None else merged
         outcome.lake_files = len(lake.files)
         failpoints.hit(failpoints.AFTER_APPLY)
@@ -149,8 +155,6 @@ class SliceTask:
             return
         if outcome.applied is not None:
             outcome.applied = replace(outcome.applied, events=changes.num_rows)
-        with _timed(outcome, "compact"):
-            compact(lake)
 
     def _write(self, lake: DeltaTable, order: SliceOrder, good: pa.Table) -> Applied | None:
         """One attempt: a commit that got in first may have been the slice itself, by a writer that outlived its run."""
@@ -160,10 +164,6 @@ class SliceTask:
             raise _read_anew(order.table.id)
         rest = good if stands.lsn is None else between(good, stands.lsn, order.to_lsn)
         return self.writer.write(lake, order, rest, self.slot) if rest.num_rows else None
-
-    def _changelog(self, table: TableId, versions: Sequence[pa.Table]) -> DeltaTable:
-        """The changelog with every column of the versions."""
-        return changelog_of(self.run, self.paths.changelog(table), table, versions)
 
     def _open(self, path: str) -> DeltaTable:
         found = opened(self.run, path)
@@ -188,13 +188,14 @@ def _read_anew(table: TableId) -> TransientError:
     )
 
 
-def changelog_of(run: str, path: str, table: TableId, versions: Sequence[pa.Table]) -> DeltaTable:
-    """The changelog at ``path``, made or grown so that it has every column of the versions (at least one)."""
-    found = opened(run, path)
+def changelog_of(task: SliceTask, table: TableId, versions: Sequence[pa.Table]) -> DeltaTable:
+    """The changelog of a table, made or grown so that it has every column of the versions (at least one)."""
+    path, properties = task.paths.changelog(table), changelog_properties(task.writer.history_hours)
+    found = opened(task.run, path)
     for version in versions:
-        found = ensure_table(path, version.schema, table, CHANGELOG_PROPERTIES, found)
+        found = ensure_table(path, version.schema, table, properties, found)
     assert found is not None
-    return keep(run, found)
+    return keep(task.run, found)
 
 
 @contextmanager

@@ -45,6 +45,7 @@ class SnapshotSettings:
     rows_per_range: int
     threads: int
     reads: bool = False
+    history_hours: int = 0
 
 
 class SnapshotRun:
@@ -116,7 +117,7 @@ class SnapshotRun:
             facts.timestamp_us,
         )
         schema = self._plan.typer(table).read_schema
-        lake = prepare(self._paths.lake(table.id), schema, table.id)
+        lake = prepare(self._paths.lake(table.id), schema, table.id, self._settings.history_hours)
         selects = [[select] for select in self._selects(table, pages, rows)]
         copied = run_tasks(self._spark, selects, CopyIntoFiles(read, lake.path, schema), f"reading {table.id}")
         self._complete_reads(table.id)
@@ -133,7 +134,9 @@ class SnapshotRun:
         """Give the changelog the rows of the snapshot in force: this one, or a former one before it is replaced."""
         if self._settings.reads:
             slot = self._source.options.slot_name
-            complete_reads(self._paths.lake(table), self._paths.changelog(table), slot, table)
+            complete_reads(
+                self._paths.lake(table), self._paths.changelog(table), slot, table, self._settings.history_hours
+            )
 
     def _selects(self, table: TableSchema, pages: int, rows: int | None) -> list[str]:
         """One SELECT a range; one in all for a table with a statement of the user's own."""

@@ -22,7 +22,7 @@ from cdc_core.sink.delta.changes import Changes, Road, prepare
 from cdc_core.sink.delta.multiset import arrivals
 from cdc_core.sink.delta.opened import keep, opened
 from cdc_core.sink.delta.positions import merge_app
-from cdc_core.sink.delta.shape import LAKE_PROPERTIES, ensure_table, lake_schema
+from cdc_core.sink.delta.shape import ensure_table, lake_properties, lake_schema
 from cdc_core.sink.delta.survey import invisible
 from cdc_core.sink.delta.table import DataFile, DeltaTable
 from cdc_core.sink.options import MergeEngine, SinkOptions
@@ -45,16 +45,18 @@ class LakeWriter:
 
     engine: MergeEngine
     rewrite_max_bytes: int
+    history_hours: int
     staging: str
 
     @classmethod
     def of(cls, options: SinkOptions, staging: Path) -> LakeWriter:
         """As the options say."""
-        return cls(options.merge_engine, options.merge_rewrite_max_bytes, str(staging))
+        return cls(options.merge_engine, options.merge_rewrite_max_bytes, options.lake_history_hours, str(staging))
 
     def prepare(self, run: str, path: str, order: SliceOrder, typer: RowTyper) -> DeltaTable:
         """The lake table with every column of the table's version. Raises TableError where it cannot hold them."""
-        lake = ensure_table(path, lake_schema(typer.row_type), order.table.id, LAKE_PROPERTIES, opened(run, path))
+        properties = lake_properties(self.history_hours)
+        lake = ensure_table(path, lake_schema(typer.row_type), order.table.id, properties, opened(run, path))
         return keep(run, lake)
 
     def write(self, lake: DeltaTable, order: SliceOrder, rows: pa.Table, slot: str) -> Applied | None:

@@ -57,9 +57,9 @@ class SinkOptions:
     )
     lake_history_hours: int = option(
         "wal2lake.lake.history.hours",
-        24,
-        "How long replaced data files and log entries of lake and changelog tables are kept for readers and time "
-        "travel; 0 for ever, where upkeep is left to others.",
+        1,
+        "How long the data files and log entries that were replaced stay readable in lake and changelog tables, for "
+        "queries under way and time travel; 0 for ever, where OPTIMIZE and VACUUM are left to others.",
         parse=at_least(0),
     )
     lake_schema_changes: SchemaChanges = option(

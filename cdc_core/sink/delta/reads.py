@@ -9,11 +9,11 @@ from cdc_core.schema.table import TableId
 from cdc_core.sink.delta.append import on_conflict
 from cdc_core.sink.delta.conform import conform
 from cdc_core.sink.delta.positions import lake_position, reads_app
-from cdc_core.sink.delta.shape import CHANGELOG_PROPERTIES, META, ensure_table
+from cdc_core.sink.delta.shape import META, changelog_properties, ensure_table
 from cdc_core.sink.delta.table import DeltaTable
 
 
-def complete_reads(lake: str, changelog: str, slot: str, table: TableId) -> int | None:
+def complete_reads(lake: str, changelog: str, slot: str, table: TableId, history_hours: int) -> int | None:
     """Append the rows of the snapshot in force as op r, unless they are there; the Delta version made, else None.
 
     The rows are read from the lake table, whose content is the snapshot until the first merge. So the source is read
@@ -34,7 +34,7 @@ def complete_reads(lake: str, changelog: str, slot: str, table: TableId) -> int 
     known = DeltaTable.open(changelog)
     if known is not None and (known.txn(app) or -1) >= token:
         return None
-    target = ensure_table(changelog, _read_schema(source.schema), table, CHANGELOG_PROPERTIES, known)
+    target = ensure_table(changelog, _read_schema(source.schema), table, changelog_properties(history_hours), known)
 
     def attempt() -> int:
         files = [target.write(conform(_reads(source.read(file)), target.schema)) for file in source.files]

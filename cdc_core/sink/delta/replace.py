@@ -14,7 +14,7 @@ from cdc_core.errors import InvariantError, TransientError
 from cdc_core.schema.table import TableId
 from cdc_core.sink.delta.conform import plain_schema
 from cdc_core.sink.delta.positions import lake_position, snapshot_app
-from cdc_core.sink.delta.shape import LAKE_PROPERTIES, check_names
+from cdc_core.sink.delta.shape import check_names, lake_properties
 from cdc_core.sink.delta.table import CommitConflictError, DataFile, DeltaTable
 
 _FILE_ROWS = 1_000_000
@@ -28,13 +28,13 @@ class SnapshotFacts:
     rows: int
 
 
-def prepare(path: str, schema: pa.Schema, table: TableId) -> DeltaTable:
+def prepare(path: str, schema: pa.Schema, table: TableId, history_hours: int) -> DeltaTable:
     """The lake table, made empty where it is missing; a table that exists keeps its content and schema until then.
 
     Raises TableError for names that Delta cannot tell apart.
     """
     check_names(schema, table)
-    return DeltaTable.open(path) or DeltaTable.create(path, plain_schema(schema), LAKE_PROPERTIES)
+    return DeltaTable.open(path) or DeltaTable.create(path, plain_schema(schema), lake_properties(history_hours))
 
 
 def write_rows(lake: DeltaTable, batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> list[DataFile]:

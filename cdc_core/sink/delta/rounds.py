@@ -11,7 +11,9 @@ import pyarrow as pa
 from cdc_core.lsn import Lsn
 from cdc_core.schema.table import TableId
 from cdc_core.sink.delta.append import on_conflict
+from cdc_core.sink.delta.shape import lake_properties
 from cdc_core.sink.delta.table import DeltaTable
+from cdc_core.sink.delta.upkeep import tidy
 
 _SCHEMA = pa.schema(
     [
@@ -22,7 +24,6 @@ _SCHEMA = pa.schema(
         ("recorded_at", pa.timestamp("us", tz="UTC")),
     ]
 )
-PROPERTIES = {"delta.checkpointInterval": "50"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,9 +36,11 @@ class RecordedVersion:
     recorded_at: datetime
 
 
-def record_round(path: str, lsn: int, versions: Mapping[TableId, int], opened: DeltaTable | None = None) -> DeltaTable:
+def record_round(
+    path: str, lsn: int, versions: Mapping[TableId, int], history_hours: int, opened: DeltaTable | None = None
+) -> DeltaTable:
     """Write down a finished round; the table of rounds. A round written twice (a crash between) reads as one."""
-    rounds = opened or DeltaTable.open(path) or DeltaTable.create(path, _SCHEMA, PROPERTIES)
+    rounds = opened or DeltaTable.open(path) or DeltaTable.create(path, _SCHEMA, lake_properties(history_hours))
     if versions:
         tables = list(versions)
         rows = pa.table(
@@ -50,7 +53,9 @@ def record_round(path: str, lsn: int, versions: Mapping[TableId, int], opened: D
             },
             schema=_SCHEMA,
         )
+        since = rounds.version
         on_conflict(lambda: rounds.commit([rounds.write(rows)]), rounds)
+        tidy(rounds, since, history_hours)
     return rounds
 
 

@@ -22,14 +22,26 @@ META = (
     pa.field("__tx_index", pa.int64()),
     pa.field("__commit_ts", pa.timestamp("us", tz="UTC")),
 )
-CHANGELOG_PROPERTIES = {
-    # The only columns that merges and retention filter by; statistics of values would make every append dearer.
-    "delta.dataSkippingStatsColumns": "__commit_lsn,__tx_index,__commit_ts",
-    "delta.checkpointInterval": "50",
-}
-LAKE_PROPERTIES = {"delta.checkpointInterval": "50"}
+_CHECKPOINT_INTERVAL = "50"
 
 _DIGITS = {pa.int8(): 3, pa.int16(): 5, pa.int32(): 10, pa.int64(): 19}
+
+
+def lake_properties(history_hours: int) -> dict[str, str]:
+    """The settings of a lake table that keeps replaced files and log entries for so long; 0 for Delta's defaults."""
+    kept = {"delta.checkpointInterval": _CHECKPOINT_INTERVAL}
+    if history_hours:
+        kept["delta.logRetentionDuration"] = kept["delta.deletedFileRetentionDuration"] = (
+            f"interval {history_hours} hours"
+        )
+    return kept
+
+
+def changelog_properties(history_hours: int) -> dict[str, str]:
+    """The settings of a changelog table."""
+    # The only columns that merges and retention filter by; statistics of values would make every append dearer.
+    filtered = {"delta.dataSkippingStatsColumns": "__commit_lsn,__tx_index,__commit_ts"}
+    return lake_properties(history_hours) | filtered
 
 
 def lake_schema(row: pa.StructType) -> pa.Schema:

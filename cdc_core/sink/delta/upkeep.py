@@ -4,14 +4,17 @@ Small files are put together by size: sixteen of one class become one of the nex
 there are classes, however long the table lives, and a pass is bounded in bytes. A file past the last class stays as it
 is. The commit says that no data changed; a crash before it leaves unnamed files that VACUUM takes.
 
-Old files and log entries go when they are past the time that the lake keeps its history (``wal2lake.lake.history``).
+Files and log entries that were replaced go when they are older than ``wal2lake.lake.history.hours``; tables are made
+with that time as their own retention, so that their checkpoints forget them too.
 """
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 
 import pyarrow as pa
+from deltalake.exceptions import DeltaError
 
 from cdc_core import failpoints
 from cdc_core.sink.delta.table import CommitConflictError, DataFile, DeltaTable
@@ -21,6 +24,9 @@ _FACTOR = 8
 _CLASSES = 3
 _FILES = 16
 _PASS_BYTES = 32 << 20
+_CLEAN_EVERY = 256
+
+_log = logging.getLogger(__name__)
 
 
 def compact(table: DeltaTable) -> int:
@@ -60,11 +66,26 @@ def choose(files: Sequence[DataFile]) -> list[DataFile]:
     return []
 
 
+def tidy(table: DeltaTable, since: int, history_hours: int) -> None:
+    """Compact, and clean once in some hundreds of versions. ``since`` is the version before the round's own commits."""
+    compact(table)
+    if history_hours and table.version // _CLEAN_EVERY != since // _CLEAN_EVERY:
+        clean(table, history_hours)
+
+
 def clean(table: DeltaTable, history_hours: int) -> None:
-    """Remove data files that no version younger than ``history_hours`` names, and log entries older than that."""
+    """Remove data files that no version younger than ``history_hours`` names, and log entries older than that.
+
+    Files are found by the log's own marks of removal: what a commit has not named yet is left alone.
+    """
     raw = table.raw()
-    raw.vacuum(history_hours, dry_run=False, enforce_retention_duration=False)
-    raw.cleanup_metadata()
+    try:
+        raw.vacuum(history_hours, dry_run=False, enforce_retention_duration=False)
+        raw.cleanup_metadata()
+    except DeltaError as error:
+        # Another writer's commit, or a reader's lock: the next time is soon enough.
+        _log.warning("Old files of %s stay for now (%s).", table.path, type(error).__name__)
+    table.refresh()
 
 
 def _class(size: int) -> int:
