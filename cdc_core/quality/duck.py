@@ -267,7 +267,7 @@ class _Engine:
         if plan is None:
             plan = self._prepare(table, rules, pruning.schema)
             self._plans[key] = plan
-            if len(self._plans) > _KEPT_PLANS:
+            while len(self._plans) > _KEPT_PLANS:
                 self._forget(self._plans.popitem(last=False)[1])
         else:
             self._plans.move_to_end(key)

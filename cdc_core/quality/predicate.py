@@ -54,7 +54,19 @@ _PLAIN_MACROS = {
 _PLAIN_MACRO_PREFIXES = ("list_", "array_")
 # Parsing and planning SQL, DuckDB's own inner functions, and what tells of the engine instead of the row.
 _REFUSED_PREFIXES = ("__internal", "json_serialize", "json_deserialize", "parse_duckdb", "icu_", "collate_")
-_REFUSED_FUNCTIONS = {"in_search_path", "invoke", "version", "vector_type", "stats", "index_key"}
+# The last ones make lists of any length out of a number, past DuckDB's memory limit.
+_REFUSED_FUNCTIONS = {
+    "in_search_path",
+    "invoke",
+    "version",
+    "vector_type",
+    "stats",
+    "index_key",
+    "generate_series",
+    "range",
+    "list_resize",
+    "array_resize",
+}
 _WORDS = {
     "SUBQUERY": "a subquery",
     "WINDOW": "a window function",
@@ -136,6 +148,7 @@ def _only_expression(parsed: dict[str, Any]) -> dict[str, Any]:
         or node["cte_map"]["map"]
         or node["group_expressions"]
         or node["group_sets"]
+        or node["aggregate_handling"] != "STANDARD_HANDLING"
         or any(node[clause] is not None for clause in ("where_clause", "having", "sample", "qualify"))
     ):
         raise RefusedError("a query instead of an expression")
