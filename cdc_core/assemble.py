@@ -413,6 +413,7 @@ class Connector:
         sink, positions = self._sink(source, book, spark, tables)
         bounds = BatchBounds(engine.batch_max_rows, engine.batch_max_bytes, engine.spool_max_bytes)
         with (
+            closing(sink),
             closing(ReplicationStream(self.config.postgres)) as stream,
             closing(Spool(self._spool_folder)) as spool,
             SlotReader(stream, book.describe, positions, spool, self._plan(), bounds) as reader,

@@ -24,7 +24,7 @@ from cdc_core.clock import now_us
 from cdc_core.engine.batch import Batch, Position
 from cdc_core.engine.checks import TableChecks
 from cdc_core.engine.options import EngineOptions
-from cdc_core.engine.reports import MergeReport, RoundReport
+from cdc_core.engine.reports import CheckReport, MergeReport, RoundReport
 from cdc_core.engine.slice_order import Applied, SliceOrder, SliceOutcome
 from cdc_core.engine.slice_part import PartOrder, SlicePart, cut, joined
 from cdc_core.engine.slice_task import SliceTask
@@ -33,6 +33,7 @@ from cdc_core.engine.tables import TableBook
 from cdc_core.engine.typing_plan import TypingPlan
 from cdc_core.errors import CdcError
 from cdc_core.lsn import Lsn
+from cdc_core.quality.validator import SummaryValidator
 from cdc_core.schema.table import TableId
 from cdc_core.sink.delta.append import Reached
 from cdc_core.sink.delta.paths import LakePaths
@@ -49,6 +50,7 @@ _log = logging.getLogger(__name__)
 
 _OPENING_THREADS = 8
 _RETRY_SECONDS = 10.0
+_VALIDATION_SECONDS = 30.0
 # What a slice costs beside its rows, in rows: opening, committing, checking.
 _SLICE_ROWS = 2_000
 
@@ -98,6 +100,7 @@ class LakeSink:
         self._standing: dict[TableId, _Standing] = {}
         self._snapshots = read_snapshots(paths.snapshots)
         self._rounds: DeltaTable | None = None
+        self._validator = SummaryValidator()
 
     def positions(self, tables: Iterable[TableId]) -> dict[TableId, Position]:
         """What each table's changelog holds already: the reader drops it when the slot sends it again."""
@@ -151,6 +154,10 @@ class LakeSink:
                 expire_changes(self._paths.changelog(table), self._slot, table, standing.merged, now, days)
             except CdcError as error:
                 _log.warning("Old changes of %s stay for now. %s", table, error.message)
+
+    def close(self) -> None:
+        """Let Great Expectations validate what waits, for a bounded time."""
+        self._validator.close(_VALIDATION_SECONDS)
 
     def _ask(self, table: TableId) -> _Standing:
         """Where the table stands, asked of its own commits."""
@@ -286,9 +293,18 @@ class LakeSink:
             standing.merged = outcome.merged
             if standing.backlog is not None and standing.backlog <= to_lsn:
                 standing.backlog = None
+            outcome.check = self._validated(outcome.check)
             if outcome.applied is not None:
                 merges.append(_merge_report(order, outcome, outcome.applied, to_lsn))
         return tuple(merges), failed
+
+    def _validated(self, check: CheckReport | None) -> CheckReport | None:
+        """Hand a summary to the validator; the report, with what validations have said of the table so far."""
+        if check is None or check.summary is None:
+            return check
+        self._validator.submit(str(check.table), check.rules, check.summary)
+        verdict = self._validator.verdict(str(check.table))
+        return check if verdict is None else replace(check, validation_json=verdict.shown.json)
 
     def _overlap(self, table: TableId, standing: _Standing) -> str | None:
         """The snapshot whose rows the slice may hold again; None once merging is past it."""

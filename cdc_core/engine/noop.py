@@ -39,6 +39,9 @@ class NoopSink:
     def expire(self) -> None:
         """There is nothing to let go of."""
 
+    def close(self) -> None:
+        """There is nothing to end."""
+
 
 class _Discard:
     def __init__(self, plan: TypingPlan) -> None:

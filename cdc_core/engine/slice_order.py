@@ -8,6 +8,7 @@ from cdc_core.engine.reports import CheckReport
 from cdc_core.errors import CdcError
 from cdc_core.schema.table import TableId, TableSchema
 from cdc_core.sink.delta.append import Reached
+from cdc_core.sink.delta.staging import StagedFacts
 from cdc_core.sink.delta.table import DataFile
 from cdc_core.sink.options import MergeEngine
 
@@ -53,12 +54,11 @@ class Applied:
 
 @dataclass(frozen=True, slots=True)
 class Staged:
-    """A reduced slice that waits for Spark's MERGE: a Parquet file of it, and what the merge needs to know."""
+    """A prepared slice that waits for Spark: a Parquet file of it, and what Spark's side must know of its rows."""
 
     path: str
     events: int
-    columns: tuple[str, ...]
-    moved: bool
+    facts: StagedFacts
 
 
 @dataclass(slots=True)

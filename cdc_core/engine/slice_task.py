@@ -151,7 +151,7 @@ class SliceTask:
             with _timed(outcome, "apply"):
                 outcome.applied = on_conflict(lambda: self._write(lake, order, good), lake)
         except TooLargeError as large:
-            outcome.staged = self.writer.stage(order, large.changes)
+            outcome.staged = self.writer.stage(large.changes)
             return
         if outcome.applied is not None:
             outcome.applied = replace(outcome.applied, events=changes.num_rows)

@@ -53,6 +53,9 @@ class Sink(Protocol):
     def expire(self) -> None:
         """Let go of what need not be kept any longer; asked often, does it once a day."""
 
+    def close(self) -> None:
+        """End what goes on beside the rounds."""
+
 
 @dataclass(slots=True)
 class Hooks:

@@ -7,28 +7,36 @@ staged and Spark's MERGE takes it from there (docs/decisions/0004).
 
 from __future__ import annotations
 
+import json
+import uuid
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 
 from cdc_core import failpoints
 from cdc_core.engine.change_rows import RowTyper
 from cdc_core.engine.slice_order import Applied, SliceOrder, Staged
+from cdc_core.errors import TransientError
 from cdc_core.sink.delta.apply import apply, bytes_to_scan
 from cdc_core.sink.delta.changes import Changes, Road, prepare
 from cdc_core.sink.delta.multiset import arrivals
 from cdc_core.sink.delta.opened import keep, opened
 from cdc_core.sink.delta.positions import merge_app
 from cdc_core.sink.delta.shape import ensure_table, lake_properties, lake_schema
+from cdc_core.sink.delta.staging import staged
 from cdc_core.sink.delta.survey import invisible
 from cdc_core.sink.delta.table import DataFile, DeltaTable
 from cdc_core.sink.options import MergeEngine, SinkOptions
+from cdc_core.spark.errors import received
 
 # What delta-rs can commit to by naming files; a deletion vector would be forgotten, a mapped column not found.
 _WRITABLE = frozenset({"appendOnly", "invariants", "timestampNtz", "checkConstraints", "v2Checkpoint"})
+
+_SPARK_FILES = 48
 
 
 class TooLargeError(Exception):
@@ -85,21 +93,36 @@ class LakeWriter:
         events = sum(file.rows for file in order.arrived)
         return Applied(version, events, events, 0, 0)
 
-    def stage(self, order: SliceOrder, changes: Changes) -> Staged:
-        """Write the reduced slice where Spark finds it."""
-        from cdc_core.sink.delta import spark_merge
+    def stage(self, changes: Changes) -> Staged:
+        """Write the prepared slice where Spark finds it."""
+        rows, facts = staged(changes)
+        path = f"{self.staging}/{uuid.uuid4()}.staged.parquet"
+        pq.write_table(rows, path, compression="zstd", store_schema=False)
+        return Staged(path, changes.events, facts)
 
-        return spark_merge.stage(changes, self.staging, order.table.id)
-
-    def merge_with_spark(self, spark: Any, path: str, slot: str, order: SliceOrder, staged: Staged) -> Applied | None:
-        """Spark's MERGE of a staged slice; None where it was there already."""
-        from cdc_core.sink.delta import spark_merge
+    def merge_with_spark(self, spark: Any, path: str, slot: str, order: SliceOrder, waiting: Staged) -> Applied:
+        """Spark's MERGE of a staged slice. Raises TransientError where another writer was in the way."""
+        # Spark's Python side is not needed, nor loaded, where every slice fits a task.
+        from cdc_core.sink.delta.spark_merge import Commit, apply_staged, compact
 
         assert order.to_lsn is not None
-        todo = spark_merge.SparkRound(slot, order.table, path, order.to_lsn, order.token)
-        facts = spark_merge.merge_staged(spark, todo, staged)
-        Path(staged.path).unlink(missing_ok=True)
-        return None if facts is None else Applied(facts.version, staged.events, *facts[1:])
+        app = merge_app(slot, order.table.id, order.token)
+        metadata = {"slot": slot, "lsn": str(order.to_lsn), "snapshot": str(order.token)}
+        with received(f"merging changes of {order.table.id}"):
+            counts = apply_staged(
+                spark, waiting.path, waiting.facts, Commit(path, app, order.to_lsn, json.dumps(metadata))
+            )
+        Path(waiting.path).unlink(missing_ok=True)
+        lake = DeltaTable.open(path)
+        if lake is None or lake.txn(app) != order.to_lsn:
+            raise TransientError(
+                f"Spark merged changes of {order.table.id}, and its lake table does not show them.",
+                "The next round merges them again; see who else writes to this lake.",
+            )
+        if len(lake.files) > _SPARK_FILES:
+            with received(f"putting files of {order.table.id} together"):
+                compact(spark, path)
+        return Applied(lake.version, waiting.events, counts.inserted, counts.updated, counts.deleted)
 
     def _is_for_spark(self, lake: DeltaTable, order: SliceOrder, changes: Changes) -> bool:
         if order.engine is MergeEngine.SPARK or not lake.features <= _WRITABLE:

@@ -20,6 +20,8 @@ from cdc_core.sink.delta.staging import DELETED, KEEP, KEY, SEEK, SIGN, StagedFa
 # Types whose converters can read every text that PostgreSQL prints (``row_keys.is_total``, in Spark's words).
 _TOTAL = (T.IntegralType, T.FloatType, T.DoubleType, T.StringType, T.BooleanType, T.BinaryType)
 _TEXTS = T.MapType(T.StringType(), T.StringType())
+_DELETION_VECTORS = "delta.enableDeletionVectors"
+_SMALL_BYTES = 16 << 20
 _META = tuple(each.name for each in META)
 
 
@@ -49,6 +51,7 @@ def apply_staged(spark: SparkSession, staged: str, facts: StagedFacts, commit: C
     already carries this ``txn`` at this version or a later one.
     """
     session = spark.newSession()
+    _mark_deleted_rows(session, commit.lake)
     rows = session.read.parquet(staged)
     lake = session.read.format("delta").load(commit.lake)
     if facts.road is Road.MERGE:
@@ -63,6 +66,21 @@ def apply_staged(spark: SparkSession, staged: str, facts: StagedFacts, commit: C
     _write(multiset_after(rows, lake), commit, "overwrite")
     left = session.read.format("delta").load(commit.lake).count()
     return Counts(facts.came, 0, held + facts.came - left)
+
+
+def compact(spark: SparkSession, lake: str) -> None:
+    """Put the small files of a lake table together, those that are large enough left alone. A few seconds of Spark."""
+    session = spark.newSession()
+    session.conf.set("spark.databricks.delta.optimize.minFileSize", str(_SMALL_BYTES))
+    session.conf.set("spark.databricks.delta.optimize.maxFileSize", str(4 * _SMALL_BYTES))
+    DeltaTable.forPath(session, lake).optimize().executeCompaction()
+
+
+def _mark_deleted_rows(session: SparkSession, lake: str) -> None:
+    """Let the table have deletion vectors: it is here because rewriting its files would cost too much."""
+    kept = DeltaTable.forPath(session, lake).detail().select("properties").collect()[0]["properties"]
+    if kept.get(_DELETION_VECTORS) != "true":
+        session.sql(f"ALTER TABLE delta.{quoted(lake)} SET TBLPROPERTIES ('{_DELETION_VECTORS}' = 'true')")
 
 
 def multiset_after(rows: DataFrame, lake: DataFrame) -> DataFrame:

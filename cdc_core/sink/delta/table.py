@@ -61,6 +61,7 @@ class DeltaTable:
         self._table = opened
         self._schema: pa.Schema | None = None
         self._files: list[DataFile] | None = None
+        self._selections: dict[str, pa.Array] | None = None
 
     @classmethod
     def open(cls, path: str, storage: Mapping[str, str] | None = None) -> DeltaTable | None:
@@ -120,7 +121,7 @@ class DeltaTable:
         except DeltaError as error:
             raise _unreadable(self.path, error) from None
         if self._table.version() != before:
-            self._schema = self._files = None
+            self._schema = self._files = self._selections = None
 
     @property
     def version(self) -> int:
@@ -158,9 +159,9 @@ class DeltaTable:
         return self._files
 
     @property
-    def rows(self) -> int:
-        """Rows by the log's own count; right for tables whose files carry no deletion vectors."""
-        return sum(file.rows for file in self.files)
+    def has_deletion_vectors(self) -> bool:
+        """Whether files may have rows marked as deleted. Such a file must not be removed by ``commit``."""
+        return "deletionVectors" in self.features
 
     def read(self, file: DataFile, columns: Sequence[str] | None = None) -> pa.Table:
         """The rows of one file, in the table's schema, or ``columns`` of it; a column it has not is null."""
@@ -170,7 +171,8 @@ class DeltaTable:
             have = set(parquet.schema_arrow.names)
             wanted = [name for name in schema.names if name in have]
             found = parquet.read(columns=wanted, use_threads=False)
-        return conform(found, schema)
+        kept = self._kept().get(file.path.rpartition("/")[2]) if self.has_deletion_vectors else None
+        return conform(found if kept is None else found.filter(kept), schema)
 
     def write(self, rows: pa.Table, name: str = "part") -> DataFile:
         """Write rows of the table's schema into a new file; nothing knows of it until a commit adds it."""
@@ -261,7 +263,7 @@ class DeltaTable:
             )
         except CommitFailedError:
             raise CommitConflictError() from None
-        self._schema = self._files = None
+        self._schema = self._files = self._selections = None
         self.refresh()
         return self.version
 
@@ -281,12 +283,22 @@ class DeltaTable:
             )
         except CommitFailedError:
             raise CommitConflictError() from None
-        self._schema = self._files = None
+        self._schema = self._files = self._selections = None
         self.refresh()
 
     def raw(self) -> Any:
         """delta-rs' own object, for what this class has no word for (compaction, VACUUM)."""
         return self._table
+
+    def _kept(self) -> dict[str, pa.Array]:
+        """By file name, which rows are not marked as deleted, for the files where some are."""
+        if self._selections is None:
+            found = pa.table(self._table.deletion_vectors())
+            # row-wise: one row a file
+            names = [path.rpartition("/")[2] for path in found.column("filepath").to_pylist()]
+            kept = found.column("selection_vector").combine_chunks()
+            self._selections = {name: kept[number].values for number, name in enumerate(names)}
+        return self._selections
 
     def _allow_local_timestamps(self) -> None:
         import deltalake

@@ -34,7 +34,7 @@ def compact(table: DeltaTable) -> int:
 
     Gives way to any other writer: where a commit of theirs got in first nothing is changed.
     """
-    chosen = choose(table.files)
+    chosen = [] if table.has_deletion_vectors else choose(table.files)
     if len(chosen) < 2:
         return 0
     rows = pa.concat_tables([table.read(file) for file in chosen])
