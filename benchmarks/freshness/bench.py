@@ -50,7 +50,7 @@ class Plan:
 QUICK = Plan(
     warm_up_seconds=10,
     drain_seconds=180,
-    ready_seconds=300,
+    ready_seconds=600,
     f1_rows=1_000,
     f1_rate=200,
     f1_seconds=20,

@@ -1,0 +1,172 @@
+"""What applying a slice of changes to a lake table costs: our copy-on-write beside delta-rs' own MERGE, turn by turn.
+
+    python benchmarks/micro/bench_apply.py [--rows 10000,1000000,5000000] [--changes 150,1000,100000] [--turns 3]
+
+Both tables begin equal: ``rows`` rows of 8 mixed columns in files of at most 1 M rows. Each turn takes change rows
+(half updates, a quarter inserts, a quarter deletes, at random keys) through reduction, application and commit; delta-rs
+gets the rows already reduced. Seconds are medians. ``one range`` has its changes in a hundredth of the keys: there
+statistics leave most files of a large table alone.
+"""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+
+import numpy as np
+import pyarrow as pa
+
+from cdc_core.schema.pg_type import PgType
+from cdc_core.schema.table import Column, TableId, TableSchema
+from cdc_core.sink.delta.apply import apply, bytes_to_scan
+from cdc_core.sink.delta.changes import Changes, prepare
+from cdc_core.sink.delta.shape import lake_properties, lake_schema
+from cdc_core.sink.delta.staging import DELETED, staged
+from cdc_core.sink.delta.table import DeltaTable
+
+FILE_ROWS = 1_000_000
+ROW = pa.struct(
+    [
+        ("id", pa.int64()),
+        ("customer", pa.int32()),
+        ("status", pa.string()),
+        ("note", pa.string()),
+        ("amount", pa.decimal128(12, 2)),
+        ("weight", pa.float64()),
+        ("placed", pa.timestamp("us", "UTC")),
+        ("paid", pa.bool_()),
+        ("__rescued", pa.map_(pa.string(), pa.string())),
+    ]
+)
+LAKE = lake_schema(ROW)
+TABLE = TableSchema(
+    TableId("public", "orders"), 1, (Column("id", PgType(20, "int8"), optional=False),), primary_key=("id",)
+)
+META = {"__lsn": pa.int64(), "__xid": pa.int64()}
+
+
+def images(ids: np.ndarray, seed: int) -> list[pa.Array]:
+    """The columns of ROW for some ids."""
+    chance, count = np.random.default_rng(seed), len(ids)
+    cents = pa.array(chance.integers(0, 10**9, count)).cast(pa.decimal128(19, 0)).to_numpy(zero_copy_only=False)
+    return [
+        pa.array(ids),
+        pa.array(chance.integers(0, 100_000, count, dtype=np.int32)),
+        pa.array(["new", "paid", "sent", "back"]).take(pa.array(chance.integers(0, 4, count))),
+        pa.array(np.char.add("note of the order ", chance.integers(0, 10**9, count).astype(str))),
+        pa.array(cents).cast(pa.decimal128(12, 2)),
+        pa.array(chance.random(count)),
+        pa.array(chance.integers(0, 2 * 10**15, count)).cast(pa.timestamp("us", "UTC")),
+        pa.array(chance.random(count) < 0.5),
+        pa.nulls(count, ROW.field("__rescued").type),
+    ]
+
+
+def fill(path: Path, rows: int) -> DeltaTable:
+    """A table of ``rows`` rows."""
+    table = DeltaTable.create(str(path), LAKE, lake_properties(0))
+    files = []
+    for start in range(0, rows, FILE_ROWS):
+        ids = np.arange(start, min(rows, start + FILE_ROWS))
+        meta = [pa.array(np.full(len(ids), 1)), pa.array(np.full(len(ids), -1)), pa.nulls(len(ids), LAKE[-1].type)]
+        files.append(table.write(pa.Table.from_arrays([*images(ids, start), *meta], schema=LAKE)))
+    table.commit(files)
+    return table
+
+
+def change_rows(count: int, low: int, high: int, fresh: int, turn: int) -> pa.Table:
+    """Change rows of one turn; inserts get ids from ``fresh`` on."""
+    chance = np.random.default_rng(turn)
+    op = np.array(["u", "u", "c", "d"])[np.arange(count) % 4]
+    ids = chance.integers(low, high, count)
+    ids[op == "c"] = fresh + np.arange(np.count_nonzero(op == "c"))
+    columns = images(ids, turn)
+    gone = pa.array(op == "d")
+    after = pa.StructArray.from_arrays(columns, fields=list(ROW), mask=gone)
+    old = [columns[0], *[pa.nulls(count, each.type) for each in list(ROW)[1:]]]
+    before = pa.StructArray.from_arrays(old, fields=list(ROW), mask=pa.array(op != "d"))
+    lsn = pa.array(np.full(count, 100 + turn))
+    no_names = pa.ListArray.from_arrays(pa.array(np.zeros(count + 1, dtype=np.int32)), pa.array([], pa.string()))
+    names = ["__op", "__commit_lsn", "__tx_index", "__lsn", "__xid", "__commit_ts", "__unchanged", "before", "after"]
+    stamps = pa.nulls(count, LAKE[-1].type)
+    arrays = [pa.array(op), lsn, pa.array(np.arange(count)), lsn, lsn, stamps, no_names, before, after]
+    return pa.Table.from_arrays(arrays, names=names)
+
+
+def ours(table: DeltaTable, rows: pa.Table, turn: int) -> tuple[float, float]:
+    """Seconds of the whole, and of the reduction in it."""
+    began = time.perf_counter()
+    changes = prepare(rows, TABLE, table.schema)
+    reduced = time.perf_counter() - began
+    rewrite = apply(table, changes)
+    table.commit([table.write(part) for part in rewrite.rows], rewrite.removed, txns={"bench": turn})
+    return time.perf_counter() - began, reduced
+
+
+def theirs(path: Path, changes: Changes) -> float:
+    """Seconds of delta-rs' MERGE of the reduced rows."""
+    import deltalake
+
+    rows, _ = staged(changes)
+    rows = rows.select([*LAKE.names, DELETED])
+    began = time.perf_counter()
+    (
+        deltalake.DeltaTable(str(path))
+        .merge(rows, "t.id = s.id", source_alias="s", target_alias="t")
+        .when_matched_delete(f"s.{DELETED}")
+        .when_matched_update({name: f"s.{name}" for name in LAKE.names})
+        .when_not_matched_insert({name: f"s.{name}" for name in LAKE.names}, f"not s.{DELETED}")
+        .execute()
+    )
+    return time.perf_counter() - began
+
+
+def measure(rows: int, changes: int, turns: int, folder: Path) -> Iterator[str]:
+    """One line of the result for changes all over the table, one for changes in one range of it."""
+    table = fill(folder / "ours", rows)
+    shutil.copytree(folder / "ours", folder / "theirs")
+    fresh, turn = rows, 0
+    for where, high in (("everywhere", rows), ("one range", max(1, rows // 100))):
+        spent: list[tuple[float, float, float]] = []
+        for _ in range(turns + 1):
+            turn += 1
+            made = change_rows(changes, 0, high, fresh, turn)
+            fresh += changes
+            prepared = prepare(made, TABLE, table.schema)
+            size = bytes_to_scan(table, prepared)
+            whole, reduced = ours(table, made, turn)
+            spent.append((whole, reduced, theirs(folder / "theirs", prepared)))
+        mine, reduction, other = (statistics.median(each) for each in zip(*spent[1:], strict=True))
+        yield (
+            f"| {rows:,} | {changes:,} | {where} | {size / 2**20:.1f} | {mine:.3f} | {reduction:.3f} | {other:.3f} "
+            f"| {mine / other:.2f} |"
+        )
+
+
+def main() -> None:
+    numbers = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    numbers.add_argument("--rows", default="10000,1000000,5000000")
+    numbers.add_argument("--changes", default="150,1000,100000")
+    numbers.add_argument("--turns", type=int, default=3)
+    asked = numbers.parse_args()
+    print("| rows | changes | where | MiB looked into | seconds | of it reducing | delta-rs MERGE | ratio |")
+    print("|---|---|---|---|---|---|---|---|")
+    for rows in map(int, asked.rows.split(",")):
+        for changes in map(int, asked.changes.split(",")):
+            if changes > 10 * rows:
+                continue
+            with tempfile.TemporaryDirectory() as folder:
+                for line in measure(rows, changes, asked.turns, Path(folder)):
+                    print(line, flush=True)
+
+
+if __name__ == "__main__":
+    main()
