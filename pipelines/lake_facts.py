@@ -35,12 +35,10 @@ class LakeFacts:
 
     def _rows(self, table: TableId, spark: Callable[[], Any] | None) -> int | None:
         from cdc_core.sink.delta.paths import LakePaths
-        from cdc_core.sink.delta.row_count import row_count
+        from cdc_core.sink.delta.row_count import counted_rows, row_count
 
         path = LakePaths(self._site.lake_path, self._site.name).lake(table)
         rows = row_count(path)
         if rows is None and spark is not None:
-            from cdc_core.sink.delta.commit_log import count_rows
-
-            return count_rows(spark(), path)
+            return counted_rows(spark(), path)
         return rows

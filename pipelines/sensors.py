@@ -14,7 +14,7 @@ from pipelines.jobs import SLOT_TAG, stream_job_name
 from pipelines.keys import part
 from pipelines.partitions import partitions_name, table_partitions
 from pipelines.site import Site, SlotNews
-from pipelines.slot_runs import unfinished_run
+from pipelines.slot_runs import retry_to_come, unfinished_run
 
 DISCOVERY_SECONDS = 30
 SLOT_SECONDS = 5
@@ -104,6 +104,9 @@ def slot_sensor(site: Site) -> dg.SensorDefinition:
             return dg.SkipReason(str(error))
         last = Attempt.parse(context.cursor)
         if busy is None:
+            crashed = retry_to_come(context.instance, site, time.time())
+            if crashed is not None:
+                return dg.SkipReason(f"run {crashed} crashed, and Dagster starts it again")
             return decide(site, news, last, time.time())
         watched = watch_over(busy, news, last, time.time())
         context.update_cursor(json.dumps(asdict(watched)))

@@ -16,6 +16,11 @@ LOOK_SECONDS = 3.0
 # A run that waits for a place because all are taken is given one after so long, by a stream that ran at least so long.
 PATIENCE_SECONDS = 60.0
 FAIR_SECONDS = 120.0
+# Dagster's daemon starts a crashed run again within seconds; longer than this it is not waited for.
+RETRY_SECONDS = 60.0
+
+_WILL_RETRY = "dagster/will_retry"
+_RETRIED_BY = "dagster/auto_retry_run_id"
 
 _log = logging.getLogger(__name__)
 
@@ -35,6 +40,16 @@ def unfinished_run(instance: dg.DagsterInstance, site: Site) -> dg.DagsterRun | 
     for run in instance.get_runs(dg.RunsFilter(statuses=_UNFINISHED), limit=_MOST):
         if consumes_slot(run, site):
             return run
+    return None
+
+
+def retry_to_come(instance: dg.DagsterInstance, site: Site, now: float) -> str | None:
+    """The crashed run of the stream that Dagster itself is about to start again; two new ones would be one too many."""
+    for record in instance.get_run_records(dg.RunsFilter(job_name=stream_job_name(site)), limit=1):
+        tags, ended = record.dagster_run.tags, record.end_time or 0.0
+        is_crashed = record.dagster_run.status is dg.DagsterRunStatus.FAILURE and tags.get(_WILL_RETRY) == "true"
+        if is_crashed and _RETRIED_BY not in tags and now - ended < RETRY_SECONDS:
+            return record.dagster_run.run_id
     return None
 
 

@@ -12,6 +12,7 @@ import sys
 import time
 import urllib.error
 import urllib.request
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -20,12 +21,14 @@ from cdc_core.errors import TransientError
 _START_SECONDS = 180.0
 _STOP_SECONDS = 30.0
 _REQUEST_SECONDS = 30.0
+_RUNS_SECONDS = 60.0
+_PAUSE_SECONDS = 0.5
 _UNFINISHED = (
     "{ runsOrError(filter: {statuses: [QUEUED, NOT_STARTED, STARTING, STARTED, CANCELING]})"
     " { ... on Runs { results { runId } } } }"
 )
 _CANCEL = (
-    "mutation($ids: [String!]!) { terminateRuns(runIds: $ids, terminatePolicy: MARK_AS_CANCELED_IMMEDIATELY)"
+    "mutation($ids: [String!]!, $how: TerminateRunPolicy!) { terminateRuns(runIds: $ids, terminatePolicy: $how)"
     " { __typename } }"
 )
 
@@ -40,9 +43,18 @@ def free_port() -> int:
 class DagsterProcesses:
     """Web server and daemon on one DAGSTER_HOME, each in a process group of its own. A context manager."""
 
-    def __init__(self, home: Path, connectors: Path, logs: Path) -> None:
+    def __init__(
+        self,
+        home: Path,
+        connectors: Path,
+        logs: Path,
+        module: str = "pipelines.definitions",
+        environment: Mapping[str, str] | None = None,
+    ) -> None:
         self._home, self._logs = home.resolve(), logs.resolve()
         self._connectors = connectors.resolve()
+        self._module = module
+        self._environment = dict(environment or {})
         self._children: list[subprocess.Popen[bytes]] = []
         self.port = free_port()
 
@@ -85,6 +97,22 @@ class DagsterProcesses:
                     continue
         self._children.clear()
 
+    def end_runs(self, seconds: float = _RUNS_SECONDS) -> bool:
+        """Ask every run to end and wait for that; False where one was still at work after ``seconds``.
+
+        A run of the stream lasts an hour, but ends within a round when it is asked to.
+        """
+        deadline = time.monotonic() + seconds
+        asked: set[str] = set()
+        while found := self._unfinished():
+            if time.monotonic() > deadline:
+                return False
+            if new := sorted(set(found) - asked):
+                self.query(_CANCEL, {"ids": new, "how": "SAFE_TERMINATE"})
+                asked.update(new)
+            time.sleep(_PAUSE_SECONDS)
+        return True
+
     def query(self, text: str, variables: dict[str, Any] | None = None) -> dict[str, Any]:
         """Ask the web server. Raises TransientError when it does not answer or answers with an error."""
         body = json.dumps({"query": text, "variables": variables or {}}).encode()
@@ -106,11 +134,12 @@ class DagsterProcesses:
             "DAGSTER_HOME": str(self._home),
             "WAL2LAKE_CONNECTORS": str(self._connectors),
             "PATH": f"{executable.parent}{os.pathsep}{os.environ.get('PATH', '')}",
+            **self._environment,
         }
         with (self._logs / f"{program}.log").open("ab") as log:
             self._children.append(
                 subprocess.Popen(
-                    [str(executable), *arguments, "-m", "pipelines.definitions"],
+                    [str(executable), *arguments, "-m", self._module],
                     env=environment,
                     cwd=self._home,
                     stdin=subprocess.DEVNULL,
@@ -122,9 +151,12 @@ class DagsterProcesses:
 
     def _end_leftover_runs(self) -> None:
         """Runs of an earlier demo ended with it, whatever Dagster's database says of them."""
-        found = self.query(_UNFINISHED)["runsOrError"].get("results", [])
+        found = self._unfinished()
         if found:
-            self.query(_CANCEL, {"ids": [run["runId"] for run in found]})
+            self.query(_CANCEL, {"ids": found, "how": "MARK_AS_CANCELED_IMMEDIATELY"})
+
+    def _unfinished(self) -> list[str]:
+        return [run["runId"] for run in self.query(_UNFINISHED)["runsOrError"].get("results", [])]
 
     def _wait_until_up(self) -> None:
         deadline = time.monotonic() + _START_SECONDS
@@ -136,7 +168,7 @@ class DagsterProcesses:
                 self.query("{ version }")
                 return
             except TransientError:
-                time.sleep(0.5)
+                time.sleep(_PAUSE_SECONDS)
         raise TransientError(f"Dagster was not up after {_START_SECONDS:.0f} s; see {self._logs}.")
 
 

@@ -1,4 +1,5 @@
 import json
+import time
 
 import dagster as dg
 import pytest
@@ -9,6 +10,7 @@ from pipelines import catalogue
 from pipelines.factory import definitions_of
 from pipelines.partitions import partitions_name
 from pipelines.sensors import Attempt, decide, discovery_sensor, slot_sensor
+from pipelines.slot_runs import RETRY_SECONDS, retry_to_come
 from tests.pipelines.fake import ORDERS, PEOPLE, FakeEngine, News, site
 
 
@@ -115,4 +117,17 @@ def test_a_run_whose_process_is_gone_is_ended_so_that_another_can_start(instance
     engine.news.is_claimed = False
     assert "found dead" in evaluate(slot_sensor(here), instance, long_ago).skip_message
     assert instance.get_run_by_id(run.run_id).status is dg.DagsterRunStatus.FAILURE
+    assert evaluate(slot_sensor(here), instance).run_requests
+
+
+def test_a_crashed_run_that_dagster_starts_again_is_not_started_twice(instance):
+    here = site(FakeEngine())
+    job = definitions_of([here]).resolve_job_def("shop_stream_job")
+    run = instance.create_run_for_job(job, status=dg.DagsterRunStatus.STARTED)
+    instance.report_run_failed(run, "Its process is gone.")
+    assert evaluate(slot_sensor(here), instance).run_requests  # by these settings nobody tries it again
+    instance.add_run_tags(run.run_id, {"dagster/will_retry": "true"})
+    assert "Dagster starts it again" in evaluate(slot_sensor(here), instance).skip_message
+    assert retry_to_come(instance, here, time.time() + RETRY_SECONDS) is None
+    instance.add_run_tags(run.run_id, {"dagster/auto_retry_run_id": "another"})
     assert evaluate(slot_sensor(here), instance).run_requests
