@@ -7,7 +7,6 @@ import time
 # 2000-01-01T00:00:00Z, PostgreSQL's epoch, in the Unix epoch's units.
 POSTGRES_EPOCH_S = 946_684_800
 POSTGRES_EPOCH_US = POSTGRES_EPOCH_S * 1_000_000
-POSTGRES_EPOCH_DAYS = 10_957
 
 
 def now_ns() -> int:

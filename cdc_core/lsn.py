@@ -28,6 +28,3 @@ class Lsn(int):
 
     def __repr__(self) -> str:
         return f"Lsn('{self}')"
-
-
-INVALID_LSN = Lsn(0)

@@ -51,8 +51,8 @@ class SinkOptions:
     merge_rewrite_max_bytes: int = option(
         "wal2lake.merge.rewrite.max.bytes",
         64 * 1024 * 1024,
-        "Most bytes of lake files that may have to be rewritten for one table's part of a round; above it Spark's MERGE "
-        "marks rows as deleted instead.",
+        "Most bytes of lake files that may have to be rewritten for one table's part of a round; above it Spark's "
+        "MERGE marks rows as deleted instead.",
         parse=at_least(1),
     )
     lake_history_hours: int = option(

@@ -1,1 +1,1 @@
-"""Spark: one session, and plain Arrow readers run in its tasks."""
+"""Spark: one session, and plain Python work run in its tasks."""

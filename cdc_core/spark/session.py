@@ -89,13 +89,6 @@ def get_session(extra: Mapping[str, str] | None = None) -> SparkSession:
     return spark
 
 
-def stop_session() -> None:
-    """Stop the process's session, if one runs."""
-    spark = SparkSession.getActiveSession()
-    if spark is not None:
-        spark.stop()
-
-
 def remember_jars(spark: SparkSession) -> None:
     """Keep the list of jars that Ivy resolved for this session, so that the next start need not ask again (6 s)."""
     conf = spark.sparkContext.getConf()

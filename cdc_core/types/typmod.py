@@ -1,11 +1,11 @@
 """What a type modifier (pg_attribute.atttypmod) says, for the types that have one. -1 says nothing.
 
-Source: numerictypmodin, anychar_typmodin, anybit_typmodin and the time types' typmodin of PostgreSQL 15.
+Source: numerictypmodin, anybit_typmodin and the time types' typmodin of PostgreSQL 15.
 """
 
 from __future__ import annotations
 
-_HEADER = 4  # VARHDRSZ, which numeric and character modifiers include
+_HEADER = 4  # VARHDRSZ, which numeric modifiers include
 UNBOUNDED_BITS = 2147483647
 
 
@@ -15,11 +15,6 @@ def numeric_precision_scale(modifier: int) -> tuple[int, int] | None:
         return None
     packed = modifier - _HEADER
     return packed >> 16 & 0xFFFF, ((packed & 0x7FF) ^ 0x400) - 0x400
-
-
-def character_length(modifier: int) -> int | None:
-    """n of ``char(n)`` or ``varchar(n)``, None without."""
-    return modifier - _HEADER if modifier >= _HEADER else None
 
 
 def bit_length(modifier: int) -> int:

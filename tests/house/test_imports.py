@@ -22,9 +22,9 @@ ROWS = [
 ]
 DOORS = {
     "psycopg": ("cdc_core/postgres/",),
-    "pyspark": ("cdc_core/spark/", "cdc_core/sink/delta/", "cdc_core/quality/spark.py"),
-    "py4j": ("cdc_core/spark/", "cdc_core/sink/delta/"),
-    "delta": ("cdc_core/spark/session.py", "cdc_core/sink/delta/"),
+    "pyspark": ("cdc_core/spark/", "cdc_core/sink/delta/spark_merge.py"),
+    "py4j": ("cdc_core/spark/",),
+    "delta": ("cdc_core/spark/session.py", "cdc_core/sink/delta/spark_merge.py"),
     "great_expectations": ("cdc_core/quality/great_expectations.py",),
     "dagster": ("pipelines/",),
     "dagster_pyspark": ("pipelines/",),
