@@ -1,4 +1,4 @@
-"""A lake table on disk to which either engine applies prepared slices, one Delta commit each."""
+"""What the tests ask of a lake: read by delta-rs, which shares nothing with what wrote it."""
 
 from __future__ import annotations
 
@@ -6,59 +6,50 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.parquet as pq
+from deltalake import DeltaTable, QueryBuilder
 
-from cdc_core.sink.delta.apply import apply
-from cdc_core.sink.delta.changes import Changes
-from cdc_core.sink.delta.shape import LAKE_PROPERTIES
-from cdc_core.sink.delta.staging import staged
-from cdc_core.sink.delta.table import DeltaTable
-
-ARROW, SPARK = "arrow", "spark"
+from cdc_core.config.connector import ConnectorConfig, load
+from cdc_core.demo.verify import Comparison, compare
+from cdc_core.schema.table import TableId
 
 
-class TwoEngineLake:
-    """One Delta table. ``spark`` may be None where only the Arrow engine is asked."""
+def write_properties(path: Path, properties: dict[str, Any]) -> Path:
+    """A .properties file of these pairs, backslashes escaped as Java's format wants them."""
+    lines = [f"{key}={str(value).replace(chr(92), chr(92) * 2)}\n" for key, value in properties.items()]
+    path.write_text("".join(lines), encoding="utf-8")
+    return path
 
-    def __init__(self, folder: Path, schema: pa.Schema, spark: Any = None) -> None:
-        self.folder, self.spark = folder, spark
-        self.table = DeltaTable.create(str(folder / "lake"), schema, LAKE_PROPERTIES)
-        self.commits = 0
 
-    def add(self, rows: pa.Table) -> None:
-        """One more file."""
-        self.table.commit([self.table.write(rows)])
+def query(path: Path, sql: str) -> pa.Table:
+    """Run SQL over the Delta table at ``path``, which is called ``t``."""
+    return pa.table(QueryBuilder().register("t", DeltaTable(str(path))).execute(sql))
 
-    def apply(self, changes: Changes, engine: str = ARROW) -> tuple[int, int, int]:
-        """Apply a slice; rows inserted, updated and deleted."""
-        self.commits += 1
-        if engine == SPARK:
-            return self._by_spark(changes)
-        rewrite = apply(self.table, changes)
-        added = [self.table.write(rows) for rows in rewrite.rows]
-        self.table.commit(added, rewrite.removed, txns={"test": self.commits})
-        return rewrite.inserted, rewrite.updated, rewrite.deleted
 
-    def _by_spark(self, changes: Changes) -> tuple[int, int, int]:
-        from cdc_core.sink.delta.spark_merge import Commit, apply_staged
+def rows(path: Path, sql: str = "select * from t") -> list[dict[str, Any]]:
+    """The rows of a query, as dictionaries."""
+    found: list[dict[str, Any]] = query(path, sql).to_pylist()
+    return found
 
-        rows, facts = staged(changes)
-        path = str(self.folder / f"staged-{self.commits}.parquet")
-        pq.write_table(rows, path)
-        done = apply_staged(self.spark, path, facts, Commit(self.table.path, "test", self.commits, "{}"))
-        self.table.refresh()
-        assert self.table.txn("test") == self.commits
-        return done.inserted, done.updated, done.deleted
 
-    @property
-    def rows(self) -> list[dict[str, Any]]:
-        """Every row, read by delta-rs' own engine; maps as dictionaries."""
-        from deltalake import QueryBuilder
+def lake_path(config: ConnectorConfig, table: TableId) -> Path:
+    """Where a lake table lies."""
+    return Path(config.sink.lake_path) / config.schema.topic_prefix / table.schema / table.table
 
-        found = QueryBuilder().register("lake", self.table.raw()).execute("select * from lake").read_all()
-        schema = self.table.schema
-        maps = [each.name for each in schema if pa.types.is_map(each.type)]
-        rows = pa.table(found).to_pylist()
-        for row in rows:
-            row.update({name: dict(row[name]) for name in maps if row[name] is not None})
-        return rows
+
+def changelog_path(config: ConnectorConfig, table: TableId) -> Path:
+    """Where its changelog lies."""
+    return Path(config.sink.lake_path) / config.schema.topic_prefix / "__changelog" / table.schema / table.table
+
+
+def difference(properties: Path, tables: list[TableId]) -> list[Comparison]:
+    """The tables whose lake side is not the source's rows exactly."""
+    config = load(properties)
+    found = [compare(config.postgres, table, lake_path(config, table)) for table in tables]
+    return [one for one in found if not one.is_equal]
+
+
+def doubled_events(properties: Path, table: TableId) -> int:
+    """Changelog rows beyond the first of their position."""
+    path = changelog_path(load(properties), table)
+    (found,) = rows(path, 'select count(*) as n, count(distinct ("__commit_lsn", "__tx_index")) as d from t')
+    return int(found["n"]) - int(found["d"])
