@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import threading
 import time
-from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -16,8 +15,6 @@ from dataclasses import dataclass, field, replace
 from cdc_core.engine.reports import BatchReport, CheckReport, MergeReport, RoundReport
 from cdc_core.lsn import Lsn
 from cdc_core.schema.table import TableId
-
-_PENDING_VALIDATIONS = 256
 
 
 @dataclass(slots=True)
@@ -75,34 +72,28 @@ class TableTotals:
 class CheckTotals:
     """A table's checks over the run. ``rules``: (name, column, severity) → [checked, failed].
 
-    ``validation_json`` is the last failing validation's result, else the last one's; empty while there is none.
+    ``validation_json`` is what Great Expectations said last, off the rounds: of the last failure, else of the last
+    validation; empty while there is none.
     """
 
     checks: int = 0
+    failed_checks: int = 0
     rows: int = 0
     quarantined: int = 0
-    validations: int = 0
-    failed_validations: int = 0
     rules: dict[tuple[str, str, str], list[int]] = field(default_factory=dict)
     validation_json: str = ""
 
     def add(self, check: CheckReport) -> None:
-        """Add the counts of one check; its validation is added on its own, when it is known."""
+        """Add one check."""
         self.checks += 1
+        self.failed_checks += not check.suite_success
         self.rows += check.rows
         self.quarantined += check.quarantined
+        self.validation_json = check.validation_json or self.validation_json
         for rule in check.rules:
             held = self.rules.setdefault((rule.name, rule.column, rule.severity), [0, 0])
             held[0] += rule.checked
             held[1] += rule.failed
-
-    def add_validation(self, check: CheckReport) -> None:
-        """Add Great Expectations' verdict."""
-        self.validations += 1
-        failed = check.suite_success is False
-        self.failed_validations += failed
-        if check.validation_json and (failed or not self.failed_validations):
-            self.validation_json = check.validation_json
 
     def failed_rules(self, *, errors: bool) -> list[str]:
         """Names of the rules some row failed: those of severity error, or the others."""
@@ -175,8 +166,6 @@ class _Clock:
 class _Table:
     totals: TableTotals = field(default_factory=TableTotals)
     checks: CheckTotals = field(default_factory=CheckTotals)
-    # Validated in the background: looked at again when the table is reported.
-    pending: deque[CheckReport] = field(default_factory=deque)
     error: str | None = None
     clock: _Clock = field(default_factory=_Clock)
 
@@ -253,14 +242,10 @@ class RunTally:
             return self._changes_clock.news_since is not None
 
     @contextmanager
-    def taken(self, table: TableId, *, last: bool = False) -> Iterator[TableNews]:
-        """A table's news, to be reported in this context; an error or interrupt in it leaves them unreported.
-
-        ``last``: nothing comes later, so a validation that has no verdict yet is none.
-        """
+    def taken(self, table: TableId) -> Iterator[TableNews]:
+        """A table's news, to be reported in this context; an error or interrupt in it leaves them unreported."""
         with self._lock:
             held = self._tables.setdefault(table, _Table())
-            self._validate(held, last)
             news = TableNews(table, held.totals, held.checks.copy(), held.error)
             before = replace(held.clock)
             held.totals, held.clock = held.totals.emptied(), _Clock(self._now())
@@ -296,21 +281,6 @@ class RunTally:
         self._news(held.clock)
         if merge.check is not None:
             held.checks.add(merge.check)
-            held.pending.append(merge.check)
-            if len(held.pending) > _PENDING_VALIDATIONS:
-                self._validate(held, last=False)
-                while len(held.pending) > _PENDING_VALIDATIONS:
-                    held.checks.add_validation(held.pending.popleft())
-
-    def _validate(self, held: _Table, last: bool) -> None:
-        """Add the verdicts that are there by now, in order as far as they are."""
-        waiting = deque[CheckReport]()
-        for check in held.pending:
-            if check.validation_json or check.suite_success is False or last:
-                held.checks.add_validation(check)
-            else:
-                waiting.append(check)
-        held.pending = waiting
 
     def _news(self, clock: _Clock) -> None:
         if clock.news_since is None:

@@ -68,7 +68,7 @@ class StreamEvents:
         if self._tally.has_changes:
             self._log_changes()
         for table in self._tally.unreported():
-            self._log_table(table, last=True)
+            self._log_table(table)
 
     def results(self, report: StreamReport, *, with_data_docs: bool) -> Iterator[Any]:
         """The end of a run: the changes and each table with news as materialised, and every table's check results."""
@@ -77,7 +77,7 @@ class StreamEvents:
                 changes = self._changes(totals, report, with_data_docs)
             yield changes
         for table in self._tally.tables():
-            with self._tally.taken(table, last=True) as news:
+            with self._tally.taken(table) as news:
                 results = self._last(news)
             yield from results
 
@@ -102,8 +102,8 @@ class StreamEvents:
                 )
             )
 
-    def _log_table(self, table: TableId, *, last: bool = False) -> None:
-        with self._tally.taken(table, last=last) as news:
+    def _log_table(self, table: TableId) -> None:
+        with self._tally.taken(table) as news:
             if news.totals.rounds:
                 self._log(self._materialisation(news))
                 news.told = True

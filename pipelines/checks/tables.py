@@ -20,7 +20,7 @@ QUARANTINE = "quarantine"
 _DESCRIPTIONS = {
     MERGED: "The table followed the round to its LSN.",
     RULES: "No change failed a rule of severity error.",
-    SUITE: "The Great Expectations suite on the batch's summary succeeded.",
+    SUITE: "The Great Expectations suite on each batch's summary succeeded.",
     QUARANTINE: "No change was put into the quarantine table.",
 }
 
@@ -54,7 +54,7 @@ def check_results(site: Site, table: TableId, checks: CheckTotals, error: str | 
         },
     )
     yield dg.AssetCheckResult(
-        asset_key=key, check_name=SUITE, passed=not checks.failed_validations, metadata=_suite_metadata(checks)
+        asset_key=key, check_name=SUITE, passed=not checks.failed_checks, metadata=_suite_metadata(checks)
     )
     yield dg.AssetCheckResult(
         asset_key=key,
@@ -79,7 +79,7 @@ def evaluation(result: dg.AssetCheckResult) -> dg.AssetCheckEvaluation:
 
 def _suite_metadata(checks: CheckTotals) -> metadata.Metadata:
     """Counts, and the validation result itself: the last failing one, else the last."""
-    found: metadata.Metadata = {"validations": checks.validations, "failed_validations": checks.failed_validations}
+    found: metadata.Metadata = {"batches": checks.checks, "failed_batches": checks.failed_checks}
     if checks.validation_json:
         found["validation_result"] = dg.MetadataValue.json(_parsed(checks.validation_json))
     return found
