@@ -62,12 +62,15 @@ def ensure_table(
     Raises TableError for a type change that the existing column cannot hold, and for names Delta cannot tell apart.
     """
     opened = opened or DeltaTable.open(path, storage)
+    wanted = plain_schema(schema)
+    if opened is not None and wanted.equals(opened.schema):
+        return opened
+    # Before they are merged: of two names that differ by case alone the merge would keep one.
+    check_names(wanted, table)
     if opened is None:
-        check_names(schema, table)
-        return DeltaTable.create(path, plain_schema(schema), properties, storage)
-    merged = merge_schemas(opened.schema, plain_schema(schema), table)
+        return DeltaTable.create(path, wanted, properties, storage)
+    merged = merge_schemas(opened.schema, wanted, table)
     if not merged.equals(opened.schema):
-        check_names(merged, table)
         opened.widen(merged)
     return opened
 
