@@ -34,6 +34,7 @@ class TwoEngineLake:
         self.commits += 1
         if engine == SPARK:
             return self._by_spark(changes)
+        assert not self.table.has_deletion_vectors
         rewrite = apply(self.table, changes)
         added = [self.table.write(rows) for rows in rewrite.rows]
         self.table.commit(added, rewrite.removed, txns={"test": self.commits})

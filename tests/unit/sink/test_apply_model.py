@@ -67,7 +67,7 @@ def test_histories_follow_the_source(bag: bool, truncates: bool) -> None:
         follower.assert_equal()
 
 
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(
     seed=st.integers(0, 10**6),
     histories=st.integers(1, 6),
@@ -93,3 +93,65 @@ def test_any_history_in_any_cuts(
     for transactions, statements in rounds:
         follower.apply(follower.transactions(transactions, statements))
         follower.assert_equal()
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    seed=st.integers(0, 10**6),
+    histories=st.integers(1, 5),
+    bag=st.booleans(),
+    transactions=st.integers(1, 8),
+    statements=st.integers(1, 8),
+    data=st.data(),
+)
+def test_the_overlap_of_a_snapshot(
+    seed: int, histories: int, bag: bool, transactions: int, statements: int, data: st.DataObject
+) -> None:
+    """The lake starts in the midst of a stream that is read from its beginning, commits and xids in different order."""
+    source = SourceTable(seed, histories, bag)
+    source.next_transaction(10)
+    xids = data.draw(st.permutations(range(2**32 - 3, 2**32 - 3 + transactions)))
+    shown = data.draw(st.integers(0, transactions))
+    stream: list[dict[str, Any]] = []
+    follower = Follower(source)
+    for number, xid in enumerate(xids):
+        if number == shown:
+            follower = Follower(source)
+        stream += [{**row, "__xid": xid % 2**32} for row in source.next_transaction(statements)]
+    if shown == transactions:
+        follower = Follower(source)
+    seen, low, high = set(xids[:shown]), min(xids), max(xids) + 1
+    xmax = max(seen, default=low - 1) + 1
+    running = [xid for xid in range(low, xmax) if xid not in seen]
+    xmin = min(running, default=xmax)
+    assert xmin <= xmax <= high
+    if stream:
+        follower.apply(stream, f"{xmin}:{xmax}:{','.join(map(str, running))}")
+    follower.assert_equal()
+    later = follower.transactions(2, 5)
+    if later:
+        follower.apply(later)
+        follower.assert_equal()
+
+
+@settings(max_examples=60, deadline=None)
+@given(seed=st.integers(0, 10**6), histories=st.integers(1, 6), statements=st.integers(1, 40))
+def test_a_slice_applied_again_changes_nothing(seed: int, histories: int, statements: int) -> None:
+    source = SourceTable(seed, histories)
+    source.next_transaction(15)
+    follower = Follower(source)
+    rows = follower.transactions(2, statements)
+    changes = follower.prepare(rows)
+    if changes.road is not Road.MERGE:
+        return
+    follower.apply(rows)
+    assert apply(follower.content, changes).changes_nothing
+    assert apply(follower.content, follower.prepare(rows)).changes_nothing
+    follower.assert_equal()
+
+
+def test_rows_of_inserts_alone_are_appended() -> None:
+    follower = Follower(SourceTable(SEED, histories=40))
+    rewrite = follower.apply(follower.transactions(2, 50, only_inserts=True))
+    assert rewrite.inserted and not (rewrite.removed or rewrite.updated or rewrite.deleted)
+    follower.assert_equal()
