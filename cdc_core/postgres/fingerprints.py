@@ -23,7 +23,7 @@ _MARKS = """
 WITH RECURSIVE wanted AS MATERIALIZED (
     SELECT c.* FROM pg_class c WHERE c.oid = ANY(%(oids)s::oid[])
 ), pub AS (
-    SELECT p.* FROM pg_publication p WHERE p.pubname = %(publication)s
+    SELECT p.*, p.xmin FROM pg_publication p WHERE p.pubname = %(publication)s
 ), held(root, oid) AS (
     SELECT oid, oid FROM wanted WHERE relkind = 'p'
     UNION ALL
@@ -34,7 +34,8 @@ WITH RECURSIVE wanted AS MATERIALIZED (
     SELECT a.leaf, i.inhparent, p.relnamespace, a.path || i.xmin::text || ' '
     FROM above a JOIN pg_inherits i ON i.inhrelid = a.oid JOIN pg_class p ON p.oid = i.inhparent AND p.relkind = 'p'
 ), columns AS (
-    SELECT a.attrelid, json_agg(json_build_array(a.attnum, a.xmin::text, coalesce(d.oid, 0)::bigint, {missing})
+    SELECT a.attrelid, json_agg(json_build_array(a.attnum, a.xmin::text, coalesce(d.oid, 0)::bigint, {missing},
+                                                  {kind})
                                 ORDER BY a.attnum) AS marks
     FROM pg_attribute a LEFT JOIN pg_attrdef d ON d.adrelid = a.attrelid AND d.adnum = a.attnum
     WHERE a.attrelid = ANY(%(oids)s::oid[]) AND a.attnum > 0 AND NOT a.attisdropped GROUP BY a.attrelid
@@ -62,7 +63,7 @@ SELECT c.oid::bigint, n.nspname, c.relname, c.relnatts::int, c.relreplident::tex
             ELSE json_build_array(json_build_array(c.oid::bigint, c.relfilenode::bigint, c.reltoastrelid::bigint,
                                                    c.relpersistence = 'u', true, false)) END,
        coalesce((SELECT k.oid FROM pg_constraint k WHERE k.conrelid = c.oid AND k.contype = 'p'), 0)::bigint,
-       keys.marks, coalesce(comments.marks, ''), pub.oid::bigint, pub.puballtables,
+       keys.marks, coalesce(comments.marks, ''), pub.oid::bigint, pub.puballtables, pub.xmin::text,
        concat(CASE WHEN pub.pubinsert THEN 'c' END, CASE WHEN pub.pubupdate THEN 'u' END,
               CASE WHEN pub.pubdelete THEN 'd' END, CASE WHEN {truncates} THEN 't' END),
        {via_root}, {generated}, listed.marks, by_schema.marks, control.system_identifier::text
@@ -128,6 +129,7 @@ def fingerprints(connection: Connection, oids: Iterable[int], publication: str =
 def _marks_query(version: int) -> str:
     return _MARKS.format(
         missing="a.atthasmissing" if version >= 110000 else "false",
+        kind="a.attgenerated::text" if version >= 120000 else "''",
         columns="r.prattrs::int2[]" if version >= 150000 else "NULL::int2[]",
         filter="r.prqual IS NOT NULL" if version >= 150000 else "false",
         by_schema=_BY_SCHEMA if version >= 150000 else _NO_SCHEMAS,
@@ -163,12 +165,19 @@ def _fingerprint(row: tuple[Any, ...], types: tuple[TypeMark, ...], with_publica
 
 
 def _publication(
-    oid: int | None, all_tables: bool, operations: str, via_root: bool, generated: str, listed: Any, by_schema: Any
+    oid: int | None,
+    all_tables: bool,
+    row: str,
+    operations: str,
+    via_root: bool,
+    generated: str,
+    listed: Any,
+    by_schema: Any,
 ) -> PublicationMark:
     if oid is None:
-        return PublicationMark(0, "", False, "", ())
+        return PublicationMark(0, "", "", False, "", ())
     entries = [PublicationEntry("a", oid)] if all_tables else []
     for kind, entry, path, columns, is_filtered in [*(listed or ()), *(by_schema or ())]:
         numbers = None if columns is None else tuple(sorted(columns))
         entries.append(PublicationEntry(kind, entry, path, numbers, is_filtered))
-    return PublicationMark(oid, operations, via_root, generated, tuple(entries))
+    return PublicationMark(oid, row, operations, via_root, generated, tuple(entries))

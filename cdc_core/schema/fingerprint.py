@@ -21,12 +21,16 @@ from typing import Any, Self
 
 @dataclass(frozen=True, slots=True)
 class ColumnMark:
-    """One live column. ``row`` is the xmin of its pg_attribute row, ``default`` its pg_attrdef row's oid (0: none)."""
+    """One live column. ``row`` is the xmin of its pg_attribute row, ``default`` its pg_attrdef row's oid (0: none).
+
+    ``generated`` is attgenerated.
+    """
 
     attnum: int
     row: str
     default: int
     has_missing: bool
+    generated: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,11 +70,13 @@ class PublicationEntry:
 class PublicationMark:
     """What a publication sends of one table.
 
-    ``operations`` are letters of c, u, d, t; ``generated`` is 's' where stored generated columns are sent (PostgreSQL
-    18). No ``entries``: nothing is sent.
+    ``row`` is the xmin of its pg_publication row: settings that were changed and changed back leave another; tables
+    added and dropped leave it. ``operations`` are letters of c, u, d, t; ``generated`` is 's' where stored generated
+    columns are sent (PostgreSQL 18). No ``entries``: nothing is sent.
     """
 
     oid: int
+    row: str
     operations: str
     via_root: bool
     generated: str

@@ -199,7 +199,7 @@ def _changes(version: Version) -> Iterator[SchemaChange]:
             yield SchemaChange(ChangeKind.ADD_COLUMN, column.name, number, detail=column.type.name)
         else:
             yield from _column_changes(old[number], column)
-    known = {column.attnum for column in base.columns}
+    known = {mark.attnum for mark in version.marks()[0].columns}
     for column in version.current.columns:
         if column.attnum not in known and not is_streamed(column, version.current.fingerprint):
             yield SchemaChange(ChangeKind.GENERATED, column.name, column.attnum)

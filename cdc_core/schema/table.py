@@ -113,7 +113,7 @@ class TableSchema:
         raw = json.loads(text)
         raw["id"] = TableId(*raw["id"])
         raw["identity"] = ReplicaIdentity(raw["identity"])
-        raw["columns"] = tuple(_column(column) for column in raw["columns"])
+        raw["columns"] = tuple(column_from_plain(column) for column in raw["columns"])
         for name in ("primary_key", "unique_key", "identity_key", "index_key"):
             raw[name] = tuple(raw.get(name, ()))
         marks = raw.get("fingerprint")
@@ -121,7 +121,8 @@ class TableSchema:
         return cls(**raw)
 
 
-def _column(raw: dict[str, Any]) -> Column:
+def column_from_plain(raw: dict[str, Any]) -> Column:
+    """A column from the dictionaries that ``dataclasses.asdict`` and JSON make of one."""
     return Column(**{**raw, "type": _pg_type(raw["type"])})
 
 

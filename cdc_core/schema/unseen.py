@@ -92,7 +92,7 @@ def _publication(base: TableSchema, before: Fingerprint, after: Fingerprint) -> 
 def _facts(mark: PublicationMark) -> object:
     """What compares between servers: everything but oids and transaction ids."""
     entries = [dataclasses.replace(entry, oid=0, path="above" if entry.path else "") for entry in mark.entries]
-    return dataclasses.replace(mark, oid=0, entries=tuple(entries))
+    return dataclasses.replace(mark, oid=0, row="", entries=tuple(entries))
 
 
 def _logging(base: TableSchema, after: Fingerprint) -> Iterator[Unseen]:
@@ -164,9 +164,10 @@ def _was_altered(old: ColumnMark | None, new: ColumnMark | None) -> bool:
 
 
 def _generation(base: TableSchema, now: TableSchema) -> Iterator[Unseen]:
-    current = {column.attnum: column for column in now.columns}
-    for column in base.columns:
-        new = current.get(column.attnum)
-        if new is not None and is_streamed(new, now.fingerprint) and not is_streamed(column, base.fingerprint):
-            change = SchemaChange(ChangeKind.GENERATED, new.name, new.attnum)
-            yield Unseen(change, f"Column {new.name} of {base.id} was computed and is an ordinary one now.")
+    before, after = base.fingerprint, now.fingerprint
+    assert before is not None and after is not None
+    for column in now.columns:
+        mark = before.column(column.attnum)
+        if mark is not None and mark.generated and not column.generated and is_streamed(column, after):
+            change = SchemaChange(ChangeKind.GENERATED, column.name, column.attnum)
+            yield Unseen(change, f"Column {column.name} of {base.id} was computed and is an ordinary one now.")
