@@ -64,21 +64,28 @@ def stream(report: StreamReport) -> Metadata:
 
 
 def table(totals: TableTotals) -> Metadata:
-    """One table since its last report: sums of its rounds, and where the last one left it."""
-    return {
-        "events": totals.events,
-        "inserted": totals.inserted,
-        "updated": totals.updated,
-        "deleted": totals.deleted,
-        "quarantined": totals.quarantined,
-        "rounds": totals.rounds,
+    """One table since its last report: sums of its rounds, and where the last one left it.
+
+    Without a round there are no sums, for a plot would show them as a pause that was none.
+    """
+    found: Metadata = {
         "lsn": str(totals.lsn),
         "delta_version": totals.lake_version,
         "lag_bytes": totals.lag_bytes,
         "lag_seconds": round(totals.lag_seconds, 3),
-        "lag_seconds_max": round(totals.lag_seconds_max, 3),
-        "seconds": round(totals.seconds, 3),
     }
+    if totals.rounds:
+        found |= {
+            "events": totals.events,
+            "inserted": totals.inserted,
+            "updated": totals.updated,
+            "deleted": totals.deleted,
+            "quarantined": totals.quarantined,
+            "rounds": totals.rounds,
+            "lag_seconds_max": round(totals.lag_seconds_max, 3),
+            "seconds": round(totals.seconds, 3),
+        }
+    return found
 
 
 def snapshot(report: SnapshotReport) -> Metadata:

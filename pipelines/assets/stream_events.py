@@ -15,7 +15,6 @@ from pipelines import metadata
 from pipelines.checks.tables import check_results, evaluation
 from pipelines.keys import changes_key, lake_key
 from pipelines.lake_facts import LakeFacts
-from pipelines.resources import spark_key
 from pipelines.site import Site
 from pipelines.stream_tally import ChangesTotals, RunTally, TableNews
 
@@ -132,12 +131,9 @@ class StreamEvents:
         )
 
     def _materialised(self, news: TableNews) -> dg.MaterializeResult[Any]:
-        def spark() -> Any:
-            return getattr(self._context.resources, spark_key(self._site)).spark_session
-
         return dg.MaterializeResult(
             asset_key=lake_key(self._site, news.table),
-            metadata=metadata.table(news.totals) | self._facts.of(news.table, spark),
+            metadata=metadata.table(news.totals) | self._facts.of(news.table),
             data_version=dg.DataVersion(str(news.totals.lsn)),
         )
 

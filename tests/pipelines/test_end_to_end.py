@@ -1,5 +1,7 @@
 """Dagster, PostgreSQL, Spark and Delta together: discovery, a backfill, the sensor, the stream, the checks."""
 
+import threading
+import time
 from pathlib import Path
 
 import dagster as dg
@@ -70,6 +72,30 @@ def numbers(instance, key):
     return {name: value.value for name, value in metadata.items() if isinstance(value.value, (int, float, str))}
 
 
+def summed(instance, key, run_id):
+    """The latest report's numbers, with the events of all reports of the run."""
+    made = instance.get_records_for_run(run_id, of_type=dg.DagsterEventType.ASSET_MATERIALIZATION).records
+    made = [record.event_log_entry.dagster_event.event_specific_data.materialization for record in made]
+    found = [one.metadata for one in made if one.asset_key == key]
+    sums = {name: sum(one[name].value for one in found if name in one) for name in ("events", "deleted", "quarantined")}
+    return numbers(instance, key) | sums
+
+
+def change_and_watch(connector, site, instance, seen):
+    """While a run goes on: change the source, and wait until Dagster shows each change's table."""
+    pg, database, _ = connector
+    for number in range(3):
+        pg.execute(database, f"insert into orders values ({1000 + number}, 1, 'while it runs')")
+        deadline = time.monotonic() + 60
+        while time.monotonic() < deadline:
+            shown = numbers(instance, lake_key(site, ORDERS))
+            if shown["dagster/row_count"] == 46 + number:
+                statuses = [run.status.value for run in instance.get_runs(limit=1)]
+                seen.append((*statuses, shown["lag_seconds"]))
+                break
+            time.sleep(0.1)
+
+
 def load(file):
     (site,), broken = load_sites([file])
     assert not broken
@@ -108,6 +134,16 @@ def test_from_an_empty_lake_to_checked_tables(connector):
         assert difference(file, TABLES) == []
         assert doubled_events(file, PEOPLE) == 0
 
+        # A run that goes on shows each change while it does.
+        seen = []
+        bounds["ops"]["shop_stream"]["config"] |= {"idle_seconds": 8.0, "report_seconds": 1.0}
+        watcher = threading.Thread(target=change_and_watch, args=(connector, site, instance, seen))
+        watcher.start()
+        assert run(site, "shop_stream_job", instance, run_config=bounds).success
+        watcher.join(200)
+        assert [status for status, _ in seen] == ["STARTED"] * 3
+        assert difference(file, TABLES) == []
+
 
 def assert_streamed(streamed, site, instance, file):
     assert not streamed.success  # the refused row fails its table's checks, and with them the run
@@ -120,9 +156,10 @@ def assert_streamed(streamed, site, instance, file):
     (refused,) = rows(site.state_path.parent / "lake" / "shop" / "__quarantine" / "public" / "people")
     assert list(refused["reasons"]) == ["user:no_grim"]
 
-    orders = numbers(instance, lake_key(site, ORDERS))
+    (held,) = instance.get_runs(limit=1)
+    orders = summed(instance, lake_key(site, ORDERS), held.run_id)
     assert (orders["events"], orders["deleted"], orders["dagster/row_count"]) == (15, 5, 45)
-    assert numbers(instance, lake_key(site, PEOPLE))["quarantined"] == 1
-    changes = numbers(instance, changes_key(site))
+    assert summed(instance, lake_key(site, PEOPLE), held.run_id)["quarantined"] == 1
+    changes = summed(instance, changes_key(site), held.run_id)
     assert (changes["events"], changes["stopped_by"]) == (18, "idle")
     assert "public.people" in Path(changes["data_docs"]).read_text()
