@@ -1,23 +1,27 @@
 """Errors of workers reach the driver as themselves; Spark's own never quote a value."""
 
-import pyarrow as pa
 import pytest
 
-from cdc_core.errors import ConversionError, LakeError, ProtocolError
+from cdc_core.errors import ConversionError, LakeError, ProtocolError, TransientError
+from cdc_core.sink.delta.table import CommitConflictError
 from cdc_core.spark.errors import received
-from cdc_core.spark.map_in_arrow import read_by_tasks
+from cdc_core.spark.run_tasks import run_tasks
 
 pytestmark = pytest.mark.spark
 
-SCHEMA = pa.schema([pa.field("id", pa.int64())])
-
 
 def raising(error):
-    def read(item):
-        yield pa.RecordBatch.from_arrays([pa.array([1])], schema=SCHEMA)
-        raise error
+    def work(item):
+        if item == "two":
+            raise error
+        return item
 
-    return read
+    return work
+
+
+def test_results_come_in_the_order_of_the_items(spark):
+    assert run_tasks(spark, [["a", "b"], ["c"], []], str.upper, "shouting") == ["A", "B", "C"]
+    assert run_tasks(spark, [], str.upper, "shouting") == []
 
 
 @pytest.mark.parametrize(
@@ -25,11 +29,14 @@ def raising(error):
     [
         ConversionError("public.orders", "total", "a number", 3, 0x16B374D848),
         ProtocolError("public.orders", 7, "17 bytes", "16 bytes"),
+        TransientError("Another writer was faster.", "Run again."),
+        CommitConflictError(),
     ],
 )
 def test_an_error_of_ours_arrives_whole(spark, error):
-    with pytest.raises(type(error)) as caught, received("decoding public.orders"):
-        read_by_tasks(spark, ["one"], raising(error), SCHEMA).collect()
+    with pytest.raises(type(error)) as caught:
+        run_tasks(spark, [["one", "two"]], raising(error), "decoding public.orders")
+    assert type(caught.value) is type(error)
     assert str(caught.value) == str(error)
     assert caught.value.__reduce__() == error.__reduce__()
 
@@ -43,6 +50,6 @@ def test_an_error_of_spark_names_its_kind_and_no_value(spark):
 
 
 def test_another_error_of_a_worker_is_no_secret_either(spark):
-    with pytest.raises(LakeError) as caught, received("decoding"):
-        read_by_tasks(spark, ["one"], raising(ValueError("very secret")), SCHEMA).collect()
+    with pytest.raises(LakeError) as caught:
+        run_tasks(spark, [["two"]], raising(ValueError("very secret")), "decoding")
     assert "very secret" not in str(caught.value)

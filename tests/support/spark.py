@@ -1,8 +1,8 @@
-"""One small Spark session for all tests, frames made from plain rows, and a reader that is not Spark."""
+"""One small Spark session for all tests, change rows made from plain values, and a reader that is not Spark."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any
 
@@ -84,19 +84,6 @@ def change(
         "before": before,
         "after": after,
     }
-
-
-def frame(spark: Any, rows: Sequence[dict[str, Any]], schema: pa.Schema) -> Any:
-    """A DataFrame of two partitions, its rows in no order that could help."""
-    from cdc_core.spark.map_in_arrow import read_by_tasks
-
-    tables = [pa.Table.from_pylist(list(rows)[part::2][::-1], schema=schema) for part in (0, 1)]
-    held = [table.to_batches() for table in tables]
-
-    def read(part: int) -> Iterator[pa.RecordBatch]:
-        yield from held[part]
-
-    return read_by_tasks(spark, [0, 1], read, schema)
 
 
 def lake_rows(path: str, where: str = "true", version: int | None = None) -> list[dict[str, Any]]:

@@ -1,32 +1,27 @@
-"""The parts of the lake that need no session: names, keys, shapes, lineages."""
+"""The parts of the lake that need no table: paths, ids of positions, shapes."""
 
 from __future__ import annotations
 
-import random
-from dataclasses import replace
-
 import pyarrow as pa
 import pytest
-from pyspark.sql import types as T  # noqa: N812
 
-from cdc_core.errors import LakeError, TableError
-from cdc_core.schema.pg_type import PgType
-from cdc_core.schema.relation import ReplicaIdentity
-from cdc_core.schema.table import Column, TableId, TableSchema
-from cdc_core.sink.delta.change_slice import snapshot_filter
-from cdc_core.sink.delta.commit_log import changelog_app, merge_app, snapshot_app
-from cdc_core.sink.delta.keys import merge_key
-from cdc_core.sink.delta.lineage import _roots
+from cdc_core.errors import TableError
+from cdc_core.schema.table import TableId
 from cdc_core.sink.delta.paths import LakePaths
-from cdc_core.sink.delta.target import holds, merge_schemas, quoted
+from cdc_core.sink.delta.positions import (
+    changelog_app,
+    expired_app,
+    merge_app,
+    open_app,
+    open_index_app,
+    reads_app,
+    snapshot_app,
+)
+from cdc_core.sink.delta.shape import check_names, holds, lake_properties, merge_schemas
+from cdc_core.sink.delta.spark_merge import quoted
+from cdc_core.sink.delta.table import delta_uri
 
 ID = TableId("public", "t")
-TABLE = TableSchema(
-    ID,
-    1,
-    (Column("id", PgType(20, "int8"), optional=False), Column("code", PgType(25, "text"), optional=False)),
-    primary_key=("id",),
-)
 
 
 def test_paths_lie_under_the_prefix() -> None:
@@ -37,84 +32,70 @@ def test_paths_lie_under_the_prefix() -> None:
     assert paths.rounds == "s3a://bucket/lake/shop/__rounds"
 
 
+@pytest.mark.parametrize(
+    ("path", "uri"),
+    [("/lake/t", "/lake/t"), ("file:///lake/t", "/lake/t"), ("file:/lake/t", "/lake/t"), ("s3a://b/t", "s3://b/t")],
+)
+def test_paths_as_delta_rs_takes_them(path: str, uri: str) -> None:
+    assert delta_uri(path) == uri
+
+
 def test_each_position_has_an_id_of_its_own() -> None:
-    ids = {changelog_app("s", ID), snapshot_app("s", ID), merge_app("s", ID, 1), merge_app("s", ID, 2)}
-    assert len(ids) == 4 and merge_app("s", ID, 1) == "wal2lake:s:public.t:1"
-
-
-def test_the_key_is_what_old_tuples_hold() -> None:
-    assert merge_key(TABLE) == ("id",)
-    assert merge_key(replace(TABLE, identity=ReplicaIdentity.INDEX, identity_key=("code",))) == ("code",)
-    assert merge_key(replace(TABLE, identity=ReplicaIdentity.FULL, identity_key=("id", "code"))) == ("id",)
-    assert merge_key(replace(TABLE, primary_key=())) == ()
+    apps = (changelog_app, open_app, open_index_app, reads_app, expired_app, snapshot_app)
+    ids = {*[app("s", ID) for app in apps], merge_app("s", ID, 1), merge_app("s", ID, 2)}
+    assert len(ids) == 8 and merge_app("s", ID, 1) == "wal2lake:s:public.t:1"
 
 
 @pytest.mark.parametrize(
     ("existing", "new", "held"),
     [
-        (T.LongType(), T.IntegerType(), True),
-        (T.IntegerType(), T.LongType(), False),
-        (T.DecimalType(12, 2), T.DecimalType(10, 2), True),
-        (T.DecimalType(12, 2), T.DecimalType(12, 3), False),
-        (T.DecimalType(12, 4), T.DecimalType(11, 2), False),
-        (T.DecimalType(20, 0), T.LongType(), True),
-        (T.DecimalType(20, 2), T.LongType(), False),
-        (T.DoubleType(), T.FloatType(), True),
-        (T.FloatType(), T.DoubleType(), False),
-        (T.DoubleType(), T.LongType(), False),
-        (T.TimestampNTZType(), T.DateType(), True),
-        (T.TimestampType(), T.TimestampNTZType(), False),
-        (T.ArrayType(T.LongType()), T.ArrayType(T.ShortType()), True),
-        (T.ArrayType(T.ShortType()), T.ArrayType(T.LongType()), False),
-        (T.StringType(), T.IntegerType(), False),
+        (pa.int64(), pa.int32(), True),
+        (pa.int32(), pa.int64(), False),
+        (pa.decimal128(12, 2), pa.decimal128(10, 2), True),
+        (pa.decimal128(12, 2), pa.decimal128(12, 3), False),
+        (pa.decimal128(12, 4), pa.decimal128(11, 2), False),
+        (pa.decimal128(20, 0), pa.int64(), True),
+        (pa.decimal128(20, 2), pa.int64(), False),
+        (pa.float64(), pa.float32(), True),
+        (pa.float64(), pa.int32(), True),
+        (pa.float32(), pa.float64(), False),
+        (pa.float64(), pa.int64(), False),
+        (pa.timestamp("us"), pa.date32(), True),
+        (pa.timestamp("us", tz="UTC"), pa.timestamp("us"), False),
+        (pa.timestamp("us", tz="UTC"), pa.date32(), False),
+        (pa.list_(pa.int64()), pa.list_(pa.int16()), True),
+        (pa.list_(pa.int16()), pa.list_(pa.int64()), False),
+        (pa.string(), pa.int32(), False),
     ],
 )
-def test_what_a_column_can_hold(existing: T.DataType, new: T.DataType, held: bool) -> None:
+def test_what_a_column_can_hold(existing: pa.DataType, new: pa.DataType, held: bool) -> None:
     assert holds(existing, new) is held
 
 
 def test_schemas_merge_inside_structs() -> None:
-    def shape(*fields: tuple[str, T.DataType]) -> T.StructType:
-        return T.StructType([T.StructField(name, kind) for name, kind in fields])
-
-    had = shape(("op", T.StringType()), ("after", shape(("a", T.LongType()), ("b", T.StringType()))))
-    came = shape(("op", T.StringType()), ("after", shape(("A", T.IntegerType()), ("c", T.DateType()))))
-    both = shape(("a", T.LongType()), ("b", T.StringType()), ("c", T.DateType()))
-    assert merge_schemas(had, came, ID) == shape(("op", T.StringType()), ("after", both))
-    with pytest.raises(TableError, match=r"after\.a of public\.t is int in the lake and became string"):
+    had = pa.schema([("op", pa.string()), ("after", pa.struct([("a", pa.int64()), ("b", pa.string())]))])
+    came = pa.schema([("op", pa.string()), ("after", pa.struct([("A", pa.int32()), ("c", pa.date32())]))])
+    both = pa.struct([("a", pa.int64()), ("b", pa.string()), ("c", pa.date32())])
+    assert merge_schemas(had, came, ID).equals(pa.schema([("op", pa.string()), ("after", both)]))
+    with pytest.raises(TableError, match=r"after\.a of public\.t is int32 in the lake and became string"):
         merge_schemas(
-            shape(("after", shape(("a", T.IntegerType())))), shape(("after", shape(("a", T.StringType())))), ID
+            pa.schema([("after", pa.struct([("a", pa.int32())]))]),
+            pa.schema([("after", pa.struct([("a", pa.string())]))]),
+            ID,
         )
+
+
+def test_names_that_differ_by_case_alone_are_refused_at_any_depth() -> None:
+    check_names(pa.schema([("a", pa.int32()), ("after", pa.struct([("a", pa.int32())]))]), ID)
+    with pytest.raises(TableError, match=r"Column after\.A of public\.t"):
+        check_names(pa.schema([("after", pa.struct([("a", pa.int32()), ("A", pa.int32())]))]), ID)
+
+
+def test_history_is_a_property_of_the_table() -> None:
+    assert lake_properties(0).keys() == {"delta.checkpointInterval"}
+    assert lake_properties(3)["delta.logRetentionDuration"] == "interval 3 hours"
+    assert lake_properties(3)["delta.deletedFileRetentionDuration"] == "interval 3 hours"
 
 
 def test_names_are_quoted() -> None:
     assert quoted("a`b c") == "`a``b c`"
-
-
-def test_a_text_that_is_no_snapshot() -> None:
-    with pytest.raises(LakeError, match="pg_snapshot"):
-        snapshot_filter("12:now")
-
-
-def test_roots_of_random_chains() -> None:
-    """Key changes in any order lead back to the stay in which their row began."""
-    chance = random.Random(7)
-    expected, moves = {}, []
-    places = iter(chance.sample(range(10_000), 600))
-    for _ in range(60):
-        inserted = chance.random() < 0.5
-        began = next(places) if inserted else None
-        root = None
-        for _ in range(chance.randrange(1, 9)):
-            here = next(places)
-            root = root if root is not None else (began if began is not None else here)
-            moves.append((here, began))
-            expected[here] = root
-            began = here
-    chance.shuffle(moves)
-    lsn = [None if parent is None else parent // 10 for _, parent in moves]
-    index = [None if parent is None else parent % 10 for _, parent in moves]
-    columns = [pa.array([move // 10 for move, _ in moves]), pa.array([move % 10 for move, _ in moves])]
-    found = _roots(pa.table([*columns, pa.array(lsn, pa.int64()), pa.array(index, pa.int64())], ["l", "i", "pl", "pi"]))
-    rows = found.to_pylist()
-    assert {row["__root_l"] * 10 + row["__root_i"]: row["__to_l"] * 10 + row["__to_i"] for row in rows} == expected

@@ -7,11 +7,9 @@ import pickle
 import sys
 from pathlib import Path
 
-import pyarrow as pa
 import pytest
 
 from cdc_core.errors import ConfigError
-from cdc_core.spark.map_in_arrow import to_spark_schema
 from cdc_core.spark.session import JARS_VARIABLE, spark_conf
 
 
@@ -51,23 +49,3 @@ def test_jars_that_are_not_there(monkeypatch: pytest.MonkeyPatch, tmp_path: Path
     monkeypatch.setenv(JARS_VARIABLE, missing or str(tmp_path))
     with pytest.raises(ConfigError, match=JARS_VARIABLE):
         spark_conf()
-
-
-def test_arrow_types_as_spark_has_them() -> None:
-    schema = pa.schema(
-        [
-            ("ntz", pa.timestamp("us")),
-            ("tz", pa.timestamp("us", tz="UTC")),
-            ("n", pa.decimal128(38, 10)),
-            ("m", pa.map_(pa.string(), pa.string())),
-            ("s", pa.struct([("a", pa.list_(pa.int16())), ("b", pa.date32())])),
-        ]
-    )
-    found = [field.dataType.simpleString() for field in to_spark_schema(schema).fields]
-    assert found == [
-        "timestamp_ntz",
-        "timestamp",
-        "decimal(38,10)",
-        "map<string,string>",
-        "struct<a:array<smallint>,b:date>",
-    ]

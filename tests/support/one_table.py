@@ -1,0 +1,129 @@
+"""One table's changelog and lake on disk, brought forward by the engine's own task; Spark only where it must."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from cdc_core.engine.checks import TableChecks
+from cdc_core.engine.slice_order import SliceOrder, SliceOutcome
+from cdc_core.engine.slice_task import SliceTask
+from cdc_core.engine.table_writer import LakeWriter
+from cdc_core.quality.options import QualityOptions
+from cdc_core.schema.table import TableSchema
+from cdc_core.sink.delta.append import Reached, append_changes
+from cdc_core.sink.delta.conform import conform
+from cdc_core.sink.delta.opened import opened
+from cdc_core.sink.delta.paths import LakePaths
+from cdc_core.sink.delta.positions import ChangelogPosition, LakePosition, changelog_position, lake_position
+from cdc_core.sink.delta.replace import SnapshotFacts, commit_snapshot, prepare, write_rows
+from cdc_core.sink.delta.shape import changelog_properties, ensure_table
+from cdc_core.sink.delta.table import DeltaTable
+from cdc_core.sink.options import MergeEngine
+from tests.support.spark import AT, change_schema, lake_rows, lake_schema
+
+SLOT = "slot"
+_MAX_BYTES = 64 << 20
+
+
+class FixedPlan:
+    """A typing plan of which nothing but the row type is asked."""
+
+    def __init__(self, row: pa.StructType) -> None:
+        self.row_type = row
+
+    def typer(self, table: TableSchema) -> FixedPlan:
+        return self
+
+
+class OneTable:
+    """Two sides of one table. Another object over the same folder is another writer, with its own open tables."""
+
+    def __init__(
+        self, folder: Path, table: TableSchema, row: pa.StructType, engine: MergeEngine = MergeEngine.AUTO
+    ) -> None:
+        self.folder, self.table, self.row, self.engine = folder, table, row, engine
+        self.paths = LakePaths(str(folder), "t")
+        self.lake, self.changelog = self.paths.lake(table.id), self.paths.changelog(table.id)
+        self.run = uuid.uuid4().hex
+        self.writer = LakeWriter(engine, _MAX_BYTES, 1, str(folder))
+
+    @property
+    def task(self) -> SliceTask:
+        """The engine's task over this table, rules off."""
+        plan: Any = FixedPlan(self.row)
+        checks = TableChecks(QualityOptions(quality_enabled=False), plan, lambda table: table)
+        return SliceTask(self.run, SLOT, self.paths, plan, checks, self.writer)
+
+    def open_changelog(self) -> DeltaTable:
+        """The changelog, made or grown to this row."""
+        return ensure_table(
+            self.changelog,
+            change_schema(self.row),
+            self.table.id,
+            changelog_properties(1),
+            DeltaTable.open(self.changelog),
+        )
+
+    def changes(self, rows: Iterable[dict[str, Any]]) -> pa.Table:
+        """Change rows as Arrow has them."""
+        return pa.Table.from_pylist(list(rows), schema=change_schema(self.row))
+
+    def append(self, rows: Sequence[dict[str, Any]], whole: int | None, cut: tuple[int, int] | None = None) -> int:
+        """Append change rows in stream order; how many were new."""
+        changelog = self.open_changelog()
+        made = conform(self.changes(rows), changelog.schema)
+        return append_changes(changelog, made, SLOT, self.table.id, Reached(whole, cut))
+
+    def snapshot(self, token: int, rows: Iterable[dict[str, Any]], lsn: int = 0) -> SnapshotFacts:
+        """Make rows the lake's content, at the position given."""
+        at = {"__commit_lsn": lsn, "__tx_index": -1, "__commit_ts": AT}
+        schema = lake_schema(self.row)
+        made = pa.Table.from_pylist([{**at, **row} for row in rows], schema=schema)
+        lake = prepare(self.lake, schema, self.table.id, 1)
+        files = write_rows(lake, made.to_batches(), schema)
+        return commit_snapshot(lake, files, schema, SLOT, self.table.id, token=token)
+
+    def order(self, to: int, token: int = 0, visible: str | None = None) -> SliceOrder:
+        """A merge of what waits in the changelog."""
+        return SliceOrder(self.table, to_lsn=to, has_backlog=True, token=token, visible=visible, engine=self.engine)
+
+    def merge(self, to: int, token: int = 0, visible: str | None = None, spark: Any = None) -> SliceOutcome:
+        """Bring the lake to ``to``; raises the outcome's error."""
+        order = self.order(to, token, visible)
+        outcome = self.task(order)
+        if outcome.error is not None:
+            raise outcome.error
+        if outcome.staged is not None:
+            outcome.applied = self.writer.merge_with_spark(spark, self.lake, SLOT, order, outcome.staged)
+        return outcome
+
+    @property
+    def lake_position(self) -> LakePosition:
+        """By a look from outside."""
+        return lake_position(DeltaTable.open(self.lake), SLOT, self.table.id)
+
+    @property
+    def changelog_position(self) -> ChangelogPosition | None:
+        """By a look from outside."""
+        return changelog_position(DeltaTable.open(self.changelog), SLOT, self.table.id)
+
+    @property
+    def rows(self) -> list[dict[str, Any]]:
+        """The lake's rows."""
+        return lake_rows(self.lake)
+
+    @property
+    def events(self) -> list[tuple[int, int]]:
+        """The positions in the changelog, sorted."""
+        return sorted((row["__commit_lsn"], row["__tx_index"]) for row in lake_rows(self.changelog))
+
+    def held(self, path: str) -> DeltaTable:
+        """The table as this writer has it open."""
+        found = opened(self.run, path)
+        assert found is not None
+        return found
