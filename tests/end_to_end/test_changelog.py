@@ -47,7 +47,7 @@ def configured(pg: Cluster, database: str, folder: Path) -> Path:
         f"{statement}.public.whole": "select * from whole where id <= 5",
         "wal2lake.lake.path": str(folder / "lake"),
         "wal2lake.state.path": str(folder / "state"),
-        "wal2lake.merge.interval.seconds": "0",
+        "wal2lake.freshness.seconds": "0",
         "wal2lake.changelog.reads": "true",
         "wal2lake.changelog.retention.days": "2",
         **{f"wal2lake.spark.{name}": value for name, value in SETTINGS.items()},

@@ -40,7 +40,7 @@ def settings(folder, **more):
         "schema.include.list": "public",
         "wal2lake.lake.path": str(folder / "lake"),
         "wal2lake.state.path": str(folder / "state"),
-        "wal2lake.merge.interval.seconds": "0",
+        "wal2lake.freshness.seconds": "0",
         **more,
     }
 

@@ -46,7 +46,7 @@ def test_no_clear_text_of_a_masked_column_is_written_anywhere(pg, program, tmp_p
                 "schema.include.list": "public",
                 "wal2lake.lake.path": str(tmp_path / "written" / "lake"),
                 "wal2lake.state.path": str(tmp_path / "written" / "state"),
-                "wal2lake.merge.interval.seconds": "0",
+                "wal2lake.freshness.seconds": "0",
                 "wal2lake.quality.rule.never": "public.people: after.seen <> 'seen quarantine'",
                 **MASKS,
             },

@@ -29,7 +29,7 @@ def capturing(pg, database, folder, *tables):
                 "publication.autocreate.mode": "filtered",
                 "wal2lake.lake.path": str(folder / "lake"),
                 "wal2lake.state.path": str(folder / "state"),
-                "wal2lake.merge.interval.seconds": "0",
+                "wal2lake.freshness.seconds": "0",
             },
         ),
     )

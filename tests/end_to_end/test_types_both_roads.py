@@ -73,7 +73,7 @@ def lake(each_pg: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator
             "table.include.list": "public.every_type,public.toast",
             "wal2lake.lake.path": str(folder / "lake"),
             "wal2lake.state.path": str(folder / "state"),
-            "wal2lake.merge.interval.seconds": "0",
+            "wal2lake.freshness.seconds": "0",
             **{f"wal2lake.spark.{name}": value for name, value in SETTINGS.items()},
         },
     )

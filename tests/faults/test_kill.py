@@ -61,7 +61,7 @@ def test_killed_at_every_step_the_lake_still_equals_the_source(pg, program, tmp_
                 "schema.include.list": "public",
                 "wal2lake.lake.path": str(tmp_path / "lake"),
                 "wal2lake.state.path": str(tmp_path / "state"),
-                "wal2lake.merge.interval.seconds": "0",
+                "wal2lake.freshness.seconds": "0",
             },
         ),
     )

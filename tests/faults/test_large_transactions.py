@@ -52,7 +52,7 @@ def test_a_transaction_larger_than_a_batch_survives_a_kill_in_its_middle(pg, pro
         "schema.include.list": "public",
         "wal2lake.lake.path": str(tmp_path / "lake"),
         "wal2lake.state.path": str(tmp_path / "state"),
-        "wal2lake.merge.interval.seconds": "0",
+        "wal2lake.freshness.seconds": "0",
     }
 
     def properties(rows_a_batch):

@@ -4,6 +4,7 @@ import json
 
 import pytest
 
+from cdc_core.config.catalogue import find
 from cdc_core.config.connector import from_entries, load
 from cdc_core.errors import ConfigError
 from cdc_core.postgres.options import IdentityRule, LsnFlushMode, OutputPlugin, SslMode
@@ -83,7 +84,7 @@ def test_json_is_read_with_its_own_kinds_of_values(tmp_path, wrapped):
         **LEAST,
         "database.port": 6000,
         "slot.drop.on.stop": True,
-        "wal2lake.batch.max.seconds": 0.5,
+        "wal2lake.freshness.seconds": 0.5,
         "tasks.max": None,
     }
     path = tmp_path / "connector.json"
@@ -91,7 +92,7 @@ def test_json_is_read_with_its_own_kinds_of_values(tmp_path, wrapped):
     config = load(path)
     assert config.postgres.database_port == 6000
     assert config.postgres.slot_drop_on_stop is True
-    assert config.engine.batch_max_seconds == 0.5
+    assert config.engine.freshness_seconds == 0.5
     assert config.connector_name == ("shop-connector" if wrapped else "shop")
 
 
@@ -153,7 +154,12 @@ def test_a_name_like_nothing_is_refused():
         ("topic.naming.strategy", "com.acme.Mine", "io.debezium.schema.SchemaTopicNamingStrategy"),
         ("wal2lake.sinks", "kafka", "one of lake, noop"),
         ("wal2lake.quality.failure.limit", "1.5", "a number from 0 to 1"),
-        ("wal2lake.batch.max.seconds", "nan", "a number"),
+        ("wal2lake.freshness.seconds", "nan", "a number"),
+        ("wal2lake.freshness.seconds", "-1", "a number from 0"),
+        ("wal2lake.slice.split.rows", "0", "a whole number"),
+        ("wal2lake.merge.engine", "duckdb", "one of auto, arrow, spark"),
+        ("wal2lake.merge.rewrite.max.bytes", "0", "a whole number"),
+        ("wal2lake.lake.history.hours", "-1", "a whole number"),
         ("wal2lake.quality.rule.positive", "amount > 0", "schema.table: a SQL predicate"),
         ("truncate.handling.mode", "drop", "one of skip, include"),
     ],
@@ -333,3 +339,19 @@ def test_texts_with_structure_become_values():
 )
 def test_settings_that_do_nothing_or_too_much_are_told(extra, part):
     assert any(part in line for line in config_of(extra).warnings)
+
+
+@pytest.mark.parametrize(
+    ("name", "because"),
+    [
+        ("wal2lake.batch.max.seconds", "wal2lake.freshness.seconds"),
+        ("wal2lake.merge.interval.seconds", "wal2lake.freshness.seconds"),
+        ("wal2lake.merge.parallelism", "one Spark job over all tables"),
+    ],
+)
+def test_settings_of_the_former_rounds_are_named_and_ignored(tmp_path, name, because):
+    path = tmp_path / "shop.properties"
+    path.write_text("".join(f"{key}={value}\n" for key, value in {**LEAST, name: "5"}.items()))
+    config = load(path)
+    assert [warning for warning in config.warnings if name in warning]
+    assert because in find(name).reason
