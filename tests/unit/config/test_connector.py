@@ -354,4 +354,4 @@ def test_settings_of_the_former_rounds_are_named_and_ignored(tmp_path, name, bec
     path.write_text("".join(f"{key}={value}\n" for key, value in {**LEAST, name: "5"}.items()))
     config = load(path)
     assert [warning for warning in config.warnings if name in warning]
-    assert because in find(name).reason
+    assert because in find(name).property.reason
