@@ -15,13 +15,17 @@ from cdc_core.sink.delta.table import DataFile
 
 @dataclass
 class MemoryContent:
-    """Files of rows. ``reads`` counts what was read since: (path, columns or None for all)."""
+    """Files of rows. ``reads`` counts what was read since: (path, columns or None for all).
+
+    Files say that they are ``scale`` times as large as their rows in memory.
+    """
 
     schema: pa.Schema
     files: list[DataFile] = field(default_factory=list)
     reads: list[tuple[str, tuple[str, ...] | None]] = field(default_factory=list)
     held: dict[str, pa.Table] = field(default_factory=dict)
     made: int = 0
+    scale: int = 1
 
     def add(self, rows: pa.Table) -> None:
         """One more file."""
@@ -32,7 +36,7 @@ class MemoryContent:
         self.held[path] = rows
         bounds = Bounds()
         bounds.cover(rows)
-        self.files.append(DataFile(path, rows.nbytes, rows.num_rows, bounds.minimum, bounds.maximum))
+        self.files.append(DataFile(path, rows.nbytes * self.scale, rows.num_rows, bounds.minimum, bounds.maximum))
 
     def read(self, file: DataFile, columns: Sequence[str] | None = None) -> pa.Table:
         self.reads.append((file.path, None if columns is None else tuple(columns)))

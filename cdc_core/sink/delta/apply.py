@@ -1,8 +1,8 @@
 """A slice applied to a lake table by copy-on-write: files that hold a row it changes are written anew, in one commit.
 
 First the log's statistics say which files can hold one of its keys, then those files' key columns say which do; only
-files with a hit are read whole, one at a time. What is decided before anything is written is complete, so the caller
-knows the counts and the files that go, and may leave the slice to another engine.
+files with a hit are read whole, at most two in memory at a time. What is decided before anything is written is
+complete, so the caller knows the counts and the files that go, and may leave the slice to another engine.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from cdc_core.sink.delta.candidates import Content, Ranges
 from cdc_core.sink.delta.changes import Changes, Road
 from cdc_core.sink.delta.images import chosen, column, indices, rescued_of, texts_of
 from cdc_core.sink.delta.multiset import NetRows, taken
+from cdc_core.sink.delta.reading import ReadOnce, ahead
 from cdc_core.sink.delta.reduction import ReducedSlice
 from cdc_core.sink.delta.shape import RESCUED
 from cdc_core.sink.delta.table import DataFile
@@ -68,9 +69,9 @@ def bytes_to_scan(content: Content, changes: Changes) -> int:
 def apply(content: Content, changes: Changes, file_bytes: int = FILE_BYTES) -> Rewrite:
     """What the slice does to the table. Shape: change rows -> files removed, tables of ``content.schema`` added."""
     if changes.reduced is not None:
-        return _merge(content, changes, changes.reduced, file_bytes)
+        return _merge(ReadOnce(content), changes, changes.reduced, file_bytes)
     if changes.net is not None:
-        return _take_away(content, changes, changes.net, file_bytes)
+        return _take_away(ReadOnce(content), changes, changes.net, file_bytes)
     assert changes.plus is not None
     removed = list(content.files) if changes.road is Road.REPLACE else []
     parts = _parts(changes.plus, content.files, file_bytes)
@@ -91,11 +92,11 @@ class _Hits:
 
 
 def _merge(content: Content, changes: Changes, reduced: ReducedSlice, file_bytes: int) -> Rewrite:
-    hits = []
-    for file in candidates(content, changes):
-        found = _hits(content, file, reduced, changes.guarded)
-        if found is not None:
-            hits.append(found)
+    hits = [
+        found
+        for found in (_hits(content, file, reduced, changes.guarded) for file in candidates(content, changes))
+        if found is not None
+    ]
     matched = np.zeros(len(reduced.deleted), dtype=bool)
     for found in hits:
         matched[found.keys] = True
@@ -105,10 +106,11 @@ def _merge(content: Content, changes: Changes, reduced: ReducedSlice, file_bytes
     fresh = reduced.rows.filter(pa.array(inserted)) if inserted.any() else reduced.rows.schema.empty_table()
     host = _host([found.file for found in touched], fresh, file_bytes)
 
+    def rewritten(found: _Hits) -> pa.Table:
+        return pa.concat_tables([*_rewritten(content, reduced, found), *([fresh] if found.file is host else [])])
+
     def rows() -> Iterator[pa.Table]:
-        for found in touched:
-            extra = [fresh] if host is not None and found.file is host else []
-            out = pa.concat_tables([*_rewritten(content, reduced, found), *extra])
+        for out in ahead(touched, rewritten):
             if out.num_rows:
                 yield out
         if host is None:
@@ -215,10 +217,12 @@ def _take_away(content: Content, changes: Changes, net: NetRows, file_bytes: int
             touched.append((file, gone))
     host = _host([file for file, _ in touched], net.plus, file_bytes)
 
+    def rewritten(found: tuple[DataFile, np.ndarray]) -> pa.Table:
+        out = content.read(found[0]).filter(pa.array(~found[1]))
+        return pa.concat_tables([out, net.plus]) if found[0] is host else out
+
     def rows() -> Iterator[pa.Table]:
-        for file, gone in touched:
-            out = content.read(file).filter(pa.array(~gone))
-            out = pa.concat_tables([out, net.plus]) if host is file else out
+        for out in ahead(touched, rewritten):
             if out.num_rows:
                 yield out
         if host is None:

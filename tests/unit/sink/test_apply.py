@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import date, datetime
 from decimal import Decimal
 from typing import Any
@@ -29,12 +30,15 @@ def schema_of(*key: str) -> TableSchema:
     return TableSchema(TableId("public", "t"), 1, columns, primary_key=key, identity=ReplicaIdentity.FULL)
 
 
+SCALE = 2**20  # files are too large to be read whole at once
+
+
 class Lake:
     """A table in memory whose files are given as lists of rows."""
 
     def __init__(self, *files: list[dict[str, Any]], row: pa.StructType = ROW, key: tuple[str, ...] = ("k",)) -> None:
         self.row, self.table = row, schema_of(*key)
-        self.content = MemoryContent(lake_schema(row))
+        self.content = MemoryContent(lake_schema(row), scale=SCALE)
         for rows in files:
             made = [{"__commit_lsn": 1, "__tx_index": -1, "__commit_ts": AT, **each} for each in rows]
             self.content.add(pa.Table.from_pylist(made, schema=self.content.schema))
@@ -44,7 +48,7 @@ class Lake:
             pa.Table.from_pylist(list(rows), schema=change_schema(self.row)), self.table, self.content.schema, snapshot
         )
 
-    def apply(self, *rows: dict[str, Any], snapshot: str | None = None, file_bytes: int = 2**20) -> Rewrite:
+    def apply(self, *rows: dict[str, Any], snapshot: str | None = None, file_bytes: int = SCALE * 2**20) -> Rewrite:
         self.content.reads.clear()
         rewrite = apply(self.content, self.prepare(*rows, snapshot=snapshot), file_bytes)
         self.content.commit(rewrite)
@@ -81,6 +85,15 @@ def test_only_files_with_a_hit_are_read_whole_and_written_anew() -> None:
         2: (100, "sent 0"),
         3: (101, "sent 1"),
     }
+
+
+def test_small_files_are_read_once() -> None:
+    lake = Lake(held(1, 5), held(2, 6))
+    lake.content.files = [replace(file, size=1000) for file in lake.content.files]
+    swap = [put("u", 0, 9, 1, True), put("u", 1, 1, 2, True), put("u", 2, 2, 9, True)]
+    rewrite = lake.apply(*swap)
+    assert lake.content.reads == [("file-1", None), ("file-2", None)]
+    assert counts(rewrite) == (0, 2, 0) and lake.rows[1] == (101, "lake 2") and lake.rows[2] == (102, "lake 1")
 
 
 def test_the_caller_knows_what_must_be_looked_into_before_anything_is_read() -> None:
