@@ -50,7 +50,7 @@ def connector(pg, tmp_path):
             "schema.include.list": "public",
             "wal2lake.lake.path": str(tmp_path / "lake"),
             "wal2lake.state.path": str(tmp_path / "state"),
-            "wal2lake.merge.interval.seconds": "0",
+            "wal2lake.freshness.seconds": "0",
             "wal2lake.quality.rule.no_grim": "public.people: after.mood <> 'grim'",
             **{f"wal2lake.spark.{name}": value for name, value in SETTINGS.items()},
         },
