@@ -14,7 +14,7 @@ from cdc_core.engine.checks import TableChecks
 from cdc_core.engine.describe_now import DescribeNow
 from cdc_core.engine.envelope_output import EnvelopeOutput
 from cdc_core.engine.envelope_run import EnvelopeRun
-from cdc_core.engine.lake import LakeSink
+from cdc_core.engine.lake import LakeSink, SourceWatch
 from cdc_core.engine.noop import NoopSink
 from cdc_core.engine.read import BatchBounds, SlotReader
 from cdc_core.engine.reports import (
@@ -27,6 +27,8 @@ from cdc_core.engine.reports import (
     TableStatus,
     Until,
 )
+from cdc_core.engine.reread import Rereads
+from cdc_core.engine.shapes import Shapes, streamed
 from cdc_core.engine.snapshot_run import SnapshotRun, SnapshotSettings
 from cdc_core.engine.source import Source, is_claimed
 from cdc_core.engine.spool import Spool
@@ -383,19 +385,44 @@ class Connector:
             t.id for t in tables if lake_position(DeltaTable.open(paths.lake(t.id)), self.slot, t.id).token is not None
         }
 
-    def _take(
-        self, source: Source, spark: Any, tables: list[TableSchema], on_progress: OnProgress | None
-    ) -> list[SnapshotReport]:
-        from cdc_core.spark.errors import received
-
+    @property
+    def _snapshot_settings(self) -> SnapshotSettings:
         engine = self.config.engine
-        settings = SnapshotSettings(
+        return SnapshotSettings(
             self.config.snapshot,
             engine.snapshot_rows_per_partition,
             engine.snapshot_threads,
             self.config.sink.changelog_reads,
             self.config.sink.lake_history_hours,
         )
+
+    def _read_again(self, table: TableId, spark: Callable[[], Any]) -> SnapshotReport:
+        """Read one table into the lake while the stream goes on."""
+        from cdc_core.sink.delta.positions import lake_position
+        from cdc_core.sink.delta.table import DeltaTable
+        from cdc_core.spark.errors import received
+
+        with self._source() as source:
+            found = source.catalog.tables(lambda name: name == table)
+            if not found:
+                raise TableError(
+                    f"{table} is gone from the source.", f"Create it again, or leave {table} out.", str(table)
+                )
+            merged = lake_position(DeltaTable.open(self._paths().lake(table)), self.slot, table).lsn
+            with received(f"reading {table} again"):
+                run = SnapshotRun(source, spark(), self._paths(), self._plan(), self._snapshot_settings)
+                return run.take_again(streamed(found[0]), None if merged is None else Lsn(merged))
+
+    def _take(
+        self, source: Source, spark: Any, tables: list[TableSchema], on_progress: OnProgress | None
+    ) -> list[SnapshotReport]:
+        from cdc_core.spark.errors import received
+
+        settings = self._snapshot_settings
+        # Described anew: the publication may have been made or changed since, and it belongs to a table's marks.
+        wanted = {table.id for table in tables}
+        now = {table.id: streamed(table) for table in source.catalog.tables(wanted.__contains__)}
+        tables = [now.get(table.id, table) for table in tables]
         with received("reading tables into the lake"):
             return SnapshotRun(source, spark, self._paths(), self._plan(), settings).take(tables, on_progress)
 
@@ -409,7 +436,7 @@ class Connector:
         hooks: Hooks,
     ) -> StreamReport:
         engine = self.config.engine
-        book = TableBook(source.describing(), source.includes(), tables)
+        book = TableBook(source.describing(), source.includes(), [streamed(table) for table in tables])
         sink, positions = self._sink(source, book, spark, tables)
         bounds = BatchBounds(engine.batch_max_rows, engine.batch_max_bytes, engine.spool_max_bytes)
         with (
@@ -426,10 +453,23 @@ class Connector:
         plan = self._plan()
         if "noop" in self.config.engine.sinks:
             return NoopSink(spark, plan), {}
+        from cdc_core.sink.delta.shape import lake_properties
+        from cdc_core.sink.delta.shape_log import ShapeLog
+        from cdc_core.sink.delta.table import DeltaTable
+
         checks = TableChecks(self.config.quality, plan, DescribeNow(connection_string(self.config.postgres)))
-        config = self.config
+        config, paths = self.config, self._paths()
+        shapes = Shapes(
+            ShapeLog(paths.shapes, lake_properties(config.sink.lake_history_hours)),
+            source.describing(),
+            plan,
+            config.sink.schema_policy,
+            lambda table: None if (lake := DeltaTable.open(paths.lake(table))) is None else lake.schema,
+            reads_new_tables=answers(config.snapshot.snapshot_mode).missing,
+        )
+        watch = SourceWatch(shapes, Rereads(lambda table: self._read_again(table, spark)), source.wal_lsn)
         sink = LakeSink(
-            spark, self._paths(), self.slot, plan, book, checks, config.sink, config.engine, self._spool_folder
+            spark, paths, self.slot, plan, book, checks, watch, config.sink, config.engine, self._spool_folder
         )
         return sink, sink.positions(table.id for table in tables)
 

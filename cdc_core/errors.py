@@ -6,6 +6,7 @@
     ├─ DefiniteError          a fact about the source or the lake; the same at every retry
     │   ├─ SourceError        slot, publication, privilege, server setting
     │   ├─ TableError         one table: missing, without identity, incompatible change, undecodable value
+    │   │   └─ RereadNeededError   its changes cannot be brought to the lake, its rows can
     │   └─ LakeError          the lake's path or tables cannot take what must be written
     ├─ ProtocolError          malformed bytes, or messages in an impossible order
     └─ InvariantError         ours to mend
@@ -55,6 +56,10 @@ class TableError(DefiniteError):
         super().__init__(message, remedy)
         self.args = (message, remedy, table)
         self.table = table
+
+
+class RereadNeededError(TableError):
+    """Changes of a table cannot be read under its present description: the table must be read again."""
 
 
 class LakeError(DefiniteError):

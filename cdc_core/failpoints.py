@@ -27,6 +27,8 @@ BEFORE_SPARK_MERGE = "before-spark-merge"
 AFTER_SPARK_MERGE = "after-spark-merge"
 DURING_COMPACTION = "during-compaction"
 BEFORE_ROUND_RECORD = "before-round-record"
+DURING_EVOLUTION = "during-evolution"
+AFTER_EVOLUTION = "after-evolution"
 
 ALL = (
     AFTER_SPOOL,
@@ -45,6 +47,8 @@ ALL = (
     AFTER_SPARK_MERGE,
     DURING_COMPACTION,
     BEFORE_ROUND_RECORD,
+    DURING_EVOLUTION,
+    AFTER_EVOLUTION,
 )
 
 _hits: dict[str, int] = {}

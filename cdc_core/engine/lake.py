@@ -5,7 +5,8 @@
                                                                  ─▶ the round is written down
 
 A table whose slice is large is cut: its files are decoded and written by several tasks of the same job, and a second
-job commits what they wrote (``engine/slice_part``).
+job commits what they wrote (``engine/slice_part``). A table whose source changed takes the steps that its change asks
+for, is read again beside the rounds, or pauses (``engine/shapes``); the others never wait for it.
 """
 
 from __future__ import annotations
@@ -14,8 +15,7 @@ import logging
 import time
 import uuid
 from collections.abc import Callable, Iterable, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import astuple, dataclass, field, replace
+from dataclasses import astuple, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -25,50 +25,42 @@ from cdc_core.engine.batch import Batch, Position
 from cdc_core.engine.checks import TableChecks
 from cdc_core.engine.options import EngineOptions
 from cdc_core.engine.reports import CheckReport, MergeReport, RoundReport
+from cdc_core.engine.reread import Rereads
+from cdc_core.engine.shapes import Shapes
 from cdc_core.engine.slice_order import Applied, SliceOrder, SliceOutcome
 from cdc_core.engine.slice_part import PartOrder, SlicePart, cut, joined
 from cdc_core.engine.slice_task import SliceTask
+from cdc_core.engine.standing import Standing, Standings, first_lsn
 from cdc_core.engine.table_writer import LakeWriter
 from cdc_core.engine.tables import TableBook
 from cdc_core.engine.typing_plan import TypingPlan
-from cdc_core.errors import CdcError
+from cdc_core.errors import CdcError, RereadNeededError, TransientError
 from cdc_core.lsn import Lsn
 from cdc_core.quality.validator import SummaryValidator
-from cdc_core.schema.table import TableId
+from cdc_core.schema.table import TableId, TableSchema
 from cdc_core.sink.delta.append import Reached
 from cdc_core.sink.delta.paths import LakePaths
-from cdc_core.sink.delta.positions import changelog_position, lake_position
-from cdc_core.sink.delta.reads import complete_reads
 from cdc_core.sink.delta.retention import DAY_US, expire_changes
 from cdc_core.sink.delta.rounds import record_round
-from cdc_core.sink.delta.snapshot_log import TakenSnapshot, read_snapshots
 from cdc_core.sink.delta.table import DeltaTable
 from cdc_core.sink.options import MergeEngine, SinkOptions
 from cdc_core.spark.run_tasks import balanced, parallelism, run_tasks
 
 _log = logging.getLogger(__name__)
 
-_OPENING_THREADS = 8
-_RETRY_SECONDS = 10.0
 _VALIDATION_SECONDS = 30.0
+_LOOK_SECONDS = 5.0
 # What a slice costs beside its rows, in rows: opening, committing, checking.
 _SLICE_ROWS = 2_000
 
 
-@dataclass(slots=True)
-class _Standing:
-    """Where one table stands. ``backlog`` is the newest commit in its changelog that the lake table may lack.
+@dataclass(frozen=True, slots=True)
+class SourceWatch:
+    """What tells of changes that no event carries: the shapes, tables that are read again, and the server's WAL end."""
 
-    It may be the commit of a transaction of which only a part has come: it is merged once the stream is past it.
-    """
-
-    changelog: Position | None = None
-    token: int | None = None
-    merged: int | None = None
-    backlog: int | None = None
-    failed_at: float | None = None
-    engine: MergeEngine = MergeEngine.AUTO
-    error: str | None = field(default=None)
+    shapes: Shapes
+    rereads: Rereads
+    wal_lsn: Callable[[], int]
 
 
 class LakeSink:
@@ -82,6 +74,7 @@ class LakeSink:
         plan: TypingPlan,
         book: TableBook,
         checks: TableChecks,
+        watch: SourceWatch,
         options: SinkOptions,
         engine: EngineOptions,
         staging: Path,
@@ -90,25 +83,21 @@ class LakeSink:
         self._paths = paths
         self._slot = slot
         self._book = book
+        self._watch = watch
         self._options = options
         self._engine = engine
-        self._run = uuid.uuid4().hex
-        writer = LakeWriter.of(options, staging)
-        self._task = SliceTask(self._run, slot, paths, plan, checks, writer)
-        self._writer = writer
+        self._writer = LakeWriter.of(options, staging)
+        self._task = SliceTask(uuid.uuid4().hex, slot, paths, plan, checks, self._writer)
+        self._standings = Standings(paths, slot, options, watch.shapes)
         self._expired_on: int | None = None
-        self._standing: dict[TableId, _Standing] = {}
-        self._snapshots = read_snapshots(paths.snapshots)
+        self._looked_at = float("-inf")
         self._rounds: DeltaTable | None = None
         self._validator = SummaryValidator()
 
     def positions(self, tables: Iterable[TableId]) -> dict[TableId, Position]:
         """What each table's changelog holds already: the reader drops it when the slot sends it again."""
-        wanted = list(tables)
-        with ThreadPoolExecutor(_OPENING_THREADS) as pool:
-            for table, standing in zip(wanted, pool.map(self._ask, wanted), strict=True):
-                self._standing[table] = standing
-        return {table: s.changelog for table in wanted if (s := self._standing[table]).changelog is not None}
+        self._standings.open(tables)
+        return {table: s.changelog for table, s in self._standings if s.changelog is not None}
 
     def apply(self, batch: Batch | None, to_lsn: Lsn, on_durable: Callable[[], None]) -> RoundReport:
         """Append the batch, then bring every table with whole transactions up to ``to_lsn`` to it.
@@ -121,25 +110,54 @@ class LakeSink:
         outcomes = self._run_orders(orders)
         self._note_appends(batch)
         on_durable()
-        self._merge_staged(orders, outcomes, to_lsn)
-        merges, failed = self._settle(orders, outcomes, to_lsn)
-        failpoints.hit(failpoints.BEFORE_ROUND_RECORD)
-        versions = {merge.table: merge.lake_version for merge in merges}
-        self._rounds = (
-            record_round(self._paths.rounds, to_lsn, versions, self._options.lake_history_hours, self._rounds)
-            if versions
-            else self._rounds
-        )
-        return RoundReport(to_lsn, merges, failed, seconds=time.monotonic() - started, parts=_parts(outcomes))
+        self._merge_staged(orders, outcomes)
+        merges = [merge for one in zip(orders, outcomes, strict=True) if (merge := self._settle(*one)) is not None]
+        failed = {outcome.table: str(outcome.error) for outcome in outcomes if outcome.error is not None}
+        failed |= {table: s.shape.paused.reason for table, s in self._standings if s.shape.paused is not None}
+        self._record(to_lsn, merges)
+        seconds = time.monotonic() - started
+        return RoundReport(to_lsn, tuple(merges), failed, seconds=seconds, parts=_parts(outcomes))
 
     def has_backlog(self, to_lsn: Lsn) -> bool:
         """Whether some changelog is ahead of its lake table with transactions that are whole at ``to_lsn``.
 
-        A table that could not follow counts again after some seconds.
+        A table that could not follow counts again after some seconds, one that is paused or read again does not.
         """
-        return any(self._is_due(standing, to_lsn) for standing in self._standing.values())
+        return any(standing.is_due(to_lsn) for _, standing in self._standings)
 
-    def expire(self) -> None:
+    @property
+    def is_busy(self) -> bool:
+        """Whether a table is being read again."""
+        return self._watch.rereads.are_under_way
+
+    def tend(self, passed: int) -> None:
+        """Look after what no batch brings: changed tables, tables read again, changes past their retention.
+
+        ``passed`` is the LSN up to which everything that the server had for us is done. Asked often; looks seldom.
+        """
+        for ended in self._watch.rereads.finished():
+            if ended.error is None:
+                self._standings.again(ended.table)
+            else:
+                remedy = f"Mend the cause and run wal2lake snapshot with {ended.table}."
+                self._watch.shapes.pause(ended.table, ended.error.message, ended.error.remedy or remedy, passed)
+        if time.monotonic() - self._looked_at >= _LOOK_SECONDS:
+            self._looked_at = time.monotonic()
+            for table in self._book.take_strayed():
+                self._watch.shapes.want_reread(table, "it was changed while it bore a name that is not captured")
+            self._watch.shapes.poll(self._watch.wal_lsn)
+        self._watch.shapes.settle(passed)
+        for table, standing in self._standings:
+            if standing.shape.reread is not None:
+                self._watch.rereads.request(table)
+        self._expire()
+
+    def close(self) -> None:
+        """Let what goes on beside the rounds end: tables being read, validations; for a bounded time."""
+        self._watch.rereads.close()
+        self._validator.close(_VALIDATION_SECONDS)
+
+    def _expire(self) -> None:
         """Take merged changes out of the changelogs that are older than wal2lake.changelog.retention.days.
 
         Once a day and table. A table where another writer is in the way keeps its rows until the next run.
@@ -149,83 +167,65 @@ class LakeSink:
         if not days or self._expired_on == today:
             return
         self._expired_on = today
-        for table, standing in list(self._standing.items()):
+        for table, standing in self._standings:
             try:
                 expire_changes(self._paths.changelog(table), self._slot, table, standing.merged, now, days)
             except CdcError as error:
                 _log.warning("Old changes of %s stay for now. %s", table, error.message)
 
-    def close(self) -> None:
-        """Let Great Expectations validate what waits, for a bounded time."""
-        self._validator.close(_VALIDATION_SECONDS)
-
-    def _ask(self, table: TableId) -> _Standing:
-        """Where the table stands, asked of its own commits."""
-        if self._options.changelog_reads:
-            # Before anything is merged, for then the lake no longer shows the snapshot alone.
-            complete_reads(
-                self._paths.lake(table),
-                self._paths.changelog(table),
-                self._slot,
-                table,
-                self._options.lake_history_hours,
-            )
-        found = changelog_position(DeltaTable.open(self._paths.changelog(table)), self._slot, table)
-        lake = lake_position(DeltaTable.open(self._paths.lake(table)), self._slot, table)
-        standing = _Standing(token=lake.token, merged=lake.lsn, engine=self._options.merge_engine)
-        if found is not None:
-            standing.changelog = Position(found.commit_lsn, found.tx_index)
-            if lake.lsn is None or lake.lsn < found.commit_lsn:
-                standing.backlog = found.commit_lsn
-        return standing
-
-    def _stand(self, table: TableId) -> _Standing:
-        if table not in self._standing:
-            self._standing[table] = self._ask(table)
-        return self._standing[table]
-
-    def _is_due(self, standing: _Standing, to_lsn: int) -> bool:
-        if standing.backlog is None or standing.backlog > to_lsn:
-            return False
-        return standing.failed_at is None or time.monotonic() - standing.failed_at >= _RETRY_SECONDS
-
     def _orders(self, batch: Batch | None, to_lsn: int) -> list[SliceOrder]:
         """One order a table that has something in the batch, or waiting in its changelog."""
-        orders = []
         in_batch = {} if batch is None else batch.versions
-        waiting = [table for table, s in self._standing.items() if table not in in_batch and self._is_due(s, to_lsn)]
-        for table in [*in_batch, *waiting]:
-            standing = self._stand(table)
-            # The batch's own newest version: the book may be ahead of it.
-            known = self._book.current(table) if table not in in_batch else in_batch[table][-1].table
-            order = SliceOrder(
-                known,
-                to_lsn=self._cut(batch, table, standing, to_lsn),
-                position=None if standing.changelog is None else astuple(standing.changelog),
-                has_backlog=standing.backlog is not None,
-                token=standing.token or 0,
-                merged=standing.merged,
-                visible=self._overlap(table, standing),
-                engine=standing.engine,
-            )
-            if batch is not None and table in in_batch:
-                versions = in_batch[table]
-                order = replace(
-                    order,
-                    files=tuple(str(path) for version in versions for path in version.paths),
-                    rows=sum(version.rows for version in versions),
-                    reached=Reached(batch.complete_to(table), batch.open_at(table)),
-                    only_inserts=batch.only_inserts(table) and not order.has_backlog and order.visible is None,
-                )
-            orders.append(order)
-        return orders
+        orders = []
+        if batch is not None:
+            # What is new of a table is decided first, for it may hold the table back.
+            orders = [self._batch_order(batch, table, to_lsn) for table in in_batch]
+        due = [table for table, s in self._standings if table not in in_batch and s.is_due(to_lsn)]
+        return orders + [self._order(table, self._known(table), to_lsn) for table in due]
 
-    def _cut(self, batch: Batch | None, table: TableId, standing: _Standing, to_lsn: int) -> int | None:
-        """The cut for the table; None where none of its transactions is whole by then, or it failed just now."""
-        whole = batch.complete_to(table) if batch is not None and table in batch.versions else None
-        has_whole = (whole is not None and whole <= to_lsn) or self._is_due(standing, to_lsn)
-        failed = standing.failed_at is not None and time.monotonic() - standing.failed_at < _RETRY_SECONDS
-        return to_lsn if has_whole and not failed else None
+    def _batch_order(self, batch: Batch, table: TableId, to_lsn: int) -> SliceOrder:
+        standing, versions, shapes = self._standings.of(table), batch.versions[table], self._watch.shapes
+        files: list[tuple[int, str]] = []
+        for version in versions:
+            first = int(version.commits[0][0])
+            number = shapes.number(version.table, self._book.sighted(version.table), first, standing.token is not None)
+            files += [(number, str(path)) for path in version.paths]
+        whole = batch.complete_to(table)
+        is_whole = (whole is not None and whole <= to_lsn) or standing.is_due(to_lsn)
+        goes_on = is_whole and not standing.has_failed and not standing.shape.holds_back
+        order = self._order(table, versions[-1].table, to_lsn if goes_on else None, {number for number, _ in files})
+        plain = not (order.has_backlog or order.visible or order.steps or order.views)
+        return replace(
+            order,
+            files=tuple(files),
+            rows=sum(version.rows for version in versions),
+            reached=Reached(whole, batch.open_at(table)),
+            only_inserts=plain and batch.only_inserts(table),
+        )
+
+    def _order(self, table: TableId, known: TableSchema, cut: int | None, numbers: Iterable[int] = ()) -> SliceOrder:
+        standing = self._standings.of(table)
+        state, overlap = standing.shape, self._standings.overlap(table)
+        number = 0 if state.shape is None else state.shape.number
+        is_mixed = standing.backlog is not None or any(each != number for each in numbers) or bool(state.pending)
+        return SliceOrder(
+            known,
+            to_lsn=cut,
+            position=None if standing.changelog is None else astuple(standing.changelog),
+            has_backlog=standing.backlog is not None,
+            token=standing.token or 0,
+            merged=standing.merged,
+            visible=None if overlap is None else overlap.visible,
+            floor=int(first_lsn(overlap)),
+            engine=standing.engine,
+            shape=number,
+            views=self._watch.shapes.views(table) if is_mixed and cut is not None else {},
+            steps=state.pending,
+        )
+
+    def _known(self, table: TableId) -> TableSchema:
+        shape = self._standings.of(table).shape.shape
+        return self._book.current(table) if shape is None else shape.table
 
     def _run_orders(self, orders: Sequence[SliceOrder]) -> list[SliceOutcome]:
         if not orders:
@@ -235,11 +235,10 @@ class LakeSink:
         large = [order for order in orders if order.rows > self._engine.slice_split_rows]
         small = [order for order in orders if order.rows <= self._engine.slice_split_rows]
         parts = [part for order in large for part in cut(order, parallelism(spark))]
-        work = SlicePart(self._task)
         items: list[SliceOrder | PartOrder] = [*parts, *small]
         todo = balanced(items, lambda item: item.rows + _SLICE_ROWS, groups)
         # balanced() takes the work apart by weight, so results are told by table, not by place.
-        found = run_tasks(spark, todo, work, "bringing changes to the lake")
+        found = run_tasks(spark, todo, SlicePart(self._task), "bringing changes to the lake")
         done = {outcome.table: outcome for outcome in found if isinstance(outcome, SliceOutcome)}
         if large:
             second = [[joined(order, found)] for order in large]
@@ -250,53 +249,59 @@ class LakeSink:
         for table in batch.versions if batch is not None else ():
             assert batch is not None
             last = batch.last_commit(table)
-            standing = self._stand(table)
+            standing = self._standings.of(table)
             standing.backlog = last
             standing.changelog = Position(*(batch.open_at(table) or (last,)))
         failpoints.hit(failpoints.BEFORE_CONFIRM)
 
-    def _merge_staged(self, orders: Sequence[SliceOrder], outcomes: Sequence[SliceOutcome], to_lsn: int) -> None:
+    def _merge_staged(self, orders: Sequence[SliceOrder], outcomes: Sequence[SliceOutcome]) -> None:
         """Spark's MERGE for the slices that are too large for a task."""
         for order, outcome in zip(orders, outcomes, strict=True):
-            if outcome.staged is None:
+            if outcome.staged is None or outcome.error is not None:
                 continue
-            self._standing[order.table.id].engine = MergeEngine.SPARK
+            self._standings.of(order.table.id).engine = MergeEngine.SPARK
             started = time.monotonic()
             failpoints.hit(failpoints.BEFORE_SPARK_MERGE)
             try:
                 outcome.applied = self._writer.merge_with_spark(
                     self._spark(), self._paths.lake(order.table.id), self._slot, order, outcome.staged
                 )
-                outcome.merged = to_lsn
+                outcome.merged = outcome.staged.to_lsn
             except CdcError as error:
                 outcome.error = error
             failpoints.hit(failpoints.AFTER_SPARK_MERGE)
             outcome.seconds["spark merge"] = time.monotonic() - started
 
-    def _settle(
-        self, orders: Sequence[SliceOrder], outcomes: Sequence[SliceOutcome], to_lsn: int
-    ) -> tuple[tuple[MergeReport, ...], dict[TableId, str]]:
-        """Note where each table stands now."""
-        merges: list[MergeReport] = []
-        failed: dict[TableId, str] = {}
-        for order, outcome in zip(orders, outcomes, strict=True):
-            standing = self._standing[order.table.id]
-            if outcome.error is not None:
-                failed[order.table.id] = str(outcome.error)
-                standing.failed_at, standing.error = time.monotonic(), str(outcome.error)
-                if outcome.error.__class__.__name__ == "TransientError":
-                    self._standing[order.table.id] = replace(self._ask(order.table.id), failed_at=standing.failed_at)
-                continue
-            if order.to_lsn is None:
-                continue
-            standing.failed_at = standing.error = None
-            standing.merged = outcome.merged
-            if standing.backlog is not None and standing.backlog <= to_lsn:
-                standing.backlog = None
-            outcome.check = self._validated(outcome.check)
-            if outcome.applied is not None:
-                merges.append(_merge_report(order, outcome, outcome.applied, to_lsn))
-        return tuple(merges), failed
+    def _settle(self, order: SliceOrder, outcome: SliceOutcome) -> MergeReport | None:
+        """Note where a table stands now."""
+        table, standing = order.table.id, self._standings.of(order.table.id)
+        if outcome.error is not None:
+            self._note_failure(table, standing, outcome.error)
+            return None
+        if order.to_lsn is None:
+            return None
+        standing.failed_at = None
+        standing.merged = outcome.merged
+        standing.shape.in_force = max(standing.shape.in_force, order.shape)
+        if standing.backlog is not None and outcome.merged is not None and standing.backlog <= outcome.merged:
+            standing.backlog = None
+        outcome.check = self._validated(outcome.check)
+        return None if outcome.applied is None else _merge_report(order, outcome, outcome.applied)
+
+    def _note_failure(self, table: TableId, standing: Standing, error: CdcError) -> None:
+        standing.failed_at = time.monotonic()
+        if isinstance(error, RereadNeededError):
+            self._watch.shapes.want_reread(table, error.message)
+        elif isinstance(error, TransientError):
+            # What is known of the table may be out of date: another writer was at work on it.
+            self._standings.again(table)
+
+    def _record(self, to_lsn: Lsn, merges: Sequence[MergeReport]) -> None:
+        failpoints.hit(failpoints.BEFORE_ROUND_RECORD)
+        if merges:
+            versions = {merge.table: merge.lake_version for merge in merges}
+            hours = self._options.lake_history_hours
+            self._rounds = record_round(self._paths.rounds, to_lsn, versions, hours, self._rounds)
 
     def _validated(self, check: CheckReport | None) -> CheckReport | None:
         """Hand a summary to the validator; the report, with what validations have said of the table so far."""
@@ -306,18 +311,11 @@ class LakeSink:
         verdict = self._validator.verdict(str(check.table))
         return check if verdict is None else replace(check, validation_json=verdict.shown.json)
 
-    def _overlap(self, table: TableId, standing: _Standing) -> str | None:
-        """The snapshot whose rows the slice may hold again; None once merging is past it."""
-        taken: TakenSnapshot | None = self._snapshots.get((table, standing.token or 0))
-        if taken is None or (standing.merged is not None and standing.merged >= taken.lsn):
-            return None
-        return taken.visible
 
-
-def _merge_report(order: SliceOrder, outcome: SliceOutcome, applied: Applied, to_lsn: int) -> MergeReport:
+def _merge_report(order: SliceOrder, outcome: SliceOutcome, applied: Applied) -> MergeReport:
     return MergeReport(
         order.table.id,
-        Lsn(to_lsn),
+        Lsn(outcome.merged or 0),
         applied.version,
         applied.events,
         applied.inserted,

@@ -36,8 +36,13 @@ class NoopSink:
         """Never."""
         return False
 
-    def expire(self) -> None:
-        """There is nothing to let go of."""
+    @property
+    def is_busy(self) -> bool:
+        """Never."""
+        return False
+
+    def tend(self, passed: int) -> None:
+        """There is nothing to look after."""
 
     def close(self) -> None:
         """There is nothing to end."""

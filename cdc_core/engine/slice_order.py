@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from cdc_core.engine.reports import CheckReport
+from cdc_core.engine.shapes import View
 from cdc_core.errors import CdcError
 from cdc_core.schema.table import TableId, TableSchema
 from cdc_core.sink.delta.append import Reached
+from cdc_core.sink.delta.project import Step
 from cdc_core.sink.delta.staging import StagedFacts
 from cdc_core.sink.delta.table import DataFile
 from cdc_core.sink.options import MergeEngine
@@ -17,16 +20,19 @@ from cdc_core.sink.options import MergeEngine
 class SliceOrder:
     """One table's part of a round.
 
-    ``files`` are the batch's spool files of the table in stream order, empty where only a backlog is to be merged;
+    ``files`` are the batch's spool files of the table in stream order with the number of the shape that each was
+    written under, empty where only a backlog is to be merged;
     ``written`` are changelog files that other tasks made of them already, ``arrived`` the lake files of an insert-only
     slice. ``to_lsn`` is the round's cut, None where nothing is whole yet and the rows are appended only.
     ``position`` is where the changelog ends, as the driver knows it; None before its first row.
     ``has_backlog``: the changelog holds unmerged rows of earlier batches. ``token`` and ``merged`` are the snapshot in
     force and the LSN merged since, ``visible`` the text of its pg_snapshot while the slice may overlap it.
+    ``floor`` is an LSN up to which the snapshot in force shows everything. ``shape`` is the one that the lake is to
+    stand at, ``steps`` lead there, ``views`` tell how change rows of each shape are read.
     """
 
     table: TableSchema
-    files: tuple[str, ...] = ()
+    files: tuple[tuple[int, str], ...] = ()
     rows: int = 0
     reached: Reached | None = None
     to_lsn: int | None = None
@@ -35,10 +41,14 @@ class SliceOrder:
     token: int = 0
     merged: int | None = None
     visible: str | None = None
+    floor: int = 0
     only_inserts: bool = False
     engine: MergeEngine = MergeEngine.AUTO
     written: tuple[DataFile, ...] = ()
     arrived: tuple[DataFile, ...] = ()
+    shape: int = 0
+    views: Mapping[int, View] = field(default_factory=dict)
+    steps: tuple[Step, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +67,7 @@ class Staged:
     """A prepared slice that waits for Spark: a Parquet file of it, and what Spark's side must know of its rows."""
 
     path: str
+    to_lsn: int
     events: int
     facts: StagedFacts
 

@@ -14,7 +14,7 @@ from cdc_core import failpoints
 from cdc_core.engine.slice_order import SliceOrder, SliceOutcome
 from cdc_core.engine.slice_task import SliceTask, changelog_of, decoded
 from cdc_core.schema.table import TableId
-from cdc_core.sink.delta.conform import conform
+from cdc_core.sink.delta.change_columns import stored
 from cdc_core.sink.delta.table import DataFile
 
 
@@ -24,7 +24,7 @@ class PartOrder:
 
     order: SliceOrder
     number: int
-    files: tuple[str, ...]
+    files: tuple[tuple[int, str], ...]
     rows: int
 
 
@@ -55,15 +55,16 @@ class SlicePart:
         versions = decoded(task.plan, part.files)
         changelog = changelog_of(task, table, versions)
         written = changelog.write_stream(
-            (batch for version in versions for batch in conform(version, changelog.schema).to_batches()),
+            (batch for shape, rows in versions for batch in stored(rows, shape, changelog.schema).to_batches()),
             changelog.schema,
             order.rows + 1,
         )
         arrived = None
         if order.only_inserts and order.to_lsn is not None and len(versions) == 1:
-            lake = task.writer.prepare(task.run, task.paths.lake(table), order, task.plan.typer(order.table))
-            good, bad, _ = task.checks.check(order.table, versions[0])
-            if bad is None and good.num_rows == versions[0].num_rows:
+            lake = task.writer.prepare(task.run, task.paths.lake(table), order, task.plan, task.slot)
+            rows = versions[0][1]
+            good, bad, _ = task.checks.check(order.table, rows)
+            if bad is None and good.num_rows == rows.num_rows:
                 arrived = task.writer.write_arrivals(lake, good)
         return PartOutcome(table, part.number, written[0], arrived)
 

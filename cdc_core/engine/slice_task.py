@@ -13,6 +13,7 @@ after it is this table's own: the round goes on without the table, whose changes
 
 from __future__ import annotations
 
+import itertools
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -23,13 +24,14 @@ import pyarrow as pa
 from cdc_core import failpoints
 from cdc_core.engine.checks import TableChecks
 from cdc_core.engine.slice_order import Applied, SliceOrder, SliceOutcome
+from cdc_core.engine.slice_shapes import Decoded, by_shape, keyed_slices
 from cdc_core.engine.spool import ReadSpoolFiles
 from cdc_core.engine.table_writer import LakeWriter, TooLargeError, unseen
 from cdc_core.engine.typing_plan import TypingPlan
 from cdc_core.errors import CdcError, LakeError, TransientError
 from cdc_core.schema.table import TableId
 from cdc_core.sink.delta.append import append_changes, between, commit_append, on_conflict, read_changes
-from cdc_core.sink.delta.conform import conform
+from cdc_core.sink.delta.change_columns import stored, stored_schema
 from cdc_core.sink.delta.opened import keep, opened
 from cdc_core.sink.delta.paths import LakePaths
 from cdc_core.sink.delta.positions import changelog_position, lake_position
@@ -73,7 +75,7 @@ class SliceTask:
                 )
         return outcome
 
-    def _append(self, order: SliceOrder, outcome: SliceOutcome) -> pa.Table | None:
+    def _append(self, order: SliceOrder, outcome: SliceOutcome) -> list[Decoded] | None:
         """Make the batch's rows durable; the rows, or None where other tasks wrote them into files."""
         table, path = order.table.id, self.paths.changelog(order.table.id)
         assert order.reached is not None
@@ -89,12 +91,12 @@ class SliceTask:
         with _timed(outcome, "append"):
             changelog = changelog_of(self, table, versions)
             since = changelog.version
-            rows = pa.concat_tables([conform(version, changelog.schema) for version in versions])
+            rows = pa.concat_tables([stored(each, shape, changelog.schema) for shape, each in versions])
             outcome.appended = append_changes(changelog, rows, self.slot, table, order.reached)
         with _timed(outcome, "compact"):
             tidy(changelog, since, self.writer.history_hours)
             outcome.changelog_files = len(changelog.files)
-        return rows
+        return versions
 
     def _commit_written(self, order: SliceOrder, changelog: DeltaTable) -> None:
         """Commit the files that other tasks wrote; their rows begin where the driver knew the changelog to end."""
@@ -107,39 +109,48 @@ class SliceTask:
             )
         commit_append(changelog, order.written, self.slot, order.table.id, order.reached)
 
-    def _apply(self, order: SliceOrder, rows: pa.Table | None, outcome: SliceOutcome) -> None:
+    def _apply(self, order: SliceOrder, rows: list[Decoded] | None, outcome: SliceOutcome) -> None:
         assert order.to_lsn is not None
         failpoints.hit(failpoints.BETWEEN_MERGES)
-        lake = self.writer.prepare(self.run, self.paths.lake(order.table.id), order, self.plan.typer(order.table))
+        lake = self.writer.prepare(self.run, self.paths.lake(order.table.id), order, self.plan, self.slot)
         stands = lake_position(lake, self.slot, order.table.id)
         if (stands.token or 0) != order.token:
             raise _read_anew(order.table.id)
-        merged = stands.lsn
-        outcome.merged = merged
-        if merged is not None and merged >= order.to_lsn:
+        outcome.merged = stands.lsn
+        if stands.lsn is not None and stands.lsn >= order.to_lsn:
             return
+        since = lake.version
         if order.arrived:
             with _timed(outcome, "apply"):
                 outcome.applied = self.writer.add_files(lake, order, self.slot)
         else:
-            changes = self._slice(order, rows, merged or 0)
-            since = lake.version
-            if changes.num_rows:
-                self._check_and_write(order, lake, changes, outcome)
-            with _timed(outcome, "compact"):
-                tidy(lake, since, self.writer.history_hours)
-        outcome.merged = order.to_lsn if outcome.staged is None else merged
+            for part, changes in self._slices(order, rows, stands.lsn or 0):
+                self._check_and_write(part, lake, changes, outcome)
+                if outcome.staged is not None:
+                    break
+        with _timed(outcome, "compact"):
+            tidy(lake, since, self.writer.history_hours)
+        outcome.merged = order.to_lsn if outcome.staged is None else stands.lsn
         outcome.lake_files = len(lake.files)
         failpoints.hit(failpoints.AFTER_APPLY)
 
-    def _slice(self, order: SliceOrder, rows: pa.Table | None, merged: int) -> pa.Table:
-        """The unmerged changes up to the round's cut, without those that the snapshot shows."""
+    def _slices(
+        self, order: SliceOrder, rows: list[Decoded] | None, merged: int
+    ) -> Iterator[tuple[SliceOrder, pa.Table]]:
+        """The unmerged changes up to the round's cut, as the lake reads them, without those that the snapshot shows.
+
+        One slice, unless the table's key changed in between: changes find their rows by the key of their time.
+        """
         assert order.to_lsn is not None
-        if rows is None or order.has_backlog:
-            changes = read_changes(self._open(self.paths.changelog(order.table.id)), merged, order.to_lsn)
+        if rows is None and not order.has_backlog and not order.written:
+            found: list[Decoded] = []
+        elif rows is None or order.has_backlog:
+            changelog = self._open(self.paths.changelog(order.table.id))
+            held = unseen(read_changes(changelog, max(merged, order.floor), order.to_lsn), order.visible)
+            found = by_shape(held)
         else:
-            changes = between(rows, merged, order.to_lsn)
-        return unseen(changes, order.visible)
+            found = [(shape, unseen(between(each, merged, order.to_lsn), order.visible)) for shape, each in rows]
+        yield from keyed_slices(order, [(shape, each) for shape, each in found if each.num_rows])
 
     def _check_and_write(self, order: SliceOrder, lake: DeltaTable, changes: pa.Table, outcome: SliceOutcome) -> None:
         with _timed(outcome, "check"):
@@ -151,7 +162,8 @@ class SliceTask:
             with _timed(outcome, "apply"):
                 outcome.applied = on_conflict(lambda: self._write(lake, order, good), lake)
         except TooLargeError as large:
-            outcome.staged = self.writer.stage(large.changes)
+            assert order.to_lsn is not None
+            outcome.staged = self.writer.stage(large.changes, order.to_lsn)
             return
         if outcome.applied is not None:
             outcome.applied = replace(outcome.applied, events=changes.num_rows)
@@ -172,14 +184,13 @@ class SliceTask:
         return found
 
 
-def decoded(plan: TypingPlan, files: tuple[str, ...]) -> list[pa.Table]:
-    """The change rows of spool files in stream order, one table a run of equal schemas."""
-    found: list[list[pa.RecordBatch]] = []
-    for batch in ReadSpoolFiles(plan)(files):
-        if not found or not found[-1][0].schema.equals(batch.schema):
-            found.append([])
-        found[-1].append(batch)
-    return [pa.Table.from_batches(batches) for batches in found]
+def decoded(plan: TypingPlan, files: Sequence[tuple[int, str]]) -> list[Decoded]:
+    """The change rows of spool files in stream order, one table a run of files of one shape."""
+    found = []
+    for shape, run in itertools.groupby(files, key=lambda file: file[0]):
+        batches = list(ReadSpoolFiles(plan)(tuple(path for _, path in run)))
+        found.append((shape, pa.Table.from_batches(batches)))
+    return found
 
 
 def _read_anew(table: TableId) -> TransientError:
@@ -188,12 +199,13 @@ def _read_anew(table: TableId) -> TransientError:
     )
 
 
-def changelog_of(task: SliceTask, table: TableId, versions: Sequence[pa.Table]) -> DeltaTable:
+def changelog_of(task: SliceTask, table: TableId, versions: Sequence[Decoded]) -> DeltaTable:
     """The changelog of a table, made or grown so that it has every column of the versions (at least one)."""
     path, properties = task.paths.changelog(table), changelog_properties(task.writer.history_hours)
     found = opened(task.run, path)
-    for version in versions:
-        found = ensure_table(path, version.schema, table, properties, found)
+    for shape, rows in versions:
+        wanted = stored_schema(rows.schema, shape, None if found is None else found.schema)
+        found = ensure_table(path, wanted, table, properties, found)
     assert found is not None
     return keep(task.run, found)
 

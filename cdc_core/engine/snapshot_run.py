@@ -28,6 +28,8 @@ from cdc_core.sink.delta.paths import LakePaths
 from cdc_core.sink.delta.positions import lake_position
 from cdc_core.sink.delta.reads import complete_reads
 from cdc_core.sink.delta.replace import commit_snapshot, prepare
+from cdc_core.sink.delta.shape import lake_properties
+from cdc_core.sink.delta.shape_log import Shape, ShapeLog
 from cdc_core.sink.delta.snapshot_log import TakenSnapshot, record_snapshots
 from cdc_core.sink.delta.table import DeltaTable
 from cdc_core.snapshot.options import SnapshotLockingMode, SnapshotOptions
@@ -69,19 +71,37 @@ class SnapshotRun:
         if not tables:
             return []
         time.sleep(self._settings.options.snapshot_delay_ms / 1000)
-        opened = self._source.open_snapshot()
+        return self._take(tables, self._source.open_snapshot(), None, on_progress)
+
+    def take_again(self, table: TableSchema, merged: Lsn | None) -> SnapshotReport:
+        """Replace one table's lake content while the stream goes on; ``merged`` is the LSN that the lake has reached.
+
+        Changes up to it need not be looked at again: what they did is in the snapshot, once every transaction of their
+        time has ended.
+        """
+        floor = merged if self._source.outlive_older_transactions() else None
+        return self._take([table], self._source.open_snapshot_beside(), floor, None)[0]
+
+    def _take(
+        self,
+        tables: Sequence[TableSchema],
+        opened: OpenSnapshot,
+        floor: Lsn | None,
+        on_progress: OnProgress | None,
+    ) -> list[SnapshotReport]:
         try:
             if self._settings.options.snapshot_locking_mode is SnapshotLockingMode.SHARED:
                 opened.holder.lock([table.id for table in tables], self._settings.options.snapshot_lock_timeout_ms)
-            taken = {table.id: self._token(table.id, opened) for table in tables}
+            taken = {table.id: self._token(table.id, opened, floor) for table in tables}
             record_snapshots(self._paths.snapshots, taken)
+            shapes = self._new_shapes(tables, opened.lsn)
             sizes = self._source.catalog.sizes(tables)
 
             def one(table: TableSchema) -> SnapshotReport:
                 size = sizes.get(table.id)
                 pages, rows = (size.pages, size.rows) if size else (0, None)
                 self._tell(on_progress, table.id, 0, rows, done=False)
-                report = self._table(table, opened, taken[table.id], pages, rows)
+                report = self._table(table, opened, taken[table.id], shapes[table.id], pages, rows)
                 self._tell(on_progress, table.id, report.rows, rows, done=True)
                 return report
 
@@ -96,14 +116,26 @@ class SnapshotRun:
         finally:
             opened.close()
 
-    def _token(self, table: TableId, opened: OpenSnapshot) -> TakenSnapshot:
+    def _new_shapes(self, tables: Sequence[TableSchema], lsn: Lsn) -> dict[TableId, int]:
+        """Write down the shapes that the snapshot brings; they come into force with its commits."""
+        log = ShapeLog(self._paths.shapes, lake_properties(self._settings.history_hours))
+        known = log.read()
+        numbers = {t.id: max(known[t.id].shapes, default=0) + 1 if t.id in known else 1 for t in tables}
+        log.add_shapes([(table.id, Shape(numbers[table.id], table)) for table in tables], lsn)
+        for table in tables:
+            if table.id in known and known[table.id].paused is not None:
+                log.resume(table.id, lsn)
+        return numbers
+
+    def _token(self, table: TableId, opened: OpenSnapshot, floor: Lsn | None) -> TakenSnapshot:
         """The snapshot's mark in the table's commit: its LSN, or one more where the server's WAL has not moved."""
-        in_force = lake_position(DeltaTable.open(self._paths.lake(table)), self._source.options.slot_name, table).token
+        lake = DeltaTable.open(self._paths.lake(table))
+        in_force = lake_position(lake, self._source.options.slot_name, table).token
         token = max(int(opened.lsn), (in_force or 0) + 1)
-        return TakenSnapshot(token, opened.lsn, opened.holder.facts.visible)
+        return TakenSnapshot(token, opened.lsn, opened.holder.facts.visible, floor)
 
     def _table(
-        self, table: TableSchema, opened: OpenSnapshot, taken: TakenSnapshot, pages: int, rows: int | None
+        self, table: TableSchema, opened: OpenSnapshot, taken: TakenSnapshot, shape: int, pages: int, rows: int | None
     ) -> SnapshotReport:
         started = time.monotonic()
         facts = opened.holder.facts
@@ -125,7 +157,9 @@ class SnapshotRun:
         slot = self._source.options.slot_name
         files = [file for part in copied for file in part]
         facts_of_commit = {"lsn": str(opened.lsn)}
-        written = commit_snapshot(lake, files, schema, slot, table.id, token=taken.token, facts=facts_of_commit)
+        written = commit_snapshot(
+            lake, files, schema, slot, table.id, token=taken.token, shape=shape, facts=facts_of_commit
+        )
         failpoints.hit(failpoints.AFTER_SNAPSHOT_COMMIT)
         self._complete_reads(table.id)
         return SnapshotReport(table.id, written.rows, Lsn(opened.lsn), time.monotonic() - started, written.version)

@@ -17,7 +17,7 @@ from cdc_core.postgres.catalog import Catalog
 from cdc_core.postgres.connect import Connection, connect
 from cdc_core.postgres.copy_out import SnapshotHolder
 from cdc_core.postgres.options import PostgresOptions, PublicationAutocreateMode
-from cdc_core.postgres.server import server_info
+from cdc_core.postgres.server import server_info, wal_end
 from cdc_core.schema.table import TableId, TableSchema
 from cdc_core.selection.options import SelectionOptions
 from cdc_core.selection.tables import TableSelection
@@ -77,7 +77,7 @@ class Source:
 
     def __enter__(self) -> Source:
         self._connection = self._open()
-        self.catalog = Catalog(self._connection)
+        self.catalog = Catalog(self._connection, self.options.publication_name)
         info = server_info(self._connection)
         if info.wal_level != "logical":
             self._closing.close()
@@ -203,9 +203,27 @@ class Source:
             holder = opening.enter_context(SnapshotHolder(reading, made.snapshot_name))
             return OpenSnapshot(holder, made.consistent_point, True, opening.pop_all())
 
+    def open_snapshot_beside(self) -> OpenSnapshot:
+        """A snapshot of the source now, while this connector streams from the slot."""
+        with ExitStack() as opening:
+            holder = opening.enter_context(SnapshotHolder(connect(self.options, statement_timeout_ms=0)))
+            return OpenSnapshot(holder, holder.facts.lsn, False, opening.pop_all())
+
+    def outlive_older_transactions(self) -> bool:
+        """Wait until every transaction that is open now has ended; False where one is still open after a while."""
+        try:
+            self._outlive_older_transactions()
+        except TransientError:
+            return False
+        return True
+
+    def wal_lsn(self) -> Lsn:
+        """The end of the server's WAL."""
+        return wal_end(self._connection)
+
     def describing(self) -> Catalog:
         """A catalogue on a connection of its own, for the reader's thread."""
-        catalog = Catalog(self._open())
+        catalog = Catalog(self._open(), self.options.publication_name)
         catalog.types.load_enums()
         return catalog
 

@@ -50,8 +50,12 @@ class Sink(Protocol):
     def has_backlog(self, to_lsn: Lsn) -> bool:
         """Whether a round to ``to_lsn`` would do anything without a batch."""
 
-    def expire(self) -> None:
-        """Let go of what need not be kept any longer; asked often, does it once a day."""
+    @property
+    def is_busy(self) -> bool:
+        """Whether something goes on beside the rounds that brings changes to the lake."""
+
+    def tend(self, passed: int) -> None:
+        """Look after what no batch brings; ``passed`` is the LSN up to which all that came is done. Asked often."""
 
     def close(self) -> None:
         """End what goes on beside the rounds."""
@@ -72,6 +76,7 @@ class _Tally:
     events: int = 0
     confirmed: int = 0
     complete: int = 0
+    silent: int = 0
     last_commit_ts_us: int | None = None
     rounds: list[RoundReport] = field(default_factory=list)
 
@@ -112,7 +117,7 @@ class StreamRun:
                 if self._sink.has_backlog(Lsn(self._tally.complete)):
                     self._round(None)
             reason = self._stop_reason(until, was_idle=batch is None)
-            self._sink.expire()
+            self._sink.tend(max(self._tally.complete, self._tally.silent))
             if reason:
                 return self._report(reason)
 
@@ -172,6 +177,7 @@ class StreamRun:
         """Tell the slot of WAL that held nothing for us, so that an idle database keeps none of it for our sake."""
         position = self._reader.idle_position()
         if position is not None:
+            self._tally.silent = position
             self._confirm(position)
 
     def _stop_reason(self, until: Until, was_idle: bool) -> str | None:
@@ -186,7 +192,8 @@ class StreamRun:
                 until.idle_seconds is not None
                 and was_idle
                 and min(elapsed, self._reader.idle_seconds) >= until.idle_seconds
-                and self._reader.is_drained,
+                and self._reader.is_drained
+                and not self._sink.is_busy,
             ),
         )
         return next((name for name, met in reasons if met), None)

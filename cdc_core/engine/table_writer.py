@@ -18,14 +18,16 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from cdc_core import failpoints
-from cdc_core.engine.change_rows import RowTyper
 from cdc_core.engine.slice_order import Applied, SliceOrder, Staged
+from cdc_core.engine.typing_plan import TypingPlan
 from cdc_core.errors import TransientError
+from cdc_core.sink.delta.append import on_conflict
 from cdc_core.sink.delta.apply import apply, bytes_to_scan
 from cdc_core.sink.delta.changes import Changes, Road, prepare
 from cdc_core.sink.delta.multiset import arrivals
 from cdc_core.sink.delta.opened import keep, opened
-from cdc_core.sink.delta.positions import merge_app
+from cdc_core.sink.delta.positions import merge_app, shape_app
+from cdc_core.sink.delta.project import evolve
 from cdc_core.sink.delta.shape import ensure_table, lake_properties, lake_schema
 from cdc_core.sink.delta.staging import staged
 from cdc_core.sink.delta.survey import invisible
@@ -61,11 +63,18 @@ class LakeWriter:
         """As the options say."""
         return cls(options.merge_engine, options.merge_rewrite_max_bytes, options.lake_history_hours, str(staging))
 
-    def prepare(self, run: str, path: str, order: SliceOrder, typer: RowTyper) -> DeltaTable:
-        """The lake table with every column of the table's version. Raises TableError where it cannot hold them."""
-        properties = lake_properties(self.history_hours)
-        lake = ensure_table(path, lake_schema(typer.row_type), order.table.id, properties, opened(run, path))
-        return keep(run, lake)
+    def prepare(self, run: str, path: str, order: SliceOrder, plan: TypingPlan, slot: str) -> DeltaTable:
+        """The lake table in the order's shape, made where it is missing. Raises TableError where it cannot hold it."""
+        properties, app = lake_properties(self.history_hours), shape_app(slot, order.table.id)
+        found = opened(run, path)
+        if found is not None and order.steps:
+            lake = found
+            on_conflict(lambda: self._evolve(lake, order, app), lake)
+        schema = lake_schema(plan.typer(order.table).row_type)
+        made = keep(run, ensure_table(path, schema, order.table.id, properties, found))
+        if order.shape and made.txn(app) is None:
+            on_conflict(lambda: made.commit(txns={app: order.shape}), made)
+        return made
 
     def write(self, lake: DeltaTable, order: SliceOrder, rows: pa.Table, slot: str) -> Applied | None:
         """Bring change rows into the table in one commit; None where they change nothing.
@@ -93,28 +102,27 @@ class LakeWriter:
         events = sum(file.rows for file in order.arrived)
         return Applied(version, events, events, 0, 0)
 
-    def stage(self, changes: Changes) -> Staged:
+    def stage(self, changes: Changes, to_lsn: int) -> Staged:
         """Write the prepared slice where Spark finds it."""
         rows, facts = staged(changes)
         path = f"{self.staging}/{uuid.uuid4()}.staged.parquet"
         pq.write_table(rows, path, compression="zstd", store_schema=False)
-        return Staged(path, changes.events, facts)
+        return Staged(path, to_lsn, changes.events, facts)
 
     def merge_with_spark(self, spark: Any, path: str, slot: str, order: SliceOrder, waiting: Staged) -> Applied:
         """Spark's MERGE of a staged slice. Raises TransientError where another writer was in the way."""
         # Spark's Python side is not needed, nor loaded, where every slice fits a task.
         from cdc_core.sink.delta.spark_merge import Commit, apply_staged, compact
 
-        assert order.to_lsn is not None
         app = merge_app(slot, order.table.id, order.token)
-        metadata = {"slot": slot, "lsn": str(order.to_lsn), "snapshot": str(order.token)}
+        metadata = {"slot": slot, "lsn": str(waiting.to_lsn), "snapshot": str(order.token)}
         with received(f"merging changes of {order.table.id}"):
             counts = apply_staged(
-                spark, waiting.path, waiting.facts, Commit(path, app, order.to_lsn, json.dumps(metadata))
+                spark, waiting.path, waiting.facts, Commit(path, app, waiting.to_lsn, json.dumps(metadata))
             )
         Path(waiting.path).unlink(missing_ok=True)
         lake = DeltaTable.open(path)
-        if lake is None or lake.txn(app) != order.to_lsn:
+        if lake is None or lake.txn(app) != waiting.to_lsn:
             raise TransientError(
                 f"Spark merged changes of {order.table.id}, and its lake table does not show them.",
                 "The next round merges them again; see who else writes to this lake.",
@@ -123,6 +131,16 @@ class LakeWriter:
             with received(f"putting files of {order.table.id} together"):
                 compact(spark, path)
         return Applied(lake.version, waiting.events, counts.inserted, counts.updated, counts.deleted)
+
+    @staticmethod
+    def _evolve(lake: DeltaTable, order: SliceOrder, app: str) -> None:
+        """Take the steps that the table has not taken yet."""
+        taken = lake.txn(app) or 0
+        steps = [step for step in order.steps if step.number > taken]
+        if steps:
+            failpoints.hit(failpoints.DURING_EVOLUTION)
+            evolve(lake, steps, app, {"shape": str(order.shape)})
+            failpoints.hit(failpoints.AFTER_EVOLUTION)
 
     def _is_for_spark(self, lake: DeltaTable, order: SliceOrder, changes: Changes) -> bool:
         if order.engine is MergeEngine.SPARK or not lake.features <= _WRITABLE:

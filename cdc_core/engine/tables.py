@@ -7,6 +7,7 @@ import threading
 from collections.abc import Callable, Iterable, Iterator
 from typing import Protocol
 
+from cdc_core.postgres.catalog import Sighting
 from cdc_core.schema.relation import Relation
 from cdc_core.schema.table import TableId, TableSchema
 
@@ -14,8 +15,8 @@ from cdc_core.schema.table import TableId, TableSchema
 class Describes(Protocol):
     """What the book needs of the catalogue (``cdc_core.postgres.catalog.Catalog``)."""
 
-    def describe(self, relation: Relation) -> TableSchema:
-        """The table as the relation announces it, completed from the catalogue of the moment."""
+    def sight(self, relation: Relation) -> Sighting:
+        """The table as the relation announces it, completed from the catalogue of the moment, and as it is there."""
 
 
 class TableBook:
@@ -26,6 +27,8 @@ class TableBook:
         self._includes = includes
         self._lock = threading.Lock()
         self._current: dict[TableId, TableSchema] = {}
+        self._sighted: dict[tuple[TableId, int], TableSchema | None] = {}
+        self._strayed: set[TableId] = set()
         for table in tables:
             self._enter(table)
 
@@ -34,9 +37,30 @@ class TableBook:
 
         Relation messages come again after every reconnect and cache reset: an unchanged table keeps its version.
         """
-        if not self._includes(TableId(relation.namespace, relation.name)):
+        name = TableId(relation.namespace, relation.name)
+        if not self._includes(name):
+            self._note_stray(relation, name)
             return None
-        return self._enter(self._catalog.describe(relation))
+        found = self._catalog.sight(relation)
+        entered = self._enter(found.announced)
+        with self._lock:
+            self._sighted.setdefault((name, entered.version), found.current)
+        return entered
+
+    def sighted(self, version: TableSchema) -> TableSchema | None:
+        """The table as the catalogue had it when this version was announced; None where it was gone or never asked."""
+        with self._lock:
+            return self._sighted.get((version.id, version.version))
+
+    def take_strayed(self) -> set[TableId]:
+        """Captured tables whose changes came under a name that is not captured, since the last call."""
+        with self._lock:
+            strayed, self._strayed = self._strayed, set()
+            return strayed
+
+    def _note_stray(self, relation: Relation, name: TableId) -> None:
+        with self._lock:
+            self._strayed |= {known.id for known in self._current.values() if known.oid == relation.oid != 0}
 
     def current(self, table: TableId) -> TableSchema:
         """The newest version known; KeyError for a table that was never seen."""

@@ -43,3 +43,8 @@ class LakePaths:
     def snapshots(self) -> str:
         """Which transactions each snapshot shows."""
         return f"{self.base}/__snapshots"
+
+    @property
+    def shapes(self) -> str:
+        """Which versions of its source each lake table has gone through."""
+        return f"{self.base}/__shapes"

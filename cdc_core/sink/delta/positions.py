@@ -11,6 +11,7 @@ The table's data and its position are thus one atomic write, and no second store
     changelog   wal2lake:<slot>:<schema.table>:expired       day (since 1970) on which old rows were last taken out
     lake        wal2lake:<slot>:<schema.table>:snapshot      token of the snapshot in force
     lake        wal2lake:<slot>:<schema.table>:<token>       commit LSN to which it is merged since that snapshot
+    lake        wal2lake:<slot>:<schema.table>:shape         number of the source's version that it stands at
 
 A crash before a commit leaves the old position, a crash after it the new one; there is nothing between. The token is
 part of the merge's id, so a new snapshot forgets the merges into the content that it replaced, in its own commit.
@@ -72,6 +73,11 @@ def expired_app(slot: str, table: TableId) -> str:
 def snapshot_app(slot: str, table: TableId) -> str:
     """The id under which the snapshot in force is kept."""
     return f"wal2lake:{slot}:{table}:snapshot"
+
+
+def shape_app(slot: str, table: TableId) -> str:
+    """The id under which the lake keeps the number of the shape it stands at (``shape_log``)."""
+    return f"wal2lake:{slot}:{table}:shape"
 
 
 def merge_app(slot: str, table: TableId, token: int) -> str:

@@ -13,7 +13,7 @@ import pyarrow as pa
 from cdc_core.errors import InvariantError, TransientError
 from cdc_core.schema.table import TableId
 from cdc_core.sink.delta.conform import plain_schema
-from cdc_core.sink.delta.positions import lake_position, snapshot_app
+from cdc_core.sink.delta.positions import lake_position, shape_app, snapshot_app
 from cdc_core.sink.delta.shape import check_names, lake_properties
 from cdc_core.sink.delta.table import CommitConflictError, DataFile, DeltaTable
 
@@ -50,12 +50,14 @@ def commit_snapshot(
     table: TableId,
     *,
     token: int,
+    shape: int = 0,
     facts: Mapping[str, str | int] | None = None,
 ) -> SnapshotFacts:
     """Replace the lake table's content and schema by ``files``, and put ``token`` in force, in one commit.
 
     The rows' ``__commit_lsn`` must not be above that of any change that the snapshot does not show. ``token`` must be
-    above the one in force: that also makes the merges of the former snapshot forgotten. ``facts`` go to the commit's
+    above the one in force: that also makes the merges of the former snapshot forgotten. ``shape`` is the number of the
+    table's version that the rows were read under (``shape_log``), 0 for none. ``facts`` go to the commit's
     metadata. Raises InvariantError for a token that is not above, TransientError where another writer was faster.
     """
     in_force = lake_position(lake, slot, table).token
@@ -64,7 +66,7 @@ def commit_snapshot(
     try:
         version = lake.commit(
             files,
-            txns={snapshot_app(slot, table): token},
+            txns={snapshot_app(slot, table): token} | ({shape_app(slot, table): shape} if shape else {}),
             metadata={"slot": slot, "snapshot": token, **(facts or {})},
             schema=plain_schema(schema),
             replace=True,

@@ -24,6 +24,7 @@ _SCHEMA = pa.schema(
         ("token", pa.int64()),
         ("lsn", pa.int64()),
         ("visible", pa.string()),
+        ("floor", pa.int64()),
         ("recorded_at", pa.timestamp("us", tz="UTC")),
     ]
 )
@@ -31,16 +32,22 @@ _SCHEMA = pa.schema(
 
 @dataclass(frozen=True, slots=True)
 class TakenSnapshot:
-    """A snapshot of one table. ``visible`` is pg_current_snapshot()'s text; what ends beyond ``lsn`` is invisible."""
+    """A snapshot of one table. ``visible`` is pg_current_snapshot()'s text; what ends beyond ``lsn`` is invisible.
+
+    Every transaction that committed up to ``floor`` is visible; None where nothing is known of that.
+    """
 
     token: int
     lsn: Lsn
     visible: str
+    floor: Lsn | None = None
 
 
 def record_snapshots(path: str, taken: Mapping[TableId, TakenSnapshot]) -> None:
     """Write down snapshots that are about to be committed, one entry a table."""
     log = DeltaTable.open(path) or DeltaTable.create(path, _SCHEMA, {})
+    if not log.schema.equals(_SCHEMA):
+        log.widen(_SCHEMA)
     now = datetime.now(UTC)
     rows = pa.Table.from_pylist(
         [
@@ -50,6 +57,7 @@ def record_snapshots(path: str, taken: Mapping[TableId, TakenSnapshot]) -> None:
                 "token": one.token,
                 "lsn": int(one.lsn),
                 "visible": one.visible,
+                "floor": None if one.floor is None else int(one.floor),
                 "recorded_at": now,
             }
             for table, one in taken.items()
@@ -67,7 +75,7 @@ def read_snapshots(path: str) -> dict[tuple[TableId, int], TakenSnapshot]:
     rows = pa.concat_tables([log.read(file) for file in log.files]).to_pylist()  # row-wise: one a snapshot of a table
     return {
         (TableId(row["schema_name"], row["table_name"]), row["token"]): TakenSnapshot(
-            row["token"], Lsn(row["lsn"]), row["visible"]
+            row["token"], Lsn(row["lsn"]), row["visible"], None if row["floor"] is None else Lsn(row["floor"])
         )
         for row in rows
     }

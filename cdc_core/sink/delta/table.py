@@ -176,8 +176,12 @@ class DeltaTable:
 
     def write(self, rows: pa.Table, name: str = "part") -> DataFile:
         """Write rows of the table's schema into a new file; nothing knows of it until a commit adds it."""
+        return self.write_as(rows, self.schema, name)
+
+    def write_as(self, rows: pa.Table, schema: pa.Schema, name: str = "part") -> DataFile:
+        """The same in another schema, for a commit that puts it in force."""
         path = f"{name}-{uuid.uuid4()}.zstd.parquet"
-        ready = conform(rows, self.schema)
+        ready = conform(rows, schema)
         with (
             self._open_output(path) as target,
             pq.ParquetWriter(target, ready.schema, compression=_COMPRESSION, store_schema=False) as writer,

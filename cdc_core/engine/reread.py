@@ -1,0 +1,84 @@
+"""Tables read again beside the stream: one after the other, in a thread of their own, while all others go on.
+
+A table that is read again keeps its lake content until the new one is committed. Its changes go to its changelog
+meanwhile; what the new snapshot does not show of them is merged after it (docs/decisions/0003).
+"""
+
+from __future__ import annotations
+
+import logging
+import queue
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from cdc_core.engine.reports import SnapshotReport
+from cdc_core.errors import CdcError
+from cdc_core.schema.table import TableId
+
+_log = logging.getLogger(__name__)
+_END_SECONDS = 120.0
+
+TakeAgain = Callable[[TableId], SnapshotReport]
+
+
+@dataclass(frozen=True, slots=True)
+class Reread:
+    """How one went: ``report``, or ``error`` where the table could not be read."""
+
+    table: TableId
+    report: SnapshotReport | None
+    error: CdcError | None
+
+
+class Rereads:
+    """Takes requests and tells what is done. ``take`` reads one table into the lake; it runs in this class's thread."""
+
+    def __init__(self, take: TakeAgain) -> None:
+        self._take = take
+        self._wanted: queue.Queue[TableId | None] = queue.Queue()
+        self._done: queue.Queue[Reread] = queue.Queue()
+        self._asked: set[TableId] = set()
+        self._thread: threading.Thread | None = None
+
+    def request(self, table: TableId) -> None:
+        """Read the table again, unless that is under way already."""
+        if table in self._asked:
+            return
+        self._asked.add(table)
+        self._wanted.put(table)
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._run, name="reread", daemon=True)
+            self._thread.start()
+
+    def finished(self) -> list[Reread]:
+        """What ended since the last call."""
+        found: list[Reread] = []
+        while True:
+            try:
+                found.append(self._done.get_nowait())
+            except queue.Empty:
+                break
+        self._asked -= {each.table for each in found}
+        return found
+
+    @property
+    def are_under_way(self) -> bool:
+        """Whether something was asked for and is not told as finished."""
+        return bool(self._asked)
+
+    def close(self) -> None:
+        """Let the one under way end, for a bounded time; what waits is asked for again by the next run."""
+        if self._thread is not None:
+            while not self._wanted.empty():
+                self._wanted.get_nowait()
+            self._wanted.put(None)
+            self._thread.join(_END_SECONDS)
+
+    def _run(self) -> None:
+        while (table := self._wanted.get()) is not None:
+            try:
+                self._done.put(Reread(table, self._take(table), None))
+            except CdcError as error:
+                _log.warning("%s could not be read again: %s", table, error)
+                self._done.put(Reread(table, None, error))

@@ -1,0 +1,363 @@
+"""Which shape of its source each lake table stands at, and what becomes of it when the source changes.
+
+    Relation message with another shape ─▶ decide (schema/evolution) ─▶ FOLLOW   a step for the lake, at this place
+    marks of the catalogue changed      ─▶                           ─▶ REREAD   this table alone is read again
+                                                                     ─▶ REFUSE   this table alone pauses
+
+Events go to the changelog whatever is decided, each with the number of the shape it was decoded under: nothing waits
+for a table, and what a table missed while it was paused or read again is in its changelog, in order.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import Protocol
+
+import pyarrow as pa
+
+from cdc_core.engine.typing_plan import TypingPlan
+from cdc_core.schema.changes import Decision, Policy, Projected, Verdict, project
+from cdc_core.schema.evolution import decide
+from cdc_core.schema.fingerprint import Fingerprint
+from cdc_core.schema.plan import row_key
+from cdc_core.schema.table import Column, TableId, TableSchema
+from cdc_core.schema.unseen import is_streamed
+from cdc_core.selection.columns import plan_columns
+from cdc_core.sink.delta.project import Step, StepColumn
+from cdc_core.sink.delta.shape_log import History, Pause, Shape, ShapeLog
+from cdc_core.types.registry import resolve
+
+_log = logging.getLogger(__name__)
+
+
+class Catalogue(Protocol):
+    """What is asked of the source (``cdc_core.postgres.catalog.Catalog``)."""
+
+    def tables(self, includes: Callable[[TableId], bool]) -> list[TableSchema]:
+        """Descriptions with marks."""
+
+    def fingerprints(self, oids: Iterable[int]) -> dict[int, Fingerprint]:
+        """Marks by oid."""
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """How change rows of one shape are read now: their columns, their table's key, and the steps to the shape in force.
+
+    ``steps`` is None where no way leads there.
+    """
+
+    columns: tuple[str, ...]
+    table: TableSchema
+    steps: tuple[Step, ...] | None
+
+
+@dataclass(slots=True)
+class TableShape:
+    """One table. ``shape`` is the one decided last, ``in_force`` the number that the lake table carries.
+
+    ``reread`` is why the table must be read again, ``paused`` why it is not merged. ``waiting`` is a plan that comes
+    into force once the stream has passed its LSN, for no row has been changed since the source changed.
+    """
+
+    shapes: dict[int, Shape] = field(default_factory=dict)
+    steps: dict[int, Step] = field(default_factory=dict)
+    shape: Shape | None = None
+    in_force: int = 0
+    reread: str | None = None
+    paused: Pause | None = None
+    waiting: tuple[int, Decision] | None = None
+    seen: Fingerprint | None = None
+    by_version: dict[int, int] = field(default_factory=dict)
+
+    @property
+    def holds_back(self) -> bool:
+        """Whether the lake table must stay as it is for now."""
+        return self.reread is not None or self.paused is not None
+
+    @property
+    def pending(self) -> tuple[Step, ...]:
+        """Steps that the lake table has not taken yet."""
+        if self.shape is None or not self.in_force:
+            return ()
+        return tuple(self.steps[n] for n in range(self.in_force + 1, self.shape.number + 1) if n in self.steps)
+
+
+class Shapes:
+    """The shapes of every table. For one thread."""
+
+    def __init__(
+        self,
+        log: ShapeLog,
+        catalogue: Catalogue,
+        plan: TypingPlan,
+        policy: Policy,
+        lake_schema: Callable[[TableId], pa.Schema | None],
+        *,
+        reads_new_tables: bool = True,
+    ) -> None:
+        self._log = log
+        self._catalogue = catalogue
+        self._plan = plan
+        self._policy = policy
+        self._lake_schema = lake_schema
+        self._reads_new_tables = reads_new_tables
+        self._tables: dict[TableId, TableShape] = {}
+        self._histories: dict[TableId, History] = log.read()
+
+    def open(self, table: TableId, in_force: int | None) -> TableShape:
+        """The table's state; ``in_force`` is the number in its lake table's commits, None where there is none."""
+        history = self._histories.get(table, History({}))
+        state = TableShape(dict(history.shapes), in_force=in_force or 0, paused=history.paused)
+        if in_force is not None and in_force in history.shapes:
+            state.shape = history.shapes[in_force]
+            state.seen = state.shape.table.fingerprint
+        self._tables[table] = state
+        return state
+
+    def reopen(self, table: TableId, in_force: int | None) -> TableShape:
+        """The state anew, after the table was read again."""
+        self._histories = self._log.read()
+        return self.open(table, in_force)
+
+    def of(self, table: TableId) -> TableShape:
+        """The table's state; KeyError where it was never opened."""
+        return self._tables[table]
+
+    def number(self, version: TableSchema, current: TableSchema | None, lsn: int, has_snapshot: bool) -> int:
+        """The number of the shape that a version of a table has. Decides what is new, and writes it down.
+
+        ``current`` is the catalogue's description at the time of the Relation message, None where the table was gone.
+        A table that the lake knows nothing of and that was never read (``has_snapshot``) is read.
+        """
+        state = self._tables[version.id]
+        if version.version not in state.by_version:
+            is_unknown = state.shape is None and not state.shapes
+            state.by_version[version.version] = self._number(state, version, current, lsn)
+            if is_unknown and not has_snapshot and self._reads_new_tables:
+                self.want_reread(version.id, "it joined the capture, and its rows of before are not in the lake")
+        return state.by_version[version.version]
+
+    def views(self, table: TableId) -> dict[int, View]:
+        """How to read change rows of each shape that the table has had."""
+        state = self._tables[table]
+        if state.shape is None:
+            return {}
+        target, found = state.shape, {}
+        for number, shape in state.shapes.items():
+            steps = self._way(state, number, target)
+            found[number] = View(self._captured(shape.table), shape.table, steps)
+        return found
+
+    def poll(self, wal_lsn: Callable[[], int]) -> None:
+        """Look whether the catalogue's marks changed without a Relation message. Two queries for all tables."""
+        known = {
+            state.shape.table.oid: (table, state)
+            for table, state in self._tables.items()
+            if state.shape is not None and state.seen is not None and not state.holds_back
+        }
+        lsn = wal_lsn()
+        marks = self._catalogue.fingerprints(known)
+        for oid, (table, state) in known.items():
+            found = marks.get(oid)
+            if found is not None and found == state.seen:
+                continue
+            self._look(table, state, found, lsn)
+
+    def settle(self, passed: int) -> list[TableId]:
+        """Plans whose place the stream has passed without a change of a row come into force; their tables."""
+        done = []
+        for table, state in self._tables.items():
+            if state.waiting is None or state.waiting[0] > passed or state.holds_back:
+                continue
+            lsn, decision = state.waiting
+            state.waiting = None
+            self._follow(table, state, decision, lsn)
+            done.append(table)
+        return done
+
+    def want_reread(self, table: TableId, reason: str) -> None:
+        """Note that the table must be read again, unless the policy says to pause."""
+        state = self._tables[table]
+        if state.reread is None and state.paused is None:
+            _log.warning("%s is read again: %s", table, reason)
+            state.reread = reason
+
+    def pause(self, table: TableId, reason: str, remedy: str, lsn: int) -> None:
+        """Stop merging the table and say why; its changes go on to be kept in its changelog."""
+        state = self._tables[table]
+        if state.paused is None:
+            _log.warning("%s is paused: %s %s", table, reason, remedy)
+            state.paused = self._log.pause(table, reason, remedy, lsn)
+
+    def _number(self, state: TableShape, version: TableSchema, current: TableSchema | None, lsn: int) -> int:
+        base = state.shape
+        if base is None:
+            streamed = version if current is None else with_marks(version, current)
+            return self._add(state, version.id, streamed, None, lsn).number
+        state.waiting = None
+        if same_shape(base.table, version):
+            return base.number
+        if state.holds_back:
+            return self._add(state, version.id, version, None, lsn, decided=False).number
+        decision = self._decide(base.table, version, current)
+        if decision.verdict is Verdict.FOLLOW:
+            return self._follow(version.id, state, decision, lsn)
+        if decision.verdict is Verdict.REREAD:
+            self.want_reread(version.id, decision.reason)
+        else:
+            self.pause(version.id, decision.reason, decision.remedy, lsn)
+        return self._add(state, version.id, version, None, lsn, decided=False).number
+
+    def _decide(self, base: TableSchema, version: TableSchema | None, current: TableSchema | None) -> Decision:
+        captured = set(self._captured(base)) | set(self._captured(version) if version is not None else ())
+        captured |= set(self._captured(current) if current is not None else ())
+        return decide(
+            base,
+            version,
+            current,
+            lake_type=self._lake_type,
+            policy=self._policy,
+            captures=captured.__contains__,
+            lake_columns=self._lake_columns(base.id),
+        )
+
+    def _follow(self, table: TableId, state: TableShape, decision: Decision, lsn: int) -> int:
+        """Put the plan's step in place; the number of the shape it leads to."""
+        assert decision.table is not None and state.shape is not None
+        state.seen = decision.table.fingerprint
+        if not decision.operations or not any(_touches_lake(operation) for operation in decision.operations):
+            same_key = row_key(decision.table) == row_key(state.shape.table)
+            if same_key:
+                state.shape = dataclasses.replace(state.shape, table=decision.table)
+                state.shapes[state.shape.number] = state.shape
+                return state.shape.number
+        columns = project(self._lake_columns(table), decision.operations)
+        for change in decision.changes:
+            _log.warning("%s: %s %s", table, change.kind.value, change.column)
+        return self._add(state, table, decision.table, columns, lsn).number
+
+    def _add(
+        self,
+        state: TableShape,
+        name: TableId,
+        table: TableSchema,
+        columns: tuple[Projected, ...] | None,
+        lsn: int,
+        *,
+        decided: bool = True,
+    ) -> Shape:
+        """Write the next shape down. ``decided``: it is the one that the lake is to come to."""
+        number = max(state.shapes, default=0) + 1
+        shape = Shape(number, table, columns)
+        if columns is not None:
+            state.steps[number] = self._step(name, shape)
+        self._log.add_shapes([(name, shape)], lsn)
+        state.shapes[number] = shape
+        if decided:
+            state.shape = shape
+            state.seen = table.fingerprint
+            state.in_force = state.in_force or number
+        return shape
+
+    def _step(self, name: TableId, shape: Shape) -> Step:
+        assert shape.projection is not None
+        types = {each.name: each.type for each in self._lake_fields(name, shape.number - 1)}
+        columns = []
+        for each in shape.projection:
+            if each.column is None:
+                kind = types.get(each.source or "", pa.string())
+                columns.append(StepColumn(each.name, each.source, kind))
+                continue
+            natural = resolve(each.column, self._plan.types).natural
+            value = text = None
+            if each.source is None and each.fill is not None:
+                converted = natural.convert(pa.array([each.fill], pa.string()))
+                value = converted.values[0]
+                text = each.fill if not value.is_valid else None
+            columns.append(StepColumn(each.name, each.source, natural.arrow_type, value, text))
+        return Step(shape.number, tuple(columns))
+
+    def _lake_fields(self, table: TableId, before: int) -> list[pa.Field]:
+        """The lake's own columns left out; as they are after the step ``before``, else as the table has them."""
+        state = self._tables[table]
+        step = state.steps.get(before)
+        if step is not None and before > state.in_force:
+            return [pa.field(each.name, each.type) for each in step.columns]
+        schema = self._lake_schema(table)
+        if schema is None:
+            assert state.shape is not None
+            return [pa.field(c.name, self._lake_type(c)) for c in state.shape.table.columns]
+        return [each for each in schema if not each.name.startswith("__")]
+
+    def _lake_columns(self, table: TableId) -> list[str]:
+        state = self._tables[table]
+        number = 0 if state.shape is None else state.shape.number
+        return [each.name for each in self._lake_fields(table, number)]
+
+    def _look(self, table: TableId, state: TableShape, found: Fingerprint | None, lsn: int) -> None:
+        """The marks of a table changed, or it is gone."""
+        assert state.shape is not None
+        described = self._catalogue.tables(lambda name: name == table)
+        current = described[0] if described else None
+        decision = self._decide(state.shape.table, None, current)
+        state.seen = found if current is None else current.fingerprint
+        if decision.verdict is Verdict.FOLLOW:
+            if decision.operations:
+                state.waiting = (lsn, decision)
+            elif decision.table is not None and current is not None:
+                self._follow(table, state, decision, lsn)
+        elif decision.verdict is Verdict.REREAD:
+            self.want_reread(table, decision.reason)
+        else:
+            self.pause(table, decision.reason, decision.remedy, lsn)
+
+    def _way(self, state: TableShape, number: int, target: Shape) -> tuple[Step, ...] | None:
+        if number == target.number or same_shape(state.shapes[number].table, target.table):
+            return ()
+        if number > target.number:
+            return None
+        steps = [state.steps.get(n) or self._known_step(state, n) for n in range(number + 1, target.number + 1)]
+        return tuple(step for step in steps if step is not None) if all(steps) else None
+
+    def _known_step(self, state: TableShape, number: int) -> Step | None:
+        """The step of a shape that an earlier run wrote down."""
+        shape = state.shapes.get(number)
+        if shape is None or shape.projection is None:
+            return None
+        return self._step(shape.table.id, shape)
+
+    def _captured(self, table: TableSchema) -> tuple[str, ...]:
+        return tuple(plan.name for plan in plan_columns(table, self._plan.selection) if plan.included)
+
+    def _lake_type(self, column: Column) -> pa.DataType:
+        return resolve(column, self._plan.types).natural.arrow_type
+
+
+def streamed(table: TableSchema) -> TableSchema:
+    """The table with the columns alone that the stream brings: no generated ones before PostgreSQL 18."""
+    kept = tuple(column for column in table.columns if is_streamed(column, table.fingerprint))
+    return table if len(kept) == len(table.columns) else dataclasses.replace(table, columns=kept)
+
+
+def with_marks(version: TableSchema, current: TableSchema) -> TableSchema:
+    """A version as announced, with the marks of the catalogue's description."""
+    return dataclasses.replace(version, fingerprint=current.fingerprint)
+
+
+def same_shape(one: TableSchema, other: TableSchema) -> bool:
+    """Whether rows of both read alike: columns, types, and what tells rows apart."""
+    return (
+        [(c.name, c.type.oid, c.modifier) for c in one.columns]
+        == [(c.name, c.type.oid, c.modifier) for c in other.columns]
+        and row_key(one) == row_key(other)
+        and one.identity is other.identity
+        and one.oid == other.oid
+    )
+
+
+def _touches_lake(operation: object) -> bool:
+    return type(operation).__name__ not in ("Comment", "MoveTable")

@@ -1,0 +1,102 @@
+"""Change rows of several shapes made into slices that the lake table, as it stands now, can take."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+import numpy as np
+import pyarrow as pa
+
+from cdc_core.engine.shapes import View
+from cdc_core.engine.slice_order import SliceOrder
+from cdc_core.errors import RereadNeededError
+from cdc_core.schema.plan import row_key
+from cdc_core.schema.table import TableId, TableSchema
+from cdc_core.sink.delta.change_columns import SHAPE, shapes_of, viewed
+from cdc_core.sink.delta.project import project_changes
+
+Decoded = tuple[int, pa.Table]
+"""The number of a shape, and change rows that were decoded under it."""
+
+
+def by_shape(rows: pa.Table) -> list[Decoded]:
+    """Changelog rows in stream order, cut where the shape changes; in the changelog's columns still."""
+    numbers = shapes_of(rows)
+    cuts = np.flatnonzero(np.diff(numbers)) + 1
+    bounds = [0, *cuts.tolist(), len(numbers)]
+    return [(int(numbers[low]), rows.slice(low, high - low)) for low, high in itertools.pairwise(bounds) if high > low]
+
+
+def keyed_slices(order: SliceOrder, found: Sequence[Decoded]) -> Iterator[tuple[SliceOrder, pa.Table]]:
+    """Slices in the columns of the shape in force, each with an order to its own end; at least rows of one key each.
+
+    Raises RereadNeededError where rows of some shape cannot be read as the lake stands, or the key changed inside of a
+    transaction that changed rows before and after.
+    """
+    if not found:
+        return
+    if not order.views:
+        yield order, pa.concat_tables([rows for _, rows in found], promote_options="default")
+        return
+    keyed = [(key_of(order, shape), rows) for shape, rows in ((s, _projected(order, s, r)) for s, r in found)]
+    runs = [
+        (key, pa.concat_tables([rows for _, rows in run], promote_options="default"))
+        for key, run in itertools.groupby(keyed, key=lambda pair: pair[0])
+    ]
+    for number, (shape, rows) in enumerate(runs):
+        if number == len(runs) - 1:
+            yield replace(order, table=_at(order, shape)), rows
+            return
+        end, begin = _last_commit(rows), int(runs[number + 1][1].column("__commit_lsn")[0].as_py())
+        if end >= begin:
+            raise _unreadable(order.table.id, "its key changed inside of a transaction that also changed rows")
+        yield replace(order, table=_at(order, shape), to_lsn=end), rows
+
+
+def key_of(order: SliceOrder, shape: int) -> int:
+    """The first shape from which on the table had the key that it has under this one."""
+    wanted = row_key(order.views[shape].table) if shape in order.views else row_key(order.table)
+    for number in sorted(order.views, reverse=True):
+        if number <= shape and row_key(order.views[number].table) != wanted:
+            break
+        shape = min(shape, number)
+    return shape
+
+
+def _at(order: SliceOrder, shape: int) -> TableSchema:
+    """The order's table with the key of a shape."""
+    view = order.views.get(shape)
+    if view is None or row_key(view.table) == row_key(order.table):
+        return order.table
+    keyed = view.table
+    return replace(
+        order.table,
+        primary_key=keyed.primary_key,
+        unique_key=keyed.unique_key,
+        identity=keyed.identity,
+        identity_key=keyed.identity_key,
+    )
+
+
+def _projected(order: SliceOrder, shape: int, rows: pa.Table) -> pa.Table:
+    view: View | None = order.views.get(shape)
+    if view is None:
+        raise _unreadable(order.table.id, f"nothing is recorded of shape {shape}")
+    if view.steps is None:
+        raise _unreadable(order.table.id, "it holds changes that were made while it was another table")
+    rows = viewed(rows, shape, view.columns) if SHAPE in rows.schema.names else rows
+    return project_changes(rows, view.steps)
+
+
+def _last_commit(rows: pa.Table) -> int:
+    return int(rows.column("__commit_lsn").to_numpy()[-1])
+
+
+def _unreadable(table: TableId, why: str) -> RereadNeededError:
+    return RereadNeededError(
+        f"Changes of {table} cannot be brought to its lake table: {why}.",
+        f"Run wal2lake snapshot with {table}.",
+        str(table),
+    )

@@ -1,0 +1,105 @@
+"""Under which names a changelog keeps the columns of each shape of its table.
+
+A changelog holds the events of every shape that its table has had. A column whose new type the existing one cannot hold
+is kept beside it, as ``name@shape``; so is one whose name Delta cannot tell from another's. The rule reads the same
+both ways: a shape's column is the field with the greatest number that is not above the shape's, else the plain one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import pyarrow as pa
+
+from cdc_core.errors import InvariantError
+from cdc_core.sink.delta.conform import conform, plain_type
+from cdc_core.sink.delta.images import column, validity
+from cdc_core.sink.delta.shape import RESCUED, holds
+
+SHAPE = "__shape"
+_IMAGES = ("before", "after")
+
+
+def stored_schema(rows: pa.Schema, shape: int, changelog: pa.Schema | None) -> pa.Schema:
+    """The schema under which change rows of a shape are kept, given the changelog's (None: there is none yet)."""
+    held = None if changelog is None else changelog.field("after").type
+    row = rows.field("after").type
+    names = _stored_names(row, shape, held)
+    kept = pa.struct([pa.field(name, plain_type(each.type)) for name, each in zip(names, row, strict=True)])
+    fields = [pa.field(each.name, kept if each.name in _IMAGES else each.type) for each in rows]
+    return pa.schema([*fields, pa.field(SHAPE, pa.int64())])
+
+
+def stored(rows: pa.Table, shape: int, changelog: pa.Schema) -> pa.Table:
+    """Change rows of a shape as the changelog keeps them."""
+    wanted = stored_schema(rows.schema, shape, changelog)
+    for image in _IMAGES:
+        at = rows.schema.get_field_index(image)
+        struct = column(rows, image)
+        renamed = pa.StructArray.from_arrays(
+            [struct.field(number) for number in range(struct.type.num_fields)],
+            names=[each.name for each in wanted.field(image).type],
+            mask=pa.array(~validity(struct)),
+        )
+        rows = rows.set_column(at, image, renamed)
+    rows = rows.append_column(SHAPE, pa.array(np.full(rows.num_rows, shape, dtype=np.int64)))
+    return conform(rows, changelog)
+
+
+def viewed(rows: pa.Table, shape: int, columns: Sequence[str]) -> pa.Table:
+    """Changelog rows of one shape as they were decoded: its columns under their own names, and ``__rescued``."""
+    kept = rows.drop_columns([SHAPE]) if SHAPE in rows.schema.names else rows
+    for image in _IMAGES:
+        struct = column(kept, image)
+        names = [each.name for each in struct.type]
+        places = [_place(names, name, shape) for name in columns] + [names.index(RESCUED)]
+        picked = pa.StructArray.from_arrays(
+            [struct.field(place) for place in places],
+            names=[*columns, RESCUED],
+            mask=pa.array(~validity(struct)),
+        )
+        kept = kept.set_column(kept.schema.get_field_index(image), image, picked)
+    return kept
+
+
+def shapes_of(rows: pa.Table) -> np.ndarray:
+    """Each row's shape; 0 for rows of a changelog that was written before shapes were. Shape: table[N] -> int64[N]."""
+    if SHAPE not in rows.schema.names:
+        return np.zeros(rows.num_rows, dtype=np.int64)
+    return np.asarray(column(rows, SHAPE).fill_null(0).to_numpy(zero_copy_only=False))
+
+
+def _stored_names(row: pa.StructType, shape: int, held: pa.StructType | None) -> list[str]:
+    out: list[str] = []
+    taken: set[str] = set()
+    existing = {} if held is None else {each.name: each.type for each in held}
+    for each in row:
+        name = each.name
+        if each.name != RESCUED:
+            name = _newest(existing, each.name, shape)
+            is_held = name not in existing or holds(existing[name], plain_type(each.type))
+            if not is_held or name.lower() in taken:
+                name = f"{each.name}@{shape}"
+        taken.add(name.lower())
+        out.append(name)
+    return out
+
+
+def _newest(existing: dict[str, pa.DataType], name: str, shape: int) -> str:
+    numbers = [
+        int(number)
+        for base, at, number in (each.rpartition("@") for each in existing)
+        if at and base == name and number.isdigit() and int(number) <= shape
+    ]
+    return f"{name}@{max(numbers)}" if numbers else name
+
+
+def _place(names: list[str], name: str, shape: int) -> int:
+    found = _newest(dict.fromkeys(names, pa.null()), name, shape)
+    if found in names:
+        return names.index(found)
+    lower = [each.lower() for each in names]
+    if found.lower() in lower:
+        return lower.index(found.lower())
+    raise InvariantError(f"The changelog has no column {name} of shape {shape}.")

@@ -1,0 +1,160 @@
+"""Rows of one shape of a table made into rows of the next: renamed, widened, filled, in whole columns.
+
+The same projection serves the lake table's rows and the images of change rows that were decoded under an older shape,
+so that it makes no difference on which side of the change a row's last event lies.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from cdc_core.sink.delta.conform import conform
+from cdc_core.sink.delta.images import column, rescued_of, texts_of, validity
+from cdc_core.sink.delta.shape import META, RESCUED
+from cdc_core.sink.delta.table import DeltaTable
+
+_META = {each.name for each in META}
+
+
+@dataclass(frozen=True, slots=True)
+class StepColumn:
+    """One column after a step: made of ``source`` (a column before it), else ``value`` in every row.
+
+    ``text`` is the constant's text where its type cannot hold it: the value is null then, and ``__rescued`` has it.
+    """
+
+    name: str
+    source: str | None
+    type: pa.DataType
+    value: pa.Scalar | None = None
+    text: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """From one shape to the next: every column of the lake afterwards but wal2lake's own, in order."""
+
+    number: int
+    columns: tuple[StepColumn, ...]
+
+    @property
+    def only_adds_nulls(self) -> bool:
+        """Whether rows of before are right as they are: every column stays, and new ones are null in them."""
+        return all(
+            (each.source == each.name) if each.source is not None else each.value is None and each.text is None
+            for each in self.columns
+        )
+
+
+def project_rows(rows: pa.Table, step: Step) -> pa.Table:
+    """Lake rows (or flattened images) under the next shape. wal2lake's own columns come last, as they were."""
+    return _projected(rows, step, np.ones(rows.num_rows, dtype=bool))
+
+
+def project_changes(changes: pa.Table, steps: Sequence[Step]) -> pa.Table:
+    """Change rows of an older shape as if they had been decoded under the last step's. Shape: table[N] -> table[N]."""
+    for step in steps:
+        for image in ("before", "after"):
+            struct = column(changes, image)
+            is_there = validity(struct)
+            flat = pa.Table.from_arrays(struct.flatten(), names=[each.name for each in struct.type])
+            moved = _projected(flat, step, is_there)
+            made = pa.StructArray.from_arrays(
+                [column(moved, name) for name in moved.schema.names],
+                fields=[pa.field(each.name, each.type) for each in moved.schema],
+                mask=pa.array(~is_there),
+            )
+            at = changes.schema.get_field_index(image)
+            changes = changes.set_column(at, pa.field(image, made.type), made)
+        changes = _renamed_unchanged(changes, step)
+    return changes
+
+
+def evolve(lake: DeltaTable, steps: Sequence[Step], app: str, metadata: Mapping[str, str]) -> None:
+    """Bring the lake table to the last step's shape, in one commit that carries its number. Raises CommitConflictError.
+
+    Only columns of nulls are added without writing a row; everything else writes the table anew, a file at a time.
+    """
+    if all(step.only_adds_nulls for step in steps):
+        wanted = pa.schema([*[pa.field(c.name, c.type) for c in steps[-1].columns], *_own(lake.schema)])
+        missing = [each for each in wanted if each.name not in lake.schema.names]
+        if missing:
+            lake.widen(pa.schema([*lake.schema, *missing]))
+        lake.commit(txns={app: steps[-1].number}, metadata=metadata)
+        return
+    schema = project_schema(lake.schema, steps)
+    files = []
+    for file in lake.files:
+        rows = lake.read(file)
+        for step in steps:
+            rows = project_rows(rows, step)
+        files.append(lake.write_as(conform(rows, schema), schema))
+    lake.commit(files, txns={app: steps[-1].number}, metadata=metadata, schema=schema, replace=True)
+
+
+def project_schema(schema: pa.Schema, steps: Sequence[Step]) -> pa.Schema:
+    """The lake's schema after the steps."""
+    return pa.schema([*[pa.field(each.name, each.type) for each in steps[-1].columns], *_own(schema)])
+
+
+def _own(schema: pa.Schema) -> list[pa.Field]:
+    return [each for each in schema if each.name == RESCUED or each.name in _META]
+
+
+def _projected(rows: pa.Table, step: Step, is_there: np.ndarray) -> pa.Table:
+    count = rows.num_rows
+    texts = texts_of(column(rows, RESCUED)) if RESCUED in rows.schema.names else {}
+    moved_texts: dict[str, pa.Array] = {}
+    arrays: list[pa.Array] = []
+    fields: list[pa.Field] = []
+    for each in step.columns:
+        if each.source is not None and each.source in rows.schema.names:
+            values = column(rows, each.source)
+            arrays.append(values if values.type.equals(each.type) else values.cast(each.type))
+            if each.source in texts:
+                moved_texts[each.name] = texts[each.source]
+        else:
+            arrays.append(_constant(each.value, each.type, is_there))
+            if each.text is not None:
+                moved_texts[each.name] = _constant(pa.scalar(each.text), pa.string(), is_there)
+        fields.append(pa.field(each.name, each.type))
+    if RESCUED in rows.schema.names:
+        arrays.append(rescued_of(moved_texts, count))
+        fields.append(rows.schema.field(RESCUED))
+    for name in rows.schema.names:
+        if name in _META:
+            arrays.append(column(rows, name))
+            fields.append(rows.schema.field(name))
+    return pa.Table.from_arrays(arrays, schema=pa.schema(fields))
+
+
+def _constant(value: pa.Scalar | None, kind: pa.DataType, is_there: np.ndarray) -> pa.Array:
+    if value is None or not value.is_valid:
+        return pa.nulls(len(is_there), kind)
+    whole = pa.array([value.as_py()], kind).take(pa.array(np.zeros(len(is_there), dtype=np.int64)))
+    return whole if is_there.all() else pc.if_else(pa.array(is_there), whole, pa.nulls(len(is_there), kind))
+
+
+def _renamed_unchanged(changes: pa.Table, step: Step) -> pa.Table:
+    """``__unchanged`` by the new names; names of columns that are no more are left out."""
+    lists = column(changes, "__unchanged")
+    names = {each.source: each.name for each in step.columns if each.source is not None}
+    if not len(lists.values) or all(before == after for before, after in names.items()):
+        return changes
+    flat = lists.flatten()
+    known = pa.array(list(names), pa.string())
+    at = pc.index_in(flat, known)
+    renamed = pa.array(list(names.values()), pa.string()).take(at)
+    lengths = pc.fill_null(pc.list_value_length(lists), 0).to_numpy()
+    rows = np.repeat(np.arange(len(lists)), lengths)
+    kept = validity(renamed)
+    counts = np.bincount(rows[kept], minlength=len(lists))
+    offsets = np.concatenate(([0], np.cumsum(counts))).astype(np.int32)
+    made = pa.ListArray.from_arrays(pa.array(offsets), renamed.filter(pa.array(kept)))
+    place = changes.schema.get_field_index("__unchanged")
+    return changes.set_column(place, changes.schema.field(place), made.cast(changes.schema.field(place).type))

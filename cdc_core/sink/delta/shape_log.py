@@ -1,0 +1,148 @@
+"""Which versions of its source each lake table has gone through, and whether it is paused.
+
+A *shape* is a numbered version of a table that the lake stands at. It is written down here before the lake table's own
+commit puts it in force, by a ``txn`` that carries the number (``positions.shape_app``): an entry without a commit is
+never looked at. Change rows carry the number of the shape they were decoded under, so that they are read by it however
+late they are merged.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+
+import pyarrow as pa
+
+from cdc_core.schema.changes import Projected
+from cdc_core.schema.table import Column, TableId, TableSchema, column_from_plain
+from cdc_core.sink.delta.append import on_conflict
+from cdc_core.sink.delta.table import DeltaTable
+
+_SCHEMA = pa.schema(
+    [
+        ("schema_name", pa.string()),
+        ("table_name", pa.string()),
+        ("kind", pa.string()),
+        ("shape", pa.int64()),
+        ("lsn", pa.int64()),
+        ("source", pa.string()),
+        ("projection", pa.string()),
+        ("reason", pa.string()),
+        ("remedy", pa.string()),
+        ("recorded_at", pa.timestamp("us", tz="UTC")),
+    ]
+)
+_SHAPE, _PAUSED, _RESUMED = "shape", "paused", "resumed"
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """One shape. ``projection`` makes the lake's rows under it from those of the shape before; None where there is no
+    such way (a snapshot begins anew). ``table`` holds the columns that the stream brings, with attnums and marks.
+    """
+
+    number: int
+    table: TableSchema
+    projection: tuple[Projected, ...] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Pause:
+    """Why a table is not merged, what to do about it, and since when; ``lsn`` is where it stopped."""
+
+    reason: str
+    remedy: str
+    lsn: int
+    since: datetime
+
+
+@dataclass(slots=True)
+class History:
+    """What the log holds of one table: its shapes by number, and the pause in force."""
+
+    shapes: dict[int, Shape]
+    paused: Pause | None = None
+
+
+class ShapeLog:
+    """The log of one connector. For one thread; small, a few rows a change of a table."""
+
+    def __init__(self, path: str, properties: dict[str, str]) -> None:
+        self._path = path
+        self._properties = properties
+        self._opened: DeltaTable | None = None
+
+    def read(self) -> dict[TableId, History]:
+        """Every table's history."""
+        self._opened = DeltaTable.open(self._path)
+        if self._opened is None or not self._opened.files:
+            return {}
+        rows = pa.concat_tables([self._opened.read(file) for file in self._opened.files])
+        found: dict[TableId, History] = {}
+        # row-wise: one row a change of a table's description
+        for row in rows.sort_by([("recorded_at", "ascending"), ("shape", "ascending")]).to_pylist():
+            history = found.setdefault(TableId(row["schema_name"], row["table_name"]), History({}))
+            if row["kind"] == _SHAPE:
+                table = TableSchema.from_json(row["source"])
+                history.shapes[row["shape"]] = Shape(row["shape"], table, _projection(row["projection"]))
+            elif row["kind"] == _PAUSED:
+                history.paused = Pause(row["reason"], row["remedy"], row["lsn"], row["recorded_at"])
+            else:
+                history.paused = None
+        return found
+
+    def add_shapes(self, shapes: Sequence[tuple[TableId, Shape]], lsn: int) -> None:
+        """Write shapes down before a lake commit puts them in force."""
+        self._append(
+            [
+                self._row(
+                    table,
+                    _SHAPE,
+                    lsn,
+                    shape=shape.number,
+                    source=shape.table.to_json(),
+                    projection=None if shape.projection is None else _to_json(shape.projection),
+                )
+                for table, shape in shapes
+            ]
+        )
+
+    def pause(self, table: TableId, reason: str, remedy: str, lsn: int) -> Pause:
+        """Write down that a table stops at ``lsn``."""
+        self._append([self._row(table, _PAUSED, lsn, reason=reason, remedy=remedy)])
+        return Pause(reason, remedy, lsn, datetime.now(UTC))
+
+    def resume(self, table: TableId, lsn: int) -> None:
+        """Write down that a table goes on."""
+        self._append([self._row(table, _RESUMED, lsn)])
+
+    @staticmethod
+    def _row(table: TableId, kind: str, lsn: int, **facts: object) -> dict[str, object]:
+        named = {"schema_name": table.schema, "table_name": table.table, "kind": kind, "lsn": int(lsn)}
+        return {**named, "recorded_at": datetime.now(UTC), **facts}
+
+    def _append(self, rows: list[dict[str, object]]) -> None:
+        if not rows:
+            return
+        log = self._opened or DeltaTable.open(self._path) or DeltaTable.create(self._path, _SCHEMA, self._properties)
+        self._opened = log
+        table = pa.Table.from_pylist(rows, schema=_SCHEMA)
+        on_conflict(lambda: log.commit([log.write(table)]), log)
+
+
+def _to_json(projection: Sequence[Projected]) -> str:
+    return json.dumps([asdict(each) for each in projection])
+
+
+def _projection(text: str | None) -> tuple[Projected, ...] | None:
+    if text is None:
+        return None
+    return tuple(
+        Projected(each["name"], each["source"], each["fill"], _column(each["column"])) for each in json.loads(text)
+    )
+
+
+def _column(raw: dict[str, object] | None) -> Column | None:
+    return None if raw is None else column_from_plain(raw)
