@@ -1,0 +1,198 @@
+"""Random ALTERs and changes of rows on a live table: a lake that follows the decisions never differs in silence.
+
+The stream is taken at random places, so the catalogue is behind nothing, or ahead by one change or by many (all of
+them, where the stream is taken only at the end). Whatever happened, the lake then holds the source's rows.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import nullcontext
+from typing import Any
+
+import psycopg
+import pytest
+from hypothesis import HealthCheck, given, note, settings
+from hypothesis import strategies as st
+from psycopg.pq import TransactionStatus
+
+from cdc_core.schema.changes import DroppedColumns, Policy, Verdict
+from tests.postgres.evolution_model import ModelLake
+from tests.support.cluster import Cluster
+
+pytestmark = pytest.mark.postgres
+
+NAMES = ("a", "b", "c", "d")
+TYPES = ("int", "bigint", "oid", "text", "varchar(5)", "varchar(9)", "numeric(8,2)", "numeric(12,2)", "numeric", "mood")
+CONSTANTS = {"int": "7", "bigint": "8", "oid": "9", "numeric": "1.5", "mood": "'ok'"}
+SETUP = (
+    "drop publication if exists p",
+    "drop table if exists t",
+    "drop type if exists mood",
+    "create type mood as enum ('sad', 'ok')",
+)
+VERBS = {
+    "update": ["update t set {name} = default where {key}::text like '%{how}'"],
+    "delete": ["delete from t where {key}::text like '%{how}'"],
+    "add": ["alter table t add {new} {kind}"],
+    "add constant": ["alter table t add {new} {kind} default {constant}"],
+    "add volatile": ["alter table t add {new} float8 default random()"],
+    "add generated": ["alter table t add {new} int generated always as (length({key}::text)) stored"],
+    "drop": ["alter table t drop {name}"],
+    "rename": ["alter table t rename {name} to {to}"],
+    "swap": [
+        "alter table t rename {name} to zz",
+        "alter table t rename {other} to {name}",
+        "alter table t rename zz to {other}",
+    ],
+    "retype": ["alter table t alter {name} type {kind}"],
+    "using": ["alter table t alter {name} type {present} using null"],
+    "replace": ["alter table t drop {name}, add {again} {kind}"],
+    "default": ["alter table t alter {name} set default null"],
+    "no default": ["alter table t alter {name} drop default"],
+    "not null": ["alter table t alter {name} set not null"],
+    "null": ["alter table t alter {name} drop not null"],
+    "express": ["alter table t alter {name} drop expression"],
+    "statistics": ["alter table t alter {name} set statistics {how}"],
+    "full": ["vacuum full t"],
+    "identity": ["alter table t replica identity {identity}"],
+    "key": ["alter table t add primary key ({key})"],
+    "no key": ["alter table t drop constraint t_pkey"],
+    "truncate": ["truncate t"],
+    "label": ["alter type mood add value 'l{how}'"],
+    "rename label": ["alter type mood rename value '{label}' to 'm{how}'"],
+    "recreate": ["drop table t", "{create}", "insert into t values (1, 2, 3)", "{publish}"],
+    "republish": [
+        "alter publication p drop table t",
+        "delete from t where {key}::text like '%{which}'",
+        "alter publication p add table t",
+    ],
+}
+# These end what came before them, so they come seldom.
+RARE = {"truncate": 3, "recreate": 2, "republish": 2}
+OFTEN = ("add", "add constant", "add constant", "drop", "rename", "rename", "swap", "retype", "replace")
+SPARES_KEY = ("update", "drop", "retype", "using", "replace", "default", "no default", "not null", "null", "express")
+EXAMPLES = 60
+STEPS = 14
+
+small = st.integers(0, 5)
+# Each is a verb with numbers that choose among what is there when it is run.
+row_step = st.tuples(st.sampled_from(["insert", "insert", "update", "delete"]), small, small)
+ddl_step = st.tuples(st.sampled_from([*VERBS, *OFTEN]), small, st.integers(0, 9))
+step = st.one_of(row_step, ddl_step, row_step)
+script_step = st.one_of(
+    step,
+    ddl_step,
+    st.tuples(st.just("together"), st.lists(step, min_size=2, max_size=4)),
+    st.just(("take",)),
+    st.just(("ask",)),
+)
+scripts = st.lists(script_step, min_size=3, max_size=STEPS)
+
+
+class Source:
+    """The live table, changed by steps. A statement that the server refuses changes nothing."""
+
+    def __init__(self, session: psycopg.Connection[Any], lists_table: bool, is_narrow: bool) -> None:
+        self.session, self.lists_table = session, lists_table
+        self.next_id = 100
+        self.create = "create table t (id int primary key, a int default 1, b " + (
+            "int)" if is_narrow else "varchar(5))"
+        )
+        for text in (*SETUP, self.create, "create publication p for " + ("table t" if lists_table else "all tables")):
+            session.execute(text.encode())
+        session.execute("insert into t select g, g, g from generate_series(1, 4) g")
+
+    def columns(self) -> list[tuple[str, str, str]]:
+        """(name, type, attgenerated) of each."""
+        return self.session.execute(
+            "select attname, format_type(atttypid, atttypmod), attgenerated::text from pg_attribute "
+            "where attrelid = 't'::regclass and attnum > 0 and not attisdropped order by attnum"
+        ).fetchall()
+
+    def run(self, one: tuple[Any, ...]) -> None:
+        if one[0] == "together":
+            with self.session.transaction():
+                for inner in one[1]:
+                    self.run(inner)
+            return
+        for text in self.statements(*one):
+            note(text)
+            is_alone = self.session.info.transaction_status is TransactionStatus.IDLE
+            try:
+                # VACUUM can be in no transaction; in one, a savepoint keeps what came before a refusal.
+                with nullcontext() if is_alone else self.session.transaction():
+                    self.session.execute(text.encode())
+            except psycopg.Error as error:
+                note(f"  refused: {error.diag.message_primary}")
+
+    def statements(self, verb: str, which: int, how: int) -> list[str]:
+        columns = self.columns()
+        key, kind = columns[0][0], TYPES[how % len(TYPES)]
+        others = [column for column, _, generated in columns[1:] if not generated]
+        if verb == "insert":
+            self.next_id += 1
+            if how % 2 or not others:
+                return [f"insert into t ({key}) values ({self.next_id})"]
+            return [f"insert into t ({key}, {others[which % len(others)]}) values ({self.next_id}, null)"]
+        if (verb in RARE and how >= RARE[verb]) or (verb == "republish" and not self.lists_table):
+            return []
+        name, present, _ = columns[which % len(columns)]
+        if name == key and verb in SPARES_KEY:
+            return []
+        publish = "alter publication p add table t" if self.lists_table else "select 1"
+        words = {
+            "key": key, "name": name, "present": present, "kind": kind, "how": how, "which": which,
+            "other": columns[how % len(columns)][0], "new": NAMES[which % len(NAMES)], "to": NAMES[how % len(NAMES)],
+            "constant": CONSTANTS.get(kind.split("(")[0], "'q'"), "label": ("sad", "ok")[how % 2],
+            "identity": ("full", "default")[how % 2], "create": self.create, "publish": publish,
+            "again": name if how % 2 else NAMES[which % len(NAMES)],
+        }  # fmt: skip
+        return [text.format(**words) for text in VERBS[verb]]
+
+
+@pytest.fixture(scope="module")
+def session(each_pg: Cluster) -> Iterator[psycopg.Connection[Any]]:
+    database = each_pg.database("random")
+    with each_pg.connect(
+        database, unix=True, options="-c statement_timeout=20000", prepare_threshold=None
+    ) as connection:
+        yield connection
+    each_pg.drop_database(database)
+
+
+@pytest.mark.parametrize("takes_late", [False, True], ids=["along the way", "at the end"])
+def test_a_lake_that_follows_the_decisions_never_differs_in_silence(
+    session: psycopg.Connection[Any], takes_late: bool
+) -> None:
+    seen: Counter[str] = Counter()
+    slot = session.info.dbname
+
+    @settings(max_examples=EXAMPLES, deadline=None, suppress_health_check=list(HealthCheck))
+    @given(scripts, st.booleans(), st.booleans(), st.sampled_from(DroppedColumns))
+    def follow(script: list[tuple[Any, ...]], lists_table: bool, is_narrow: bool, dropped: DroppedColumns) -> None:
+        source = Source(session, lists_table, is_narrow)
+        session.execute("select pg_create_logical_replication_slot(%s, 'pgoutput')", [slot])
+        try:
+            lake = ModelLake(session, "p", slot, policy=Policy(dropped=dropped))
+            lake.read_table()
+            for one in script:
+                if one[0] not in ("take", "ask"):
+                    source.run(one)
+                elif not takes_late and not lake.is_paused:
+                    lake.drain()
+                    lake.is_paused or one[0] == "take" or lake.poll()
+            lake.drain()
+            if not lake.is_paused:
+                lake.poll()
+            for decision in lake.decisions:
+                note(f"{decision.verdict}: {decision.changes} {decision.operations} {decision.reason}")
+                seen["followed" if decision.operations else decision.verdict.value] += 1
+            if not lake.is_paused:
+                lake.assert_equal()
+        finally:
+            session.execute("select pg_drop_replication_slot(%s)", [slot])
+
+    follow()
+    assert seen["followed"] >= EXAMPLES / 4 and seen[Verdict.REREAD.value] >= EXAMPLES / 10, seen
