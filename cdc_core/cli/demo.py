@@ -36,6 +36,7 @@ def command(folder: Path, seconds: float | None, rate: int) -> int:
 
     def show(look: Look) -> None:
         lag = "no slot yet" if look.lag_bytes is None else f"{look.lag_bytes:,} bytes behind"
+        lag += "" if look.lag_seconds is None else f", {look.lag_seconds:.1f} s"
         table = Table("table", "source rows", "lake rows", box=None, pad_edge=False)
         for name, rows in look.source_rows.items():
             in_lake = look.lake_rows[name]

@@ -13,6 +13,7 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -84,7 +85,10 @@ class DagsterProcesses:
         self.stop()
 
     def stop(self) -> None:
-        """End both and everything they started; runs at work are ended too."""
+        """End both and everything they started; runs at work are asked to end first."""
+        if self._children and all(child.poll() is None for child in self._children):
+            with suppress(TransientError):
+                self.end_runs()
         for sign, seconds in ((signal.SIGTERM, _STOP_SECONDS), (signal.SIGKILL, 10.0)):
             for child in self._children:
                 if child.poll() is None or sign is signal.SIGKILL:

@@ -11,7 +11,7 @@ from typing import Any
 from cdc_core.assemble import Connector
 from cdc_core.demo.processes import DagsterProcesses
 from cdc_core.demo.server import DATABASE, DemoServer
-from cdc_core.demo.verify import Comparison, compare, count_lake, count_source
+from cdc_core.demo.verify import Comparison, LakeLook, compare, count_source, look_at_lake
 from cdc_core.demo.workload import Workload
 from cdc_core.errors import CdcError, TransientError
 from cdc_core.postgres.options import PostgresOptions
@@ -40,7 +40,6 @@ skipped.operations=none
 
 wal2lake.lake.path={folder}/lake
 wal2lake.state.path={folder}/state
-wal2lake.merge.interval.seconds=5
 wal2lake.spark.spark.driver.memory=2g
 """
 _PARTITIONS = "query($s: AssetKeyInput!) { assetNodeOrError(assetKey: $s) { ... on AssetNode { partitionKeys } } }"
@@ -59,11 +58,16 @@ _PAUSE_SECONDS = 0.5
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """One look at both sides. ``lag_bytes`` is None while the slot does not exist."""
+    """One look at both sides. ``lag_bytes`` is None while the slot does not exist.
+
+    ``lag_seconds`` is how long ago the newest change in the lake was committed at the source, None while there is none.
+    As the workload never pauses, that is how far the lake is behind.
+    """
 
     seconds: float
     changes: int
     lag_bytes: int | None
+    lag_seconds: float | None
     source_rows: dict[TableId, int]
     lake_rows: dict[TableId, int | None]
 
@@ -129,7 +133,7 @@ class Demo:
 
     def _snapshot(self, dagster: DagsterProcesses) -> None:
         """Launch one backfill over every table's snapshot partition, unless the lake has all, and wait for it."""
-        if all(self._lake_rows(table) is not None for table in TABLES):
+        if all(self._look_at_lake(table) is not None for table in TABLES):
             self.hooks.say("the lake has every table already; the stream goes on from there")
             return
         wanted = {str(table) for table in TABLES}
@@ -168,15 +172,11 @@ class Demo:
 
     def _look(self, connector_file: Path, elapsed: float, changes: int) -> None:
         pending = Connector.from_file(connector_file).pending()
-        self.hooks.show(
-            Look(
-                elapsed,
-                changes,
-                pending.lag_bytes,
-                count_source(self._options, TABLES),
-                {table: self._lake_rows(table) for table in TABLES},
-            )
-        )
+        source_rows = count_source(self._options, TABLES)
+        lake = {table: self._look_at_lake(table) for table in TABLES}
+        ages = [look.age_seconds for look in lake.values() if look is not None and look.age_seconds is not None]
+        rows = {table: None if look is None else look.rows for table, look in lake.items()}
+        self.hooks.show(Look(elapsed, changes, pending.lag_bytes, min(ages, default=None), source_rows, rows))
 
     def _catch_up(self, connector_file: Path) -> list[Comparison]:
         """Compare again and again until all is equal or the bound is reached; the last comparisons are the verdict."""
@@ -199,8 +199,8 @@ class Demo:
     def _lake_path(self, table: TableId) -> Path:
         return self.folder / "lake" / "shop" / table.schema / table.table
 
-    def _lake_rows(self, table: TableId) -> int | None:
+    def _look_at_lake(self, table: TableId) -> LakeLook | None:
         try:
-            return count_lake(self._lake_path(table))
+            return look_at_lake(self._lake_path(table))
         except OSError as error:  # a file that a commit replaced while it was being read
             raise CdcError(f"The lake table {table} could not be read: {type(error).__name__}.") from None

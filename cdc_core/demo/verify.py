@@ -9,6 +9,7 @@ import math
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -34,6 +35,17 @@ class Comparison:
         return self.missing == 0 and self.extra == 0
 
 
+@dataclass(frozen=True, slots=True)
+class LakeLook:
+    """A lake table at one look. ``age_seconds`` is how long ago its newest row was committed at the source.
+
+    It is None while no change came through the stream.
+    """
+
+    rows: int
+    age_seconds: float | None
+
+
 def count_source(options: PostgresOptions, tables: Sequence[TableId]) -> dict[TableId, int]:
     """Rows of each table now, all in one snapshot."""
     with connect(options) as connection, connection.transaction():
@@ -41,10 +53,15 @@ def count_source(options: PostgresOptions, tables: Sequence[TableId]) -> dict[Ta
         return {t: int(connection.execute(_select("count(*)", t)).fetchall()[0][0]) for t in tables}
 
 
-def count_lake(path: Path) -> int | None:
-    """Rows of a lake table, None where there is no table yet."""
+def look_at_lake(path: Path) -> LakeLook | None:
+    """What a lake table shows now, None where there is no table yet."""
     table = _lake_table(path)
-    return None if table is None else int(_query(table, "select count(*) as n from lake").column("n")[0].as_py())
+    if table is None:
+        return None
+    found = _query(table, 'select count(*) as n, max("__commit_ts") as at from lake')
+    newest = found.column("at")[0].as_py()
+    age = None if newest is None else (datetime.now(UTC) - newest).total_seconds()
+    return LakeLook(int(found.column("n")[0].as_py()), age)
 
 
 def compare(options: PostgresOptions, table: TableId, path: Path) -> Comparison:
