@@ -12,6 +12,9 @@ from cdc_core.sink.delta.table import DeltaTable
 
 QUARANTINED_AT = "__quarantined_at"
 
+# Every commit names it, so that of two writers with the same rows the later one looks again.
+_APP = "wal2lake:quarantine"
+
 _POSITION = ["__commit_lsn", "__tx_index"]
 
 
@@ -29,7 +32,7 @@ def write_quarantine(rows: pa.Table, path: str) -> int:
     def attempt() -> int:
         new = _unknown(stamped, table)
         if new.num_rows:
-            table.commit([table.write(new)])
+            table.commit([table.write(new)], txns={_APP: (table.txn(_APP) or 0) + 1})
         return int(new.num_rows)
 
     return on_conflict(attempt, table)

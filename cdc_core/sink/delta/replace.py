@@ -10,12 +10,13 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from cdc_core.errors import InvariantError, TransientError
+from cdc_core.errors import InvariantError
 from cdc_core.schema.table import TableId
+from cdc_core.sink.delta.append import on_conflict
 from cdc_core.sink.delta.conform import plain_schema
-from cdc_core.sink.delta.positions import lake_position, shape_app, snapshot_app
+from cdc_core.sink.delta.positions import lake_position, merge_app, shape_app, snapshot_app
 from cdc_core.sink.delta.shape import check_names, lake_properties
-from cdc_core.sink.delta.table import CommitConflictError, DataFile, DeltaTable
+from cdc_core.sink.delta.table import DataFile, DeltaTable
 
 _FILE_ROWS = 1_000_000
 
@@ -58,22 +59,23 @@ def commit_snapshot(
     The rows' ``__commit_lsn`` must not be above that of any change that the snapshot does not show. ``token`` must be
     above the one in force: that also makes the merges of the former snapshot forgotten. ``shape`` is the number of the
     table's version that the rows were read under (``shape_log``), 0 for none. ``facts`` go to the commit's
-    metadata. Raises InvariantError for a token that is not above, TransientError where another writer was faster.
+    metadata. What was committed to the table since it was opened is replaced too.
+    Raises InvariantError for a token that is not above, TransientError where other writers were faster eight times.
     """
-    in_force = lake_position(lake, slot, table).token
-    if in_force is not None and token <= in_force:
-        raise InvariantError(f"Snapshot {token} of {table} is not newer than {in_force}, which is in force.")
-    try:
-        version = lake.commit(
-            files,
-            txns={snapshot_app(slot, table): token} | ({shape_app(slot, table): shape} if shape else {}),
-            metadata={"slot": slot, "snapshot": token, **(facts or {})},
-            schema=plain_schema(schema),
-            replace=True,
-        )
-    except CommitConflictError:
-        raise TransientError(
-            f"Another writer changed the lake table of {table} while its snapshot was taken.",
-            "Run it again; see who else writes to this lake.",
-        ) from None
+    content = plain_schema(schema)
+
+    def attempt() -> int:
+        shown = lake_position(lake, slot, table)
+        if shown.token is not None and token <= shown.token:
+            raise InvariantError(f"Snapshot {token} of {table} is not newer than {shown.token}, which is in force.")
+        # The former merges' id is named as it stands: so a merge into the former content conflicts, whichever of the
+        # two commits is first. Else its rows would stay beside the snapshot's.
+        txns = {merge_app(slot, table, shown.token or 0): shown.lsn or 0, snapshot_app(slot, table): token}
+        if shape:
+            txns[shape_app(slot, table)] = shape
+        meta = {"slot": slot, "snapshot": token, **(facts or {})}
+        return lake.commit(files, txns=txns, metadata=meta, schema=content, replace=True)
+
+    lake.refresh()
+    version = on_conflict(attempt, lake)
     return SnapshotFacts(version, sum(file.rows for file in files))
