@@ -198,9 +198,10 @@ class Shapes:
         if base is None:
             streamed = version if current is None else with_marks(version, current)
             return self._add(state, version.id, streamed, None, lsn).number
-        state.waiting = None
         if same_shape(base.table, version):
             return base.number
+        # Decided by what the stream says, at its place.
+        state.waiting = None
         if state.holds_back:
             return self._add(state, version.id, version, None, lsn, decided=False).number
         decision = self._decide(base.table, version, current)

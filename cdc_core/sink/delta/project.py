@@ -42,12 +42,12 @@ class Step:
     number: int
     columns: tuple[StepColumn, ...]
 
-    @property
-    def only_adds_nulls(self) -> bool:
-        """Whether rows of before are right as they are: every column stays, and new ones are null in them."""
-        return all(
-            (each.source == each.name) if each.source is not None else each.value is None and each.text is None
-            for each in self.columns
+    def only_adds_nulls(self, columns: Mapping[str, pa.DataType]) -> bool:
+        """Whether rows of before are right as they are: every one of ``columns`` stays, and new ones are null."""
+        kept = {each.name for each in self.columns if each.source == each.name and columns.get(each.name) == each.type}
+        added = [each for each in self.columns if each.source != each.name or each.name not in columns]
+        return kept == set(columns) and all(
+            each.source is None and each.value is None and each.text is None for each in added
         )
 
 
@@ -80,7 +80,8 @@ def evolve(lake: DeltaTable, steps: Sequence[Step], app: str, metadata: Mapping[
 
     Only columns of nulls are added without writing a row; everything else writes the table anew, a file at a time.
     """
-    if all(step.only_adds_nulls for step in steps):
+    own = {each.name for each in _own(lake.schema)}
+    if _only_add_nulls({each.name: each.type for each in lake.schema if each.name not in own}, steps):
         wanted = pa.schema([*[pa.field(c.name, c.type) for c in steps[-1].columns], *_own(lake.schema)])
         missing = [each for each in wanted if each.name not in lake.schema.names]
         if missing:
@@ -95,6 +96,14 @@ def evolve(lake: DeltaTable, steps: Sequence[Step], app: str, metadata: Mapping[
             rows = project_rows(rows, step)
         files.append(lake.write_as(conform(rows, schema), schema))
     lake.commit(files, txns={app: steps[-1].number}, metadata=metadata, schema=schema, replace=True)
+
+
+def _only_add_nulls(columns: dict[str, pa.DataType], steps: Sequence[Step]) -> bool:
+    for step in steps:
+        if not step.only_adds_nulls(columns):
+            return False
+        columns = {each.name: each.type for each in step.columns}
+    return True
 
 
 def project_schema(schema: pa.Schema, steps: Sequence[Step]) -> pa.Schema:

@@ -4,9 +4,10 @@ delta-rs keeps the protocol: the log, its checkpoints, and the conflict check of
 is ours: Arrow writes them with the statistics that pruning needs, and a commit names the files it adds and removes. So
 a change of a table is one commit, whatever it does, and carries its positions as ``txn`` actions (``positions``).
 
-A commit is made on the version that this object has loaded. It fails as a ``CommitConflictError`` where another commit
-has got in first that carries one of the same ``txn`` ids or removed one of the same files; blind appends of others are
-passed by. That is also the fence against a writer that outlives its run: its commit names the same id as ours.
+A commit is made on the version that this object has loaded. One that only adds fails as a ``CommitConflictError`` where
+another commit got in first that carries one of the same ``txn`` ids; other appends and compactions are passed by. One
+that removes files fails wherever any other commit got in first. That is also the fence against a writer that outlives
+its run: its commit names the same id as ours.
 """
 
 from __future__ import annotations
@@ -247,9 +248,12 @@ class DeltaTable:
 
         now = int(time.time() * 1000)
         actions: list[Any] = [AddAction(f.path, f.size, {}, now, data_change, _stats_json(f)) for f in added]
-        actions += [RemoveAction(f.path, data_change, now, f.size, {}) for f in removed]
+        gone = [RemoveAction(f.path, data_change, now, f.size, {}) for f in removed]
+        actions += gone
         properties = deltalake.CommitProperties(
             custom_metadata=_texts(metadata),
+            # delta-rs does not see that a compaction (of anybody's) removed the same files, and lets appends pass by.
+            max_commit_retries=0 if gone or replace else None,
             app_transactions=[deltalake.Transaction(app, version, now) for app, version in (txns or {}).items()],
         )
         wanted = self._table.schema() if schema is None else deltalake.Schema.from_arrow(schema)
