@@ -6,7 +6,7 @@ import sys
 
 import click
 
-from cdc_core.cli import check, demo, envelopes, run, snapshot, status
+from cdc_core.cli import check, demo, envelopes, replay, run, snapshot, status
 from cdc_core.cli.exits import FAILED, describe
 from cdc_core.errors import CdcError
 from cdc_core.version import __version__
@@ -34,7 +34,15 @@ def cli() -> None:
     """PostgreSQL change data capture into Delta Lake, with Debezium's events, on Spark, run by Dagster."""
 
 
-for command in (demo.command, check.command, run.command, snapshot.command, envelopes.command, status.command):
+for command in (
+    demo.command,
+    check.command,
+    run.command,
+    snapshot.command,
+    envelopes.command,
+    status.command,
+    replay.command,
+):
     cli.add_command(command)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +38,8 @@ def as_plain(value: Any) -> Any:
     """For JSON: dataclasses as objects, tables and LSNs as PostgreSQL writes them, None as null."""
     if isinstance(value, Lsn | TableId):
         return str(value)
+    if isinstance(value, datetime):
+        return value.isoformat()
     if dataclasses.is_dataclass(value):
         return {field.name: as_plain(getattr(value, field.name)) for field in dataclasses.fields(value)}
     return [as_plain(item) for item in value] if isinstance(value, tuple | list) else value
@@ -57,3 +60,12 @@ def _print(console: Console, status: Status) -> None:
             str(row.table), ", ".join(row.key) or "none", *("-" if cell is None else str(cell) for cell in cells)
         )
     console.print(table)
+    for row in status.tables:
+        if row.paused is not None:
+            since = f"{row.paused.since:%Y-%m-%d %H:%M:%S} UTC"
+            console.print(
+                f"[red]{row.table}[/] is paused since {since}, {row.paused.waiting:,} changes wait in its "
+                f"changelog: {row.paused.reason}",
+                highlight=False,
+            )
+            console.print(f"     → {row.paused.remedy} Then: wal2lake replay CONFIG {row.table}", highlight=False)

@@ -152,6 +152,20 @@ class LakeSink:
                 self._watch.rereads.request(table)
         self._expire()
 
+    def resume(self, table: TableId, lsn: int) -> bool:
+        """Let a paused table go on with the next round; False where it must be read again first.
+
+        Raises TableError where what it was paused for is still so.
+        """
+        if not self._watch.shapes.can_go_on(table):
+            return False
+        self._watch.shapes.resume(table, lsn)
+        return True
+
+    def reopen(self, table: TableId) -> None:
+        """Ask for the table's standing anew: it was read again."""
+        self._standings.again(table)
+
     def close(self) -> None:
         """Let what goes on beside the rounds end: tables being read, validations; for a bounded time."""
         self._watch.rereads.close()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from datetime import datetime
 
 from cdc_core.lsn import Lsn
 from cdc_core.quality.report import Summary
@@ -103,6 +104,15 @@ class RoundReport:
 
 
 @dataclass(frozen=True, slots=True)
+class ReplayReport:
+    """A paused table that goes on. ``events`` of its changelog were merged; ``snapshot`` where it was read again."""
+
+    table: TableId
+    events: int
+    snapshot: SnapshotReport | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class StreamReport:
     """A bounded run of the stream, as a whole. ``stopped_by`` is lsn, idle, time, rows or request."""
 
@@ -112,6 +122,16 @@ class StreamReport:
     rounds: tuple[RoundReport, ...]
     seconds: float
     stopped_by: str
+
+
+@dataclass(frozen=True, slots=True)
+class Paused:
+    """Why a table's changes are kept in its changelog and not merged, what to do, since when (UTC), how many wait."""
+
+    reason: str
+    remedy: str
+    since: datetime
+    waiting: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,6 +146,7 @@ class TableStatus:
     lake_version: int | None
     lake_rows: int | None
     source_rows: int | None
+    paused: Paused | None = None
 
 
 @dataclass(frozen=True, slots=True)

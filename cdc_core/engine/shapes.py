@@ -19,7 +19,8 @@ from typing import Protocol
 import pyarrow as pa
 
 from cdc_core.engine.typing_plan import TypingPlan
-from cdc_core.schema.changes import Decision, Policy, Projected, Verdict, project
+from cdc_core.errors import TableError
+from cdc_core.schema.changes import Decision, Policy, Projected, SchemaChanges, Verdict, project
 from cdc_core.schema.evolution import decide
 from cdc_core.schema.fingerprint import Fingerprint
 from cdc_core.schema.plan import row_key
@@ -178,6 +179,26 @@ class Shapes:
             self._follow(table, state, decision, lsn)
             done.append(table)
         return done
+
+    def can_go_on(self, table: TableId) -> bool:
+        """Whether a paused table's changes can be merged as its source is now; False: it must be read again first.
+
+        Raises TableError where what it was paused for is still so.
+        """
+        state = self._tables[table]
+        described = self._catalogue.tables(lambda name: name == table)
+        if state.shape is None:
+            return False
+        decision = self._decide(state.shape.table, None, described[0] if described else None)
+        if decision.verdict is Verdict.REFUSE and self._policy.changes is not SchemaChanges.PAUSE:
+            raise TableError(decision.reason, decision.remedy, str(table))
+        ways = (self._way(state, number, state.shape) for number in state.shapes if number > state.shape.number)
+        return decision.verdict is Verdict.FOLLOW and not decision.operations and all(way is not None for way in ways)
+
+    def resume(self, table: TableId, lsn: int) -> None:
+        """Let a paused table go on."""
+        self._log.resume(table, lsn)
+        self._tables[table].paused = None
 
     def want_reread(self, table: TableId, reason: str) -> None:
         """Note that the table must be read again, unless the policy says to pause."""

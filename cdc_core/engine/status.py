@@ -5,15 +5,17 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
-from cdc_core.engine.reports import TableStatus
+from cdc_core.engine.reports import Paused, TableStatus
 from cdc_core.lsn import Lsn
 from cdc_core.postgres.connect import connect
 from cdc_core.postgres.copy_out import select_sql
 from cdc_core.postgres.options import PostgresOptions
 from cdc_core.schema.table import TableId, TableSchema
+from cdc_core.sink.delta.append import count_after
 from cdc_core.sink.delta.paths import LakePaths
 from cdc_core.sink.delta.positions import changelog_position, lake_position
 from cdc_core.sink.delta.row_count import row_count
+from cdc_core.sink.delta.shape_log import ShapeLog
 from cdc_core.sink.delta.table import DeltaTable
 
 _THREADS = 8
@@ -36,10 +38,18 @@ def lake_status(
 ) -> dict[TableId, TableStatus]:
     """Each table's snapshot, changelog and lake positions, from the logs alone; with ``count``, the lake's rows too."""
 
+    histories = ShapeLog(paths.shapes, {}).read()
+
     def look(table: TableSchema) -> TableStatus:
         opened = DeltaTable.open(paths.lake(table.id))
         lake = lake_position(opened, slot, table.id)
-        changelog = changelog_position(DeltaTable.open(paths.changelog(table.id)), slot, table.id)
+        changes = DeltaTable.open(paths.changelog(table.id))
+        changelog = changelog_position(changes, slot, table.id)
+        history = histories.get(table.id)
+        paused = None
+        if history is not None and history.paused is not None:
+            found, waiting = history.paused, 0 if changes is None else count_after(changes, lake.lsn or 0)
+            paused = Paused(found.reason, found.remedy, found.since, waiting)
         return TableStatus(
             table.id,
             table.lake_key,
@@ -49,6 +59,7 @@ def lake_status(
             None if opened is None else opened.version,
             row_count(paths.lake(table.id)) if count and opened is not None else None,
             rows.get(table.id),
+            paused,
         )
 
     with ThreadPoolExecutor(_THREADS) as pool:

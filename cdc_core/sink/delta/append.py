@@ -97,6 +97,19 @@ def read_changes(changelog: DeltaTable, from_lsn: int, to_lsn: int) -> pa.Table:
     return in_order(rows)
 
 
+def count_after(changelog: DeltaTable, lsn: int) -> int:
+    """Changes that committed after ``lsn``; of files that lie behind it wholly, the log's own count is taken."""
+    found = 0
+    for file in changelog.files:
+        low, high = file.minimum.get("__commit_lsn"), file.maximum.get("__commit_lsn")
+        if high is not None and high <= lsn:
+            continue
+        is_past = low is not None and low > lsn and file.minimum.get("__tx_index", -1) >= 0
+        rows = None if is_past else changelog.read(file, ["__commit_lsn", "__tx_index"])
+        found += file.rows if rows is None else between(rows, lsn, 2**63 - 1).num_rows
+    return found
+
+
 def between(rows: pa.Table, from_lsn: int, to_lsn: int) -> pa.Table:
     """The changes among ``rows`` whose transaction committed after ``from_lsn`` and by ``to_lsn``."""
     lsn, index = rows.column("__commit_lsn").to_numpy(), rows.column("__tx_index").to_numpy()

@@ -1,13 +1,14 @@
-"""A connector file → a running pipeline: the one place where all rooms meet."""
+"""One connector: each verb opens what it needs, and closes it again."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from cdc_core.assemble.beforehand import chosen_tables, folder_finding, raise_bad
+from cdc_core.assemble.news import SlotNews, starting
 from cdc_core.config.connector import ConnectorConfig, load
 from cdc_core.config.explain import ExplainRow, explain
 from cdc_core.engine.checks import TableChecks
@@ -19,6 +20,7 @@ from cdc_core.engine.noop import NoopSink
 from cdc_core.engine.read import BatchBounds, SlotReader
 from cdc_core.engine.reports import (
     BatchReport,
+    ReplayReport,
     RoundReport,
     SnapshotProgress,
     SnapshotReport,
@@ -36,7 +38,7 @@ from cdc_core.engine.stream import Hooks, Sink, StreamRun
 from cdc_core.engine.tables import TableBook
 from cdc_core.engine.typing_plan import TypingPlan
 from cdc_core.envelope.context import EnvelopeContext
-from cdc_core.errors import LakeError, SourceError, TableError
+from cdc_core.errors import SourceError, TableError
 from cdc_core.lsn import Lsn
 from cdc_core.postgres import slot as slots
 from cdc_core.postgres.connect import connect, connection_string
@@ -49,36 +51,7 @@ from cdc_core.selection.columns import lake_key_conflicts, plan_columns
 from cdc_core.selection.tables import TableSelection
 from cdc_core.snapshot.modes import answers
 
-_SPARK_START_SECONDS = 300.0
-
 OnProgress = Callable[[SnapshotProgress], None]
-
-
-@dataclass(frozen=True, slots=True)
-class SlotNews:
-    """A cheap look at the slot. ``has_changes``: WAL was written behind what is confirmed; None sides are unknown.
-
-    ``is_claimed``: a run of ours is at work on it, on whatever machine.
-    """
-
-    slot_exists: bool
-    slot_active: bool = False
-    confirmed_lsn: Lsn | None = None
-    wal_end_lsn: Lsn | None = None
-    wal_status: str | None = None
-    is_claimed: bool = False
-
-    @property
-    def lag_bytes(self) -> int | None:
-        """WAL between what is confirmed and its end."""
-        if self.confirmed_lsn is None or self.wal_end_lsn is None:
-            return None
-        return max(0, self.wal_end_lsn - self.confirmed_lsn)
-
-    @property
-    def has_changes(self) -> bool:
-        """Whether there may be something to read. An idle server writes some WAL too: a few bytes are no reason."""
-        return self.slot_exists and (self.lag_bytes or 0) > 0
 
 
 class Connector:
@@ -132,7 +105,7 @@ class Connector:
             config.selection.skipped_operations,
         )
         if "lake" in config.engine.sinks and config.sink.lake_path:
-            findings.append(_folder_finding("lake", "wal2lake.lake.path", config.sink.lake_path))
+            findings.append(folder_finding("lake", "wal2lake.lake.path", config.sink.lake_path))
         return findings
 
     def spark(self) -> Any:
@@ -141,21 +114,15 @@ class Connector:
 
         return get_session(dict(self.config.engine.spark))
 
-    def _starting_spark(self) -> Callable[[], Any]:
-        """Start the session in a thread of its own; the function returned waits for it."""
-        from concurrent.futures import Future
-        from threading import Thread
+    def _session(self, given: Any) -> Callable[[], Any]:
+        """What gives the session: the one given, or one that a thread of its own is starting meanwhile."""
+        if given is None:
+            return starting(self.spark)
 
-        started: Future[Any] = Future()
+        def session() -> Any:
+            return given
 
-        def start() -> None:
-            try:
-                started.set_result(self.spark())
-            except BaseException as error:
-                started.set_exception(error)
-
-        Thread(target=start, name="spark-start", daemon=True).start()
-        return lambda: started.result(_SPARK_START_SECONDS)
+        return session
 
     def tables(self) -> list[TableSchema]:
         """The captured tables, as the server has them now."""
@@ -207,7 +174,7 @@ class Connector:
         self.config.require_lake()
         with self._claimed() as source:
             captured, found = self._checked(source)
-            chosen = captured if tables is None else _chosen(captured, tables)
+            chosen = captured if tables is None else chosen_tables(captured, tables)
             others = [table for table in captured if table not in chosen]
             if others and not found.exists and self._known_tables(others):
                 raise self._slot_gone()
@@ -229,7 +196,7 @@ class Connector:
         """Drain the slot into the sink until a bound of ``until`` is met; what was read by then is merged."""
         self.config.require_carried()
         # Spark takes seconds to start: it does so while the server is asked and the first changes are read.
-        session = (lambda: spark) if spark is not None else self._starting_spark()
+        session = self._session(spark)
         with self._claimed() as source:
             tables, found = self._checked(source)
             if not found.exists or found.confirmed_lsn is None:
@@ -249,6 +216,33 @@ class Connector:
             if report.stopped_by != "time":
                 source.drop_on_stop()
             return report
+
+    def replay(self, table: TableId, spark: Any = None, on_progress: OnProgress | None = None) -> ReplayReport:
+        """Let a paused table go on: its changes are merged, in order, after reading it again where that is needed.
+
+        Raises TableError where what it was paused for is still so, or the table is not captured.
+        """
+        self.config.require_carried()
+        self.config.require_lake()
+        session = self._session(spark)
+        with self._claimed() as source:
+            captured, _ = self._checked(source)
+            chosen = chosen_tables(captured, [table])
+            book = TableBook(source.describing(), source.includes(), [streamed(each) for each in captured])
+            sink, positions = self._sink(source, book, session, captured)
+            assert isinstance(sink, LakeSink)
+            with closing(sink):
+                reached = Lsn(positions[table].commit_lsn) if table in positions else Lsn(0)
+                snapshot = None
+                if not sink.resume(table, reached):
+                    snapshot = self._take(source, session(), chosen, on_progress)[0]
+                    sink.reopen(table)
+                merged = sink.apply(None, reached, lambda: None)
+            failed = merged.failed.get(table)
+            if failed is not None:
+                raise TableError(failed, f"Mend the cause and run wal2lake replay again with {table}.", str(table))
+            events = sum(merge.events for merge in merged.merges if merge.table == table)
+            return ReplayReport(table, events, snapshot)
 
     def envelopes(self, output: Path, until: Until, should_stop: Callable[[], bool] | None = None) -> int:
         """Write Debezium's records to ``output``, snapshot then stream; how many."""
@@ -341,8 +335,8 @@ class Connector:
     def _checked(self, source: Source, *, renews_slot: bool = False) -> tuple[list[TableSchema], slots.SlotInfo]:
         """The captured tables and the slot, once all is found well that can be looked at before anything is made."""
         if self._has_lake:
-            _raise_bad(_folder_finding("lake", "wal2lake.lake.path", self.config.sink.lake_path))
-        _raise_bad(_folder_finding("state", "wal2lake.state.path", str(self.config.state_path)))
+            raise_bad(folder_finding("lake", "wal2lake.lake.path", self.config.sink.lake_path))
+        raise_bad(folder_finding("state", "wal2lake.state.path", str(self.config.state_path)))
         tables = self._lake_tables(source, source.tables())
         if not tables:
             raise SourceError(
@@ -472,35 +466,3 @@ class Connector:
             spark, paths, self.slot, plan, book, checks, watch, config.sink, config.engine, self._spool_folder
         )
         return sink, sink.positions(table.id for table in tables)
-
-
-def _chosen(captured: list[TableSchema], wanted: Sequence[TableId]) -> list[TableSchema]:
-    unknown = [str(name) for name in wanted if name not in {table.id for table in captured}]
-    if unknown:
-        raise TableError(
-            f"{', '.join(unknown)}: not among the captured tables.",
-            "Check the name, and the include and exclude lists of the connector file.",
-            unknown[0],
-        )
-    return [table for table in captured if table.id in wanted]
-
-
-def _raise_bad(finding: Finding) -> None:
-    if not finding.ok:
-        raise LakeError(finding.found, finding.remedy)
-
-
-def _folder_finding(check: str, name: str, path: str) -> Finding:
-    """Whether a local folder can be written or made; other file systems speak for themselves."""
-    import os
-
-    from cdc_core.postgres.preflight.finding import bad, good
-
-    if "://" in path and not path.startswith("file://"):
-        return good(check, f"{name} is {path}; its file system will say whether it can be written.")
-    folder = Path(path.removeprefix("file://")).absolute()
-    nearest = next((p for p in (folder, *folder.parents) if p.exists()), Path("/"))
-    if not nearest.is_dir() or not os.access(nearest, os.W_OK | os.X_OK):
-        what = "is not a folder" if not nearest.is_dir() else "cannot be written"
-        return bad(check, f"{name} is {path}, and {nearest} {what}.", "Mend its permissions or the path.")
-    return good(check, f"The folder {path} of {name} can be written.")
