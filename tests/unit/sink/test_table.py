@@ -124,31 +124,40 @@ def test_a_conflict_is_found_several_commits_later(table: DeltaTable) -> None:
     assert ids(table) == list(range(1, 8))
 
 
-def test_the_later_of_two_commits_that_remove_one_file_conflicts(table: DeltaTable) -> None:
+@pytest.mark.parametrize("data_change", [True, False])
+def test_the_later_of_two_commits_that_remove_one_file_conflicts(table: DeltaTable, data_change: bool) -> None:
+    """Whether the first changed rows or put files together, as somebody's OPTIMIZE does."""
     add(table, 1, 2)
     other = again(table)
     [file] = table.files
-    table.commit([table.write(rows(1))], [file])
+    table.commit([table.write(rows(1, 2))], [file], data_change=data_change)
     with pytest.raises(CommitConflictError):
-        other.commit([other.write(rows(2))], [file])
-    assert ids(table) == [1]
+        other.commit([other.write(rows(2))], [file], txns={"a": 1})
+    assert ids(table) == [1, 2] and again(table).txn("a") is None
 
 
-def test_blind_appends_and_positions_of_others_are_passed_by(table: DeltaTable) -> None:
+def test_a_commit_that_removes_files_has_seen_all_others(table: DeltaTable) -> None:
+    add(table, 1)
+    other = again(table)
+    add(table, 2)
+    with pytest.raises(CommitConflictError):
+        other.commit([other.write(rows(9))], other.files)
+    other.refresh()
+    other.commit([other.write(rows(9))], other.files)
+    assert ids(table) == [9]
+
+
+def test_an_append_passes_by_appends_and_compactions_of_others(table: DeltaTable) -> None:
     add(table, 1)
     add(table, 2)
-    other = again(table)
-    first, second = table.files
-    add(table, 3, txns={"a": 1})
-    assert other.commit([other.write(rows(1, 2))], [first, second], data_change=False) == 4
     late = again(table)
-    add(table, 4, txns={"a": 2})
-    assert add(late, 5, txns={"b": 1}) == 6
-    assert ids(table) == [1, 2, 3, 4, 5]
+    add(table, 3, txns={"a": 1})
+    table.commit([table.write(rows(1, 2, 3))], table.files, data_change=False)
+    assert add(late, 4, txns={"b": 1}) == 5
+    assert ids(table) == [1, 2, 3, 4]
 
 
 def test_a_replacement_conflicts_with_what_names_one_of_its_positions(table: DeltaTable) -> None:
-    """By its positions alone: delta-rs lets an append that it has not seen pass, and keeps the file beside the new."""
     add(table, 1)
     other, late = again(table), again(table)
     add(table, 2, txns={"lake": 5})
