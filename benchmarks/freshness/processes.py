@@ -3,6 +3,9 @@
 CPU time of a kind is that of its living processes and of their children that ended and were waited for. Memory is the
 proportional set size (PSS), in which a page shared by several processes counts once; the kernel walks all pages for
 it, so it is read every few seconds only.
+
+What no process under observation used of the machine's CPU time (``OTHERS``, time stolen by a hypervisor included)
+tells whether figures were taken in peace.
 """
 
 from __future__ import annotations
@@ -20,6 +23,7 @@ import numpy as np
 from benchmarks.freshness.figures import Floats, spread, used_between
 
 DRIVER, JVM, WORKERS, POSTGRES, LOAD = "driver Python", "JVM", "Python workers", "PostgreSQL", "load"
+OBSERVER, OTHERS = "observer", "all else on the machine"
 PRODUCT = (DRIVER, JVM, WORKERS)
 
 _TICKS = os.sysconf("SC_CLK_TCK")
@@ -89,6 +93,13 @@ def kinds(root: int, kind: str, everybody: Mapping[int, Process]) -> dict[int, s
     return found
 
 
+def busy_seconds(stat: str) -> float:
+    """CPU seconds that the machine was not idle, of all cores together, from /proc/stat."""
+    fields = [int(field) for field in stat.splitlines()[0].split()[1:9]]
+    user, nice, system, _, _, irq, softirq, steal = fields
+    return (user + nice + system + irq + softirq + steal) / _TICKS
+
+
 def pss_bytes(pid: int) -> int:
     """Proportional set size; 0 where the process has ended."""
     try:
@@ -100,7 +111,7 @@ def pss_bytes(pid: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """At ``time``: CPU seconds since each process's start, and bytes where they were read, by kind."""
+    """At ``time``: CPU seconds since some start, and bytes where they were read, by kind."""
 
     time: float
     cpu: dict[str, float]
@@ -114,6 +125,7 @@ class Sampler:
         self._interval, self._memory_interval = interval, memory_interval
         self._roots: dict[int, str] = {}
         self._samples: list[Sample] = []
+        self._counted: dict[str, float] = {}
         self._lock = threading.Lock()
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="sampler", daemon=True)
@@ -160,7 +172,6 @@ class Sampler:
 
     @staticmethod
     def _used(samples: list[Sample], name: str) -> Floats:
-        # A process that ended takes its time out of the sum: keep what was counted.
         return np.maximum.accumulate(np.array([sample.cpu.get(name, 0.0) for sample in samples]))
 
     def _run(self) -> None:
@@ -178,11 +189,15 @@ class Sampler:
         with self._lock:
             roots = dict(self._roots)
         now, everybody = time.time(), processes()
-        cpu: dict[str, float] = {}
+        busy = busy_seconds(Path("/proc/stat").read_text())
+        cpu: dict[str, float] = {OBSERVER: time.process_time()}
         memory: dict[str, int] = {}
         for root, root_kind in roots.items():
             for pid, kind in kinds(root, root_kind, everybody).items():
                 cpu[kind] = cpu.get(kind, 0.0) + everybody[pid].cpu
                 if with_memory:
                     memory[kind] = memory.get(kind, 0) + pss_bytes(pid)
+        # A process that ended takes its time out of the sum: keep what was counted.
+        self._counted = {kind: max(used, cpu.get(kind, 0.0)) for kind, used in {**cpu, **self._counted}.items()}
+        cpu = {**self._counted, OTHERS: busy - sum(self._counted.values())}
         return Sample(now, cpu, memory if with_memory else None)

@@ -103,7 +103,9 @@ def _bursts(bench: Bench, tables: int) -> dict[str, Any]:
             time.sleep(pause.uniform(1.0, 3.0))
         problem = seen.problem(last, plan.drain_seconds)
         during = [one for one in rounds(seen.tail.commits()) if one.last >= (measured_from or 0.0)]
-        cpu = seen.sampler.cpu(measured_from or 0.0, time.time())
+        until = time.time()
+        cpu = seen.sampler.cpu(measured_from or until, until)
+        seconds = until - (measured_from or until)
     if missed and not problem:
         problem = f"{missed} of {plan.f2_bursts} bursts were not seen within {plan.drain_seconds:g} s"
     return {
@@ -113,6 +115,7 @@ def _bursts(bench: Bench, tables: int) -> dict[str, Any]:
         "seconds_until_all": spread(taken),
         "all": taken,
         "rounds": len(during),
+        "cpu_cores": {kind: used / max(seconds, 1e-9) for kind, used in cpu.items()},
         "cpu_seconds_a_round": {kind: used / len(during) if during else None for kind, used in cpu.items()},
         "problem": problem,
     }

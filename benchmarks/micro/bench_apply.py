@@ -4,7 +4,7 @@
 
 Both tables begin equal: ``rows`` rows of 8 mixed columns in files of at most 1 M rows. Each turn takes change rows
 (half updates, a quarter inserts, a quarter deletes, at random keys) through reduction, application and commit; delta-rs
-gets the rows already reduced. Seconds are medians. ``one range`` has its changes in a hundredth of the keys: there
+gets the rows already reduced. Seconds and CPU-seconds of the process are medians. ``one range`` has its changes in a hundredth of the keys: there
 statistics leave most files of a large table alone.
 """
 
@@ -101,23 +101,33 @@ def change_rows(count: int, low: int, high: int, fresh: int, turn: int) -> pa.Ta
     return pa.Table.from_arrays(arrays, names=names)
 
 
-def ours(table: DeltaTable, rows: pa.Table, turn: int) -> tuple[float, float]:
-    """Seconds of the whole, and of the reduction in it."""
-    began = time.perf_counter()
+class Clock:
+    """Wall and CPU seconds since it was made, of all threads."""
+
+    def __init__(self) -> None:
+        self._began = time.perf_counter(), time.process_time()
+
+    def read(self) -> tuple[float, float]:
+        return time.perf_counter() - self._began[0], time.process_time() - self._began[1]
+
+
+def ours(table: DeltaTable, rows: pa.Table, turn: int) -> tuple[float, ...]:
+    """Seconds and CPU-seconds of the whole, and seconds of the reduction in it."""
+    clock = Clock()
     changes = prepare(rows, TABLE, table.schema)
-    reduced = time.perf_counter() - began
+    reduced, _ = clock.read()
     rewrite = apply(table, changes)
     table.commit([table.write(part) for part in rewrite.rows], rewrite.removed, txns={"bench": turn})
-    return time.perf_counter() - began, reduced
+    return *clock.read(), reduced
 
 
-def theirs(path: Path, changes: Changes) -> float:
-    """Seconds of delta-rs' MERGE of the reduced rows."""
+def theirs(path: Path, changes: Changes) -> tuple[float, ...]:
+    """Seconds and CPU-seconds of delta-rs' MERGE of the reduced rows."""
     import deltalake
 
     rows, _ = staged(changes)
     rows = rows.select([*LAKE.names, DELETED])
-    began = time.perf_counter()
+    clock = Clock()
     (
         deltalake.DeltaTable(str(path))
         .merge(rows, "t.id = s.id", source_alias="s", target_alias="t")
@@ -126,7 +136,7 @@ def theirs(path: Path, changes: Changes) -> float:
         .when_not_matched_insert({name: f"s.{name}" for name in LAKE.names}, f"not s.{DELETED}")
         .execute()
     )
-    return time.perf_counter() - began
+    return clock.read()
 
 
 def measure(rows: int, changes: int, turns: int, folder: Path) -> Iterator[str]:
@@ -135,19 +145,18 @@ def measure(rows: int, changes: int, turns: int, folder: Path) -> Iterator[str]:
     shutil.copytree(folder / "ours", folder / "theirs")
     fresh, turn = rows, 0
     for where, high in (("everywhere", rows), ("one range", max(1, rows // 100))):
-        spent: list[tuple[float, float, float]] = []
+        spent: list[tuple[float, ...]] = []
         for _ in range(turns + 1):
             turn += 1
             made = change_rows(changes, 0, high, fresh, turn)
             fresh += changes
             prepared = prepare(made, TABLE, table.schema)
             size = bytes_to_scan(table, prepared)
-            whole, reduced = ours(table, made, turn)
-            spent.append((whole, reduced, theirs(folder / "theirs", prepared)))
-        mine, reduction, other = (statistics.median(each) for each in zip(*spent[1:], strict=True))
+            spent.append((*ours(table, made, turn), *theirs(folder / "theirs", prepared)))
+        mine, cpu, reduction, other, other_cpu = (statistics.median(each) for each in zip(*spent[1:], strict=True))
         yield (
-            f"| {rows:,} | {changes:,} | {where} | {size / 2**20:.1f} | {mine:.3f} | {reduction:.3f} | {other:.3f} "
-            f"| {mine / other:.2f} |"
+            f"| {rows:,} | {changes:,} | {where} | {size / 2**20:.1f} | {mine:.3f} ({cpu:.3f}) | {reduction:.3f} "
+            f"| {other:.3f} ({other_cpu:.3f}) | {mine / other:.2f} ({cpu / other_cpu:.2f}) |"
         )
 
 
@@ -157,7 +166,7 @@ def main() -> None:
     numbers.add_argument("--changes", default="150,1000,100000")
     numbers.add_argument("--turns", type=int, default=3)
     asked = numbers.parse_args()
-    print("| rows | changes | where | MiB looked into | seconds | of it reducing | delta-rs MERGE | ratio |")
+    print("| rows | changes | where | MiB looked into | s (CPU s) | s reducing | delta-rs MERGE, s (CPU s) | ratio |")
     print("|---|---|---|---|---|---|---|---|")
     for rows in map(int, asked.rows.split(",")):
         for changes in map(int, asked.changes.split(",")):

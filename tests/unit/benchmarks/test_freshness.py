@@ -24,7 +24,7 @@ from benchmarks.freshness.figures import (
 )
 from benchmarks.freshness.load import Mix
 from benchmarks.freshness.log_tail import LogTail, TableLog
-from benchmarks.freshness.processes import DRIVER, JVM, POSTGRES, WORKERS, Process, kinds, read_stat
+from benchmarks.freshness.processes import DRIVER, JVM, POSTGRES, WORKERS, Process, busy_seconds, kinds, read_stat
 
 
 def changes(*rows: tuple[float, int, int, int]) -> Changes:
@@ -182,3 +182,8 @@ def test_a_name_with_brackets_does_not_shift_the_fields() -> None:
     process = read_stat(f"42 (a (b) c) {' '.join(fields)}")
     assert (process.pid, process.parent, process.name) == (42, 41, "a (b) c")
     assert process.cpu == pytest.approx(200 / os.sysconf("SC_CLK_TCK"))
+
+
+def test_idle_time_and_waiting_for_disks_are_not_busy() -> None:
+    stat = "cpu  100 10 20 9000 500 1 2 3 50 60\ncpu0 1 1 1 1 1 1 1 1 1 1\n"
+    assert busy_seconds(stat) == pytest.approx(136 / os.sysconf("SC_CLK_TCK"))
