@@ -136,10 +136,10 @@ class Catalog:
         """The table as the Relation announces it, completed from the catalogue of the moment.
 
         A column that the catalogue no longer knows is optional and has no default; a key column that the Relation does
-        not have comes from the future and is left out. Raises SourceError or TransientError.
+        not have comes from the future and is left out. It has no marks. Raises SourceError or TransientError.
         """
         with self._lock:
-            _, known = self._find(relation, _LOGGED)
+            _, known = self._find(relation, _LOGGED, with_marks=False)
             return self._completed(relation, known)
 
     def sight(self, relation: Relation) -> Sighting:
@@ -148,7 +148,7 @@ class Catalog:
         Raises SourceError or TransientError.
         """
         with self._lock:
-            oid, known = self._find(relation, "true")
+            oid, known = self._find(relation, "true", with_marks=True)
             return Sighting(self._completed(relation, known), None if known is None else _schema(oid, known))
 
     def fingerprints(self, oids: Iterable[int]) -> dict[int, Fingerprint]:
@@ -181,13 +181,13 @@ class Catalog:
             by_oid[oid]: _size(tuples, known_pages, is_root, pages) for oid, tuples, known_pages, is_root, pages in rows
         }
 
-    def _find(self, relation: Relation, condition: str) -> tuple[int, _Facts | None]:
+    def _find(self, relation: Relation, condition: str, *, with_marks: bool) -> tuple[int, _Facts | None]:
         """What the catalogue holds of a relation, by oid, else by name."""
-        facts = self._read(f"c.oid = %s AND {condition}", (relation.oid,))
+        facts = self._read(f"c.oid = %s AND {condition}", (relation.oid,), with_marks=with_marks)
         if not facts:
             # Dropped and perhaps made again since: the table that bears the name now is the best description left.
             name = (relation.namespace, relation.name)
-            facts = self._read(f"n.nspname = %s AND c.relname = %s AND {condition}", name)
+            facts = self._read(f"n.nspname = %s AND c.relname = %s AND {condition}", name, with_marks=with_marks)
         self.types.load(column.type_oid for column in relation.columns)
         return next(iter(facts.items()), (relation.oid, None))
 
@@ -207,6 +207,8 @@ class Catalog:
         condition: str = _LOGGED,
         arguments: tuple[Any, ...] = (),
         includes: Callable[[TableId], bool] | None = None,
+        *,
+        with_marks: bool = True,
     ) -> dict[int, _Facts]:
         with self._one_state("reading the catalogue"):
             facts = {
@@ -223,7 +225,8 @@ class Catalog:
             columns = self._connection.execute(_columns_query(version), (list(facts),)).fetchall()
             indexes = self._connection.execute(_INDEXES.format(key_columns=key_columns), (list(facts),)).fetchall()
             leaves = self._connection.execute(_LEAVES, (list(facts),)).fetchall() if version >= 110000 else []
-            for oid, marks in fingerprints(self._connection, facts, self._publication).items():
+            wanted = facts if with_marks else ()
+            for oid, marks in fingerprints(self._connection, wanted, self._publication).items():
                 facts[oid].fingerprint = marks
             self.types.load(row[2] for row in columns)
         in_leaves = {(row[0], row[1]): (True, row[3] if row[2] == 0 and row[3] == row[4] else None) for row in leaves}

@@ -9,6 +9,7 @@ from cdc_core.postgres.catalog import Catalog
 from cdc_core.postgres.connect import connect, place
 from cdc_core.postgres.options import PostgresOptions
 from cdc_core.postgres.preflight import (
+    generated_columns,
     identities,
     include_list,
     privileges,
@@ -34,6 +35,7 @@ CHECKS: tuple[Callable[[Context], list[Finding]], ...] = (
     include_list.check,
     privileges.check,
     identities.check,
+    generated_columns.check,
     publication_ready.check,
     slot_ready.check,
 )
@@ -56,7 +58,7 @@ def run_checks(
         return [bad("connection", error.message, error.remedy)]
     with connection:
         try:
-            catalog = Catalog(connection)
+            catalog = Catalog(connection, options.publication_name)
             context = Context(
                 connection,
                 options,

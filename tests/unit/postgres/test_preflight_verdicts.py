@@ -7,6 +7,7 @@ import pytest
 from cdc_core.lsn import Lsn
 from cdc_core.postgres.options import OutputPlugin, PostgresOptions, PublicationAutocreateMode
 from cdc_core.postgres.preflight import (
+    generated_columns,
     identities,
     include_list,
     privileges,
@@ -200,3 +201,13 @@ def test_the_include_list(patterns: tuple[str, ...], captured: int, expected: li
 def test_long_lists_are_cut() -> None:
     assert listed(["a", "b"]) == "a, b"
     assert listed(list("abcdefgh")) == "a, b, c, d, e and 3 more"
+
+
+def test_generated_columns_that_the_stream_does_not_carry_are_named() -> None:
+    plain = Column("a", PgType(23, "int4"), attnum=1)
+    computed = Column("g", PgType(23, "int4"), is_generated=True, attnum=2, generated="s")
+    with_it = TableSchema(A, 1, (plain, computed))
+    found = generated_columns.verdicts([with_it, TableSchema(B, 2, (plain,))])
+    assert [grade(finding) for finding in found] == [DOUBTFUL]
+    assert "public.a.g" in found[0].found and "public.b" not in found[0].found
+    assert generated_columns.verdicts([TableSchema(B, 2, (plain,))]) == []

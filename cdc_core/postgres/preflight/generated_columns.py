@@ -1,0 +1,36 @@
+"""Which columns will the lake not have, because the stream does not carry them?"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from cdc_core.postgres.preflight.context import Context, listed
+from cdc_core.postgres.preflight.finding import Finding, doubtful
+from cdc_core.schema.table import TableSchema
+from cdc_core.schema.unseen import is_streamed
+
+NAME = "generated columns"
+
+
+def check(context: Context) -> list[Finding]:
+    """Look."""
+    return verdicts(context.tables)
+
+
+def verdicts(tables: Sequence[TableSchema]) -> list[Finding]:
+    """Generated columns that the publication does not send; nothing where there are none."""
+    left_out = [
+        f"{table.id}.{column.name}"
+        for table in tables
+        for column in table.columns
+        if (column.generated or column.is_generated) and not is_streamed(column, table.fingerprint)
+    ]
+    if not left_out:
+        return []
+    return [
+        doubtful(
+            NAME,
+            f"Left out of the lake, for the stream does not carry them: {listed(left_out)}.",
+            "Compute them where the lake is read, or use PostgreSQL 18 with publish_generated_columns = stored.",
+        )
+    ]
