@@ -4,8 +4,8 @@
 
 Both tables begin equal: ``rows`` rows of 8 mixed columns in files of at most 1 M rows. Each turn takes change rows
 (half updates, a quarter inserts, a quarter deletes, at random keys) through reduction, application and commit; delta-rs
-gets the rows already reduced. Seconds and CPU-seconds of the process are medians. ``one range`` has its changes in a hundredth of the keys: there
-statistics leave most files of a large table alone.
+gets the rows already reduced. Seconds and CPU-seconds (of all threads) are medians of the turns, the first left out.
+``one range`` has its changes in a hundredth of the keys: there statistics leave most files of a large table alone.
 """
 
 from __future__ import annotations

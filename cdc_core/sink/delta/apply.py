@@ -92,11 +92,7 @@ class _Hits:
 
 
 def _merge(content: Content, changes: Changes, reduced: ReducedSlice, file_bytes: int) -> Rewrite:
-    hits = [
-        found
-        for found in (_hits(content, file, reduced, changes.guarded) for file in candidates(content, changes))
-        if found is not None
-    ]
+    hits = list(_hits(content, candidates(content, changes), reduced, changes.guarded))
     matched = np.zeros(len(reduced.deleted), dtype=bool)
     for found in hits:
         matched[found.keys] = True
@@ -123,19 +119,36 @@ def _merge(content: Content, changes: Changes, reduced: ReducedSlice, file_bytes
     )
 
 
-def _hits(content: Content, file: DataFile, reduced: ReducedSlice, guarded: bool) -> _Hits | None:
+def _hits(content: Content, files: Sequence[DataFile], reduced: ReducedSlice, guarded: bool) -> Iterator[_Hits]:
+    """The hits of each file that has some."""
     key = reduced.index.columns.read
-    rows = content.read(file, [*key, *_POSITION] if guarded else key)
-    codes = reduced.index.match(rows)
-    places = np.flatnonzero(codes >= 0)
-    if not len(places):
-        return None
-    keys = codes[places]
-    if not guarded:
-        return _Hits(file, places, keys, np.ones(len(places), dtype=bool))
+    names = [*key, *_POSITION] if guarded else key
+    waiting: list[tuple[DataFile, pa.Table]] = []
+    rows = 0
+    for number, file in enumerate(files):
+        waiting.append((file, content.read(file, names)))
+        rows += waiting[-1][1].num_rows
+        # Looking up costs a hash table of the slice's keys each time, so small files are looked up together.
+        if rows >= len(reduced.deleted) or number == len(files) - 1:
+            codes = reduced.index.match(pa.concat_tables([found.select(key) for _, found in waiting]))
+            for (each, found), mine in zip(waiting, _split(codes, [f.num_rows for _, f in waiting]), strict=True):
+                places = np.flatnonzero(mine >= 0)
+                if len(places):
+                    newer = (
+                        _newer(reduced, mine[places], found, places) if guarded else np.ones(len(places), dtype=bool)
+                    )
+                    yield _Hits(each, places, mine[places], newer)
+            waiting, rows = [], 0
+
+
+def _split(codes: np.ndarray, counts: Sequence[int]) -> list[np.ndarray]:
+    return np.split(codes, np.cumsum(counts)[:-1])
+
+
+def _newer(reduced: ReducedSlice, keys: np.ndarray, rows: pa.Table, places: np.ndarray) -> np.ndarray:
+    """Whether changes come after the lake rows that they meet. Shape: keys[H], places[H] -> bool[H]."""
     mine, theirs = _positions(reduced.rows, keys), _positions(rows, places)
-    newer = (mine[0] > theirs[0]) | ((mine[0] == theirs[0]) & (mine[1] > theirs[1]))
-    return _Hits(file, places, keys, newer)
+    return np.asarray((mine[0] > theirs[0]) | ((mine[0] == theirs[0]) & (mine[1] > theirs[1])))
 
 
 def _positions(rows: pa.Table, places: np.ndarray) -> list[np.ndarray]:
