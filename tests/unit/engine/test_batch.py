@@ -30,10 +30,10 @@ def version(number: int) -> TableSchema:
     return TableSchema(T, 1, (), version=number)
 
 
-def batch_with(*parts: tuple[int, list[tuple[int, int]]], open_lsn: int | None = None) -> Batch:
+def batch_with(*parts: tuple[int, list[tuple[int, int]]], open_lsn: int | None = None, inserts: bool = False) -> Batch:
     batch = Batch(1, open_lsn=open_lsn)
     for number, positions in parts:
-        batch.files_of(version(number)).add("unused", raw(*positions))
+        batch.files_of(version(number)).note(raw(*positions), inserts)
     return batch
 
 
@@ -67,3 +67,27 @@ def test_versions_keep_the_order_of_the_stream():
     batch = batch_with((1, [(10, 0)]), (1, [(11, 0)]), (2, [(12, 0)]))
     assert [files.table.version for files in batch.versions[T]] == [1, 2]
     assert batch.versions[T][0].rows == 2
+
+
+def test_the_last_commit_is_found_in_any_version():
+    assert batch_with((1, [(10, 0), (20, 0)])).last_commit(T) == 20
+    assert batch_with((1, [(10, 0)]), (1, [(20, 0)]), (2, [(20, 1)])).last_commit(T) == 20
+    assert batch_with((1, [(10, 0)]), (2, [(20, 0), (30, 0)])).last_commit(T) == 30
+
+
+def test_the_open_transaction_is_told_with_its_last_row():
+    cut = batch_with((1, [(10, 0), (20, 0)]), (2, [(20, 1), (20, 5)]), open_lsn=20)
+    assert cut.open_at(T) == (20, 5)
+    assert batch_with((1, [(10, 0), (20, 0)])).open_at(T) is None
+    # The transaction is open, but holds no row of this table.
+    assert batch_with((1, [(10, 0)]), open_lsn=20).open_at(T) is None
+
+
+def test_only_inserts_of_one_version_and_whole_transactions_are_called_so():
+    assert batch_with((1, [(10, 0)]), (1, [(20, 0)]), inserts=True).only_inserts(T)
+    assert not batch_with((1, [(10, 0)]), (2, [(20, 0)]), inserts=True).only_inserts(T)
+    assert not batch_with((1, [(10, 0), (20, 0)]), open_lsn=20, inserts=True).only_inserts(T)
+    assert batch_with((1, [(10, 0)]), open_lsn=20, inserts=True).only_inserts(T)
+    mixed = batch_with((1, [(10, 0)]), inserts=True)
+    mixed.files_of(version(1)).note(raw((11, 0)))
+    assert not mixed.only_inserts(T)

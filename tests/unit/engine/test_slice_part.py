@@ -1,0 +1,70 @@
+"""A large slice over several tasks: neighbouring files each, joined in their order; work shared out by weight."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from cdc_core.engine.slice_order import SliceOrder, SliceOutcome
+from cdc_core.engine.slice_part import PartOutcome, cut, joined
+from cdc_core.schema.table import TableId
+from cdc_core.sink.delta.table import DataFile
+from cdc_core.spark.run_tasks import balanced
+from tests.delta.source_model import BAG, TABLE
+
+FILES = tuple((0, f"file {number}") for number in range(7))
+
+
+@pytest.mark.parametrize(("parts", "expected"), [(1, 1), (2, 2), (3, 3), (7, 7), (20, 7)])
+def test_files_are_cut_into_neighbours(parts: int, expected: int) -> None:
+    order = SliceOrder(TABLE, FILES, rows=7_000_000)
+    found = cut(order, parts)
+    assert len(found) == expected and all(part.files for part in found)
+    assert tuple(file for part in found for file in part.files) == FILES
+    assert [part.number for part in found] == list(range(expected))
+    sizes = [len(part.files) for part in found]
+    assert max(sizes) - min(sizes) <= 1
+    assert all(part.order.files == () and part.order.table is TABLE for part in found), "a part carries its own files"
+
+
+def outcome(table: TableId, number: int, arrived: bool = True) -> PartOutcome:
+    made = DataFile(f"{table} {number}", 1, 1)
+    return PartOutcome(table, number, made, DataFile(f"lake {number}", 1, 1) if arrived else None)
+
+
+def test_parts_are_joined_in_stream_order_whatever_order_they_end_in() -> None:
+    found: list[SliceOutcome | PartOutcome] = [outcome(TABLE.id, number) for number in (2, 0, 3, 1)]
+    found += [outcome(BAG.id, 0), SliceOutcome(TableId("public", "other"))]
+    random.Random(1).shuffle(found)
+    order = joined(SliceOrder(TABLE, FILES, rows=4), found)
+    assert order.files == ()
+    assert [file.path for file in order.written] == [f"{TABLE.id} {number}" for number in range(4)]
+    assert [file.path for file in order.arrived] == [f"lake {number}" for number in range(4)]
+
+
+def test_lake_files_are_used_only_where_every_part_has_one() -> None:
+    found = [outcome(TABLE.id, 0), outcome(TABLE.id, 1, arrived=False)]
+    order = joined(SliceOrder(TABLE, FILES), found)
+    assert len(order.written) == 2 and order.arrived == ()
+
+
+def test_work_is_shared_out_by_weight() -> None:
+    found = balanced([1, 1, 1, 1, 10, 4, 4], float, 3)
+    assert sorted(sum(group) for group in found) == [6, 6, 10]
+    assert sorted(each for group in found for each in group) == [1, 1, 1, 1, 4, 4, 10]
+
+
+@pytest.mark.parametrize(("items", "groups"), [(0, 3), (1, 3), (3, 3), (50, 4), (5, 0)])
+def test_no_group_is_empty_and_nothing_is_lost(items: int, groups: int) -> None:
+    found = balanced(list(range(items)), lambda item: 1.0, groups)
+    assert sorted(each for group in found for each in group) == list(range(items))
+    assert all(found) and len(found) == min(items, max(groups, 1))
+
+
+def test_no_group_is_much_heavier_than_it_must_be() -> None:
+    chance = random.Random(3)
+    weights = [chance.randint(1, 100) for _ in range(200)]
+    found = balanced(weights, float, 8)
+    loads = [sum(group) for group in found]
+    assert max(loads) <= sum(weights) / 8 + max(weights)

@@ -1,0 +1,114 @@
+"""A batch has a few spool files of each table, each of one relation, in stream order."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from cdc_core.decode.pgoutput import StreamState, sort_segment
+from cdc_core.decode.segment import Segment
+from cdc_core.engine import spool_writer
+from cdc_core.engine.batch import Batch
+from cdc_core.engine.spool import ReadSpoolFiles, Spool
+from cdc_core.engine.spool_writer import SpoolWriter
+from cdc_core.schema.relation import Relation, ReplicaIdentity
+from tests.support import plain_pgoutput as plain
+from tests.unit.engine.streaming import CLIENTS, ORDERS, announce, insert, plan, relation, table_of, transaction
+
+
+def raw(found: Relation, *numbers: int) -> pa.RecordBatch:
+    payloads = [*announce(found), *transaction(1000, *[insert(number, found) for number in numbers])]
+    frames = [plain.frame(payload, 100 + place) for place, payload in enumerate(payloads)]
+    [run] = sort_segment(Segment.of(frames), StreamState(), lambda each, lsn: table_of(each)).runs
+    return run.raw
+
+
+class Writing:
+    def __init__(self, folder: Path, **selection: object) -> None:
+        self.plan = plan(**selection)
+        self.batch = Batch(1)
+        self.writer = SpoolWriter(Spool(folder), self.plan)
+
+    def add(self, found: Relation, *numbers: int, version: int = 1) -> None:
+        self.writer.add(self.batch.files_of(table_of(found, version)), found, raw(found, *numbers))
+
+    def files(self, found: Relation) -> list[list[int]]:
+        out = []
+        for version in self.batch.versions[table_of(found).id]:
+            for path in version.paths:
+                made = ReadSpoolFiles(self.plan)((str(path),))
+                out.append([row["after"]["id"] if row["after"] else "t" for rows in made for row in rows.to_pylist()])
+        return out
+
+
+@pytest.fixture
+def writing(tmp_path: Path) -> Writing:
+    return Writing(tmp_path / "spool")
+
+
+def test_rows_of_a_table_are_gathered_into_one_file(writing: Writing) -> None:
+    for number in range(5):
+        writing.add(ORDERS, number, 10 + number)
+        writing.add(CLIENTS, 100 + number)
+    assert writing.batch.paths() == []
+    writing.writer.flush()
+    assert writing.files(ORDERS) == [[0, 10, 1, 11, 2, 12, 3, 13, 4, 14]]
+    assert writing.files(CLIENTS) == [[100, 101, 102, 103, 104]]
+    writing.writer.flush()
+    assert len(writing.batch.paths()) == 2
+
+
+def test_another_relation_begins_another_file(writing: Writing) -> None:
+    full = replace(ORDERS, identity=ReplicaIdentity.FULL)
+    writing.add(ORDERS, 1)
+    writing.add(full, 2)
+    writing.add(relation(ORDERS.oid, "orders", "note", "more"), 3, version=2)
+    writing.writer.flush()
+    assert writing.files(ORDERS) == [[1], [2], [3]]
+
+
+def test_truncates_keep_their_place(writing: Writing) -> None:
+    writing.add(ORDERS, 1)
+    files = writing.batch.files_of(table_of(ORDERS))
+    cut = raw(ORDERS, 0)
+    cut = cut.set_column(
+        cut.schema.get_field_index("payload"),
+        cut.schema.field("payload"),
+        pa.array([b""], cut.schema.field("payload").type),
+    )
+    writing.writer.add_truncates(files, cut)
+    writing.add(ORDERS, 2)
+    writing.writer.flush()
+    assert writing.files(ORDERS) == [[1], ["t"], [2]]
+
+
+def test_a_file_is_written_when_it_is_large_enough(writing: Writing, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(spool_writer, "_FILE_BYTES", 3 * raw(ORDERS, 1).nbytes)
+    for number in range(7):
+        writing.add(ORDERS, number)
+        writing.add(CLIENTS, number)
+    assert writing.files(ORDERS)[:2] == [[0, 1, 2], [3, 4, 5]]
+    writing.writer.flush()
+    assert writing.files(ORDERS) == [[0, 1, 2], [3, 4, 5], [6]]
+
+
+def test_what_is_held_is_bounded_over_all_tables(writing: Writing, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(spool_writer, "_HELD_BYTES", 1)
+    writing.add(ORDERS, 1)
+    writing.add(CLIENTS, 2)
+    assert (writing.files(ORDERS), writing.files(CLIENTS)) == ([[1]], [[2]])
+    assert writing.writer._bytes == 0
+
+
+def test_masked_tables_never_have_their_clear_text_written(tmp_path: Path) -> None:
+    writing = Writing(tmp_path / "spool", column_mask_with_n_chars=(("4", ("shop.orders.note",)),))
+    secret = plain.insert(ORDERS.oid, ["1", "very secret"])
+    frames = [plain.frame(each, 1) for each in [*announce(ORDERS), *transaction(1000, secret)]]
+    [run] = sort_segment(Segment.of(frames), StreamState(), lambda each, lsn: table_of(each)).runs
+    writing.writer.add(writing.batch.files_of(table_of(ORDERS)), ORDERS, run.raw)
+    writing.writer.flush()
+    [path] = writing.batch.paths()
+    assert b"very secret" not in path.read_bytes() and b"****" in path.read_bytes()
