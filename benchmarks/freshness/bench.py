@@ -104,6 +104,9 @@ class Observed:
             require_equal(self.site)
         except MeasureError as error:
             return str(error)
+        except Exception as error:
+            # What was measured is told all the same.
+            return f"the lake could not be compared with its source: {type(error).__name__}: {error}"
         return None
 
 

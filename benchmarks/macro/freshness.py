@@ -20,6 +20,7 @@ import argparse
 import json
 import math
 import shutil
+import signal
 import sys
 import tempfile
 import time
@@ -47,6 +48,7 @@ _SERVER = {
 def main() -> int:
     """Measure, print a table, write the figures as JSON."""
     arguments = _arguments()
+    signal.signal(signal.SIGTERM, _end)  # as Ctrl-C: what was started is ended
     plan = _plan(arguments)
     if arguments.json:
         arguments.json.parent.mkdir(parents=True, exist_ok=True)
@@ -66,6 +68,10 @@ def main() -> int:
         shutil.rmtree(folder, ignore_errors=True)
     print(report.as_text(figures))
     return 1 if report.problems(figures) else 0
+
+
+def _end(number: int, frame: object) -> None:
+    sys.exit(128 + number)
 
 
 def _measured(name: str, bench: Bench) -> Any:
