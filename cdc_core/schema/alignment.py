@@ -4,7 +4,7 @@ The message has names and types in the order of attnums, but no attnums. What is
 version before, and those of the catalogue, which may be ahead. A column is dropped for good, and a new one gets a
 higher attnum than any before it, so
 
-    live before and live now        it was live all the time
+    live before and live now        it was live all the time; with its name and type, if no DDL named it in between
     live now, new                   it was live if any column with a higher attnum was
     live before, gone now           it may have been live still
     added and gone in between       it may have been live; nothing is known of it but its attnum
@@ -33,12 +33,16 @@ _TEXTS = {"text", "varchar", "citext"}
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """A column that may be among the announced ones. ``versions`` are its descriptions known (none: added and gone)."""
+    """A column that may be among the announced ones. ``versions`` are its descriptions known (none: added and gone).
+
+    ``is_certain``: it was live all the time. ``is_fixed``: and it bore the name and type of its versions.
+    """
 
     attnum: int
     versions: tuple[Column, ...] = ()
     is_certain: bool = False
     is_new: bool = False
+    is_fixed: bool = False
 
 
 def align(announced: tuple[Column, ...], places: list[Place], *, may_be_rewritten: bool) -> tuple[int, ...] | None:
@@ -49,6 +53,9 @@ def align(announced: tuple[Column, ...], places: list[Place], *, may_be_rewritte
     places = sorted(places, key=lambda place: place.attnum)
 
     def fits(place: Place, column: Column) -> bool:
+        if place.is_fixed:
+            known = place.versions[0]
+            return (known.name, known.type.oid, known.modifier) == (column.name, column.type.oid, column.modifier)
         if place.is_certain or may_be_rewritten or not place.versions:
             return True
         return any(may_share_storage(version.type, column.type) for version in place.versions)

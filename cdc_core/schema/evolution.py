@@ -31,7 +31,7 @@ from cdc_core.schema.fingerprint import Fingerprint
 from cdc_core.schema.plan import Version, lake_plan
 from cdc_core.schema.relation import ReplicaIdentity
 from cdc_core.schema.table import Column, TableSchema
-from cdc_core.schema.unseen import Heaps, Unseen, heaps, is_streamed, unseen_changes
+from cdc_core.schema.unseen import Heaps, Unseen, heaps, is_streamed, is_untouched, unseen_changes
 
 LakeType = Callable[[Column], pa.DataType]
 
@@ -76,7 +76,9 @@ def decide(
         found += _keys(version)
     if found:
         return _not_followed(base, found, policy)
-    return lake_plan(version, lake_type, policy, lake_columns)
+    # A message that is not behind any DDL leaves the marks as exact as they were.
+    is_exact = announced is None or is_current or (_marks(base).is_exact and _rows(base) == _rows(current))
+    return lake_plan(version.marked(is_exact), lake_type, policy, lake_columns)
 
 
 def _not_followed(base: TableSchema, found: Sequence[Unseen], policy: Policy) -> Decision:
@@ -108,7 +110,9 @@ def _without_marks(base: TableSchema, announced: TableSchema | None, current: Ta
     seen = _streamed(current)
     same = _shape(seen) == _shape([column for column in base.columns if not column.is_generated])
     if same and base.oid == current.oid and (announced is None or _shape(announced.columns) == _shape(seen)):
-        return Decision(Verdict.FOLLOW, table=dataclasses.replace(current, columns=seen, version=base.version))
+        table = dataclasses.replace(current, columns=seen, version=base.version)
+        marks = None if table.fingerprint is None else dataclasses.replace(table.fingerprint, is_exact=False)
+        return Decision(Verdict.FOLLOW, table=dataclasses.replace(table, fingerprint=marks))
     reason = f"{base.id} changed, and what it was before was recorded without the marks that tell how."
     return _not_followed(base, [Unseen(SchemaChange(ChangeKind.AMBIGUOUS), reason)], policy)
 
@@ -155,6 +159,7 @@ def _columns(
             attnum,
             tuple(known[attnum] for known in (old, new) if attnum in known),
             is_certain=attnum in old and attnum in new,
+            is_fixed=attnum in old and attnum in new and is_untouched(before, after, attnum),
             is_new=attnum not in old,
         )
         for attnum in {*old, *new, *_came_and_went(base, before, after)}
@@ -268,6 +273,12 @@ def holds(wide: pa.DataType, narrow: pa.DataType) -> bool:
     if pa.types.is_list(wide) and pa.types.is_list(narrow):
         return holds(wide.value_type, narrow.value_type)
     return False
+
+
+def _rows(table: TableSchema) -> object:
+    """What every DDL on a column changes."""
+    marks = _marks(table)
+    return marks.server, marks.attributes, marks.columns
 
 
 def _marks(table: TableSchema) -> Fingerprint:

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Self
 
 
@@ -116,7 +116,8 @@ class Fingerprint:
     ``server`` is the system identifier: transaction ids and the oids of publications of two servers do not compare.
     ``attributes`` is pg_class.relnatts: the highest attnum ever given. ``primary_key`` is the oid of the constraint,
     ``unique_indexes`` are the valid unique indexes. ``comments`` changes with a comment on the table or a column.
-    ``publication`` is None where no publication was asked for.
+    ``publication`` is None where no publication was asked for. ``is_exact`` is False where the marks go with a version
+    of the stream's past: they were read later, and DDL may lie between the two. It takes no part in comparisons.
     """
 
     server: str
@@ -133,6 +134,7 @@ class Fingerprint:
     comments: str = ""
     types: tuple[TypeMark, ...] = ()
     publication: PublicationMark | None = None
+    is_exact: bool = field(default=True, compare=False)
 
     def column(self, attnum: int) -> ColumnMark | None:
         """The mark of a column, None where it was not live."""

@@ -44,6 +44,11 @@ class Version:
     current: TableSchema
     captures: Callable[[str], bool]
 
+    def marked(self, is_exact: bool) -> Version:
+        """The step, its marks exact for the version or of a later moment."""
+        marks = dataclasses.replace(self.marks()[1], is_exact=is_exact)
+        return dataclasses.replace(self, table=dataclasses.replace(self.table, fingerprint=marks))
+
     def old(self) -> dict[int, Column]:
         """The streamed columns of ``base`` by attnum."""
         return {c.attnum: c for c in self.base.columns if is_streamed(c, self.base.fingerprint)}

@@ -64,6 +64,12 @@ def is_streamed(column: Column, marks: Fingerprint | None) -> bool:
     return publication is not None and publication.generated == "s" and column.generated == "s"
 
 
+def is_untouched(before: Fingerprint, after: Fingerprint, attnum: int) -> bool:
+    """Whether no DDL named a column that is live in both moments, so that it had its name and type in between."""
+    old, new = before.column(attnum), after.column(attnum)
+    return before.is_exact and before.server == after.server and old is not None and old == new
+
+
 def _heap(old: StorageMark, new: StorageMark) -> Heaps:
     if old.toast and new.toast and old.toast != new.toast:
         return Heaps.REWRITTEN

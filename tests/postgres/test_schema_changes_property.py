@@ -71,10 +71,10 @@ VERBS = {
 }
 # These end what came before them, so they come seldom.
 RARE = {"truncate": 3, "recreate": 2, "republish": 2}
-OFTEN = ("add", "add constant", "add constant", "drop", "rename", "rename", "swap", "retype", "replace")
+OFTEN = ("add", "add constant", "drop", "rename", "swap", "retype", "replace") * 4
 SPARES_KEY = ("update", "drop", "retype", "using", "replace", "default", "no default", "not null", "null", "express")
-EXAMPLES = 60
-STEPS = 14
+EXAMPLES = 40
+STEPS = 16
 
 small = st.integers(0, 5)
 # Each is a verb with numbers that choose among what is there when it is run.
@@ -88,7 +88,7 @@ script_step = st.one_of(
     st.just(("take",)),
     st.just(("ask",)),
 )
-scripts = st.lists(script_step, min_size=3, max_size=STEPS)
+scripts = st.lists(script_step, min_size=6, max_size=STEPS)
 
 
 class Source:

@@ -1,0 +1,240 @@
+"""The marks of tables on live servers: what changes them, what does not, and the facts that columns carry."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator
+
+import pytest
+
+from cdc_core.postgres.catalog import Catalog
+from cdc_core.postgres.connect import Connection, connect
+from cdc_core.schema.fingerprint import Fingerprint
+from cdc_core.schema.relation import Relation, ReplicaIdentity
+from cdc_core.schema.table import TableSchema
+from tests.support.cluster import Cluster
+from tests.support.postgres_options import options_for
+
+pytestmark = pytest.mark.postgres
+
+WIDE = "create table t (id int primary key, n int not null default 5, v text default 'x')"
+NARROW = "create table t (id int primary key, n int not null default 5)"
+
+
+@pytest.fixture(scope="module")
+def database(each_pg: Cluster) -> Iterator[str]:
+    name = each_pg.database("marks")
+    yield name
+    each_pg.drop_database(name)
+
+
+@pytest.fixture
+def session(each_pg: Cluster, database: str) -> Iterator[Connection]:
+    with connect(options_for(each_pg, database)) as opened:
+        for text in ("drop publication if exists p", "drop table if exists t, t2, parted cascade"):
+            opened.execute(text.encode())
+        yield opened
+
+
+def run(session: Connection, *texts: str) -> None:
+    for text in texts:
+        session.execute(text.encode())
+
+
+def table_of(session: Connection, name: str = "t", publication: str = "") -> TableSchema:
+    [found] = Catalog(session, publication).tables(lambda table: table.table == name)
+    return found
+
+
+def marks_of(session: Connection) -> Fingerprint:
+    found = table_of(session, publication="p").fingerprint
+    assert found is not None
+    return found
+
+
+def around(session: Connection, create: str, *texts: str) -> tuple[Fingerprint, Fingerprint]:
+    """The marks before and after the statements, of a table with rows and a missing value in column ``m``."""
+    run(session, create, "insert into t select generate_series(1, 50)", "alter table t add m int default 7")
+    run(session, "create publication p for table t")
+    before = marks_of(session)
+    run(session, *texts)
+    return before, marks_of(session)
+
+
+@pytest.mark.parametrize("texts", [["vacuum full t"], ["cluster t using t_pkey"], ["truncate t"]], ids=lambda t: t[0])
+def test_storing_rows_anew_as_they_are_keeps_the_toast_table(session: Connection, texts: list[str]) -> None:
+    before, after = around(session, WIDE, *texts)
+    assert after.storage[0].filenode != before.storage[0].filenode
+    assert after.storage[0].toast == before.storage[0].toast != 0
+    cleared = before.columns[3] if texts == ["truncate t"] else None
+    assert [m.row for m in after.columns[:3]] == [m.row for m in before.columns[:3]]
+    assert (after.columns[3] == cleared) is (cleared is not None), "all but TRUNCATE clear the missing value"
+    assert after.columns[3].default == before.columns[3].default
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "alter table t alter n type bigint",
+        "alter table t alter n type int using n + 1",
+        "alter table t alter v type text using upper(v)",
+        "alter table t add c float8 default random()",
+        "alter table t add c int generated always as (n * 2) stored",
+        "alter table t add c int generated always as identity",
+    ],
+)
+def test_a_rewrite_by_alter_table_makes_a_new_toast_table(session: Connection, text: str) -> None:
+    before, after = around(session, WIDE, text)
+    assert after.storage[0].filenode != before.storage[0].filenode
+    assert after.storage[0].toast != before.storage[0].toast
+    touched = {a.attnum for a, b in zip(after.columns, before.columns, strict=False) if a.row != b.row}
+    named = {2} if " n " in text and "add" not in text else {3} if " v " in text else set()
+    assert touched == named | {4}, "the columns that were named, and the one whose missing value was cleared"
+    assert not after.columns[3].has_missing and after.columns[3].default == before.columns[3].default
+
+
+def test_a_type_change_makes_the_columns_default_anew(session: Connection) -> None:
+    before, after = around(session, WIDE, "alter table t alter m type int using m + 1")
+    assert after.columns[3].default not in (0, before.columns[3].default)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "alter table t alter n set statistics 50",
+        "alter table t alter v set storage external",
+        "alter table t alter n drop not null",
+        "alter table t alter n type oid",
+        "alter table t rename n to k",
+    ],
+)
+def test_what_rewrites_nothing_leaves_the_heap(session: Connection, text: str) -> None:
+    before, after = around(session, WIDE, text)
+    assert after.storage == before.storage
+    assert after.columns != before.columns
+
+
+def test_a_table_without_toast_shows_a_rewrite_in_its_columns_alone(session: Connection) -> None:
+    before, after = around(session, NARROW, "alter table t alter n type int using n + 1")
+    assert (before.storage[0].toast, after.storage[0].toast) == (0, 0)
+    assert after.storage[0].filenode != before.storage[0].filenode
+    assert after.columns[1].row != before.columns[1].row
+
+
+@pytest.mark.parametrize(
+    "texts",
+    [
+        ["insert into t values (90)", "update t set n = 6", "delete from t where id = 90"],
+        ["vacuum t"],
+        ["analyze t"],
+        ["reindex table t"],
+        ["alter publication p add table t2", "alter publication p drop table t2"],
+        ["grant select on t to public"],
+    ],
+    ids=lambda texts: texts[0],
+)
+def test_what_is_no_schema_change_leaves_all_marks(session: Connection, texts: list[str]) -> None:
+    run(session, "create table t2 (id int primary key)")
+    before, after = around(session, WIDE, *texts)
+    assert after == before
+
+
+@pytest.mark.parametrize(
+    "texts",
+    [
+        [
+            "alter publication p set (publish = 'insert')",
+            "alter publication p set (publish = 'insert, update, delete')",
+        ],
+        ["alter publication p drop table t", "alter publication p add table t"],
+        ["alter publication p set table t (id, n)"],
+        ["alter publication p set table t where (id > 5)"],
+    ],
+    ids=lambda texts: texts[0],
+)
+def test_what_the_publication_left_out_shows(session: Connection, texts: list[str]) -> None:
+    before, after = around(session, WIDE, *texts)
+    assert dataclasses.replace(after, publication=before.publication) == before
+    assert after.publication != before.publication
+    if "(id, n)" in texts[0]:
+        assert after.publication is not None and after.publication.columns == {1, 2}
+
+
+@pytest.mark.parametrize(
+    ("kind", "default", "expected"),
+    [
+        ("int[]", "'{1,2}'", "{1,2}"),
+        ("box", "'(1,1),(0,0)'", "(1,1),(0,0)"),
+        ("text", "E'a\"b,{c'", 'a"b,{c'),
+        ("text", "''", ""),
+        ("jsonb", """'{"a": [1, 2]}'""", '{"a": [1, 2]}'),
+        ("bytea", r"'\x0102'", "\\x0102"),
+        ("text[]", "array['a,b', null, '{}']", '{"a,b",NULL,"{}"}'),
+        ("bool", "true", "t"),
+        ("timestamptz", "'2020-01-01 00:00+02'", "2019-12-31 22:00:00+00"),
+        ("numeric", "1.50", "1.50"),
+        ("int", "null", None),
+    ],
+)
+def test_a_missing_value_is_the_text_that_a_snapshot_would_read(
+    session: Connection, kind: str, default: str, expected: str | None
+) -> None:
+    run(session, NARROW, "insert into t values (1)", f"alter table t add m {kind} default {default}")
+    column = table_of(session).column("m")
+    assert (column.attnum, column.has_missing, column.missing) == (3, expected is not None, expected)
+    result = session.execute("select m from t").pgresult
+    assert result is not None and result.get_value(0, 0) == (None if expected is None else expected.encode())
+
+
+def test_attnums_are_never_given_twice_and_generated_columns_say_so(session: Connection) -> None:
+    run(session, NARROW, "alter table t drop n, add n int, add g int generated always as (id * 2) stored")
+    table = table_of(session)
+    assert [(c.name, c.attnum, c.generated) for c in table.columns] == [("id", 1, ""), ("n", 3, ""), ("g", 4, "s")]
+    assert table.fingerprint is not None and table.fingerprint.attributes == 4
+
+
+def test_a_partitioned_table_has_its_leaves_heaps_and_their_common_missing_value(session: Connection) -> None:
+    run(
+        session,
+        "create table parted (id int, v text) partition by range (id)",
+        "create table p1 partition of parted for values from (0) to (10)",
+        "create table p2 (id int, v text)",
+        "insert into p2 values (15, 'x')",
+        "alter table parted attach partition p2 for values from (10) to (20)",
+        "create publication p for table parted with (publish_via_partition_root)",
+        "alter table parted add m int default 7",
+    )
+    table = table_of(session, "parted", "p")
+    assert table.fingerprint is not None and table.fingerprint.is_partitioned
+    assert [(heap.is_own, heap.is_empty) for heap in table.fingerprint.storage] == [(True, True), (False, False)]
+    assert (table.column("m").has_missing, table.column("m").missing) == (True, "7")
+    leaf = table_of(session, "p1", "p").fingerprint
+    assert leaf is not None and leaf.publication is not None
+    assert [bool(entry.path) for entry in leaf.publication.entries] == [True] and not leaf.publication.is_listed
+    run(session, "vacuum full p2")
+    assert table_of(session, "parted").column("m").missing is None, "the leaves do not agree any more"
+
+
+def test_a_sighting_has_the_announced_and_the_present_table(session: Connection) -> None:
+    run(session, WIDE)
+    catalog = Catalog(session)
+    table = table_of(session)
+    relation = Relation(table.oid, "public", "t", ReplicaIdentity.DEFAULT, ())
+    run(session, "alter table t set unlogged")
+    seen = catalog.sight(relation)
+    assert seen.announced.columns == () and seen.current is not None
+    assert [c.attnum for c in seen.current.columns] == [1, 2, 3]
+    assert seen.current.fingerprint is not None and seen.current.fingerprint.storage[0].is_unlogged
+    run(session, "drop table t")
+    assert catalog.sight(relation).current is None
+
+
+def test_the_marks_of_many_tables_come_at_once_and_leave_out_what_is_gone(session: Connection) -> None:
+    run(session, WIDE, "create table t2 (id int)")
+    one, two = table_of(session), table_of(session, "t2")
+    catalog = Catalog(session, "p")
+    run(session, "drop table t2")
+    found = catalog.fingerprints([one.oid, two.oid])
+    assert set(found) == {one.oid}
+    assert found[one.oid].publication is not None and found[one.oid].publication.entries == ()
+    assert catalog.fingerprints([]) == {}
