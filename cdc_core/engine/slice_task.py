@@ -30,7 +30,14 @@ from cdc_core.engine.table_writer import LakeWriter, TooLargeError, unseen
 from cdc_core.engine.typing_plan import TypingPlan
 from cdc_core.errors import CdcError, LakeError, TransientError
 from cdc_core.schema.table import TableId
-from cdc_core.sink.delta.append import append_changes, between, commit_append, on_conflict, read_changes
+from cdc_core.sink.delta.append import (
+    append_changes,
+    between,
+    commit_append,
+    cut_within,
+    on_conflict,
+    read_changes,
+)
 from cdc_core.sink.delta.change_columns import stored, stored_schema
 from cdc_core.sink.delta.opened import keep, opened
 from cdc_core.sink.delta.paths import LakePaths
@@ -39,6 +46,9 @@ from cdc_core.sink.delta.quarantine import write_quarantine
 from cdc_core.sink.delta.shape import changelog_properties, ensure_table
 from cdc_core.sink.delta.table import DeltaTable
 from cdc_core.sink.delta.upkeep import tidy
+
+# Of a backlog's files, which are compressed: its rows take some ten times as much in memory.
+_SLICE_BYTES = 64 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,6 +134,7 @@ class SliceTask:
             with _timed(outcome, "apply"):
                 outcome.applied = self.writer.add_files(lake, order, self.slot)
         else:
+            order = self._within_bounds(order, rows, stands.lsn or 0)
             for part, changes in self._slices(order, rows, stands.lsn or 0):
                 self._check_and_write(part, lake, changes, outcome)
                 if outcome.staged is not None:
@@ -133,6 +144,13 @@ class SliceTask:
         outcome.merged = order.to_lsn if outcome.staged is None else stands.lsn
         outcome.lake_files = len(lake.files)
         failpoints.hit(failpoints.AFTER_APPLY)
+
+    def _within_bounds(self, order: SliceOrder, rows: list[Decoded] | None, merged: int) -> SliceOrder:
+        """The order, with a nearer cut where a long backlog would not fit into memory; the next round goes on."""
+        if order.to_lsn is None or not (order.has_backlog or (rows is None and order.written)):
+            return order
+        changelog = self._open(self.paths.changelog(order.table.id))
+        return replace(order, to_lsn=cut_within(changelog, max(merged, order.floor), order.to_lsn, _SLICE_BYTES))
 
     def _slices(
         self, order: SliceOrder, rows: list[Decoded] | None, merged: int

@@ -39,6 +39,8 @@ from cdc_core.spark.errors import received
 _WRITABLE = frozenset({"appendOnly", "invariants", "timestampNtz", "checkConstraints", "v2Checkpoint"})
 
 _SPARK_FILES = 48
+# Characters of column names that Delta on Spark takes with column mapping alone, which shuts other readers out.
+_SPARK_REFUSES = frozenset(" ,;{}()\n\t=")
 
 
 class TooLargeError(Exception):
@@ -143,7 +145,11 @@ class LakeWriter:
             failpoints.hit(failpoints.AFTER_EVOLUTION)
 
     def _is_for_spark(self, lake: DeltaTable, order: SliceOrder, changes: Changes) -> bool:
-        if order.engine is MergeEngine.SPARK or not lake.features <= _WRITABLE:
+        if not lake.features <= _WRITABLE:
+            return True
+        if any(_SPARK_REFUSES & set(name) for name in lake.schema.names):
+            return False
+        if order.engine is MergeEngine.SPARK:
             return True
         return order.engine is MergeEngine.AUTO and bytes_to_scan(lake, changes) > self.rewrite_max_bytes
 

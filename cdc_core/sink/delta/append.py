@@ -97,6 +97,21 @@ def read_changes(changelog: DeltaTable, from_lsn: int, to_lsn: int) -> pa.Table:
     return in_order(rows)
 
 
+def cut_within(changelog: DeltaTable, from_lsn: int, to_lsn: int, most_bytes: int) -> int:
+    """The commit LSN, at most ``to_lsn``, up to which changes after ``from_lsn`` take about so many bytes of files."""
+    ends: list[tuple[int, int]] = []
+    for file in changelog.files:
+        low, high = file.minimum.get("__commit_lsn", from_lsn), file.maximum.get("__commit_lsn", to_lsn)
+        if high > from_lsn and low <= to_lsn:
+            ends.append((high, file.size))
+    octets = 0
+    for high, size in sorted(ends):
+        octets += size
+        if octets >= most_bytes:
+            return min(high, to_lsn)
+    return to_lsn
+
+
 def count_after(changelog: DeltaTable, lsn: int) -> int:
     """Changes that committed after ``lsn``; of files that lie behind it wholly, the log's own count is taken."""
     found = 0

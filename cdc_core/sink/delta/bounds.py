@@ -12,7 +12,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 _LEADING = 32
-_MAX_TEXT = 32
+# A uuid is 36 characters long, and those made by time are worth pruning by.
+_MAX_TEXT = 36
 
 
 class Bounds:

@@ -30,6 +30,7 @@ from cdc_core.sink.delta.conform import conform, has_local_timestamps, plain_sch
 _COMPRESSION = "zstd"
 _NTZ = "timestampNtz"
 _GROUP_ROWS = 100_000
+_DICTIONARY_ROWS = 100_000
 
 
 class CommitConflictError(TransientError):
@@ -185,7 +186,14 @@ class DeltaTable:
         ready = conform(rows, schema)
         with (
             self._open_output(path) as target,
-            pq.ParquetWriter(target, ready.schema, compression=_COMPRESSION, store_schema=False) as writer,
+            pq.ParquetWriter(
+                target,
+                ready.schema,
+                compression=_COMPRESSION,
+                store_schema=False,
+                # Of few rows a dictionary costs more time and bytes than it saves.
+                use_dictionary=ready.num_rows >= _DICTIONARY_ROWS,
+            ) as writer,
         ):
             writer.write_table(ready)
         size = self._size(path)
