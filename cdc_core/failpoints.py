@@ -1,7 +1,9 @@
-"""Named places where a crash is interesting. Tests arm one with ``WAL2LAKE_FAILPOINT=<name>[:<hit number>]``.
+"""Named places where a crash is interesting. Tests arm one with ``WAL2LAKE_FAILPOINT=<name>[:<hit number>[:stop]]``.
 
 An armed failpoint ends the run's process at once with SIGKILL, as a power cut would: no handler runs, nothing is
 flushed. Reached in a worker, it ends the run's process and the worker; Spark's Java process notices by itself.
+With ``stop`` the process that reaches it sleeps instead, by SIGSTOP, until somebody wakes it: a writer that may outlive
+its run.
 Unarmed, ``hit`` is one dictionary look-up per durable step (never per row).
 """
 
@@ -20,6 +22,7 @@ BETWEEN_MERGES = "between-merges"
 BEFORE_SNAPSHOT_COMMIT = "before-snapshot-commit"
 AFTER_SNAPSHOT_COMMIT = "after-snapshot-commit"
 AFTER_SLOT_CREATED = "after-slot-created"
+DURING_APPEND = "during-append"
 AFTER_APPEND = "after-append"
 AFTER_QUARANTINE = "after-quarantine"
 AFTER_APPLY = "after-apply"
@@ -40,6 +43,7 @@ ALL = (
     BEFORE_SNAPSHOT_COMMIT,
     AFTER_SNAPSHOT_COMMIT,
     AFTER_SLOT_CREATED,
+    DURING_APPEND,
     AFTER_APPEND,
     AFTER_QUARANTINE,
     AFTER_APPLY,
@@ -80,10 +84,13 @@ def hit(name: str) -> None:
     found = _adopted[0] if _adopted else armed()
     if found is None:
         return
-    wanted, _, number = found.text.partition(":")
+    wanted, number, how = (*found.text.split(":"), "", "")[:3]
     if wanted != name:
         return
     _hits[name] = _hits.get(name, 0) + 1
     if _hits[name] >= int(number or 1):
+        if how == "stop":
+            os.kill(os.getpid(), signal.SIGSTOP)
+            return
         os.kill(found.process, signal.SIGKILL)
         os.kill(os.getpid(), signal.SIGKILL)

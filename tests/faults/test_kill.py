@@ -1,16 +1,20 @@
-"""Killed at each durable step, run again: the lake equals the source, the changelog has each event once."""
+"""Killed at each durable step, run again: the lake equals the source, the changelog has each event once.
+
+Every failpoint stands in the matrix, under the engine that reaches it: Arrow in the tasks, Spark's MERGE, or either as
+the slice's size says. Each step is a fresh run, killed at that place; the next one finds what it left behind.
+"""
 
 import signal
+from pathlib import Path
 
 import pytest
 
 from cdc_core import failpoints
+from cdc_core.config.connector import load
 from cdc_core.schema.table import TableId
-from tests.support.lake import difference, doubled_events, write_properties
+from tests.support.lake import difference, doubled_events, lake_path, rows, write_properties
 
-pytestmark = [pytest.mark.postgres, pytest.mark.spark, pytest.mark.slow]
-
-NOTES, LINES, LOG = TableId("public", "notes"), TableId("public", "lines"), TableId("public", "log")
+NOTES, LINES, LOG, VISITS = (TableId("public", name) for name in ("notes", "lines", "log", "visits"))
 TABLES = [NOTES, LINES, LOG]
 
 SCHEMA = """
@@ -18,16 +22,19 @@ create table notes (id int primary key, title varchar(40), body text, n numeric(
 alter table notes alter column body set storage external;
 create table lines (a int, b text, v int, primary key (a, b));
 create table log (at timestamptz default clock_timestamp(), what text);
+create table visits (id int primary key, n int);
 insert into notes select g, 'note ' || g, repeat(md5(g::text), 100), g from generate_series(1, 50) g;
 insert into lines select g, 'k' || g, g from generate_series(1, 50) g;
 insert into log (what) select 'line ' || g from generate_series(1, 50) g;
+insert into visits values (0, 0);
 """
-# Inserts, updates that leave the large text alone, a key change of such a row, deletes: four transactions.
+# Inserts, updates that leave the large text alone, a key change of such a row, and deletes.
 CHANGES = """
 begin;
 insert into notes select {r} * 100 + g, 'new', repeat(md5(g::text), 100), g from generate_series(1, 5) g;
 update notes set title = 'round {r}' where id % 3 = 0;
 insert into log (what) values ('round {r}');
+insert into visits values ({r}, {r});
 commit;
 update lines set v = v + {r} where a % 2 = 0;
 update notes set id = id + 100000 where id = {r} + 10;
@@ -37,42 +44,110 @@ delete from notes where id = {r};
 insert into log (what) values ('end {r}');
 commit;
 """
-# Each step is a fresh run, killed at that place. The merge is killed with the Java process that does it.
-STEPS = [
+# A snapshot's rows are not judged, so the rows to be refused come later.
+REFUSED = "insert into visits values ({r} + 1000, -{r});"
+EVOLUTION = "alter table lines add column e{r} int; alter table notes add column e{r} text default 'there';"
+# So few messages a batch that one run makes dozens of small files.
+SMALL_BATCHES = {"wal2lake.batch.max.rows": "3"}
+
+# Where the run is killed, and under which engine. ":2" is the second time that the place is reached.
+ARROW = [
     failpoints.AFTER_SLOT_CREATED,
+    failpoints.BEFORE_SNAPSHOT_COMMIT,
     f"{failpoints.AFTER_SNAPSHOT_COMMIT}:2",
     failpoints.AFTER_SPOOL,
     failpoints.BETWEEN_APPENDS,
+    failpoints.DURING_APPEND,
+    failpoints.AFTER_APPEND,
     failpoints.BEFORE_CONFIRM,
     failpoints.AFTER_CONFIRM,
+    failpoints.AFTER_QUARANTINE,
     failpoints.DURING_MERGE,
     failpoints.BETWEEN_MERGES,
+    failpoints.AFTER_APPLY,
+    failpoints.BEFORE_ROUND_RECORD,
+    failpoints.DURING_EVOLUTION,
+    failpoints.AFTER_EVOLUTION,
+    failpoints.DURING_COMPACTION,
 ]
+SPARK = [
+    failpoints.AFTER_QUARANTINE,
+    failpoints.BEFORE_SPARK_MERGE,
+    f"{failpoints.AFTER_SPARK_MERGE}:2",
+    failpoints.AFTER_APPEND,
+    failpoints.AFTER_SPARK_MERGE,
+    failpoints.BEFORE_ROUND_RECORD,
+]
+# Notes are larger than what may be rewritten, the other tables are not.
+AUTO = [
+    failpoints.DURING_MERGE,
+    failpoints.AFTER_SPARK_MERGE,
+    failpoints.AFTER_APPLY,
+]
+IN_SNAPSHOT = (failpoints.AFTER_SLOT_CREATED, failpoints.BEFORE_SNAPSHOT_COMMIT, failpoints.AFTER_SNAPSHOT_COMMIT)
+BY_ENGINE = {"arrow": ARROW, "spark": SPARK, "auto": AUTO}
 
 
-def test_killed_at_every_step_the_lake_still_equals_the_source(pg, program, tmp_path):
-    database = pg.database("kill")
+def test_every_failpoint_is_in_the_matrix() -> None:
+    reached = {step.partition(":")[0] for steps in BY_ENGINE.values() for step in steps}
+    constants = {
+        value for name, value in vars(failpoints).items() if name.isupper() and isinstance(value, str) and name != "ALL"
+    }
+    assert reached == set(failpoints.ALL) == constants
+
+
+@pytest.mark.postgres
+@pytest.mark.spark
+@pytest.mark.slow
+@pytest.mark.parametrize("engine", BY_ENGINE)
+def test_killed_at_every_step_the_lake_still_equals_the_source(pg, program, tmp_path, engine):
+    database = pg.database(f"kill_{engine}")
     pg.execute(database, SCHEMA)
-    properties = write_properties(
-        tmp_path / "kill.properties",
-        pg.properties(
-            database,
-            **{
-                "schema.include.list": "public",
-                "wal2lake.lake.path": str(tmp_path / "lake"),
-                "wal2lake.state.path": str(tmp_path / "state"),
-                "wal2lake.freshness.seconds": "0",
-            },
-        ),
+    settings = pg.properties(
+        database,
+        **{
+            "schema.include.list": "public",
+            "wal2lake.lake.path": str(tmp_path / "lake"),
+            "wal2lake.state.path": str(tmp_path / "state"),
+            "wal2lake.freshness.seconds": "0",
+            "wal2lake.merge.engine": engine,
+            "wal2lake.merge.rewrite.max.bytes": "12000",
+            "wal2lake.quality.rule.positive": "public.visits: after.n >= 0",
+        },
     )
-    for number, step in enumerate(STEPS, 1):
+
+    def properties(**more: str) -> Path:
+        return write_properties(tmp_path / "kill.properties", {**settings, **more})
+
+    def run(step: str = "", **more: str) -> None:
+        done = program.stream(properties(**more), step)
+        wanted = -signal.SIGKILL if step else 0
+        assert done.returncode == wanted, f"{step or 'the end'} was not reached:\n{done.stdout}{done.stderr[-3000:]}"
+
+    steps, refused = BY_ENGINE[engine], 0
+    for number, step in enumerate(steps, 1):
+        name = step.partition(":")[0]
+        if name not in IN_SNAPSHOT:
+            if not refused:
+                run()
+            refused += 1
+            pg.execute(database, REFUSED.format(r=number))
+        if name in (failpoints.DURING_EVOLUTION, failpoints.AFTER_EVOLUTION):
+            pg.execute(database, EVOLUTION.format(r=number))
         pg.execute(database, CHANGES.format(r=number))
-        done = program.stream(properties, step, cold=step == failpoints.DURING_MERGE)
-        assert done.returncode == -signal.SIGKILL, f"{step} was not reached:\n{done.stderr[-3000:]}"
-    done = program.stream(properties)
-    assert done.returncode == 0, done.stderr[-3000:]
-    assert difference(properties, TABLES) == []
-    assert [doubled_events(properties, table) for table in TABLES] == [0, 0, 0]
+        run(step, **(SMALL_BATCHES if name == failpoints.DURING_COMPACTION else {}))
+    run()
+    file = properties()
+    assert difference(file, TABLES) == []
+    assert [doubled_events(file, table) for table in (*TABLES, VISITS)] == [0, 0, 0, 0]
+    # What the rule refused is in quarantine once, and nothing else is missing.
+    config = load(file)
+    assert [row["id"] for row in rows(lake_path(config, VISITS), "select id from t order by id")] == [
+        *range(len(steps) + 1)
+    ]
+    quarantine = Path(config.sink.lake_path) / config.schema.topic_prefix / "__quarantine" / "public" / "visits"
+    (kept,) = rows(quarantine, 'select count(*) as n, count(distinct ("__commit_lsn", "__tx_index")) as places from t')
+    assert (kept["n"], kept["places"]) == (refused, refused)
 
 
 @pytest.mark.parametrize("name", failpoints.ALL)

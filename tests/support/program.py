@@ -53,12 +53,14 @@ class Program:
         return self.run("run", properties, "--until-idle", "1", "--max-seconds", "120", **armed, **more)
 
     @contextmanager
-    def started(self, command: str, properties: Path, *arguments: str) -> Iterator[Running]:
+    def started(
+        self, command: str, properties: Path, *arguments: str, cold: bool = False, **environment: str
+    ) -> Iterator[Running]:
         """A run in the background, killed at the end where it still runs."""
         with tempfile.TemporaryFile("w+") as output:
             process = subprocess.Popen(
                 [str(_PROGRAM), command, str(properties), *arguments],
-                env=self._environment(False, {}),
+                env=self._environment(cold, environment),
                 stdout=output,
                 stderr=subprocess.STDOUT,
             )
@@ -104,13 +106,23 @@ class Program:
         return self._gateway
 
     def _rest(self) -> None:
-        """Stop the context that the last run left behind."""
+        """Stop the context that the last run left behind, which ends its tasks and its Python workers too.
+
+        A run that was killed while its session started leaves one that is still being made: it is waited for. With a
+        Java process of its own nothing would be left of it, and nothing must be here.
+        """
         if self._gateway is None:
             return
         jvm = self._gateway.jvm
-        found = jvm.org.apache.spark.sql.classic.SparkSession.getDefaultSession()
-        if found.isDefined():
-            found.get().sparkContext().stop()
+        companion = jvm.java.lang.Class.forName("org.apache.spark.SparkContext$")
+        being_made = companion.getDeclaredField("contextBeingConstructed")
+        being_made.setAccessible(True)
+        context = companion.getField("MODULE$").get(None)
+        wait_until(lambda: not being_made.get(context).isDefined(), 60, "the end of Spark's start")
+        left = context.getActive()
+        if left.isDefined():
+            left.get().stop()
+        jvm.org.apache.spark.sql.classic.SparkSession.clearDefaultSession()
         jvm.org.apache.spark.sql.delta.DeltaLog.clearCache()
 
 

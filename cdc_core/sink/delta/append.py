@@ -13,6 +13,7 @@ from typing import TypeVar
 import numpy as np
 import pyarrow as pa
 
+from cdc_core import failpoints
 from cdc_core.errors import TransientError
 from cdc_core.lsn import Lsn
 from cdc_core.schema.table import TableId
@@ -61,6 +62,7 @@ def append_changes(changelog: DeltaTable, rows: pa.Table, slot: str, table: Tabl
 
 def commit_append(changelog: DeltaTable, files: Sequence[DataFile], slot: str, table: TableId, reached: Reached) -> int:
     """Commit files of change rows with the position they reach; the version made. Raises CommitConflictError."""
+    failpoints.hit(failpoints.DURING_APPEND)
     held = changelog_position(changelog, slot, table)
     before = held.commit_lsn if held is not None and held.tx_index == COMPLETE else None
     whole = max((lsn for lsn in (reached.whole, before) if lsn), default=None)
