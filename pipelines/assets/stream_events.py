@@ -41,6 +41,7 @@ class StreamEvents:
         known = {table.id for table in site.tables}
         self._selected = {table for table in known if lake_key(site, table) in context.selected_asset_keys}
         self._said: dict[TableId, str | None] = {}
+        self._changes_are_made = False
         self._rest_until = 0.0
 
     def report_due(self) -> None:
@@ -92,14 +93,17 @@ class StreamEvents:
         return [*found, *self._results(news)]
 
     def _log_changes(self) -> None:
+        """Materialised once a run, then observed: a newer materialisation than a table's own makes Dagster call every
+        table out of sync, also those that the changes since do not concern.
+        """
+        key = changes_key(self._site)
         with self._tally.changes_taken() as totals:
-            self._log(
-                dg.AssetMaterialization(
-                    asset_key=changes_key(self._site),
-                    metadata=metadata.changes(totals),
-                    tags=_version(totals.commit_lsn),
-                )
-            )
+            found = metadata.changes(totals)
+            if self._changes_are_made:
+                self._log(dg.AssetObservation(asset_key=key, metadata=found))
+            else:
+                self._log(dg.AssetMaterialization(asset_key=key, metadata=found, tags=_version(self._site.slot)))
+        self._changes_are_made = True
 
     def _log_table(self, table: TableId) -> None:
         with self._tally.taken(table) as news:
@@ -127,7 +131,7 @@ class StreamEvents:
         return dg.AssetMaterialization(
             asset_key=lake_key(self._site, news.table),
             metadata=metadata.table(news.totals) | self._facts.of(news.table),
-            tags=_version(news.totals.lsn),
+            tags=_version(str(news.totals.lsn)),
         )
 
     def _materialised(self, news: TableNews) -> dg.MaterializeResult[Any]:
@@ -148,8 +152,9 @@ class StreamEvents:
         found = metadata.changes(totals) | metadata.stream(report)
         if with_data_docs:
             found |= self._data_docs()
+        # The same version at every position: each table takes its own changes, and those of others make it no older.
         return dg.MaterializeResult(
-            asset_key=changes_key(self._site), metadata=found, data_version=dg.DataVersion(str(report.lsn))
+            asset_key=changes_key(self._site), metadata=found, data_version=dg.DataVersion(self._site.slot)
         )
 
     def _data_docs(self) -> metadata.Metadata:
@@ -165,6 +170,6 @@ class StreamEvents:
         return {"data_docs": dg.MetadataValue.path(str(index))} if index else {}
 
 
-def _version(lsn: int) -> dict[str, str]:
+def _version(version: str) -> dict[str, str]:
     """What ``MaterializeResult.data_version`` becomes."""
-    return {"dagster/data_version": str(lsn)}
+    return {"dagster/data_version": version}

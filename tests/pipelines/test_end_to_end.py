@@ -74,9 +74,9 @@ def numbers(instance, key):
 
 def summed(instance, key, run_id):
     """The latest report's numbers, with the events of all reports of the run."""
-    made = instance.get_records_for_run(run_id, of_type=dg.DagsterEventType.ASSET_MATERIALIZATION).records
-    made = [record.event_log_entry.dagster_event.event_specific_data.materialization for record in made]
-    found = [one.metadata for one in made if one.asset_key == key]
+    made = [record for record in instance.fetch_materializations(key, limit=100).records if record.run_id == run_id]
+    seen = [record for record in instance.fetch_observations(key, limit=100).records if record.run_id == run_id]
+    found = [one.asset_materialization.metadata for one in made] + [one.asset_observation.metadata for one in seen]
     sums = {name: sum(one[name].value for one in found if name in one) for name in ("events", "deleted", "quarantined")}
     return numbers(instance, key) | sums
 
