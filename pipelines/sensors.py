@@ -14,7 +14,7 @@ from pipelines.jobs import SLOT_TAG, stream_job_name
 from pipelines.keys import part
 from pipelines.partitions import partitions_name, table_partitions
 from pipelines.site import Site, SlotNews
-from pipelines.slot_runs import retry_to_come, unfinished_run
+from pipelines.slot_runs import last_report, retry_to_come, unfinished_run
 
 DISCOVERY_SECONDS = 30
 SLOT_SECONDS = 5
@@ -110,7 +110,7 @@ def slot_sensor(site: Site) -> dg.SensorDefinition:
             return decide(site, news, last, time.time())
         watched = watch_over(busy, news, last, time.time())
         context.update_cursor(json.dumps(asdict(watched)))
-        if watched.idle_run and time.time() - watched.idle_since > DEAD_AFTER_SECONDS:
+        if is_dead(context.instance, busy, watched, time.time()):
             context.instance.report_run_failed(
                 busy, f"Nothing has worked on the slot {site.slot} for {DEAD_AFTER_SECONDS:.0f} s: its process is gone."
             )
@@ -131,6 +131,16 @@ def watch_over(run: dg.DagsterRun, news: SlotNews, last: Attempt, now: float) ->
     if last.idle_run == run.run_id:
         return last
     return replace(last, idle_run=run.run_id, idle_since=now)
+
+
+def is_dead(instance: dg.DagsterInstance, run: dg.DagsterRun, watched: Attempt, now: float) -> bool:
+    """Whether a started run has not been at work for so long that its process is gone.
+
+    At its end it lets go of the slot and reports its tables, which takes a while where they are many.
+    """
+    if not watched.idle_run or now - watched.idle_since <= DEAD_AFTER_SECONDS:
+        return False
+    return now - last_report(instance, run) > DEAD_AFTER_SECONDS
 
 
 def decide(site: Site, news: SlotNews, last: Attempt, now: float) -> dg.SensorResult | dg.SkipReason:

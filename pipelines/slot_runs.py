@@ -19,6 +19,11 @@ FAIR_SECONDS = 120.0
 # Dagster's daemon starts a crashed run again within seconds; longer than this it is not waited for.
 RETRY_SECONDS = 60.0
 
+_REPORTS = {
+    dg.DagsterEventType.ASSET_MATERIALIZATION,
+    dg.DagsterEventType.ASSET_CHECK_EVALUATION,
+    dg.DagsterEventType.ASSET_OBSERVATION,
+}
 _WILL_RETRY = "dagster/will_retry"
 _RETRIED_BY = "dagster/auto_retry_run_id"
 
@@ -41,6 +46,12 @@ def unfinished_run(instance: dg.DagsterInstance, site: Site) -> dg.DagsterRun | 
         if consumes_slot(run, site):
             return run
     return None
+
+
+def last_report(instance: dg.DagsterInstance, run: dg.DagsterRun) -> float:
+    """When the run last told Dagster of a table, in seconds of the epoch; 0 when it never did."""
+    found = instance.get_records_for_run(run.run_id, of_type=_REPORTS, limit=1, ascending=False).records
+    return found[0].event_log_entry.timestamp if found else 0.0
 
 
 def retry_to_come(instance: dg.DagsterInstance, site: Site, now: float) -> str | None:

@@ -1,5 +1,6 @@
 import json
 import time
+from types import SimpleNamespace
 
 import dagster as dg
 import pytest
@@ -9,9 +10,9 @@ from cdc_core.lsn import Lsn
 from pipelines import catalogue
 from pipelines.factory import definitions_of
 from pipelines.partitions import partitions_name
-from pipelines.sensors import Attempt, decide, discovery_sensor, slot_sensor
+from pipelines.sensors import Attempt, decide, discovery_sensor, is_dead, slot_sensor
 from pipelines.slot_runs import RETRY_SECONDS, retry_to_come
-from tests.pipelines.fake import ORDERS, PEOPLE, FakeEngine, News, site
+from tests.pipelines.fake import ORDERS, PEOPLE, FakeEngine, News, merge, round_of, site
 
 
 @pytest.fixture
@@ -118,6 +119,18 @@ def test_a_run_whose_process_is_gone_is_ended_so_that_another_can_start(instance
     assert "found dead" in evaluate(slot_sensor(here), instance, long_ago).skip_message
     assert instance.get_run_by_id(run.run_id).status is dg.DagsterRunStatus.FAILURE
     assert evaluate(slot_sensor(here), instance).run_requests
+
+
+def test_a_run_that_still_reports_is_not_dead(instance, monkeypatch):
+    monkeypatch.setattr("pipelines.factory.spark_resource", lambda site: SimpleNamespace(spark_session=None))
+    engine = FakeEngine(rounds=(round_of(merge(ORDERS)),))
+    here = site(engine)
+    result = definitions_of([here]).resolve_job_def("shop_stream_job").execute_in_process(instance=instance)
+    run, now = instance.get_run_by_id(result.run_id), time.time()
+    watched = Attempt(idle_run=run.run_id, idle_since=now - 10_000)
+    assert not is_dead(instance, run, watched, now)
+    assert is_dead(instance, run, watched, now + 1000)
+    assert not is_dead(instance, run, Attempt(idle_run=run.run_id, idle_since=now), now)
 
 
 def test_a_crashed_run_that_dagster_starts_again_is_not_started_twice(instance):
