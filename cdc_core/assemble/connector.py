@@ -390,8 +390,8 @@ class Connector:
             self.config.sink.lake_history_hours,
         )
 
-    def _read_again(self, table: TableId, spark: Callable[[], Any]) -> SnapshotReport:
-        """Read one table into the lake while the stream goes on."""
+    def _read_again(self, table: TableId, shape: int, spark: Callable[[], Any]) -> SnapshotReport:
+        """Read one table into the lake while the stream goes on, under the number of the shape that it brings."""
         from cdc_core.sink.delta.positions import lake_position
         from cdc_core.sink.delta.table import DeltaTable
         from cdc_core.spark.errors import received
@@ -405,7 +405,7 @@ class Connector:
             merged = lake_position(DeltaTable.open(self._paths().lake(table)), self.slot, table).lsn
             with received(f"reading {table} again"):
                 run = SnapshotRun(source, spark(), self._paths(), self._plan(), self._snapshot_settings)
-                return run.take_again(streamed(found[0]), None if merged is None else Lsn(merged))
+                return run.take_again(streamed(found[0]), None if merged is None else Lsn(merged), shape)
 
     def _take(
         self, source: Source, spark: Any, tables: list[TableSchema], on_progress: OnProgress | None
@@ -461,7 +461,7 @@ class Connector:
             lambda table: None if (lake := DeltaTable.open(paths.lake(table))) is None else lake.schema,
             reads_new_tables=answers(config.snapshot.snapshot_mode).missing,
         )
-        watch = SourceWatch(shapes, Rereads(lambda table: self._read_again(table, spark)), source.wal_lsn)
+        watch = SourceWatch(shapes, Rereads(lambda table, shape: self._read_again(table, shape, spark)), source.wal_lsn)
         sink = LakeSink(
             spark, paths, self.slot, plan, book, checks, watch, config.sink, config.engine, self._spool_folder
         )

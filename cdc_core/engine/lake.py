@@ -25,7 +25,7 @@ from cdc_core.engine.batch import Batch, Position
 from cdc_core.engine.checks import TableChecks
 from cdc_core.engine.options import EngineOptions
 from cdc_core.engine.reports import CheckReport, MergeReport, RoundReport
-from cdc_core.engine.reread import Rereads
+from cdc_core.engine.reread import Reread, Rereads
 from cdc_core.engine.shapes import Shapes
 from cdc_core.engine.slice_order import Applied, SliceOrder, SliceOutcome
 from cdc_core.engine.slice_part import PartOrder, SlicePart, cut, joined
@@ -50,6 +50,8 @@ _log = logging.getLogger(__name__)
 
 _VALIDATION_SECONDS = 30.0
 _LOOK_SECONDS = 5.0
+# A table that is changed again and again while it is read comes to rest some time.
+_REREAD_TRIES = 20
 # What a slice costs beside its rows, in rows: opening, committing, checking.
 _SLICE_ROWS = 2_000
 
@@ -93,6 +95,7 @@ class LakeSink:
         self._looked_at = float("-inf")
         self._rounds: DeltaTable | None = None
         self._validator = SummaryValidator()
+        self._reread_tries: dict[TableId, int] = {}
 
     def positions(self, tables: Iterable[TableId]) -> dict[TableId, Position]:
         """What each table's changelog holds already: the reader drops it when the slot sends it again."""
@@ -106,6 +109,7 @@ class LakeSink:
         the report, its changes wait in the changelog; an append that fails raises.
         """
         started = time.monotonic()
+        self._note_strays()
         orders = self._orders(batch, to_lsn)
         outcomes = self._run_orders(orders)
         self._note_appends(batch)
@@ -127,8 +131,8 @@ class LakeSink:
 
     @property
     def is_busy(self) -> bool:
-        """Whether a table is being read again."""
-        return self._watch.rereads.are_under_way
+        """Whether a table is being read again, or a change of a table waits for its place in the stream."""
+        return self._watch.rereads.are_under_way or any(s.shape.is_on_its_way for _, s in self._standings)
 
     def tend(self, passed: int) -> None:
         """Look after what no batch brings: changed tables, tables read again, changes past their retention.
@@ -136,20 +140,15 @@ class LakeSink:
         ``passed`` is the LSN up to which everything that the server had for us is done. Asked often; looks seldom.
         """
         for ended in self._watch.rereads.finished():
-            if ended.error is None:
-                self._standings.again(ended.table)
-            else:
-                remedy = f"Mend the cause and run wal2lake snapshot with {ended.table}."
-                self._watch.shapes.pause(ended.table, ended.error.message, ended.error.remedy or remedy, passed)
+            self._note_reread(ended, passed)
+        self._note_strays()
         if time.monotonic() - self._looked_at >= _LOOK_SECONDS:
             self._looked_at = time.monotonic()
-            for table in self._book.take_strayed():
-                self._watch.shapes.want_reread(table, "it was changed while it bore a name that is not captured")
             self._watch.shapes.poll(self._watch.wal_lsn)
         self._watch.shapes.settle(passed)
         for table, standing in self._standings:
-            if standing.shape.reread is not None:
-                self._watch.rereads.request(table)
+            if standing.shape.reread is not None and not standing.has_failed and table not in self._watch.rereads:
+                self._watch.rereads.request(table, self._watch.shapes.reserve(table))
         self._expire()
 
     def resume(self, table: TableId, lsn: int) -> bool:
@@ -170,6 +169,26 @@ class LakeSink:
         """Let what goes on beside the rounds end: tables being read, validations; for a bounded time."""
         self._watch.rereads.close()
         self._validator.close(_VALIDATION_SECONDS)
+
+    def _note_reread(self, ended: Reread, passed: int) -> None:
+        """Go on with a table that was read again; one that could not be is tried again where that may help."""
+        table, error = ended.table, ended.error
+        if error is None:
+            self._reread_tries.pop(table, None)
+            self._standings.again(table)
+            return
+        self._reread_tries[table] = self._reread_tries.get(table, 0) + 1
+        if isinstance(error, TransientError) and self._reread_tries[table] < _REREAD_TRIES:
+            _log.warning("%s could not be read again and is tried later: %s", table, error.message)
+            self._standings.of(table).failed_at = time.monotonic()
+            return
+        remedy = f"Mend the cause and run wal2lake replay with {table}."
+        self._watch.shapes.pause(table, error.message, error.remedy or remedy, passed)
+
+    def _note_strays(self) -> None:
+        """Changes under a name that is not captured are nowhere, so this is written down before the slot moves on."""
+        for table in self._book.take_strayed():
+            self._watch.shapes.want_reread(table, "it was changed while it bore a name that is not captured")
 
     def _expire(self) -> None:
         """Take merged changes out of the changelogs that are older than wal2lake.changelog.retention.days.
@@ -202,12 +221,12 @@ class LakeSink:
         files: list[tuple[int, str]] = []
         for version in versions:
             first = int(version.commits[0][0])
-            number = shapes.number(version.table, self._book.sighted(version.table), first, standing.token is not None)
+            number = shapes.number(version.table, self._book.sighted(version.table), first, standing.token)
             files += [(number, str(path)) for path in version.paths]
         whole = batch.complete_to(table)
         is_whole = (whole is not None and whole <= to_lsn) or standing.is_due(to_lsn)
         goes_on = is_whole and not standing.has_failed and not standing.shape.holds_back
-        order = self._order(table, versions[-1].table, to_lsn if goes_on else None, {number for number, _ in files})
+        order = self._order(table, self._known(table), to_lsn if goes_on else None, {number for number, _ in files})
         plain = not (order.has_backlog or order.visible or order.steps or order.views)
         return replace(
             order,

@@ -6,7 +6,6 @@ meanwhile; what the new snapshot does not show of them is merged after it (docs/
 
 from __future__ import annotations
 
-import logging
 import queue
 import threading
 from collections.abc import Callable
@@ -16,10 +15,9 @@ from cdc_core.engine.reports import SnapshotReport
 from cdc_core.errors import CdcError
 from cdc_core.schema.table import TableId
 
-_log = logging.getLogger(__name__)
 _END_SECONDS = 120.0
 
-TakeAgain = Callable[[TableId], SnapshotReport]
+TakeAgain = Callable[[TableId, int], SnapshotReport]
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,21 +30,26 @@ class Reread:
 
 
 class Rereads:
-    """Takes requests and tells what is done. ``take`` reads one table into the lake; it runs in this class's thread."""
+    """Takes requests and tells what is done. ``take`` reads one table into the lake, under the number of the shape that
+    it brings; it runs in this class's thread.
+    """
 
     def __init__(self, take: TakeAgain) -> None:
         self._take = take
-        self._wanted: queue.Queue[TableId | None] = queue.Queue()
+        self._wanted: queue.Queue[tuple[TableId, int] | None] = queue.Queue()
         self._done: queue.Queue[Reread] = queue.Queue()
         self._asked: set[TableId] = set()
         self._thread: threading.Thread | None = None
 
-    def request(self, table: TableId) -> None:
+    def __contains__(self, table: object) -> bool:
+        return table in self._asked
+
+    def request(self, table: TableId, shape: int) -> None:
         """Read the table again, unless that is under way already."""
         if table in self._asked:
             return
         self._asked.add(table)
-        self._wanted.put(table)
+        self._wanted.put((table, shape))
         if self._thread is None:
             self._thread = threading.Thread(target=self._run, name="reread", daemon=True)
             self._thread.start()
@@ -76,9 +79,9 @@ class Rereads:
             self._thread.join(_END_SECONDS)
 
     def _run(self) -> None:
-        while (table := self._wanted.get()) is not None:
+        while (wanted := self._wanted.get()) is not None:
+            table, shape = wanted
             try:
-                self._done.put(Reread(table, self._take(table), None))
+                self._done.put(Reread(table, self._take(table, shape), None))
             except CdcError as error:
-                _log.warning("%s could not be read again: %s", table, error)
                 self._done.put(Reread(table, None, error))

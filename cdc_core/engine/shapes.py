@@ -37,8 +37,8 @@ _log = logging.getLogger(__name__)
 class Catalogue(Protocol):
     """What is asked of the source (``cdc_core.postgres.catalog.Catalog``)."""
 
-    def tables(self, includes: Callable[[TableId], bool]) -> list[TableSchema]:
-        """Descriptions with marks."""
+    def current(self, name: TableId) -> TableSchema | None:
+        """The table as it is now, with marks; None where there is none."""
 
     def fingerprints(self, oids: Iterable[int]) -> dict[int, Fingerprint]:
         """Marks by oid."""
@@ -61,7 +61,8 @@ class TableShape:
     """One table. ``shape`` is the one decided last, ``in_force`` the number that the lake table carries.
 
     ``reread`` is why the table must be read again, ``paused`` why it is not merged. ``waiting`` is a plan that comes
-    into force once the stream has passed its LSN, for no row has been changed since the source changed.
+    into force once the stream has passed its LSN, for no row has been changed since the source changed. ``reserved`` is
+    the number of the shape that reading the table again will bring.
     """
 
     shapes: dict[int, Shape] = field(default_factory=dict)
@@ -73,11 +74,22 @@ class TableShape:
     waiting: tuple[int, Decision] | None = None
     seen: Fingerprint | None = None
     by_version: dict[int, int] = field(default_factory=dict)
+    reserved: int = 0
+
+    @property
+    def newest(self) -> int:
+        """The highest number that a shape has or is to have."""
+        return max([self.reserved, self.in_force, *self.shapes])
 
     @property
     def holds_back(self) -> bool:
         """Whether the lake table must stay as it is for now."""
         return self.reread is not None or self.paused is not None
+
+    @property
+    def is_on_its_way(self) -> bool:
+        """Whether the lake table is to change by itself: it is to be read again, or a plan waits for its place."""
+        return self.paused is None and (self.reread is not None or self.waiting is not None)
 
     @property
     def pending(self) -> tuple[Step, ...]:
@@ -116,6 +128,8 @@ class Shapes:
         if in_force is not None and in_force in history.shapes:
             state.shape = history.shapes[in_force]
             state.seen = state.shape.table.fingerprint
+        if history.reread is not None and (in_force or 0) <= history.reread[0]:
+            state.reread = history.reread[1]
         self._tables[table] = state
         return state
 
@@ -128,18 +142,21 @@ class Shapes:
         """The table's state; KeyError where it was never opened."""
         return self._tables[table]
 
-    def number(self, version: TableSchema, current: TableSchema | None, lsn: int, has_snapshot: bool) -> int:
+    def number(self, version: TableSchema, current: TableSchema | None, lsn: int, read_at: int | None) -> int:
         """The number of the shape that a version of a table has. Decides what is new, and writes it down.
 
         ``current`` is the catalogue's description at the time of the Relation message, None where the table was gone.
-        A table that the lake knows nothing of and that was never read (``has_snapshot``) is read.
+        ``lsn`` is that of its first rows, ``read_at`` that of the snapshot in force: a table that the lake knows
+        nothing of and that was never read is read.
         """
         state = self._tables[version.id]
         if version.version not in state.by_version:
             is_unknown = state.shape is None and not state.shapes
-            state.by_version[version.version] = self._number(state, version, current, lsn)
-            if is_unknown and not has_snapshot and self._reads_new_tables:
-                self.want_reread(version.id, "it joined the capture, and its rows of before are not in the lake")
+            state.by_version[version.version] = self._number(state, version, current, lsn, read_at)
+            if is_unknown and read_at is None and self._reads_new_tables:
+                self.want_reread(
+                    version.id, "it joined the capture, and its rows of before are not in the lake", is_first=True
+                )
         return state.by_version[version.version]
 
     def views(self, table: TableId) -> dict[int, View]:
@@ -160,13 +177,12 @@ class Shapes:
             for table, state in self._tables.items()
             if state.shape is not None and state.seen is not None and not state.holds_back
         }
-        lsn = wal_lsn()
         marks = self._catalogue.fingerprints(known)
         for oid, (table, state) in known.items():
             found = marks.get(oid)
-            if found is not None and found == state.seen:
+            if found is not None and found == state.seen and state.seen.is_exact:
                 continue
-            self._look(table, state, found, lsn)
+            self._look(table, state, found, wal_lsn)
 
     def settle(self, passed: int) -> list[TableId]:
         """Plans whose place the stream has passed without a change of a row come into force; their tables."""
@@ -186,10 +202,9 @@ class Shapes:
         Raises TableError where what it was paused for is still so.
         """
         state = self._tables[table]
-        described = self._catalogue.tables(lambda name: name == table)
-        if state.shape is None:
+        if state.shape is None or state.reread is not None:
             return False
-        decision = self._decide(state.shape.table, None, described[0] if described else None)
+        decision = self._decide(state.shape.table, None, self._catalogue.current(table))
         if decision.verdict is Verdict.REFUSE and self._policy.changes is not SchemaChanges.PAUSE:
             raise TableError(decision.reason, decision.remedy, str(table))
         ways = (self._way(state, number, state.shape) for number in state.shapes if number > state.shape.number)
@@ -200,12 +215,22 @@ class Shapes:
         self._log.resume(table, lsn)
         self._tables[table].paused = None
 
-    def want_reread(self, table: TableId, reason: str) -> None:
-        """Note that the table must be read again, unless the policy says to pause."""
+    def want_reread(self, table: TableId, reason: str, *, is_first: bool = False) -> None:
+        """Note that the table must be read again, or pause it where the policy says so (not for its first reading)."""
         state = self._tables[table]
-        if state.reread is None and state.paused is None:
+        if self._policy.changes is SchemaChanges.PAUSE and not is_first:
+            remedy = f"Run wal2lake replay with {table}, or set wal2lake.lake.schema.changes=reread."
+            self.pause(table, f"{table} must be read again: {reason}", remedy, 0)
+        elif state.reread is None and state.paused is None:
             _log.warning("%s is read again: %s", table, reason)
+            self._log.want_reread(table, reason, state.newest, 0)
             state.reread = reason
+
+    def reserve(self, table: TableId) -> int:
+        """The number for the shape that reading the table again brings; rows that come meanwhile get later ones."""
+        state = self._tables[table]
+        state.reserved = state.newest + 1
+        return state.reserved
 
     def pause(self, table: TableId, reason: str, remedy: str, lsn: int) -> None:
         """Stop merging the table and say why; its changes go on to be kept in its changelog."""
@@ -214,17 +239,21 @@ class Shapes:
             _log.warning("%s is paused: %s %s", table, reason, remedy)
             state.paused = self._log.pause(table, reason, remedy, lsn)
 
-    def _number(self, state: TableShape, version: TableSchema, current: TableSchema | None, lsn: int) -> int:
+    def _number(
+        self, state: TableShape, version: TableSchema, current: TableSchema | None, lsn: int, read_at: int | None
+    ) -> int:
         base = state.shape
         if base is None:
             streamed = version if current is None else with_marks(version, current)
             return self._add(state, version.id, streamed, None, lsn).number
-        if same_shape(base.table, version):
+        if same_shape(base.table, version) and same_columns(base.table, version):
             return base.number
+        # Of the time before the snapshot: it shows what these rows did, so nothing follows from them.
+        is_late = read_at is not None and lsn <= read_at
+        if state.holds_back or is_late:
+            return self._add(state, version.id, version, None, lsn, decided=False).number
         # Decided by what the stream says, at its place.
         state.waiting = None
-        if state.holds_back:
-            return self._add(state, version.id, version, None, lsn, decided=False).number
         decision = self._decide(base.table, version, current)
         if decision.verdict is Verdict.FOLLOW:
             return self._follow(version.id, state, decision, lsn)
@@ -273,7 +302,7 @@ class Shapes:
         decided: bool = True,
     ) -> Shape:
         """Write the next shape down. ``decided``: it is the one that the lake is to come to."""
-        number = max(state.shapes, default=0) + 1
+        number = state.newest + 1
         shape = Shape(number, table, columns)
         if columns is not None:
             state.steps[number] = self._step(name, shape)
@@ -288,6 +317,11 @@ class Shapes:
     def _step(self, name: TableId, shape: Shape) -> Step:
         assert shape.projection is not None
         types = {each.name: each.type for each in self._lake_fields(name, shape.number - 1)}
+        state = self._tables[name]
+        before = state.shapes.get(shape.number - 1)
+        if shape.number <= state.in_force and before is not None:
+            # A step of an earlier run: the lake table has gone on since, and its names may be others' now.
+            types |= {column.name: self._lake_type(column) for column in before.table.columns}
         columns = []
         for each in shape.projection:
             if each.column is None:
@@ -320,11 +354,12 @@ class Shapes:
         number = 0 if state.shape is None else state.shape.number
         return [each.name for each in self._lake_fields(table, number)]
 
-    def _look(self, table: TableId, state: TableShape, found: Fingerprint | None, lsn: int) -> None:
+    def _look(self, table: TableId, state: TableShape, found: Fingerprint | None, wal_lsn: Callable[[], int]) -> None:
         """The marks of a table changed, or it is gone."""
         assert state.shape is not None
-        described = self._catalogue.tables(lambda name: name == table)
-        current = described[0] if described else None
+        current = self._catalogue.current(table)
+        # Asked after the catalogue: whatever is seen there was committed before this place.
+        lsn = wal_lsn()
         decision = self._decide(state.shape.table, None, current)
         state.seen = found if current is None else current.fingerprint
         if decision.verdict is Verdict.FOLLOW:
@@ -338,12 +373,14 @@ class Shapes:
             self.pause(table, decision.reason, decision.remedy, lsn)
 
     def _way(self, state: TableShape, number: int, target: Shape) -> tuple[Step, ...] | None:
-        if number == target.number or same_shape(state.shapes[number].table, target.table):
+        if number == target.number:
             return ()
-        if number > target.number:
-            return None
-        steps = [state.steps.get(n) or self._known_step(state, n) for n in range(number + 1, target.number + 1)]
-        return tuple(step for step in steps if step is not None) if all(steps) else None
+        shape = state.shapes[number].table
+        if number < target.number:
+            steps = [state.steps.get(n) or self._known_step(state, n) for n in range(number + 1, target.number + 1)]
+            if all(steps):
+                return tuple(step for step in steps if step is not None)
+        return () if same_shape(shape, target.table) and same_columns(shape, target.table) else None
 
     def _known_step(self, state: TableShape, number: int) -> Step | None:
         """The step of a shape that an earlier run wrote down."""
@@ -379,6 +416,12 @@ def same_shape(one: TableSchema, other: TableSchema) -> bool:
         and one.identity is other.identity
         and one.oid == other.oid
     )
+
+
+def same_columns(one: TableSchema, other: TableSchema) -> bool:
+    """Whether columns of one name are the same column: one that was dropped and added again is another."""
+    known = {column.name: column.attnum for column in one.columns if column.attnum}
+    return all(known.get(each.name, each.attnum) == each.attnum for each in other.columns if each.attnum)
 
 
 def _touches_lake(operation: object) -> bool:

@@ -8,6 +8,7 @@ record of what each snapshot shows makes the stream go on exactly for both (docs
 
 from __future__ import annotations
 
+import dataclasses
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -18,11 +19,14 @@ from typing import Any
 from cdc_core import failpoints
 from cdc_core.engine.copy_task import CopyIntoFiles, ReadCopy
 from cdc_core.engine.reports import SnapshotProgress, SnapshotReport
+from cdc_core.engine.shapes import streamed
 from cdc_core.engine.source import OpenSnapshot, Source
 from cdc_core.engine.typing_plan import TypingPlan
+from cdc_core.errors import CdcError, TransientError
 from cdc_core.lsn import Lsn
 from cdc_core.postgres.connect import connection_string
 from cdc_core.postgres.copy_out import select_sql
+from cdc_core.schema.fingerprint import Fingerprint
 from cdc_core.schema.table import TableId, TableSchema
 from cdc_core.sink.delta.paths import LakePaths
 from cdc_core.sink.delta.positions import lake_position
@@ -35,6 +39,9 @@ from cdc_core.sink.delta.table import DeltaTable
 from cdc_core.snapshot.options import SnapshotLockingMode, SnapshotOptions
 from cdc_core.snapshot.plan import plan_chunks
 from cdc_core.spark.run_tasks import run_tasks
+
+# How often a table is read that is altered while it is read.
+_TRIES = 5
 
 OnProgress = Callable[[SnapshotProgress], None]
 
@@ -71,16 +78,32 @@ class SnapshotRun:
         if not tables:
             return []
         time.sleep(self._settings.options.snapshot_delay_ms / 1000)
-        return self._take(tables, self._source.open_snapshot(), None, on_progress)
+        done: dict[TableId, SnapshotReport] = {}
+        left = tables
+        for _ in range(_TRIES):
+            taken = self._take(left, self._source.open_snapshot(), None, on_progress)
+            done |= {report.table: report for report in taken if report is not None}
+            left = [table for table in tables if table.id not in done]
+            if not left:
+                return [done[table.id] for table in tables]
+            now = {
+                table.id: streamed(table) for table in self._source.catalog.tables({t.id for t in left}.__contains__)
+            }
+            left = [now.get(table.id, table) for table in left]
+        raise _changed(left[0].id)
 
-    def take_again(self, table: TableSchema, merged: Lsn | None) -> SnapshotReport:
+    def take_again(self, table: TableSchema, merged: Lsn | None, shape: int) -> SnapshotReport:
         """Replace one table's lake content while the stream goes on; ``merged`` is the LSN that the lake has reached.
 
-        Changes up to it need not be looked at again: what they did is in the snapshot, once every transaction of their
-        time has ended.
+        ``shape`` is the number for the shape that it brings. Changes up to ``merged`` need not be looked at again: what
+        they did is in the snapshot, once every transaction of their time has ended. Raises TransientError where the
+        table was altered meanwhile: the lake stays as it was then.
         """
         floor = merged if self._source.outlive_older_transactions() else None
-        return self._take([table], self._source.open_snapshot_beside(), floor, None)[0]
+        (report,) = self._take([table], self._source.open_snapshot_beside(), floor, None, shape)
+        if report is None:
+            raise _changed(table.id)
+        return report
 
     def _take(
         self,
@@ -88,21 +111,24 @@ class SnapshotRun:
         opened: OpenSnapshot,
         floor: Lsn | None,
         on_progress: OnProgress | None,
-    ) -> list[SnapshotReport]:
+        shape: int | None = None,
+    ) -> list[SnapshotReport | None]:
+        """A report a table, None for one that was changed since it was described."""
         try:
             if self._settings.options.snapshot_locking_mode is SnapshotLockingMode.SHARED:
                 opened.holder.lock([table.id for table in tables], self._settings.options.snapshot_lock_timeout_ms)
             taken = {table.id: self._token(table.id, opened, floor) for table in tables}
             record_snapshots(self._paths.snapshots, taken)
-            shapes = self._new_shapes(tables, opened.lsn)
+            shapes = self._new_shapes(tables, opened.lsn, shape)
             sizes = self._source.catalog.sizes(tables)
 
-            def one(table: TableSchema) -> SnapshotReport:
+            def one(table: TableSchema) -> SnapshotReport | None:
                 size = sizes.get(table.id)
                 pages, rows = (size.pages, size.rows) if size else (0, None)
                 self._tell(on_progress, table.id, 0, rows, done=False)
                 report = self._table(table, opened, taken[table.id], shapes[table.id], pages, rows)
-                self._tell(on_progress, table.id, report.rows, rows, done=True)
+                if report is not None:
+                    self._tell(on_progress, table.id, report.rows, rows, done=True)
                 return report
 
             threads = max(self._settings.threads, self._settings.options.snapshot_max_threads)
@@ -116,11 +142,13 @@ class SnapshotRun:
         finally:
             opened.close()
 
-    def _new_shapes(self, tables: Sequence[TableSchema], lsn: Lsn) -> dict[TableId, int]:
+    def _new_shapes(self, tables: Sequence[TableSchema], lsn: Lsn, shape: int | None) -> dict[TableId, int]:
         """Write down the shapes that the snapshot brings; they come into force with its commits."""
         log = ShapeLog(self._paths.shapes, lake_properties(self._settings.history_hours))
         known = log.read()
         numbers = {t.id: max(known[t.id].shapes, default=0) + 1 if t.id in known else 1 for t in tables}
+        if shape is not None:
+            numbers = {table.id: shape for table in tables}
         log.add_shapes([(table.id, Shape(numbers[table.id], table)) for table in tables], lsn)
         for table in tables:
             if table.id in known and known[table.id].paused is not None:
@@ -136,7 +164,7 @@ class SnapshotRun:
 
     def _table(
         self, table: TableSchema, opened: OpenSnapshot, taken: TakenSnapshot, shape: int, pages: int, rows: int | None
-    ) -> SnapshotReport:
+    ) -> SnapshotReport | None:
         started = time.monotonic()
         facts = opened.holder.facts
         opened.holder.check()
@@ -151,7 +179,14 @@ class SnapshotRun:
         schema = self._plan.typer(table).read_schema
         lake = prepare(self._paths.lake(table.id), schema, table.id, self._settings.history_hours)
         selects = [[select] for select in self._selects(table, pages, rows)]
-        copied = run_tasks(self._spark, selects, CopyIntoFiles(read, lake.path, schema), f"reading {table.id}")
+        try:
+            copied = run_tasks(self._spark, selects, CopyIntoFiles(read, lake.path, schema), f"reading {table.id}")
+        except CdcError:
+            if self._is_as_described(table):
+                raise
+            return None
+        if not self._is_as_described(table):
+            return None
         self._complete_reads(table.id)
         failpoints.hit(failpoints.BEFORE_SNAPSHOT_COMMIT)
         slot = self._source.options.slot_name
@@ -163,6 +198,17 @@ class SnapshotRun:
         failpoints.hit(failpoints.AFTER_SNAPSHOT_COMMIT)
         self._complete_reads(table.id)
         return SnapshotReport(table.id, written.rows, Lsn(opened.lsn), time.monotonic() - started, written.version)
+
+    def _is_as_described(self, table: TableSchema) -> bool:
+        """Whether no DDL touched the table since it was described, which was before the snapshot was opened.
+
+        COPY reads by the catalogue of its own moment: a column renamed meanwhile would be another's values, and rows
+        that ALTER TABLE rewrote are not seen by an older snapshot at all.
+        """
+        if table.fingerprint is None:
+            return True
+        marks = self._source.catalog.fingerprints([table.oid]).get(table.oid)
+        return marks is not None and _comparable(marks) == _comparable(table.fingerprint)
 
     def _complete_reads(self, table: TableId) -> None:
         """Give the changelog the rows of the snapshot in force: this one, or a former one before it is replaced."""
@@ -186,6 +232,19 @@ class SnapshotRun:
         if hook is not None:
             with self._progress_lock:
                 hook(SnapshotProgress(table, rows, estimate, done))
+
+
+def _comparable(marks: Fingerprint) -> Fingerprint:
+    """The marks without what rows change: an empty partition fills."""
+    storage = tuple(dataclasses.replace(mark, is_empty=False) for mark in marks.storage)
+    return dataclasses.replace(marks, storage=storage)
+
+
+def _changed(table: TableId) -> TransientError:
+    return TransientError(
+        f"The columns of {table}, or what else its description says, were changed while it was read.",
+        "Read it again when nobody alters it.",
+    )
 
 
 def _named(names: list[str]) -> str:

@@ -28,21 +28,23 @@ class TableBook:
         self._lock = threading.Lock()
         self._current: dict[TableId, TableSchema] = {}
         self._sighted: dict[tuple[TableId, int], TableSchema | None] = {}
+        self._attnums: dict[TableId, dict[str, int]] = {}
         self._strayed: set[TableId] = set()
         for table in tables:
-            self._enter(table)
+            self._enter(table, attnums(table))
 
     def describe(self, relation: Relation, lsn: int) -> TableSchema | None:
         """The version in force from this Relation message on; None when the table is not captured.
 
         Relation messages come again after every reconnect and cache reset: an unchanged table keeps its version.
+        A column that was dropped and added again under its name and type makes a new one: it is another column.
         """
         name = TableId(relation.namespace, relation.name)
         if not self._includes(name):
             self._note_stray(relation, name)
             return None
         found = self._catalog.sight(relation)
-        entered = self._enter(found.announced)
+        entered = self._enter(found.announced, attnums(found.current))
         with self._lock:
             self._sighted.setdefault((name, entered.version), found.current)
         return entered
@@ -75,11 +77,18 @@ class TableBook:
         with self._lock:
             return table in self._current
 
-    def _enter(self, table: TableSchema) -> TableSchema:
+    def _enter(self, table: TableSchema, numbers: dict[str, int]) -> TableSchema:
         with self._lock:
-            known = self._current.get(table.id)
-            if known is not None and dataclasses.replace(table, version=known.version) == known:
+            known, before = self._current.get(table.id), self._attnums.get(table.id, {})
+            is_other = any(before.get(c.name, 0) != numbers[c.name] for c in table.columns if numbers.get(c.name))
+            if known is not None and not is_other and dataclasses.replace(table, version=known.version) == known:
                 return known
+            self._attnums[table.id] = numbers
             entered = dataclasses.replace(table, version=known.version + 1 if known else 1)
             self._current[table.id] = entered
             return entered
+
+
+def attnums(table: TableSchema | None) -> dict[str, int]:
+    """The columns' attnums by name, where they are known."""
+    return {} if table is None else {column.name: column.attnum for column in table.columns if column.attnum}

@@ -151,6 +151,12 @@ class Catalog:
             oid, known = self._find(relation, "true", with_marks=True)
             return Sighting(self._completed(relation, known), None if known is None else _schema(oid, known))
 
+    def current(self, name: TableId) -> TableSchema | None:
+        """The table of that name, unlogged ones included; None where there is none. Raises as ``tables`` does."""
+        with self._lock:
+            facts = self._read("n.nspname = %s AND c.relname = %s", (name.schema, name.table))
+            return next((_schema(oid, table) for oid, table in facts.items()), None)
+
     def fingerprints(self, oids: Iterable[int]) -> dict[int, Fingerprint]:
         """Table oid → its marks now, by two queries; a table that is gone is left out.
 

@@ -1,4 +1,4 @@
-"""Which versions of its source each lake table has gone through, and whether it is paused.
+"""Which versions of its source each lake table has gone through, and whether it is paused or to be read again.
 
 A *shape* is a numbered version of a table that the lake stands at. It is written down here before the lake table's own
 commit puts it in force, by a ``txn`` that carries the number (``positions.shape_app``): an entry without a commit is
@@ -34,7 +34,7 @@ _SCHEMA = pa.schema(
         ("recorded_at", pa.timestamp("us", tz="UTC")),
     ]
 )
-_SHAPE, _PAUSED, _RESUMED = "shape", "paused", "resumed"
+_SHAPE, _PAUSED, _RESUMED, _REREAD = "shape", "paused", "resumed", "reread"
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,10 +60,14 @@ class Pause:
 
 @dataclass(slots=True)
 class History:
-    """What the log holds of one table: its shapes by number, and the pause in force."""
+    """What the log holds of one table: its shapes by number, the pause in force, and why it is to be read again.
+
+    ``reread`` holds for a lake table at a shape up to the number beside it: reading it again brings a later one.
+    """
 
     shapes: dict[int, Shape]
     paused: Pause | None = None
+    reread: tuple[int, str] | None = None
 
 
 class ShapeLog:
@@ -87,6 +91,8 @@ class ShapeLog:
             if row["kind"] == _SHAPE:
                 table = TableSchema.from_json(row["source"])
                 history.shapes[row["shape"]] = Shape(row["shape"], table, _projection(row["projection"]))
+            elif row["kind"] == _REREAD:
+                history.reread = (row["shape"], row["reason"])
             elif row["kind"] == _PAUSED:
                 history.paused = Pause(row["reason"], row["remedy"], row["lsn"], row["recorded_at"])
             else:
@@ -117,6 +123,10 @@ class ShapeLog:
     def resume(self, table: TableId, lsn: int) -> None:
         """Write down that a table goes on."""
         self._append([self._row(table, _RESUMED, lsn)])
+
+    def want_reread(self, table: TableId, reason: str, shape: int, lsn: int) -> None:
+        """Write down that a table at a shape up to ``shape`` must be read again, whatever happens to this run."""
+        self._append([self._row(table, _REREAD, lsn, shape=shape, reason=reason)])
 
     @staticmethod
     def _row(table: TableId, kind: str, lsn: int, **facts: object) -> dict[str, object]:
