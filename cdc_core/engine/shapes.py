@@ -96,7 +96,14 @@ class TableShape:
         """Steps that the lake table has not taken yet."""
         if self.shape is None or not self.in_force:
             return ()
-        return tuple(self.steps[n] for n in range(self.in_force + 1, self.shape.number + 1) if n in self.steps)
+        found: list[Step] = []
+        at: int | None = self.shape.number
+        while at is not None and at != self.in_force:
+            if at not in self.steps:
+                return ()
+            found.append(self.steps[at])
+            at = self.shapes[at].parent
+        return tuple(reversed(found)) if at is not None else ()
 
 
 class Shapes:
@@ -303,7 +310,8 @@ class Shapes:
     ) -> Shape:
         """Write the next shape down. ``decided``: it is the one that the lake is to come to."""
         number = state.newest + 1
-        shape = Shape(number, table, columns)
+        parent = None if columns is None or state.shape is None else state.shape.number
+        shape = Shape(number, table, columns, parent)
         if columns is not None:
             state.steps[number] = self._step(name, shape)
         self._log.add_shapes([(name, shape)], lsn)
@@ -316,9 +324,9 @@ class Shapes:
 
     def _step(self, name: TableId, shape: Shape) -> Step:
         assert shape.projection is not None
-        types = {each.name: each.type for each in self._lake_fields(name, shape.number - 1)}
+        types = {each.name: each.type for each in self._lake_fields(name, shape.parent or 0)}
         state = self._tables[name]
-        before = state.shapes.get(shape.number - 1)
+        before = state.shapes.get(shape.parent or 0)
         if shape.number <= state.in_force and before is not None:
             # A step of an earlier run: the lake table has gone on since, and its names may be others' now.
             types |= {column.name: self._lake_type(column) for column in before.table.columns}
@@ -375,11 +383,16 @@ class Shapes:
     def _way(self, state: TableShape, number: int, target: Shape) -> tuple[Step, ...] | None:
         if number == target.number:
             return ()
-        shape = state.shapes[number].table
-        if number < target.number:
-            steps = [state.steps.get(n) or self._known_step(state, n) for n in range(number + 1, target.number + 1)]
-            if all(steps):
-                return tuple(step for step in steps if step is not None)
+        shape, found, at = state.shapes[number].table, list[Step](), target
+        # Parent by parent: what a run decided and did not come to lies beside the way, not on it.
+        while at.parent is not None and at.number != number:
+            step = state.steps.get(at.number) or self._known_step(state, at.number)
+            if step is None:
+                break
+            found.append(step)
+            at = state.shapes[at.parent]
+        if at.number == number:
+            return tuple(reversed(found))
         return () if same_shape(shape, target.table) and same_columns(shape, target.table) else None
 
     def _known_step(self, state: TableShape, number: int) -> Step | None:

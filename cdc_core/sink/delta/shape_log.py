@@ -28,6 +28,7 @@ _SCHEMA = pa.schema(
         ("shape", pa.int64()),
         ("lsn", pa.int64()),
         ("source", pa.string()),
+        ("parent", pa.int64()),
         ("projection", pa.string()),
         ("reason", pa.string()),
         ("remedy", pa.string()),
@@ -39,13 +40,16 @@ _SHAPE, _PAUSED, _RESUMED, _REREAD = "shape", "paused", "resumed", "reread"
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """One shape. ``projection`` makes the lake's rows under it from those of the shape before; None where there is no
-    such way (a snapshot begins anew). ``table`` holds the columns that the stream brings, with attnums and marks.
+    """One shape. ``projection`` makes the lake's rows under it from those of the shape ``parent``; None where there is
+    no such way (a snapshot begins anew). ``table`` holds the columns that the stream brings, with attnums and marks.
+
+    The parent is not always the number before: what a run decided and did not come to is decided again by the next.
     """
 
     number: int
     table: TableSchema
     projection: tuple[Projected, ...] | None = None
+    parent: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +94,7 @@ class ShapeLog:
             history = found.setdefault(TableId(row["schema_name"], row["table_name"]), History({}))
             if row["kind"] == _SHAPE:
                 table = TableSchema.from_json(row["source"])
-                history.shapes[row["shape"]] = Shape(row["shape"], table, _projection(row["projection"]))
+                history.shapes[row["shape"]] = Shape(row["shape"], table, _projection(row["projection"]), row["parent"])
             elif row["kind"] == _REREAD:
                 history.reread = (row["shape"], row["reason"])
             elif row["kind"] == _PAUSED:
@@ -109,6 +113,7 @@ class ShapeLog:
                     lsn,
                     shape=shape.number,
                     source=shape.table.to_json(),
+                    parent=shape.parent,
                     projection=None if shape.projection is None else _to_json(shape.projection),
                 )
                 for table, shape in shapes
