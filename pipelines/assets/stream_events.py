@@ -22,6 +22,8 @@ DATA_DOCS = "data_docs"
 _SLICE_SECONDS = 1.0
 # Reporting takes a tenth of the time at most: with many tables, reports become rarer instead of slowing the stream.
 _REST_FACTOR = 9.0
+# An event costs Dagster's database some 20 ms of CPU: checks in which nothing new failed are repeated so often only.
+_SAME_CHECKS_SECONDS = 600.0
 
 _log = logging.getLogger(__name__)
 
@@ -41,6 +43,7 @@ class StreamEvents:
         known = {table.id for table in site.tables}
         self._selected = {table for table in known if lake_key(site, table) in context.selected_asset_keys}
         self._said: dict[TableId, str | None] = {}
+        self._told_checks: dict[TableId, tuple[object, float]] = {}
         self._changes_are_made = False
         self._rest_until = 0.0
 
@@ -68,7 +71,7 @@ class StreamEvents:
         if self._tally.has_changes:
             self._log_changes()
         for table in self._tally.unreported():
-            self._log_table(table)
+            self._log_table(table, all_checks=True)
 
     def results(self, report: StreamReport, *, with_data_docs: bool) -> Iterator[Any]:
         """The end of a run: the changes and each table with news as materialised, and every table's check results."""
@@ -105,14 +108,21 @@ class StreamEvents:
                 self._log(dg.AssetMaterialization(asset_key=key, metadata=found, tags=_version(self._site.slot)))
         self._changes_are_made = True
 
-    def _log_table(self, table: TableId) -> None:
+    def _log_table(self, table: TableId, *, all_checks: bool = False) -> None:
         with self._tally.taken(table) as news:
             if news.totals.rounds:
                 self._log(self._materialisation(news))
                 news.told = True
-            for result in self._results(news):
-                self._log(evaluation(result))
+            if all_checks or self._has_new_checks(news):
+                for result in self._results(news):
+                    self._log(evaluation(result))
+                self._told_checks[table] = (news.error, news.checks.failures()), time.monotonic()
         self._say(news)
+
+    def _has_new_checks(self, news: TableNews) -> bool:
+        told, at = self._told_checks.get(news.table, (None, 0.0))
+        is_same = told == (news.error, news.checks.failures())
+        return not is_same or time.monotonic() - at >= _SAME_CHECKS_SECONDS
 
     def _say(self, news: TableNews) -> None:
         """Log an error once: a table that stands still does so in every round."""

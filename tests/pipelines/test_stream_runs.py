@@ -127,6 +127,8 @@ def test_a_table_is_reported_at_most_once_in_its_time_however_many_rounds_there_
     assert 3 <= len(reports(instance, ORDERS, here)) <= most
     assert kinds.count("ASSET_MATERIALIZATION") <= 2 * most + 2
     assert kinds.count("ASSET_OBSERVATION") <= most
+    # Nothing new failed: the checks of both tables once while it ran and once at its end, and the slot's own.
+    assert kinds.count("ASSET_CHECK_EVALUATION") == 2 * 2 * 4 + 1
 
 
 def test_tables_stay_in_sync_with_the_drain_whether_they_have_news_or_not(instance):

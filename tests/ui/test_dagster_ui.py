@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 import urllib.request
 from pathlib import Path
@@ -26,9 +27,14 @@ REPORTS = (
 
 
 @pytest.fixture(scope="module")
-def url(tmp_path_factory):
+def url():
     """The address of a demo with a run of the stream that goes on and has reported its tables some times."""
-    folder = tmp_path_factory.mktemp("demo")
+    # Not pytest's own folder: another session of it would close that to the demo's PostgreSQL, which is another user's.
+    with tempfile.TemporaryDirectory(prefix="wal2lake-ui-", ignore_cleanup_errors=True) as folder:
+        yield from _demo(Path(folder))
+
+
+def _demo(folder: Path):
     log = folder / "demo.log"
     with log.open("wb") as output:
         demo = subprocess.Popen(
