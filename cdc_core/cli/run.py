@@ -48,7 +48,7 @@ def command(config: Path, until_lsn: Lsn | None, until_idle: float | None, max_s
         highlight=False,
     )
     for table, why in failed.items():
-        console.print(f"[red]{table}[/] stands still: {why}", highlight=False)
+        console.print(f"[red]{table}[/] is not merged: {why}", highlight=False)
     return FAILED if failed else DONE
 
 
