@@ -116,7 +116,8 @@ class LakeSink:
         on_durable()
         self._merge_staged(orders, outcomes)
         merges = [merge for one in zip(orders, outcomes, strict=True) if (merge := self._settle(*one)) is not None]
-        failed = {outcome.table: str(outcome.error) for outcome in outcomes if outcome.error is not None}
+        failed = {table: s.error for table, s in self._standings if s.stands_still}
+        failed |= {outcome.table: str(outcome.error) for outcome in outcomes if outcome.error is not None}
         failed |= {table: s.shape.paused.reason for table, s in self._standings if s.shape.paused is not None}
         self._record(to_lsn, merges)
         seconds = time.monotonic() - started
@@ -180,7 +181,8 @@ class LakeSink:
         self._reread_tries[table] = self._reread_tries.get(table, 0) + 1
         if isinstance(error, TransientError) and self._reread_tries[table] < _REREAD_TRIES:
             _log.warning("%s could not be read again and is tried later: %s", table, error.message)
-            self._standings.of(table).failed_at = time.monotonic()
+            standing = self._standings.of(table)
+            standing.failed_at, standing.error = time.monotonic(), str(error)
             return
         remedy = f"Mend the cause and run wal2lake replay with {table}."
         self._watch.shapes.pause(table, error.message, error.remedy or remedy, passed)
@@ -322,7 +324,7 @@ class LakeSink:
         return None if outcome.applied is None else _merge_report(order, outcome, outcome.applied)
 
     def _note_failure(self, table: TableId, standing: Standing, error: CdcError) -> None:
-        standing.failed_at = time.monotonic()
+        standing.failed_at, standing.error = time.monotonic(), str(error)
         if isinstance(error, RereadNeededError):
             self._watch.shapes.want_reread(table, error.message)
         elif isinstance(error, TransientError):

@@ -27,7 +27,7 @@ class Standing:
     """One table. ``backlog`` is the newest commit in its changelog that the lake table may lack.
 
     It may be the commit of a transaction of which only a part has come: it is merged once the stream is past it.
-    ``failed_at`` is when (monotonic seconds) the lake table last could not follow, None since it did.
+    ``failed_at`` is when (monotonic seconds) the lake table last could not follow, None since it did, ``error`` why.
     """
 
     shape: TableShape
@@ -36,12 +36,19 @@ class Standing:
     merged: int | None = None
     backlog: int | None = None
     failed_at: float | None = None
+    error: str = ""
     engine: MergeEngine = MergeEngine.AUTO
 
     @property
     def has_failed(self) -> bool:
         """Whether the table could not follow a moment ago: it is tried again some seconds later."""
         return self.failed_at is not None and time.monotonic() - self.failed_at < _RETRY_SECONDS
+
+    @property
+    def stands_still(self) -> bool:
+        """Whether the table could not follow, and has not since: it waits for its next try."""
+        has_more = self.backlog is not None or bool(self.shape.pending) or self.shape.holds_back
+        return self.failed_at is not None and has_more
 
     def is_due(self, to_lsn: int) -> bool:
         """Whether the lake table has something to do without a batch: changes whole at ``to_lsn``, or a step."""
@@ -83,7 +90,8 @@ class Standings:
         before = self._known.get(table)
         standing, in_force = self._look(table)
         standing.shape = self._shapes.reopen(table, in_force)
-        standing.failed_at = before.failed_at if before else None
+        if before is not None:
+            standing.failed_at, standing.error = before.failed_at, before.error
         self._known[table] = standing
         return standing
 

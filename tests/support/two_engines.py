@@ -8,6 +8,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from cdc_core.lsn import Lsn
 from cdc_core.sink.delta.apply import apply
 from cdc_core.sink.delta.changes import Changes
 from cdc_core.sink.delta.shape import lake_properties
@@ -46,7 +47,7 @@ class TwoEngineLake:
         rows, facts = staged(changes)
         path = str(self.folder / f"staged-{self.commits}.parquet")
         pq.write_table(rows, path)
-        done = apply_staged(self.spark, path, facts, Commit(self.table.path, "test", self.commits, "{}"))
+        done = apply_staged(self.spark, path, facts, Commit(self.table.path, "test", Lsn(self.commits), "{}"))
         self.table.refresh()
         assert self.table.txn("test") == self.commits
         return done.inserted, done.updated, done.deleted

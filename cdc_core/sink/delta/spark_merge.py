@@ -105,7 +105,7 @@ def _write(content: DataFrame, commit: Commit, mode: str) -> None:
         content.write.format("delta")
         .mode(mode)
         .option("txnAppId", commit.txn)
-        .option("txnVersion", str(commit.version))
+        .option("txnVersion", str(int(commit.version)))
         .option("userMetadata", commit.metadata)
         .save(commit.lake)
     )
@@ -119,7 +119,7 @@ def _merge(session: SparkSession, rows: DataFrame, lake: DataFrame, facts: Stage
     newer = _newer() if facts.guarded else F.lit(True)
     gone = F.col(f"s.{DELETED}")
     session.conf.set("spark.databricks.delta.write.txnAppId", commit.txn)
-    session.conf.set("spark.databricks.delta.write.txnVersion", str(commit.version))
+    session.conf.set("spark.databricks.delta.write.txnVersion", str(int(commit.version)))  # an Lsn prints otherwise
     session.conf.set("spark.databricks.delta.commitInfo.userMetadata", commit.metadata)
     done: Any = (
         DeltaTable.forPath(session, commit.lake)
