@@ -57,26 +57,42 @@ def keyed_slices(order: SliceOrder, found: Sequence[Decoded]) -> Iterator[tuple[
 
 def key_of(order: SliceOrder, shape: int) -> int:
     """The first shape from which on the table had the key that it has under this one."""
-    wanted = row_key(order.views[shape].table) if shape in order.views else row_key(order.table)
+    wanted = _key(order, shape)
     for number in sorted(order.views, reverse=True):
-        if number <= shape and row_key(order.views[number].table) != wanted:
+        if number <= shape and _key(order, number) != wanted:
             break
         shape = min(shape, number)
     return shape
 
 
-def _at(order: SliceOrder, shape: int) -> TableSchema:
-    """The order's table with the key of a shape."""
+def _key(order: SliceOrder, shape: int) -> tuple[str, ...] | None:
+    """The columns that told rows apart under a shape, by the names that they bear now; None where one is gone."""
     view = order.views.get(shape)
-    if view is None or row_key(view.table) == row_key(order.table):
+    return row_key(order.table) if view is None else _named_now(view, row_key(view.table))
+
+
+def _named_now(view: View, names: tuple[str, ...]) -> tuple[str, ...] | None:
+    for step in view.steps or ():
+        moved = {column.source: column.name for column in step.columns if column.source is not None}
+        if any(name not in moved for name in names):
+            return None
+        names = tuple(moved[name] for name in names)
+    return names
+
+
+def _at(order: SliceOrder, shape: int) -> TableSchema:
+    """The order's table with the key of a shape. Raises RereadNeededError where a column of it is gone."""
+    view = order.views.get(shape)
+    if view is None or _key(order, shape) == row_key(order.table):
         return order.table
     keyed = view.table
+    # Under FULL every column is flagged, and one that is gone since tells no rows apart.
+    flagged = tuple(name for one in keyed.identity_key for name in _named_now(view, (one,)) or ())
+    primary, unique = _named_now(view, keyed.primary_key), _named_now(view, keyed.unique_key)
+    if _key(order, shape) is None or primary is None:
+        raise _unreadable(order.table.id, "a column of the key that its changes go by is gone")
     return replace(
-        order.table,
-        primary_key=keyed.primary_key,
-        unique_key=keyed.unique_key,
-        identity=keyed.identity,
-        identity_key=keyed.identity_key,
+        order.table, primary_key=primary, unique_key=unique or (), identity=keyed.identity, identity_key=flagged
     )
 
 

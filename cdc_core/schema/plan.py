@@ -111,7 +111,8 @@ def lake_plan(
     if version.base.id != version.table.id:
         operations.append(MoveTable(version.base.id, version.table.id))
     present = list(lake_columns) if lake_columns is not None else [column.name for column in old.values()]
-    operations += _departures(old, new, present, policy)
+    keeps = policy.dropped is DroppedColumns.KEEP and bool(row_key(version.table))
+    operations += _departures(old, new, present, keeps=keeps)
     renames = {old[n].name: column.name for n, column in new.items() if n in old and old[n].name != column.name}
     operations += _renames(renames)
     operations += [
@@ -142,18 +143,21 @@ def _clash(columns: Iterable[Column]) -> str:
 
 
 def _departures(
-    old: dict[int, Column], new: dict[int, Column], present: Sequence[str], policy: Policy
+    old: dict[int, Column], new: dict[int, Column], present: Sequence[str], *, keeps: bool
 ) -> list[Operation]:
-    """Columns that are no more, and retired ones whose name another column needs: its values are not theirs."""
+    """Columns that are no more, and retired ones whose name another column needs: its values are not theirs.
+
+    Without a key a row is found by all its columns, and changes to come bring nothing for those that are no more.
+    """
     taken = {column.name.lower() for column in new.values()}
     owned = {column.name for column in old.values()}
     out: list[Operation] = []
     for number, column in old.items():
         if number in new:
             continue
-        drops = policy.dropped is DroppedColumns.DROP or column.name.lower() in taken
+        drops = not keeps or column.name.lower() in taken
         out.append(DropColumn(column.name) if drops else RetireColumn(column.name))
-    out += [DropColumn(name) for name in present if name not in owned and name.lower() in taken]
+    out += [DropColumn(name) for name in present if name not in owned and (not keeps or name.lower() in taken)]
     return out
 
 
