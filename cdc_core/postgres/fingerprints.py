@@ -66,7 +66,8 @@ SELECT c.oid::bigint, n.nspname, c.relname, c.relnatts::int, c.relreplident::tex
        keys.marks, coalesce(comments.marks, ''), pub.oid::bigint, pub.puballtables, pub.xmin::text,
        concat(CASE WHEN pub.pubinsert THEN 'c' END, CASE WHEN pub.pubupdate THEN 'u' END,
               CASE WHEN pub.pubdelete THEN 'd' END, CASE WHEN {truncates} THEN 't' END),
-       {via_root}, {generated}, listed.marks, by_schema.marks, control.system_identifier::text
+       {via_root}, {generated}, listed.marks, by_schema.marks, control.system_identifier::text,
+       txid_snapshot_xmin(txid_current_snapshot())
 FROM wanted c JOIN pg_namespace n ON n.oid = c.relnamespace
 CROSS JOIN pg_control_system() control
 LEFT JOIN columns ON columns.attrelid = c.oid LEFT JOIN leaves ON leaves.root = c.oid
@@ -81,7 +82,8 @@ _BY_SCHEMA = """
 _NO_SCHEMAS = "SELECT NULL::oid AS leaf, NULL::json AS marks WHERE false"
 
 # Enums and composites under the columns, through arrays, domains, ranges and composites' attributes. What
-# initdb made cannot be altered.
+# initdb made cannot be altered. A row's transaction id has 32 bits, and the last 2^31 are told apart; with the present
+# one's epoch it gets 64.
 _TYPES = """
 WITH RECURSIVE used(relation, oid) AS (
     SELECT DISTINCT a.attrelid, a.atttypid FROM pg_attribute a
@@ -96,13 +98,19 @@ WITH RECURSIVE used(relation, oid) AS (
                   WHERE a.attrelid = t.typrelid AND t.typrelid <> 0 AND a.attnum > 0 AND NOT a.attisdropped
     ) AS inner_type(oid) ON inner_type.oid >= 16384
 )
-SELECT u.relation::bigint, t.oid::bigint, t.typtype::text,
-       CASE t.typtype
-       WHEN 'e' THEN (SELECT json_agg(json_build_array(e.oid::bigint, e.enumlabel) ORDER BY e.enumsortorder)
-                      FROM pg_enum e WHERE e.enumtypid = t.oid)
-       ELSE (SELECT json_agg(json_build_array(a.attnum, '') ORDER BY a.attnum) FROM pg_attribute a
-             WHERE a.attrelid = t.typrelid AND a.attnum > 0 AND NOT a.attisdropped) END
-FROM used u JOIN pg_type t ON t.oid = u.oid AND t.typtype IN ('e', 'c') ORDER BY u.relation, t.oid
+SELECT u.relation::bigint, t.oid::bigint, t.typtype::text, part.marks, coalesce(part.changed, 0)
+FROM used u JOIN pg_type t ON t.oid = u.oid AND t.typtype IN ('e', 'c')
+CROSS JOIN (SELECT txid_snapshot_xmax(txid_current_snapshot())) AS now(xid)
+JOIN LATERAL (
+    SELECT json_agg(json_build_array(number, label) ORDER BY place) FILTER (WHERE is_live),
+           max(now.xid - ((now.xid - xid::text::bigint) & 4294967295)) FILTER (WHERE xid <> t.xmin)
+    FROM (SELECT e.oid::bigint, e.enumlabel, e.enumsortorder, true, e.xmin FROM pg_enum e WHERE e.enumtypid = t.oid
+          UNION ALL
+          SELECT a.attnum, '', a.attnum, NOT a.attisdropped, a.xmin FROM pg_attribute a
+          WHERE a.attrelid = t.typrelid AND t.typrelid <> 0 AND a.attnum > 0
+    ) AS rows(number, label, place, is_live, xid)
+) AS part(marks, changed) ON true
+ORDER BY u.relation, t.oid
 """
 
 
@@ -120,9 +128,9 @@ def fingerprints(connection: Connection, oids: Iterable[int], publication: str =
         rows = connection.execute(_marks_query(version), arguments).fetchall()
         types = connection.execute(_types_query(version), arguments).fetchall()
     by_table: dict[int, list[TypeMark]] = {}
-    for relation, oid, kind, parts in types:
+    for relation, oid, kind, parts, changed in types:
         pairs = tuple((part[0], part[1]) for part in parts or ())
-        by_table.setdefault(relation, []).append(TypeMark(oid, kind, pairs))
+        by_table.setdefault(relation, []).append(TypeMark(oid, kind, pairs, changed))
     return {row[0]: _fingerprint(row, tuple(by_table.get(row[0], ())), bool(publication)) for row in rows}
 
 
@@ -145,7 +153,7 @@ def _types_query(version: int) -> str:
 
 def _fingerprint(row: tuple[Any, ...], types: tuple[TypeMark, ...], with_publication: bool) -> Fingerprint:
     oid, namespace, name, attributes, identity, is_partitioned, columns, storage, primary, unique, comments = row[:11]
-    *publication, server = row[11:]
+    *publication, server, horizon = row[11:]
     return Fingerprint(
         server,
         oid,
@@ -161,6 +169,7 @@ def _fingerprint(row: tuple[Any, ...], types: tuple[TypeMark, ...], with_publica
         comments,
         types,
         _publication(*publication) if with_publication else None,
+        horizon=horizon,
     )
 
 

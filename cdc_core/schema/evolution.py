@@ -31,7 +31,7 @@ from cdc_core.schema.fingerprint import Fingerprint
 from cdc_core.schema.plan import Version, lake_plan
 from cdc_core.schema.relation import ReplicaIdentity
 from cdc_core.schema.table import Column, TableSchema
-from cdc_core.schema.unseen import Heaps, Unseen, heaps, is_streamed, is_untouched, unseen_changes
+from cdc_core.schema.unseen import Heaps, Unseen, heaps, is_streamed, is_untouched, new_types, unseen_changes
 
 LakeType = Callable[[Column], pa.DataType]
 
@@ -64,6 +64,8 @@ def decide(
         return _without_marks(base, announced, current, policy)
     found = unseen_changes(base, current)
     found += [] if found else _unknown_values(base, current)
+    if announced is not None and not is_current:
+        found += new_types(base, current)
     if found:
         return _not_followed(base, found, policy)
     columns = _columns(base, announced, current, is_current)

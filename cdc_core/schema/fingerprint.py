@@ -101,12 +101,14 @@ class TypeMark:
     """A user type that a column's values are written with.
 
     ``parts`` are an enum's (label oid, label) pairs in sort order, or a composite's (attnum, "") pairs: what an
-    ALTER TYPE changes under values that are stored already.
+    ALTER TYPE changes under values that are stored already. ``changed`` is the transaction id (64 bits) of the last
+    change of one of them, 0 where all are as CREATE TYPE made them.
     """
 
     oid: int
     kind: str
     parts: tuple[tuple[int, str], ...]
+    changed: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,8 +118,11 @@ class Fingerprint:
     ``server`` is the system identifier: transaction ids and the oids of publications of two servers do not compare.
     ``attributes`` is pg_class.relnatts: the highest attnum ever given. ``primary_key`` is the oid of the constraint,
     ``unique_indexes`` are the valid unique indexes. ``comments`` changes with a comment on the table or a column.
-    ``publication`` is None where no publication was asked for. ``is_exact`` is False where the marks go with a version
-    of the stream's past: they were read later, and DDL may lie between the two. It takes no part in comparisons.
+    ``publication`` is None where no publication was asked for.
+
+    Two take no part in comparisons. ``is_exact`` is False where the marks go with a version of the stream's past: they
+    were read later, and DDL may lie between the two. All transactions below ``horizon`` (64 bits) had ended when the
+    marks were read.
     """
 
     server: str
@@ -135,6 +140,7 @@ class Fingerprint:
     types: tuple[TypeMark, ...] = ()
     publication: PublicationMark | None = None
     is_exact: bool = field(default=True, compare=False)
+    horizon: int = field(default=0, compare=False)
 
     def column(self, attnum: int) -> ColumnMark | None:
         """The mark of a column, None where it was not live."""
@@ -170,7 +176,7 @@ class Fingerprint:
 
 
 def _type(raw: dict[str, Any]) -> TypeMark:
-    return TypeMark(raw["oid"], raw["kind"], tuple((oid, label) for oid, label in raw["parts"]))
+    return TypeMark(**{**raw, "parts": tuple((oid, label) for oid, label in raw["parts"])})
 
 
 def _publication(raw: dict[str, Any]) -> PublicationMark:

@@ -125,6 +125,20 @@ def _types(base: TableSchema, before: Fingerprint, after: Fingerprint) -> Iterat
             yield Unseen(change, f"Labels of an enum that {base.id} holds were renamed.")
 
 
+def new_types(base: TableSchema, now: TableSchema) -> list[Unseen]:
+    """Types that came with a new column and were altered since the first moment: events may have other labels.
+
+    It matters where the second moment may be ahead of the stream.
+    """
+    before, after = base.fingerprint, now.fingerprint
+    assert before is not None and after is not None
+    known = {mark.oid for mark in before.types}
+    if all(mark.oid in known or mark.changed < before.horizon for mark in after.types if mark.changed):
+        return []
+    change = SchemaChange(ChangeKind.TYPE_ALTERED)
+    return [Unseen(change, f"The type of a new column of {base.id} was altered, before or after its first values.")]
+
+
 def _partitions(base: TableSchema, before: Fingerprint, after: Fingerprint) -> Iterator[Unseen]:
     if not after.is_partitioned or before.publication is None or not before.publication.via_root:
         return

@@ -238,3 +238,25 @@ def test_the_marks_of_many_tables_come_at_once_and_leave_out_what_is_gone(sessio
     assert set(found) == {one.oid}
     assert found[one.oid].publication is not None and found[one.oid].publication.entries == ()
     assert catalog.fingerprints([]) == {}
+
+
+def test_a_type_tells_its_parts_and_whether_they_are_as_they_were_made(session: Connection) -> None:
+    run(
+        session,
+        "create type mood as enum ('sad', 'ok')",
+        "create domain feeling as mood",
+        "create type pair as (a int, how feeling)",
+        "create table t (id int primary key, p pair[])",
+    )
+    try:
+        before = marks_of(session)
+        assert [(m.kind, [label for _, label in m.parts], m.changed) for m in before.types] == [
+            ("e", ["sad", "ok"], 0),
+            ("c", ["", ""], 0),
+        ]
+        run(session, "alter type mood rename value 'sad' to 'blue'", "alter type pair drop attribute a")
+        after = marks_of(session)
+        assert [[label for _, label in m.parts] for m in after.types] == [["blue", "ok"], [""]]
+        assert all(before.horizon <= m.changed < after.horizon for m in after.types)
+    finally:
+        run(session, "drop table t", "drop type pair", "drop domain feeling", "drop type mood")

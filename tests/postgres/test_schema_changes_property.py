@@ -13,7 +13,7 @@ from typing import Any
 
 import psycopg
 import pytest
-from hypothesis import HealthCheck, given, note, settings
+from hypothesis import HealthCheck, example, given, note, settings
 from hypothesis import strategies as st
 from psycopg.pq import TransactionStatus
 
@@ -33,7 +33,7 @@ SETUP = (
     "create type mood as enum ('sad', 'ok')",
 )
 VERBS = {
-    "update": ["update t set {name} = default where {key}::text like '%{how}'"],
+    "update": ["update t set {name} = {value} where {key}::text like '%{how}'"],
     "delete": ["delete from t where {key}::text like '%{how}'"],
     "add": ["alter table t add {new} {kind}"],
     "add constant": ["alter table t add {new} {kind} default {constant}"],
@@ -71,7 +71,7 @@ VERBS = {
 }
 # These end what came before them, so they come seldom.
 RARE = {"truncate": 3, "recreate": 2, "republish": 2}
-OFTEN = ("add", "add constant", "drop", "rename", "swap", "retype", "replace") * 4
+OFTEN = ("add", "add constant", "drop", "rename", "swap", "retype", "using", "replace", "replace", "full")
 SPARES_KEY = ("update", "drop", "retype", "using", "replace", "default", "no default", "not null", "null", "express")
 EXAMPLES = 40
 STEPS = 16
@@ -79,16 +79,40 @@ STEPS = 16
 small = st.integers(0, 5)
 # Each is a verb with numbers that choose among what is there when it is run.
 row_step = st.tuples(st.sampled_from(["insert", "insert", "update", "delete"]), small, small)
-ddl_step = st.tuples(st.sampled_from([*VERBS, *OFTEN]), small, st.integers(0, 9))
-step = st.one_of(row_step, ddl_step, row_step)
-script_step = st.one_of(
-    step,
-    ddl_step,
-    st.tuples(st.just("together"), st.lists(step, min_size=2, max_size=4)),
-    st.just(("take",)),
-    st.just(("ask",)),
-)
-scripts = st.lists(script_step, min_size=6, max_size=STEPS)
+
+
+def script_of(verbs: list[str]) -> st.SearchStrategy[list[tuple[Any, ...]]]:
+    """A script of a few verbs only: they meet one another more often than out of all."""
+    ddl_step = st.tuples(st.sampled_from(verbs), small, st.integers(0, 9))
+    step = st.one_of(row_step, ddl_step)
+    together = st.tuples(st.just("together"), st.lists(step, min_size=2, max_size=4))
+    return st.lists(st.one_of(step, step, together, st.sampled_from([("take",), ("ask",)])), min_size=6, max_size=STEPS)
+
+
+scripts = st.lists(st.sampled_from([*VERBS, *OFTEN]), min_size=2, max_size=4, unique=True).flatmap(script_of)
+
+
+# Scripts that a decision by names and types, or by the present catalogue alone, gets wrong.
+TRAPS: dict[str, list[tuple[Any, ...]]] = {
+    "last column replaced by its like": [("retype", 2, 5), ("insert", 1, 3), ("replace", 2, 5), ("insert", 1, 4)],
+    "renamed to the name of a later one": [
+        *[("rename", 2, 2), ("insert", 1, 3), ("drop", 2, 0), ("add", 2, 4), ("insert", 1, 5)],
+    ],
+    "added, then stored anew": [("insert", 0, 0), ("add constant", 2, 0), ("full", 0, 0), ("insert", 0, 3)],
+    "added with a value a row": [("insert", 0, 0), ("add volatile", 2, 0), ("insert", 0, 3)],
+    "same type, other values": [("insert", 0, 0), ("using", 1, 0), ("insert", 0, 0)],
+    "two renamed into one another": [("insert", 0, 3), ("swap", 1, 2), ("insert", 0, 4), ("insert", 1, 5)],
+    "left and came back": [("insert", 0, 3), ("republish", 1, 0), ("insert", 0, 4)],
+    "a label under stored values": [("add constant", 2, 9), ("insert", 0, 0), ("rename label", 0, 1), ("insert", 0, 0)],
+}
+
+
+def traps(test: Any) -> Any:
+    """The test, with each trap on each kind of table before what is made up."""
+    for script in TRAPS.values():
+        for lists_table, is_narrow in ((True, True), (True, False), (False, False)):
+            test = example(script, lists_table, is_narrow, DroppedColumns.KEEP)(test)
+    return test
 
 
 class Source:
@@ -133,9 +157,10 @@ class Source:
         others = [column for column, _, generated in columns[1:] if not generated]
         if verb == "insert":
             self.next_id += 1
-            if how % 2 or not others:
+            if how == 0 or not others:
                 return [f"insert into t ({key}) values ({self.next_id})"]
-            return [f"insert into t ({key}, {others[which % len(others)]}) values ({self.next_id}, null)"]
+            value = "null" if how == 1 else f"'{how}'"
+            return [f"insert into t ({key}, {others[which % len(others)]}) values ({self.next_id}, {value})"]
         if (verb in RARE and how >= RARE[verb]) or (verb == "republish" and not self.lists_table):
             return []
         name, present, _ = columns[which % len(columns)]
@@ -147,7 +172,7 @@ class Source:
             "other": columns[how % len(columns)][0], "new": NAMES[which % len(NAMES)], "to": NAMES[how % len(NAMES)],
             "constant": CONSTANTS.get(kind.split("(")[0], "'q'"), "label": ("sad", "ok")[how % 2],
             "identity": ("full", "default")[how % 2], "create": self.create, "publish": publish,
-            "again": name if how % 2 else NAMES[which % len(NAMES)],
+            "value": "default" if which % 2 else f"'{how}'", "again": name if how % 2 else NAMES[which % len(NAMES)],
         }  # fmt: skip
         return [text.format(**words) for text in VERBS[verb]]
 
@@ -171,6 +196,7 @@ def test_a_lake_that_follows_the_decisions_never_differs_in_silence(
 
     @settings(max_examples=EXAMPLES, deadline=None, suppress_health_check=list(HealthCheck))
     @given(scripts, st.booleans(), st.booleans(), st.sampled_from(DroppedColumns))
+    @traps
     def follow(script: list[tuple[Any, ...]], lists_table: bool, is_narrow: bool, dropped: DroppedColumns) -> None:
         source = Source(session, lists_table, is_narrow)
         session.execute("select pg_create_logical_replication_slot(%s, 'pgoutput')", [slot])
@@ -195,4 +221,4 @@ def test_a_lake_that_follows_the_decisions_never_differs_in_silence(
             session.execute("select pg_drop_replication_slot(%s)", [slot])
 
     follow()
-    assert seen["followed"] >= EXAMPLES / 4 and seen[Verdict.REREAD.value] >= EXAMPLES / 10, seen
+    assert seen["followed"] and seen[Verdict.REREAD.value], "both roads were taken"

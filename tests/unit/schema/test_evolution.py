@@ -24,7 +24,8 @@ from cdc_core.schema.changes import (
     project,
 )
 from cdc_core.schema.evolution import decide
-from cdc_core.schema.fingerprint import PublicationEntry, StorageMark
+from cdc_core.schema.fingerprint import PublicationEntry, StorageMark, TypeMark
+from cdc_core.schema.pg_type import PgType, TypeKind
 from cdc_core.schema.relation import ReplicaIdentity
 from cdc_core.schema.table import TableSchema
 from tests.unit.schema.versions import (
@@ -302,3 +303,17 @@ def test_a_version_of_before_the_marks_goes_on_where_nothing_changed() -> None:
     assert decided(old, BASE, announced(BASE)).marks == BASE.fingerprint
     assert decided(old, table(ID, A), announced(table(ID, A))).verdict is Verdict.REREAD
     assert decided(old, table(ID, A, column(3, "b", BIGINT))).verdict is Verdict.REREAD
+
+
+def test_a_new_columns_type_that_was_altered_since_may_have_had_other_labels() -> None:
+    mood = PgType(50, "mood", "public", TypeKind.ENUM)
+    base = dataclasses.replace(BASE, fingerprint=marks(BASE.columns, horizon=1000))
+
+    def now(changed: int) -> TableSchema:
+        mark = TypeMark(50, "e", ((51, "sad"), (52, "ok")), changed)
+        return table(ID, A, B, column(4, "c", mood), changes={"types": (mark,)})
+
+    for changed, expected in ((0, Verdict.FOLLOW), (999, Verdict.FOLLOW), (1000, Verdict.REREAD)):
+        assert decided(base, now(changed), announced(now(changed))).verdict is expected
+        assert decided(base, now(changed), announced(BASE)).verdict is expected, "the column is announced later"
+        assert decided(base, now(changed)).verdict is Verdict.FOLLOW, "no event has other labels"
