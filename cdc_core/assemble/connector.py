@@ -387,7 +387,7 @@ class Connector:
             engine.snapshot_rows_per_partition,
             engine.snapshot_threads,
             self.config.sink.changelog_reads,
-            self.config.sink.lake_history_hours,
+            self.config.sink.lake_history_minutes,
         )
 
     def _read_again(self, table: TableId, shape: int, spark: Callable[[], Any]) -> SnapshotReport:
@@ -454,7 +454,7 @@ class Connector:
         checks = TableChecks(self.config.quality, plan, DescribeNow(connection_string(self.config.postgres)))
         config, paths = self.config, self._paths()
         shapes = Shapes(
-            ShapeLog(paths.shapes, lake_properties(config.sink.lake_history_hours)),
+            ShapeLog(paths.shapes, lake_properties(config.sink.lake_history_minutes)),
             source.describing(),
             plan,
             config.sink.schema_policy,

@@ -335,7 +335,7 @@ class LakeSink:
         failpoints.hit(failpoints.BEFORE_ROUND_RECORD)
         if merges:
             versions = {merge.table: merge.lake_version for merge in merges}
-            hours = self._options.lake_history_hours
+            hours = self._options.lake_history_minutes
             self._rounds = record_round(self._paths.rounds, to_lsn, versions, hours, self._rounds)
 
     def _validated(self, check: CheckReport | None) -> CheckReport | None:

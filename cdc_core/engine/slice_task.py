@@ -104,7 +104,7 @@ class SliceTask:
             rows = pa.concat_tables([stored(each, shape, changelog.schema) for shape, each in versions])
             outcome.appended = append_changes(changelog, rows, self.slot, table, order.reached)
         with _timed(outcome, "compact"):
-            tidy(changelog, since, self.writer.history_hours)
+            tidy(changelog, since, self.writer.history_minutes)
             outcome.changelog_files = len(changelog.files)
         return versions
 
@@ -140,7 +140,7 @@ class SliceTask:
                 if outcome.staged is not None:
                     break
         with _timed(outcome, "compact"):
-            tidy(lake, since, self.writer.history_hours)
+            tidy(lake, since, self.writer.history_minutes)
         outcome.merged = order.to_lsn if outcome.staged is None else stands.lsn
         outcome.lake_files = len(lake.files)
         failpoints.hit(failpoints.AFTER_APPLY)
@@ -219,7 +219,7 @@ def _read_anew(table: TableId) -> TransientError:
 
 def changelog_of(task: SliceTask, table: TableId, versions: Sequence[Decoded]) -> DeltaTable:
     """The changelog of a table, made or grown so that it has every column of the versions (at least one)."""
-    path, properties = task.paths.changelog(table), changelog_properties(task.writer.history_hours)
+    path, properties = task.paths.changelog(table), changelog_properties(task.writer.history_minutes)
     found = opened(task.run, path)
     for shape, rows in versions:
         wanted = stored_schema(rows.schema, shape, None if found is None else found.schema)

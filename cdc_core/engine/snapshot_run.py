@@ -35,10 +35,10 @@ from cdc_core.sink.delta.replace import commit_snapshot, prepare
 from cdc_core.sink.delta.shape import lake_properties
 from cdc_core.sink.delta.shape_log import Shape, ShapeLog
 from cdc_core.sink.delta.snapshot_log import TakenSnapshot, record_snapshots
-from cdc_core.sink.delta.table import DeltaTable
+from cdc_core.sink.delta.table import DataFile, DeltaTable
 from cdc_core.snapshot.options import SnapshotLockingMode, SnapshotOptions
 from cdc_core.snapshot.plan import plan_chunks
-from cdc_core.spark.run_tasks import run_tasks
+from cdc_core.spark.run_tasks import parallelism, run_tasks
 
 # How often a table is read that is altered while it is read.
 _TRIES = 5
@@ -54,7 +54,7 @@ class SnapshotSettings:
     rows_per_range: int
     threads: int
     reads: bool = False
-    history_hours: int = 0
+    history_minutes: int = 0
 
 
 class SnapshotRun:
@@ -68,7 +68,7 @@ class SnapshotRun:
         self._paths = paths
         self._plan = plan
         self._settings = settings
-        self._progress_lock = threading.Lock()
+        self._lock = threading.Lock()
 
     def take(self, tables: Sequence[TableSchema], on_progress: OnProgress | None = None) -> list[SnapshotReport]:
         """Replace each table's lake content by the source's rows at one point; in the order given.
@@ -126,7 +126,8 @@ class SnapshotRun:
                 size = sizes.get(table.id)
                 pages, rows = (size.pages, size.rows) if size else (0, None)
                 self._tell(on_progress, table.id, 0, rows, done=False)
-                report = self._table(table, opened, taken[table.id], shapes[table.id], pages, rows)
+                is_beside = shape is not None
+                report = self._table(table, opened, taken[table.id], shapes[table.id], pages, rows, beside=is_beside)
                 if report is not None:
                     self._tell(on_progress, table.id, report.rows, rows, done=True)
                 return report
@@ -144,16 +145,21 @@ class SnapshotRun:
 
     def _new_shapes(self, tables: Sequence[TableSchema], lsn: Lsn, shape: int | None) -> dict[TableId, int]:
         """Write down the shapes that the snapshot brings; they come into force with its commits."""
-        log = ShapeLog(self._paths.shapes, lake_properties(self._settings.history_hours))
+        log = ShapeLog(self._paths.shapes, lake_properties(self._settings.history_minutes))
         known = log.read()
         numbers = {t.id: max(known[t.id].shapes, default=0) + 1 if t.id in known else 1 for t in tables}
         if shape is not None:
             numbers = {table.id: shape for table in tables}
         log.add_shapes([(table.id, Shape(numbers[table.id], table)) for table in tables], lsn)
-        for table in tables:
-            if table.id in known and known[table.id].paused is not None:
-                log.resume(table.id, lsn)
         return numbers
+
+    def _resume(self, table: TableId, lsn: Lsn) -> None:
+        """A table that was paused goes on: it was read now."""
+        with self._lock:
+            log = ShapeLog(self._paths.shapes, lake_properties(self._settings.history_minutes))
+            history = log.read().get(table)
+            if history is not None and history.paused is not None:
+                log.resume(table, lsn)
 
     def _token(self, table: TableId, opened: OpenSnapshot, floor: Lsn | None) -> TakenSnapshot:
         """The snapshot's mark in the table's commit: its LSN, or one more where the server's WAL has not moved."""
@@ -163,7 +169,15 @@ class SnapshotRun:
         return TakenSnapshot(token, opened.lsn, opened.holder.facts.visible, floor)
 
     def _table(
-        self, table: TableSchema, opened: OpenSnapshot, taken: TakenSnapshot, shape: int, pages: int, rows: int | None
+        self,
+        table: TableSchema,
+        opened: OpenSnapshot,
+        taken: TakenSnapshot,
+        shape: int,
+        pages: int,
+        rows: int | None,
+        *,
+        beside: bool,
     ) -> SnapshotReport | None:
         started = time.monotonic()
         facts = opened.holder.facts
@@ -177,10 +191,10 @@ class SnapshotRun:
             facts.timestamp_us,
         )
         schema = self._plan.typer(table).read_schema
-        lake = prepare(self._paths.lake(table.id), schema, table.id, self._settings.history_hours)
-        selects = [[select] for select in self._selects(table, pages, rows)]
+        lake = prepare(self._paths.lake(table.id), schema, table.id, self._settings.history_minutes)
+        selects = self._selects(table, pages, rows)
         try:
-            copied = run_tasks(self._spark, selects, CopyIntoFiles(read, lake.path, schema), f"reading {table.id}")
+            copied = self._copy(selects, CopyIntoFiles(read, lake.path, schema), table.id, beside=beside)
         except CdcError:
             if self._is_as_described(table):
                 raise
@@ -196,8 +210,20 @@ class SnapshotRun:
             lake, files, schema, slot, table.id, token=taken.token, shape=shape, facts=facts_of_commit
         )
         failpoints.hit(failpoints.AFTER_SNAPSHOT_COMMIT)
+        self._resume(table.id, opened.lsn)
         self._complete_reads(table.id)
         return SnapshotReport(table.id, written.rows, Lsn(opened.lsn), time.monotonic() - started, written.version)
+
+    def _copy(
+        self, selects: Sequence[str], work: CopyIntoFiles, table: TableId, *, beside: bool
+    ) -> list[list[DataFile]]:
+        """Every range's files. ``beside`` the rounds, one task fewer than Spark has room for, so that theirs get in."""
+        most = max(1, parallelism(self._spark) - 1) if beside else len(selects)
+        found: list[list[DataFile]] = []
+        for start in range(0, len(selects), most):
+            ranges = [[select] for select in selects[start : start + most]]
+            found += run_tasks(self._spark, ranges, work, f"reading {table}")
+        return found
 
     def _is_as_described(self, table: TableSchema) -> bool:
         """Whether no DDL touched the table since it was described, which was before the snapshot was opened.
@@ -215,7 +241,7 @@ class SnapshotRun:
         if self._settings.reads:
             slot = self._source.options.slot_name
             complete_reads(
-                self._paths.lake(table), self._paths.changelog(table), slot, table, self._settings.history_hours
+                self._paths.lake(table), self._paths.changelog(table), slot, table, self._settings.history_minutes
             )
 
     def _selects(self, table: TableSchema, pages: int, rows: int | None) -> list[str]:
@@ -230,7 +256,7 @@ class SnapshotRun:
 
     def _tell(self, hook: OnProgress | None, table: TableId, rows: int, estimate: int | None, *, done: bool) -> None:
         if hook is not None:
-            with self._progress_lock:
+            with self._lock:
                 hook(SnapshotProgress(table, rows, estimate, done))
 
 

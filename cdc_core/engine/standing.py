@@ -109,7 +109,7 @@ class Standings:
     def _look(self, table: TableId) -> tuple[Standing, int | None]:
         if self._options.changelog_reads:
             # Before anything is merged, for then the lake no longer shows the snapshot alone.
-            hours = self._options.lake_history_hours
+            hours = self._options.lake_history_minutes
             complete_reads(self._paths.lake(table), self._paths.changelog(table), self._slot, table, hours)
         found = changelog_position(DeltaTable.open(self._paths.changelog(table)), self._slot, table)
         opened = DeltaTable.open(self._paths.lake(table))

@@ -57,17 +57,17 @@ class LakeWriter:
 
     engine: MergeEngine
     rewrite_max_bytes: int
-    history_hours: int
+    history_minutes: int
     staging: str
 
     @classmethod
     def of(cls, options: SinkOptions, staging: Path) -> LakeWriter:
         """As the options say."""
-        return cls(options.merge_engine, options.merge_rewrite_max_bytes, options.lake_history_hours, str(staging))
+        return cls(options.merge_engine, options.merge_rewrite_max_bytes, options.lake_history_minutes, str(staging))
 
     def prepare(self, run: str, path: str, order: SliceOrder, plan: TypingPlan, slot: str) -> DeltaTable:
         """The lake table in the order's shape, made where it is missing. Raises TableError where it cannot hold it."""
-        properties, app = lake_properties(self.history_hours), shape_app(slot, order.table.id)
+        properties, app = lake_properties(self.history_minutes), shape_app(slot, order.table.id)
         found = opened(run, path)
         if found is not None and order.steps:
             lake = found

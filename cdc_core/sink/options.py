@@ -55,11 +55,11 @@ class SinkOptions:
         "MERGE marks rows as deleted instead.",
         parse=at_least(1),
     )
-    lake_history_hours: int = option(
-        "wal2lake.lake.history.hours",
-        1,
-        "How long the data files and log entries that were replaced stay readable in lake and changelog tables, for "
-        "queries under way and time travel; 0 for ever, where OPTIMIZE and VACUUM are left to others.",
+    lake_history_minutes: int = option(
+        "wal2lake.lake.history.minutes",
+        15,
+        "How long lake and changelog tables can be read as they were, by time travel. Data files that were replaced "
+        "stay an hour at least, for queries under way; 0 for ever, where OPTIMIZE and VACUUM are left to others.",
         parse=at_least(0),
     )
     lake_schema_changes: SchemaChanges = option(

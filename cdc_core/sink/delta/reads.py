@@ -13,7 +13,7 @@ from cdc_core.sink.delta.shape import META, changelog_properties, ensure_table
 from cdc_core.sink.delta.table import DeltaTable
 
 
-def complete_reads(lake: str, changelog: str, slot: str, table: TableId, history_hours: int) -> int | None:
+def complete_reads(lake: str, changelog: str, slot: str, table: TableId, history_minutes: int) -> int | None:
     """Append the rows of the snapshot in force as op r, unless they are there; the Delta version made, else None.
 
     The rows are read from the lake table, whose content is the snapshot until the first merge. So the source is read
@@ -34,7 +34,7 @@ def complete_reads(lake: str, changelog: str, slot: str, table: TableId, history
     known = DeltaTable.open(changelog)
     if known is not None and (known.txn(app) or -1) >= token:
         return None
-    target = ensure_table(changelog, _read_schema(source.schema), table, changelog_properties(history_hours), known)
+    target = ensure_table(changelog, _read_schema(source.schema), table, changelog_properties(history_minutes), known)
 
     def attempt() -> int | None:
         if (target.txn(app) or -1) >= token:

@@ -29,13 +29,13 @@ class SnapshotFacts:
     rows: int
 
 
-def prepare(path: str, schema: pa.Schema, table: TableId, history_hours: int) -> DeltaTable:
+def prepare(path: str, schema: pa.Schema, table: TableId, history_minutes: int) -> DeltaTable:
     """The lake table, made empty where it is missing; a table that exists keeps its content and schema until then.
 
     Raises TableError for names that Delta cannot tell apart.
     """
     check_names(schema, table)
-    return DeltaTable.open(path) or DeltaTable.create(path, plain_schema(schema), lake_properties(history_hours))
+    return DeltaTable.open(path) or DeltaTable.create(path, plain_schema(schema), lake_properties(history_minutes))
 
 
 def write_rows(lake: DeltaTable, batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> list[DataFile]:

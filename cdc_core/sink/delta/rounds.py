@@ -37,10 +37,10 @@ class RecordedVersion:
 
 
 def record_round(
-    path: str, lsn: int, versions: Mapping[TableId, int], history_hours: int, opened: DeltaTable | None = None
+    path: str, lsn: int, versions: Mapping[TableId, int], history_minutes: int, opened: DeltaTable | None = None
 ) -> DeltaTable:
     """Write down a finished round; the table of rounds. A round written twice (a crash between) reads as one."""
-    rounds = opened or DeltaTable.open(path) or DeltaTable.create(path, _SCHEMA, lake_properties(history_hours))
+    rounds = opened or DeltaTable.open(path) or DeltaTable.create(path, _SCHEMA, lake_properties(history_minutes))
     if versions:
         tables = list(versions)
         rows = pa.table(
@@ -55,7 +55,7 @@ def record_round(
         )
         since = rounds.version
         on_conflict(lambda: rounds.commit([rounds.write(rows)]), rounds)
-        tidy(rounds, since, history_hours)
+        tidy(rounds, since, history_minutes)
     return rounds
 
 

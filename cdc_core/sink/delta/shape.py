@@ -27,21 +27,25 @@ _CHECKPOINT_INTERVAL = "50"
 _DIGITS = {pa.int8(): 3, pa.int16(): 5, pa.int32(): 10, pa.int64(): 19}
 
 
-def lake_properties(history_hours: int) -> dict[str, str]:
+def lake_properties(history_minutes: int) -> dict[str, str]:
     """The settings of a lake table that keeps replaced files and log entries for so long; 0 for Delta's defaults."""
     kept = {"delta.checkpointInterval": _CHECKPOINT_INTERVAL}
-    if history_hours:
-        kept["delta.logRetentionDuration"] = kept["delta.deletedFileRetentionDuration"] = (
-            f"interval {history_hours} hours"
-        )
+    if history_minutes:
+        kept["delta.logRetentionDuration"] = f"interval {history_minutes} minutes"
+        kept["delta.deletedFileRetentionDuration"] = f"interval {file_hours(history_minutes)} hours"
     return kept
 
 
-def changelog_properties(history_hours: int) -> dict[str, str]:
+def file_hours(history_minutes: int) -> int:
+    """Whole hours that replaced data files stay: the history, and an hour at least, for queries under way."""
+    return max(1, -(-history_minutes // 60))
+
+
+def changelog_properties(history_minutes: int) -> dict[str, str]:
     """The settings of a changelog table."""
     # The only columns that merges and retention filter by; statistics of values would make every append dearer.
     filtered = {"delta.dataSkippingStatsColumns": "__commit_lsn,__tx_index,__commit_ts"}
-    return lake_properties(history_hours) | filtered
+    return lake_properties(history_minutes) | filtered
 
 
 def lake_schema(row: pa.StructType) -> pa.Schema:

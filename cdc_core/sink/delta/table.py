@@ -117,6 +117,8 @@ class DeltaTable:
         """Load the commits made since. LakeError where the log is gone or cannot be read."""
         from deltalake.exceptions import DeltaError
 
+        if self._is_newest():
+            return
         before = self._table.version()
         try:
             self._table.update_incremental()
@@ -124,6 +126,14 @@ class DeltaTable:
             raise _unreadable(self.path, error) from None
         if self._table.version() != before:
             self._schema = self._files = self._selections = None
+
+    def _is_newest(self) -> bool:
+        """Whether a look at the log's folder, cheaper than listing it, tells that nothing was committed since."""
+        uri = delta_uri(self.path)
+        if "://" in uri:
+            return False
+        log = Path(uri) / "_delta_log"
+        return (log / f"{self.version:020}.json").exists() and not (log / f"{self.version + 1:020}.json").exists()
 
     @property
     def version(self) -> int:

@@ -4,8 +4,9 @@ Small files are put together by size: sixteen of one class become one of the nex
 there are classes, however long the table lives, and a pass is bounded in bytes. A file past the last class stays as it
 is. The commit says that no data changed; a crash before it leaves unnamed files that VACUUM takes.
 
-Files and log entries that were replaced go when they are older than ``wal2lake.lake.history.hours``; tables are made
-with that time as their own retention, so that their checkpoints forget them too.
+Log entries go when they are older than ``wal2lake.lake.history.minutes``, replaced files when they are that old and an
+hour at least; tables are made with these times as their own retention, so that their checkpoints forget them too. A log
+is listed at every commit, so a long one would make each round dearer than the one before.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ import pyarrow as pa
 from deltalake.exceptions import DeltaError
 
 from cdc_core import failpoints
+from cdc_core.sink.delta.shape import file_hours
 from cdc_core.sink.delta.table import CommitConflictError, DataFile, DeltaTable
 
 _SMALLEST = 64 << 10
@@ -24,7 +26,7 @@ _FACTOR = 8
 _CLASSES = 3
 _FILES = 16
 _PASS_BYTES = 32 << 20
-_CLEAN_EVERY = 256
+_CLEAN_EVERY = 100
 
 _log = logging.getLogger(__name__)
 
@@ -66,21 +68,21 @@ def choose(files: Sequence[DataFile]) -> list[DataFile]:
     return []
 
 
-def tidy(table: DeltaTable, since: int, history_hours: int) -> None:
+def tidy(table: DeltaTable, since: int, history_minutes: int) -> None:
     """Compact, and clean once in some hundreds of versions. ``since`` is the version before the round's own commits."""
     compact(table)
-    if history_hours and table.version // _CLEAN_EVERY != since // _CLEAN_EVERY:
-        clean(table, history_hours)
+    if history_minutes and table.version // _CLEAN_EVERY != since // _CLEAN_EVERY:
+        clean(table, history_minutes)
 
 
-def clean(table: DeltaTable, history_hours: int) -> None:
-    """Remove data files that no version younger than ``history_hours`` names, and log entries older than that.
+def clean(table: DeltaTable, history_minutes: int) -> None:
+    """Remove log entries older than ``history_minutes``, and data files that were replaced as long ago, or an hour.
 
     Files are found by the log's own marks of removal: what a commit has not named yet is left alone.
     """
     raw = table.raw()
     try:
-        raw.vacuum(history_hours, dry_run=False, enforce_retention_duration=False)
+        raw.vacuum(file_hours(history_minutes), dry_run=False, enforce_retention_duration=False)
         raw.cleanup_metadata()
     except DeltaError as error:
         # Another writer's commit, or a reader's lock: the next time is soon enough.
