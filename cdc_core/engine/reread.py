@@ -6,15 +6,17 @@ meanwhile; what the new snapshot does not show of them is merged after it (docs/
 
 from __future__ import annotations
 
+import logging
 import queue
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 
 from cdc_core.engine.reports import SnapshotReport
-from cdc_core.errors import CdcError
+from cdc_core.errors import CdcError, InvariantError
 from cdc_core.schema.table import TableId
 
+_log = logging.getLogger(__name__)
 _END_SECONDS = 120.0
 
 TakeAgain = Callable[[TableId, int], SnapshotReport]
@@ -85,3 +87,9 @@ class Rereads:
                 self._done.put(Reread(table, self._take(table, shape), None))
             except CdcError as error:
                 self._done.put(Reread(table, None, error))
+            except Exception as error:
+                # The thread serves the other tables too, and the run waits for what was asked of it.
+                _log.exception("Reading %s again ended unexpectedly.", table)
+                found = f"Reading {table} again ended unexpectedly ({type(error).__name__})."
+                remedy = f"Please report this with the log; wal2lake replay with {table} tries again."
+                self._done.put(Reread(table, None, InvariantError(found, remedy)))
