@@ -108,14 +108,15 @@ def test_tables_with_deletion_vectors_are_left_alone(table: DeltaTable, monkeypa
     assert compact(table) == 0 and len(table.files) == 16
 
 
-def test_what_was_replaced_goes_when_it_is_old_enough(table: DeltaTable) -> None:
+def test_what_was_replaced_goes_when_it_is_old_enough(table: DeltaTable, monkeypatch: pytest.MonkeyPatch) -> None:
     grow(table, *range(16))
     compact(table)
     unnamed = table.write(rows(99))
     names = {file.name for file in Path(table.path).glob("*.parquet")}
-    clean(table, 1)
+    clean(table, 15)
     assert {file.name for file in Path(table.path).glob("*.parquet")} == names, "nothing is an hour old"
-    clean(table, 0)
+    monkeypatch.setattr("cdc_core.sink.delta.upkeep.file_hours", lambda minutes: 0)
+    clean(table, 15)
     left = {file.name for file in Path(table.path).glob("*.parquet")}
     assert left == {table.files[0].path, unnamed.path}, "what no commit named yet is left alone"
     assert ids(table) == list(range(16))
@@ -138,9 +139,9 @@ def test_log_entries_go_with_their_age(table: DeltaTable) -> None:
 
 def test_cleaning_comes_once_in_some_hundreds_of_versions(table: DeltaTable, monkeypatch: pytest.MonkeyPatch) -> None:
     cleaned: list[int] = []
-    monkeypatch.setattr("cdc_core.sink.delta.upkeep.clean", lambda table, hours: cleaned.append(table.version))
-    monkeypatch.setattr(DeltaTable, "version", property(lambda self: 257))
-    tidy(table, 255, 1)
-    tidy(table, 256, 1)
-    tidy(table, 255, 0)
-    assert cleaned == [257]
+    monkeypatch.setattr("cdc_core.sink.delta.upkeep.clean", lambda table, minutes: cleaned.append(table.version))
+    monkeypatch.setattr(DeltaTable, "version", property(lambda self: 301))
+    tidy(table, 299, 1)
+    tidy(table, 300, 1)
+    tidy(table, 299, 0)
+    assert cleaned == [301]
