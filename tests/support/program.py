@@ -18,6 +18,7 @@ from typing import Any
 
 import pytest
 
+from tests.support.spark import SETTINGS
 from tests.support.waits import wait_until
 
 SECONDS = 240
@@ -99,7 +100,7 @@ class Program:
             from cdc_core.spark.session import spark_conf
 
             conf = SparkConf(loadDefaults=False)
-            for key, value in spark_conf({"spark.master": "local[2]", "spark.driver.memory": "1g"}).items():
+            for key, value in spark_conf({**SETTINGS, "spark.driver.memory": "1g"}).items():
                 conf.set(key, value)
             with self.spark_log.open("wb") as log:
                 self._gateway = launch_gateway(conf, {"stdout": log, "stderr": log})
