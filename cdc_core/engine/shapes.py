@@ -25,7 +25,7 @@ from cdc_core.schema.evolution import decide
 from cdc_core.schema.fingerprint import Fingerprint
 from cdc_core.schema.plan import row_key
 from cdc_core.schema.table import Column, TableId, TableSchema
-from cdc_core.schema.unseen import is_streamed
+from cdc_core.schema.unseen import READ_AGAIN_THEN, is_streamed
 from cdc_core.selection.columns import plan_columns
 from cdc_core.sink.delta.project import Step, StepColumn
 from cdc_core.sink.delta.shape_log import History, Pause, Shape, ShapeLog
@@ -182,11 +182,15 @@ class Shapes:
         known = {
             state.shape.table.oid: (table, state)
             for table, state in self._tables.items()
-            if state.shape is not None and state.seen is not None and not state.holds_back
+            if state.shape is not None and state.reread is None
         }
         marks = self._catalogue.fingerprints(known)
         for oid, (table, state) in known.items():
             found = marks.get(oid)
+            if state.paused is not None:
+                self._look_at_paused(table, state, state.paused)
+                continue
+            # A table that is gone may be created again at any time.
             if found is not None and found == state.seen and state.seen.is_exact:
                 continue
             self._look(table, state, found, wal_lsn)
@@ -379,6 +383,17 @@ class Shapes:
             self.want_reread(table, decision.reason)
         else:
             self.pause(table, decision.reason, decision.remedy, lsn)
+
+    def _look_at_paused(self, table: TableId, state: TableShape, paused: Pause) -> None:
+        """A table whose remedy is to be read again once somebody has acted: perhaps somebody has."""
+        if not paused.remedy.endswith(READ_AGAIN_THEN) or self._policy.changes is SchemaChanges.PAUSE:
+            return
+        assert state.shape is not None
+        current = self._catalogue.current(table)
+        if current is None or self._decide(state.shape.table, None, current).verdict is Verdict.REFUSE:
+            return
+        self.resume(table, paused.lsn)
+        self.want_reread(table, "what it was paused for is no more")
 
     def _way(self, state: TableShape, number: int, target: Shape) -> tuple[Step, ...] | None:
         if number == target.number:

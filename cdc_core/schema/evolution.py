@@ -31,7 +31,16 @@ from cdc_core.schema.fingerprint import Fingerprint
 from cdc_core.schema.plan import Version, lake_plan
 from cdc_core.schema.relation import ReplicaIdentity
 from cdc_core.schema.table import Column, TableSchema
-from cdc_core.schema.unseen import Heaps, Unseen, heaps, is_streamed, is_untouched, new_types, unseen_changes
+from cdc_core.schema.unseen import (
+    READ_AGAIN_THEN,
+    Heaps,
+    Unseen,
+    heaps,
+    is_streamed,
+    is_untouched,
+    new_types,
+    unseen_changes,
+)
 
 LakeType = Callable[[Column], pa.DataType]
 
@@ -103,7 +112,7 @@ def _gone(base: TableSchema, announced: TableSchema | None) -> Decision:
         Verdict.REFUSE,
         (change,),
         reason=f"The columns of {base.id} changed and it was dropped since, so nothing tells which is which.",
-        remedy=f"Leave {base.id} out of table.include.list, or create it again; it is read again then.",
+        remedy=f"Leave {base.id} out of table.include.list, or create it again; {READ_AGAIN_THEN}",
     )
 
 

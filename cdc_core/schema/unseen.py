@@ -16,6 +16,9 @@ from cdc_core.schema.changes import ChangeKind, SchemaChange
 from cdc_core.schema.fingerprint import ColumnMark, Fingerprint, PublicationMark, StorageMark
 from cdc_core.schema.table import Column, TableSchema
 
+# How a remedy ends after which nobody needs to ask for anything.
+READ_AGAIN_THEN = "it is read again then."
+
 
 @dataclass(frozen=True, slots=True)
 class Unseen:
@@ -41,7 +44,11 @@ def unseen_changes(base: TableSchema, now: TableSchema) -> list[Unseen]:
     assert before is not None and after is not None
     if before.oid != after.oid:
         change = SchemaChange(ChangeKind.RECREATED)
-        return [Unseen(change, f"{base.id} was dropped, and another table was created under its name.")]
+        reason = f"{base.id} was dropped, and another table was created under its name."
+        sent = after.publication
+        if sent is not None and not sent.entries:
+            return [Unseen(change, reason, f"Add {base.id} to the publication; {READ_AGAIN_THEN}")]
+        return [Unseen(change, reason)]
     out = [*_publication(base, before, after), *_logging(base, after), *_types(base, before, after)]
     out += [*_partitions(base, before, after), *_rewrites(base, now), *_generation(base, now)]
     return out
@@ -87,7 +94,7 @@ def _publication(base: TableSchema, before: Fingerprint, after: Fingerprint) -> 
         yield Unseen(
             change,
             f"The publication does not send the changes of {base.id} any more.",
-            f"Add {base.id} to the publication again; it is read again then.",
+            f"Add {base.id} to the publication again; {READ_AGAIN_THEN}",
         )
     elif before.server == after.server and mine != theirs:
         yield Unseen(change, f"What the publication sends of {base.id} was changed, and events may be missing.")
@@ -106,7 +113,7 @@ def _logging(base: TableSchema, after: Fingerprint) -> Iterator[Unseen]:
         yield Unseen(
             SchemaChange(ChangeKind.UNLOGGED),
             f"{base.id}, or a partition of it, is UNLOGGED, and its changes are in no WAL.",
-            f"ALTER TABLE {base.id} SET LOGGED; it is read again then.",
+            f"ALTER TABLE {base.id} SET LOGGED; {READ_AGAIN_THEN}",
         )
 
 
