@@ -90,6 +90,8 @@ def hit(name: str) -> None:
     _hits[name] = _hits.get(name, 0) + 1
     if _hits[name] >= int(number or 1):
         if how == "stop":
+            if os.getpgrp() != os.getpid():
+                os.setsid()  # else the end of those that started it would wake it, and end it too
             os.kill(os.getpid(), signal.SIGSTOP)
             return
         os.kill(found.process, signal.SIGKILL)
