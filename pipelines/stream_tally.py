@@ -226,6 +226,12 @@ class RunTally:
             ]
         return [table for _, table in sorted(found)]
 
+    def has_new(self) -> bool:
+        """Whether a table waits for its first report in the run."""
+        with self._lock:
+            clocks = [held.clock for held in self._tables.values()]
+            return any(clock.reported is None and clock.news_since is not None for clock in clocks)
+
     def unreported(self) -> list[TableId]:
         """The tables with news that no report has told yet, due or not."""
         with self._lock:

@@ -56,6 +56,17 @@ def test_a_table_is_due_some_seconds_after_its_first_merge_and_then_once_a_minut
     assert due == [3, 63, 123, 183]
 
 
+def test_a_table_is_new_until_its_first_report(tally):
+    assert not tally.has_new()
+    tally.add_round(round_of(merge()))
+    assert tally.has_new()
+    take(tally)
+    tally.add_round(round_of(merge()))
+    assert not tally.has_new()
+    tally.add_round(round_of(merge(PEOPLE)))
+    assert tally.has_new()
+
+
 def test_a_table_that_was_quiet_is_due_at_once_when_it_has_news_and_not_before(tally, clock):
     tally.add_round(round_of(merge()))
     take(tally)

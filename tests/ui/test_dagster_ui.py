@@ -12,11 +12,11 @@ from pathlib import Path
 
 import pytest
 
-pytestmark = [pytest.mark.ui, pytest.mark.slow]
+pytestmark = [pytest.mark.ui, pytest.mark.slow, pytest.mark.timeout(1500)]
 
 IMAGES = Path(__file__).parents[2] / "docs" / "images"
 CHROMIUM, DRIVER = "/usr/bin/chromium", "/usr/bin/chromedriver"
-READY_SECONDS = 600
+READY_SECONDS = 900
 # A first report comes seconds after a table's first merge, then one a minute: three points make a plot.
 POINTS = 3
 REPORTS = (
