@@ -45,6 +45,11 @@ class Plan:
     f5_window: int = 100
     f5_seconds: float = 7_200
     f6_runs: int = 5
+    s1_tables: int = 6
+    s1_rows: int = 5_000_000
+    s1_rate: float = 500
+    s1_seconds: float = 60
+    s1_most_seconds: float = 300
 
 
 QUICK = Plan(
@@ -65,6 +70,10 @@ QUICK = Plan(
     f5_window=10,
     f5_seconds=300,
     f6_runs=2,
+    s1_rows=200_000,
+    s1_rate=100,
+    s1_seconds=15,
+    s1_most_seconds=60,
 )
 
 

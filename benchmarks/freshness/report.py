@@ -59,13 +59,13 @@ def as_text(figures: Mapping[str, Any]) -> str:
 
 
 def _each(figures: Mapping[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
-    for name in ("F1", "F2", "F3", "F4", "F5", "F6"):
+    for name in ("F1", "F2", "F3", "F4", "F5", "F6", "S1"):
         found = figures.get(name, [])
         yield from ((name, one) for one in (found if isinstance(found, list) else [found]))
 
 
 def _goal_lines(name: str, one: Mapping[str, Any]) -> list[str]:
-    makers = {"F1": _f1, "F2": _f2, "F3": _f3, "F4": _f4, "F5": _f5, "F6": _f6}
+    makers = {"F1": _f1, "F2": _f2, "F3": _f3, "F4": _f4, "F5": _f5, "F6": _f6, "S1": _s1}
     try:
         return list(makers[name](one))
     except KeyError:
@@ -125,6 +125,13 @@ def _f6(one: Mapping[str, Any]) -> Iterator[str]:
     yield _line("F6", f"start → first change visible: seconds ({one['runs']} runs)", first, "≤ 12", first["p50"] <= 12)
     yield _line("F6", "start → all tables up to date: seconds", one["all_changes"], "", None)
     yield _line("F6", "`wal2lake status`: seconds", status, "≤ 2", status["p50"] <= 2)
+
+
+def _s1(one: Mapping[str, Any]) -> Iterator[str]:
+    what = f"{one['tables']} tables under load: seconds before another"
+    yield _line("S1", what, one["before"], "", None)
+    rows, seconds = one["rows_read_again"], one["seconds_reading"]
+    yield _line("S1", f"while one of {rows:,} rows is read again, {seconds:.0f} s", one["during"], "", None)
 
 
 def _cpu_lines(name: str, one: Mapping[str, Any]) -> Iterator[str]:

@@ -32,11 +32,12 @@ from typing import Any
 from benchmarks.freshness import report
 from benchmarks.freshness.bench import QUICK, Bench, Plan, say
 from benchmarks.freshness.long_run import f5
+from benchmarks.freshness.reread import s1
 from benchmarks.freshness.start import f4, f6
 from benchmarks.freshness.under_load import f1, f2, f3
 from tests.support.cluster import Cluster, binaries
 
-SCENARIOS: dict[str, Callable[[Bench], Any]] = {"F1": f1, "F2": f2, "F3": f3, "F4": f4, "F5": f5, "F6": f6}
+SCENARIOS: dict[str, Callable[[Bench], Any]] = {"F1": f1, "F2": f2, "F3": f3, "F4": f4, "F5": f5, "F6": f6, "S1": s1}
 _SERVER = {
     "shared_buffers": "256MB",
     "max_wal_size": "8GB",
@@ -92,7 +93,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--quick", action="store_true", help="small and short: proves that it runs, measures nothing")
     parser.add_argument("--seconds", type=float, help="of measured load of F1 and F3")
     parser.add_argument("--warm-up", type=float, help="seconds before, not counted")
-    parser.add_argument("--rows", type=int, help="of F3's table")
+    parser.add_argument("--rows", type=int, help="of F3's table, and of S1's large one")
     parser.add_argument("--tables", type=_numbers, help="of F2, comma-separated: 100,500")
     parser.add_argument("--rounds", type=int, help="of F5")
     parser.add_argument("--turns", type=int, help="of F4, and runs of F6")
@@ -109,6 +110,7 @@ def _plan(arguments: argparse.Namespace) -> Plan:
         "f3_seconds": arguments.seconds,
         "warm_up_seconds": arguments.warm_up,
         "f3_rows": arguments.rows,
+        "s1_rows": arguments.rows,
         "f2_tables": arguments.tables,
         "f5_rounds": arguments.rounds,
         "f4_turns": arguments.turns,
