@@ -115,9 +115,12 @@ class Connector:
         return get_session(dict(self.config.engine.spark))
 
     def _session(self, given: Any) -> Callable[[], Any]:
-        """What gives the session: the one given, or one that a thread of its own is starting meanwhile."""
-        if given is None:
-            return starting(self.spark)
+        """What gives the session: the one given, or one that a thread of its own is starting meanwhile.
+
+        ``given`` may be a function that starts it.
+        """
+        if given is None or callable(given):
+            return starting(given or self.spark)
 
         def session() -> Any:
             return given

@@ -62,11 +62,11 @@ def stream_assets(site: Site) -> dg.AssetsDefinition:
         turn = Turn(context.instance, context.run.run_id, site)
 
         def drain(should_stop: Callable[[], bool]) -> StreamReport:
-            # Spark starts in this thread: in the main one PySpark would take the handler of interrupts from Dagster.
-            spark = getattr(context.resources, spark_key(site)).spark_session
             return site.open().stream(
                 config.until(),
-                spark=spark,
+                # Started by the engine beside its other beginnings, and never in the main thread, where PySpark would
+                # take the handler of interrupts from Dagster.
+                spark=lambda: getattr(context.resources, spark_key(site)).spark_session,
                 on_batch=tally.add_batch,
                 on_round=tally.add_round,
                 should_stop=should_stop,
