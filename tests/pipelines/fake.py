@@ -1,5 +1,6 @@
 """An engine without server, Spark or lake, that plays back what a test gives it."""
 
+import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -90,11 +91,12 @@ def round_of(*merges, failed=None, lsn=5000):
     return RoundReport(Lsn(lsn), tuple(merges), failed or {}, 12, 0.5)
 
 
-def site(engine, state: Path = Path("unused"), name="shop", known=(ORDERS, PEOPLE, WEIRD), slot="slot_a"):
+def site(engine, state: Path | None = None, name="shop", known=(ORDERS, PEOPLE, WEIRD), slot="slot_a"):
     return Site(
         name,
         slot,
-        state,
+        # Data docs go there at the end of a run.
+        state or Path(tempfile.mkdtemp(prefix="w2l-site-")),
         tuple(KnownTable(id_, table(id_)) for id_ in known),
         lambda: engine,
         spark_settings={"spark.master": "local[1]"},
