@@ -13,7 +13,7 @@ from cdc_core.schema.table import TableId
 from tests.support.lake import difference, doubled_events, write_properties
 from tests.support.waits import wait_until
 
-pytestmark = [pytest.mark.postgres, pytest.mark.spark, pytest.mark.slow]
+pytestmark = [pytest.mark.postgres, pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(900)]
 
 ITEMS, BAG = TableId("public", "items"), TableId("public", "bag")
 SCHEMA = """
@@ -94,8 +94,8 @@ def test_a_worker_that_outlives_its_run_changes_nothing(pg, program, tmp_path, p
     pg.execute(database, CHANGES)
     asleep: list[int] = []
     try:
-        with program.started("run", file, "--max-seconds", "200", cold=True, WAL2LAKE_FAILPOINT=f"{place}:stop") as run:
-            asleep = wait_until(lambda: stopped_below(run.process.pid), 120, "a worker at its place")
+        with program.started("run", file, "--max-seconds", "400", cold=True, WAL2LAKE_FAILPOINT=f"{place}:stop") as run:
+            asleep = wait_until(lambda: stopped_below(run.process.pid), 240, "a worker at its place")
             # Whoever would end the workers goes first, and at once: their daemon, Spark's Java process, the run.
             above = [each for each in below(run.process.pid) if each not in asleep]
             for pid in [*{parent(each) for each in asleep}, *above]:
