@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import dataclasses
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -297,7 +297,7 @@ class Shapes:
                 state.shape = dataclasses.replace(state.shape, table=decision.table)
                 state.shapes[state.shape.number] = state.shape
                 return state.shape.number
-        columns = project(self._lake_columns(table), decision.operations)
+        columns = self._masked(project(self._lake_columns(table), decision.operations), decision.table)
         for change in decision.changes:
             _log.warning("%s: %s %s", table, change.kind.value, change.column)
         return self._add(state, table, decision.table, columns, lsn).number
@@ -416,6 +416,19 @@ class Shapes:
         if shape is None or shape.projection is None:
             return None
         return self._step(shape.table.id, shape)
+
+    def _masked(self, columns: Sequence[Projected], table: TableSchema) -> tuple[Projected, ...]:
+        """The projection with the constants of masked columns masked: it is written down, as the lake's rows are."""
+        mappers = {plan.name: plan.mapper for plan in plan_columns(table, self._plan.selection)}
+        out = []
+        for each in columns:
+            mapper, fill = mappers.get(each.name), each.fill
+            if mapper is not None and fill is not None and each.source is None:
+                fill = mapper(pa.array([fill], pa.string()))[0].as_py()
+            # What older rows take stands in the fill alone.
+            bare = None if each.column is None else dataclasses.replace(each.column, missing=None)
+            out.append(dataclasses.replace(each, fill=fill, column=bare))
+        return tuple(out)
 
     def _captured(self, table: TableSchema) -> tuple[str, ...]:
         return tuple(plan.name for plan in plan_columns(table, self._plan.selection) if plan.included)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 
 import pyarrow as pa
@@ -112,7 +112,7 @@ class ShapeLog:
                     _SHAPE,
                     lsn,
                     shape=shape.number,
-                    source=shape.table.to_json(),
+                    source=_bare(shape.table).to_json(),
                     parent=shape.parent,
                     projection=None if shape.projection is None else _to_json(shape.projection),
                 )
@@ -145,6 +145,11 @@ class ShapeLog:
         self._opened = log
         table = pa.Table.from_pylist(rows, schema=_SCHEMA)
         on_conflict(lambda: log.commit([log.write(table)]), log)
+
+
+def _bare(table: TableSchema) -> TableSchema:
+    """The table without the values that older rows take: a masked column's would be clear text."""
+    return replace(table, columns=tuple(replace(column, missing=None) for column in table.columns))
 
 
 def _to_json(projection: Sequence[Projected]) -> str:
