@@ -10,9 +10,12 @@ from typing import Any
 import dagster as dg
 
 from cdc_core.engine.reports import StreamReport
+from cdc_core.errors import CdcError
 from cdc_core.schema.table import TableId
 from pipelines import metadata
-from pipelines.checks.tables import check_results, evaluation
+from pipelines.checks.evaluation import evaluation
+from pipelines.checks.slot import SLOT_HEALTH, judge
+from pipelines.checks.tables import check_results
 from pipelines.keys import changes_key, lake_key
 from pipelines.lake_facts import LakeFacts
 from pipelines.site import Site
@@ -57,6 +60,7 @@ class StreamEvents:
         try:
             if self._tally.changes_are_due():
                 self._log_changes()
+                self._log_slot_health()
             for table in self._tally.due():
                 if time.monotonic() - started >= _SLICE_SECONDS:
                     break
@@ -111,6 +115,14 @@ class StreamEvents:
                 self._log(dg.AssetMaterialization(asset_key=key, metadata=found, tags=_version(self._site.slot)))
         self._changes_are_made = True
 
+    def _log_slot_health(self) -> None:
+        """The job looks at the slot after the stream only, which may be in an hour."""
+        try:
+            result = judge(self._site, self._site.open().pending())
+        except CdcError:
+            return  # a server that is away is the stream's to report
+        self._log(evaluation(result, dg.AssetCheckKey(changes_key(self._site), SLOT_HEALTH), blocking=False))
+
     def _log_table(self, table: TableId, *, all_checks: bool = False) -> None:
         with self._tally.taken(table) as news:
             if news.totals.rounds:
@@ -118,7 +130,8 @@ class StreamEvents:
                 news.told = True
             if all_checks or self._has_new_checks(news):
                 for result in self._results(news):
-                    self._log(evaluation(result))
+                    key = dg.AssetCheckKey(lake_key(self._site, table), str(result.check_name))
+                    self._log(evaluation(result, key, blocking=True))
                 self._told_checks[table] = (news.error, news.checks.failures()), time.monotonic()
         self._say(news)
 

@@ -64,19 +64,6 @@ def check_results(site: Site, table: TableId, checks: CheckTotals, error: str | 
     )
 
 
-def evaluation(result: dg.AssetCheckResult) -> dg.AssetCheckEvaluation:
-    """The same as an event of its own, for a run that is not at its end; the later ones of a run replace it."""
-    return dg.AssetCheckEvaluation(
-        asset_key=result.asset_key or dg.AssetKey([]),
-        check_name=result.check_name or "",
-        passed=result.passed,
-        metadata=result.metadata,
-        severity=result.severity,
-        description=result.description,
-        blocking=True,
-    )
-
-
 def _suite_metadata(checks: CheckTotals) -> metadata.Metadata:
     """Counts, and the validation result itself: the last failing one, else the last."""
     found: metadata.Metadata = {"batches": checks.checks, "failed_batches": checks.failed_checks}
