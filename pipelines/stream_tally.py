@@ -101,12 +101,10 @@ class CheckTotals:
             {name for (name, _, kind), (_, failed) in self.rules.items() if failed and errors == _is_error(kind)}
         )
 
-    def failures(self) -> tuple[object, ...]:
-        """What tells apart two states of the checks that a person would call different: all counts but those of good
-        rows.
-        """
+    def state(self) -> tuple[object, ...]:
+        """What is worth telling anew when it differs: what failed, and that Great Expectations has spoken at all."""
         failed = tuple(sorted((key, counts[1]) for key, counts in self.rules.items()))
-        return self.failed_checks, self.quarantined, failed
+        return self.failed_checks, self.quarantined, bool(self.validation_json), failed
 
     def copy(self) -> CheckTotals:
         """The same, apart from what is added later."""

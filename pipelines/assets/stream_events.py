@@ -132,12 +132,12 @@ class StreamEvents:
                 for result in self._results(news):
                     key = dg.AssetCheckKey(lake_key(self._site, table), str(result.check_name))
                     self._log(evaluation(result, key, blocking=True))
-                self._told_checks[table] = (news.error, news.checks.failures()), time.monotonic()
+                self._told_checks[table] = (news.error, news.checks.state()), time.monotonic()
         self._say(news)
 
     def _has_new_checks(self, news: TableNews) -> bool:
         told, at = self._told_checks.get(news.table, (None, 0.0))
-        is_same = told == (news.error, news.checks.failures())
+        is_same = told == (news.error, news.checks.state())
         return not is_same or time.monotonic() - at >= _SAME_CHECKS_SECONDS
 
     def _say(self, news: TableNews) -> None:
