@@ -11,6 +11,7 @@ from cdc_core.engine.reports import StreamReport, Until
 from cdc_core.lsn import Lsn
 from pipelines.assets.beside import Beside
 from pipelines.assets.failure import reported, retried
+from pipelines.assets.interrupts import held
 from pipelines.assets.source import table_metadata
 from pipelines.assets.stream_events import StreamEvents
 from pipelines.checks.tables import check_specs
@@ -75,7 +76,8 @@ def stream_assets(site: Site) -> dg.AssetsDefinition:
         work = Beside(drain, f"stream-{site.safe_name}")
 
         def tick() -> None:
-            events.report_due()
+            with held():
+                events.report_due()
             reason = turn.reason()
             if reason is not None and work.stop():
                 context.log.info(f"The stream ends after this round: {reason}.")
@@ -85,7 +87,8 @@ def stream_assets(site: Site) -> dg.AssetsDefinition:
                 report = work.run(tick, context.log)
                 yield from events.results(report, with_data_docs=config.data_docs)
             finally:
-                events.flush()
+                with held():
+                    events.flush()
 
     return stream
 

@@ -19,6 +19,7 @@ from cdc_core.errors import SourceError, TransientError
 from cdc_core.lsn import Lsn
 from pipelines.assets import beside, stream
 from pipelines.assets.beside import Beside
+from pipelines.assets.interrupts import held
 from pipelines.assets.stream_events import StreamEvents
 from pipelines.factory import definitions_of
 from pipelines.keys import changes_key, lake_key
@@ -296,6 +297,27 @@ def test_with_every_place_taken_the_stream_that_ran_longest_makes_room(tmp_path,
         assert room_for(0, 30) is None
         instance.delete_run(runs[1].run_id)
         assert room_for(0, 600) is None
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupt_has_its_effect_after_what_is_done_whole(number):
+    done = []
+
+    def interrupt(number, frame):
+        raise InterruptedError(number)
+
+    before = signal.signal(number, interrupt)
+    try:
+        with pytest.raises(InterruptedError), held():
+            signal.raise_signal(number)
+            signal.raise_signal(number)
+            done.append(True)
+        assert done
+        assert signal.getsignal(number) is interrupt
+        with held():
+            pass
+    finally:
+        signal.signal(number, before)
 
 
 def test_an_error_of_the_work_is_raised_where_it_was_asked_for():
