@@ -289,7 +289,8 @@ class Connector:
             news = self.pending()
         lake: dict[TableId, TableStatus] = {}
         if "lake" in self.config.engine.sinks and self.config.sink.lake_path:
-            lake = lake_status(self._paths(), self.slot, tables, rows, count_rows)
+            includes = TableSelection(self.config.selection).includes
+            lake = lake_status(self._paths(), self.slot, tables, rows, count_rows, includes)
         return Status(
             self.slot,
             found.exists,

@@ -252,7 +252,10 @@ class SnapshotRun:
             return [f"{_named(names)} FROM ({own.strip().rstrip(';')}) AS own"]
         most = max(1, 4 * int(self._spark.sparkContext.defaultParallelism))
         chunks = plan_chunks(table.id, pages, rows, self._settings.rows_per_range, most)
-        return [select_sql(table.id, names, chunk.predicate()) for chunk in chunks]
+        # What the filter leaves out comes in no event either, and would stay as it is now.
+        wanted = self._source.catalog.row_filter(table)
+        conditions = [[chunk.predicate(), f"({wanted})" if wanted else ""] for chunk in chunks]
+        return [select_sql(table.id, names, " AND ".join(filter(None, condition))) for condition in conditions]
 
     def _tell(self, hook: OnProgress | None, table: TableId, rows: int, estimate: int | None, *, done: bool) -> None:
         if hook is not None:

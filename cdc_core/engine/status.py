@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 from cdc_core.engine.reports import Paused, TableStatus
@@ -34,11 +34,22 @@ def source_rows(options: PostgresOptions, tables: Sequence[TableSchema]) -> dict
 
 
 def lake_status(
-    paths: LakePaths, slot: str, tables: Sequence[TableSchema], rows: Mapping[TableId, int], count: bool
+    paths: LakePaths,
+    slot: str,
+    tables: Sequence[TableSchema],
+    rows: Mapping[TableId, int],
+    count: bool,
+    includes: Callable[[TableId], bool],
 ) -> dict[TableId, TableStatus]:
-    """Each table's snapshot, changelog and lake positions, from the logs alone; with ``count``, the lake's rows too."""
+    """Each table's snapshot, changelog and lake positions, from the logs alone; with ``count``, the lake's rows too.
 
+    A captured table (``includes``) that is paused is told of though the server no longer has it as one to capture:
+    it may be UNLOGGED, or gone.
+    """
     histories = ShapeLog(paths.shapes, {}).read()
+    listed = {table.id for table in tables}
+    lost = {name: history for name, history in histories.items() if name not in listed and includes(name)}
+    tables = [*tables, *(h.shapes[max(h.shapes)].table for h in lost.values() if h.paused is not None and h.shapes)]
 
     def look(table: TableSchema) -> TableStatus:
         opened = DeltaTable.open(paths.lake(table.id))

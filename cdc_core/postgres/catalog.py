@@ -67,6 +67,11 @@ FROM pg_index i JOIN pg_class x ON x.oid = i.indexrelid
 WHERE i.indrelid = ANY(%s::oid[]) AND i.indisunique AND i.indisvalid AND i.indexprs IS NULL
 ORDER BY i.indrelid, i.indisclustered DESC, x.relname COLLATE "C"
 """
+_ROW_FILTER = """
+SELECT pg_get_expr(sent.qual, sent.relid)
+FROM pg_publication p, pg_get_publication_tables(p.pubname) AS sent
+WHERE p.pubname = %s AND sent.relid = %s
+"""
 _SIZES = """
 SELECT c.oid::bigint, c.reltuples::float8, c.relpages, c.relkind = 'p',
        CASE WHEN c.relkind = 'p' THEN 0 ELSE pg_relation_size(c.oid) / current_setting('block_size')::int END
@@ -165,6 +170,14 @@ class Catalog:
         """
         with self._lock, self._one_state("reading the marks of tables"):
             return fingerprints(self._connection, oids, self._publication)
+
+    def row_filter(self, table: TableSchema) -> str:
+        """The condition of the publication's row filter, empty for none. Raises SourceError or TransientError."""
+        if not self._publication or self._connection.info.server_version < 150000:
+            return ""
+        with self._lock, translated("reading the publication's row filter"):
+            row = self._connection.execute(_ROW_FILTER, (self._publication, table.oid)).fetchone()
+        return str(row[0]) if row and row[0] else ""
 
     def names(self) -> list[TableId]:
         """Every table that could be captured, ordered."""

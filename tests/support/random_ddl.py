@@ -219,7 +219,8 @@ def difference(
     known = [(name, kind) for name, kind in known if name in columns] if columns else known
     if not known:
         return "" if not columns_of(session, table, schema) else "it has no columns"
-    exprs = ", ".join(f'trim_scale("{n}")::text' if k.startswith("numeric") else f'"{n}"::text' for n, k in known)
+    # What the type's output function gives, which pgoutput and COPY send; a cast may give another text.
+    exprs = ", ".join(_as_text(name, kind) for name, kind in known)
     rows = session.execute(f'select {exprs} from "{schema}"."{table}" where {where}'.encode()).fetchall()
     kinds = [kind for _, kind in known]
     source = Counter(tuple(_float(v) if k in ("double precision", "real") else v for v, k in zip(r, kinds, strict=True))
@@ -262,6 +263,12 @@ def events_of(session: psycopg.Connection[Any], slot: str, publication: str) -> 
     return found
 
 
+def _as_text(name: str, kind: str) -> str:
+    if kind.startswith("numeric"):
+        return f'trim_scale("{name}")::text'
+    return f"""case when "{name}" is distinct from null then format('%s', "{name}") end"""
+
+
 def _float(text: str | None) -> str | None:
     return None if text is None else repr(float(text))
 
@@ -292,7 +299,7 @@ def _list(value: list[Any]) -> str:
 
 # A datetime is a date and a boolean an int, so the order matters.
 _WRITERS: dict[type, Callable[[Any], str]] = {
-    bool: lambda value: "true" if value else "false",
+    bool: lambda value: "t" if value else "f",
     Decimal: _decimal,
     float: repr,
     datetime: _moment,
