@@ -1,0 +1,160 @@
+"""The shapes of a table as the engine keeps them: numbers, ways between them, and what a crash must not forget."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from cdc_core.engine.shapes import Shapes
+from cdc_core.engine.slice_order import SliceOrder
+from cdc_core.engine.slice_shapes import key_of
+from cdc_core.engine.tables import TableBook
+from cdc_core.engine.typing_plan import TypingPlan
+from cdc_core.postgres.catalog import Sighting
+from cdc_core.schema.changes import Policy, SchemaChanges
+from cdc_core.schema.relation import Relation, ReplicaIdentity
+from cdc_core.schema.table import TableId, TableSchema
+from cdc_core.selection.options import SelectionOptions
+from cdc_core.sink.delta.shape_log import ShapeLog
+from cdc_core.types.options import TypeOptions
+from tests.unit.schema.versions import INT, ORDERS, column, table
+
+ID, NOTE = column(1, "id", INT), column(2, "note")
+
+
+class Server:
+    """A catalogue that says what it is told to say."""
+
+    def __init__(self, now: TableSchema | None) -> None:
+        self.now = now
+
+    def current(self, name: TableId) -> TableSchema | None:
+        return self.now
+
+    def fingerprints(self, oids: object) -> dict[int, object]:
+        return {} if self.now is None else {self.now.oid: self.now.fingerprint}
+
+    def sight(self, relation: Relation) -> Sighting:
+        assert self.now is not None
+        return Sighting(self.now, self.now)
+
+
+def shapes(folder: Path, server: Server, policy: Policy | None = None) -> Shapes:
+    log = ShapeLog(str(folder / "shapes"), {})
+    plan = TypingPlan(TypeOptions(), SelectionOptions())
+    lake = pa.schema([("id", pa.int32()), ("note", pa.string())])
+    return Shapes(log, server, plan, policy or Policy(), lambda name: lake)  # type: ignore[arg-type]
+
+
+def begun(folder: Path, first: TableSchema) -> tuple[Shapes, Server]:
+    """A table whose snapshot of LSN 100 is in force as shape 1."""
+    server = Server(first)
+    found = shapes(folder, server)
+    found.open(ORDERS, None)
+    assert found.number(first, first, 90, 100) == 1
+    return found, server
+
+
+def test_a_column_that_came_back_under_its_name_is_not_the_one_that_went(tmp_path: Path) -> None:
+    first = table(ID, NOTE)
+    again = table(ID, column(3, "note"), version=2)
+    known, _ = begun(tmp_path, first)
+    assert known.number(again, again, 200, 100) != 1
+    assert known.of(ORDERS).reread is not None
+
+
+def test_the_book_tells_the_new_column_from_the_old_one(tmp_path: Path) -> None:
+    first, again = table(ID, NOTE), table(ID, column(3, "note"))
+    server = Server(first)
+    book = TableBook(server, lambda name: True, [first])
+    relation = Relation(first.oid, ORDERS.schema, ORDERS.table, ReplicaIdentity.DEFAULT, ())
+    assert (described := book.describe(relation, 1)) is not None and described.version == 1
+    server.now = again
+    assert (described := book.describe(relation, 2)) is not None and described.version == 2
+
+
+def test_rows_of_the_time_before_a_snapshot_change_nothing_about_it(tmp_path: Path) -> None:
+    known, _ = begun(tmp_path, table(ID, NOTE))
+    older = table(ID, column(2, "text_of"), version=2)
+    number = known.number(older, older, 99, 100)
+    assert number == 2
+    assert known.of(ORDERS).shape is known.of(ORDERS).shapes[1]
+    assert known.of(ORDERS).reread is None
+    # Whatever of them the snapshot does not show can be read in no way.
+    assert known.views(ORDERS)[2].steps is None
+
+
+def test_reading_again_outlives_the_run_until_a_later_shape_is_in_force(tmp_path: Path) -> None:
+    first = table(ID, NOTE)
+    known, server = begun(tmp_path, first)
+    known.want_reread(ORDERS, "its rows were rewritten")
+    assert shapes(tmp_path, server).open(ORDERS, 1).reread == "its rows were rewritten"
+    assert shapes(tmp_path, server).open(ORDERS, None).reread is not None
+    assert known.reserve(ORDERS) == 2
+    assert shapes(tmp_path, server).open(ORDERS, 2).reread is None
+
+
+def test_a_shape_of_the_stream_never_takes_the_number_of_one_being_read(tmp_path: Path) -> None:
+    first = table(ID, NOTE)
+    known, _ = begun(tmp_path, first)
+    known.want_reread(ORDERS, "its rows were rewritten")
+    reserved = known.reserve(ORDERS)
+    later = table(ID, column(2, "text_of"), version=2)
+    assert known.number(later, later, 300, 100) > reserved
+
+
+def test_a_dropped_column_does_not_come_back_to_older_changes_by_a_new_one(tmp_path: Path) -> None:
+    first = table(ID, NOTE)
+    known, _ = begun(tmp_path, first)
+    without = table(ID, version=2, changes={"attributes": 2})
+    again = table(ID, column(3, "note"), version=3)
+    assert known.number(without, without, 200, 100) == 2
+    assert known.number(again, again, 300, 100) == 3
+    steps = known.views(ORDERS)[1].steps
+    assert steps is not None and [step.number for step in steps] == [2, 3]
+    assert next(each for each in steps[1].columns if each.name == "note").source is None
+
+
+def test_the_key_goes_by_its_new_name_for_changes_of_before(tmp_path: Path) -> None:
+    first = table(ID, NOTE)
+    known, _ = begun(tmp_path, first)
+    renamed = table(column(1, "nr", INT), NOTE, version=2, primary_key=("nr",), identity_key=("nr",), touched=(1,))
+    assert known.number(renamed, renamed, 200, 100) == 2
+    order = SliceOrder(renamed, shape=2, views=known.views(ORDERS))
+    assert key_of(order, 1) == key_of(order, 2) == 1
+
+
+def test_a_refused_table_is_read_again_once_its_remedy_was_done(tmp_path: Path) -> None:
+    first = table(ID, NOTE)
+    known, server = begun(tmp_path, first)
+    assert first.fingerprint is not None and first.fingerprint.publication is not None
+    silent = table(ID, NOTE, changes={"publication": replaced_entries(first)})
+    server.now = silent
+    known.poll(lambda: 500)
+    assert known.of(ORDERS).paused is not None
+    known.poll(lambda: 501)
+    assert known.of(ORDERS).paused is not None
+    server.now = table(ID, NOTE, changes={"publication": replaced_entries(first, oid=9)})
+    known.poll(lambda: 502)
+    assert known.of(ORDERS).paused is None and known.of(ORDERS).reread is not None
+
+
+@pytest.mark.parametrize("is_first", [False, True])
+def test_the_policy_pauses_what_else_would_be_read_again(tmp_path: Path, is_first: bool) -> None:
+    first = table(ID, NOTE)
+    known = shapes(tmp_path, Server(first), Policy(changes=SchemaChanges.PAUSE))
+    known.open(ORDERS, None)
+    known.number(first, first, 90, 100)
+    known.want_reread(ORDERS, "it was changed under another name", is_first=is_first)
+    assert (known.of(ORDERS).paused is None) is is_first
+    assert (known.of(ORDERS).reread is not None) is is_first
+
+
+def replaced_entries(first: TableSchema, oid: int = 0) -> object:
+    assert first.fingerprint is not None and first.fingerprint.publication is not None
+    mark = first.fingerprint.publication
+    entries = tuple(dataclasses.replace(entry, oid=oid) for entry in mark.entries) if oid else ()
+    return dataclasses.replace(mark, entries=entries)
