@@ -153,7 +153,6 @@ def _wal2lake(cluster: Cluster, database: str, folder: Path, target: str, turn: 
     properties = {
         **connector_properties(cluster, database, slot, folder / f"turn{turn}"),
         "wal2lake.sinks": target,
-        "wal2lake.merge.interval.seconds": "600",
         "wal2lake.spark.spark.driver.memory": "3g",
     }
     file = folder / f"{slot}.properties"
