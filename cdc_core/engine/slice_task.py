@@ -14,6 +14,7 @@ after it is this table's own: the round goes on without the table, whose changes
 from __future__ import annotations
 
 import itertools
+import logging
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -47,6 +48,8 @@ from cdc_core.sink.delta.shape import changelog_properties, ensure_table
 from cdc_core.sink.delta.table import DeltaTable
 from cdc_core.sink.delta.upkeep import tidy
 
+_log = logging.getLogger(__name__)
+
 # Of a backlog's files, which are compressed: its rows take some ten times as much in memory.
 _SLICE_BYTES = 64 << 20
 
@@ -78,9 +81,11 @@ class SliceTask:
                 self._apply(order, rows, outcome)
             except CdcError as error:
                 outcome.error = error
-            except pa.ArrowException as error:
+            except Exception as error:
+                # A fault of ours in one table's slice is that table's alone; the others go on.
+                _log.exception("Bringing changes of %s to its lake table ended unexpectedly.", order.table.id)
                 outcome.error = LakeError(
-                    f"Arrow could not bring changes of {order.table.id} to its lake table ({type(error).__name__}).",
+                    f"Changes of {order.table.id} could not be brought to its lake table ({type(error).__name__}).",
                     "The changes wait in the changelog; please report this.",
                 )
         return outcome
