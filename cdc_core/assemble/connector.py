@@ -156,6 +156,9 @@ class Connector:
                 known = set() if mode.all else self._known_tables(tables)
                 if known and not found.exists and not mode.slot_lost:
                     raise self._slot_gone()
+                if mode.all or not found.exists or any(table.id not in known for table in wanted):
+                    # Before anything is made at the source: without Java nothing is left behind.
+                    spark = spark or self.spark()
                 published = source.publish(tables, always=self._needed)
                 # A new slot knows nothing of what came before it, and a table that joins the publication (again) has
                 # changes that never come: both are read again.
@@ -181,12 +184,13 @@ class Connector:
             others = [table for table in captured if table not in chosen]
             if others and not found.exists and self._known_tables(others):
                 raise self._slot_gone()
+            spark = spark or self.spark()
             published = source.publish(captured, always=self._needed)
             # A table that joins the publication again has changes that never come: it is read again too.
             again = [table for table in others if table.id in published.added]
             again = [table for table in again if table.id in self._known_tables(again)]
             chosen = [table for table in [*chosen, *again] if table in published.live]
-            return self._take(source, spark or self.spark(), chosen, on_progress)
+            return self._take(source, spark, chosen, on_progress)
 
     def stream(
         self,
