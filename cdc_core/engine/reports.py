@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from datetime import datetime
+from typing import TYPE_CHECKING
 
 from cdc_core.lsn import Lsn
-from cdc_core.quality.report import Summary
 from cdc_core.schema.table import TableId
+
+if TYPE_CHECKING:  # loads Arrow, which whoever only reads reports need not
+    from cdc_core.quality.report import Summary
 
 
 @dataclass(frozen=True, slots=True)
