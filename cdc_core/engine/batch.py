@@ -38,21 +38,23 @@ class Position:
 class VersionFiles:
     """The files of one table version in a batch.
 
-    ``commits`` are the commit LSNs in them, ``last_index`` is the last row's index in its transaction.
+    ``commits`` are the commit LSNs in them, ``last`` is the last row's commit LSN and its index in the transaction.
     """
 
     table: TableSchema
     paths: list[Path] = field(default_factory=list)
     rows: int = 0
     commits: list[np.ndarray] = field(default_factory=list)
-    last_index: int = 0
+    last: tuple[int, int] = (0, -1)
     only_inserts: bool = True
 
     def note(self, raw: pa.RecordBatch, only_inserts: bool = False) -> None:
         """Note the rows of ``raw``, at least one; ``only_inserts`` where nothing else is among them."""
         self.rows += raw.num_rows
         self.commits.append(np.unique(raw.column("commit_lsn").to_numpy()))
-        self.last_index = int(raw.column("tx_index").to_numpy()[-1])
+        # Truncates are noted after the rows around them, so the last to be noted need not be the last.
+        last = int(raw.column("commit_lsn").to_numpy()[-1]), int(raw.column("tx_index").to_numpy()[-1])
+        self.last = max(self.last, last)
         self.only_inserts = self.only_inserts and only_inserts
 
     def last_commit_before(self, bound: int | None) -> int | None:
@@ -102,9 +104,8 @@ class Batch:
 
     def open_at(self, table: TableId) -> tuple[int, int] | None:
         """The table's last row in the transaction that the batch's end cuts: commit LSN and index; None for none."""
-        if self.open_lsn is None or self.last_commit(table) != self.open_lsn:
-            return None
-        return self.open_lsn, self.versions[table][-1].last_index
+        last = max(version.last for version in self.versions[table])
+        return last if last[0] == self.open_lsn else None
 
     def only_inserts(self, table: TableId) -> bool:
         """Whether the table's rows are inserts alone, all of one version and of whole transactions."""

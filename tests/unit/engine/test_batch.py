@@ -83,6 +83,14 @@ def test_the_open_transaction_is_told_with_its_last_row():
     assert batch_with((1, [(10, 0)]), open_lsn=20).open_at(T) is None
 
 
+def test_the_last_row_of_the_open_transaction_may_be_noted_before_a_truncate():
+    batch = batch_with((1, [(20, 0), (20, 1), (20, 3)]), open_lsn=20)
+    batch.files_of(version(1)).note(raw((20, 2)))
+    assert batch.open_at(T) == (20, 3)
+    # So may one that another version's rows surround.
+    assert batch_with((1, [(20, 0), (20, 9)]), (2, [(20, 5)]), open_lsn=20).open_at(T) == (20, 9)
+
+
 def test_only_inserts_of_one_version_and_whole_transactions_are_called_so():
     assert batch_with((1, [(10, 0)]), (1, [(20, 0)]), inserts=True).only_inserts(T)
     assert not batch_with((1, [(10, 0)]), (2, [(20, 0)]), inserts=True).only_inserts(T)

@@ -162,3 +162,15 @@ def test_a_stream_that_breaks_the_protocol_is_named(stream: FakeStream, tmp_path
         stream.send(transaction(1000, insert(1)))
         with pytest.raises(ProtocolError):
             batch_of(found)
+
+
+def test_a_cut_behind_a_truncate_tells_the_last_row(stream: FakeStream, tmp_path: Path) -> None:
+    """The rows on both sides of a truncate are one run, which is noted before the truncate in its middle."""
+    with reader(stream, tmp_path, rows=5) as found:
+        begun = [plain.begin(1000, 0, 7), insert(1), insert(2), plain.truncate([ORDERS.oid]), insert(3), insert(4)]
+        stream.send([*announce(ORDERS), *begun])
+        cut = batch_of(found)
+        stream.send([insert(5), plain.commit(1000, 1008, 0)])
+        rest = batch_of(found)
+    assert (cut.rows, cut.open_at(ORDERS_ID)) == (5, (1000, 4))
+    assert (rest.rows, rest.complete_to(ORDERS_ID), rest.open_at(ORDERS_ID)) == (1, 1000, None)
