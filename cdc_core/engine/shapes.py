@@ -316,9 +316,16 @@ class Shapes:
         number = state.newest + 1
         parent = None if columns is None or state.shape is None else state.shape.number
         shape = Shape(number, table, columns, parent)
+        # What a killed run decided the same way keeps its number: its changes may be in the changelog under it.
+        known = (each for each in state.shapes.values() if columns is not None and each.parent == parent is not None)
+        same = next((e for e in known if e.projection == columns and same_shape(e.table, table)), None)
+        if same is not None:
+            shape = dataclasses.replace(same, table=table)
+            number = shape.number
         if columns is not None:
             state.steps[number] = self._step(name, shape)
-        self._log.add_shapes([(name, shape)], lsn)
+        if same is None:
+            self._log.add_shapes([(name, shape)], lsn)
         state.shapes[number] = shape
         if decided:
             state.shape = shape

@@ -119,6 +119,9 @@ class StreamRun:
             reason = self._stop_reason(until, was_idle=batch is None)
             self._sink.tend(max(self._tally.complete, self._tally.silent))
             if reason:
+                if self._tally.rounds and self._tally.rounds[-1].failed:
+                    # A table may have been mended since by being read again, which no round of changes tells.
+                    self._tally.rounds.append(self._sink.apply(None, Lsn(self._tally.complete), lambda: None))
                 return self._report(reason)
 
     def _wait_for_turn(self) -> None:
