@@ -40,7 +40,10 @@ class LiveEngine:
     def stream(self, until, spark=None, on_batch=None, on_round=None, should_stop=None):
         write("start", work="stream")
         started, rounds = time.monotonic(), 0
-        while not should_stop() and time.monotonic() - started < MOST_SECONDS:
+        is_last = False
+        while not is_last and time.monotonic() - started < MOST_SECONDS:
+            # The round at hand is done to its end: one that is asked to stop always has something left to report.
+            is_last = should_stop()
             rounds += 1
             on_batch(BatchReport(rounds, {ORDERS: 5}, Lsn(5000 + rounds), 77, 0.1))
             on_round(round_of(merge(ORDERS, lsn=5000 + rounds)))
