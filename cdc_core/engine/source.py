@@ -26,6 +26,7 @@ _log = logging.getLogger(__name__)
 
 _OLDER_SECONDS = 90.0
 _OLDER_PAUSE_SECONDS = 0.1
+_CLAIM_SECONDS, _CLAIM_NAP_SECONDS = 5.0, 0.1
 _LOCK = "SELECT pg_try_advisory_lock(hashtextextended('wal2lake:' || %s, 0))"
 _IS_LOCKED = """
 SELECT EXISTS (
@@ -91,13 +92,22 @@ class Source:
         self._closing.close()
 
     def claim(self) -> None:
-        """Make sure that no other process of ours works on this slot: until ``__exit__`` nobody else gets past this."""
+        """Make sure that no other process of ours works on this slot: until ``__exit__`` nobody else gets past this.
+
+        Waits some seconds for a run that was killed just now: the server takes a moment to notice that it is gone.
+        """
+        deadline = time.monotonic() + _CLAIM_SECONDS
+        while not self._is_free():
+            if time.monotonic() >= deadline:
+                raise TransientError(
+                    f"Another run of wal2lake is at work on slot {self.options.slot_name}.",
+                    "Wait until it has ended, or stop it: one slot serves one.",
+                )
+            time.sleep(_CLAIM_NAP_SECONDS)
+
+    def _is_free(self) -> bool:
         row = self._connection.execute(_LOCK, (self.options.slot_name,)).fetchone()
-        if row is not None and not row[0]:
-            raise TransientError(
-                f"Another run of wal2lake is at work on slot {self.options.slot_name}.",
-                "Wait until it has ended, or stop it: one slot serves one.",
-            )
+        return row is None or bool(row[0])
 
     def tables(self) -> list[TableSchema]:
         """The captured tables, in the order of the include list, then by name.
