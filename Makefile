@@ -9,6 +9,7 @@ STAMP := $(VENV)/.installed
 DEMO_SECONDS ?=
 DEMO_FOLDER ?= .wal2lake/demo
 SOAK_SECONDS ?= 600
+TEST_WORKERS ?= 2
 BENCH ?=
 BENCH_JSON ?= .wal2lake/freshness.json
 
@@ -28,7 +29,7 @@ demo: $(STAMP) ## Run the whole product on an embedded PostgreSQL (DEMO_SECONDS=
 	@$(BIN)/wal2lake demo --folder $(DEMO_FOLDER) $(if $(DEMO_SECONDS),--seconds $(DEMO_SECONDS))
 
 test: servers ## Set up and pass every test (but the browser's: make test-ui)
-	@$(BIN)/python -m pytest -q -m "not ui" --durations=15 tests
+	@$(BIN)/python -m pytest -q -m "not ui" --durations=15 -n $(TEST_WORKERS) --dist worksteal tests
 
 test-quick: $(STAMP) ## Only the tests without server or Spark
 	@$(BIN)/python -m pytest -q tests/unit tests/house
