@@ -109,10 +109,10 @@ class Connector:
         return findings
 
     def spark(self) -> Any:
-        """The process's Spark session, started with the connector's settings unless one runs."""
-        from cdc_core.spark.session import get_session
+        """The process's Spark session, started with the connector's settings unless one runs (its context alone)."""
+        from cdc_core.spark.session import get_context
 
-        return get_session(dict(self.config.engine.spark))
+        return get_context(dict(self.config.engine.spark))
 
     def _session(self, given: Any) -> Callable[[], Any]:
         """What gives the session: the one given, or one that a thread of its own is starting meanwhile.
