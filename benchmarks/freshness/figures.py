@@ -125,14 +125,15 @@ def rounds(commits: Mapping[Any, Sequence[Commit]]) -> list[Round]:
 
 
 def held_seconds(times: Floats, wal_end: Floats, held_from: Floats) -> Floats:
-    """WAL between two positions, in seconds of it at the mean rate at which it was written meanwhile.
+    """How long before each sample the WAL ended where the held part begins: the age of the oldest byte that is held.
 
-    ``times`` are those of the samples, the others bytes since LSN 0. NaN where nothing was written.
+    ``times`` are those of the samples, the others bytes since LSN 0. A part that begins before the first sample counts
+    from there. Between two samples the WAL is taken to grow evenly.
     """
-    if len(times) < 2 or wal_end[-1] <= wal_end[0] or times[-1] <= times[0]:
-        return np.full(len(times), np.nan)
-    rate = (wal_end[-1] - wal_end[0]) / (times[-1] - times[0])
-    held: Floats = np.maximum(0.0, wal_end - held_from) / rate
+    if not len(times):
+        return np.empty(0)
+    began = np.interp(held_from, wal_end, times)
+    held: Floats = np.where(held_from >= wal_end, 0.0, times - began)
     return held
 
 

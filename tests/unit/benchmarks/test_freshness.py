@@ -88,7 +88,11 @@ def test_held_wal_in_seconds_of_it() -> None:
     assert held_seconds(times, wal_end, np.array([0.0, 500.0, 0.0])).tolist() == [0.0, 0.5, 2.0]
     # A position ahead of the end that was read before it holds nothing.
     assert held_seconds(times, wal_end, wal_end + 5).tolist() == [0, 0, 0]
-    assert np.isnan(held_seconds(times, np.zeros(3), np.zeros(3))).all()
+    # What was written in a rush a moment ago is a moment old, however much it is.
+    rush = np.array([0.0, 10.0, 9_000.0])
+    assert held_seconds(times, rush, np.array([0.0, 10.0, 10.0])).tolist() == [0, 0, 1]
+    assert held_seconds(times, np.zeros(3), np.zeros(3)).tolist() == [0, 0, 0]
+    assert held_seconds(times[:0], times[:0], times[:0]).tolist() == []
 
 
 def test_a_counter_between_samples() -> None:
