@@ -15,7 +15,7 @@ from cdc_core.schema.table import TableId
 from cdc_core.sink.delta.append import on_conflict
 from cdc_core.sink.delta.conform import plain_schema
 from cdc_core.sink.delta.positions import lake_position, merge_app, shape_app, snapshot_app
-from cdc_core.sink.delta.shape import check_names, lake_properties
+from cdc_core.sink.delta.shape import check_names, lake_properties, spread
 from cdc_core.sink.delta.table import DataFile, DeltaTable
 
 _FILE_ROWS = 1_000_000
@@ -35,7 +35,8 @@ def prepare(path: str, schema: pa.Schema, table: TableId, history_minutes: int) 
     Raises TableError for names that Delta cannot tell apart.
     """
     check_names(schema, table)
-    return DeltaTable.open(path) or DeltaTable.create(path, plain_schema(schema), lake_properties(history_minutes))
+    properties = spread(lake_properties(history_minutes), path)
+    return DeltaTable.open(path) or DeltaTable.create(path, plain_schema(schema), properties)
 
 
 def write_rows(lake: DeltaTable, batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> list[DataFile]:

@@ -7,6 +7,7 @@ stops with a TableError that says what to do.
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Mapping
 
 import pyarrow as pa
@@ -22,18 +23,33 @@ META = (
     pa.field("__tx_index", pa.int64()),
     pa.field("__commit_ts", pa.timestamp("us", tz="UTC")),
 )
-_CHECKPOINT_INTERVAL = "50"
+_CHECKPOINT_INTERVAL, _CHECKPOINT_SPREAD = 42, 16
+
+_CHECKPOINTS = "delta.checkpointInterval"
 
 _DIGITS = {pa.int8(): 3, pa.int16(): 5, pa.int32(): 10, pa.int64(): 19}
 
 
 def lake_properties(history_minutes: int) -> dict[str, str]:
     """The settings of a lake table that keeps replaced files and log entries for so long; 0 for Delta's defaults."""
-    kept = {"delta.checkpointInterval": _CHECKPOINT_INTERVAL}
+    kept = {_CHECKPOINTS: str(_CHECKPOINT_INTERVAL)}
     if history_minutes:
         kept["delta.logRetentionDuration"] = f"interval {history_minutes} minutes"
         kept["delta.deletedFileRetentionDuration"] = f"interval {file_hours(history_minutes)} hours"
     return kept
+
+
+def spread(properties: Mapping[str, str], path: str) -> dict[str, str]:
+    """The settings with a checkpoint interval of the table's own: tables that are changed by the same rounds would all
+    write theirs in the same one.
+    """
+    own = {_CHECKPOINTS: str(_CHECKPOINT_INTERVAL + phase(path, _CHECKPOINT_SPREAD))} if properties else {}
+    return {**properties, **own}
+
+
+def phase(path: str, period: int) -> int:
+    """A number below ``period`` that differs from table to table and stays the same for one."""
+    return zlib.crc32(path.encode()) % period
 
 
 def file_hours(history_minutes: int) -> int:
@@ -72,7 +88,7 @@ def ensure_table(
     # Before they are merged: of two names that differ by case alone the merge would keep one.
     check_names(wanted, table)
     if opened is None:
-        return DeltaTable.create(path, wanted, properties, storage)
+        return DeltaTable.create(path, wanted, spread(properties, path), storage)
     merged = merge_schemas(opened.schema, wanted, table)
     if not merged.equals(opened.schema):
         opened.widen(merged)

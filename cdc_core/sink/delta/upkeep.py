@@ -1,8 +1,9 @@
 """A bounded number of files and log entries, kept by the line itself.
 
-Small files are put together by size: sixteen of one class become one of the next. So each row is rewritten as often as
-there are classes, however long the table lives, and a pass is bounded in bytes. A file past the last class stays as it
-is. The commit says that no data changed; a crash before it leaves unnamed files that VACUUM takes.
+Small files are put together by size: some sixteen of one class become one of the next. So each row is rewritten as
+often as there are classes, however long the table lives, and a pass is bounded in bytes. A file past the last class
+stays as it is. Each table has rounds of its own for this, lest hundreds that are changed by the same rounds all do it
+in one. The commit says that no data changed; a crash before it leaves unnamed files that VACUUM takes.
 
 Log entries go when they are older than ``wal2lake.lake.history.minutes``, replaced files when they are that old and an
 hour at least; tables are made with these times as their own retention, so that their checkpoints forget them too. A log
@@ -18,25 +19,25 @@ import pyarrow as pa
 from deltalake.exceptions import DeltaError
 
 from cdc_core import failpoints
-from cdc_core.sink.delta.shape import file_hours
+from cdc_core.sink.delta.shape import file_hours, phase
 from cdc_core.sink.delta.table import CommitConflictError, DataFile, DeltaTable
 
 _SMALLEST = 64 << 10
 _FACTOR = 8
 _CLASSES = 3
-_FILES = 16
+_FILES, _FEWEST, _MOST = 16, 8, 20
 _PASS_BYTES = 32 << 20
 _CLEAN_EVERY = 100
 
 _log = logging.getLogger(__name__)
 
 
-def compact(table: DeltaTable) -> int:
-    """Put small files together where there are many; how many were. One pass, of 32 MiB of files at most.
+def compact(table: DeltaTable, enough: int = _FILES) -> int:
+    """Put ``enough`` small files of a class together, or more; how many were. One pass, of 32 MiB of files at most.
 
     Gives way to any other writer: where a commit of theirs got in first nothing is changed.
     """
-    chosen = [] if table.has_deletion_vectors else choose(table.files)
+    chosen = [] if table.has_deletion_vectors else choose(table.files, enough)
     if len(chosen) < 2:
         return 0
     rows = pa.concat_tables([table.read(file) for file in chosen])
@@ -50,14 +51,14 @@ def compact(table: DeltaTable) -> int:
     return len(chosen)
 
 
-def choose(files: Sequence[DataFile]) -> list[DataFile]:
-    """The files that one pass puts together: those of the lowest class that has sixteen, in the log's order."""
+def choose(files: Sequence[DataFile], enough: int = _FILES) -> list[DataFile]:
+    """The files that one pass puts together: those of the lowest class that has ``enough``, in the log's order."""
     by_class: dict[int, list[DataFile]] = {}
     for file in files:
         by_class.setdefault(_class(file.size), []).append(file)
     for number in range(_CLASSES):
         found = by_class.get(number, [])
-        if len(found) >= _FILES:
+        if len(found) >= enough:
             chosen, octets = [], 0
             for file in found:
                 octets += file.size
@@ -70,9 +71,15 @@ def choose(files: Sequence[DataFile]) -> list[DataFile]:
 
 def tidy(table: DeltaTable, since: int, history_minutes: int) -> None:
     """Compact, and clean once in some hundreds of versions. ``since`` is the version before the round's own commits."""
-    compact(table)
-    if history_minutes and table.version // _CLEAN_EVERY != since // _CLEAN_EVERY:
+    compact(table, _FEWEST if _is_its_turn(table, since, _FILES) else _MOST)
+    if history_minutes and _is_its_turn(table, since, _CLEAN_EVERY):
         clean(table, history_minutes)
+
+
+def _is_its_turn(table: DeltaTable, since: int, period: int) -> bool:
+    """Whether the table passed a version of its own, one in ``period``."""
+    own = phase(table.path, period)
+    return (table.version - own) // period != (since - own) // period
 
 
 def clean(table: DeltaTable, history_minutes: int) -> None:

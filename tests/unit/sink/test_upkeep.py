@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import os
 import time
+from collections import Counter
 from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
 import pytest
 
-from cdc_core.sink.delta.shape import lake_properties
+from cdc_core.sink.delta.shape import lake_properties, spread
 from cdc_core.sink.delta.table import DataFile, DeltaTable
 from cdc_core.sink.delta.upkeep import choose, clean, compact, tidy
 from tests.support.spark import lake_rows
@@ -137,11 +139,54 @@ def test_log_entries_go_with_their_age(table: DeltaTable) -> None:
     assert again is not None and again.txn("a") == 119 and ids(table) == list(range(120))
 
 
-def test_cleaning_comes_once_in_some_hundreds_of_versions(table: DeltaTable, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_each_table_is_tidied_in_versions_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    tables = [DeltaTable.create(str(tmp_path / f"t{number}"), SCHEMA, {}) for number in range(40)]
+    cleaned: dict[str, list[int]] = {table.path: [] for table in tables}
+    compacted: dict[str, list[int]] = {table.path: [] for table in tables}
+    at = 0
+    monkeypatch.setattr("cdc_core.sink.delta.upkeep.clean", lambda table, minutes: cleaned[table.path].append(at))
+    monkeypatch.setattr(
+        "cdc_core.sink.delta.upkeep.compact",
+        lambda table, enough: compacted[table.path].append(at) if enough == 8 else None,
+    )
+    monkeypatch.setattr(DeltaTable, "version", property(lambda self: at))
+    for at in range(1, 201):
+        for table in tables:
+            tidy(table, at - 1, 1)
+    for table in tables:
+        first, second = cleaned[table.path]
+        assert second == first + 100
+        assert len(compacted[table.path]) in (12, 13)
+        assert set(np.diff(compacted[table.path])) == {16}
+    at_once = Counter(moment for moments in compacted.values() for moment in moments)
+    assert max(at_once.values()) <= 10
+
+
+def test_no_cleaning_without_a_history(table: DeltaTable, monkeypatch: pytest.MonkeyPatch) -> None:
     cleaned: list[int] = []
     monkeypatch.setattr("cdc_core.sink.delta.upkeep.clean", lambda table, minutes: cleaned.append(table.version))
     monkeypatch.setattr(DeltaTable, "version", property(lambda self: 301))
-    tidy(table, 299, 1)
-    tidy(table, 300, 1)
-    tidy(table, 299, 0)
+    tidy(table, 101, 0)
+    assert cleaned == []
+    tidy(table, 101, 1)
     assert cleaned == [301]
+
+
+def test_files_stay_few_whatever_the_table_s_own_version(tmp_path: Path) -> None:
+    for number in range(3):
+        table = DeltaTable.create(str(tmp_path / f"t{number}"), SCHEMA, {})
+        most = 0
+        for key in range(60):
+            since = table.version
+            grow(table, key)
+            tidy(table, since, 0)
+            most = max(most, len(table.files))
+        assert most <= 20 and ids(table) == list(range(60))
+
+
+def test_tables_write_their_checkpoints_in_versions_of_their_own() -> None:
+    kept = [spread(lake_properties(15), f"/lake/t{number}") for number in range(100)]
+    intervals = Counter(int(each["delta.checkpointInterval"]) for each in kept)
+    assert min(intervals) >= 42 and max(intervals) <= 57 and len(intervals) == 16
+    assert all(each["delta.logRetentionDuration"] == "interval 15 minutes" for each in kept)
+    assert spread({}, "/lake/t") == {}
