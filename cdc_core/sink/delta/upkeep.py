@@ -18,6 +18,7 @@ import pyarrow as pa
 from deltalake.exceptions import DeltaError
 
 from cdc_core import failpoints
+from cdc_core.sink.delta.features import features_on
 from cdc_core.sink.delta.shape import file_hours
 from cdc_core.sink.delta.table import CommitConflictError, DataFile, DeltaTable
 
@@ -34,9 +35,10 @@ _log = logging.getLogger(__name__)
 def compact(table: DeltaTable) -> int:
     """Put small files together where there are many; how many were. One pass, of 32 MiB of files at most.
 
-    Gives way to any other writer: where a commit of theirs got in first nothing is changed.
+    Gives way to any other writer: where a commit of theirs got in first nothing is changed. A table that Spark writes
+    is put together by Spark (``spark_merge.compact``).
     """
-    chosen = [] if table.has_deletion_vectors else choose(table.files)
+    chosen = [] if table.has_deletion_vectors or features_on(table) else choose(table.files)
     if len(chosen) < 2:
         return 0
     rows = pa.concat_tables([table.read(file) for file in chosen])
