@@ -49,6 +49,7 @@ from cdc_core.postgres.stream import ReplicationStream
 from cdc_core.schema.table import TableId, TableSchema
 from cdc_core.selection.columns import lake_key_conflicts, plan_columns
 from cdc_core.selection.tables import TableSelection
+from cdc_core.sink.delta.features import FeaturePolicy
 from cdc_core.snapshot.modes import answers
 
 OnProgress = Callable[[SnapshotProgress], None]
@@ -396,6 +397,7 @@ class Connector:
             engine.snapshot_threads,
             self.config.sink.changelog_reads,
             self.config.sink.lake_history_minutes,
+            FeaturePolicy(self.config.sink.lake_features, self.config.sink.merge_rewrite_max_bytes),
         )
 
     def _read_again(self, table: TableId, shape: int, spark: Callable[[], Any]) -> SnapshotReport:

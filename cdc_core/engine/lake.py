@@ -96,6 +96,7 @@ class LakeSink:
         self._rounds: DeltaTable | None = None
         self._validator = SummaryValidator()
         self._reread_tries: dict[TableId, int] = {}
+        self._has_rest = False
 
     def positions(self, tables: Iterable[TableId]) -> dict[TableId, Position]:
         """What each table's changelog holds already: the reader drops it when the slot sends it again."""
@@ -114,7 +115,10 @@ class LakeSink:
         outcomes = self._run_orders(orders)
         self._note_appends(batch)
         on_durable()
+        outcomes = self._evolve(orders, outcomes)
         self._merge_staged(orders, outcomes)
+        self._enable_features(orders, outcomes)
+        self._has_rest = any(_has_rest(*one) for one in zip(orders, outcomes, strict=True))
         merges = [merge for one in zip(orders, outcomes, strict=True) if (merge := self._settle(*one)) is not None]
         failed = {table: s.error for table, s in self._standings if s.stands_still}
         failed |= {outcome.table: str(outcome.error) for outcome in outcomes if outcome.error is not None}
@@ -132,8 +136,14 @@ class LakeSink:
 
     @property
     def is_busy(self) -> bool:
-        """Whether a table is being read again, or a change of a table waits for its place in the stream."""
-        return self._watch.rereads.are_under_way or any(s.shape.is_on_its_way for _, s in self._standings)
+        """Whether a table is being read again, a change of a table waits for its place in the stream, or a slice was
+        merged in part.
+        """
+        return (
+            self._has_rest
+            or self._watch.rereads.are_under_way
+            or any(s.shape.is_on_its_way for _, s in self._standings)
+        )
 
     def tend(self, passed: int) -> None:
         """Look after what no batch brings: changed tables, tables read again, changes past their retention.
@@ -289,6 +299,35 @@ class LakeSink:
             standing.changelog = Position(*(batch.open_at(table) or (last,)))
         failpoints.hit(failpoints.BEFORE_CONFIRM)
 
+    def _evolve(self, orders: Sequence[SliceOrder], outcomes: Sequence[SliceOutcome]) -> list[SliceOutcome]:
+        """Let Spark bring the tables to their shapes that tasks cannot, and merge what waits for that."""
+        found, again = {outcome.table: outcome for outcome in outcomes}, []
+        for order in orders:
+            outcome = found[order.table.id]
+            if not outcome.evolves:
+                continue
+            try:
+                path = self._paths.lake(order.table.id)
+                self._writer.evolve_with_spark(self._spark(), path, self._slot, order, self._task.plan)
+            except CdcError as error:
+                outcome.error = error
+                continue
+            # What the first attempt appended is in the changelog now.
+            waits = order.has_backlog or bool(order.files or order.written)
+            again.append(replace(order, files=(), written=(), arrived=(), rows=0, has_backlog=waits))
+        for done in self._run_orders(again):
+            first = found[done.table]
+            found[done.table] = replace(done, appended=first.appended, changelog_files=first.changelog_files)
+        return [found[order.table.id] for order in orders]
+
+    def _enable_features(self, orders: Sequence[SliceOrder], outcomes: Sequence[SliceOutcome]) -> None:
+        for order, outcome in zip(orders, outcomes, strict=True):
+            if outcome.lacks_features and outcome.error is None:
+                try:
+                    self._writer.enable_with_spark(self._spark(), self._paths.lake(order.table.id), order)
+                except CdcError as error:
+                    outcome.error = error
+
     def _merge_staged(self, orders: Sequence[SliceOrder], outcomes: Sequence[SliceOutcome]) -> None:
         """Spark's MERGE for the slices that are too large for a task."""
         for order, outcome in zip(orders, outcomes, strict=True):
@@ -345,6 +384,13 @@ class LakeSink:
         self._validator.submit(str(check.table), check.rules, check.summary)
         verdict = self._validator.verdict(str(check.table))
         return check if verdict is None else replace(check, validation_json=verdict.shown.json)
+
+
+def _has_rest(order: SliceOrder, outcome: SliceOutcome) -> bool:
+    """Whether Spark merged the first part of a slice whose key changed within: the next round merges the rest."""
+    if outcome.staged is None or outcome.error is not None or order.to_lsn is None:
+        return False
+    return outcome.staged.to_lsn < order.to_lsn
 
 
 def _merge_report(order: SliceOrder, outcome: SliceOutcome, applied: Applied) -> MergeReport:

@@ -78,7 +78,8 @@ class SliceOutcome:
 
     ``appended`` rows are durable whatever else failed. ``applied`` and ``staged`` are None where the lake needs nothing
     (or ``error`` tells why it could not be changed). ``merged`` is the LSN that the lake table has reached. ``seconds``
-    and ``cpu_seconds`` are by part: decode, append, check, reduce, apply, compact.
+    and ``cpu_seconds`` are by part: decode, append, check, reduce, apply, compact. ``evolves``: nothing was applied,
+    for Spark has to bring the lake table to its shape first. ``lacks_features``: some are to come on after this.
     """
 
     table: TableId
@@ -88,6 +89,8 @@ class SliceOutcome:
     staged: Staged | None = None
     check: CheckReport | None = None
     error: CdcError | None = None
+    evolves: bool = False
+    lacks_features: bool = False
     written: tuple[DataFile, ...] = ()
     arrived: tuple[DataFile, ...] = ()
     changelog_files: int = 0

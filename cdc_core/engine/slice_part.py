@@ -10,9 +10,12 @@ import itertools
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
+import pyarrow as pa
+
 from cdc_core import failpoints
 from cdc_core.engine.slice_order import SliceOrder, SliceOutcome
 from cdc_core.engine.slice_task import SliceTask, changelog_of, decoded
+from cdc_core.engine.table_writer import ForDriverError
 from cdc_core.schema.table import TableId
 from cdc_core.sink.delta.change_columns import stored
 from cdc_core.sink.delta.table import DataFile
@@ -61,12 +64,20 @@ class SlicePart:
         )
         arrived = None
         if order.only_inserts and order.to_lsn is not None and len(versions) == 1:
-            lake = task.writer.prepare(task.run, task.paths.lake(table), order, task.plan, task.slot)
-            rows = versions[0][1]
-            good, bad, _ = task.checks.check(order.table, rows)
-            if bad is None and good.num_rows == rows.num_rows:
-                arrived = task.writer.write_arrivals(lake, good)
+            arrived = self._arrived(order, versions[0][1])
         return PartOutcome(table, part.number, written[0], arrived)
+
+    def _arrived(self, order: SliceOrder, rows: pa.Table) -> DataFile | None:
+        """The file of rows that can just be added to the lake table; None where some of them cannot."""
+        task = self.task
+        try:
+            lake = task.writer.prepare(task.run, task.paths.lake(order.table.id), order, task.plan, task.slot)
+        except ForDriverError:
+            return None
+        if not task.writer.takes_files(lake):
+            return None
+        good, bad, _ = task.checks.check(order.table, rows)
+        return task.writer.write_arrivals(lake, good) if bad is None and good.num_rows == rows.num_rows else None
 
 
 def cut(order: SliceOrder, parts: int) -> list[PartOrder]:

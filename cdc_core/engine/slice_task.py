@@ -27,7 +27,7 @@ from cdc_core.engine.checks import TableChecks
 from cdc_core.engine.slice_order import Applied, SliceOrder, SliceOutcome
 from cdc_core.engine.slice_shapes import Decoded, by_shape, keyed_slices
 from cdc_core.engine.spool import ReadSpoolFiles
-from cdc_core.engine.table_writer import LakeWriter, TooLargeError, unseen
+from cdc_core.engine.table_writer import ForDriverError, LakeWriter, TooLargeError, unseen
 from cdc_core.engine.typing_plan import TypingPlan
 from cdc_core.errors import CdcError, LakeError, TransientError
 from cdc_core.schema.table import TableId
@@ -79,6 +79,8 @@ class SliceTask:
         if order.to_lsn is not None:
             try:
                 self._apply(order, rows, outcome)
+            except ForDriverError:
+                outcome.evolves = True
             except CdcError as error:
                 outcome.error = error
             except Exception as error:
@@ -132,6 +134,7 @@ class SliceTask:
         if (stands.token or 0) != order.token:
             raise _read_anew(order.table.id)
         outcome.merged = stands.lsn
+        outcome.lacks_features = bool(self.writer.features.missing(lake))
         if stands.lsn is not None and stands.lsn >= order.to_lsn:
             return
         since = lake.version

@@ -13,7 +13,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from cdc_core import failpoints
@@ -28,6 +28,7 @@ from cdc_core.postgres.connect import connection_string
 from cdc_core.postgres.copy_out import select_sql
 from cdc_core.schema.fingerprint import Fingerprint
 from cdc_core.schema.table import TableId, TableSchema
+from cdc_core.sink.delta.features import FeaturePolicy, announce
 from cdc_core.sink.delta.paths import LakePaths
 from cdc_core.sink.delta.positions import lake_position
 from cdc_core.sink.delta.reads import complete_reads
@@ -55,6 +56,7 @@ class SnapshotSettings:
     threads: int
     reads: bool = False
     history_minutes: int = 0
+    features: FeaturePolicy = field(default_factory=FeaturePolicy)
 
 
 class SnapshotRun:
@@ -207,12 +209,31 @@ class SnapshotRun:
         files = [file for part in copied for file in part]
         facts_of_commit = {"lsn": str(opened.lsn)}
         written = commit_snapshot(
-            lake, files, schema, slot, table.id, token=taken.token, shape=shape, facts=facts_of_commit
+            lake,
+            files,
+            schema,
+            slot,
+            table.id,
+            token=taken.token,
+            shape=shape,
+            facts=facts_of_commit,
+            spark=self._spark,
         )
         failpoints.hit(failpoints.AFTER_SNAPSHOT_COMMIT)
+        self._enable_features(lake, table.id)
         self._resume(table.id, opened.lsn)
         self._complete_reads(table.id)
         return SnapshotReport(table.id, written.rows, Lsn(opened.lsn), time.monotonic() - started, written.version)
+
+    def _enable_features(self, lake: DeltaTable, table: TableId) -> None:
+        """Let features come on that tables are to have from the start."""
+        lake.refresh()
+        missing = self._settings.features.missing(lake)
+        if missing:
+            from cdc_core.sink.delta.spark_commit import enable
+
+            enable(self._spark, lake.path, missing)
+            announce(str(table), missing)
 
     def _copy(
         self, selects: Sequence[str], work: CopyIntoFiles, table: TableId, *, beside: bool

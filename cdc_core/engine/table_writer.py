@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import uuid
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -20,27 +20,24 @@ import pyarrow.parquet as pq
 from cdc_core import failpoints
 from cdc_core.engine.slice_order import Applied, SliceOrder, Staged
 from cdc_core.engine.typing_plan import TypingPlan
-from cdc_core.errors import TransientError
+from cdc_core.errors import LakeError, TransientError
 from cdc_core.sink.delta.append import on_conflict
 from cdc_core.sink.delta.apply import apply, bytes_to_scan
 from cdc_core.sink.delta.changes import Changes, Road, prepare
+from cdc_core.sink.delta.conform import plain_schema
+from cdc_core.sink.delta.features import WRITABLE, FeaturePolicy, Way, announce, features_on, for_names
 from cdc_core.sink.delta.multiset import arrivals
 from cdc_core.sink.delta.opened import keep, opened
 from cdc_core.sink.delta.positions import merge_app, shape_app
-from cdc_core.sink.delta.project import evolve
-from cdc_core.sink.delta.shape import ensure_table, lake_properties, lake_schema
+from cdc_core.sink.delta.project import Step, evolve
+from cdc_core.sink.delta.shape import ensure_table, lake_properties, lake_schema, merge_schemas
 from cdc_core.sink.delta.staging import staged
 from cdc_core.sink.delta.survey import invisible
 from cdc_core.sink.delta.table import DataFile, DeltaTable
 from cdc_core.sink.options import MergeEngine, SinkOptions
 from cdc_core.spark.errors import received
 
-# What delta-rs can commit to by naming files; a deletion vector would be forgotten, a mapped column not found.
-_WRITABLE = frozenset({"appendOnly", "invariants", "timestampNtz", "checkConstraints", "v2Checkpoint"})
-
 _SPARK_FILES = 48
-# Characters of column names that Delta on Spark takes with column mapping alone, which shuts other readers out.
-_SPARK_REFUSES = frozenset(" ,;{}()\n\t=")
 
 
 class TooLargeError(Exception):
@@ -51,6 +48,10 @@ class TooLargeError(Exception):
         self.changes = changes
 
 
+class ForDriverError(Exception):
+    """The lake table has to be brought to its shape by Spark, which only the driver can ask (``evolve_with_spark``)."""
+
+
 @dataclass(frozen=True, slots=True)
 class LakeWriter:
     """Writes slices into lake tables; picklable. ``staging`` is a folder that the driver reads too."""
@@ -59,20 +60,32 @@ class LakeWriter:
     rewrite_max_bytes: int
     history_minutes: int
     staging: str
+    features: FeaturePolicy = field(default_factory=FeaturePolicy)
 
     @classmethod
     def of(cls, options: SinkOptions, staging: Path) -> LakeWriter:
         """As the options say."""
-        return cls(options.merge_engine, options.merge_rewrite_max_bytes, options.lake_history_minutes, str(staging))
+        most = options.merge_rewrite_max_bytes
+        features = FeaturePolicy(options.lake_features, most)
+        return cls(options.merge_engine, most, options.lake_history_minutes, str(staging), features)
 
     def prepare(self, run: str, path: str, order: SliceOrder, plan: TypingPlan, slot: str) -> DeltaTable:
-        """The lake table in the order's shape, made where it is missing. Raises TableError where it cannot hold it."""
+        """The lake table in the order's shape, made where it is missing.
+
+        Raises TableError where it cannot hold the shape, ForDriverError where Spark has to bring it there.
+        """
         properties, app = lake_properties(self.history_minutes), shape_app(slot, order.table.id)
         found = opened(run, path)
         if found is not None and order.steps:
             lake = found
             on_conflict(lambda: self._evolve(lake, order, app), lake)
         schema = lake_schema(plan.typer(order.table).row_type)
+        if (
+            found is not None
+            and features_on(found)
+            and (_lacks(found, schema, order) or _lacks_shape(found, order, app))
+        ):
+            raise ForDriverError()
         made = keep(run, ensure_table(path, schema, order.table.id, properties, found))
         if order.shape and made.txn(app) is None:
             on_conflict(lambda: made.commit(txns={app: order.shape}), made)
@@ -85,13 +98,17 @@ class LakeWriter:
         TableError where the source does not say which rows changed.
         """
         changes = prepare(rows, order.table, lake.schema, order.visible)
-        if changes.road is not Road.APPEND and self._is_for_spark(lake, order, changes):
+        if self._is_for_spark(lake, order, changes):
             raise TooLargeError(changes)
         rewrite = apply(lake, changes)
         failpoints.hit(failpoints.DURING_MERGE)
         files = [lake.write(part) for part in rewrite.rows]
         version = _commit(lake, order, slot, files, rewrite.removed)
         return Applied(version, changes.events, rewrite.inserted, rewrite.updated, rewrite.deleted)
+
+    def takes_files(self, lake: DeltaTable) -> bool:
+        """Whether files with the rows that inserts leave can just be added to the table."""
+        return not features_on(lake)
 
     def write_arrivals(self, lake: DeltaTable, rows: pa.Table) -> DataFile:
         """Write the rows that inserts leave into a new file; ``add_files`` commits it."""
@@ -134,20 +151,52 @@ class LakeWriter:
                 compact(spark, path)
         return Applied(lake.version, waiting.events, counts.inserted, counts.updated, counts.deleted)
 
-    @staticmethod
-    def _evolve(lake: DeltaTable, order: SliceOrder, app: str) -> None:
+    def evolve_with_spark(self, spark: Any, path: str, slot: str, order: SliceOrder, plan: TypingPlan) -> None:
+        """What ``prepare`` raised ForDriverError for. Raises TransientError where another writer was in the way."""
+        from cdc_core.sink.delta.spark_evolve import adopt_by_spark, evolve_by_spark
+
+        lake, app = _existing(path), shape_app(slot, order.table.id)
+        steps = _not_taken(lake, order, app)
+        with received(f"changing the lake table of {order.table.id}"):
+            if steps:
+                evolution, told = self.features.evolution(lake, steps), {"shape": str(order.shape)}
+                enabled = evolve_by_spark(spark, lake, steps, evolution, app, told, Path(self.staging))
+                announce(str(order.table.id), enabled)
+                failpoints.hit(failpoints.AFTER_EVOLUTION)
+                lake.refresh()
+            schema = lake_schema(plan.typer(order.table).row_type)
+            if _lacks(lake, schema, order) or _lacks_shape(lake, order, app):
+                grown = merge_schemas(lake.schema, plain_schema(schema), order.table.id)
+                txns = {app: order.shape} if order.shape else {}
+                announce(str(order.table.id), adopt_by_spark(spark, lake, grown, txns, {"slot": slot}))
+
+    def enable_with_spark(self, spark: Any, path: str, order: SliceOrder) -> None:
+        """Let the features come on that the table is to have from the start."""
+        from cdc_core.sink.delta.spark_commit import enable
+
+        missing = self.features.missing(_existing(path))
+        with received(f"setting Delta features of {order.table.id}"):
+            enable(spark, path, missing)
+        announce(str(order.table.id), missing)
+
+    def _evolve(self, lake: DeltaTable, order: SliceOrder, app: str) -> None:
         """Take the steps that the table has not taken yet."""
-        taken = lake.txn(app) or 0
-        steps = [step for step in order.steps if step.number > taken]
+        steps = _not_taken(lake, order, app)
         if steps:
+            if self.features.evolution(lake, steps).way is not Way.ARROW:
+                raise ForDriverError()
             failpoints.hit(failpoints.DURING_EVOLUTION)
             evolve(lake, steps, app, {"shape": str(order.shape)})
             failpoints.hit(failpoints.AFTER_EVOLUTION)
 
     def _is_for_spark(self, lake: DeltaTable, order: SliceOrder, changes: Changes) -> bool:
-        if not lake.features <= _WRITABLE:
+        if features_on(lake):
             return True
-        if any(_SPARK_REFUSES & set(name) for name in lake.schema.names):
+        if changes.road is Road.APPEND:
+            return False
+        if not lake.features <= WRITABLE:
+            return True
+        if for_names(lake.schema):
             return False
         if order.engine is MergeEngine.SPARK:
             return True
@@ -157,6 +206,28 @@ class LakeWriter:
 def unseen(rows: pa.Table, visible: str | None) -> pa.Table:
     """The rows that the snapshot does not show; all of them where there is no overlap."""
     return rows if visible is None else invisible(rows, visible)
+
+
+def _existing(path: str) -> DeltaTable:
+    found = DeltaTable.open(path)
+    if found is None:
+        raise LakeError(f"The Delta table {path} is gone.", "Take a new snapshot of the table.")
+    return found
+
+
+def _not_taken(lake: DeltaTable, order: SliceOrder, app: str) -> list[Step]:
+    taken = lake.txn(app) or 0
+    return [step for step in order.steps if step.number > taken]
+
+
+def _lacks(lake: DeltaTable, schema: pa.Schema, order: SliceOrder) -> bool:
+    """Whether the table lacks columns of a schema. Raises TableError where it cannot have them."""
+    wanted = plain_schema(schema)
+    return not wanted.equals(lake.schema) and not merge_schemas(lake.schema, wanted, order.table.id).equals(lake.schema)
+
+
+def _lacks_shape(lake: DeltaTable, order: SliceOrder, app: str) -> bool:
+    return bool(order.shape) and lake.txn(app) is None
 
 
 def _commit(

@@ -21,7 +21,9 @@ class SchemaChanges(StrEnum):
 
 
 class LakeFeatures(StrEnum):
-    """``wal2lake.lake.features``: Delta features that shut other readers out, ``auto`` when the source needs one."""
+    """``wal2lake.lake.features``: Delta features that shut other readers out, ``auto`` where a change of the source
+    needs one and the lake table is too large to be written anew (``sink/delta/features``).
+    """
 
     AUTO = "auto"
     WIDEST = "widest"
@@ -173,9 +175,9 @@ class Decision:
 
     ``changes`` say what was found. ``operations`` are FOLLOW's plan, in order, for one Delta commit; empty where only
     the description changed. ``needs`` are the Delta features that make the plan a change of metadata; with
-    ``rewrites_lake`` it is carried out by writing the table anew (``project``). ``table`` is the version in force from
-    here on, with attnums and the marks it was decided by (None unless FOLLOW). ``reason`` is one sentence for REREAD
-    and REFUSE, ``remedy`` one for REFUSE.
+    ``rewrites_lake`` the policy has the table written anew whatever its size (``project``). ``table`` is the version
+    in force from here on, with attnums and the marks it was decided by (None unless FOLLOW). ``reason`` is one sentence
+    for REREAD and REFUSE, ``remedy`` one for REFUSE.
     """
 
     verdict: Verdict

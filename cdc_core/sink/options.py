@@ -71,8 +71,10 @@ class SinkOptions:
     lake_features: LakeFeatures = option(
         "wal2lake.lake.features",
         LakeFeatures.AUTO,
-        "When Delta features that shut other readers out (column mapping, type widening) come on: when the source "
-        "first needs one, never (widest: such a change writes the lake table anew), or from the start (modern).",
+        "When Delta features that shut other readers out (column mapping, type widening) come on: when a change of the "
+        "source first needs one and the lake table is larger than wal2lake.merge.rewrite.max.bytes (auto), never "
+        "(widest: such a change writes the lake table anew), or from the start (modern). schema-changes.md says who "
+        "can still read a table.",
     )
     lake_dropped_columns: DroppedColumns = option(
         "wal2lake.lake.dropped.columns",

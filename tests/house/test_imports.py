@@ -22,7 +22,7 @@ ROWS = [
 ]
 DOORS = {
     "psycopg": ("cdc_core/postgres/",),
-    "pyspark": ("cdc_core/spark/", "cdc_core/sink/delta/spark_merge.py"),
+    "pyspark": ("cdc_core/spark/", *(f"cdc_core/sink/delta/spark_{name}.py" for name in ("merge", "commit", "evolve"))),
     "py4j": ("cdc_core/spark/",),
     "delta": ("cdc_core/spark/session.py", "cdc_core/sink/delta/spark_merge.py"),
     "great_expectations": ("cdc_core/quality/great_expectations.py",),

@@ -75,14 +75,42 @@ def project_changes(changes: pa.Table, steps: Sequence[Step]) -> pa.Table:
     return changes
 
 
+@dataclass(frozen=True, slots=True)
+class Traced:
+    """A column after all steps: made of ``source`` before the first of them, else new. ``is_filled``: it is new, and
+    the rows that are there take a value.
+    """
+
+    name: str
+    source: str | None
+    type: pa.DataType
+    is_filled: bool
+
+
+def traced(columns: Sequence[str], steps: Sequence[Step]) -> list[Traced]:
+    """Where each column after the steps comes from, of those named before them."""
+    known = {name: Traced(name, name, pa.null(), False) for name in columns}
+    for step in steps:
+        after = {}
+        for each in step.columns:
+            before = known.get(each.source) if each.source is not None else None
+            if before is None:
+                is_filled = each.text is not None or (each.value is not None and each.value.is_valid)
+                after[each.name] = Traced(each.name, None, each.type, is_filled)
+            else:
+                after[each.name] = Traced(each.name, before.source, each.type, before.is_filled)
+        known = after
+    return list(known.values())
+
+
 def evolve(lake: DeltaTable, steps: Sequence[Step], app: str, metadata: Mapping[str, str]) -> None:
     """Bring the lake table to the last step's shape, in one commit that carries its number. Raises CommitConflictError.
 
     Only columns of nulls are added without writing a row; everything else writes the table anew, a file at a time.
     """
-    own = {each.name for each in _own(lake.schema)}
-    if _only_add_nulls({each.name: each.type for each in lake.schema if each.name not in own}, steps):
-        wanted = pa.schema([*[pa.field(c.name, c.type) for c in steps[-1].columns], *_own(lake.schema)])
+    own = {each.name for each in own_columns(lake.schema)}
+    if only_add_nulls({each.name: each.type for each in lake.schema if each.name not in own}, steps):
+        wanted = pa.schema([*[pa.field(c.name, c.type) for c in steps[-1].columns], *own_columns(lake.schema)])
         missing = [each for each in wanted if each.name not in lake.schema.names]
         if missing:
             lake.widen(pa.schema([*lake.schema, *missing]))
@@ -98,7 +126,8 @@ def evolve(lake: DeltaTable, steps: Sequence[Step], app: str, metadata: Mapping[
     lake.commit(files, txns={app: steps[-1].number}, metadata=metadata, schema=schema, replace=True)
 
 
-def _only_add_nulls(columns: dict[str, pa.DataType], steps: Sequence[Step]) -> bool:
+def only_add_nulls(columns: Mapping[str, pa.DataType], steps: Sequence[Step]) -> bool:
+    """Whether the rows of a table of ``columns`` are right as they are after all steps, new columns null."""
     for step in steps:
         if not step.only_adds_nulls(columns):
             return False
@@ -108,10 +137,11 @@ def _only_add_nulls(columns: dict[str, pa.DataType], steps: Sequence[Step]) -> b
 
 def project_schema(schema: pa.Schema, steps: Sequence[Step]) -> pa.Schema:
     """The lake's schema after the steps."""
-    return pa.schema([*[pa.field(each.name, each.type) for each in steps[-1].columns], *_own(schema)])
+    return pa.schema([*[pa.field(each.name, each.type) for each in steps[-1].columns], *own_columns(schema)])
 
 
-def _own(schema: pa.Schema) -> list[pa.Field]:
+def own_columns(schema: pa.Schema) -> list[pa.Field]:
+    """The columns of a lake table that are wal2lake's own."""
     return [each for each in schema if each.name == RESCUED or each.name in _META]
 
 

@@ -39,7 +39,9 @@ def complete_reads(lake: str, changelog: str, slot: str, table: TableId, history
     def attempt() -> int | None:
         if (target.txn(app) or -1) >= token:
             return None  # the commit that was faster has them
-        files = [target.write(conform(_reads(source.read(file)), target.schema)) for file in source.files]
+        # Nothing was merged into the snapshot yet, so no row of it is marked as deleted.
+        parts = (source.read(file, whole=True) for file in source.files)
+        files = [target.write(conform(_reads(rows), target.schema)) for rows in parts]
         return target.commit(files, txns={app: token}, metadata={"slot": slot, "reads": token})
 
     return on_conflict(attempt, target)

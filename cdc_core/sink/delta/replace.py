@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import pyarrow as pa
 
@@ -14,6 +15,7 @@ from cdc_core.errors import InvariantError
 from cdc_core.schema.table import TableId
 from cdc_core.sink.delta.append import on_conflict
 from cdc_core.sink.delta.conform import plain_schema
+from cdc_core.sink.delta.features import features_on
 from cdc_core.sink.delta.positions import lake_position, merge_app, shape_app, snapshot_app
 from cdc_core.sink.delta.shape import check_names, lake_properties, spread
 from cdc_core.sink.delta.table import DataFile, DeltaTable
@@ -54,13 +56,15 @@ def commit_snapshot(
     token: int,
     shape: int = 0,
     facts: Mapping[str, str | int] | None = None,
+    spark: Any = None,
 ) -> SnapshotFacts:
     """Replace the lake table's content and schema by ``files``, and put ``token`` in force, in one commit.
 
     The rows' ``__commit_lsn`` must not be above that of any change that the snapshot does not show. ``token`` must be
     above the one in force: that also makes the merges of the former snapshot forgotten. ``shape`` is the number of the
     table's version that the rows were read under (``shape_log``), 0 for none. ``facts`` go to the commit's
-    metadata. What was committed to the table since it was opened is replaced too.
+    metadata. What was committed to the table since it was opened is replaced too. A table with features that delta-rs
+    does not write takes the rows through ``spark``, and ``files`` are removed after.
     Raises InvariantError for a token that is not above, TransientError where other writers were faster eight times.
     """
     content = plain_schema(schema)
@@ -75,8 +79,27 @@ def commit_snapshot(
         if shape:
             txns[shape_app(slot, table)] = shape
         meta = {"slot": slot, "snapshot": token, **(facts or {})}
+        if features_on(lake):
+            return _replace_by_spark(spark, lake, files, content, txns, meta)
         return lake.commit(files, txns=txns, metadata=meta, schema=content, replace=True)
 
     lake.refresh()
     version = on_conflict(attempt, lake)
     return SnapshotFacts(version, sum(file.rows for file in files))
+
+
+def _replace_by_spark(
+    spark: Any,
+    lake: DeltaTable,
+    files: Sequence[DataFile],
+    schema: pa.Schema,
+    txns: Mapping[str, int],
+    metadata: Mapping[str, str | int],
+) -> int:
+    # Loaded only where a table needs it: PySpark costs a second.
+    from cdc_core.sink.delta.spark_evolve import replace_by_spark
+
+    root = lake.path.rstrip("/")
+    version = replace_by_spark(spark, lake, [f"{root}/{file.path}" for file in files], schema, txns, metadata)
+    lake.discard(files)
+    return version

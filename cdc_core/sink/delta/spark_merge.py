@@ -51,7 +51,8 @@ def apply_staged(spark: SparkSession, staged: str, facts: StagedFacts, commit: C
     already carries this ``txn`` at this version or a later one.
     """
     session = spark.newSession()
-    _mark_deleted_rows(session, commit.lake)
+    if facts.road is Road.MERGE:
+        _mark_deleted_rows(session, commit.lake)
     rows = session.read.parquet(staged)
     lake = session.read.format("delta").load(commit.lake)
     if facts.road is Road.MERGE:

@@ -26,9 +26,11 @@ import pyarrow.parquet as pq
 from cdc_core.errors import LakeError, TransientError
 from cdc_core.sink.delta.bounds import Bounds
 from cdc_core.sink.delta.conform import conform, has_local_timestamps, plain_schema
+from cdc_core.sink.delta.physical import physical_schema, renamed
 
 _COMPRESSION = "zstd"
 _NTZ = "timestampNtz"
+_MAPPING = "columnMapping"
 _GROUP_ROWS = 100_000
 _DICTIONARY_ROWS = 100_000
 
@@ -175,16 +177,22 @@ class DeltaTable:
         """Whether files may have rows marked as deleted. Such a file must not be removed by ``commit``."""
         return "deletionVectors" in self.features
 
-    def read(self, file: DataFile, columns: Sequence[str] | None = None) -> pa.Table:
-        """The rows of one file, in the table's schema, or ``columns`` of it; a column it has not is null."""
+    def read(self, file: DataFile, columns: Sequence[str] | None = None, *, whole: bool = False) -> pa.Table:
+        """The rows of one file, in the table's schema, or ``columns`` of it; a column it has not is null.
+
+        ``whole``: none of its rows is marked as deleted, so nobody has to look.
+        """
         schema = self.schema if columns is None else pa.schema([self.schema.field(name) for name in columns])
+        stored = self._stored(schema)
         with self._open_input(file.path) as source:
             parquet = pq.ParquetFile(source)
             have = set(parquet.schema_arrow.names)
-            wanted = [name for name in schema.names if name in have]
+            wanted = [name for name in stored.names if name in have]
             found = parquet.read(columns=wanted, use_threads=False)
-        kept = self._kept().get(file.path.rpartition("/")[2]) if self.has_deletion_vectors else None
-        return conform(found if kept is None else found.filter(kept), schema)
+        is_marked = self.has_deletion_vectors and not whole
+        kept = self._kept().get(file.path.rpartition("/")[2]) if is_marked else None
+        rows = conform(found if kept is None else found.filter(kept), stored)
+        return rows if stored.equals(schema) else renamed(rows, schema)
 
     def write(self, rows: pa.Table, name: str = "part") -> DataFile:
         """Write rows of the table's schema into a new file; nothing knows of it until a commit adds it."""
@@ -316,6 +324,22 @@ class DeltaTable:
         """delta-rs' own object, for what this class has no word for (compaction, VACUUM)."""
         return self._table
 
+    def discard(self, files: Iterable[DataFile]) -> None:
+        """Remove files that ``write_stream`` made and no commit names."""
+        for file in files:
+            uri = delta_uri(self.path)
+            if "://" not in uri:
+                (Path(uri) / file.path).unlink(missing_ok=True)
+            else:
+                self._filesystem().delete_file(file.path)
+
+    def _stored(self, schema: pa.Schema) -> pa.Schema:
+        """Columns of the table as its files name them."""
+        if _MAPPING not in self.features:
+            return schema
+        whole = pa.schema(self._table.schema().to_arrow())
+        return plain_schema(physical_schema(pa.schema([whole.field(name) for name in schema.names])))
+
     def _kept(self) -> dict[str, pa.Array]:
         """By file name, which rows are not marked as deleted, for the files where some are."""
         if self._selections is None:
@@ -357,6 +381,13 @@ class DeltaTable:
         from deltalake.fs import DeltaStorageHandler
 
         return pyarrow.fs.PyFileSystem(DeltaStorageHandler(delta_uri(self.path), self._storage))
+
+
+def schema_json(schema: pa.Schema) -> str:
+    """The schema in the words of Delta's log, as the tables are made."""
+    import deltalake
+
+    return str(deltalake.Schema.from_arrow(plain_schema(schema)).to_json())
 
 
 def delta_uri(path: str) -> str:

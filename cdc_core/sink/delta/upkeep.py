@@ -19,7 +19,7 @@ import pyarrow as pa
 from deltalake.exceptions import DeltaError
 
 from cdc_core import failpoints
-from cdc_core.sink.delta.shape import file_hours, phase
+    chosen = [] if table.has_deletion_vectors or features_on(table) else choose(table.files, enough)
 from cdc_core.sink.delta.table import CommitConflictError, DataFile, DeltaTable
 
 _SMALLEST = 64 << 10
@@ -35,9 +35,10 @@ _log = logging.getLogger(__name__)
 def compact(table: DeltaTable, enough: int = _FILES) -> int:
     """Put ``enough`` small files of a class together, or more; how many were. One pass, of 32 MiB of files at most.
 
-    Gives way to any other writer: where a commit of theirs got in first nothing is changed.
+    Gives way to any other writer: where a commit of theirs got in first nothing is changed. A table that Spark writes
+    is put together by Spark (``spark_merge.compact``).
     """
-    chosen = [] if table.has_deletion_vectors else choose(table.files, enough)
+    chosen = [] if table.has_deletion_vectors or features_on(table) else choose(table.files, enough)
     if len(chosen) < 2:
         return 0
     rows = pa.concat_tables([table.read(file) for file in chosen])

@@ -1,0 +1,158 @@
+"""Delta features that shut other readers out: when one comes on for a lake table, and what is done with it.
+
+Column mapping makes a rename or a drop a change of the log alone, type widening the same of a type that grows. A table
+that has one of them is written by Spark from then on: delta-rs takes no commit to it, and its files bear other names.
+
+    widest   never; such a change writes the table anew
+    auto     when a change first needs one and the table is larger than wal2lake.merge.rewrite.max.bytes
+    modern   from the start
+
+A feature that is on is made use of whatever the policy says.
+"""
+
+from __future__ import annotations
+
+import enum
+import logging
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from cdc_core.schema.changes import DeltaFeature, LakeFeatures
+from cdc_core.sink.delta.project import Step, only_add_nulls, own_columns, project_schema, traced
+from cdc_core.sink.delta.table import DeltaTable
+
+_log = logging.getLogger(__name__)
+
+# As Delta's own property, by which a feature comes on.
+PROPERTIES = {
+    DeltaFeature.COLUMN_MAPPING: ("delta.columnMapping.mode", "name"),
+    DeltaFeature.TYPE_WIDENING: ("delta.enableTypeWidening", "true"),
+}
+# What delta-rs can commit to by naming files; a deletion vector would be forgotten, a mapped column not found.
+WRITABLE = frozenset({"appendOnly", "invariants", "timestampNtz", "checkConstraints", "v2Checkpoint"})
+# Characters of column names that Delta on Spark takes with column mapping alone.
+SPARK_REFUSES = frozenset(" ,;{}()\n\t=")
+_READERS = {
+    DeltaFeature.COLUMN_MAPPING: "Spark and SQL through deltalake's QueryBuilder can read it, "
+    "deltalake's to_pyarrow_table and polars cannot",
+    DeltaFeature.TYPE_WIDENING: "Spark can read it, deltalake and polars cannot",
+}
+_DIGITS = {pa.int8(): 3, pa.int16(): 5, pa.int32(): 10, pa.int64(): 20}
+
+
+class Way(enum.Enum):
+    """How a lake table takes steps: written anew by Arrow in the task, a change of metadata alone, or written anew by
+    Spark. The last two are one commit of Delta on Spark.
+    """
+
+    ARROW = "arrow"
+    METADATA = "metadata"
+    SPARK = "spark"
+
+
+@dataclass(frozen=True, slots=True)
+class Evolution:
+    """The way, and the features that have to come on first."""
+
+    way: Way
+    enables: frozenset[DeltaFeature] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class FeaturePolicy:
+    """``wal2lake.lake.features``, and the bytes of data files above which ``auto`` leaves them as they are."""
+
+    features: LakeFeatures = LakeFeatures.AUTO
+    rewrite_max_bytes: int = 0
+
+    def missing(self, lake: DeltaTable) -> frozenset[DeltaFeature]:
+        """What has to come on for a table whatever happens to it."""
+        return frozenset(PROPERTIES) - features_on(lake) if self.features is LakeFeatures.MODERN else frozenset()
+
+    def evolution(self, lake: DeltaTable, steps: Sequence[Step]) -> Evolution:
+        """How the table takes the steps."""
+        there = features_on(lake)
+        needs = needed(lake.schema, steps)
+        after = project_schema(lake.schema, steps)
+        if needs is not None and needs <= there:
+            # Without one of the features nothing but columns of nulls is left, which delta-rs adds as well.
+            return Evolution(Way.METADATA, lacking_for_names(lake, after)) if there else Evolution(Way.ARROW)
+        if needs is not None and self._wants_metadata(lake):
+            return Evolution(Way.METADATA, (needs - there) | for_names(after) - there)
+        return Evolution(Way.SPARK, lacking_for_names(lake, after)) if there else Evolution(Way.ARROW)
+
+    def _wants_metadata(self, lake: DeltaTable) -> bool:
+        if self.features is LakeFeatures.AUTO:
+            return sum(file.size for file in lake.files) > self.rewrite_max_bytes
+        return self.features is LakeFeatures.MODERN
+
+
+def features_on(lake: DeltaTable) -> frozenset[DeltaFeature]:
+    """Those of the features that the table has: only Spark writes it where there are any."""
+    return frozenset(feature for feature in DeltaFeature if feature.value in lake.features)
+
+
+def for_names(schema: pa.Schema) -> frozenset[DeltaFeature]:
+    """What Spark needs to write columns of these names."""
+    is_refused = any(SPARK_REFUSES & set(name) for name in schema.names)
+    return frozenset([DeltaFeature.COLUMN_MAPPING]) if is_refused else frozenset()
+
+
+def lacking_for_names(lake: DeltaTable, schema: pa.Schema) -> frozenset[DeltaFeature]:
+    """The same, as far as a table lacks it that Spark alone writes; nothing for other tables."""
+    there = features_on(lake)
+    return for_names(schema) - there if there else frozenset()
+
+
+def needed(schema: pa.Schema, steps: Sequence[Step]) -> frozenset[DeltaFeature] | None:
+    """The features by which the steps write no row; None where rows have to be written whatever features there are."""
+    own = {each.name for each in own_columns(schema)}
+    columns = {each.name: each.type for each in schema if each.name not in own}
+    if only_add_nulls(columns, steps):
+        return frozenset()
+    found, out = traced(list(columns), steps), set()
+    for each in found:
+        if each.is_filled:
+            return None
+        if each.source is None:
+            continue
+        if not each.type.equals(columns[each.source]):
+            if not _is_widening(columns[each.source], each.type):
+                return None
+            out.add(DeltaFeature.TYPE_WIDENING)
+    if moved_names(schema, steps):
+        out.add(DeltaFeature.COLUMN_MAPPING)
+    return frozenset(out)
+
+
+def moved_names(schema: pa.Schema, steps: Sequence[Step]) -> frozenset[str]:
+    """The columns that are no more, or bear another name, after the steps. ``__rescued`` has texts by these names."""
+    own = {each.name for each in own_columns(schema)}
+    columns = [name for name in schema.names if name not in own]
+    stay = {each.source for each in traced(columns, steps) if each.source == each.name}
+    return frozenset(columns) - stay
+
+
+def announce(table: str, features: Iterable[DeltaFeature]) -> None:
+    """One line for each feature that came on: which table, which feature, who can still read it."""
+    for feature in sorted(features):
+        _log.warning("%s: Delta feature %s is on from now on; %s.", table, feature.value, _READERS[feature])
+
+
+def _is_widening(before: pa.DataType, after: pa.DataType) -> bool:
+    """Whether Delta's type widening knows the change (protocol, "Type Widening"); columns and elements of arrays."""
+    if pa.types.is_list(before) and pa.types.is_list(after):
+        inner = before.value_type, after.value_type
+        return bool(inner[0].equals(inner[1])) or _is_widening(*inner)
+    if pa.types.is_decimal(after):
+        whole = after.precision - after.scale
+        if pa.types.is_decimal(before):
+            return bool(whole >= before.precision - before.scale and after.scale >= before.scale)
+        return before in _DIGITS and whole >= max(_DIGITS[before], 10)
+    if before in _DIGITS and after in _DIGITS:
+        return _DIGITS[before] < _DIGITS[after]
+    if pa.types.is_float64(after):
+        return bool(pa.types.is_float32(before)) or before in (pa.int8(), pa.int16(), pa.int32())
+    return False

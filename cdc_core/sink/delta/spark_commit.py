@@ -1,0 +1,126 @@
+"""One Delta transaction on Spark: schema, content and any number of ``txn`` positions in a single commit.
+
+ALTER TABLE and DataFrame writers make a commit each, with one position at most; so Delta's own transaction is asked,
+the one that they are made of. It checks conflicts and keeps the protocol; column ids, physical names and the record of
+type changes are Delta's too (docs/decisions/0007).
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from pyspark.sql import DataFrame, SparkSession
+
+from cdc_core.schema.changes import DeltaFeature
+from cdc_core.sink.delta.features import PROPERTIES
+from cdc_core.sink.delta.spark_merge import quoted
+
+Fields = list[dict[str, Any]]
+"""A schema's fields in the words of Delta's log, with their metadata."""
+
+
+class Transaction:
+    """Begun at the table's newest version. ``session`` is one of its own, to read and write by."""
+
+    def __init__(self, session: SparkSession, path: str) -> None:
+        self.session = session
+        self._path = path
+        self._jvm: Any = session._jvm
+        self._delta: Any = self._jvm.org.apache.spark.sql.delta
+        log = self._delta.DeltaLog.forTable(_java(session), path)
+        self._txn = log.startTransaction()
+        self._actions = self._jvm.java.util.ArrayList()
+        self._replaces = False
+
+    @property
+    def fields(self) -> Fields:
+        """The table's schema as it is."""
+        found: Fields = json.loads(self._txn.metadata().schemaString())["fields"]
+        return found
+
+    @property
+    def content(self) -> DataFrame:
+        """The table's rows."""
+        return self.session.read.format("delta").load(self._path)
+
+    def position(self, app: str) -> int | None:
+        """The version that the newest ``txn`` of this id carries. Another commit with this id conflicts from now on."""
+        found = int(self._txn.txnVersion(app))
+        return None if found < 0 else found
+
+    def set_fields(self, fields: Sequence[Mapping[str, Any]]) -> None:
+        """Put a schema in force over the files that are there; a field is the one with the same physical name."""
+        before = self._txn.metadata()
+        recorded = getattr(getattr(self._delta, "TypeWideningMetadata$"), "MODULE$")
+        schema = recorded.addTypeWideningMetadata(self._txn, self._struct(fields), before.schema())
+        self._txn.updateMetadata(_with_schema(before, schema.json()), False)
+
+    def replace(self, rows: DataFrame | None, fields: Sequence[Mapping[str, Any]]) -> None:
+        """Make ``rows`` (None for none) in the schema ``fields`` the table's whole content."""
+        before = self._jvm.scala.jdk.javaapi.CollectionConverters.asJava(self._txn.filterFiles())
+        for file in before:
+            self._actions.add(file.remove())
+        self._txn.updateMetadataForTableOverwrite(_with_schema(self._txn.metadata(), self._struct(fields).json()))
+        if rows is not None:
+            for file in self._jvm.scala.jdk.javaapi.CollectionConverters.asJava(self._txn.writeFiles(_java(rows))):
+                self._actions.add(file)
+        self._replaces = True
+
+    def commit(self, txns: Mapping[str, int], metadata: Mapping[str, Any]) -> int:
+        """Commit with these positions; the version made. Raises Delta's error where another commit is in the way."""
+        some, none = self._jvm.scala.Option.apply, self._jvm.scala.Option.empty()
+        now = int(time.time() * 1000)
+        for app, version in txns.items():
+            self._txn.txnVersion(app)
+            self._txn.updateSetTransaction(app, int(version), some(now))
+        modes = self._jvm.org.apache.spark.sql.SaveMode
+        mode = modes.Overwrite if self._replaces else modes.Append
+        write = getattr(self._delta, "DeltaOperations$Write")
+        told = write(mode, none, none, some(json.dumps(dict(metadata))), none, none, none, none, none)
+        actions = self._jvm.scala.jdk.javaapi.CollectionConverters.asScala(self._actions).toSeq()
+        return int(self._txn.commit(actions, told))
+
+    def _struct(self, fields: Sequence[Mapping[str, Any]]) -> Any:
+        text = json.dumps({"type": "struct", "fields": list(fields)})
+        return self._jvm.org.apache.spark.sql.types.DataType.fromJson(text)
+
+
+@contextmanager
+def transaction(spark: SparkSession, path: str) -> Iterator[Transaction]:
+    """A transaction on the table at ``path``; nothing is changed unless it is committed."""
+    session = spark.newSession()
+    jvm: Any = session._jvm
+    sessions = jvm.org.apache.spark.sql.classic.SparkSession
+    before = sessions.getActiveSession()
+    # Delta takes its settings from the thread's active session.
+    sessions.setActiveSession(_java(session))
+    try:
+        yield Transaction(session, path)
+    finally:
+        if before.isDefined():
+            sessions.setActiveSession(before.get())
+        else:
+            sessions.clearActiveSession()
+
+
+def enable(spark: SparkSession, path: str, features: Iterable[DeltaFeature]) -> None:
+    """Let features come on, in a commit of its own that changes no row, name or type."""
+    wanted = [PROPERTIES[feature] for feature in sorted(features)]
+    if wanted:
+        listed = ", ".join(f"'{name}' = '{value}'" for name, value in wanted)
+        spark.newSession().sql(f"ALTER TABLE delta.{quoted(path)} SET TBLPROPERTIES ({listed})")
+
+
+def _java(wrapped: Any) -> Any:
+    return wrapped._jsparkSession if isinstance(wrapped, SparkSession) else wrapped._jdf
+
+
+def _with_schema(metadata: Any, schema: str) -> Any:
+    m = metadata
+    return m.copy(
+        m.id(), m.name(), m.description(), m.format(), schema, m.partitionColumns(), m.configuration(), m.createdTime()
+    )

@@ -1,0 +1,188 @@
+"""Lake tables that Spark alone writes, brought to another shape or to a snapshot's content: one Delta commit each."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812
+from pyspark.sql import types as T  # noqa: N812
+
+from cdc_core import failpoints
+from cdc_core.schema.changes import DeltaFeature
+from cdc_core.sink.delta.features import Evolution, Way, features_on, lacking_for_names, moved_names
+from cdc_core.sink.delta.project import Step, evolve, own_columns, project_schema, traced
+from cdc_core.sink.delta.shape import RESCUED
+from cdc_core.sink.delta.spark_commit import Fields, enable, transaction
+from cdc_core.sink.delta.spark_merge import quoted
+from cdc_core.sink.delta.table import DeltaTable, schema_json
+
+_TEXTS = T.MapType(T.StringType(), T.StringType())
+
+
+def evolve_by_spark(
+    spark: SparkSession,
+    lake: DeltaTable,
+    steps: Sequence[Step],
+    evolution: Evolution,
+    app: str,
+    metadata: Mapping[str, Any],
+    scratch: Path,
+) -> frozenset[DeltaFeature]:
+    """Take the steps in one commit that carries the last one's number; the features that came on for it.
+
+    A change of metadata only where the rows' ``__rescued`` has no text by a name that goes: those rows must be written,
+    by Arrow as long as the table has no feature. ``scratch`` is a folder for constants that Spark reads. Does nothing
+    where the table has taken the steps.
+    """
+    schema = project_schema(lake.schema, steps)
+    moved = moved_names(lake.schema, steps)
+    is_metadata = evolution.way is Way.METADATA and not _has_texts(spark, lake, moved)
+    if evolution.way is Way.METADATA and not is_metadata and not features_on(lake):
+        failpoints.hit(failpoints.DURING_EVOLUTION)
+        evolve(lake, steps, app, metadata)
+        return frozenset()
+    enables = evolution.enables if is_metadata else lacking_for_names(lake, schema)
+    enable(spark, lake.path, enables)
+    failpoints.hit(failpoints.DURING_EVOLUTION)
+    with transaction(spark, lake.path) as begun:
+        if (begun.position(app) or 0) >= steps[-1].number:
+            return enables
+        if is_metadata:
+            begun.set_fields(_evolved_fields(begun.fields, lake.schema, steps, schema))
+            begun.commit({app: steps[-1].number}, metadata)
+        else:
+            with tempfile.TemporaryDirectory(prefix="constants-", dir=scratch) as folder:
+                rows = begun.content
+                for number, step in enumerate(steps):
+                    rows = _projected(begun.session, rows, step, f"{folder}/{number}.parquet")
+                begun.replace(_as_declared(rows, schema), fields_of(schema))
+                begun.commit({app: steps[-1].number}, metadata)
+    return enables
+
+
+def adopt_by_spark(
+    spark: SparkSession, lake: DeltaTable, schema: pa.Schema, txns: Mapping[str, int], metadata: Mapping[str, Any]
+) -> frozenset[DeltaFeature]:
+    """Add the columns of ``schema`` that the table has not, all null, and name positions, in one commit.
+
+    Returns the feature that Spark needs for their names, where it came on for them.
+    """
+    enables = lacking_for_names(lake, schema)
+    enable(spark, lake.path, enables)
+    with transaction(spark, lake.path) as begun:
+        known = {field["name"].lower() for field in begun.fields}
+        missing = [field for field in fields_of(schema) if field["name"].lower() not in known]
+        if missing:
+            begun.set_fields([*begun.fields, *missing])
+        begun.commit(txns, metadata)
+    return enables
+
+
+def replace_by_spark(
+    spark: SparkSession,
+    lake: DeltaTable,
+    files: Sequence[str],
+    schema: pa.Schema,
+    txns: Mapping[str, int],
+    metadata: Mapping[str, Any],
+) -> int:
+    """Make the rows of Parquet files the table's whole content, under ``schema``; the version of the commit."""
+    enable(spark, lake.path, lacking_for_names(lake, schema))
+    with transaction(spark, lake.path) as begun:
+        rows = begun.session.read.parquet(*files) if files else None
+        begun.replace(None if rows is None else _as_declared(rows, schema), fields_of(schema))
+        return begun.commit(txns, metadata)
+
+
+def fields_of(schema: pa.Schema) -> Fields:
+    """The schema's fields as Delta's log has them for a table without column mapping."""
+    found: Fields = json.loads(schema_json(schema))["fields"]
+    return found
+
+
+def _evolved_fields(before: Fields, lake: pa.Schema, steps: Sequence[Step], schema: pa.Schema) -> Fields:
+    """The fields after the steps; one that stays keeps what the log says of it but its name and type."""
+    own = {each.name for each in own_columns(lake)}
+    known = {field["name"]: field for field in before}
+    wanted = {field["name"]: field for field in fields_of(schema)}
+    types = {each.name: each.type for each in lake}
+    out = []
+    for each in traced([name for name in lake.names if name not in own], steps):
+        field = wanted[each.name]
+        if each.source is not None:
+            same = each.type.equals(types[each.source])
+            kept = known[each.source]
+            field = {**kept, "name": each.name, "type": kept["type"] if same else field["type"]}
+        out.append(field)
+    return [*out, *[known[name] for name in lake.names if name in own]]
+
+
+def _has_texts(spark: SparkSession, lake: DeltaTable, names: frozenset[str]) -> bool:
+    """Whether some row's ``__rescued`` has a text of one of these columns."""
+    if not names or RESCUED not in lake.schema.names:
+        return False
+    rows = spark.newSession().read.format("delta").load(lake.path).filter(F.col(RESCUED).isNotNull())
+    known = F.array(*[F.lit(name) for name in sorted(names)])
+    return bool(rows.filter(F.arrays_overlap(F.map_keys(RESCUED), known)).limit(1).count())
+
+
+def _projected(session: SparkSession, rows: DataFrame, step: Step, path: str) -> DataFrame:
+    """``project.project_rows`` in Spark's words. ``path`` is for a file of the step's constants."""
+    present = set(rows.columns)
+    constants = {
+        f"__constant_{number}": each.value
+        for number, each in enumerate(step.columns)
+        if each.source not in present and each.value is not None and each.value.is_valid
+    }
+    if constants:
+        pq.write_table(pa.table({name: pa.array([v.as_py()], v.type) for name, v in constants.items()}), path)
+        rows = rows.crossJoin(F.broadcast(session.read.parquet(path)))
+    out = []
+    for number, each in enumerate(step.columns):
+        if each.source is not None and each.source in present:
+            value = F.col(quoted(each.source))
+        else:
+            value = F.col(f"__constant_{number}") if f"__constant_{number}" in constants else F.lit(None)
+        out.append(value.cast(_spark_type(each.type)).alias(each.name))
+    if RESCUED in present:
+        out.append(_moved_texts(step, present).alias(RESCUED))
+    own = [each.name for each in own_columns(pa.schema([pa.field(name, pa.null()) for name in rows.columns]))]
+    return rows.select(*out, *[F.col(name) for name in own if name != RESCUED])
+
+
+def _moved_texts(step: Step, present: set[str]) -> Column:
+    """``__rescued`` by the columns' new names, with the texts of constants that no type of the lake holds."""
+    names = {each.source: each.name for each in step.columns if each.source is not None and each.source in present}
+    texts = {each.name: each.text for each in step.columns if each.source not in present and each.text is not None}
+    none = F.create_map().cast(_TEXTS)
+    renames = F.create_map(*[F.lit(text) for pair in names.items() for text in pair]) if names else none
+    kept = F.map_filter(F.coalesce(F.col(RESCUED), none), lambda name, _: F.map_contains_key(renames, name))
+    moved = F.transform_keys(kept, lambda name, _: F.element_at(renames, name))
+    added = F.create_map(*[F.lit(text) for pair in texts.items() for text in pair]) if texts else none
+    joined = F.map_concat(moved.cast(_TEXTS), added.cast(_TEXTS))
+    return F.when(F.size(joined) > 0, joined)
+
+
+def _as_declared(rows: DataFrame, schema: pa.Schema) -> DataFrame:
+    """The schema's columns in its order and types."""
+    have = set(rows.columns)
+    return rows.select(
+        *[
+            (F.col(quoted(each.name)) if each.name in have else F.lit(None))
+            .cast(_spark_type(each.type))
+            .alias(each.name)
+            for each in schema
+        ]
+    )
+
+
+def _spark_type(kind: pa.DataType) -> T.DataType:
+    fields = fields_of(pa.schema([pa.field("x", kind)]))
+    return T.StructType.fromJson({"type": "struct", "fields": fields}).fields[0].dataType
