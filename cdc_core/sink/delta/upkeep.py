@@ -19,7 +19,8 @@ import pyarrow as pa
 from deltalake.exceptions import DeltaError
 
 from cdc_core import failpoints
-    chosen = [] if table.has_deletion_vectors or features_on(table) else choose(table.files, enough)
+from cdc_core.sink.delta.features import features_on
+from cdc_core.sink.delta.shape import file_hours, phase
 from cdc_core.sink.delta.table import CommitConflictError, DataFile, DeltaTable
 
 _SMALLEST = 64 << 10
