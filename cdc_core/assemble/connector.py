@@ -63,7 +63,7 @@ class Connector:
     @property
     def streams(self) -> bool:
         """Whether the snapshot mode goes on to stream."""
-        return answers(self.config.snapshot.snapshot_mode).stream
+        return answers(self.config.snapshot).stream
 
     def explain(self, everything: bool = False) -> tuple[ExplainRow, ...]:
         """What becomes of each property."""

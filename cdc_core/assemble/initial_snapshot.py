@@ -13,15 +13,18 @@ from cdc_core.snapshot.modes import answers
 def initial_snapshot(context: RunContext, spark: Any, on_progress: OnProgress | None) -> list[SnapshotReport]:
     """Read what ``snapshot.mode`` asks for at start; nothing where all is there. Makes the slot in any case."""
     context.config.require_carried()
-    mode = answers(context.config.snapshot.snapshot_mode)
+    mode = answers(context.config.snapshot)
     with context.claimed() as source:
-        tables, found = context.checked(source, renews_slot=mode.slot_lost)
+        is_lost = mode.position_lost and source.slot().is_lost
+        tables, found = context.checked(source, renews_slot=mode.position_lost)
         wanted = [table for table in tables if source.selection.includes_in_snapshot(table.id)]
-        if context.has_lake and (mode.all or mode.missing or not found.exists):
-            known = set() if mode.all else context.known_tables(tables)
-            if known and not found.exists and not mode.slot_lost:
+        if context.has_lake and (mode.later or mode.first or not found.exists):
+            known = set() if mode.later else context.known_tables(tables)
+            is_lost = is_lost or bool(known and not found.exists)
+            if is_lost and not mode.position_lost:
                 raise context.slot_gone()
-            if mode.all or not found.exists or any(table.id not in known for table in wanted):
+            reads = mode.later or mode.first or is_lost
+            if not found.exists or (reads and any(table.id not in known for table in wanted)):
                 # Before anything is made at the source: without Java nothing is left behind.
                 spark = spark or context.spark()
             published = source.publish(tables, always=context.published_always)
@@ -29,7 +32,7 @@ def initial_snapshot(context: RunContext, spark: Any, on_progress: OnProgress | 
             # changes that never come: both are read again.
             known = known - published.added if found.exists else set()
             unread = [table for table in wanted if table.id not in known and table in published.live]
-            if unread and (mode.all or mode.missing):
+            if unread and reads:
                 return take(context, source, spark or context.spark(), unread, on_progress)
         else:
             source.publish(tables, always=context.published_always)

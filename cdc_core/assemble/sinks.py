@@ -45,7 +45,7 @@ def open_lake(context: RunContext, source: Source, book: TableBook, spark: Calla
         plan,
         config.sink.schema_policy,
         lambda table: None if (lake := DeltaTable.open(paths.lake(table))) is None else lake.schema,
-        reads_new_tables=answers(config.snapshot.snapshot_mode).missing,
+        reads_new_tables=answers(config.snapshot).first,
     )
     rereads = Rereads(lambda table, shape: take_again(context, table, shape, spark))
     watch = SourceWatch(shapes, rereads, source.wal_lsn)

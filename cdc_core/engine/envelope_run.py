@@ -60,13 +60,13 @@ class EnvelopeRun:
         self._snapshot = snapshot
         self._position = Position()
 
-    def resume(self, output: EnvelopeOutput) -> bool:
-        """Open the output where the last run left it; whether a snapshot was cut short whose slot is to be dropped.
+    def resume(self, output: EnvelopeOutput) -> Position:
+        """Open the output where the last run left it, and say where that is.
 
-        What that snapshot wrote is cut off, and it is taken anew.
+        What a snapshot wrote that was cut short is cut off.
         """
         self._position = output.open()
-        return self._position.in_snapshot and self._position.makes_slot
+        return self._position
 
     def snapshot(self, tables: list[TableSchema], output: EnvelopeOutput) -> int:
         """Write a read event for every row; how many. The slot is made by it where there was none."""
