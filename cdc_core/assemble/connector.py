@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from cdc_core.assemble import envelopes, initial_snapshot, replay, snapshot, status, stream
+from cdc_core.assemble import envelopes, initial_snapshot, replay, signal, snapshot, status, stream
 from cdc_core.assemble.context import RunContext
 from cdc_core.assemble.news import SlotNews
 from cdc_core.assemble.taking import OnProgress
@@ -25,6 +25,8 @@ from cdc_core.engine.stream import Hooks
 from cdc_core.postgres.preflight.finding import Finding
 from cdc_core.schema.table import TableId, TableSchema
 from cdc_core.snapshot.modes import answers
+from cdc_core.snapshot.notifications import Notification
+from cdc_core.snapshot.signals.channels import Inbox
 
 
 class Connector:
@@ -48,7 +50,7 @@ class Connector:
     @property
     def name(self) -> str:
         """``topic.prefix``."""
-        return self.config.schema.topic_prefix
+        return self._context.name
 
     @property
     def slot(self) -> str:
@@ -114,9 +116,24 @@ class Connector:
         """
         return replay.replay(self._context, table, spark, on_progress)
 
-    def envelopes(self, output: Path, until: Until, should_stop: Callable[[], bool] | None = None) -> int:
-        """Write Debezium's records to ``output``, snapshot then stream; how many."""
-        return envelopes.envelopes(self._context, output, until, should_stop)
+    def envelopes(
+        self,
+        output: Path,
+        until: Until,
+        should_stop: Callable[[], bool] | None = None,
+        inbox: Inbox | None = None,
+        on_notification: Callable[[Notification], None] | None = None,
+    ) -> int:
+        """Write Debezium's records to ``output``, snapshot then stream; how many.
+
+        ``inbox`` gives signals of this process, where ``signal.enabled.channels`` has in-process; ``on_notification``
+        is called with word of snapshots, in the thread that reads the stream.
+        """
+        return envelopes.envelopes(self._context, output, until, should_stop, inbox, on_notification)
+
+    def signal(self, kind: str, data: str = "") -> str:
+        """Send a signal, its data a JSON object's text, to whoever runs this connector; the channel it went by."""
+        return signal.signal(self._context, kind, data)
 
     def status(self, count_rows: bool = False) -> Status:
         """The slot, and where each table stands by the Delta tables' own commits."""

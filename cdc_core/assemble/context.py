@@ -29,6 +29,11 @@ class RunContext:
     config: ConnectorConfig
 
     @property
+    def name(self) -> str:
+        """``topic.prefix``."""
+        return self.config.schema.topic_prefix
+
+    @property
     def slot(self) -> str:
         """``slot.name``."""
         return self.config.postgres.slot_name
@@ -55,7 +60,7 @@ class RunContext:
         """``LakePaths`` of the connector."""
         from cdc_core.sink.delta.paths import LakePaths
 
-        return LakePaths(self.config.sink.lake_path, self.config.schema.topic_prefix)
+        return LakePaths(self.config.sink.lake_path, self.name)
 
     @property
     def spool_folder(self) -> Path:

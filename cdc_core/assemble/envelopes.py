@@ -3,17 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 
 from cdc_core.assemble.context import RunContext, renew_lost_slot
+from cdc_core.assemble.signals import attentive
 from cdc_core.engine.envelope_output import EnvelopeOutput, Position
 from cdc_core.engine.envelope_run import EnvelopeRun
 from cdc_core.engine.reports import Until
 from cdc_core.envelope.context import EnvelopeContext
+from cdc_core.postgres.chunks import ChunkConnection
 from cdc_core.snapshot.modes import ModeAnswers, answers
+from cdc_core.snapshot.notifications import Notification, Notifier
+from cdc_core.snapshot.signals.channels import Inbox
 
 
-def envelopes(context: RunContext, output: Path, until: Until, should_stop: Callable[[], bool] | None) -> int:
+def envelopes(
+    context: RunContext,
+    output: Path,
+    until: Until,
+    should_stop: Callable[[], bool] | None,
+    inbox: Inbox | None = None,
+    on_notification: Callable[[Notification], None] | None = None,
+) -> int:
     """Write Debezium's records to ``output``, snapshot then stream; how many."""
     config = context.config
     config.require_carried()
@@ -30,7 +42,8 @@ def envelopes(context: RunContext, output: Path, until: Until, should_stop: Call
             skipped=config.selection.skipped_operations,
             binary=config.types.binary_handling_mode,
         )
-        run = EnvelopeRun(source, events, config.types, config.selection, config.snapshot)
+        notifier = Notifier(context.name, config.signals.notification_enabled_channels, on_notification)
+        run = EnvelopeRun(source, events, config.types, config.selection, config.snapshot, notifier)
         left = run.resume(written_to)
         if left.makes_slot and left.in_snapshot and mode.cut_short:
             # The rows that it wrote are cut off; the new slot exports the view that they are read by again.
@@ -44,7 +57,9 @@ def envelopes(context: RunContext, output: Path, until: Until, should_stop: Call
             source.make_slot()
         if mode.stream:
             goes_on = should_stop or (lambda: False)
-            written += run.stream(tables, written_to, until, goes_on, found.confirmed_lsn)
+            with closing(ChunkConnection(config.postgres)) as chunks:
+                run.attend(attentive(context, source, run, chunks, notifier, left.progress, inbox))
+                written += run.stream(tables, written_to, until, goes_on, found.confirmed_lsn)
         source.drop_on_stop()
         return written
 

@@ -13,6 +13,7 @@ from cdc_core.selection.mappers import DIGESTS
 from cdc_core.selection.options import SelectionOptions
 from cdc_core.selection.patterns import compile_pattern
 from cdc_core.snapshot.options import SnapshotLockingMode, SnapshotMode, SnapshotOptions, SnapshotQueryMode
+from cdc_core.snapshot.signals.options import CHANNELS, NOTIFICATION_CHANNELS, SignalOptions
 
 _EXCLUSIVE = (
     ("schema_include_list", "schema_exclude_list", "schema.include.list", "schema.exclude.list"),
@@ -39,7 +40,7 @@ def check(rooms: Mapping[str, Any], given: Mapping[str, str]) -> tuple[list[str]
         *_mode_without_class(rooms["snapshot"]),
     ]
     warnings: list[str] = []
-    for warn in (_older_values, _idle_settings, _lake_that_differs, _default_plugin):
+    for warn in (_older_values, _idle_settings, _signals_not_heard, _lake_that_differs, _default_plugin):
         warnings += warn(rooms, given)
     return problems, warnings
 
@@ -140,6 +141,20 @@ def _idle_settings(rooms: Mapping[str, Any], given: Mapping[str, str]) -> Iterab
         yield "snapshot.mode.custom.name has no effect, because snapshot.mode is not custom."
     if postgres.publish_via_partition_root and given.get("publication.autocreate.mode", "").strip() == "disabled":
         yield "publish.via.partition.root has no effect, because publication.autocreate.mode is disabled."
+
+
+def _signals_not_heard(rooms: Mapping[str, Any], given: Mapping[str, str]) -> Iterable[str]:
+    signals: SignalOptions = rooms["signals"]
+    for name, chosen, known in (
+        ("signal.enabled.channels", signals.signal_enabled_channels, CHANNELS),
+        ("notification.enabled.channels", signals.notification_enabled_channels, NOTIFICATION_CHANNELS),
+    ):
+        others = [channel for channel in chosen if channel not in known]
+        if others:
+            yield f"{name} names {', '.join(others)}: not carried yet; {', '.join(known)} can be used."
+    table = rooms["selection"].signal_data_collection
+    if (table or "file" in signals.signal_enabled_channels) and rooms["sink"].lake_path:
+        yield "Signals are obeyed by wal2lake envelopes; runs into the lake do not act on them yet."
 
 
 def _lake_that_differs(rooms: Mapping[str, Any], given: Mapping[str, str]) -> Iterable[str]:

@@ -18,8 +18,7 @@ INTERNAL = "it is internal to Debezium"
 MANY_DATABASES = "one connector captures one database, that of database.dbname"
 FEEDBACK = "confirming a position is a message that is sent and not waited for"
 
-LATER_INCREMENTAL = "incremental snapshots"
-LATER_SIGNALS = "signals and notifications"
+LATER_SIGNALS = "signals and notifications through Kafka"
 LATER_CLASSES = "classes that lock tables or make queries"
 LATER_METRICS = "metrics"
 LATER_ROUTING = "topic names made by regular expressions"
@@ -102,22 +101,12 @@ _REFUSED: dict[str, tuple[str, ...]] = {
 }
 _NOT_YET: dict[str, tuple[str, ...]] = {
     LATER_CLASSES: ("snapshot.locking.mode.custom.name", "snapshot.query.mode.custom.name"),
-    LATER_INCREMENTAL: (
-        "incremental.snapshot.chunk.size",
-        "incremental.snapshot.allow.schema.changes",
-        "incremental.snapshot.watermarking.strategy",
-        "read.only",
-    ),
     LATER_SIGNALS: (
-        "signal.enabled.channels",
-        "signal.poll.interval.ms",
-        "signal.file",
         "signal.kafka.topic",
         "signal.kafka.bootstrap.servers",
         "signal.kafka.groupId",
         "signal.kafka.poll.timeout.ms",
         "signal.emit.failure.max.retries",
-        "notification.enabled.channels",
         "notification.sink.topic.name",
     ),
     LATER_METRICS: ("custom.metric.tags", "statistics.metrics.enabled", "advanced.metrics.enable"),

@@ -60,6 +60,15 @@ class TableOrder(StrEnum):
     DESCENDING = "descending"
 
 
+class WatermarkingStrategy(StrEnum):
+    """How a chunk is marked in the stream: ``insert_insert`` adds two rows to the signal table, ``insert_delete`` adds
+    one and takes it out again.
+    """
+
+    INSERT_INSERT = "insert_insert"
+    INSERT_DELETE = "insert_delete"
+
+
 _NO_HISTORY = "columns are read from the catalogue at each start, whatever the mode: there is no schema history"
 _OLDER_MODES = {"never": "no_data", "exported": "initial", "schema_only": "no_data"}
 
@@ -178,6 +187,25 @@ class SnapshotOptions:
         "Order of the tables by their estimated rows.",
         status=Status.NOT_YET,
         reason="tables are read in the order of the include list, then by name",
+    )
+
+    incremental_snapshot_chunk_size: int = option(
+        "incremental.snapshot.chunk.size", 1024, "Rows of one chunk of an incremental snapshot.", parse=at_least(1)
+    )
+    incremental_snapshot_watermarking_strategy: WatermarkingStrategy = option(
+        "incremental.snapshot.watermarking.strategy",
+        WatermarkingStrategy.INSERT_INSERT,
+        "How a chunk is marked in the signal table.",
+    )
+    incremental_snapshot_allow_schema_changes: bool = option(
+        "incremental.snapshot.allow.schema.changes",
+        False,
+        "Whether tables may be altered during an incremental snapshot.",
+        status=Status.IGNORED,
+        reason="they always may: a chunk that was read under other columns is read again",
+    )
+    read_only: bool = option(
+        "read.only", False, "Whether incremental snapshots do without writing to the signal table."
     )
 
     def statement_of(self, table: str) -> str | None:

@@ -251,9 +251,9 @@ def test_older_values_and_forms_still_mean_what_they_meant():
 
 
 def test_what_is_not_carried_yet_is_one_line_a_reason():
-    config = config_of({"incremental.snapshot.chunk.size": "9", "read.only": "true", "custom.metric.tags": "a=b"})
+    config = config_of({"signal.kafka.topic": "t", "signal.kafka.groupId": "g", "custom.metric.tags": "a=b"})
     assert config.warnings == (
-        "Not carried yet (incremental snapshots): incremental.snapshot.chunk.size, read.only.",
+        "Not carried yet (signals and notifications through Kafka): signal.kafka.topic, signal.kafka.groupId.",
         "Not carried yet (metrics): custom.metric.tags.",
     )
 
