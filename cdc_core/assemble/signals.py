@@ -6,17 +6,17 @@ import logging
 from pathlib import Path
 
 from cdc_core.assemble.context import RunContext
-from cdc_core.engine.chunk_reader import ChunkReader
 from cdc_core.engine.envelope_run import EnvelopeRun
-from cdc_core.engine.envelope_signals import EnvelopeSignals
-from cdc_core.engine.incremental import IncrementalSnapshots, Watermarks
 from cdc_core.engine.source import Source
 from cdc_core.postgres.chunks import ChunkConnection
 from cdc_core.schema.table import TableSchema
 from cdc_core.snapshot.incremental.progress import Progress
+from cdc_core.snapshot.incremental.reader import ChunkReader
+from cdc_core.snapshot.incremental.snapshots import IncrementalSnapshots, Watermarks
 from cdc_core.snapshot.notifications import Notifier
 from cdc_core.snapshot.signals.actions import load_actions
 from cdc_core.snapshot.signals.channels import FileChannel, Inbox
+from cdc_core.snapshot.signals.envelopes import EnvelopeSignals
 
 _log = logging.getLogger(__name__)
 

@@ -37,7 +37,7 @@ def command(config: Path, output: Path, until_lsn: Lsn | None, until_idle: float
         click.echo(f"warning: {warning}", err=True)
     # What a signal asks to be logged, and word of snapshots.
     logging.basicConfig(format="%(message)s")
-    for name in ("cdc_core.engine.envelope_signals", "cdc_core.snapshot.notifications"):
+    for name in ("cdc_core.snapshot.signals.envelopes", "cdc_core.snapshot.notifications"):
         logging.getLogger(name).setLevel(logging.INFO)
     with stop_requests() as stop:
         written = connector.envelopes(output, Until(lsn=until_lsn, idle_seconds=until_idle), stop.is_set)

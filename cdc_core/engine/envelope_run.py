@@ -19,7 +19,6 @@ from cdc_core.decode.pgoutput.classify import sort_segment
 from cdc_core.decode.pgoutput.stream_state import SortedSegment, StreamState
 from cdc_core.decode.raw_columns import RawColumns
 from cdc_core.engine.envelope_output import EnvelopeOutput, Position
-from cdc_core.engine.envelope_signals import EnvelopeSignals
 from cdc_core.engine.reports import Until
 from cdc_core.engine.source import OpenSnapshot, Source
 from cdc_core.engine.tables import TableBook
@@ -38,10 +37,12 @@ from cdc_core.selection.messages import MessageSelection
 from cdc_core.selection.options import SelectionOptions
 from cdc_core.snapshot.notifications import BLOCKING, INITIAL, Happening, Notifier
 from cdc_core.snapshot.options import SnapshotLockingMode, SnapshotOptions
+from cdc_core.snapshot.signals.envelopes import EnvelopeSignals
 from cdc_core.types.options import TypeOptions
 from cdc_core.types.registry import resolve
 
 _SEGMENT_ROWS = 20_000
+_MANY_ROWS = 200
 _SEGMENT_BYTES = 8 << 20
 _SEGMENT_SECONDS = 0.2
 _CHUNK_SECONDS = 0.005
@@ -69,6 +70,7 @@ class EnvelopeRun:
         self._notifier = notifier
         self._position = Position()
         self._signals: EnvelopeSignals | None = None
+        self._is_calm = True
 
     def attend(self, signals: EnvelopeSignals) -> None:
         """Act on signals while streaming."""
@@ -183,6 +185,7 @@ class EnvelopeRun:
                     written += output.write(events.idle())
                     output.flush()
                 if self._signals is not None and state.open is None:
+                    self._is_calm = segment is None or len(segment) < _MANY_ROWS
                     written += self._between(self._signals, stream, output, segment is None)
                     last_data = time.monotonic() if self._signals.snapshots.is_busy else last_data
                 stream.idle_confirm(state.open is None)
@@ -194,7 +197,7 @@ class EnvelopeRun:
     def _patience(self) -> float:
         """How long to gather a segment: a chunk on its way is let go soon, and the next one read."""
         is_busy = self._signals is not None and self._signals.snapshots.is_busy
-        return _CHUNK_SECONDS if is_busy else _SEGMENT_SECONDS
+        return _CHUNK_SECONDS if is_busy and self._is_calm else _SEGMENT_SECONDS
 
     def _between(
         self, signals: EnvelopeSignals, stream: ReplicationStream, output: EnvelopeOutput, is_silent: bool
@@ -203,7 +206,7 @@ class EnvelopeRun:
         # What was written since the last mark would come again after a kill: then nothing is marked before the next.
         is_marked = output.is_marked
         written = output.write(signals.idle(stream.wal_end)) if is_silent else 0
-        signals.between(str(self._position.lsn))
+        signals.between(str(self._position.lsn), is_silent)
         if signals.progress.blocking:
             written += self._blocking(stream, output)
         progress = signals.progress.to_json()

@@ -5,13 +5,13 @@ import pyarrow as pa
 import pytest
 
 from cdc_core.decode.raw_columns import RawColumns
-from cdc_core.engine.chunk_reader import Streamed
-from cdc_core.engine.chunk_window import _keys
 from cdc_core.errors import ProtocolError
 from cdc_core.postgres.chunk_sql import KeyColumn, chunk_sql, largest_key_sql
 from cdc_core.schema.table import TableId
 from cdc_core.snapshot.incremental.progress import Collection, Progress
+from cdc_core.snapshot.incremental.reader import Streamed
 from cdc_core.snapshot.incremental.visibility import Visibility
+from cdc_core.snapshot.incremental.window import _keys
 
 A, B = Collection(TableId("s", "a")), Collection(TableId("s", "b"), "id > 3", "u")
 T = TableId("s", 't"1')

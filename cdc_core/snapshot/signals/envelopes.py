@@ -15,16 +15,15 @@ import pyarrow as pa
 
 from cdc_core import clock
 from cdc_core.decode.pgoutput.stream_state import SortedSegment
-from cdc_core.engine.chunk_reader import columns_of
-from cdc_core.engine.chunk_window import ChunkWindow
-from cdc_core.engine.incremental import IncrementalSnapshots
-from cdc_core.engine.signal_rows import SignalRow, signal_rows
 from cdc_core.envelope.record import RECORDS, in_order, lines
 from cdc_core.envelope.row import rows_of
 from cdc_core.envelope.table_events import SnapshotFacts, TableEvents
 from cdc_core.schema.table import TableId, TableSchema
 from cdc_core.selection.patterns import compile_pattern
 from cdc_core.snapshot.incremental.progress import Collection, Progress
+from cdc_core.snapshot.incremental.reader import columns_of
+from cdc_core.snapshot.incremental.snapshots import IncrementalSnapshots
+from cdc_core.snapshot.incremental.window import ChunkWindow
 from cdc_core.snapshot.signals.actions import SignalAction
 from cdc_core.snapshot.signals.channels import FileChannel, Inbox
 from cdc_core.snapshot.signals.parse import (
@@ -40,6 +39,7 @@ from cdc_core.snapshot.signals.parse import (
     action_of,
     read_signal,
 )
+from cdc_core.snapshot.signals.rows import SignalRow, signal_rows
 
 _log = logging.getLogger(__name__)
 
@@ -110,13 +110,16 @@ class EnvelopeSignals:
         """The tables to be read at once were read."""
         self.snapshots.progress = self.progress.without_blocking()
 
-    def between(self, position: str) -> None:
-        """Act on what the other channels brought, and read a chunk that is due; no transaction is open."""
+    def between(self, position: str, is_silent: bool) -> None:
+        """Act on what the other channels brought, and read a chunk that is due; no transaction is open.
+
+        ``is_silent``: nothing came just now.
+        """
         self._position = position
         for channel in self._channels:
             for signal in channel.take():
                 self._obey(signal)
-        self.snapshots.next_chunk()
+        self.snapshots.next_chunk(is_silent)
 
     def idle(self, wal_end: int) -> list[str]:
         """The rows of a chunk without marks, once the server has read its WAL that far for us and nothing came."""

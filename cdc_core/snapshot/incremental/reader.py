@@ -11,7 +11,6 @@ import numpy as np
 
 from cdc_core.decode.copy_text import decode_copy
 from cdc_core.decode.raw_columns import RawColumns
-from cdc_core.engine.chunk_window import ChunkWindow, Ints
 from cdc_core.envelope.key import key_columns
 from cdc_core.errors import TransientError
 from cdc_core.postgres.chunk_sql import KeyColumn, chunk_sql, largest_key_sql
@@ -23,6 +22,7 @@ from cdc_core.selection.columns import plan_columns
 from cdc_core.selection.options import SelectionOptions
 from cdc_core.snapshot.incremental.progress import Collection, Key, Progress
 from cdc_core.snapshot.incremental.visibility import Visibility
+from cdc_core.snapshot.incremental.window import ChunkWindow, Ints
 
 _PAUSE_SECONDS = 0.02
 # How often a chunk is read whose snapshot does not show yet what the stream has shown.

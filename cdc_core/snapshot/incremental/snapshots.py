@@ -5,7 +5,7 @@
 The marks are rows of the signal table, written by us and seen again in the stream. With ``read.only`` nothing is
 written: the chunk's place is where the stream has passed all that the chunk shows, told by the end of the WAL after
 the chunk was read. Either way every change that the chunk's snapshot does not show and that comes before that place
-takes its row out of the chunk (chunk_window), so that no row goes back behind a newer state.
+takes its row out of the chunk (window), so that no row goes back behind a newer state.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from cdc_core import clock
-from cdc_core.engine.chunk_reader import ChunkReader, Streamed
-from cdc_core.engine.chunk_window import ChunkWindow, is_unaltered
 from cdc_core.errors import SourceError, TransientError
 from cdc_core.lsn import Lsn
 from cdc_core.schema.table import TableId, TableSchema
 from cdc_core.snapshot.incremental.progress import Collection, Progress
+from cdc_core.snapshot.incremental.reader import ChunkReader, Streamed
+from cdc_core.snapshot.incremental.window import ChunkWindow, is_unaltered
 from cdc_core.snapshot.notifications import INCREMENTAL, Happening, Notifier, ScanStatus
 from cdc_core.snapshot.options import WatermarkingStrategy
 from cdc_core.snapshot.signals.parse import WINDOW_CLOSE, WINDOW_OPEN
@@ -32,6 +32,8 @@ from cdc_core.snapshot.signals.parse import WINDOW_CLOSE, WINDOW_OPEN
 _log = logging.getLogger(__name__)
 
 _RETRY_SECONDS = 1.0
+# Beside a stream that has much to read, chunks take one part of the time in this many.
+_SHARE = 6
 # How many tables are looked at for one chunk, those without rows and those altered meanwhile among them.
 _TRIES = 200
 
@@ -65,6 +67,8 @@ class IncrementalSnapshots:
         self._describe = describe
         self._notifier = notifier
         self._retry_at = 0.0
+        self._turn_at = 0.0
+        self._known: TableSchema | None = None
         self._rows = 0
         self.streamed = Streamed()
         self.progress = progress
@@ -105,10 +109,20 @@ class IncrementalSnapshots:
             self._tell(Happening.PAUSED if paused else Happening.RESUMED)
             self.progress = self.progress.pausing(paused)
 
-    def next_chunk(self) -> None:
-        """Read a chunk and mark its place, where one is due. What fails for a moment is tried again later."""
-        if self.window is not None or not self.is_busy or time.monotonic() < self._retry_at:
+    def next_chunk(self, is_silent: bool = True) -> None:
+        """Read a chunk and mark its place, where one is due. What fails for a moment is tried again later.
+
+        ``is_silent``: nothing came just now; else the stream is given most of the time.
+        """
+        began = time.monotonic()
+        if self.window is not None or not self.is_busy or began < self._retry_at:
             return
+        if is_silent or began >= self._turn_at:
+            self._next_chunk()
+            ended = time.monotonic()
+            self._turn_at = ended + (_SHARE - 1) * (ended - began)
+
+    def _next_chunk(self) -> None:
         window_id, opened_at = str(uuid.uuid4()), _instant()
         try:
             self._mark(WINDOW_OPEN, f"{window_id}-open", {"openWindowTimestamp": opened_at})
@@ -154,23 +168,22 @@ class IncrementalSnapshots:
 
     def _chunk(self) -> ChunkWindow | None:
         """The next rows of the queue's tables; None where none is left. Raises TransientError."""
-        described: TableSchema | None = None
         for _ in range(_TRIES):
             collection = self.progress.current
             if collection is None:
                 return None
-            table = described if described is not None else self._describe(collection.table)
-            described = None
+            known = self._known
+            # As it was found behind the last chunk: what was altered since is found behind this one.
+            table = known if known is not None and known.id == collection.table else self._describe(collection.table)
             key = () if table is None else tuple(column.name for column in self._reader.key_of(table, collection))
             if table is None or not key:
                 self._done(ScanStatus.UNKNOWN_SCHEMA if table is None else ScanStatus.NO_PRIMARY_KEY)
                 continue
             error, window, progress = self._read(table, collection, key)
-            described = self._describe(collection.table)
-            if described is None or not is_unaltered(table, described):
+            self._known = self._describe(collection.table)
+            if self._known is None or not is_unaltered(table, self._known):
                 # What was read, or refused, may be another table's: it is read as it is now.
                 continue
-            described = None
             if error is not None:
                 _log.warning("%s is left out of the incremental snapshot: %s", collection.table, error)
                 self._done(ScanStatus.SQL_EXCEPTION)
