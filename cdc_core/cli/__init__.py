@@ -6,7 +6,7 @@ import sys
 
 import click
 
-from cdc_core.cli import check, demo, envelopes, replay, run, snapshot, status
+from cdc_core.cli import check, demo, envelopes, replay, run, signal_command, snapshot, status
 from cdc_core.cli.exits import FAILED, describe
 from cdc_core.errors import CdcError
 from cdc_core.version import __version__
@@ -42,6 +42,7 @@ for command in (
     envelopes.command,
     status.command,
     replay.command,
+    signal_command.command,
 ):
     cli.add_command(command)
 

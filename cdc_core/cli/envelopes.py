@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from pathlib import Path
 
 import click
@@ -34,6 +35,10 @@ def command(config: Path, output: Path, until_lsn: Lsn | None, until_idle: float
     connector = Connector.from_file(config, needs_lake=False)
     for warning in connector.warnings:
         click.echo(f"warning: {warning}", err=True)
+    # What a signal asks to be logged, and word of snapshots.
+    logging.basicConfig(format="%(message)s")
+    for name in ("cdc_core.snapshot.signals.envelopes", "cdc_core.snapshot.notifications"):
+        logging.getLogger(name).setLevel(logging.INFO)
     with stop_requests() as stop:
         written = connector.envelopes(output, Until(lsn=until_lsn, idle_seconds=until_idle), stop.is_set)
     click.echo(f"{written} records written to {output}", err=True)

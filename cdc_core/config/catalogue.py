@@ -18,6 +18,7 @@ from cdc_core.schema.options import SchemaOptions
 from cdc_core.selection.options import SelectionOptions
 from cdc_core.sink.options import SinkOptions
 from cdc_core.snapshot.options import SnapshotOptions
+from cdc_core.snapshot.signals.options import SignalOptions
 from cdc_core.types.options import TypeOptions
 
 # Attribute of ConnectorConfig → (heading in the documentation, options class), in the order of the flow.
@@ -28,6 +29,7 @@ ROOMS: dict[str, tuple[str, type[Any]]] = {
     "types": ("Types", TypeOptions),
     "envelope": ("Events", EnvelopeOptions),
     "snapshot": ("Snapshots", SnapshotOptions),
+    "signals": ("Signals and notifications", SignalOptions),
     "sink": ("The lake", SinkOptions),
     "quality": ("Quality", QualityOptions),
     "engine": ("Runs", EngineOptions),

@@ -13,6 +13,7 @@ from cdc_core.selection.mappers import DIGESTS
 from cdc_core.selection.options import SelectionOptions
 from cdc_core.selection.patterns import compile_pattern
 from cdc_core.snapshot.options import SnapshotLockingMode, SnapshotMode, SnapshotOptions, SnapshotQueryMode
+from cdc_core.snapshot.signals.options import CHANNELS, NOTIFICATION_CHANNELS, SignalOptions
 
 _EXCLUSIVE = (
     ("schema_include_list", "schema_exclude_list", "schema.include.list", "schema.exclude.list"),
@@ -25,6 +26,7 @@ _EXCLUSIVE = (
         "message.prefix.exclude.list",
     ),
 )
+_SWITCHES = "snapshot.mode.configuration.based."
 _FAMILIES = ("column_truncate_to_n_chars", "column_mask_with_n_chars", "column_mask_hash", "column_mask_hash_v2")
 
 
@@ -35,9 +37,10 @@ def check(rooms: Mapping[str, Any], given: Mapping[str, str]) -> tuple[list[str]
         *_bad_patterns(rooms["selection"], rooms["snapshot"], rooms["schema"], given),
         *_bad_digests(rooms["selection"]),
         *_overrides_without_statement(rooms["snapshot"]),
+        *_mode_without_class(rooms["snapshot"]),
     ]
     warnings: list[str] = []
-    for warn in (_older_values, _idle_settings, _lake_that_differs, _default_plugin):
+    for warn in (_older_values, _idle_settings, _signals_not_heard, _lake_that_differs, _default_plugin):
         warnings += warn(rooms, given)
     return problems, warnings
 
@@ -47,8 +50,6 @@ def unready(postgres: PostgresOptions, snapshot: SnapshotOptions) -> list[str]:
     missing = []
     if postgres.plugin_name is not OutputPlugin.PGOUTPUT:
         missing.append(f"plugin.name={postgres.plugin_name} is not carried yet: set plugin.name=pgoutput.")
-    if snapshot.snapshot_mode in (SnapshotMode.CUSTOM, SnapshotMode.CONFIGURATION_BASED):
-        missing.append(f"snapshot.mode={snapshot.snapshot_mode} is not carried yet.")
     if snapshot.snapshot_locking_mode is SnapshotLockingMode.CUSTOM:
         missing.append("snapshot.locking.mode=custom is not carried yet.")
     if snapshot.snapshot_query_mode is SnapshotQueryMode.CUSTOM:
@@ -101,6 +102,11 @@ def _overrides_without_statement(snapshot: SnapshotOptions) -> Iterable[str]:
             yield f"{name} is missing: snapshot.select.statement.overrides names the table {table}."
 
 
+def _mode_without_class(snapshot: SnapshotOptions) -> Iterable[str]:
+    if snapshot.snapshot_mode is SnapshotMode.CUSTOM and not snapshot.snapshot_mode_custom_name.strip():
+        yield "snapshot.mode.custom.name is missing: snapshot.mode=custom asks the Python class that it names."
+
+
 def _older_values(rooms: Mapping[str, Any], given: Mapping[str, str]) -> Iterable[str]:
     mode = given.get("snapshot.mode", "").strip().lower()
     if mode in ("never", "exported", "schema_only"):
@@ -128,8 +134,27 @@ def _idle_settings(rooms: Mapping[str, Any], given: Mapping[str, str]) -> Iterab
     if unlisted:
         names = ", ".join(unlisted)
         yield f"The statements for {names} have no effect: snapshot.select.statement.overrides does not list them."
+    switches = [name for name in given if name.startswith(_SWITCHES)]
+    if switches and snapshot.snapshot_mode is not SnapshotMode.CONFIGURATION_BASED:
+        yield f"{', '.join(switches)}: no effect, because snapshot.mode is not configuration_based."
+    if snapshot.snapshot_mode_custom_name and snapshot.snapshot_mode is not SnapshotMode.CUSTOM:
+        yield "snapshot.mode.custom.name has no effect, because snapshot.mode is not custom."
     if postgres.publish_via_partition_root and given.get("publication.autocreate.mode", "").strip() == "disabled":
         yield "publish.via.partition.root has no effect, because publication.autocreate.mode is disabled."
+
+
+def _signals_not_heard(rooms: Mapping[str, Any], given: Mapping[str, str]) -> Iterable[str]:
+    signals: SignalOptions = rooms["signals"]
+    for name, chosen, known in (
+        ("signal.enabled.channels", signals.signal_enabled_channels, CHANNELS),
+        ("notification.enabled.channels", signals.notification_enabled_channels, NOTIFICATION_CHANNELS),
+    ):
+        others = [channel for channel in chosen if channel not in known]
+        if others:
+            yield f"{name} names {', '.join(others)}: not carried yet; {', '.join(known)} can be used."
+    table = rooms["selection"].signal_data_collection
+    if (table or "file" in signals.signal_enabled_channels) and rooms["sink"].lake_path:
+        yield "Signals are obeyed by wal2lake envelopes; runs into the lake do not act on them yet."
 
 
 def _lake_that_differs(rooms: Mapping[str, Any], given: Mapping[str, str]) -> Iterable[str]:

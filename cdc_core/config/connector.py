@@ -20,6 +20,7 @@ from cdc_core.schema.options import SchemaOptions
 from cdc_core.selection.options import SelectionOptions
 from cdc_core.sink.options import SinkOptions
 from cdc_core.snapshot.options import SnapshotOptions
+from cdc_core.snapshot.signals.options import SignalOptions
 from cdc_core.types.options import TypeOptions
 
 
@@ -40,6 +41,7 @@ class ConnectorConfig:
     types: TypeOptions
     envelope: EnvelopeOptions
     snapshot: SnapshotOptions
+    signals: SignalOptions
     sink: SinkOptions
     quality: QualityOptions
     engine: EngineOptions

@@ -18,9 +18,8 @@ INTERNAL = "it is internal to Debezium"
 MANY_DATABASES = "one connector captures one database, that of database.dbname"
 FEEDBACK = "confirming a position is a message that is sent and not waited for"
 
-LATER_INCREMENTAL = "incremental snapshots"
-LATER_SIGNALS = "signals and notifications"
-LATER_CONFIGURED = "snapshot.mode configuration_based and custom"
+LATER_SIGNALS = "signals and notifications through Kafka"
+LATER_CLASSES = "classes that lock tables or make queries"
 LATER_METRICS = "metrics"
 LATER_ROUTING = "topic names made by regular expressions"
 LATER_OFFSETS = "reconciling stored offsets with the slot"
@@ -51,7 +50,6 @@ _IGNORED: dict[str, tuple[str, ...]] = {
         "transaction.metadata.factory",
         "memory.management.schemas.class",
         "memory.management.tables.class",
-        "snapshot.custom.class",
     ),
     QUEUE: ("max.batch.size", "max.queue.size", "max.queue.size.in.bytes", "queue.provider.type", "query.fetch.size"),
     "rounds start as wal2lake.freshness.seconds says": (
@@ -102,32 +100,13 @@ _REFUSED: dict[str, tuple[str, ...]] = {
     ),
 }
 _NOT_YET: dict[str, tuple[str, ...]] = {
-    LATER_CONFIGURED: (
-        "snapshot.mode.custom.name",
-        "snapshot.locking.mode.custom.name",
-        "snapshot.query.mode.custom.name",
-        "snapshot.mode.configuration.based.snapshot.data",
-        "snapshot.mode.configuration.based.snapshot.schema",
-        "snapshot.mode.configuration.based.start.stream",
-        "snapshot.mode.configuration.based.snapshot.on.schema.error",
-        "snapshot.mode.configuration.based.snapshot.on.data.error",
-    ),
-    LATER_INCREMENTAL: (
-        "incremental.snapshot.chunk.size",
-        "incremental.snapshot.allow.schema.changes",
-        "incremental.snapshot.watermarking.strategy",
-        "read.only",
-    ),
+    LATER_CLASSES: ("snapshot.locking.mode.custom.name", "snapshot.query.mode.custom.name"),
     LATER_SIGNALS: (
-        "signal.enabled.channels",
-        "signal.poll.interval.ms",
-        "signal.file",
         "signal.kafka.topic",
         "signal.kafka.bootstrap.servers",
         "signal.kafka.groupId",
         "signal.kafka.poll.timeout.ms",
         "signal.emit.failure.max.retries",
-        "notification.enabled.channels",
         "notification.sink.topic.name",
     ),
     LATER_METRICS: ("custom.metric.tags", "statistics.metrics.enabled", "advanced.metrics.enable"),

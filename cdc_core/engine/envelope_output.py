@@ -22,12 +22,14 @@ _NOWHERE = Lsn(0)
 @dataclass(frozen=True, slots=True)
 class Position:
     """``lsn``: up to where the stream is in the file, 0 where it has not begun. ``in_snapshot``: a snapshot has begun
-    and not ended; ``makes_slot`` tells that the slot was to be made by it.
+    and not ended; ``makes_slot`` tells that the slot was to be made by it. ``progress``: how far the snapshots are that
+    signals asked for, as text (snapshot.incremental.progress).
     """
 
     lsn: Lsn = _NOWHERE
     in_snapshot: bool = False
     makes_slot: bool = False
+    progress: str = ""
 
 
 class EnvelopeOutput:
@@ -42,6 +44,12 @@ class EnvelopeOutput:
         self._beside = path.with_name(path.name + ".position")
         self._is_file = not path.exists() or path.is_file()
         self._file: BinaryIO | None = None
+        self._marked = 0
+
+    @property
+    def is_marked(self) -> bool:
+        """Whether nothing was written since the last mark."""
+        return self._file is None or not self._is_file or self._file.tell() == self._marked
 
     def open(self) -> Position:
         """Cut the output back to where it is whole, and say where that is."""
@@ -50,6 +58,8 @@ class EnvelopeOutput:
         if self._is_file and size is not None and self._file.tell() >= size:
             self._file.truncate(size)
             self._file.seek(0, os.SEEK_END)
+        if self._is_file:
+            self._marked = self._file.tell()
         return found
 
     def __enter__(self) -> EnvelopeOutput:
@@ -78,6 +88,7 @@ class EnvelopeOutput:
         if not self._is_file or self._file is None:
             return
         os.fsync(self._file.fileno())
+        self._marked = self._file.tell()
         text = json.dumps(
             {
                 "slot": self._slot,
@@ -85,6 +96,7 @@ class EnvelopeOutput:
                 "lsn": str(position.lsn),
                 "in_snapshot": position.in_snapshot,
                 "makes_slot": position.makes_slot,
+                "progress": position.progress,
             }
         )
         fresh = self._beside.with_name(self._beside.name + ".new")
@@ -100,7 +112,8 @@ class EnvelopeOutput:
             return Position(), None
         try:
             raw = json.loads(self._beside.read_text(encoding="utf-8"))
-            position = Position(Lsn.parse(raw["lsn"]), bool(raw["in_snapshot"]), bool(raw["makes_slot"]))
+            progress = str(raw.get("progress", ""))
+            position = Position(Lsn.parse(raw["lsn"]), bool(raw["in_snapshot"]), bool(raw["makes_slot"]), progress)
             size, slot = int(raw["bytes"]), raw["slot"]
         except (ValueError, KeyError, TypeError):
             return Position(), None

@@ -6,8 +6,10 @@ record lost or doubled (EnvelopeOutput).
 
 from __future__ import annotations
 
+import re
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 
 import numpy as np
 import pyarrow as pa
@@ -29,17 +31,23 @@ from cdc_core.lsn import Lsn
 from cdc_core.postgres.connect import connect, connection_string
 from cdc_core.postgres.copy_out import copy_chunks, select_from, select_sql
 from cdc_core.postgres.stream import ReplicationStream
-from cdc_core.schema.table import TableSchema
+from cdc_core.schema.table import TableId, TableSchema
 from cdc_core.selection.columns import plan_columns
 from cdc_core.selection.messages import MessageSelection
 from cdc_core.selection.options import SelectionOptions
+from cdc_core.snapshot.notifications import BLOCKING, INITIAL, Happening, Notifier
 from cdc_core.snapshot.options import SnapshotLockingMode, SnapshotOptions
+from cdc_core.snapshot.signals.envelopes import EnvelopeSignals
 from cdc_core.types.options import TypeOptions
 from cdc_core.types.registry import resolve
 
 _SEGMENT_ROWS = 20_000
+_MANY_ROWS = 200
 _SEGMENT_BYTES = 8 << 20
 _SEGMENT_SECONDS = 0.2
+_CHUNK_SECONDS = 0.005
+# A filter of a blocking snapshot may be a whole statement, as Debezium has it.
+_STATEMENT = re.compile(r"\s*(select|with|values|table)\b", re.IGNORECASE)
 
 
 class EnvelopeRun:
@@ -52,28 +60,57 @@ class EnvelopeRun:
         types: TypeOptions,
         selection: SelectionOptions,
         snapshot: SnapshotOptions,
+        notifier: Notifier,
     ) -> None:
         self._source = source
         self._context = context
         self._types = types
         self._selection = selection
         self._snapshot = snapshot
+        self._notifier = notifier
         self._position = Position()
+        self._signals: EnvelopeSignals | None = None
+        self._is_calm = True
 
-    def resume(self, output: EnvelopeOutput) -> bool:
-        """Open the output where the last run left it; whether a snapshot was cut short whose slot is to be dropped.
+    def attend(self, signals: EnvelopeSignals) -> None:
+        """Act on signals while streaming."""
+        self._signals = signals
 
-        What that snapshot wrote is cut off, and it is taken anew.
+    def resume(self, output: EnvelopeOutput) -> Position:
+        """Open the output where the last run left it, and say where that is.
+
+        What a snapshot wrote that was cut short is cut off.
         """
         self._position = output.open()
-        return self._position.in_snapshot and self._position.makes_slot
+        return self._position
 
     def snapshot(self, tables: list[TableSchema], output: EnvelopeOutput) -> int:
         """Write a read event for every row; how many. The slot is made by it where there was none."""
         makes_slot = not self._source.slot().exists
-        output.mark(Position(self._position.lsn, in_snapshot=True, makes_slot=makes_slot))
+        output.mark(replace(self._position, in_snapshot=True, makes_slot=makes_slot))
         time.sleep(self._snapshot.snapshot_delay_ms / 1000)
-        opened = self._source.open_snapshot()
+        told = ",".join(str(table.id) for table in tables)
+        self._notifier.tell(INITIAL, Happening.STARTED, data_collections=told)
+        try:
+            written = self._read(tables, self._source.open_snapshot(), output, {}, lambda: None)
+        except BaseException:
+            self._notifier.tell(INITIAL, Happening.ABORTED, data_collections=told)
+            raise
+        self._notifier.tell(INITIAL, Happening.COMPLETED, data_collections=told, total_rows_scanned=written)
+        self._position = replace(self._position, in_snapshot=False, makes_slot=False)
+        output.mark(self._position)
+        time.sleep(self._snapshot.streaming_delay_ms / 1000)
+        return written
+
+    def _read(
+        self,
+        tables: list[TableSchema],
+        opened: OpenSnapshot,
+        output: EnvelopeOutput,
+        conditions: Mapping[TableId, str],
+        meanwhile: Callable[[], None],
+    ) -> int:
+        """Write the tables' rows at one point; how many. ``meanwhile`` is called from time to time."""
         try:
             if self._snapshot.snapshot_locking_mode is SnapshotLockingMode.SHARED:
                 opened.holder.lock([table.id for table in tables], self._snapshot.snapshot_lock_timeout_ms)
@@ -81,16 +118,30 @@ class EnvelopeRun:
             events = SnapshotEvents()
             written = 0
             for table in tables:
-                made = self._table_events(table, snapshot=True)
-                for block in events.table(made, self._rows(table, opened), facts):
+                rows = self._rows(table, opened, conditions.get(table.id, ""))
+                for block in events.table(self.row_events(table), rows, facts):
                     written += output.write(block)
-            written += output.write(events.finish())
-            self._position = Position(self._position.lsn)
-            output.mark(self._position)
-            time.sleep(self._snapshot.streaming_delay_ms / 1000)
-            return written
+                    meanwhile()
+            return written + output.write(events.finish())
         finally:
             opened.close()
+
+    def _blocking(self, stream: ReplicationStream, output: EnvelopeOutput) -> int:
+        """Read the tables that signals asked for at once, the stream resting; how many rows."""
+        assert self._signals is not None
+        progress = self._signals.progress
+        conditions = {one.table: one.condition for one in progress.blocking}
+        output.mark(replace(self._position, progress=progress.to_json()))
+        found = {table.id: table for table in self._source.catalog.tables(conditions.__contains__)}
+        tables = [found[name] for name in conditions if name in found]
+        told = ",".join(str(table.id) for table in tables)
+        self._notifier.tell(BLOCKING, Happening.STARTED, data_collections=told)
+        written = self._read(tables, self._source.open_snapshot_beside(), output, conditions, stream.tick)
+        self._signals.blocking_done()
+        self._position = replace(self._position, progress=self._signals.progress.to_json())
+        output.mark(self._position)
+        self._notifier.tell(BLOCKING, Happening.COMPLETED, data_collections=told, total_rows_scanned=written)
+        return written
 
     def stream(
         self,
@@ -120,20 +171,48 @@ class EnvelopeRun:
         written = 0
         with ReplicationStream(options, start_lsn=began_at or None) as stream:
             while not should_stop():
-                segment = stream.read(_SEGMENT_ROWS, _SEGMENT_BYTES, _SEGMENT_SECONDS)
+                segment = stream.read(_SEGMENT_ROWS, _SEGMENT_BYTES, self._patience())
                 if segment is not None:
                     last_data = time.monotonic()
                     found = sort_segment(segment, state, book.describe)
-                    written += self._write(output, events.records(found, xmin.now()), found)
+                    records = events.records(found, xmin.now())
+                    if self._signals is not None:
+                        records = self._signals.weave(found, records)
+                    written += self._write(output, records, found)
                     if found.last_commit_end_lsn is not None:
                         stream.confirm(found.last_commit_end_lsn)
                 else:
                     written += output.write(events.idle())
                     output.flush()
+                if self._signals is not None and state.open is None:
+                    self._is_calm = segment is None or len(segment) < _MANY_ROWS
+                    written += self._between(self._signals, stream, output, segment is None)
+                    last_data = time.monotonic() if self._signals.snapshots.is_busy else last_data
                 stream.idle_confirm(state.open is None)
                 action_due = self._act(action_due)
                 if self._is_over(until, started, last_data, segment is None, stream, state):
                     break
+        return written
+
+    def _patience(self) -> float:
+        """How long to gather a segment: a chunk on its way is let go soon, and the next one read."""
+        is_busy = self._signals is not None and self._signals.snapshots.is_busy
+        return _CHUNK_SECONDS if is_busy and self._is_calm else _SEGMENT_SECONDS
+
+    def _between(
+        self, signals: EnvelopeSignals, stream: ReplicationStream, output: EnvelopeOutput, is_silent: bool
+    ) -> int:
+        """What signals ask for between two segments, no transaction being open; how many records it made."""
+        # What was written since the last mark would come again after a kill: then nothing is marked before the next.
+        is_marked = output.is_marked
+        written = output.write(signals.idle(stream.wal_end)) if is_silent else 0
+        signals.between(str(self._position.lsn), is_silent)
+        if signals.progress.blocking:
+            written += self._blocking(stream, output)
+        progress = signals.progress.to_json()
+        if is_marked and progress != self._position.progress:
+            self._position = replace(self._position, progress=progress)
+            output.mark(self._position)
         return written
 
     def _write(self, output: EnvelopeOutput, records: pa.Table, found: SortedSegment) -> int:
@@ -144,24 +223,36 @@ class EnvelopeRun:
         kinds, seq = (found.transactions.column(name).to_numpy() for name in ("kind", "seq"))
         whole = int(np.searchsorted(records.column("seq").to_numpy(), seq[kinds == ord("C")][-1], side="right"))
         output.write(rows[:whole])
-        self._position = Position(Lsn(found.last_commit_end_lsn))
+        progress = self._position.progress if self._signals is None else self._signals.at_commit.to_json()
+        self._position = Position(Lsn(found.last_commit_end_lsn), progress=progress)
         output.mark(self._position)
         output.write(rows[whole:])
         output.flush()
         return len(rows)
 
-    def _rows(self, table: TableSchema, opened: OpenSnapshot) -> Iterator[RawColumns]:
-        # A column that is left out is not read, not even where it is part of the key.
-        names = tuple(plan.name for plan in plan_columns(table, self._selection) if plan.included)
-        own = self._snapshot.statement_of(str(table.id))
-        # The user's statement may name columns in any order: they are taken by name.
-        select = select_sql(table.id, names) if own is None else select_from(own, names)
+    def _rows(self, table: TableSchema, opened: OpenSnapshot, condition: str) -> Iterator[RawColumns]:
+        """The rows that a snapshot reads. ``condition``: SQL of a signal's, a condition or a statement of its own."""
+        names = self.included(table)
+        own = condition if _STATEMENT.match(condition) else self._snapshot.statement_of(str(table.id))
+        if own is None:
+            select = select_sql(table.id, names, f"({condition})" if condition else "")
+        else:
+            # The user's statement may name columns in any order: they are taken by name.
+            select = select_from(own, names)
         cutter = LineCutter()
         for chunk in copy_chunks(connection_string(self._source.options), opened.holder.name, select):
             whole = cutter.feed(chunk)
             if whole:
                 yield decode_copy(whole, names, str(table.id))
         cutter.finish(str(table.id))
+
+    def included(self, table: TableSchema) -> tuple[str, ...]:
+        """The columns that rows show. One that is left out is not read, not even where it is part of the key."""
+        return tuple(plan.name for plan in plan_columns(table, self._selection) if plan.included)
+
+    def row_events(self, table: TableSchema) -> TableEvents:
+        """What makes the events of rows that a query reads."""
+        return self._table_events(table, snapshot=True)
 
     def _table_events(self, table: TableSchema, snapshot: bool = False) -> TableEvents:
         codecs = {column.name: resolve(column, self._types) for column in table.columns}

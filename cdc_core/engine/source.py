@@ -124,6 +124,11 @@ class Source:
             )
         return sorted(found, key=lambda table: self.selection.position(table.id))
 
+    def published(self) -> list[TableId]:
+        """The captured tables whose changes come, as the server has it now, in the order of ``tables``."""
+        found = publication.inspect(self._connection, self.options.publication_name).published
+        return sorted((name for name in found if self.selection.includes(name)), key=self.selection.position)
+
     def check_publication(self, tables: list[TableSchema]) -> None:
         """Raise SourceError where a publication is missing that we may not make; changes nothing."""
         if self.options.publication_autocreate_mode is PublicationAutocreateMode.DISABLED:

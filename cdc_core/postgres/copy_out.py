@@ -158,6 +158,17 @@ def copy_chunks(
         connection.close()
 
 
+def copied(connection: Connection, select: str, chunk_bytes: int = 4 << 20) -> Iterator[bytes]:
+    """The rows of ``select`` as lines of COPY text, read in the connection's own transaction.
+
+    Read to its end, it leaves the connection ready for the next command; after an error it is to be closed.
+    Raises psycopg.Error.
+    """
+    yield from _copied(connection, copy_sql(select), chunk_bytes)
+    while connection.pgconn.get_result() is not None:
+        pass
+
+
 def _copied(connection: Connection, command: str, chunk_bytes: int) -> Iterator[bytes]:
     # The cursor's own copy() hands out each row through several layers; this appends it, which is all that is needed.
     pg = connection.pgconn

@@ -4,30 +4,55 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from cdc_core.snapshot.options import SnapshotMode
+from cdc_core.snapshot.options import SnapshotMode, SnapshotOptions
+from cdc_core.snapshot.snapshotter import load_snapshotter
 
 
 @dataclass(frozen=True, slots=True)
 class ModeAnswers:
-    """``missing``: read tables that were never read. ``all``: read every table at each start. ``slot_lost``: go on
-    with a new slot and a new snapshot where the old slot is gone or lost. ``stream``: stream afterwards.
+    """Whether rows are read, and whether changes are streamed afterwards.
+
+    ``first``: rows of what was never read, where no position is stored yet; in the lake, of each table that it has no
+    snapshot of. ``cut_short``: where the last start ended in the midst of its snapshot. ``later``: rows of every table
+    at each further start. ``position_lost``: rows of every table, with a new slot, where the slot or its WAL is gone;
+    else that is an error. ``stream``: changes are streamed afterwards.
     """
 
-    missing: bool
-    all: bool
-    slot_lost: bool
+    first: bool
+    cut_short: bool
+    later: bool
+    position_lost: bool
     stream: bool
 
 
+# The order of ModeAnswers; docs/explanation/snapshots.md shows the same table.
 _ANSWERS = {
-    SnapshotMode.INITIAL: ModeAnswers(missing=True, all=False, slot_lost=False, stream=True),
-    SnapshotMode.ALWAYS: ModeAnswers(missing=True, all=True, slot_lost=False, stream=True),
-    SnapshotMode.INITIAL_ONLY: ModeAnswers(missing=True, all=False, slot_lost=False, stream=False),
-    SnapshotMode.NO_DATA: ModeAnswers(missing=False, all=False, slot_lost=False, stream=True),
-    SnapshotMode.WHEN_NEEDED: ModeAnswers(missing=True, all=False, slot_lost=True, stream=True),
+    SnapshotMode.ALWAYS: ModeAnswers(True, True, True, False, True),
+    SnapshotMode.INITIAL: ModeAnswers(True, True, False, False, True),
+    SnapshotMode.INITIAL_ONLY: ModeAnswers(True, True, False, False, False),
+    SnapshotMode.NO_DATA: ModeAnswers(False, False, False, False, True),
+    SnapshotMode.WHEN_NEEDED: ModeAnswers(True, True, False, True, True),
 }
 
 
-def answers(mode: SnapshotMode) -> ModeAnswers:
-    """The answers of a mode; KeyError for one that ``config`` refuses to run."""
-    return _ANSWERS[mode]
+def answers(options: SnapshotOptions) -> ModeAnswers:
+    """The answers of ``snapshot.mode``; ConfigError where it is a class that cannot be made."""
+    if options.snapshot_mode is SnapshotMode.CONFIGURATION_BASED:
+        data = options.snapshot_mode_configuration_based_snapshot_data
+        return ModeAnswers(
+            first=data,
+            cut_short=data,
+            later=data,
+            position_lost=options.snapshot_mode_configuration_based_snapshot_on_data_error,
+            stream=options.snapshot_mode_configuration_based_start_stream,
+        )
+    if options.snapshot_mode is SnapshotMode.CUSTOM:
+        asked = load_snapshotter(options.snapshot_mode_custom_name)
+        return ModeAnswers(
+            first=bool(asked.should_snapshot_data(False, False)),
+            cut_short=bool(asked.should_snapshot_data(True, True)),
+            later=bool(asked.should_snapshot_data(True, False)),
+            position_lost=bool(asked.should_snapshot_on_data_error()),
+            stream=bool(asked.should_stream()),
+        )
+    return _ANSWERS[options.snapshot_mode]

@@ -60,6 +60,16 @@ class TableOrder(StrEnum):
     DESCENDING = "descending"
 
 
+class WatermarkingStrategy(StrEnum):
+    """How a chunk is marked in the stream: ``insert_insert`` adds two rows to the signal table, ``insert_delete`` adds
+    one and takes it out again.
+    """
+
+    INSERT_INSERT = "insert_insert"
+    INSERT_DELETE = "insert_delete"
+
+
+_NO_HISTORY = "columns are read from the catalogue at each start, whatever the mode: there is no schema history"
 _OLDER_MODES = {"never": "no_data", "exported": "initial", "schema_only": "no_data"}
 
 
@@ -82,6 +92,41 @@ class SnapshotOptions:
 
     snapshot_mode: SnapshotMode = option(
         "snapshot.mode", SnapshotMode.INITIAL, "When the tables' rows are read.", parse=parse_snapshot_mode
+    )
+    snapshot_mode_custom_name: str = option(
+        "snapshot.mode.custom.name",
+        "",
+        "Dotted path of the Python class that snapshot.mode=custom asks (docs/explanation/snapshots.md).",
+        aliases=("snapshot.custom.class",),
+    )
+    snapshot_mode_configuration_based_snapshot_data: bool = option(
+        "snapshot.mode.configuration.based.snapshot.data",
+        False,
+        "Of snapshot.mode=configuration_based: whether rows are read, at each start.",
+    )
+    snapshot_mode_configuration_based_snapshot_schema: bool = option(
+        "snapshot.mode.configuration.based.snapshot.schema",
+        False,
+        "Of snapshot.mode=configuration_based: whether the tables' columns are read.",
+        status=Status.IGNORED,
+        reason=_NO_HISTORY,
+    )
+    snapshot_mode_configuration_based_start_stream: bool = option(
+        "snapshot.mode.configuration.based.start.stream",
+        False,
+        "Of snapshot.mode=configuration_based: whether changes are streamed after the snapshot.",
+    )
+    snapshot_mode_configuration_based_snapshot_on_schema_error: bool = option(
+        "snapshot.mode.configuration.based.snapshot.on.schema.error",
+        False,
+        "Of snapshot.mode=configuration_based: whether columns are read again where their history is lost.",
+        status=Status.IGNORED,
+        reason=_NO_HISTORY,
+    )
+    snapshot_mode_configuration_based_snapshot_on_data_error: bool = option(
+        "snapshot.mode.configuration.based.snapshot.on.data.error",
+        False,
+        "Of snapshot.mode=configuration_based: whether rows are read again where the stored position is lost.",
     )
     snapshot_include_collection_list: tuple[str, ...] = option(
         "snapshot.include.collection.list",
@@ -142,6 +187,25 @@ class SnapshotOptions:
         "Order of the tables by their estimated rows.",
         status=Status.NOT_YET,
         reason="tables are read in the order of the include list, then by name",
+    )
+
+    incremental_snapshot_chunk_size: int = option(
+        "incremental.snapshot.chunk.size", 1024, "Rows of one chunk of an incremental snapshot.", parse=at_least(1)
+    )
+    incremental_snapshot_watermarking_strategy: WatermarkingStrategy = option(
+        "incremental.snapshot.watermarking.strategy",
+        WatermarkingStrategy.INSERT_INSERT,
+        "How a chunk is marked in the signal table.",
+    )
+    incremental_snapshot_allow_schema_changes: bool = option(
+        "incremental.snapshot.allow.schema.changes",
+        False,
+        "Whether tables may be altered during an incremental snapshot.",
+        status=Status.IGNORED,
+        reason="they always may: a chunk that was read under other columns is read again",
+    )
+    read_only: bool = option(
+        "read.only", False, "Whether incremental snapshots do without writing to the signal table."
     )
 
     def statement_of(self, table: str) -> str | None:

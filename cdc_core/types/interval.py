@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -20,6 +21,8 @@ from cdc_core.types._strings import NATURAL_TEXT
 from cdc_core.types.codec import ColumnCodec, Converted, EventFace
 from cdc_core.types.options import IntervalHandlingMode, TypeOptions
 from cdc_core.types.rule import Resolve, TypeRule, builtin
+
+Floats = npt.NDArray[np.float64]
 
 _PATTERN = (
     r"^(?:\+?(?P<years>-?[0-9]+) years? ?)?(?:\+?(?P<months>-?[0-9]+) mons? ?)?(?:\+?(?P<days>-?[0-9]+) days? ?)?"
@@ -40,7 +43,6 @@ class _Parts:
     hours: Ints
     minutes: Ints
     micros: Ints  # of the seconds
-    fraction: pa.Array  # the seconds' decimals without trailing zeros
     rare: Bools
 
 
@@ -66,20 +68,26 @@ def _parts(text: pa.Array) -> _Parts:
         hours * sign,
         numbers("minutes") * sign,
         (numbers("seconds") * 1_000_000 + below) * sign,
-        pc.utf8_rtrim(fraction, "0"),
         # The driver keeps hours in 32 bits and refuses more.
         sent & (~matched | (hours > _INT32_MAX)),
     )
+
+
+def _seconds(parts: _Parts) -> Floats:
+    """The seconds as the driver tells them: whole ones plus a fraction, each turned to double first.
+
+    Their sum is the double nearest to both, which need not be the one nearest to the decimal number.
+    """
+    whole = np.trunc(parts.micros / 1_000_000)
+    seconds: Floats = whole + (parts.micros - whole.astype(np.int64) * 1_000_000) / 1_000_000.0
+    return seconds
 
 
 def to_micros(text: pa.Array) -> Converted:
     """Microseconds as Debezium reckons them: in doubles, a month being 365.25/12 days, cut towards zero."""
     parts = _parts(text)
     days = (parts.years * 12 + parts.months) * _DAYS_A_MONTH + parts.days
-    # Java: whole seconds plus a fraction, each turned to double first; their sum is the double nearest to both.
-    whole = np.trunc(parts.micros / 1_000_000)
-    seconds = whole + (parts.micros - whole.astype(np.int64) * 1_000_000) / 1_000_000.0
-    total = (((days * 24 + parts.hours) * 60 + parts.minutes) * 60 + seconds) * 1e6
+    total = (((days * 24 + parts.hours) * 60 + parts.minutes) * 60 + _seconds(parts)) * 1e6
     # A cast to long stops at its ends.
     inside = np.abs(total) < 2.0**63
     micros = np.where(inside, np.where(inside, total, 0).astype(np.int64), np.where(total > 0, 2**63 - 1, -(2**63)))
@@ -88,18 +96,27 @@ def to_micros(text: pa.Array) -> Converted:
 
 
 def to_iso(text: pa.Array) -> Converted:
-    """``P1Y2M3DT4H5M6.78S``, every component written, each with its own sign."""
+    """``P1Y2M3DT4H5M6.78S``, every component written, each with its own sign.
+
+    The seconds are the shortest decimal text of their double, cut (not rounded) at nine decimals, without zeros at the
+    end. Where that double is one step nearer to zero than the decimal number's, the cut shows it: 1.999999 s is
+    written ``1.999998999S``, while 6.789 s stays ``6.789S``.
+    """
     parts = _parts(text)
+    # A step is far smaller than 1e-9: the cut takes off one nanosecond below the number, nothing above it.
+    is_below = np.abs(_seconds(parts)) < np.abs(parts.micros) / 1_000_000
+    nanos = np.abs(parts.micros) * 1000 - is_below
 
     def words(values: Ints) -> pa.Array:
         return pa.array(values).cast(pa.string())
 
     sign = pc.if_else(pa.array(parts.micros < 0), "-", "")
-    point = pc.if_else(pc.equal(parts.fraction, ""), "", ".")
-    whole = words(np.abs(parts.micros) // 1_000_000)
+    fraction = pc.utf8_rtrim(pc.utf8_lpad(words(nanos % 1_000_000_000), 9, "0"), "0")
+    point = pc.if_else(pc.equal(fraction, ""), "", ".")
+    whole = words(nanos // 1_000_000_000)
     written = pc.binary_join_element_wise(
         *("P", words(parts.years), "Y", words(parts.months), "M", words(parts.days), "DT", words(parts.hours)),
-        *("H", words(parts.minutes), "M", sign, whole, point, parts.fraction, "S", ""),
+        *("H", words(parts.minutes), "M", sign, whole, point, fraction, "S", ""),
     )
     values = pc.if_else(text.is_valid(), written, pa.scalar(None, pa.string()))
     return scatter("interval", text, values, parts.rare, lambda value: _infinite(value, _ZERO))

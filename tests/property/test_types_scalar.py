@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import struct
 from collections.abc import Iterator
-from decimal import Context, Decimal
+from decimal import ROUND_DOWN, Context, Decimal
 from typing import Any
 
 import psycopg
@@ -307,10 +307,11 @@ def test_intervals(server: Connection) -> None:
         for found, micros_found, (_, year, month, day, hour, minute, us) in zip(
             held(written.convert, texts), held(counted.convert, texts), rows, strict=True
         ):
-            seconds = f"{Decimal(us).scaleb(-6):f}".rstrip("0").rstrip(".") if us % 1_000_000 else str(int(us / 1e6))
+            whole = int(us / 1_000_000)
+            told = Decimal(repr(whole + (us - whole * 1_000_000) / 1e6)).quantize(Decimal("1e-9"), ROUND_DOWN)
+            seconds = f"{told:f}".rstrip("0").rstrip(".") if us % 1_000_000 else str(whole)
             assert found == f"P{year}Y{month}M{day}DT{hour}H{minute}M{seconds}S"
             total = (year * 12 + month) * (365.25 / 12) + day
-            whole = int(us / 1_000_000)
             expected = (((total * 24 + hour) * 60 + minute) * 60 + (whole + (us - whole * 1_000_000) / 1e6)) * 1e6
             assert micros_found == int(expected)
 

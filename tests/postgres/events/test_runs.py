@@ -68,6 +68,57 @@ def test_snapshot_modes_say_what_is_read_at_the_first_and_the_second_start(
     assert [told(record)[0] for record in records] == list(first + second)
 
 
+BASED = "snapshot.mode.configuration.based."
+
+
+class AtEachLaterStart:
+    """A snapshot mode of the user's own: nothing is read at the first start."""
+
+    def should_snapshot_data(self, offset_exists: bool, snapshot_in_progress: bool) -> bool:
+        return offset_exists
+
+    def should_stream(self) -> bool:
+        return True
+
+    def should_snapshot_on_data_error(self) -> bool:
+        return False
+
+
+@pytest.mark.parametrize(
+    ("rules", "first", "second"),
+    [
+        ({"snapshot.mode": "custom", "snapshot.mode.custom.name": f"{__name__}.AtEachLaterStart"}, "c", "rrc"),
+        ({"snapshot.mode": "configuration_based", BASED + "start.stream": "true"}, "c", "c"),
+        (
+            {"snapshot.mode": "configuration_based", BASED + "start.stream": "true", BASED + "snapshot.data": "true"},
+            "rc",
+            "rrc",
+        ),
+    ],
+    ids=["custom", "stream only", "data and stream"],
+)
+def test_modes_made_of_answers_say_what_is_read_at_the_first_and_the_second_start(
+    debian15: Cluster, rules: dict[str, str], first: str, second: str
+) -> None:
+    with capture(debian15, rules, TABLE, "insert into t values (1, 'a')") as one:
+        assert [told(record)[0] for record in one.run("insert into t values (2, 'b')")] == list(first)
+        records = one.run("insert into t values (3, 'c')")
+    assert [told(record)[0] for record in records] == list(first + second)
+
+
+def test_a_switch_reads_again_where_the_slot_is_gone(debian15: Cluster) -> None:
+    rules = {
+        "snapshot.mode": "configuration_based",
+        BASED + "start.stream": "true",
+        BASED + "snapshot.on.data.error": "true",
+    }
+    with capture(debian15, rules, TABLE, "insert into t values (1, 'a')") as one:
+        assert [told(record)[0] for record in one.run("insert into t values (2, 'b')")] == ["c"]
+        one.sql(f"select pg_drop_replication_slot('{one.database}')")
+        records = one.run()
+    assert [told(record)[0] for record in records] == ["c", "r", "r"]
+
+
 def test_initial_only_reads_and_ends(debian15: Cluster) -> None:
     with capture(debian15, {"snapshot.mode": "initial_only"}, TABLE, "insert into t values (1, 'a')") as one:
         with one.running():

@@ -16,7 +16,7 @@ from cdc_core.errors import SourceError
 from cdc_core.lsn import Lsn
 from cdc_core.schema.table import TableId
 
-COMMANDS = ("demo", "check", "run", "snapshot", "envelopes", "status")
+COMMANDS = ("demo", "check", "run", "snapshot", "envelopes", "status", "signal")
 
 
 @pytest.fixture
@@ -72,6 +72,30 @@ def test_wrong_use_ends_with_2(arguments, config, monkeypatch, capsys):
     said = capsys.readouterr().err
     assert "Error: " in said
     assert "Traceback" not in said
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("unheard-of",), "There is no signal unheard-of"),
+        (("execute-snapshot",), "data-collections is not a list"),
+        (("log", "--data", "{"), "not JSON"),
+        (("pause-snapshot",), "No channel takes signals"),
+    ],
+)
+def test_a_signal_that_nobody_could_obey_is_not_sent(arguments, said, config, monkeypatch, capsys):
+    assert called("signal", config, *arguments, monkeypatch=monkeypatch) == 1
+    assert said in capsys.readouterr().err
+
+
+def test_a_signal_goes_to_the_file_where_that_is_its_channel(config, tmp_path, monkeypatch, capsys):
+    path = tmp_path / "signals.txt"
+    with open(config, "a") as file:
+        file.write(f"signal.enabled.channels=file\nsignal.file={path}\n")
+    assert called("signal", config, "log", "--data", '{"message": "m"}', monkeypatch=monkeypatch) == 0
+    assert "by channel file" in capsys.readouterr().err
+    sent = json.loads(path.read_text())
+    assert (sent["type"], sent["data"]) == ("log", {"message": "m"})
 
 
 def test_an_error_ends_with_1_and_two_lines(config, monkeypatch, capsys):

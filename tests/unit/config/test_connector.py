@@ -251,9 +251,9 @@ def test_older_values_and_forms_still_mean_what_they_meant():
 
 
 def test_what_is_not_carried_yet_is_one_line_a_reason():
-    config = config_of({"incremental.snapshot.chunk.size": "9", "read.only": "true", "custom.metric.tags": "a=b"})
+    config = config_of({"signal.kafka.topic": "t", "signal.kafka.groupId": "g", "custom.metric.tags": "a=b"})
     assert config.warnings == (
-        "Not carried yet (incremental snapshots): incremental.snapshot.chunk.size, read.only.",
+        "Not carried yet (signals and notifications through Kafka): signal.kafka.topic, signal.kafka.groupId.",
         "Not carried yet (metrics): custom.metric.tags.",
     )
 
@@ -264,10 +264,23 @@ def test_what_a_converter_or_transform_heads_is_ignored_with_it():
     assert "isbn.type is not a property" in refusal({"isbn.type": "com.acme.Isbn"})
 
 
+def test_the_mode_of_ones_own_needs_its_class_and_the_switches_their_mode():
+    assert "snapshot.mode.custom.name is missing" in refusal({"snapshot.mode": "custom"})
+    named = {"snapshot.mode": "custom", "snapshot.custom.class": "mine.Mode"}
+    assert config_of(named).snapshot.snapshot_mode_custom_name == "mine.Mode"
+    switch = "snapshot.mode.configuration.based.start.stream"
+    assert any("not configuration_based" in line for line in config_of({switch: "true"}).warnings)
+    config = config_of({"snapshot.mode": "configuration_based", switch: "true"})
+    assert config.snapshot.snapshot_mode_configuration_based_start_stream
+    assert config.warnings == ()
+
+
 def test_a_value_not_carried_yet_can_be_read_but_not_run():
-    config = config_of({"plugin.name": "decoderbufs", "snapshot.mode": "custom"})
+    config = config_of({"plugin.name": "decoderbufs", "snapshot.locking.mode": "custom"})
     assert config.postgres.plugin_name is OutputPlugin.DECODERBUFS
-    with pytest.raises(ConfigError, match=r"plugin.name=decoderbufs .* snapshot.mode=custom is not carried yet"):
+    with pytest.raises(
+        ConfigError, match=r"plugin.name=decoderbufs .* snapshot.locking.mode=custom is not carried yet"
+    ):
         config.require_carried()
     config_of().require_carried()
 

@@ -16,7 +16,7 @@ ENTRIES = {
     "column.mask.hash.SHA-256.with.salt.Clear2": "a.b.c",
     "wal2lake.spark.spark.hadoop.fs.s3a.secret.key": "Clear3",
     "producer.override.sasl.jaas.config": "Clear4",
-    "signal.enabled.channels": "source",
+    "signal.kafka.topic": "source",
     "truncate.handling.mode": "include",
     "topic.delimiter": "",
 }
@@ -52,7 +52,7 @@ def test_values_defaults_and_reasons(monkeypatch):
     assert found["database.sslpassword"].value == "${file:/secret}"
     assert (found["slot.name"].value, found["slot.name"].default) == ("debezium", True)
     assert found["topic.prefix"].reason == "given by its older name database.server.name"
-    assert (found["name"].status, found["signal.enabled.channels"].status) == ("ignored", "not carried yet")
+    assert (found["name"].status, found["signal.kafka.topic"].status) == ("ignored", "not carried yet")
     assert found["truncate.handling.mode"].reason == "skipped.operations decides"
     assert found["decimal.handling.mode"].text
 

@@ -1,0 +1,122 @@
+"""How far the incremental snapshots of a connector are: what is stored with each position of the stream."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+from cdc_core.schema.table import TableId
+
+# The values of a key's columns as PostgreSQL's texts, in the key's order; None for NULL.
+Key = tuple[str | None, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Collection:
+    """A table to be read. ``condition`` is SQL, empty for all rows; ``surrogate_key`` a column to cut by."""
+
+    table: TableId
+    condition: str = ""
+    surrogate_key: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """``queue``: tables to be read in chunks, the current one first. ``last_key``: the key of its last row that is in
+    the stream, ``maximum_key`` its largest key when it was begun; None before. ``key`` names these keys' columns.
+    ``paused``: no chunk is read. ``blocking``: tables to be read at once while the stream rests.
+    """
+
+    queue: tuple[Collection, ...] = ()
+    last_key: Key | None = None
+    maximum_key: Key | None = None
+    key: tuple[str, ...] = ()
+    paused: bool = False
+    blocking: tuple[Collection, ...] = ()
+
+    @property
+    def current(self) -> Collection | None:
+        """The table that is being read."""
+        return self.queue[0] if self.queue else None
+
+    def with_tables(self, wanted: tuple[Collection, ...]) -> Progress:
+        """Tables added to the queue, but for those that wait in it already."""
+        waiting = self.queue if self.maximum_key is None else self.queue[1:]
+        return replace(self, queue=(*self.queue, *(one for one in wanted if one not in waiting)))
+
+    def without(self, is_stopped: Callable[[TableId], bool]) -> Progress:
+        """Tables taken out of the queue."""
+        queue = tuple(one for one in self.queue if not is_stopped(one.table))
+        if queue[:1] == self.queue[:1]:
+            return replace(self, queue=queue)
+        return replace(self, queue=queue).restarted()
+
+    def begun(self, key: tuple[str, ...], maximum_key: Key) -> Progress:
+        """The current table's largest key is known."""
+        return replace(self, key=key, maximum_key=maximum_key)
+
+    def restarted(self) -> Progress:
+        """The current table is read from its first row on."""
+        return replace(self, last_key=None, maximum_key=None, key=())
+
+    def behind(self, last_key: Key) -> Progress:
+        """A chunk is in the stream."""
+        return replace(self, last_key=last_key)
+
+    def next_table(self) -> Progress:
+        """The current table is done with."""
+        return replace(self, queue=self.queue[1:]).restarted()
+
+    def pausing(self, paused: bool) -> Progress:
+        """Chunks are read no longer, or again."""
+        return replace(self, paused=paused)
+
+    def with_blocking(self, wanted: tuple[Collection, ...]) -> Progress:
+        """Tables to be read while the stream rests."""
+        return replace(self, blocking=(*self.blocking, *(one for one in wanted if one not in self.blocking)))
+
+    def without_blocking(self) -> Progress:
+        """They were read."""
+        return replace(self, blocking=())
+
+    def to_json(self) -> str:
+        """A text that ``from_json`` turns back into an equal value; empty where nothing is under way."""
+        if self == Progress():
+            return ""
+        raw = {
+            "queue": [[*one.table, one.condition, one.surrogate_key] for one in self.queue],
+            "last_key": self.last_key,
+            "maximum_key": self.maximum_key,
+            "key": self.key,
+            "paused": self.paused,
+            "blocking": [[*one.table, one.condition, one.surrogate_key] for one in self.blocking],
+        }
+        return json.dumps(raw, separators=(",", ":"))
+
+    @classmethod
+    def from_json(cls, text: str) -> Progress:
+        """The inverse of ``to_json``. Raises ValueError for another text."""
+        if not text:
+            return cls()
+        try:
+            raw = json.loads(text)
+            return cls(
+                _collections(raw["queue"]),
+                _key(raw["last_key"]),
+                _key(raw["maximum_key"]),
+                tuple(raw["key"]),
+                bool(raw["paused"]),
+                _collections(raw["blocking"]),
+            )
+        except (KeyError, TypeError) as error:
+            raise ValueError("not the progress of incremental snapshots") from error
+
+
+def _collections(raw: list[list[str]]) -> tuple[Collection, ...]:
+    return tuple(Collection(TableId(schema, table), condition, key) for schema, table, condition, key in raw)
+
+
+def _key(raw: Any) -> Key | None:
+    return None if raw is None else tuple(raw)

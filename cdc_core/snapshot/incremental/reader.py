@@ -1,0 +1,140 @@
+"""Reads the next chunk of a table: what its columns and its key are now, and the rows behind the last key."""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from cdc_core.decode.copy_text import decode_copy
+from cdc_core.decode.raw_columns import RawColumns
+from cdc_core.envelope.key import key_columns
+from cdc_core.errors import TransientError
+from cdc_core.postgres.chunk_sql import KeyColumn, chunk_sql, largest_key_sql
+from cdc_core.postgres.chunks import ChunkConnection
+from cdc_core.schema.options import KeyRule
+from cdc_core.schema.plan import row_key
+from cdc_core.schema.table import TableSchema
+from cdc_core.selection.columns import plan_columns
+from cdc_core.selection.options import SelectionOptions
+from cdc_core.snapshot.incremental.progress import Collection, Key, Progress
+from cdc_core.snapshot.incremental.visibility import Visibility
+from cdc_core.snapshot.incremental.window import ChunkWindow, Ints
+
+_PAUSE_SECONDS = 0.02
+# How often a chunk is read whose snapshot does not show yet what the stream has shown.
+_TRIES = 250
+
+
+@dataclass(frozen=True, slots=True)
+class ChunkReader:
+    """``size`` is incremental.snapshot.chunk.size, ``rules`` are those of message.key.columns."""
+
+    connection: ChunkConnection
+    selection: SelectionOptions
+    rules: tuple[KeyRule, ...]
+    size: int
+
+    def key_of(self, table: TableSchema, collection: Collection) -> tuple[KeyColumn, ...]:
+        """The columns to cut the table by, empty where nothing tells its rows apart.
+
+        The surrogate key, else the event's key. Where message.key.columns names other columns than the table's own
+        key, that one comes behind them: rows that share a message key would be lost between two chunks.
+        """
+        own = table.primary_key or table.unique_key
+        if collection.surrogate_key:
+            names: tuple[str, ...] = (collection.surrogate_key,)
+        else:
+            names = key_columns(table, self.rules) or own
+            if own and not set(own) <= set(names):
+                names = (*names, *(name for name in own if name not in names))
+        known = {column.name: column for column in table.columns}
+        if any(name not in known for name in names):
+            return ()
+        return tuple(KeyColumn(name, known[name].optional) for name in names)
+
+    def largest_key(self, table: TableSchema, collection: Collection) -> Key | None:
+        """The largest key of the rows to be read now, None where there is no row. Raises as ChunkConnection does."""
+        key = self.key_of(table, collection)
+        found = self.connection.read(largest_key_sql(table.id, key, collection.condition))
+        if not found.rows[0]:
+            return None
+        return _row(decode_copy(found.rows[0], tuple(column.name for column in key), str(table.id)), 0)
+
+    def read(
+        self,
+        table: TableSchema,
+        collection: Collection,
+        progress: Progress,
+        hidden: Callable[[Visibility], Ints],
+    ) -> ChunkWindow:
+        """The next chunk; without rows at the table's end.
+
+        ``hidden`` tells which transactions, of those that the stream has already shown, a snapshot does not show: a
+        server lets readers see a commit a moment after its WAL is there. Then the chunk is read again.
+        Raises SourceError, or TransientError: the same call may do later.
+        """
+        assert progress.maximum_key is not None
+        key = self.key_of(table, collection)
+        at_key = tuple(column.name for column in key)
+        # Changes name their rows by what the old tuple holds, which need not be what chunks are cut by.
+        matched = row_key(table) or at_key
+        names = [plan.name for plan in plan_columns(table, self.selection, snapshot=True) if plan.included]
+        names += [name for name in dict.fromkeys((*at_key, *matched)) if name not in names]
+        select = chunk_sql(
+            table.id,
+            names,
+            key,
+            self.size,
+            after=progress.last_key,
+            upto=progress.maximum_key,
+            condition=collection.condition,
+        )
+        found, visible = self._read(select, hidden)
+        rows = decode_copy(found, tuple(names), str(table.id))
+        last = _row(columns_of(rows, at_key), len(rows) - 1) if len(rows) else None
+        return ChunkWindow(str(uuid.uuid4()), table, matched, rows, visible, last)
+
+    def _read(self, select: str, hidden: Callable[[Visibility], Ints]) -> tuple[bytes, Visibility]:
+        for _ in range(_TRIES):
+            found = self.connection.read(select)
+            visible = Visibility.parse(found.visible)
+            if not len(hidden(visible)):
+                return found.rows[0], visible
+            time.sleep(_PAUSE_SECONDS)
+        raise TransientError(
+            f"For {_TRIES * _PAUSE_SECONDS:g} s the server has not let readers see a transaction that it has streamed.",
+            "Look at what holds commits up, a synchronous standby for one; the chunk is read again by itself.",
+        )
+
+
+def columns_of(rows: RawColumns, names: Sequence[str]) -> RawColumns:
+    """The columns of these names, in their order."""
+    position = {name: index for index, name in enumerate(rows.names)}
+    at = [position[name] for name in names]
+    return RawColumns(tuple(names), tuple(rows.text[i] for i in at), tuple(rows.unchanged[i] for i in at))
+
+
+def _row(rows: RawColumns, index: int) -> Key:
+    return tuple(text[index].as_py() for text in rows.text)
+
+
+class Streamed:
+    """The transactions that the stream has shown lately, for as long as a snapshot may not show them yet."""
+
+    def __init__(self, most: int = 200_000) -> None:
+        self._xids = np.zeros(0, dtype=np.int64)
+        self._most = most
+
+    def add(self, xids: Ints) -> None:
+        """Note committed transactions, by their 32-bit ids."""
+        if len(xids):
+            self._xids = np.concatenate([self._xids, xids])[-self._most :]
+
+    def hidden(self, visible: Visibility) -> Ints:
+        """Those that a snapshot does not show. What lies before everything that was running then is forgotten."""
+        self._xids = self._xids[~visible.shows_for_good(self._xids)]
+        return self._xids[~visible.shows(self._xids)]

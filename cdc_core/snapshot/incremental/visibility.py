@@ -1,0 +1,55 @@
+"""Which transactions a snapshot of the server shows."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from cdc_core.errors import ProtocolError
+
+_RANGE = 1 << 32
+
+Ints = npt.NDArray[np.int64]
+Bools = npt.NDArray[np.bool_]
+
+
+@dataclass(frozen=True, slots=True)
+class Visibility:
+    """A ``pg_snapshot``: transactions below ``xmin`` are shown, from ``xmax`` on hidden, in between but ``running``."""
+
+    xmin: int
+    xmax: int
+    running: tuple[int, ...]
+
+    @classmethod
+    def parse(cls, text: str) -> Visibility:
+        """From the server's text, ``10:20:10,14``. Raises ProtocolError for another."""
+        try:
+            low, high, running = text.strip().split(":")
+            return cls(int(low), int(high), tuple(int(part) for part in running.split(",") if part))
+        except ValueError:
+            raise ProtocolError("", None, "a pg_snapshot such as 10:20:10,14", "another text") from None
+
+    def shows(self, xids: Ints) -> Bools:
+        """Whether what each transaction did is seen. Shape: int64[N] of 32-bit ids → bool[N].
+
+        The stream's ids have 32 bits, the snapshot's 64: an id is taken as the one nearest to xmax, which is right for
+        two thousand million transactions to either side. Source: PostgreSQL manual §9.27.8.
+        """
+        full = self._full(xids)
+        found: Bools = (full < self.xmin) | (
+            (full < self.xmax) & ~np.isin(full, np.array(self.running, dtype=np.int64))
+        )
+        return found
+
+    def shows_for_good(self, xids: Ints) -> Bools:
+        """Whether every later snapshot shows each transaction as well. Shape: int64[N] → bool[N]."""
+        found: Bools = self._full(xids) < self.xmin
+        return found
+
+    def _full(self, xids: Ints) -> Ints:
+        half = _RANGE // 2
+        found: Ints = (xids - self.xmax % _RANGE + half) % _RANGE - half + self.xmax
+        return found

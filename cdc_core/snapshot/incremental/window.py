@@ -1,0 +1,117 @@
+"""A chunk of a table that waits for its place in the stream, and the changes that take rows out of it meanwhile.
+
+The chunk shows the table at one snapshot. Its rows go into the stream at a place behind which every change comes that
+the snapshot does not show. So a row is to be left out where such a change of it comes before that place: the change
+holds the newer state. Changes between the window's two marks take rows out too, whether the snapshot shows them or
+not, as Debezium has it: of the same row, the later state is in the stream already.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from cdc_core.decode.pgoutput.stream_state import RelationRun, SortedSegment
+from cdc_core.decode.pgoutput.tuples import decode_rows
+from cdc_core.decode.raw_columns import RawColumns
+from cdc_core.schema.fingerprint import Fingerprint
+from cdc_core.schema.table import TableSchema
+from cdc_core.snapshot.incremental.progress import Key
+from cdc_core.snapshot.incremental.visibility import Visibility
+
+Bools = npt.NDArray[np.bool_]
+Ints = npt.NDArray[np.int64]
+
+
+@dataclass(slots=True)
+class ChunkWindow:
+    """One chunk of N rows in key order, read and not yet in the stream.
+
+    ``rows`` has the key's columns too, whatever else is captured. ``keep[N]``: what no change took out. ``is_open``:
+    the first mark has been seen in the stream. ``is_stale``: a change came that was written under other columns than
+    those that were read, so the chunk is to be read again. ``last_key`` is its last row's.
+    """
+
+    id: str
+    table: TableSchema
+    key: tuple[str, ...]
+    rows: RawColumns
+    visible: Visibility
+    last_key: Key | None
+    is_open: bool = False
+    is_stale: bool = False
+    keep: Bools = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.keep = np.ones(len(self.rows), dtype=np.bool_)
+
+    def pass_over(self, segment: SortedSegment, first_seq: int, opened_seq: int | None, end_seq: int) -> None:
+        """Take out the rows that changes from ``first_seq`` to before ``end_seq`` are about.
+
+        ``opened_seq`` is where the window's first mark stands in the segment, None where it does not.
+        """
+        since = first_seq if self.is_open else (end_seq if opened_seq is None else opened_seq)
+        for truncate in segment.truncates:
+            if first_seq <= truncate.seq < end_seq and any(t.id == self.table.id for t in truncate.tables):
+                xid = np.array([truncate.xid], dtype=np.int64)
+                if truncate.seq >= since or not self.visible.shows(xid)[0]:
+                    self.keep[:] = False
+        for run in segment.runs:
+            if run.table.id == self.table.id:
+                self._pass_over(run, first_seq, since, end_seq)
+
+    def _pass_over(self, run: RelationRun, first_seq: int, since: int, end_seq: int) -> None:
+        seq, xid = (run.raw.column(name).to_numpy() for name in ("seq", "xid"))
+        taken = (seq >= first_seq) & (seq < end_seq) & ((seq >= since) | ~self.visible.shows(xid))
+        if not taken.any():
+            return
+        if _columns(run.table) != _columns(self.table):
+            self.is_stale = True
+            return
+        tuples = decode_rows(run.raw.filter(pa.array(taken)), run.relation)
+        old = tuples.old_kind != 0
+        new = tuples.op != ord("D")
+        changed = [_keys(tuples.new, self.key).filter(pa.array(new)), _keys(tuples.old, self.key).filter(pa.array(old))]
+        found = pc.is_in(_keys(self.rows, self.key), value_set=pa.concat_arrays(changed))
+        self.keep &= ~found.to_numpy(zero_copy_only=False)
+
+
+def is_unaltered(before: TableSchema, after: TableSchema) -> bool:
+    """Whether no DDL touched a table between two descriptions of it, which a query was run in between.
+
+    A query reads by the catalogue of its own moment, so that a renamed column would be another's values; and of rows
+    that were rewritten or truncated since its snapshot was taken it shows none.
+    """
+    return _described(before) == _described(after) and _marks(before) == _marks(after)
+
+
+def _marks(table: TableSchema) -> Fingerprint | None:
+    if table.fingerprint is None:
+        return None
+    # An empty partition fills.
+    storage = tuple(dataclasses.replace(mark, is_empty=False) for mark in table.fingerprint.storage)
+    return dataclasses.replace(table.fingerprint, storage=storage)
+
+
+def _described(table: TableSchema) -> tuple[object, ...]:
+    return (table.oid, table.primary_key, table.unique_key, table.identity_key, _columns(table))
+
+
+def _columns(table: TableSchema) -> tuple[object, ...]:
+    return tuple((column.name, column.type, column.modifier) for column in table.columns)
+
+
+def _keys(columns: RawColumns, names: tuple[str, ...]) -> pa.Array:
+    """The key of every row as one text, different for different keys. Shape: columns of N rows → text[N]."""
+    position = {name: index for index, name in enumerate(columns.names)}
+    parts = [columns.text[position[name]].cast(pa.string()) for name in names]
+    if len(parts) == 1:
+        return parts[0]
+    lengths = [pc.fill_null(pc.binary_length(part).cast(pa.string()), "null") for part in parts]
+    pieces = [piece for length, part in zip(lengths, parts, strict=True) for piece in (length, pc.fill_null(part, ""))]
+    return pc.binary_join_element_wise(*pieces, ":")

@@ -1,0 +1,230 @@
+"""Signals to ``wal2lake envelopes``, and the rows that they make appear among the stream's records.
+
+Signals of the source table are acted on at their place in the stream; those of a file or of this process between two
+segments, while no transaction is open. ``at_commit`` is the progress that belongs to the segment's last Commit: stored
+with that position, it makes a run that was killed go on without a signal lost and without a row lost or doubled.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+
+import numpy as np
+import pyarrow as pa
+
+from cdc_core import clock
+from cdc_core.decode.pgoutput.stream_state import SortedSegment
+from cdc_core.envelope.record import RECORDS, in_order, lines
+from cdc_core.envelope.row import rows_of
+from cdc_core.envelope.table_events import SnapshotFacts, TableEvents
+from cdc_core.schema.table import TableId, TableSchema
+from cdc_core.selection.patterns import compile_pattern
+from cdc_core.snapshot.incremental.progress import Collection, Progress
+from cdc_core.snapshot.incremental.reader import columns_of
+from cdc_core.snapshot.incremental.snapshots import IncrementalSnapshots
+from cdc_core.snapshot.incremental.window import ChunkWindow
+from cdc_core.snapshot.signals.actions import SignalAction
+from cdc_core.snapshot.signals.channels import FileChannel, Inbox
+from cdc_core.snapshot.signals.parse import (
+    WATERMARKS,
+    ExecuteSnapshot,
+    Log,
+    MalformedSignalError,
+    PauseSnapshot,
+    ResumeSnapshot,
+    Signal,
+    SnapshotKind,
+    StopSnapshot,
+    action_of,
+    read_signal,
+)
+from cdc_core.snapshot.signals.rows import SignalRow, signal_rows
+
+_log = logging.getLogger(__name__)
+
+_END = np.iinfo(np.int64).max
+# Rows of a chunk stand before the record of the mark that lets them go, or behind a Commit's.
+_BEFORE, _BEHIND = -1, 1 << 30
+
+
+class EnvelopeSignals:
+    """What signals ask for, in one run. ``table`` is the signal table, None where there is none; ``listens`` says
+    whether signals are taken from it, its marks are in any case.
+
+    ``captured`` lists the tables that may be read. ``build`` makes the events of a table whose rows a query reads, and
+    ``included`` tells the columns of its rows. ``refusal`` says why no incremental snapshot can be had, empty where one
+    can. Not for several threads.
+    """
+
+    def __init__(
+        self,
+        snapshots: IncrementalSnapshots,
+        table: TableId | None,
+        listens: bool,
+        channels: Sequence[FileChannel | Inbox],
+        actions: Mapping[str, SignalAction],
+        captured: Callable[[], list[TableId]],
+        build: Callable[[TableSchema], TableEvents],
+        included: Callable[[TableSchema], tuple[str, ...]],
+        refusal: str = "",
+    ) -> None:
+        self.snapshots = snapshots
+        self._table = table
+        self._listens = listens
+        self._channels = channels
+        self._actions = actions
+        self._captured = captured
+        self._build = build
+        self._included = included
+        self._refusal = refusal
+        self._position = "0/0"
+        self.at_commit = snapshots.progress
+
+    @property
+    def progress(self) -> Progress:
+        """Where a next run would go on from, were it stored now."""
+        return self.snapshots.progress
+
+    def weave(self, found: SortedSegment, records: pa.Table) -> pa.Table:
+        """The records with the rows of a chunk that comes to its place in this segment. Acts on its signals."""
+        marks = found.transactions
+        kinds, seqs, xids = (marks.column(name).to_numpy() for name in ("kind", "seq", "xid"))
+        commits = kinds == ord("C")
+        self.snapshots.streamed.add(xids[commits])
+        last_commit = int(seqs[commits][-1]) if commits.any() else -1
+        rows = [] if self._table is None else signal_rows(found, self._table)
+        opened = self._opened(rows)
+        made = self._walk(found, [row for row in rows if row.seq <= last_commit], opened)
+        made += self._settled(found, last_commit)
+        if last_commit >= 0:
+            self.at_commit = self.progress
+        made += self._walk(found, [row for row in rows if row.seq > last_commit], opened)
+        window = self.snapshots.window
+        if window is not None:
+            window.pass_over(found, 0, opened, _END)
+            window.is_open |= opened is not None
+        return in_order([records, *made]) if made else records
+
+    def blocking_done(self) -> None:
+        """The tables to be read at once were read."""
+        self.snapshots.progress = self.progress.without_blocking()
+
+    def between(self, position: str, is_silent: bool) -> None:
+        """Act on what the other channels brought, and read a chunk that is due; no transaction is open.
+
+        ``is_silent``: nothing came just now.
+        """
+        self._position = position
+        for channel in self._channels:
+            for signal in channel.take():
+                self._obey(signal)
+        self.snapshots.next_chunk(is_silent)
+
+    def idle(self, wal_end: int) -> list[str]:
+        """The rows of a chunk without marks, once the server has read its WAL that far for us and nothing came."""
+        if self.snapshots.window is None or wal_end < self.snapshots.reached:
+            return []
+        if self._has_marks:
+            self.snapshots.lose_marks()
+            return []
+        return lines(self._land(0, _BEHIND, int(self.snapshots.reached), int(self.snapshots.reached)))
+
+    @property
+    def _has_marks(self) -> bool:
+        return self.snapshots.marks.table is not None
+
+    def _walk(self, found: SortedSegment, rows: list[SignalRow], opened: int | None) -> list[pa.Table]:
+        made = []
+        for row in rows:
+            window = self.snapshots.window
+            if window is not None and self._closes(window, row):
+                window.pass_over(found, 0, opened, row.seq)
+                made.append(self._land(row.seq, _BEFORE, row.lsn, row.prior_end_lsn))
+            elif self._listens and not row.is_deleted and row.type not in WATERMARKS:
+                self._take(row)
+        return made
+
+    def _closes(self, window: ChunkWindow, row: SignalRow) -> bool:
+        return row.id == f"{window.id}-open" if row.is_deleted else row.id == f"{window.id}-close"
+
+    def _opened(self, rows: list[SignalRow]) -> int | None:
+        window = self.snapshots.window
+        if window is None:
+            return None
+        return next((row.seq for row in rows if not row.is_deleted and row.id == f"{window.id}-open"), None)
+
+    def _settled(self, found: SortedSegment, last_commit: int) -> list[pa.Table]:
+        """A chunk without marks comes behind the first Commit that lies beyond all that it shows."""
+        window, end = self.snapshots.window, found.last_commit_end_lsn
+        if window is None or self._has_marks or end is None or end < self.snapshots.reached:
+            return []
+        window.pass_over(found, 0, None, last_commit)
+        return [self._land(last_commit, _BEHIND, end, end)]
+
+    def _land(self, seq: int, sub: int, lsn: int, prior_end_lsn: int) -> pa.Table:
+        window = self.snapshots.land()
+        if window is None or not window.keep.any():
+            return RECORDS.empty_table()
+        now = clock.now_ns()
+        rows = rows_of(columns_of(window.rows, self._included(window.table)), np.flatnonzero(window.keep))
+        count = int(window.keep.sum())
+        facts = SnapshotFacts(lsn, None, now // 1000, prior_end_lsn, is_incremental=True)
+        markers = pa.repeat(pa.scalar("incremental", pa.large_string()), count)
+        made = self._build(window.table).reads(rows, markers, facts, now)
+        placed = [pa.array(np.full(count, seq), pa.int64()), pa.array(np.full(count, sub), pa.int32())]
+        return pa.Table.from_arrays([*placed, *made.columns[2:]], schema=RECORDS)
+
+    def _take(self, row: SignalRow) -> None:
+        try:
+            self._obey(read_signal(row.id, row.type, row.data))
+        except MalformedSignalError as error:
+            _log.warning("A row of the signal table is left out: %s.", error)
+
+    def _obey(self, signal: Signal) -> None:
+        try:
+            action = action_of(signal)
+        except MalformedSignalError as error:
+            _log.warning("A signal %s is left out: %s.", signal.type, error)
+            return
+        match action:
+            case ExecuteSnapshot():
+                self._execute(action)
+            case StopSnapshot():
+                patterns = [compile_pattern(pattern) for pattern in action.collections]
+                self.snapshots.stop(
+                    lambda table: not patterns or any(pattern.fullmatch(str(table)) for pattern in patterns)
+                )
+            case PauseSnapshot() | ResumeSnapshot():
+                self.snapshots.pause(isinstance(action, PauseSnapshot))
+            case Log():
+                _log.info("%s", action.message.replace("{}", self._position))
+            case None:
+                self._act(signal)
+
+    def _execute(self, action: ExecuteSnapshot) -> None:
+        patterns = [compile_pattern(pattern) for pattern in action.collections]
+        captured = [table for table in self._captured() if table != self._table]
+        # In the order of the signal's own list.
+        chosen = dict.fromkeys(t for pattern in patterns for t in captured if pattern.fullmatch(str(t)))
+        if not chosen:
+            _log.warning("A signal execute-snapshot is left out: none of its data-collections is captured.")
+            return
+        wanted = tuple(Collection(t, action.condition_of(str(t)), action.surrogate_key) for t in chosen)
+        if action.kind is SnapshotKind.BLOCKING:
+            self.snapshots.progress = self.progress.with_blocking(wanted)
+        elif self._refusal:
+            _log.warning("A signal execute-snapshot is left out: %s", self._refusal)
+        else:
+            self.snapshots.request(wanted)
+
+    def _act(self, signal: Signal) -> None:
+        action = self._actions.get(signal.type)
+        if action is None:
+            _log.warning("A signal is left out: wal2lake.signal.actions names no class for its type.")
+            return
+        try:
+            action.arrived(signal)
+        except Exception:
+            # The user's own code: the stream goes on without it.
+            _log.exception("The class for signals of type %s ended with an error.", signal.type)

@@ -1,0 +1,56 @@
+"""Where signals come from, and where word of snapshots goes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from cdc_core.option import at_least, option, parse_list
+
+CHANNELS = ("source", "file", "in-process")
+NOTIFICATION_CHANNELS = ("log",)
+
+
+def parse_names(text: str) -> tuple[str, ...]:
+    """Names in lower case; those that are not carried are told by ``config``."""
+    return tuple(name.lower() for name in parse_list(text))
+
+
+def parse_actions(text: str) -> tuple[tuple[str, str], ...]:
+    """``type=package.module.Class`` pairs, separated by commas."""
+    pairs = [tuple(part.strip() for part in entry.partition("=")[::2]) for entry in parse_list(text)]
+    if any(not name or not path for name, path in pairs):
+        raise ValueError("a list such as my-signal=package.module.Class")
+    return tuple((name, path) for name, path in pairs)
+
+
+parse_names.kind = parse_actions.kind = "list"  # type: ignore[attr-defined]
+
+
+@dataclass(frozen=True, slots=True)
+class SignalOptions:
+    """What steers signals and notifications; the signal table itself is ``signal.data.collection``."""
+
+    signal_enabled_channels: tuple[str, ...] = option(
+        "signal.enabled.channels",
+        ("source",),
+        "Where signals may come from: source, file, in-process.",
+        parse=parse_names,
+    )
+    signal_poll_interval_ms: int = option(
+        "signal.poll.interval.ms", 5_000, "Time between two looks into signal.file.", parse=at_least(1)
+    )
+    signal_file: str = option(
+        "signal.file", "file-signals.txt", "File of signals, a JSON object a line; emptied by reading it."
+    )
+    signal_actions: tuple[tuple[str, str], ...] = option(
+        "wal2lake.signal.actions",
+        (),
+        "Signal types of one's own, each with the Python class that acts on it: my-signal=package.module.Class.",
+        parse=parse_actions,
+    )
+    notification_enabled_channels: tuple[str, ...] = option(
+        "notification.enabled.channels",
+        (),
+        "Where word of snapshots' starts, progress and ends goes: log.",
+        parse=parse_names,
+    )

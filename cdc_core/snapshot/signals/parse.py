@@ -1,0 +1,200 @@
+"""A signal's type and data → what is to be done. A signal that says nothing clear is refused as a whole.
+
+Texts of refusals name fields, never what they hold: a signal comes out of a table of the user's.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any
+
+from cdc_core.selection.patterns import compile_pattern
+
+
+class MalformedSignalError(ValueError):
+    """A signal that cannot be obeyed; the text says why, in the middle of a sentence."""
+
+
+class SnapshotKind(StrEnum):
+    """``incremental``: in chunks beside the stream. ``blocking``: at once, while the stream rests."""
+
+    INCREMENTAL = "incremental"
+    BLOCKING = "blocking"
+
+
+@dataclass(frozen=True, slots=True)
+class Signal:
+    """A signal as it came. ``data`` is the decoded JSON object, empty where there was none."""
+
+    id: str
+    type: str
+    data: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class ExecuteSnapshot:
+    """Read the captured tables that a pattern matches. ``conditions`` are (pattern, SQL condition) in order."""
+
+    collections: tuple[str, ...]
+    kind: SnapshotKind = SnapshotKind.INCREMENTAL
+    conditions: tuple[tuple[str, str], ...] = ()
+    surrogate_key: str = ""
+
+    def condition_of(self, table: str) -> str:
+        """The condition for ``schema.table``, empty for all of its rows."""
+        return next((text for pattern, text in self.conditions if compile_pattern(pattern).fullmatch(table)), "")
+
+
+@dataclass(frozen=True, slots=True)
+class StopSnapshot:
+    """End the incremental snapshot of the tables that a pattern matches; of all where there is no pattern."""
+
+    collections: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class PauseSnapshot:
+    """Read no further chunk until told to."""
+
+
+@dataclass(frozen=True, slots=True)
+class ResumeSnapshot:
+    """Read chunks again."""
+
+
+@dataclass(frozen=True, slots=True)
+class Log:
+    """Write a message to the log, ``{}`` in it replaced by the position."""
+
+    message: str
+
+
+Action = ExecuteSnapshot | StopSnapshot | PauseSnapshot | ResumeSnapshot | Log
+
+# Made by the connector itself, as the marks of a window.
+WINDOW_OPEN, WINDOW_CLOSE = "snapshot-window-open", "snapshot-window-close"
+WATERMARKS = (WINDOW_OPEN, WINDOW_CLOSE)
+
+
+def read_signal(signal_id: str | None, kind: str | None, data: str | None) -> Signal:
+    """A signal from a row's three texts. Raises MalformedSignalError where ``data`` is no JSON object."""
+    return Signal(signal_id or "", (kind or "").strip(), _object(data))
+
+
+def read_line(line: str) -> Signal:
+    """A signal from one line of a file, ``{"id", "type", "data"}``. Raises MalformedSignalError."""
+    raw = _object(line)
+    data = raw.get("data")
+    if not isinstance(raw.get("type"), str):
+        raise MalformedSignalError("its type is missing")
+    if isinstance(data, str):
+        data = _object(data)
+    if data is not None and not isinstance(data, dict):
+        raise MalformedSignalError("its data is not a JSON object")
+    return Signal(str(raw.get("id", "")), raw["type"].strip(), data or {})
+
+
+def action_of(signal: Signal) -> Action | None:
+    """What a signal asks for; None for a type that is not one of wal2lake's. Raises MalformedSignalError."""
+    data = signal.data
+    match signal.type:
+        case "execute-snapshot":
+            return _execute(data)
+        case "stop-snapshot":
+            _only_incremental(data)
+            return StopSnapshot(_patterns(data) if data.get("data-collections") is not None else ())
+        case "pause-snapshot":
+            _only_incremental(data)
+            return PauseSnapshot()
+        case "resume-snapshot":
+            _only_incremental(data)
+            return ResumeSnapshot()
+        case "log":
+            return Log(_text(data, "message"))
+    return None
+
+
+def _object(text: str | None) -> dict[str, Any]:
+    if text is None or not text.strip():
+        return {}
+    try:
+        found = json.loads(text)
+    except ValueError:
+        raise MalformedSignalError("its data is not JSON") from None
+    if not isinstance(found, dict):
+        raise MalformedSignalError("its data is not a JSON object")
+    return found
+
+
+def _execute(data: Mapping[str, Any]) -> ExecuteSnapshot:
+    patterns = _patterns(data)
+    conditions = [*_conditions(data)]
+    older = data.get("additional-condition")
+    if isinstance(older, str) and older.strip():
+        conditions += [(pattern, _trimmed(older)) for pattern in patterns]
+    key = data.get("surrogate-key")
+    if key is not None and not isinstance(key, str):
+        raise MalformedSignalError("its surrogate-key is not a text")
+    return ExecuteSnapshot(patterns, _kind(data), tuple(conditions), _trimmed(key or ""))
+
+
+def _patterns(data: Mapping[str, Any]) -> tuple[str, ...]:
+    listed = data.get("data-collections")
+    if not isinstance(listed, list) or not all(isinstance(name, str) for name in listed):
+        raise MalformedSignalError("its data-collections is not a list of texts")
+    patterns = tuple(_trimmed(name) for name in listed if name.strip())
+    if not patterns:
+        raise MalformedSignalError("its data-collections names no table")
+    for pattern in patterns:
+        _check_pattern(pattern)
+    return patterns
+
+
+def _conditions(data: Mapping[str, Any]) -> list[tuple[str, str]]:
+    listed = data.get("additional-conditions")
+    if listed is None:
+        return []
+    if not isinstance(listed, list) or not all(isinstance(entry, dict) for entry in listed):
+        raise MalformedSignalError("its additional-conditions is not a list of objects")
+    found = []
+    for entry in listed:
+        pattern = _trimmed(_text(entry, "data-collection"))
+        _check_pattern(pattern)
+        found.append((pattern, _trimmed(_text(entry, "filter"))))
+    return found
+
+
+def _kind(data: Mapping[str, Any]) -> SnapshotKind:
+    given = data.get("type")
+    if given is None or given == "":
+        return SnapshotKind.INCREMENTAL
+    try:
+        return SnapshotKind(str(given).strip().lower())
+    except ValueError:
+        raise MalformedSignalError("its data's type is neither incremental nor blocking") from None
+
+
+def _only_incremental(data: Mapping[str, Any]) -> None:
+    if _kind(data) is not SnapshotKind.INCREMENTAL:
+        raise MalformedSignalError("its data's type is blocking, and only an incremental snapshot can be steered")
+
+
+def _text(data: Mapping[str, Any], name: str) -> str:
+    found = data.get(name)
+    if not isinstance(found, str) or not found.strip():
+        raise MalformedSignalError(f"its {name} is missing")
+    return found
+
+
+def _check_pattern(pattern: str) -> None:
+    try:
+        compile_pattern(pattern)
+    except ValueError:
+        raise MalformedSignalError("a name in it is not a regular expression") from None
+
+
+def _trimmed(text: str) -> str:
+    return text.strip()

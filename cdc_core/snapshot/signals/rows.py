@@ -1,0 +1,47 @@
+"""The rows of the signal table in a segment of the stream."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from cdc_core.decode.pgoutput.stream_state import SortedSegment
+from cdc_core.decode.pgoutput.tuples import decode_rows
+from cdc_core.schema.table import TableId
+
+_INSERT, _DELETE = ord("I"), ord("D")
+
+
+@dataclass(frozen=True, slots=True)
+class SignalRow:
+    """An inserted or deleted row, by its place in the stream and its three columns; of a deleted one only the id.
+
+    ``prior_end_lsn`` is as in RAW_SCHEMA.
+    """
+
+    seq: int
+    lsn: int
+    prior_end_lsn: int
+    is_deleted: bool
+    id: str | None
+    type: str | None
+    data: str | None
+
+
+def signal_rows(segment: SortedSegment, table: TableId) -> list[SignalRow]:
+    """In stream order. A table of fewer than three columns has none that could be read."""
+    found = []
+    for run in segment.runs:
+        if run.table.id != table or len(run.relation.columns) < 3:
+            continue
+        tuples = decode_rows(run.raw, run.relation)
+        facts = [run.raw.column(name).to_numpy() for name in ("seq", "lsn", "prior_end_lsn")]
+        # Signals are few: each is a value of its own.
+        for at in np.flatnonzero((tuples.op == _INSERT) | (tuples.op == _DELETE)):
+            is_deleted = bool(tuples.op[at] == _DELETE)
+            columns = tuples.old if is_deleted else tuples.new
+            texts = [columns.text[index][int(at)].as_py() for index in range(3)]
+            seq, lsn, prior = (int(fact[at]) for fact in facts)
+            found.append(SignalRow(seq, lsn, prior, is_deleted, *texts))
+    return sorted(found, key=lambda row: row.seq)

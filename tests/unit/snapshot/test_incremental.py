@@ -1,0 +1,98 @@
+"""The parts of incremental snapshots that need no server: progress, visibility, statements, windows."""
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from cdc_core.decode.raw_columns import RawColumns
+from cdc_core.errors import ProtocolError
+from cdc_core.postgres.chunk_sql import KeyColumn, chunk_sql, largest_key_sql
+from cdc_core.schema.table import TableId
+from cdc_core.snapshot.incremental.progress import Collection, Progress
+from cdc_core.snapshot.incremental.reader import Streamed
+from cdc_core.snapshot.incremental.visibility import Visibility
+from cdc_core.snapshot.incremental.window import _keys
+
+A, B = Collection(TableId("s", "a")), Collection(TableId("s", "b"), "id > 3", "u")
+T = TableId("s", 't"1')
+
+
+def test_progress_survives_its_text():
+    progress = Progress().with_tables((A, B)).begun(("id", "k"), ("9", None)).behind(("3", "it's \\"))
+    progress = progress.pausing(True).with_blocking((B,))
+    assert Progress.from_json(progress.to_json()) == progress
+    assert Progress().to_json() == ""
+    assert Progress.from_json("") == Progress()
+    for text in ("{}", "[1]", '{"queue": 1}'):
+        with pytest.raises(ValueError):
+            Progress.from_json(text)
+
+
+def test_a_table_that_waits_is_not_queued_twice_but_one_that_is_read_may_wait_again():
+    queued = Progress().with_tables((A, B)).with_tables((B, A))
+    assert queued.queue == (A, B)
+    assert queued.begun(("id",), ("9",)).with_tables((A,)).queue == (A, B, A)
+
+
+def test_only_the_current_table_takes_the_keys_with_it():
+    under_way = Progress().with_tables((A, B)).begun(("id",), ("9",)).behind(("3",))
+    assert under_way.without(lambda table: table == B.table) == Progress((A,), ("3",), ("9",), ("id",))
+    assert under_way.without(lambda table: table == A.table) == Progress((B,))
+    assert under_way.next_table() == Progress((B,))
+
+
+def test_a_snapshot_shows_what_ended_before_it():
+    seen = Visibility.parse("10:20:10,14")
+    xids = np.array([9, 10, 11, 14, 19, 20, 21])
+    assert seen.shows(xids).tolist() == [True, False, True, False, True, False, False]
+    assert seen.shows_for_good(xids).tolist() == [True, False, False, False, False, False, False]
+    with pytest.raises(ProtocolError):
+        Visibility.parse("a:b")
+
+
+def test_ids_of_32_bits_belong_to_the_epoch_nearest_to_the_snapshot():
+    high = (5 << 32) + 100
+    seen = Visibility(high - 10, high, (high - 5,))
+    xids = np.array([95, 94, 100, (1 << 32) - 1])
+    assert seen.shows(xids).tolist() == [False, True, False, True]
+
+
+def test_transactions_of_the_stream_are_remembered_until_every_snapshot_shows_them():
+    streamed = Streamed(most=3)
+    streamed.add(np.array([8, 12, 14, 15]))
+    assert streamed.hidden(Visibility(10, 20, (14,))).tolist() == [14]
+    assert streamed.hidden(Visibility(15, 20, ())).tolist() == []
+    assert streamed.hidden(Visibility(1, 5, ())).tolist() == [15], "what is shown for good was forgotten"
+
+
+@pytest.mark.parametrize(
+    ("made", "expected"),
+    [
+        (
+            largest_key_sql(T, [KeyColumn("x"), KeyColumn("y")], "x like '%{}%'"),
+            'SELECT "x", "y" FROM "s"."t""1" WHERE (x like \'%{}%\') ORDER BY "x" DESC, "y" DESC LIMIT 1',
+        ),
+        (
+            chunk_sql(T, ["x", "v"], [KeyColumn("x")], 3, after=None, upto=("9",)),
+            'SELECT "x", "v" FROM "s"."t""1" ORDER BY "x" LIMIT 3',
+        ),
+        (
+            chunk_sql(T, ["x"], [KeyColumn("x")], 3, after=("1",), upto=("it's",), condition="v > 1"),
+            'SELECT "x" FROM "s"."t""1" WHERE "x" > \'1\' AND "x" <= \'it\'\'s\' AND (v > 1) ORDER BY "x" LIMIT 3',
+        ),
+        (
+            chunk_sql(T, ["x"], [KeyColumn("x"), KeyColumn("y")], 3, after=("1", "2"), upto=("3", "4")),
+            'SELECT "x" FROM "s"."t""1" WHERE ROW("x", "y") > ROW(\'1\', \'2\') AND ROW("x", "y") <= '
+            "ROW('3', '4') ORDER BY \"x\", \"y\" LIMIT 3",
+        ),
+    ],
+)
+def test_statements(made, expected):
+    assert made == expected
+
+
+def test_different_keys_make_different_texts():
+    rows = [("a", "bc"), ("ab", "c"), (None, "c"), ("", "c"), ("1:a", ""), ("1", ":a"), ("null", None)]
+    columns = RawColumns(("k", "l"), tuple(pa.array(column) for column in zip(*rows, strict=True)), (None, None))
+    assert len(set(_keys(columns, ("k", "l")).to_pylist())) == len(rows)
+    assert _keys(columns, ("l",)).to_pylist() == [row[1] for row in rows]
