@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 import re
 import signal
-import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -23,24 +22,21 @@ _CHATTER = re.compile(
 
 
 @contextmanager
-def quiet_start() -> Iterator[None]:
-    """A JVM started inside inherits a filtered stderr. Our own stderr and handler of SIGINT are as before afterwards.
+def quiet_start() -> Iterator[int]:
+    """The file descriptor that a JVM started inside is to have as its stderr; our own stderr is left alone.
 
-    Spark's context puts its own handler of SIGINT in place, which would end a run in the middle of a step.
+    Our handler of SIGINT is as before afterwards: Spark's context puts its own in place, which would end a run in the
+    middle of a step.
     """
     in_main = threading.current_thread() is threading.main_thread()
     interrupt = signal.getsignal(signal.SIGINT)
-    sys.stderr.flush()
-    own = os.dup(_STDERR)
     reading, writing = os.pipe()
-    os.dup2(writing, _STDERR)
-    os.close(writing)
-    threading.Thread(target=pass_on, args=(reading, own), name="spark-stderr", daemon=True).start()
+    passing = threading.Thread(target=pass_on, args=(reading, os.dup(_STDERR)), name="spark-stderr", daemon=True)
+    passing.start()
     try:
-        yield
+        yield writing
     finally:
-        sys.stderr.flush()
-        os.dup2(own, _STDERR)
+        os.close(writing)
         if in_main:
             signal.signal(signal.SIGINT, interrupt)
 

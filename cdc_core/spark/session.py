@@ -19,6 +19,7 @@ from typing import Any
 
 from pyspark import SparkConf, SparkContext
 from pyspark.errors import PySparkRuntimeError
+from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
 
 from cdc_core.errors import ConfigError
@@ -87,7 +88,9 @@ def get_context(extra: Mapping[str, str] | None = None) -> LateSession:
     for key, value in spark_conf(extra).items():
         conf.set(key, value)
     try:
-        with quiet_start():
+        with quiet_start() as stderr:
+            if SparkContext._gateway is None:
+                SparkContext._ensure_initialized(gateway=launch_gateway(conf, {"stderr": stderr}))
             context = SparkContext.getOrCreate(conf)
     except PySparkRuntimeError as error:
         if error.getCondition() != "JAVA_GATEWAY_EXITED":

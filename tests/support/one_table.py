@@ -79,14 +79,14 @@ class OneTable:
         made = conform(self.changes(rows), changelog.schema)
         return append_changes(changelog, made, SLOT, self.table.id, Reached(whole, cut))
 
-    def snapshot(self, token: int, rows: Iterable[dict[str, Any]], lsn: int = 0) -> SnapshotFacts:
-        """Make rows the lake's content, at the position given."""
+    def snapshot(self, token: int, rows: Iterable[dict[str, Any]], lsn: int = 0, shape: int = 0) -> SnapshotFacts:
+        """Make rows the lake's content, at the position and in the shape given."""
         at = {"__commit_lsn": lsn, "__tx_index": -1, "__commit_ts": AT}
         schema = lake_schema(self.row)
         made = pa.Table.from_pylist([{**at, **row} for row in rows], schema=schema)
         lake = prepare(self.lake, schema, self.table.id, 1)
         files = write_rows(lake, made.to_batches(), schema)
-        return commit_snapshot(lake, files, schema, SLOT, self.table.id, token=token)
+        return commit_snapshot(lake, files, schema, SLOT, self.table.id, token=token, shape=shape)
 
     def order(self, to: int, token: int = 0, visible: str | None = None) -> SliceOrder:
         """A merge of what waits in the changelog."""

@@ -7,8 +7,8 @@ import pyarrow as pa
 
 from cdc_core.schema.table import TableId
 from cdc_core.sink.delta.append import on_conflict
-from cdc_core.sink.delta.conform import conform
-from cdc_core.sink.delta.positions import lake_position, reads_app
+from cdc_core.sink.delta.change_columns import stored, stored_schema
+from cdc_core.sink.delta.positions import lake_position, reads_app, shape_app
 from cdc_core.sink.delta.shape import META, changelog_properties, ensure_table
 from cdc_core.sink.delta.table import DeltaTable
 
@@ -22,9 +22,9 @@ def complete_reads(lake: str, changelog: str, slot: str, table: TableId, history
     token, and a call that finds it does nothing: a snapshot that came into force has its rows here exactly once, one
     that did not has none. A snapshot that has been merged into since, while its rows were not asked for, stays without.
 
-    A read has ``__commit_lsn`` and ``__lsn`` of the snapshot, ``__tx_index`` -1, no ``__xid``, the snapshot's time,
-    nothing unchanged, no ``before``. Positions and merges pass reads by.
-    Raises TableError when the changelog cannot hold the rows' types, TransientError after repeated conflicts.
+    A read has the shape that the lake table is in, ``__commit_lsn`` and ``__lsn`` of the snapshot, ``__tx_index`` -1,
+    no ``__xid``, the snapshot's time, nothing unchanged, no ``before``. Positions and merges pass reads by.
+    Raises TransientError after repeated conflicts.
     """
     source = DeltaTable.open(lake)
     shown = lake_position(source, slot, table)
@@ -34,14 +34,16 @@ def complete_reads(lake: str, changelog: str, slot: str, table: TableId, history
     known = DeltaTable.open(changelog)
     if known is not None and (known.txn(app) or -1) >= token:
         return None
-    target = ensure_table(changelog, _read_schema(source.schema), table, changelog_properties(history_minutes), known)
+    shape = source.txn(shape_app(slot, table)) or 0
+    wanted = stored_schema(_read_schema(source.schema), shape, None if known is None else known.schema)
+    target = ensure_table(changelog, wanted, table, changelog_properties(history_minutes), known)
 
     def attempt() -> int | None:
         if (target.txn(app) or -1) >= token:
             return None  # the commit that was faster has them
         # Nothing was merged into the snapshot yet, so no row of it is marked as deleted.
         parts = (source.read(file, whole=True) for file in source.files)
-        files = [target.write(conform(_reads(rows), target.schema)) for rows in parts]
+        files = [target.write(stored(_reads(rows), shape, target.schema)) for rows in parts]
         return target.commit(files, txns={app: token}, metadata={"slot": slot, "reads": token})
 
     return on_conflict(attempt, target)

@@ -110,7 +110,22 @@ def test_a_read_looks_like_a_change(tmp_path: Path) -> None:
         "__unchanged": [],
         "before": None,
         "after": {"h": 0, "k": "a", "a name, with spaces": 7, "__rescued": {"num": "NaN"}},
+        "__shape": 0,
     }
+
+
+def test_reads_of_another_shape_stand_beside_what_cannot_hold_them(tmp_path: Path) -> None:
+    numbers = OneTable(tmp_path, TABLE, row_type(k=pa.string(), v=pa.int32()))
+    numbers.snapshot(6, [{"k": "a", "v": 1, "__rescued": None}], lsn=5, shape=1)
+    assert complete_reads(numbers.lake, numbers.changelog, SLOT, T, 1) is not None
+    texts = OneTable(tmp_path, TABLE, row_type(k=pa.string(), v=pa.string()))
+    texts.snapshot(9, [{"k": "a", "v": "one", "__rescued": None}], lsn=8, shape=2)
+    assert complete_reads(texts.lake, texts.changelog, SLOT, T, 1) is not None
+    found = sorted(lake_rows(texts.changelog), key=lambda row: row["__lsn"])
+    assert [(row["__shape"], row["after"]["v"], row["after"]["v@2"]) for row in found] == [
+        (1, 1, None),
+        (2, None, "one"),
+    ]
 
 
 def test_old_merged_changes_leave_once_a_day(lake: Lake) -> None:

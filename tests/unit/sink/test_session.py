@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import os
 import pickle
+import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
 
 from cdc_core.errors import ConfigError
+from cdc_core.spark.quiet_start import quiet_start
 from cdc_core.spark.session import JARS_VARIABLE, spark_conf
 
 
@@ -49,3 +52,18 @@ def test_jars_that_are_not_there(monkeypatch: pytest.MonkeyPatch, tmp_path: Path
     monkeypatch.setenv(JARS_VARIABLE, missing or str(tmp_path))
     with pytest.raises(ConfigError, match=JARS_VARIABLE):
         spark_conf()
+
+
+def test_what_java_says_at_its_start_is_filtered_and_our_own_stderr_is_not_touched(
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    with quiet_start() as stderr:
+        os.write(2, b"ours\n")
+        assert capfd.readouterr().err == "ours\n", "it needs nobody to pass it on"
+        text = "Setting default log level to WARN\nan error of Java\n"
+        subprocess.run([sys.executable, "-c", f"import sys; sys.stderr.write({text!r})"], stderr=stderr, check=True)
+    said, deadline = "", time.monotonic() + 20
+    while "Java" not in said and time.monotonic() < deadline:
+        time.sleep(0.02)
+        said += capfd.readouterr().err
+    assert said == "an error of Java\n"
