@@ -1,6 +1,8 @@
-"""What is only known once a run has written: a lake table's columns and its number of rows."""
+"""What is only known once a run has written: a lake table's columns, its number of rows, and why it is paused."""
 
 from __future__ import annotations
+
+import dagster as dg
 
 from cdc_core.schema.table import TableId, TableSchema
 from pipelines import catalogue, metadata
@@ -26,6 +28,20 @@ class LakeFacts:
         if rows is not None:
             found["dagster/row_count"] = rows
         return found
+
+    def paused(self, table: TableId) -> metadata.Metadata:
+        """Since when a table is paused, how many of its changes wait, and what to do; nothing where it is not."""
+        if not self._site.lake_path:
+            return {}
+        from cdc_core.engine.status import paused_now
+        from cdc_core.sink.delta.paths import LakePaths
+
+        found = paused_now(LakePaths(self._site.lake_path, self._site.name), self._site.slot, table)
+        if found is None:
+            return {}
+        since = dg.MetadataValue.timestamp(found.since)
+        remedy = f"{found.remedy} Then: wal2lake replay CONFIG {table}"
+        return {"paused_since": since, "waiting_changes": found.waiting, "remedy": remedy}
 
     def _rows(self, table: TableId) -> int | None:
         from cdc_core.sink.delta.paths import LakePaths

@@ -13,9 +13,9 @@ from cdc_core.postgres.options import PostgresOptions
 from cdc_core.schema.table import TableId, TableSchema
 from cdc_core.sink.delta.append import count_after
 from cdc_core.sink.delta.paths import LakePaths
-from cdc_core.sink.delta.positions import changelog_position, lake_position
+from cdc_core.sink.delta.positions import LakePosition, changelog_position, lake_position
 from cdc_core.sink.delta.row_count import row_count
-from cdc_core.sink.delta.shape_log import ShapeLog
+from cdc_core.sink.delta.shape_log import History, ShapeLog
 from cdc_core.sink.delta.table import DeltaTable
 
 _THREADS = 8
@@ -56,11 +56,6 @@ def lake_status(
         lake = lake_position(opened, slot, table.id)
         changes = DeltaTable.open(paths.changelog(table.id))
         changelog = changelog_position(changes, slot, table.id)
-        history = histories.get(table.id)
-        paused = None
-        if history is not None and history.paused is not None:
-            found, waiting = history.paused, 0 if changes is None else count_after(changes, lake.lsn or 0)
-            paused = Paused(found.reason, found.remedy, found.since, waiting)
         return TableStatus(
             table.id,
             table.lake_key,
@@ -70,8 +65,22 @@ def lake_status(
             None if opened is None else opened.version,
             row_count(paths.lake(table.id)) if count and opened is not None else None,
             rows.get(table.id),
-            paused,
+            _paused(histories.get(table.id), changes, lake),
         )
 
     with ThreadPoolExecutor(_THREADS) as pool:
         return {status.table: status for status in pool.map(look, tables)}
+
+
+def paused_now(paths: LakePaths, slot: str, table: TableId) -> Paused | None:
+    """Why a table is paused, by the logs alone; None where it is not."""
+    history = ShapeLog(paths.shapes, {}).read().get(table)
+    lake = lake_position(DeltaTable.open(paths.lake(table)), slot, table)
+    return _paused(history, DeltaTable.open(paths.changelog(table)), lake)
+
+
+def _paused(history: History | None, changelog: DeltaTable | None, lake: LakePosition) -> Paused | None:
+    if history is None or history.paused is None:
+        return None
+    found, waiting = history.paused, 0 if changelog is None else count_after(changelog, lake.lsn or 0)
+    return Paused(found.reason, found.remedy, found.since, waiting)

@@ -170,7 +170,8 @@ class StreamEvents:
     def _results(self, news: TableNews) -> Iterator[dg.AssetCheckResult]:
         if news.table not in self._selected:
             return
-        for result in check_results(self._site, news.table, news.checks, news.error):
+        paused = self._facts.paused(news.table) if news.error is not None else None
+        for result in check_results(self._site, news.table, news.checks, news.error, paused):
             if dg.AssetCheckKey(lake_key(self._site, news.table), str(result.check_name)) in self._wanted_checks:
                 yield result
 

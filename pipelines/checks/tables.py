@@ -33,11 +33,20 @@ def check_specs(site: Site, table: TableId) -> list[dg.AssetCheckSpec]:
     ]
 
 
-def check_results(site: Site, table: TableId, checks: CheckTotals, error: str | None) -> Iterator[dg.AssetCheckResult]:
-    """One result a check over the run so far. ``error`` is why the table stands still, None when it does not."""
+def check_results(
+    site: Site, table: TableId, checks: CheckTotals, error: str | None, paused: metadata.Metadata | None = None
+) -> Iterator[dg.AssetCheckResult]:
+    """One result a check over the run so far.
+
+    ``error`` is why the table stands still, None when it does not; ``paused`` tells more of one that is paused.
+    """
     key = lake_key(site, table)
     yield dg.AssetCheckResult(
-        asset_key=key, check_name=MERGED, passed=error is None, description=error or "", metadata={"error": error or ""}
+        asset_key=key,
+        check_name=MERGED,
+        passed=error is None,
+        description=error or "",
+        metadata={"error": error or "", **(paused or {})},
     )
     if not checks.checks:
         return

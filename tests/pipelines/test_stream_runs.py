@@ -5,10 +5,12 @@ import re
 import signal
 import threading
 import time
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
 import dagster as dg
+import pyarrow as pa
 import pytest
 from dagster._core.definitions.data_version import CachingStaleStatusResolver
 from dagster._core.loader import LoadingContextForTest
@@ -17,6 +19,10 @@ from dagster._core.remote_origin import RegisteredCodeLocationOrigin, RemoteJobO
 from cdc_core.engine.reports import BatchReport
 from cdc_core.errors import SourceError, TransientError
 from cdc_core.lsn import Lsn
+from cdc_core.sink.delta.append import Reached, append_changes
+from cdc_core.sink.delta.paths import LakePaths
+from cdc_core.sink.delta.shape import ensure_table
+from cdc_core.sink.delta.shape_log import ShapeLog
 from pipelines.assets import beside, stream
 from pipelines.assets.beside import Beside
 from pipelines.assets.interrupts import held
@@ -25,6 +31,7 @@ from pipelines.factory import definitions_of
 from pipelines.keys import changes_key, lake_key
 from pipelines.slot_runs import Turn, consumes_slot
 from tests.pipelines.fake import ORDERS, PEOPLE, FakeEngine, merge, round_of, site
+from tests.support.spark import change, change_schema, row_type
 
 WAIT_SECONDS = 30
 ORIGIN = RemoteJobOrigin(RemoteRepositoryOrigin(RegisteredCodeLocationOrigin("somewhere"), "definitions"), "any")
@@ -73,6 +80,24 @@ def wait_for(is_met):
     while not is_met():
         assert time.monotonic() < deadline, "waited too long"
         time.sleep(0.02)
+
+
+def test_a_paused_table_shows_since_when_what_waits_and_what_to_do(instance, tmp_path):
+    paths = LakePaths(str(tmp_path), "shop")
+    paused = ShapeLog(paths.shapes, {}).pause(PEOPLE, "It is UNLOGGED.", "Make it LOGGED.", 4_000)
+    changelog = ensure_table(paths.changelog(PEOPLE), change_schema(row_type(id=pa.int64())), PEOPLE, {})
+    waiting = [change("c", 5_000, number, None, {"id": number}) for number in range(3)]
+    append_changes(changelog, pa.Table.from_pylist(waiting, changelog.schema), "slot_a", PEOPLE, Reached(5_000, None))
+    here = replace(site(FakeEngine(rounds=(round_of(failed={PEOPLE: "It is UNLOGGED."}),))), lake_path=str(tmp_path))
+    assert not run(here, instance).success
+    found = check_of(instance, here, PEOPLE, "merged")
+    assert (found.passed, found.description) == (False, "It is UNLOGGED.")
+    told = {name: value.value for name, value in found.metadata.items()}
+    assert told["paused_since"] == pytest.approx(paused.since.timestamp(), abs=60)
+    assert (told["waiting_changes"], told["remedy"]) == (
+        3,
+        "Make it LOGGED. Then: wal2lake replay CONFIG public.people",
+    )
 
 
 def test_tables_and_checks_appear_while_the_run_goes_on(instance):
