@@ -17,6 +17,8 @@ from cdc_core.errors import SourceError, TableError
 from cdc_core.postgres.slot import SlotInfo
 from cdc_core.schema.table import TableId, TableSchema
 from cdc_core.selection.columns import lake_key_conflicts, plan_columns
+from cdc_core.snapshot.options import TableOrder
+from cdc_core.snapshot.plan import order_tables
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,6 +124,14 @@ class RunContext:
         return {
             t.id for t in tables if lake_position(DeltaTable.open(paths.lake(t.id)), self.slot, t.id).token is not None
         }
+
+    def in_reading_order(self, source: Source, tables: Sequence[TableSchema]) -> list[TableSchema]:
+        """The tables in the order that ``snapshot.tables.order.by.row.count`` asks for."""
+        order = self.config.snapshot.snapshot_tables_order_by_row_count
+        if order is TableOrder.DISABLED:
+            return list(tables)
+        sizes = source.catalog.sizes(tables)
+        return order_tables(tables, {name: size.rows for name, size in sizes.items()}, order)
 
     def slot_gone(self) -> SourceError:
         """The error where the lake followed a slot that is no more."""

@@ -52,7 +52,7 @@ def envelopes(
         written = 0
         if _reads(mode, left, found.exists, is_lost):
             chosen = [table for table in tables if source.selection.includes_in_snapshot(table.id)]
-            written = run.snapshot(chosen, written_to)
+            written = run.snapshot(context.in_reading_order(source, chosen), written_to)
         elif not found.exists:
             source.make_slot()
         if mode.stream:

@@ -27,7 +27,7 @@ def take(
     # Described anew: the publication may have been made or changed since, and it belongs to a table's marks.
     wanted = {table.id for table in tables}
     now = {table.id: streamed(table) for table in source.catalog.tables(wanted.__contains__)}
-    tables = [now.get(table.id, table) for table in tables]
+    tables = context.in_reading_order(source, [now.get(table.id, table) for table in tables])
     with received("reading tables into the lake"):
         return _run(context, source, spark).take(tables, on_progress)
 

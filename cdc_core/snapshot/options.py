@@ -184,9 +184,7 @@ class SnapshotOptions:
     snapshot_tables_order_by_row_count: TableOrder = option(
         "snapshot.tables.order.by.row.count",
         TableOrder.DISABLED,
-        "Order of the tables by their estimated rows.",
-        status=Status.NOT_YET,
-        reason="tables are read in the order of the include list, then by name",
+        "Order of the tables by their estimated rows, in place of the include list's.",
     )
 
     incremental_snapshot_chunk_size: int = option(

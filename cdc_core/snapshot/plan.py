@@ -1,4 +1,4 @@
-"""Cuts a table into ranges of pages that Spark tasks copy side by side.
+"""The order of tables, and each table's ranges of pages that Spark tasks copy side by side.
 
 A range is a pair of block numbers; PostgreSQL (14 and later) reads it with a TID range scan, so no range costs more
 than its own pages. The last range has no upper end: the table may have grown since its pages were counted.
@@ -6,9 +6,11 @@ than its own pages. The last range has no upper end: the table may have grown si
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from cdc_core.schema.table import TableId
+from cdc_core.schema.table import TableId, TableSchema
+from cdc_core.snapshot.options import TableOrder
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,3 +47,20 @@ def plan_chunks(table: TableId, pages: int, rows: int | None, rows_per_chunk: in
     bounds = [pages * index // count for index in range(count)]
     ends: list[int | None] = [*bounds[1:], None]
     return [Chunk(table, first, end) for first, end in zip(bounds, ends, strict=True)]
+
+
+def order_tables(
+    tables: Sequence[TableSchema], rows: Mapping[TableId, int | None], order: TableOrder
+) -> list[TableSchema]:
+    """The tables by their estimated rows; as they were where ``order`` is disabled, or estimates are equal.
+
+    A table that was never analysed counts as smaller than every other.
+    """
+    if order is TableOrder.DISABLED:
+        return list(tables)
+
+    def estimate(table: TableSchema) -> int:
+        found = rows.get(table.id)
+        return -1 if found is None else found
+
+    return sorted(tables, key=estimate, reverse=order is TableOrder.DESCENDING)

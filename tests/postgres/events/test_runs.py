@@ -152,6 +152,18 @@ def test_tables_are_read_in_the_order_of_the_list_only_those_asked_for_and_by_on
     assert got == [("b", 1, "first"), ("b", 2, "last_in_data_collection"), ("a", 2, "last")]
 
 
+@pytest.mark.parametrize(
+    ("order", "expected"), [("ascending", "bca"), ("descending", "acb"), ("disabled", "abc")], ids=str
+)
+def test_tables_are_read_by_their_estimated_rows(debian15: Cluster, order: str, expected: str) -> None:
+    rules = {"snapshot.mode": "initial", "snapshot.tables.order.by.row.count": order}
+    tables = [f"create table {name} (id int primary key)" for name in "abc"]
+    rows = [f"insert into {name} select generate_series(1, {n})" for name, n in (("a", 900), ("b", 2), ("c", 300))]
+    with capture(debian15, rules, *tables, *rows, "analyze") as one:
+        records = one.run()
+    assert "".join(dict.fromkeys(record["topic"][-1] for record in records)) == expected
+
+
 def test_heartbeats_beat_and_run_their_query(debian15: Cluster) -> None:
     beat = {"heartbeat.interval.ms": "100", "heartbeat.action.query": "insert into beats default values"}
     rules = {**beat, "table.include.list": "public.t"}

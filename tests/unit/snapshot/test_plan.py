@@ -3,8 +3,9 @@ import itertools
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cdc_core.schema.table import TableId
-from cdc_core.snapshot.plan import plan_chunks
+from cdc_core.schema.table import TableId, TableSchema
+from cdc_core.snapshot.options import TableOrder
+from cdc_core.snapshot.plan import order_tables, plan_chunks
 
 T = TableId("public", "orders")
 
@@ -39,3 +40,15 @@ def test_a_large_table_is_cut_by_its_rows():
         "ctid >= '(500,0)'::tid AND ctid < '(750,0)'::tid",
         "ctid >= '(750,0)'::tid",
     ]
+
+
+def test_tables_go_by_their_estimates_and_else_stay_in_their_order():
+    tables = [TableSchema(TableId("s", name), number, ()) for number, name in enumerate("abcd")]
+    rows = {TableId("s", "a"): 5, TableId("s", "b"): None, TableId("s", "c"): 9, TableId("s", "d"): 5}
+
+    def names(order):
+        return "".join(table.id.table for table in order_tables(tables, rows, order))
+
+    assert names(TableOrder.DISABLED) == "abcd"
+    assert names(TableOrder.ASCENDING) == "badc"
+    assert names(TableOrder.DESCENDING) == "cadb"
