@@ -18,7 +18,8 @@ from cdc_core.cli.exits import DONE
 def command(config: Path, kind: str, data: str) -> int:
     """Send a signal of TYPE to the connector of CONFIG: execute-snapshot, stop-snapshot, pause-snapshot and so on.
 
-    It goes to the table of signal.data.collection, else to signal.file; the run that reads changes acts on it.
+    It goes to the table of signal.data.collection, else to signal.file. A run of wal2lake envelopes acts on it; runs
+    into a lake do not take signals yet.
     """
     channel = Connector.from_file(config, needs_lake=False).signal(kind, data)
     click.echo(f"{kind} sent by channel {channel}", err=True)
