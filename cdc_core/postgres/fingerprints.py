@@ -24,10 +24,11 @@ WITH RECURSIVE wanted AS MATERIALIZED (
     SELECT c.* FROM pg_class c WHERE c.oid = ANY(%(oids)s::oid[])
 ), pub AS (
     SELECT p.*, p.xmin FROM pg_publication p WHERE p.pubname = %(publication)s
-), held(root, oid) AS (
-    SELECT oid, oid FROM wanted WHERE relkind = 'p'
+), held(root, oid, path) AS (
+    SELECT oid, oid, '' FROM wanted WHERE relkind = 'p'
     UNION ALL
-    SELECT h.root, i.inhrelid FROM held h JOIN pg_inherits i ON i.inhparent = h.oid
+    SELECT h.root, i.inhrelid, h.path || i.xmin::text || ' '
+    FROM held h JOIN pg_inherits i ON i.inhparent = h.oid
 ), above(leaf, oid, namespace, path) AS (
     SELECT oid, oid, relnamespace, '' FROM wanted
     UNION ALL
@@ -44,7 +45,7 @@ WITH RECURSIVE wanted AS MATERIALIZED (
             c.relpersistence = 'u',
             EXISTS (SELECT FROM pg_type t JOIN pg_attribute a ON a.attrelid = c.oid AND a.attnum > 0
                     WHERE t.oid = c.reltype AND a.xmin = t.xmin AND a.cmin = t.cmin),
-            coalesce(pg_relation_size(c.oid), 0) = 0) ORDER BY c.oid) AS marks
+            coalesce(pg_relation_size(c.oid), 0) = 0, h.path) ORDER BY c.oid) AS marks
     FROM held h JOIN pg_class c ON c.oid = h.oid AND c.relkind <> 'p' GROUP BY h.root
 ), listed AS (
     SELECT a.leaf, json_agg(json_build_array('t', r.oid::bigint, a.path, {columns}, {filter}) ORDER BY r.oid) AS marks

@@ -222,6 +222,27 @@ def test_the_names_of_the_lakes_own_columns_are_known() -> None:
     assert {RESCUED, *(each.name for each in META)} == OWN_COLUMNS
 
 
+@pytest.mark.parametrize(
+    ("leaf", "server", "expected"),
+    [
+        ({}, "1", Verdict.FOLLOW),
+        ({"path": "96 "}, "1", Verdict.REREAD),
+        ({"filenode": 202}, "1", Verdict.REREAD),
+        ({"path": "96 "}, "2", Verdict.FOLLOW),
+    ],
+    ids=["nothing", "attached again", "truncated", "another server"],
+)
+def test_a_partition_attached_again_or_truncated_is_read_again(
+    leaf: dict[str, Any], server: str, expected: Verdict
+) -> None:
+    rooted = dataclasses.replace(LISTED, via_root=True)
+    mark = StorageMark(101, 201, 301, False, path="95 ")
+    facts: dict[str, Any] = {"is_partitioned": True, "publication": rooted}
+    base = table(ID, A, changes={**facts, "storage": (mark,)})
+    now = table(ID, A, changes={**facts, "storage": (dataclasses.replace(mark, **leaf),), "server": server})
+    assert decided(base, now).verdict is expected
+
+
 def test_an_unlogged_table_waits_for_somebody() -> None:
     now = table(ID, A, B, changes={"storage": (StorageMark(100, 201, 301, True),)})
     decision = decided(BASE, now)
