@@ -27,7 +27,7 @@ from cdc_core.schema.plan import row_key
 from cdc_core.schema.table import Column, TableId, TableSchema
 from cdc_core.schema.unseen import READ_AGAIN_THEN, is_streamed
 from cdc_core.selection.columns import plan_columns
-from cdc_core.sink.delta.project import Step, StepColumn
+from cdc_core.sink.delta.project import Step, StepColumn, own_columns
 from cdc_core.sink.delta.shape_log import History, Pause, Shape, ShapeLog
 from cdc_core.types.registry import resolve
 
@@ -366,7 +366,8 @@ class Shapes:
         if schema is None:
             assert state.shape is not None
             return [pa.field(c.name, self._lake_type(c)) for c in state.shape.table.columns]
-        return [each for each in schema if not each.name.startswith("__")]
+        own = own_columns(schema)
+        return [each for each in schema if each not in own]
 
     def _lake_columns(self, table: TableId) -> list[str]:
         state = self._tables[table]

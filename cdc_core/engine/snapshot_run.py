@@ -25,7 +25,7 @@ from cdc_core.engine.typing_plan import TypingPlan
 from cdc_core.errors import CdcError, TransientError
 from cdc_core.lsn import Lsn
 from cdc_core.postgres.connect import connection_string
-from cdc_core.postgres.copy_out import select_sql
+from cdc_core.postgres.copy_out import own_rows_sql
 from cdc_core.schema.fingerprint import Fingerprint
 from cdc_core.schema.table import TableId, TableSchema
 from cdc_core.sink.delta.features import FeaturePolicy, announce
@@ -276,7 +276,7 @@ class SnapshotRun:
         # What the filter leaves out comes in no event either, and would stay as it is now.
         wanted = self._source.catalog.row_filter(table)
         conditions = [[chunk.predicate(), f"({wanted})" if wanted else ""] for chunk in chunks]
-        return [select_sql(table.id, names, " AND ".join(filter(None, condition))) for condition in conditions]
+        return [own_rows_sql(table, names, " AND ".join(filter(None, condition))) for condition in conditions]
 
     def _tell(self, hook: OnProgress | None, table: TableId, rows: int, estimate: int | None, *, done: bool) -> None:
         if hook is not None:

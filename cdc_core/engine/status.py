@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from cdc_core.engine.reports import Paused, TableStatus
 from cdc_core.lsn import Lsn
 from cdc_core.postgres.connect import connect
-from cdc_core.postgres.copy_out import select_sql
+from cdc_core.postgres.copy_out import own_rows_sql
 from cdc_core.postgres.options import PostgresOptions
 from cdc_core.schema.table import TableId, TableSchema
 from cdc_core.sink.delta.append import count_after
@@ -27,7 +27,7 @@ def source_rows(options: PostgresOptions, tables: Sequence[TableSchema]) -> dict
         connection.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ READ ONLY")
         counts = {}
         for table in tables:
-            inner = select_sql(table.id, [table.columns[0].name] if table.columns else [])
+            inner = own_rows_sql(table, [table.columns[0].name] if table.columns else [])
             row = connection.execute(f"SELECT count(*) FROM ({inner}) AS counted".encode()).fetchone()
             counts[table.id] = int(row[0]) if row else 0
         return counts

@@ -33,14 +33,16 @@ WHERE c.relkind IN ('r', 'p')
 """
 # A temporary or unlogged table never reaches a slot.
 _LOGGED = "c.relpersistence = 'p'"
+# pg_get_expr takes a lock on the table that it is given, and waits for an ALTER TABLE of hours. A default names no
+# columns and needs none; a generated column's expression, which stands where a default would, does and is left out.
 _COLUMNS = """
 SELECT a.attrelid::bigint, a.attname, a.atttypid::bigint, a.atttypmod,
        NOT a.attnotnull AND NOT coalesce(t.typnotnull, false),
-       pg_get_expr(d.adbin, d.adrelid), {generated},
-       coalesce(pg_get_expr(d.adbin, d.adrelid) LIKE '%%nextval(%%', false),
+       e.text, {generated}, coalesce(e.text LIKE '%%nextval(%%', false),
        col_description(a.attrelid, a.attnum), a.attnum::int, {kind}, {missing}
 FROM pg_attribute a LEFT JOIN pg_attrdef d ON d.adrelid = a.attrelid AND d.adnum = a.attnum
 LEFT JOIN pg_type t ON t.oid = a.atttypid AND t.typtype = 'd'
+CROSS JOIN LATERAL (SELECT CASE WHEN {kind} = '' THEN pg_get_expr(d.adbin, 0) END) AS e(text)
 WHERE a.attrelid = ANY(%s::oid[]) AND a.attnum > 0 AND NOT a.attisdropped ORDER BY a.attrelid, a.attnum
 """
 # A partitioned table keeps no missing values, its leaves do, each its own.
@@ -251,10 +253,8 @@ class Catalog:
         in_leaves = {(row[0], row[1]): (True, row[3] if row[2] == 0 and row[3] == row[4] else None) for row in leaves}
         for oid, name, type_oid, modifier, optional, default, is_generated, is_serial, comment, *kept in columns:
             attnum, kind, *missing = kept
-            # A stored generated column's expression stands where a default would, and is none.
-            expression = None if is_generated else default
             facts[oid].columns[name] = Column(
-                name, self.types[type_oid], modifier, optional, expression, is_generated, is_serial, comment,
+                name, self.types[type_oid], modifier, optional, default, is_generated, is_serial, comment,
                 attnum, kind, *in_leaves.get((oid, name), missing),
             )  # fmt: skip
         self._add_indexes(facts, indexes)

@@ -27,7 +27,7 @@ from cdc_core.lsn import Lsn
 from cdc_core.postgres.connect import Connection, ConnectionString, connect_with
 from cdc_core.postgres.server import wal_end
 from cdc_core.postgres.sqlstate import server_error, translated
-from cdc_core.schema.table import TableId
+from cdc_core.schema.table import TableId, TableSchema
 
 _WAIT_MS = 1000
 _SILENT_WAITS = 3600
@@ -124,6 +124,14 @@ def select_sql(table: TableId, columns: Sequence[str], condition: str = "", *, o
         sql.Identifier(table.schema, table.table),
     )
     return query.as_string() + (f" WHERE {condition}" if condition else "")
+
+
+def own_rows_sql(table: TableSchema, columns: Sequence[str], condition: str = "") -> str:
+    """``select_sql`` of the rows whose changes come under the table's name: those of tables that inherit from it come
+    under their own. A partitioned table has its partitions' rows.
+    """
+    is_ordinary = table.fingerprint is not None and not table.fingerprint.is_partitioned
+    return select_sql(table.id, columns, condition, only=is_ordinary)
 
 
 def select_from(statement: str, columns: Sequence[str]) -> str:

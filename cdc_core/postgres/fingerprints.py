@@ -18,16 +18,18 @@ from cdc_core.schema.fingerprint import (
 
 # relfilenode is read as a column, for pg_relation_filenode() looks past the query's snapshot. A partition that was
 # created as one has rows in pg_attribute as old as its row type; ATTACH and DETACH rewrite each of them. A table is
-# walked up to its ancestors for its publication, down to its leaves for its heaps.
+# walked up to its ancestors for its publication, down to its leaves for its heaps. pg_relation_size() waits for who
+# alters or truncates the leaf, and with it every other table would: a leaf that is locked counts as not empty.
 _MARKS = """
 WITH RECURSIVE wanted AS MATERIALIZED (
     SELECT c.* FROM pg_class c WHERE c.oid = ANY(%(oids)s::oid[])
 ), pub AS (
     SELECT p.*, p.xmin FROM pg_publication p WHERE p.pubname = %(publication)s
-), held(root, oid) AS (
-    SELECT oid, oid FROM wanted WHERE relkind = 'p'
+), held(root, oid, path) AS (
+    SELECT oid, oid, '' FROM wanted WHERE relkind = 'p'
     UNION ALL
-    SELECT h.root, i.inhrelid FROM held h JOIN pg_inherits i ON i.inhparent = h.oid
+    SELECT h.root, i.inhrelid, h.path || i.xmin::text || ' '
+    FROM held h JOIN pg_inherits i ON i.inhparent = h.oid
 ), above(leaf, oid, namespace, path) AS (
     SELECT oid, oid, relnamespace, '' FROM wanted
     UNION ALL
@@ -39,12 +41,16 @@ WITH RECURSIVE wanted AS MATERIALIZED (
                                 ORDER BY a.attnum) AS marks
     FROM pg_attribute a LEFT JOIN pg_attrdef d ON d.adrelid = a.attrelid AND d.adnum = a.attnum
     WHERE a.attrelid = ANY(%(oids)s::oid[]) AND a.attnum > 0 AND NOT a.attisdropped GROUP BY a.attrelid
+), locked AS MATERIALIZED (
+    SELECT l.relation FROM pg_locks l JOIN pg_database d ON d.oid = l.database AND d.datname = current_database()
+    WHERE l.locktype = 'relation' AND l.mode = 'AccessExclusiveLock'
 ), leaves AS (
     SELECT h.root, json_agg(json_build_array(c.oid::bigint, c.relfilenode::bigint, c.reltoastrelid::bigint,
             c.relpersistence = 'u',
             EXISTS (SELECT FROM pg_type t JOIN pg_attribute a ON a.attrelid = c.oid AND a.attnum > 0
                     WHERE t.oid = c.reltype AND a.xmin = t.xmin AND a.cmin = t.cmin),
-            coalesce(pg_relation_size(c.oid), 0) = 0) ORDER BY c.oid) AS marks
+            CASE WHEN c.oid IN (SELECT relation FROM locked) THEN false
+                 ELSE coalesce(pg_relation_size(c.oid), 0) = 0 END, h.path) ORDER BY c.oid) AS marks
     FROM held h JOIN pg_class c ON c.oid = h.oid AND c.relkind <> 'p' GROUP BY h.root
 ), listed AS (
     SELECT a.leaf, json_agg(json_build_array('t', r.oid::bigint, a.path, {columns}, {filter}) ORDER BY r.oid) AS marks

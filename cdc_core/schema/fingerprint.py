@@ -38,8 +38,9 @@ class StorageMark:
     """One heap: the table's own, or a leaf's of a partitioned table.
 
     ``toast`` is 0 where no column can be toasted. ``is_unlogged`` heaps write no WAL. Of a leaf, ``is_own`` says that
-    it was created as a partition of its parent (an attached table may hold rows that the stream never carried), and
-    ``is_empty`` that it held no page when read; a table's own heap has True and False.
+    it was created as a partition of its parent (an attached table may hold rows that the stream never carried),
+    ``is_empty`` that it held no page when read, and ``path`` holds the xmin of the pg_inherits rows up to the table:
+    detached and attached again, it is another. A table's own heap has True, False and an empty path.
     """
 
     oid: int
@@ -48,6 +49,7 @@ class StorageMark:
     is_unlogged: bool
     is_own: bool = True
     is_empty: bool = False
+    path: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -32,6 +32,9 @@ from cdc_core.schema.relation import ReplicaIdentity
 from cdc_core.schema.table import Column, TableSchema
 from cdc_core.schema.unseen import is_streamed
 
+OWN_COLUMNS = frozenset({"__commit_lsn", "__tx_index", "__commit_ts", "__rescued"})
+"""What a lake table has besides the columns of its source."""
+
 _TEMPORARY = "__renamed_{}"
 
 
@@ -101,10 +104,12 @@ def lake_plan(
     new = {number: column for number, column in version.new().items() if version.captures(column.name)}
     clash = _clash(new.values())
     if clash:
+        is_own = clash.lower() in OWN_COLUMNS
+        found = "has the name of one of wal2lake's own" if is_own else "differs from another only in case"
         return Decision(
             Verdict.REFUSE,
             (SchemaChange(ChangeKind.ADD_COLUMN, clash),),
-            reason=f"Column {clash} of {version.table.id} differs from another only in case, which Delta cannot tell.",
+            reason=f"Column {clash} of {version.table.id} {found}, which Delta cannot tell apart.",
             remedy="Leave one of them out by column.exclude.list, or rename it in the source.",
         )
     operations: list[Operation] = []
@@ -134,7 +139,7 @@ def lake_plan(
 
 
 def _clash(columns: Iterable[Column]) -> str:
-    seen: set[str] = set()
+    seen = set(OWN_COLUMNS)
     for column in columns:
         if column.name.lower() in seen:
             return column.name

@@ -150,11 +150,18 @@ def _partitions(base: TableSchema, before: Fingerprint, after: Fingerprint) -> I
     if not after.is_partitioned or before.publication is None or not before.publication.via_root:
         return
     change = SchemaChange(ChangeKind.PARTITIONS)
-    known = {mark.oid for mark in before.storage}
+    known = {mark.oid: mark for mark in before.storage}
     if any(mark.oid not in known and not mark.is_own and not mark.is_empty for mark in after.storage):
         yield Unseen(change, f"A table with rows was attached to {base.id} as a partition.")
-    if known - {mark.oid for mark in after.storage}:
+    if known.keys() - {mark.oid for mark in after.storage}:
         yield Unseen(change, f"A partition of {base.id} was detached or dropped with its rows.")
+    both = [(known[mark.oid], mark) for mark in after.storage if mark.oid in known]
+    # Transaction ids of two servers do not compare, and marks that an older wal2lake wrote down have no path.
+    if before.server == after.server and any(old.path and old.path != new.path for old, new in both):
+        yield Unseen(change, f"A partition of {base.id} was detached and attached again.")
+    # PostgreSQL sends a TRUNCATE of the root alone; VACUUM FULL of a partition leaves the marks of its TRUNCATE.
+    if any(old.filenode != new.filenode for old, new in both):
+        yield Unseen(change, f"A partition of {base.id} was truncated, or its rows were stored anew.")
 
 
 def _rewrites(base: TableSchema, now: TableSchema) -> Iterator[Unseen]:

@@ -311,6 +311,7 @@ def bring_in(
     """Do what the refusals ask for, and replay."""
     remedies = {
         'ADD COLUMN "C", beside c': 'alter table t rename "W" to wide',
+        "ADD COLUMN __rescued": "alter table t rename __rescued to rescued",
         "ALTER PUBLICATION … DROP TABLE": "alter publication p add table t",
         "SET UNLOGGED, FOR ALL TABLES": "alter table t set logged",
     }

@@ -102,6 +102,7 @@ FORMS: dict[str, Form] = {
     "DROP COLUMN c, ADD COLUMN c of the same type, c not the last": alter("drop w, add w varchar(9) default 'new'"),
     "DROP COLUMN c, ADD COLUMN c of the same type, c the last": alter("drop label, add label text", alone="followed"),
     'ADD COLUMN "C", beside c': alter('add "W" int'),
+    "ADD COLUMN __rescued": alter("add __rescued int"),
     "RENAME COLUMN a TO b": alter("rename w to w2"),
     "RENAME COLUMN a TO b, b TO a": Form(
         "alter table t rename w to tmp; alter table t rename v to w; alter table t rename tmp to v"
@@ -239,6 +240,15 @@ FORMS: dict[str, Form] = {
         settings=ROOT,
     ),
     "DROP TABLE of a partition": Form("drop table t_2", before=PARTED, settings=ROOT),
+    "DETACH PARTITION, ATTACH PARTITION again": Form(
+        "alter table t detach partition t_2; delete from t_2 where id = 101; "
+        "alter table t attach partition t_2 for values from (100) to (200)",
+        before=PARTED,
+        settings=ROOT,
+    ),
+    "TRUNCATE of a partition": Form("truncate t_2", before=PARTED, settings=ROOT),
+    "TRUNCATE of a partitioned table": Form("truncate t", before=PARTED, settings=ROOT, changes=INSERTS),
+    "VACUUM FULL of a partition": Form("vacuum full t_2", before=PARTED, settings=ROOT),
     "ADD COLUMN of a partitioned table DEFAULT constant": alter("add c int default 3", before=PARTED, settings=ROOT),
     "ALTER COLUMN TYPE of a partitioned table": alter("alter n type bigint", before=PARTED, settings=ROOT),
     "ALTER TYPE … ADD VALUE": Form("alter type mood add value 'great'"),

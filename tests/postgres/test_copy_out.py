@@ -10,10 +10,12 @@ from dataclasses import replace
 import psycopg
 import pytest
 
+from cdc_core.engine.status import source_rows
 from cdc_core.errors import SourceError, TransientError
 from cdc_core.postgres import slot
+from cdc_core.postgres.catalog import Catalog
 from cdc_core.postgres.connect import connect, connection_string
-from cdc_core.postgres.copy_out import SnapshotHolder, copy_chunks, copy_sql, select_sql
+from cdc_core.postgres.copy_out import SnapshotHolder, copy_chunks, copy_sql, own_rows_sql, select_sql
 from cdc_core.postgres.options import PostgresOptions, SslMode
 from cdc_core.postgres.server import wal_end
 from cdc_core.schema.table import TableId
@@ -134,6 +136,23 @@ def test_only_leaves_out_the_children_of_an_inherited_table(each_pg: Cluster, op
     each_pg.execute(options.database_dbname, "create table child () inherits (t); insert into child values (-5, 'c')")
     assert b"-5" in read(options, None, select_sql(T, ["id"]))
     assert b"-5" not in read(options, None, select_sql(T, ["id"], only=True))
+
+
+def test_a_table_is_counted_and_read_without_the_rows_of_tables_that_inherit_from_it(
+    each_pg: Cluster, options: PostgresOptions
+) -> None:
+    each_pg.execute(
+        options.database_dbname,
+        "create table child () inherits (t); insert into child values (-5, 'c');"
+        "create table parted (id int) partition by range (id);"
+        "create table part partition of parted for values from (0) to (10); insert into parted values (7), (8)",
+    )
+    with connect(options) as session:
+        tables = {table.id.table: table for table in Catalog(session).tables(lambda name: True)}
+    found = source_rows(options, list(tables.values()))
+    assert {name: found[table.id] for name, table in tables.items()} == {"t": 5000, "child": 1, "parted": 2, "part": 2}
+    assert b"-5" not in read(options, None, own_rows_sql(tables["t"], ["id"]))
+    assert read(options, None, own_rows_sql(tables["parted"], ["id"], "id > 7")) == b"8\n"
 
 
 def test_an_override_may_end_with_a_semicolon(options: PostgresOptions) -> None:

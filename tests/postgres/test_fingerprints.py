@@ -215,6 +215,28 @@ def test_a_partitioned_table_has_its_leaves_heaps_and_their_common_missing_value
     assert table_of(session, "parted").column("m").missing is None, "the leaves do not agree any more"
 
 
+@pytest.mark.parametrize("text", ["alter table t add x int", "truncate p1", "alter table p1 add check (id > 0)"])
+def test_a_table_that_is_being_altered_keeps_nobody_waiting(each_pg: Cluster, database: str, text: str) -> None:
+    with connect(options_for(each_pg, database), statement_timeout_ms=3000) as session:
+        run(
+            session,
+            "drop table if exists t, parted cascade",
+            WIDE,
+            "create table parted (id int not null, v text default 'x') partition by range (id)",
+            "create table p1 (id int not null, v text default 'x')",
+            "alter table parted attach partition p1 for values from (0) to (10)",
+        )
+        with each_pg.connect(database) as other:
+            run(other, "begin", text)
+            found = Catalog(session).tables(lambda table: table.table in ("t", "parted", "p1"))
+            run(other, "rollback")
+        assert {table.id.table: table.columns[1].default_expression for table in found} == {
+            "t": "5",
+            "parted": "'x'::text",
+            "p1": "'x'::text",
+        }
+
+
 def test_a_sighting_has_the_announced_and_the_present_table(session: Connection) -> None:
     run(session, WIDE)
     catalog = Catalog(session)

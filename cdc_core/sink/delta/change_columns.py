@@ -72,18 +72,17 @@ def shapes_of(rows: pa.Table) -> np.ndarray:
 
 def _stored_names(row: pa.StructType, shape: int, held: pa.StructType | None) -> list[str]:
     out: list[str] = []
-    taken: set[str] = set()
+    taken = {RESCUED}
     existing = {} if held is None else {each.name: each.type for each in held}
-    for each in row:
-        name = each.name
-        if each.name != RESCUED:
-            name = _newest(existing, each.name, shape)
-            is_held = name not in existing or holds(existing[name], plain_type(each.type))
-            if not is_held or name.lower() in taken:
-                name = f"{each.name}@{shape}"
+    # The last field is wal2lake's own; one of the source may bear its name.
+    for each in list(row)[:-1]:
+        name = _newest(existing, each.name, shape)
+        is_held = name not in existing or holds(existing[name], plain_type(each.type))
+        if not is_held or name.lower() in taken:
+            name = f"{each.name}@{shape}"
         taken.add(name.lower())
         out.append(name)
-    return out
+    return [*out, row.field(row.num_fields - 1).name]
 
 
 def _newest(existing: dict[str, pa.DataType], name: str, shape: int) -> str:

@@ -18,6 +18,7 @@ from cdc_core.schema.changes import Policy, SchemaChanges
 from cdc_core.schema.relation import Relation, ReplicaIdentity
 from cdc_core.schema.table import TableId, TableSchema
 from cdc_core.selection.options import SelectionOptions
+from cdc_core.sink.delta.shape import RESCUED, lake_schema
 from cdc_core.sink.delta.shape_log import ShapeLog
 from cdc_core.types.options import TypeOptions
 from tests.unit.schema.versions import INT, ORDERS, column, table
@@ -42,10 +43,10 @@ class Server:
         return Sighting(self.now, self.now)
 
 
-def shapes(folder: Path, server: Server, policy: Policy | None = None) -> Shapes:
+def shapes(folder: Path, server: Server, policy: Policy | None = None, lake: pa.Schema | None = None) -> Shapes:
     log = ShapeLog(str(folder / "shapes"), {})
     plan = TypingPlan(TypeOptions(), SelectionOptions())
-    lake = pa.schema([("id", pa.int32()), ("note", pa.string())])
+    lake = lake or pa.schema([("id", pa.int32()), ("note", pa.string())])
     return Shapes(log, server, plan, policy or Policy(), lambda name: lake)  # type: ignore[arg-type]
 
 
@@ -64,6 +65,18 @@ def test_a_column_that_came_back_under_its_name_is_not_the_one_that_went(tmp_pat
     known, _ = begun(tmp_path, first)
     assert known.number(again, again, 200, 100) != 1
     assert known.of(ORDERS).reread is not None
+
+
+def test_a_step_keeps_a_source_column_that_begins_as_the_lakes_own_do(tmp_path: Path) -> None:
+    mine = column(3, "__v", INT)
+    first, renamed = table(ID, NOTE, mine), table(ID, column(2, "remark"), mine, touched=(2,), version=2)
+    row = pa.struct([("id", pa.int32()), ("note", pa.string()), ("__v", pa.int32()), (RESCUED, pa.string())])
+    known = shapes(tmp_path, Server(first), lake=lake_schema(row))
+    known.open(ORDERS, None)
+    assert known.number(first, first, 90, 100) == 1
+    known.number(renamed, renamed, 200, 100)
+    [step] = known.of(ORDERS).pending
+    assert [(each.name, each.source) for each in step.columns] == [("id", "id"), ("remark", "note"), ("__v", "__v")]
 
 
 def test_the_book_tells_the_new_column_from_the_old_one(tmp_path: Path) -> None:

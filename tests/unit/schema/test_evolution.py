@@ -26,8 +26,10 @@ from cdc_core.schema.changes import (
 from cdc_core.schema.evolution import decide
 from cdc_core.schema.fingerprint import PublicationEntry, StorageMark, TypeMark
 from cdc_core.schema.pg_type import PgType, TypeKind
+from cdc_core.schema.plan import OWN_COLUMNS
 from cdc_core.schema.relation import ReplicaIdentity
 from cdc_core.schema.table import TableSchema
+from cdc_core.sink.delta.shape import META, RESCUED
 from tests.unit.schema.versions import (
     BIGINT,
     FOR_ALL,
@@ -205,6 +207,40 @@ def test_a_table_that_no_publication_names_may_have_been_unlogged() -> None:
     base = table(ID, A, changes={"publication": FOR_ALL})
     for storage, expected in (({"filenode": 201, "toast": 301}, Verdict.REREAD), ({"filenode": 201}, Verdict.FOLLOW)):
         assert decided(base, altered(0, base, **storage)).verdict is expected
+
+
+@pytest.mark.parametrize("name", ["__rescued", "__COMMIT_LSN"])
+def test_a_column_named_like_one_of_the_lakes_own_is_refused(name: str) -> None:
+    added, renamed = table(ID, A, B, column(4, name)), table(ID, column(2, name), B, touched=(2,))
+    for now in (added, renamed):
+        decision = decided(BASE, now, announced(now))
+        assert decision.verdict is Verdict.REFUSE
+        assert name in decision.reason and "rename" in decision.remedy
+
+
+def test_the_names_of_the_lakes_own_columns_are_known() -> None:
+    assert {RESCUED, *(each.name for each in META)} == OWN_COLUMNS
+
+
+@pytest.mark.parametrize(
+    ("leaf", "server", "expected"),
+    [
+        ({}, "1", Verdict.FOLLOW),
+        ({"path": "96 "}, "1", Verdict.REREAD),
+        ({"filenode": 202}, "1", Verdict.REREAD),
+        ({"path": "96 "}, "2", Verdict.FOLLOW),
+    ],
+    ids=["nothing", "attached again", "truncated", "another server"],
+)
+def test_a_partition_attached_again_or_truncated_is_read_again(
+    leaf: dict[str, Any], server: str, expected: Verdict
+) -> None:
+    rooted = dataclasses.replace(LISTED, via_root=True)
+    mark = StorageMark(101, 201, 301, False, path="95 ")
+    facts: dict[str, Any] = {"is_partitioned": True, "publication": rooted}
+    base = table(ID, A, changes={**facts, "storage": (mark,)})
+    now = table(ID, A, changes={**facts, "storage": (dataclasses.replace(mark, **leaf),), "server": server})
+    assert decided(base, now).verdict is expected
 
 
 def test_an_unlogged_table_waits_for_somebody() -> None:
