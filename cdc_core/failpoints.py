@@ -21,6 +21,7 @@ DURING_MERGE = "during-merge"
 BETWEEN_MERGES = "between-merges"
 BEFORE_SNAPSHOT_COMMIT = "before-snapshot-commit"
 AFTER_SNAPSHOT_COMMIT = "after-snapshot-commit"
+AFTER_SNAPSHOT_RANGE = "after-snapshot-range"
 AFTER_SLOT_CREATED = "after-slot-created"
 DURING_APPEND = "during-append"
 AFTER_APPEND = "after-append"
@@ -32,6 +33,12 @@ DURING_COMPACTION = "during-compaction"
 BEFORE_ROUND_RECORD = "before-round-record"
 DURING_EVOLUTION = "during-evolution"
 AFTER_EVOLUTION = "after-evolution"
+BEFORE_SETTLING = "before-settling"
+AFTER_SIGNAL = "after-signal"
+BEFORE_LANDING = "before-landing"
+DURING_LANDING = "during-landing"
+AFTER_LANDING = "after-landing"
+AFTER_BLOCKING = "after-blocking"
 
 ALL = (
     AFTER_SPOOL,
@@ -42,6 +49,7 @@ ALL = (
     BETWEEN_MERGES,
     BEFORE_SNAPSHOT_COMMIT,
     AFTER_SNAPSHOT_COMMIT,
+    AFTER_SNAPSHOT_RANGE,
     AFTER_SLOT_CREATED,
     DURING_APPEND,
     AFTER_APPEND,
@@ -53,6 +61,12 @@ ALL = (
     BEFORE_ROUND_RECORD,
     DURING_EVOLUTION,
     AFTER_EVOLUTION,
+    BEFORE_SETTLING,
+    AFTER_SIGNAL,
+    BEFORE_LANDING,
+    DURING_LANDING,
+    AFTER_LANDING,
+    AFTER_BLOCKING,
 )
 
 _hits: dict[str, int] = {}

@@ -1,6 +1,6 @@
-"""How a room declares a connector property: once, beside the behaviour it steers.
+"""How a package declares a connector property: once, beside the behaviour it steers.
 
-A room's ``options.py`` holds a frozen dataclass whose fields are made with ``option()``. ``cdc_core.config`` gathers
+A package's ``options.py`` holds a frozen dataclass whose fields are made with ``option()``. ``cdc_core.config`` gathers
 the classes; parsing, error texts, docs/configuration.md and ``wal2lake check --explain`` all derive from the
 declarations.
 The field's name is the property's with dots turned to underscores (``decimal.handling.mode`` →
@@ -25,7 +25,7 @@ class Status(StrEnum):
     """What wal2lake does with a property."""
 
     SUPPORTED = "supported"
-    NOT_YET = "not carried yet"
+    NOT_YET = "not supported yet"
     IGNORED = "ignored"
     REFUSED = "refused"
 
@@ -116,7 +116,7 @@ def option(
 
 
 def properties_of(options: type[Any]) -> dict[str, Property]:
-    """Field name → Property of a room's options class, in declaration order."""
+    """Field name → Property of a package's options class, in declaration order."""
     return {f.name: f.metadata["property"] for f in dataclasses.fields(options) if "property" in f.metadata}
 
 

@@ -1,4 +1,4 @@
-"""What Dagster sees of wal2lake: assets, checks, sensors and jobs made from connector files.
+"""Dagster definitions of wal2lake: assets, checks, sensors, schedules and jobs, generated from connector files.
 
-Bodies call the engine (``cdc_core.assemble.Connector``) and translate its reports; no capture logic lives here.
+They call the engine (``cdc_core.assemble.Connector``) and convert its reports; they contain no capture logic.
 """

@@ -1,4 +1,4 @@
-"""The tables a connector was last seen to capture, in a file, so that definitions load while the server is down."""
+"""Cache of a connector's captured tables in a file, so that definitions load while the server is not available."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _PLAIN = re.compile(r"([\w $-]+)\\?\.([\w $-]+)")
 
 
 def read(state_path: Path) -> tuple[KnownTable, ...]:
-    """The tables of the cached catalogue; none where there is no readable one, for it is only a cache."""
+    """The tables of the cached catalogue; none if it cannot be read, since it is only a cache."""
     try:
         entries = json.loads((state_path / FILE).read_text(encoding="utf-8"))["tables"]
         schemas = [TableSchema.from_json(json.dumps(entry)) for entry in entries]
@@ -27,7 +27,7 @@ def read(state_path: Path) -> tuple[KnownTable, ...]:
 
 
 def write(state_path: Path, tables: Iterable[TableSchema]) -> bool:
-    """Replace the cached catalogue; True when its tables or columns changed."""
+    """Replace the cached catalogue. Returns True if its tables or columns changed."""
     entries = [json.loads(table.to_json()) for table in sorted(tables, key=lambda table: table.id)]
     text = json.dumps({"tables": entries}, indent=1)
     file = state_path / FILE
@@ -41,6 +41,6 @@ def write(state_path: Path, tables: Iterable[TableSchema]) -> bool:
 
 
 def from_include_list(entries: Iterable[str]) -> tuple[KnownTable, ...]:
-    """The tables of ``table.include.list``, as far as its entries are plain names and not patterns."""
+    """The tables of ``table.include.list`` whose entries are plain names, not patterns."""
     found = [match for entry in entries if (match := _PLAIN.fullmatch(entry.strip()))]
     return tuple(KnownTable(TableId(match[1], match[2])) for match in found)

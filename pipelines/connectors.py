@@ -1,4 +1,4 @@
-"""Finds the connector files and reads each as far as Dagster needs it, without a server and without Spark."""
+"""Finds and reads the connector files for Dagster's definitions, without a server and without Spark."""
 
 from __future__ import annotations
 
@@ -9,8 +9,10 @@ from pathlib import Path
 
 from cdc_core.config.connector import load
 from cdc_core.errors import CdcError
+from cdc_core.observe.static_pages import data_docs_url
+from cdc_core.sink.delta.storage import Storage, spark_settings
 from pipelines import catalogue
-from pipelines.site import Engine, Site
+from pipelines.site import Engine, Site, SnapshotPlan
 
 VARIABLE = "WAL2LAKE_CONNECTORS"
 _SUFFIXES = (".properties", ".json")
@@ -18,16 +20,16 @@ _SUFFIXES = (".properties", ".json")
 
 @dataclass(frozen=True, slots=True)
 class BrokenConnector:
-    """A connector file that cannot be read; shown in the UI instead of taking the others down with it."""
+    """A connector file that cannot be read; it is shown in the UI, and other connectors are not affected."""
 
     file: Path
     error: str
 
 
 def connector_files() -> list[Path]:
-    """The files that ``WAL2LAKE_CONNECTORS`` names (folders or files, separated by the path separator or commas).
+    """The files of ``WAL2LAKE_CONNECTORS`` (folders or files, separated by the path separator or commas).
 
-    Unset: the folder ``connectors`` in DAGSTER_HOME, else the one beside this package.
+    If unset: the folder ``connectors`` in DAGSTER_HOME, otherwise the one next to this package.
     """
     given = os.environ.get(VARIABLE, "").strip()
     if given:
@@ -40,7 +42,7 @@ def connector_files() -> list[Path]:
 
 
 def load_sites(files: Iterable[Path]) -> tuple[list[Site], list[BrokenConnector]]:
-    """Read each file; a broken one, or a second one of the same name, is set apart with its error."""
+    """Read each file; a file with an error, or with a name that is already used, is returned with its error."""
     sites: dict[str, Site] = {}
     broken = []
     for file in files:
@@ -51,7 +53,7 @@ def load_sites(files: Iterable[Path]) -> tuple[list[Site], list[BrokenConnector]
             continue
         if site.safe_name in sites:
             other = sites[site.safe_name].file
-            broken.append(BrokenConnector(file, f"Its topic.prefix {site.name} is the one of {other} too."))
+            broken.append(BrokenConnector(file, f"Its topic.prefix {site.name} is also used by {other}."))
             continue
         sites[site.safe_name] = site
     return list(sites.values()), broken
@@ -67,13 +69,25 @@ def _load(file: Path) -> Site:
         tables=tables,
         open=lambda: _open(file),
         lake_path=config.sink.lake_path,
-        spark_settings=dict(config.engine.spark),
+        spark_settings={**spark_settings(config.sink.lake_path), **dict(config.engine.spark)},
         file=file,
+        snapshot_plan=SnapshotPlan(
+            config.observe.snapshot_schedule,
+            config.observe.snapshot_schedule_timezone,
+            config.observe.snapshot_schedule_tables,
+        ),
+        owners=config.observe.dagster_owners,
+        tags=dict(config.observe.dagster_tags),
+        storage=Storage.of(config.sink),
+        maintenance_cron=config.observe.maintenance_schedule,
+        freshness=config.observe.dagster_freshness,
+        data_docs_url=config.quality.quality_docs_url
+        or data_docs_url(config.observe.metrics_host, config.observe.metrics_port),
     )
 
 
 def _open(file: Path) -> Engine:
-    """Read the file anew, so that what changed in it is obeyed by the next run; the engine is imported only now."""
+    """Read the file again, so that what changed in it is obeyed by the next run; the engine is imported only now."""
     from cdc_core.assemble import Connector
 
     return Connector.from_file(file)

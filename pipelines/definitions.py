@@ -1,4 +1,4 @@
-"""The code location: the assets, checks, sensors and jobs of every connector file. Needs neither JVM nor server."""
+"""The code location: assets, checks, sensors and jobs of all connector files. Loads without a JVM or a server."""
 
 from pipelines.factory import build_definitions
 

@@ -1,4 +1,4 @@
-"""Connector files → definitions. One broken file is shown as such and does not take the others down."""
+"""From connector files to definitions. A file with an error is shown in the UI and does not affect the others."""
 
 from __future__ import annotations
 
@@ -6,35 +6,54 @@ from collections.abc import Iterable
 
 import dagster as dg
 
+from pipelines.alerts import alert_sensors
 from pipelines.assets.snapshots import snapshot_asset
 from pipelines.assets.source import source_specs
 from pipelines.assets.stream import stream_assets
 from pipelines.checks.slot import slot_health_check
 from pipelines.connectors import BrokenConnector, connector_files, load_sites
+from pipelines.health import health_sensor
 from pipelines.jobs import jobs
 from pipelines.keys import part
+from pipelines.maintenance import maintenance_assets, maintenance_job, maintenance_schedule
+from pipelines.replays import replay_jobs
 from pipelines.resources import spark_key, spark_resource
+from pipelines.schedules import schedules
 from pipelines.sensors import sensors
+from pipelines.signals import signal_jobs
 from pipelines.site import Site
 
 
 def build_definitions() -> dg.Definitions:
-    """The definitions of every connector file there is."""
+    """The definitions of all connector files."""
     sites, broken = load_sites(connector_files())
     return definitions_of(sites, broken)
 
 
 def definitions_of(sites: Iterable[Site], broken: Iterable[BrokenConnector] = ()) -> dg.Definitions:
-    """The definitions of connectors already read."""
+    """The definitions of the given connectors."""
     sites = list(sites)
     assets: list[dg.AssetsDefinition | dg.AssetSpec] = [_broken_spec(one) for one in broken]
     for site in sites:
         assets += [*source_specs(site), snapshot_asset(site), stream_assets(site)]
+        if (maintenance := maintenance_assets(site)) is not None:
+            assets.append(maintenance)
+    kept = [site for site in sites if site.tables]
     return dg.Definitions(
         assets=assets,
         asset_checks=[slot_health_check(site) for site in sites],
-        jobs=[job for site in sites for job in jobs(site)],
-        sensors=[sensor for site in sites for sensor in sensors(site)],
+        jobs=[
+            *[job for site in sites for job in (*jobs(site), *signal_jobs(site), *replay_jobs(site))],
+            *[maintenance_job(site) for site in kept],
+        ],
+        schedules=[
+            *[schedule for site in sites for schedule in schedules(site)],
+            *[maintenance_schedule(site) for site in kept],
+        ],
+        sensors=[
+            *[sensor for site in sites for sensor in (*sensors(site), health_sensor(site))],
+            *(alert_sensors() if sites else []),
+        ],
         resources={spark_key(site): spark_resource(site) for site in sites},
         executor=dg.in_process_executor,
     )

@@ -1,10 +1,10 @@
-"""The jobs of a connector: stream, snapshot, slot health. Each runs in one process, so in one JVM at most."""
+"""The jobs of a connector: stream, snapshot, slot health. Each runs in one process, with one JVM at most."""
 
 from __future__ import annotations
 
 import dagster as dg
 
-from pipelines.checks.slot import SLOT_HEALTH
+from pipelines.checks.slot import check_keys
 from pipelines.keys import changes_key, lake_key, snapshot_key
 from pipelines.site import Site
 
@@ -12,12 +12,12 @@ SLOT_TAG = "wal2lake/slot"
 
 
 def stream_job_name(site: Site) -> str:
-    """The job that drains the slot."""
+    """The name of the streaming job."""
     return f"{site.safe_name}_stream_job"
 
 
 def snapshot_job_name(site: Site) -> str:
-    """The job that takes snapshots."""
+    """The name of the snapshot job."""
     return f"{site.safe_name}_snapshot_job"
 
 
@@ -31,19 +31,20 @@ def jobs(site: Site) -> list[dg.UnresolvedAssetJobDefinition]:
             selection=dg.AssetSelection.assets(*streamed),
             tags=tags,
             executor_def=dg.in_process_executor,
-            description=f"Drains the slot {site.slot} into changelog and lake until it is idle or a bound is met.",
+            description=f"Streams changes from the replication slot {site.slot} to the changelog and lake tables "
+            "until the slot is idle or a limit is reached.",
         ),
         dg.define_asset_job(
             snapshot_job_name(site),
             selection=dg.AssetSelection.assets(snapshot_key(site)),
             tags=tags,
             executor_def=dg.in_process_executor,
-            description="Takes the snapshot of the chosen tables.",
+            description="Takes a snapshot of the selected tables.",
         ),
         dg.define_asset_job(
             f"{site.safe_name}_slot_health_job",
-            selection=dg.AssetSelection.checks(dg.AssetCheckKey(changes_key(site), SLOT_HEALTH)),
+            selection=dg.AssetSelection.checks(*check_keys(site)),
             executor_def=dg.in_process_executor,
-            description=f"Looks at the slot {site.slot}: lag, WAL still kept, somebody reading.",
+            description=f"Checks the replication slot {site.slot}: lag, retained WAL, activity.",
         ),
     ]

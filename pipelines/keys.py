@@ -1,4 +1,4 @@
-"""The names of a connector's assets. Every key starts with the connector's name (``topic.prefix``)."""
+"""Asset keys of a connector. Every key starts with the connector's name (``topic.prefix``)."""
 
 from __future__ import annotations
 
@@ -11,22 +11,22 @@ from pipelines.site import Site
 
 
 def source_key(site: Site, table: TableId) -> dg.AssetKey:
-    """A table of the source database."""
-    return dg.AssetKey([part(site.name), "source", part(table.schema), part(table.table)])
+    """A source table. Lists show only the last part of a key, so it differs from the lake table's."""
+    return dg.AssetKey([part(site.name), "source", part(table.schema), part(f"{table.table}_source")])
 
 
 def snapshot_key(site: Site) -> dg.AssetKey:
-    """The snapshots, one partition a table."""
+    """The snapshot asset, with one partition per table."""
     return dg.AssetKey([part(site.name), "snapshot"])
 
 
 def changes_key(site: Site) -> dg.AssetKey:
-    """The drain of the slot into the changelog tables."""
+    """The changelog tables."""
     return dg.AssetKey([part(site.name), "changes"])
 
 
 def lake_key(site: Site, table: TableId) -> dg.AssetKey:
-    """A table of the lake."""
+    """A lake table."""
     return dg.AssetKey([part(site.name), "lake", part(table.schema), part(table.table)])
 
 

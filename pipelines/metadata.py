@@ -1,15 +1,16 @@
-"""Reports of the engine as Dagster metadata: numbers that the UI plots, and tables that it shows."""
+"""Reports of the engine as Dagster metadata: numbers for plots, and tables."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import dagster as dg
 
-from cdc_core.engine.reports import SnapshotReport, StreamReport
+from cdc_core.engine.reports import StreamReport
 from cdc_core.schema.pg_type import PgType, TypeKind
 from cdc_core.schema.table import Column, TableSchema
+from cdc_core.snapshot.reports import SnapshotProgress, SnapshotReport
 from pipelines.stream_tally import ChangesTotals, CheckTotals, TableTotals
 
 Metadata = dict[str, Any]
@@ -18,7 +19,7 @@ _LENGTH_HEADER = 4
 
 
 def column_schema(table: TableSchema) -> dg.TableSchema:
-    """The source's columns, with their PostgreSQL types, as the UI shows a table's columns."""
+    """The source's columns with their PostgreSQL types, as a Dagster table schema."""
     key = table.lake_key
     return dg.TableSchema(
         columns=[
@@ -33,13 +34,25 @@ def column_schema(table: TableSchema) -> dg.TableSchema:
     )
 
 
+def column_lineage(table: TableSchema, source: dg.AssetKey, lake_columns: Collection[str]) -> dg.TableColumnLineage:
+    """Column lineage from the source table to the lake table. Names differ only in case."""
+    in_lake = {name.lower(): name for name in lake_columns}
+    return dg.TableColumnLineage(
+        {
+            in_lake[column.name.lower()]: [dg.TableColumnDep(asset_key=source, column_name=column.name)]
+            for column in table.columns
+            if column.name.lower() in in_lake
+        }
+    )
+
+
 def type_text(column: Column) -> str:
-    """The column's type about as psql prints it: ``varchar(20)``, ``numeric(12,2)``, ``int4[]``."""
+    """The column's type, similar to psql: ``varchar(20)``, ``numeric(12,2)``, ``int4[]``."""
     return _type_text(column.type, column.modifier)
 
 
 def changes(totals: ChangesTotals) -> Metadata:
-    """The drain of the slot since its last report."""
+    """Metadata of the changelog since its last report."""
     return {
         "events": totals.events,
         "batches": totals.batches,
@@ -53,7 +66,7 @@ def changes(totals: ChangesTotals) -> Metadata:
 
 
 def stream(report: StreamReport) -> Metadata:
-    """A whole run of the stream, beside what its last report says."""
+    """Totals of a streaming run."""
     return {
         "commit_lsn": str(report.lsn),
         "run_events": report.events,
@@ -64,9 +77,9 @@ def stream(report: StreamReport) -> Metadata:
 
 
 def table(totals: TableTotals) -> Metadata:
-    """One table since its last report: sums of its rounds, and where the last one left it.
+    """Metadata of a table since its last report: sums over its rounds, and its position after the last one.
 
-    Without a round there are no sums, for a plot would show them as a pause that was none.
+    Without a round there are no sums, because a plot would show zeros.
     """
     found: Metadata = {
         "lsn": str(totals.lsn),
@@ -89,16 +102,45 @@ def table(totals: TableTotals) -> Metadata:
 
 
 def snapshot(report: SnapshotReport) -> Metadata:
-    """One table's snapshot."""
-    return {
+    """Metadata of a table's snapshot; ``rows_kept`` is the number of rows reused from an interrupted attempt."""
+    rows = report.rows - report.rows_kept
+    found: Metadata = {
         "dagster/row_count": report.rows,
-        "rows": report.rows,
         "lsn": str(report.lsn),
         "delta_version": report.lake_version,
         "seconds": round(report.seconds, 3),
-        "rows_per_second": round(report.rows / report.seconds) if report.seconds > 0 else 0,
-        "skipped": report.skipped,
+        "rows_per_second": round(rows / report.seconds) if report.seconds > 0 else 0,
     }
+    if report.rows_kept:
+        found["rows_kept"] = report.rows_kept
+    return found | {"skipped": True} if report.skipped else found
+
+
+def snapshot_progress(progress: SnapshotProgress, seconds: float) -> Metadata:
+    """Progress of a table's snapshot after ``seconds``; ``percent`` only if the number of rows was estimated."""
+    found: Metadata = {
+        "rows": progress.rows,
+        "rows_per_second": round(progress.rows / seconds) if seconds > 0 else 0,
+        "seconds": round(seconds, 3),
+    }
+    if progress.rows_estimated:
+        found["rows_estimated"] = progress.rows_estimated
+        # The planner's guess may be too low, and the table is not done before it is.
+        found["percent"] = min(99, round(100 * progress.rows / progress.rows_estimated))
+    if progress.ranges_total > 1:
+        found |= {"ranges_done": progress.ranges_done, "ranges_total": progress.ranges_total}
+    return found
+
+
+def progress_text(progress: SnapshotProgress, seconds: float) -> str:
+    """The progress as text: ``1,200 of about 5,000 rows, 3 of 8 ranges, 400 rows/s``."""
+    estimated = f" of about {progress.rows_estimated:,}" if progress.rows_estimated else ""
+    words = [f"{progress.rows:,}{estimated} rows"]
+    if progress.ranges_total > 1:
+        words.append(f"{progress.ranges_done} of {progress.ranges_total} ranges")
+    if progress.rows and seconds > 0:
+        words.append(f"{round(progress.rows / seconds):,} rows/s")
+    return ", ".join(words)
 
 
 def rules(checks: CheckTotals) -> dg.TableMetadataValue:
@@ -115,7 +157,7 @@ def rules(checks: CheckTotals) -> dg.TableMetadataValue:
 
 
 def records(rows: Sequence[Mapping[str, Any]], columns: Mapping[str, str]) -> dg.TableMetadataValue:
-    """Rows as a table in the UI; ``columns`` gives their types, also where there is no row."""
+    """Rows as a Dagster table; ``columns`` has the column types, also if there are no rows."""
     return dg.MetadataValue.table(
         [dg.TableRecord(dict(row)) for row in rows],
         dg.TableSchema([dg.TableColumn(name, kind) for name, kind in columns.items()]),

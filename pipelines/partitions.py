@@ -1,4 +1,4 @@
-"""The partitions of a connector's snapshots: its captured tables, added by a sensor that asks the server."""
+"""The partitions of a connector's snapshot asset: its captured tables, added by a sensor that queries the server."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pipelines.site import Site
 
 
 def table_partitions(site: Site) -> dg.DynamicPartitionsDefinition:
-    """One partition a captured table; its key is ``schema.table``."""
+    """One partition per captured table; its key is ``schema.table``."""
     return dg.DynamicPartitionsDefinition(name=partitions_name(site))
 
 

@@ -1,4 +1,4 @@
-"""The Spark session of a connector's runs: started at first use, with the engine's own settings."""
+"""The Spark session of a connector's runs: started at first use with the engine's settings."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One connector as Dagster needs it at load time: names, known tables, and a way to open the engine later."""
+"""One connector's data for Dagster's definitions: names, known tables, and a function to open the engine."""
 
 from __future__ import annotations
 
@@ -10,55 +10,89 @@ from typing import Any, Protocol
 
 from cdc_core.engine.reports import (
     BatchReport,
+    ReplayReport,
     RoundReport,
-    SnapshotProgress,
-    SnapshotReport,
+    Status,
     StreamReport,
     Until,
 )
 from cdc_core.lsn import Lsn
+from cdc_core.observe.options import FreshnessWindow
 from cdc_core.schema.table import TableId, TableSchema
+from cdc_core.sink.delta.paths import LakePaths
+from cdc_core.sink.delta.storage import Storage
+from cdc_core.snapshot.notifications import Notification
+from cdc_core.snapshot.reports import SnapshotProgress, SnapshotReport
 
 
-class SlotNews(Protocol):
-    """What the server says of a slot at one look."""
+class SlotBacklog(Protocol):
+    """The state of a slot according to the server."""
 
     @property
     def slot_exists(self) -> bool:
-        """Whether the slot was made yet."""
+        """Whether the slot exists."""
 
     @property
     def slot_active(self) -> bool:
-        """Whether somebody reads it now."""
+        """Whether the slot is active."""
 
     @property
     def lag_bytes(self) -> int | None:
-        """WAL between what is confirmed and its end."""
+        """Bytes of WAL between the confirmed position and the end of the WAL."""
 
     @property
     def confirmed_lsn(self) -> Lsn | None:
-        """What the slot was told to be durable."""
+        """The confirmed position."""
 
     @property
     def is_claimed(self) -> bool:
-        """Whether a run is at work on it now."""
+        """Whether a run is using the slot."""
+
+    @property
+    def wal_status(self) -> str | None:
+        """``pg_replication_slots.wal_status``: reserved, extended, unreserved, lost; None if unknown."""
+
+    @property
+    def lag_seconds(self) -> float | None:
+        """Lag in seconds while the slot is active; None if unknown."""
+
+    @property
+    def inactive_seconds(self) -> float | None:
+        """Time since the slot became inactive; None if unknown."""
 
     @property
     def has_changes(self) -> bool:
-        """Whether the slot holds something we have not confirmed."""
+        """Whether the slot has a backlog."""
+
+
+class MaintainReport(Protocol):
+    """One Delta table of a captured table (``cdc_core.assemble.MaintainReport``)."""
+
+    @property
+    def table(self) -> TableId | None:
+        """The captured table; None for the connector's own."""
+
+    @property
+    def kind(self) -> str:
+        """lake, changelog or quarantine."""
+
+    @property
+    def done(self) -> Any:
+        """What was done (``cdc_core.sink.delta.maintain.MaintenanceResult``)."""
 
 
 class Engine(Protocol):
     """The part of ``cdc_core.assemble.Connector`` that assets, sensors and checks call."""
 
     def tables(self) -> list[TableSchema]:
-        """The captured tables, asked of the server."""
+        """The captured tables, read from the server."""
 
     def snapshot(
         self,
         tables: Sequence[TableId] | None = None,
         spark: Any = None,
         on_progress: Callable[[SnapshotProgress], None] | None = None,
+        on_notification: Callable[[Notification], None] | None = None,
     ) -> list[SnapshotReport]:
         """Copy tables into the lake at one consistent point."""
 
@@ -69,11 +103,38 @@ class Engine(Protocol):
         on_batch: Callable[[BatchReport], None] | None = None,
         on_round: Callable[[RoundReport], None] | None = None,
         should_stop: Callable[[], bool] | None = None,
+        *,
+        on_notification: Callable[[Notification], None] | None = None,
     ) -> StreamReport:
-        """Drain the slot within the bounds of ``until``."""
+        """Stream changes from the slot until a limit of ``until`` is reached."""
 
-    def pending(self) -> SlotNews:
-        """Whether the slot has something; one cheap query."""
+    def signal(self, kind: str, data: str = "") -> str:
+        """Send a signal to the running connector. Returns the channel that was used."""
+
+    def replay(
+        self,
+        table: TableId,
+        spark: Any = None,
+        on_progress: Callable[[SnapshotProgress], None] | None = None,
+        accept: Sequence[str] = (),
+        accept_all: bool = False,
+        drop: bool = False,
+    ) -> ReplayReport:
+        """Let a paused table go on, and judge its changes in quarantine again."""
+
+    def status(self) -> Status:
+        """Where each table stands: paused or not, and how many changes wait in quarantine."""
+
+    def maintain(
+        self,
+        tables: Sequence[TableId] | None = None,
+        spark: Callable[[], Any] | None = None,
+        on_table: Callable[[MaintainReport], None] | None = None,
+    ) -> Sequence[MaintainReport]:
+        """Optimize and vacuum the Delta tables of captured tables; None for all in the lake."""
+
+    def pending(self) -> SlotBacklog:
+        """The backlog of the slot; one cheap query."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,8 +146,17 @@ class KnownTable:
 
 
 @dataclass(frozen=True, slots=True)
+class SnapshotPlan:
+    """Schedule of incremental snapshots: ``cron`` is empty for none, ``tables`` is empty for all."""
+
+    cron: str = ""
+    timezone: str = "UTC"
+    tables: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class Site:
-    """One connector file, read. ``open`` gives the engine; nothing is connected before it is used."""
+    """One connector file. ``open`` returns the engine, which connects when it is used."""
 
     name: str
     slot: str
@@ -96,6 +166,18 @@ class Site:
     lake_path: str = ""
     spark_settings: Mapping[str, str] = field(default_factory=dict)
     file: Path | None = None
+    snapshot_plan: SnapshotPlan = field(default_factory=SnapshotPlan)
+    maintenance_cron: str = ""
+    storage: Storage = field(default_factory=Storage)
+    owners: tuple[str, ...] = ()
+    tags: Mapping[str, str] = field(default_factory=dict)
+    freshness: tuple[FreshnessWindow, ...] = ()
+    # Where the data docs are served; empty where they are not.
+    data_docs_url: str = ""
+
+    def paths(self) -> LakePaths:
+        """Paths and storage of the lake's tables."""
+        return LakePaths(self.lake_path, self.name, self.storage)
 
     @property
     def safe_name(self) -> str:

@@ -1,7 +1,7 @@
-"""What a run of the stream did, added up: each table since its last report, its checks over the whole run.
+"""Totals of a streaming run: per table since its last report, check results over the whole run.
 
-The engine calls ``add_batch`` and ``add_round`` from whatever thread it likes, about once a second each; the step's own
-thread asks what is due and takes it. What is held grows with the number of tables, never with the length of the run.
+The engine calls ``add_batch`` and ``add_round`` from any thread, about once per second each; the step's thread queries
+and takes what is due. Memory grows with the number of tables, not with the duration of the run.
 """
 
 from __future__ import annotations
@@ -72,6 +72,8 @@ class TableTotals:
 class CheckTotals:
     """A table's checks over the run. ``rules``: (name, column, severity) → [checked, failed].
 
+    ``waiting`` changes were in its quarantine table after the last one.
+
     ``validation_json`` is what Great Expectations said last, off the rounds: of the last failure, else of the last
     validation; empty while there is none.
     """
@@ -80,6 +82,7 @@ class CheckTotals:
     failed_checks: int = 0
     rows: int = 0
     quarantined: int = 0
+    waiting: int = 0
     rules: dict[tuple[str, str, str], list[int]] = field(default_factory=dict)
     validation_json: str = ""
 
@@ -102,9 +105,9 @@ class CheckTotals:
         )
 
     def state(self) -> tuple[object, ...]:
-        """What is worth telling anew when it differs: what failed, and that Great Expectations has spoken at all."""
+        """What is to be reported again when it differs: what failed, and that Great Expectations has spoken at all."""
         failed = tuple(sorted((key, counts[1]) for key, counts in self.rules.items()))
-        return self.failed_checks, self.quarantined, bool(self.validation_json), failed
+        return self.failed_checks, self.quarantined, self.waiting, bool(self.validation_json), failed
 
     def copy(self) -> CheckTotals:
         """The same, apart from what is added later."""
@@ -112,22 +115,22 @@ class CheckTotals:
 
 
 @dataclass(slots=True)
-class TableNews:
-    """What is to be said of a table now. ``error`` is why it stands still, None when it does not.
+class TableSummary:
+    """Unreported totals of a table. ``error`` is the reason why it is not merged, None if it is.
 
-    ``told`` is set by who reports it, once the totals are: what fails after that must not tell them twice.
+    ``reported`` is set by the caller once the totals are logged, so that they are not logged twice after an error.
     """
 
     table: TableId
     totals: TableTotals
     checks: CheckTotals
     error: str | None
-    told: bool = False
+    reported: bool = False
 
 
 @dataclass(slots=True)
 class ChangesTotals:
-    """The drain of the slot since its last report. Position and lags are the last ones."""
+    """Totals of the changelog since its last report. Position and lags are the latest."""
 
     batches: int = 0
     events: int = 0
@@ -156,15 +159,15 @@ class ChangesTotals:
 
 @dataclass(slots=True)
 class _Clock:
-    """When something was reported last, and since when there is news."""
+    """Time of the last report, and time since when there are unreported changes."""
 
     reported: float | None = None
-    news_since: float | None = None
+    unreported_since: float | None = None
 
     def due_at(self, first: float, every: float) -> float | None:
-        if self.news_since is None:
+        if self.unreported_since is None:
             return None
-        return self.news_since + first if self.reported is None else self.reported + every
+        return self.unreported_since + first if self.reported is None else self.reported + every
 
 
 @dataclass(slots=True)
@@ -178,8 +181,8 @@ class _Table:
 class RunTally:
     """The sums of one run. Safe to be used from several threads.
 
-    A table is due ``first_seconds`` after its first news in the run, and ``every_seconds`` after its last report as
-    soon as there is news again.
+    A table is due ``first_seconds`` after its first change in the run, and then ``every_seconds`` after its last report
+    if there are unreported changes.
     """
 
     def __init__(self, first_seconds: float, every_seconds: float, clock: Callable[[], float] = time.monotonic) -> None:
@@ -196,21 +199,21 @@ class RunTally:
         with self._lock:
             events = sum(report.events.values())
             self._changes.add(ChangesTotals(1, events, 0, report.seconds, Lsn(report.commit_lsn), report.lag_bytes))
-            self._news(self._changes_clock)
+            self._mark_unreported(self._changes_clock)
 
     def add_round(self, report: RoundReport) -> None:
-        """One round: what was merged, and who stands still since. A later merge of a table ends its error."""
+        """Add a round: merged tables and errors. A later merge of a table clears its error."""
         with self._lock:
             lags = (report.lag_bytes, report.lag_seconds, report.lag_seconds)
             self._changes.add(ChangesTotals(0, 0, 1, 0.0, Lsn(0), *lags))
             if report.merges:
-                self._news(self._changes_clock)
+                self._mark_unreported(self._changes_clock)
             for merge in report.merges:
                 self._add_merge(merge, report)
             for table, error in report.failed.items():
                 held = self._tables.setdefault(table, _Table())
                 if held.error != error:
-                    self._news(held.clock)
+                    self._mark_unreported(held.clock)
                 held.error = error
 
     def due(self) -> list[TableId]:
@@ -228,51 +231,51 @@ class RunTally:
         """Whether a table waits for its first report in the run."""
         with self._lock:
             clocks = [held.clock for held in self._tables.values()]
-            return any(clock.reported is None and clock.news_since is not None for clock in clocks)
+            return any(clock.reported is None and clock.unreported_since is not None for clock in clocks)
 
     def unreported(self) -> list[TableId]:
-        """The tables with news that no report has told yet, due or not."""
+        """The tables with unreported changes, due or not."""
         with self._lock:
-            return sorted(table for table, held in self._tables.items() if held.clock.news_since is not None)
+            return sorted(table for table, held in self._tables.items() if held.clock.unreported_since is not None)
 
     def tables(self) -> list[TableId]:
-        """Every table that was merged in the run or stands still."""
+        """All tables that were merged in the run or have an error."""
         with self._lock:
             return sorted(self._tables)
 
     def changes_are_due(self) -> bool:
-        """Whether a report of the drain itself is due."""
+        """Whether a report of the changelog is due."""
         with self._lock:
             at = self._changes_clock.due_at(self._first, self._every)
             return at is not None and at <= self._now()
 
     @property
     def has_changes(self) -> bool:
-        """Whether the drain has news that no report has told yet."""
+        """Whether the changelog has unreported changes."""
         with self._lock:
-            return self._changes_clock.news_since is not None
+            return self._changes_clock.unreported_since is not None
 
     @contextmanager
-    def taken(self, table: TableId) -> Iterator[TableNews]:
-        """A table's news, to be reported in this context; an error or interrupt in it leaves them unreported."""
+    def taken(self, table: TableId) -> Iterator[TableSummary]:
+        """A table's unreported totals, to be logged in this context; after an error they remain unreported."""
         with self._lock:
             held = self._tables.setdefault(table, _Table())
-            news = TableNews(table, held.totals, held.checks.copy(), held.error)
+            summary = TableSummary(table, held.totals, held.checks.copy(), held.error)
             before = replace(held.clock)
             held.totals, held.clock = held.totals.emptied(), _Clock(self._now())
         try:
-            yield news
+            yield summary
         except BaseException:
             with self._lock:
-                if not news.told:
-                    news.totals.add(held.totals)
-                    held.totals = news.totals
+                if not summary.reported:
+                    summary.totals.add(held.totals)
+                    held.totals = summary.totals
                 held.clock = before
             raise
 
     @contextmanager
     def changes_taken(self) -> Iterator[ChangesTotals]:
-        """The drain's sums, to be reported in this context; an error or interrupt in it leaves them unreported."""
+        """The changelog's unreported totals, to be logged in this context; after an error they remain unreported."""
         with self._lock:
             totals, before = self._changes, self._changes_clock
             self._changes, self._changes_clock = totals.emptied(), _Clock(self._now())
@@ -289,13 +292,14 @@ class RunTally:
         held.totals.add(TableTotals.of(merge, report))
         held.error = None
         self.merged.add(merge.table)
-        self._news(held.clock)
+        self._mark_unreported(held.clock)
         if merge.check is not None:
             held.checks.add(merge.check)
+            held.checks.waiting = merge.waiting
 
-    def _news(self, clock: _Clock) -> None:
-        if clock.news_since is None:
-            clock.news_since = self._now()
+    def _mark_unreported(self, clock: _Clock) -> None:
+        if clock.unreported_since is None:
+            clock.unreported_since = self._now()
 
 
 def _is_error(severity: str) -> bool:

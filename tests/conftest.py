@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterator
 
 import pytest
@@ -52,5 +53,8 @@ def _served(flavour: str) -> Iterator[Cluster]:
     cluster = Cluster.start(flavour)
     try:
         yield cluster
+        left = cluster.execute("postgres", "select slot_name, database from pg_replication_slots order by 1")
+        if left:
+            warnings.warn(f"slots that tests left behind on {flavour}: {left}", stacklevel=1)
     finally:
         cluster.stop()

@@ -102,7 +102,7 @@ class LogTail:
         self._logs = [TableLog(lake.joinpath(*table.split(".", 1)), slot, table) for table in tables]
         self._interval = interval
         self._stop = threading.Event()
-        self._news = threading.Condition()
+        self._changed = threading.Condition()
         self._error: BaseException | None = None
         self._thread = threading.Thread(target=self._guard, name="log-tail", daemon=True)
 
@@ -116,14 +116,14 @@ class LogTail:
 
     def commits(self) -> dict[int, list[Commit]]:
         """So far, by the table's place in ``tables``."""
-        with self._news:
+        with self._changed:
             self._raise()
             return {place: list(log.commits) for place, log in enumerate(self._logs)}
 
     def wait(self, lsns: Mapping[int, int], seconds: float) -> bool:
         """Wait until each table (by its place) has reached its LSN; False when ``seconds`` have passed before."""
         end = time.monotonic() + seconds
-        with self._news:
+        with self._changed:
             while True:
                 self._raise()
                 if all(self._logs[place].reached >= lsn for place, lsn in lsns.items()):
@@ -131,11 +131,11 @@ class LogTail:
                 left = end - time.monotonic()
                 if left <= 0:
                     return False
-                self._news.wait(min(left, 1.0))
+                self._changed.wait(min(left, 1.0))
 
     def behind(self, lsns: Mapping[int, int]) -> int:
         """How many tables have not reached their LSN."""
-        with self._news:
+        with self._changed:
             return sum(self._logs[place].reached < lsn for place, lsn in lsns.items())
 
     def _raise(self) -> None:
@@ -146,17 +146,17 @@ class LogTail:
         try:
             self._run()
         except BaseException as error:
-            with self._news:
+            with self._changed:
                 self._error = error
-                self._news.notify_all()
+                self._changed.notify_all()
 
     def _run(self) -> None:
         turn = 0
         while not self._stop.is_set():
             started = time.monotonic()
-            with self._news:
+            with self._changed:
                 if sum(log.poll() for log in self._logs):
-                    self._news.notify_all()
+                    self._changed.notify_all()
                 elif self._logs:
                     # Listing a folder costs more than asking for one file, so one folder a look.
                     self._logs[turn % len(self._logs)].skip_gap()

@@ -1,7 +1,8 @@
-"""A connector file → a running pipeline: the one place where all rooms meet."""
+"""From a connector file to a running pipeline: the only package that imports all others."""
 
+from cdc_core.assemble.backlog import SlotBacklog
 from cdc_core.assemble.connector import Connector
-from cdc_core.assemble.news import SlotNews
-from cdc_core.assemble.taking import OnProgress
+from cdc_core.assemble.maintain import MaintainReport
+from cdc_core.assemble.table_snapshots import OnProgress
 
-__all__ = ["Connector", "OnProgress", "SlotNews"]
+__all__ = ["Connector", "MaintainReport", "OnProgress", "SlotBacklog"]

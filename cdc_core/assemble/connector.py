@@ -1,38 +1,45 @@
-"""One connector: each verb, in a file of its own, opens what it needs, and closes it again."""
+"""One connector and its operations, each of which opens and closes its own resources."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from datetime import datetime
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from cdc_core.assemble import envelopes, initial_snapshot, replay, signal, snapshot, status, stream
+from cdc_core.assemble import envelopes, initial_snapshot, maintain, replay, signal, snapshot, status, stream, versions
+from cdc_core.assemble.backlog import SlotBacklog
 from cdc_core.assemble.context import RunContext
-from cdc_core.assemble.news import SlotNews
-from cdc_core.assemble.taking import OnProgress
+from cdc_core.assemble.maintain import MaintainReport
+from cdc_core.assemble.notifications import OnNotification
+from cdc_core.assemble.table_snapshots import OnProgress
 from cdc_core.config.connector import ConnectorConfig, load
 from cdc_core.config.explain import ExplainRow, explain
 from cdc_core.engine.reports import (
     BatchReport,
     ReplayReport,
     RoundReport,
-    SnapshotReport,
     Status,
     StreamReport,
     Until,
 )
 from cdc_core.engine.stream import Hooks
+from cdc_core.lsn import Lsn
 from cdc_core.postgres.preflight.finding import Finding
 from cdc_core.schema.table import TableId, TableSchema
-from cdc_core.snapshot.modes import answers
+from cdc_core.snapshot.modes import mode_actions
 from cdc_core.snapshot.notifications import Notification
+from cdc_core.snapshot.reports import SnapshotReport
 from cdc_core.snapshot.signals.channels import Inbox
+
+if TYPE_CHECKING:  # loads Arrow, which most verbs' callers need not
+    from cdc_core.sink.delta.cuts import Cut
 
 
 class Connector:
-    """One connector. Every method opens what it needs and closes it again; one of them at a time per slot.
+    """One connector. Every method opens and closes its own resources; only one of them can use the slot at a time.
 
-    Methods raise CdcError: one sentence with what was found, one with what to do.
+    Methods raise CdcError, with a message and a remedy.
     """
 
     def __init__(self, config: ConnectorConfig) -> None:
@@ -41,7 +48,7 @@ class Connector:
 
     @classmethod
     def from_file(cls, path: Path | str, *, needs_lake: bool = True) -> Connector:
-        """Read a connector file; ConfigError where it cannot be obeyed."""
+        """Read a connector file. Raises ConfigError if it is not valid."""
         config = load(path)
         if needs_lake:
             config.require_lake()
@@ -59,44 +66,53 @@ class Connector:
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """What is to be said about the file."""
+        """Warnings about the connector file."""
         return self.config.warnings
 
     @property
     def streams(self) -> bool:
-        """Whether the snapshot mode goes on to stream."""
-        return answers(self.config.snapshot).stream
+        """Whether the snapshot mode streams after the snapshot."""
+        return mode_actions(self.config.snapshot).stream
 
     def explain(self, everything: bool = False) -> tuple[ExplainRow, ...]:
-        """What becomes of each property."""
+        """Each property with its value and how it is used."""
         return explain(self.config, everything)
 
     def check(self) -> list[Finding]:
-        """Look at the server (and the lake's folder); changes nothing."""
+        """Check the server and the lake's folder. Changes nothing."""
         return status.check(self._context)
 
     def spark(self) -> Any:
-        """The process's Spark session, started with the connector's settings unless one runs."""
+        """The process's Spark session; it is started with the connector's settings if none is running."""
         return self._context.spark()
 
     def tables(self) -> list[TableSchema]:
-        """The captured tables, as the server has them now."""
+        """The captured tables, read from the server's catalogue."""
         with self._context.source() as source:
-            return source.tables()
+            return [table for table in source.tables() if source.selection.is_table(table.id)]
 
-    def pending(self) -> SlotNews:
-        """Whether the slot has something. Asks the server only."""
+    def pending(self) -> SlotBacklog:
+        """The backlog of the slot. Queries the server only."""
         return status.pending(self._context)
 
-    def initial_snapshot(self, spark: Any = None, on_progress: OnProgress | None = None) -> list[SnapshotReport]:
-        """Read what ``snapshot.mode`` asks for at start; nothing where all is there. Makes the slot in any case."""
-        return initial_snapshot.initial_snapshot(self._context, spark, on_progress)
+    def initial_snapshot(
+        self,
+        spark: Any = None,
+        on_progress: OnProgress | None = None,
+        on_notification: OnNotification | None = None,
+    ) -> list[SnapshotReport]:
+        """Take the initial snapshot that ``snapshot.mode`` requires, if any. Creates the slot if it does not exist."""
+        return initial_snapshot.initial_snapshot(self._context, spark, on_progress, on_notification)
 
     def snapshot(
-        self, tables: Sequence[TableId] | None = None, spark: Any = None, on_progress: OnProgress | None = None
+        self,
+        tables: Sequence[TableId] | None = None,
+        spark: Any = None,
+        on_progress: OnProgress | None = None,
+        on_notification: OnNotification | None = None,
     ) -> list[SnapshotReport]:
-        """Read tables (None: all captured) into the lake at one consistent point, whatever the lake has of them."""
-        return snapshot.snapshot(self._context, tables, spark, on_progress)
+        """Read tables (None: all captured) into the lake at one consistent point, replacing existing lake tables."""
+        return snapshot.snapshot(self._context, tables, spark, on_progress, on_notification)
 
     def stream(
         self,
@@ -105,16 +121,37 @@ class Connector:
         on_batch: Callable[[BatchReport], None] | None = None,
         on_round: Callable[[RoundReport], None] | None = None,
         should_stop: Callable[[], bool] | None = None,
+        inbox: Inbox | None = None,
+        on_notification: Callable[[Notification], None] | None = None,
     ) -> StreamReport:
-        """Drain the slot into the sink until a bound of ``until`` is met; what was read by then is merged."""
-        return stream.stream(self._context, until, spark, Hooks(on_batch, on_round, should_stop))
+        """Stream changes from the slot to the sink until a limit of ``until`` is reached. Changes read by then are
+        merged.
 
-    def replay(self, table: TableId, spark: Any = None, on_progress: OnProgress | None = None) -> ReplayReport:
-        """Let a paused table go on: its changes are merged, in order, after reading it again where that is needed.
-
-        Raises TableError where what it was paused for is still so, or the table is not captured.
+        ``inbox`` supplies signals of this process; ``on_notification`` is called in the calling thread with
+        notifications of the snapshots that signals request.
         """
-        return replay.replay(self._context, table, spark, on_progress)
+        hooks = Hooks(on_batch, on_round, should_stop)
+        return stream.stream(self._context, until, spark, hooks, inbox, on_notification)
+
+    def replay(
+        self,
+        table: TableId,
+        spark: Any = None,
+        on_progress: OnProgress | None = None,
+        accept: Sequence[str] = (),
+        accept_all: bool = False,
+        drop: bool = False,
+    ) -> ReplayReport:
+        """Resume a paused table: its changes are merged in order; the table is re-read first if necessary.
+
+        Its quarantined changes are checked with the current rules, and those that pass are merged in their original
+        order. Failures of the rules named in ``accept`` (or of all rules with ``accept_all``) are ignored; with
+        ``drop`` the quarantined changes are discarded instead. Raises TableError if the cause of the pause persists or
+        the table is not captured.
+        """
+        from cdc_core.engine.slice_order import Replay  # loads Arrow
+
+        return replay.replay(self._context, table, spark, on_progress, Replay(tuple(accept), accept_all, drop))
 
     def envelopes(
         self,
@@ -124,17 +161,37 @@ class Connector:
         inbox: Inbox | None = None,
         on_notification: Callable[[Notification], None] | None = None,
     ) -> int:
-        """Write Debezium's records to ``output``, snapshot then stream; how many.
+        """Write Debezium's records to ``output``, first the snapshot, then the stream; returns their number.
 
-        ``inbox`` gives signals of this process, where ``signal.enabled.channels`` has in-process; ``on_notification``
-        is called with word of snapshots, in the thread that reads the stream.
+        ``inbox`` supplies signals of this process if ``signal.enabled.channels`` includes in-process;
+        ``on_notification`` is called with notifications of snapshots, in the thread that reads the stream.
         """
         return envelopes.envelopes(self._context, output, until, should_stop, inbox, on_notification)
 
     def signal(self, kind: str, data: str = "") -> str:
-        """Send a signal, its data a JSON object's text, to whoever runs this connector; the channel it went by."""
+        """Send a signal to the running connector; ``data`` is a JSON object. Returns the channel that was used."""
         return signal.signal(self._context, kind, data)
 
     def status(self, count_rows: bool = False) -> Status:
-        """The slot, and where each table stands by the Delta tables' own commits."""
+        """The state of the slot, and each table's positions according to the commits of its Delta tables."""
         return status.status(self._context, count_rows)
+
+    def versions(self, at: Lsn | datetime | None = None, tables: Sequence[TableId] = ()) -> Cut:
+        """The Delta versions of the given lake tables (default: all) that correspond to one LSN of the source.
+
+        The newest round at or before ``at`` is used. Raises LakeError if there is none, if ``at`` is after the newest
+        round, or if a given table cannot be read at it. Reads the lake only, not the server.
+        """
+        return versions.versions(self._context, at, tables)
+
+    def maintain(
+        self,
+        tables: Sequence[TableId] | None = None,
+        spark: Callable[[], Any] | None = None,
+        on_table: Callable[[MaintainReport], None] | None = None,
+    ) -> list[MaintainReport]:
+        """Optimize and vacuum the Delta tables of captured tables (None: all in the lake, and the connector's own).
+
+        Can run while another process streams; needs no server. ``spark`` is called if a table needs Spark.
+        """
+        return maintain.maintain(self._context, tables, spark, on_table)

@@ -1,4 +1,4 @@
-"""What the verbs of one connector share: its configuration, its server opened and claimed, its lake's paths."""
+"""Shared by the operations of one connector: configuration, server connection and claim, paths of the lake."""
 
 from __future__ import annotations
 
@@ -8,24 +8,24 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from cdc_core.assemble.beforehand import folder_finding, raise_bad
-from cdc_core.assemble.news import starting
+from cdc_core.assemble.backlog import start_in_thread
+from cdc_core.assemble.prerequisites import check_delete_mode, folder_finding, raise_bad
 from cdc_core.config.connector import ConnectorConfig
-from cdc_core.engine.source import Source
-from cdc_core.engine.typing_plan import TypingPlan
 from cdc_core.errors import SourceError, TableError
 from cdc_core.postgres.slot import SlotInfo
+from cdc_core.postgres.source import Source
 from cdc_core.schema.table import TableId, TableSchema
 from cdc_core.selection.columns import lake_key_conflicts, plan_columns
+from cdc_core.sink.typing_plan import TypingPlan
 from cdc_core.snapshot.options import TableOrder
 from cdc_core.snapshot.plan import order_tables
 
 
 @dataclass(frozen=True, slots=True)
 class RunContext:
-    """One connector's configuration and what a verb opens by it. Holds nothing open itself.
+    """One connector's configuration and the resources that an operation opens with it. Keeps nothing open itself.
 
-    Methods raise CdcError: one sentence with what was found, one with what to do.
+    Methods raise CdcError, with a message and a remedy.
     """
 
     config: ConnectorConfig
@@ -42,12 +42,12 @@ class RunContext:
 
     @property
     def has_lake(self) -> bool:
-        """Whether changes go to a lake."""
+        """Whether changes are written to a lake."""
         return "lake" in self.config.engine.sinks
 
     @property
     def published_always(self) -> str:
-        """Operations that a lake needs although Debezium skips them unless it is told otherwise."""
+        """Operations that a lake needs although Debezium skips them by default."""
         told = any(setting.name == "skipped.operations" for setting in self.config.settings)
         return "t" if self.has_lake and not told else ""
 
@@ -61,47 +61,55 @@ class RunContext:
     def paths(self) -> Any:
         """``LakePaths`` of the connector."""
         from cdc_core.sink.delta.paths import LakePaths
+        from cdc_core.sink.delta.storage import Storage
 
-        return LakePaths(self.config.sink.lake_path, self.name)
+        return LakePaths(self.config.sink.lake_path, self.name, Storage.of(self.config.sink))
 
     @property
     def spool_folder(self) -> Path:
-        """Where changes wait between the reader and the workers."""
+        """Folder of the spool between the reader and the workers."""
         return self.config.state_path.resolve() / "spool"
 
     def spark(self) -> Any:
-        """The process's Spark session, started with the connector's settings unless one runs (its context alone)."""
+        """The process's Spark session (its context only); started with the connector's settings if none is running."""
+        from cdc_core.sink.delta.storage import spark_settings
         from cdc_core.spark.session import get_context
 
-        return get_context(dict(self.config.engine.spark))
+        own = spark_settings(self.config.sink.lake_path)
+        return self.ready(get_context({**own, **dict(self.config.engine.spark)}))
 
     def session(self, given: Any) -> Callable[[], Any]:
-        """What gives the session: the one given, or one that a thread of its own is starting meanwhile.
+        """A function that returns the session: the given one, or one that is being started in a background thread.
 
         ``given`` may be a function that starts it.
         """
         if given is None or callable(given):
-            return starting(given or self.spark)
+            return start_in_thread(self.spark if given is None else lambda: self.ready(given()))
+        return lambda: self.ready(given)
 
-        def session() -> Any:
-            return given
+    def ready(self, session: Any) -> Any:
+        """A session (None: the process's own) that is configured for the lake's storage."""
+        from cdc_core.sink.delta.storage import Storage, reach
 
+        if session is None:
+            return self.spark()
+        reach(session, self.config.sink.lake_path, Storage.of(self.config.sink))
         return session
 
     def source(self) -> Source:
-        """The server's side; a context manager that is not entered yet."""
+        """The source; a context manager that is not entered yet."""
         config = self.config
         return Source(config.postgres, config.selection, config.snapshot.snapshot_include_collection_list)
 
     @contextmanager
     def claimed(self) -> Iterator[Source]:
-        """The server's side, opened, with no other process of ours on the slot until the end."""
+        """The opened source, with an exclusive claim on the slot until the end of the context."""
         with self.source() as source:
             source.claim()
             yield source
 
-    def checked(self, source: Source, *, renews_slot: bool = False) -> tuple[list[TableSchema], SlotInfo]:
-        """The captured tables and the slot, once all is found well that can be looked at before anything is made."""
+    def checked(self, source: Source, *, recreates_slot: bool = False) -> tuple[list[TableSchema], SlotInfo]:
+        """The captured tables and the slot, after all checks that can be made before anything is created."""
         if self.has_lake:
             raise_bad(folder_finding("lake", "wal2lake.lake.path", self.config.sink.lake_path))
         raise_bad(folder_finding("state", "wal2lake.state.path", str(self.config.state_path)))
@@ -112,7 +120,7 @@ class RunContext:
                 "Check table.include.list, schema.include.list and the exclude lists; entries match schema.table.",
             )
         source.check_publication(tables)
-        renew_lost_slot(source, renews_slot)
+        recreate_lost_slot(source, recreates_slot)
         return tables, source.check_slot()
 
     def known_tables(self, tables: Sequence[TableSchema]) -> set[TableId]:
@@ -126,7 +134,7 @@ class RunContext:
         }
 
     def in_reading_order(self, source: Source, tables: Sequence[TableSchema]) -> list[TableSchema]:
-        """The tables in the order that ``snapshot.tables.order.by.row.count`` asks for."""
+        """The tables in the order set by ``snapshot.tables.order.by.row.count``."""
         order = self.config.snapshot.snapshot_tables_order_by_row_count
         if order is TableOrder.DISABLED:
             return list(tables)
@@ -134,26 +142,34 @@ class RunContext:
         return order_tables(tables, {name: size.rows for name, size in sizes.items()}, order)
 
     def slot_gone(self) -> SourceError:
-        """The error where the lake followed a slot that is no more."""
+        """The error raised if the lake depends on a slot that no longer exists."""
         return SourceError(
-            f"Slot {self.slot} is gone, and the lake holds tables that followed it: their changes since are lost.",
-            "Read all tables again with wal2lake snapshot, or set snapshot.mode=when_needed, which does so by itself.",
+            f"Replication slot {self.slot} no longer exists, and lake tables depend on it: changes since its "
+            "last confirmed position are lost.",
+            "Re-read all tables with wal2lake snapshot, or set snapshot.mode=when_needed to re-read them "
+            "automatically.",
         )
 
     def _lake_tables(self, tables: list[TableSchema]) -> list[TableSchema]:
-        """The tables a lake can have. Raises TableError where masking took away what tells rows apart."""
+        """The tables that can be written to a lake. Raises TableError if masking or exclusion removes columns that
+        identify rows, or if a table does not meet the requirements of its delete mode.
+        """
         for table in tables:
             lost = lake_key_conflicts(table, plan_columns(table, self.config.selection))
             if lost and self.has_lake:
                 raise TableError(
-                    f"{table.id} is told apart by {', '.join(lost)}, which the file leaves out, cuts or masks.",
-                    "Keep key columns whole (a hash is fine), or leave the table out.",
+                    f"The rows of {table.id} are identified by {', '.join(lost)}, which the connector file "
+                    "excludes, truncates or masks.",
+                    "Capture key columns in full (a hash is allowed), or exclude the table.",
                     str(table.id),
                 )
+            if self.has_lake:
+                captured = [plan.name for plan in plan_columns(table, self.config.selection) if plan.included]
+                check_delete_mode(self.config.sink.delete_modes, table, captured)
         return tables
 
 
-def renew_lost_slot(source: Source, allowed: bool) -> None:
-    """Drop a slot that the server has invalidated, where the snapshot mode allows a new one."""
+def recreate_lost_slot(source: Source, allowed: bool) -> None:
+    """Drop a slot that the server has invalidated, if the snapshot mode allows creating a new one."""
     if allowed and source.slot().is_lost:
         source.drop_slot()

@@ -1,4 +1,4 @@
-"""The verb that writes Debezium's records to a file."""
+"""Operation ``envelopes``: writes Debezium's records to a file."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 
-from cdc_core.assemble.context import RunContext, renew_lost_slot
-from cdc_core.assemble.signals import attentive
+from cdc_core.assemble.context import RunContext, recreate_lost_slot
+from cdc_core.assemble.signals import envelope_signals
 from cdc_core.engine.envelope_output import EnvelopeOutput, Position
 from cdc_core.engine.envelope_run import EnvelopeRun
 from cdc_core.engine.reports import Until
 from cdc_core.envelope.context import EnvelopeContext
 from cdc_core.postgres.chunks import ChunkConnection
-from cdc_core.snapshot.modes import ModeAnswers, answers
+from cdc_core.snapshot.modes import ModeActions, mode_actions
 from cdc_core.snapshot.notifications import Notification, Notifier
 from cdc_core.snapshot.signals.channels import Inbox
 
@@ -26,13 +26,13 @@ def envelopes(
     inbox: Inbox | None = None,
     on_notification: Callable[[Notification], None] | None = None,
 ) -> int:
-    """Write Debezium's records to ``output``, snapshot then stream; how many."""
+    """Write Debezium's records to ``output``, first the snapshot, then the stream; returns their number."""
     config = context.config
     config.require_carried()
-    mode = answers(config.snapshot)
+    mode = mode_actions(config.snapshot)
     with context.claimed() as source, EnvelopeOutput(output, context.slot) as written_to:
         is_lost = mode.position_lost and source.slot().is_lost
-        renew_lost_slot(source, mode.position_lost)
+        recreate_lost_slot(source, mode.position_lost)
         tables = source.tables()
         source.publish(tables)
         events = EnvelopeContext.of(
@@ -45,7 +45,7 @@ def envelopes(
         notifier = Notifier(context.name, config.signals.notification_enabled_channels, on_notification)
         run = EnvelopeRun(source, events, config.types, config.selection, config.snapshot, notifier)
         left = run.resume(written_to)
-        if left.makes_slot and left.in_snapshot and mode.cut_short:
+        if left.makes_slot and left.in_snapshot and mode.interrupted:
             # The rows that it wrote are cut off; the new slot exports the view that they are read by again.
             source.drop_slot()
         found = source.check_slot()
@@ -58,16 +58,16 @@ def envelopes(
         if mode.stream:
             goes_on = should_stop or (lambda: False)
             with closing(ChunkConnection(config.postgres)) as chunks:
-                run.attend(attentive(context, source, run, chunks, notifier, left.progress, inbox))
+                run.use_signals(envelope_signals(context, source, run, chunks, notifier, left.progress, inbox))
                 written += run.stream(tables, written_to, until, goes_on, found.confirmed_lsn)
         source.drop_on_stop()
         return written
 
 
-def _reads(mode: ModeAnswers, left: Position, slot_exists: bool, is_lost: bool) -> bool:
+def _reads(mode: ModeActions, left: Position, slot_exists: bool, is_lost: bool) -> bool:
     """Whether this start reads rows. ``left`` is where the last run ended."""
     if left.in_snapshot:
-        return mode.cut_short
+        return mode.interrupted
     if is_lost or (not slot_exists and left.lsn and mode.position_lost):
         return True
     return mode.later if slot_exists else mode.first

@@ -1,23 +1,26 @@
-"""The verb that reads what the snapshot mode asks for at start."""
+"""Operation ``initial_snapshot``: takes the snapshot that the snapshot mode requires at start."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from cdc_core.assemble.context import RunContext
-from cdc_core.assemble.taking import OnProgress, take
-from cdc_core.engine.reports import SnapshotReport
-from cdc_core.snapshot.modes import answers
+from cdc_core.assemble.notifications import OnNotification
+from cdc_core.assemble.table_snapshots import OnProgress, take
+from cdc_core.snapshot.modes import mode_actions
+from cdc_core.snapshot.reports import SnapshotReport
 
 
-def initial_snapshot(context: RunContext, spark: Any, on_progress: OnProgress | None) -> list[SnapshotReport]:
-    """Read what ``snapshot.mode`` asks for at start; nothing where all is there. Makes the slot in any case."""
+def initial_snapshot(
+    context: RunContext, spark: Any, on_progress: OnProgress | None, on_notification: OnNotification | None = None
+) -> list[SnapshotReport]:
+    """Take the initial snapshot that ``snapshot.mode`` requires, if any. Creates the slot if it does not exist."""
     context.config.require_carried()
-    mode = answers(context.config.snapshot)
+    mode = mode_actions(context.config.snapshot)
     with context.claimed() as source:
         is_lost = mode.position_lost and source.slot().is_lost
-        tables, found = context.checked(source, renews_slot=mode.position_lost)
-        wanted = [table for table in tables if source.selection.includes_in_snapshot(table.id)]
+        tables, found = context.checked(source, recreates_slot=mode.position_lost)
+        wanted = [t for t in tables if source.selection.includes_in_snapshot(t.id) and source.selection.is_table(t.id)]
         if context.has_lake and (mode.later or mode.first or not found.exists):
             known = set() if mode.later else context.known_tables(tables)
             is_lost = is_lost or bool(known and not found.exists)
@@ -25,15 +28,15 @@ def initial_snapshot(context: RunContext, spark: Any, on_progress: OnProgress | 
                 raise context.slot_gone()
             reads = mode.later or mode.first or is_lost
             if not found.exists or (reads and any(table.id not in known for table in wanted)):
-                # Before anything is made at the source: without Java nothing is left behind.
-                spark = spark or context.spark()
+                # Before anything is created at the source: if Java is missing, nothing is left behind.
+                spark = context.ready(spark)
             published = source.publish(tables, always=context.published_always)
             # A new slot knows nothing of what came before it, and a table that joins the publication (again) has
-            # changes that never come: both are read again.
+            # changes that never come: both are re-read.
             known = known - published.added if found.exists else set()
             unread = [table for table in wanted if table.id not in known and table in published.live]
             if unread and reads:
-                return take(context, source, spark or context.spark(), unread, on_progress)
+                return take(context, source, context.ready(spark), unread, on_progress, on_notification)
         else:
             source.publish(tables, always=context.published_always)
         if not found.exists:

@@ -1,4 +1,4 @@
-"""The verb that sends a signal to a running connector, from another process."""
+"""Operation ``signal``: sends a signal to a running connector from another process."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from contextlib import closing
 from pathlib import Path
 
 from cdc_core.assemble.context import RunContext
+from cdc_core.assemble.own_signals import own_signals
 from cdc_core.errors import ConfigError, SourceError
 from cdc_core.postgres.chunks import ChunkConnection
 from cdc_core.snapshot.signals.channels import append_signal
@@ -15,9 +16,10 @@ from cdc_core.snapshot.signals.parse import MalformedSignalError, action_of, rea
 
 
 def signal(context: RunContext, kind: str, data: str) -> str:
-    """Send a signal by the first enabled channel of ``source`` and ``file``; which one it was.
+    """Send a signal through the first enabled channel of ``source`` and ``file``, otherwise through a file in the
+    state folder that streaming runs read (``in-process``). Returns the channel that was used.
 
-    ``data`` is a JSON object's text, empty for none. Raises ConfigError for a signal that nobody could obey or where no
+    ``data`` is a JSON object as text, empty for none. Raises ConfigError for a signal that is not valid or if no
     channel is enabled, SourceError or TransientError from the server.
     """
     own = {name for name, _ in context.config.signals.signal_actions}
@@ -25,12 +27,12 @@ def signal(context: RunContext, kind: str, data: str) -> str:
         asked = read_signal(str(uuid.uuid4()), kind, data)
         if action_of(asked) is None and asked.type not in own:
             raise ConfigError(
-                f"There is no signal {kind}.",
+                f"Unknown signal type {kind}.",
                 "Send execute-snapshot, stop-snapshot, pause-snapshot, resume-snapshot or log, or name a class for it "
                 "in wal2lake.signal.actions.",
             )
     except MalformedSignalError as error:
-        raise ConfigError(f"The signal {kind} cannot be obeyed: {error}.", "Mend its data.") from None
+        raise ConfigError(f"The signal {kind} cannot be processed: {error}.", "Correct its data.") from None
     config = context.config
     if "source" in config.signals.signal_enabled_channels and config.selection.signal_data_collection:
         with context.source() as source, closing(ChunkConnection(config.postgres)) as connection:
@@ -51,7 +53,14 @@ def signal(context: RunContext, kind: str, data: str) -> str:
         except OSError as error:
             raise ConfigError(f"The file {path} of signal.file cannot be written: {error.strerror}.") from None
         return "file"
+    if context.has_lake and config.sink.lake_path:
+        path = own_signals(context)
+        try:
+            append_signal(path, json.dumps({"id": asked.id, "type": asked.type, "data": dict(asked.data)}))
+        except OSError as error:
+            raise ConfigError(f"The file {path} cannot be written: {error.strerror}.") from None
+        return "in-process"
     raise ConfigError(
-        "No channel takes signals from another process.",
+        "No enabled signal channel accepts signals from another process.",
         "Set signal.data.collection, or add file to signal.enabled.channels.",
     )

@@ -1,4 +1,4 @@
-"""Where the stream's batches go, opened: the lake, or nowhere."""
+"""Opens the sink of the stream's batches: the lake, or none."""
 
 from __future__ import annotations
 
@@ -6,49 +6,80 @@ from collections.abc import Callable
 from typing import Any
 
 from cdc_core.assemble.context import RunContext
-from cdc_core.assemble.taking import take_again
-from cdc_core.engine.checks import TableChecks
-from cdc_core.engine.describe_now import DescribeNow
+from cdc_core.assemble.lake_signals import lake_with_signals
+from cdc_core.assemble.quality import table_checks
+from cdc_core.assemble.table_snapshots import reread
 from cdc_core.engine.lake import LakeSink, SourceWatch
 from cdc_core.engine.noop import NoopSink
-from cdc_core.engine.reread import Rereads
+from cdc_core.engine.read import SignalTable
 from cdc_core.engine.shapes import Shapes
-from cdc_core.engine.source import Source
 from cdc_core.engine.stream import Sink
-from cdc_core.engine.tables import TableBook
-from cdc_core.postgres.connect import connection_string
+from cdc_core.engine.tables import TableRegistry
+from cdc_core.postgres.source import Source
 from cdc_core.schema.table import TableId, TableSchema
-from cdc_core.snapshot.modes import answers
+from cdc_core.snapshot.modes import mode_actions
+from cdc_core.snapshot.notifications import Notifier
+from cdc_core.snapshot.reread import Rereads
+from cdc_core.snapshot.signals.channels import Inbox
 
 
 def open_sink(
-    context: RunContext, source: Source, book: TableBook, spark: Callable[[], Any], tables: list[TableSchema]
-) -> tuple[Sink, dict[TableId, Any]]:
-    """The sink that ``wal2lake.sinks`` names, and the position that each table's changelog has reached."""
+    context: RunContext,
+    source: Source,
+    registry: TableRegistry,
+    spark: Callable[[], Any],
+    tables: list[TableSchema],
+    notifier: Notifier,
+    inbox: Inbox | None,
+    should_stop: Callable[[], bool] | None = None,
+) -> tuple[Sink, dict[TableId, Any], SignalTable | None]:
+    """The sink that ``wal2lake.sinks`` names, the position that each table's changelog has reached, and the table whose
+    rows are signals, where there is one.
+    """
     if "noop" in context.config.engine.sinks:
-        return NoopSink(spark, context.plan), {}
-    sink = open_lake(context, source, book, spark)
-    return sink, sink.positions(table.id for table in tables)
+        return NoopSink(spark, context.plan), {}, None
+    lake = open_lake(context, source, registry, spark)
+    positions = lake.positions(table.id for table in tables if source.selection.is_table(table.id))
+    sink, signals = lake_with_signals(context, source, lake, spark, notifier, inbox, should_stop)
+    return sink, positions, signals
 
 
-def open_lake(context: RunContext, source: Source, book: TableBook, spark: Callable[[], Any]) -> LakeSink:
-    """The lake with everything that watches over it; to be closed."""
+def open_lake(
+    context: RunContext,
+    source: Source,
+    registry: TableRegistry,
+    spark: Callable[[], Any],
+    *,
+    records_rounds: bool = True,
+) -> LakeSink:
+    """The sink that writes to the lake; it must be closed. ``records_rounds``: see ``LakeSink``."""
     from cdc_core.sink.delta.shape import lake_properties
     from cdc_core.sink.delta.shape_log import ShapeLog
     from cdc_core.sink.delta.table import DeltaTable
 
     config, plan, paths = context.config, context.plan, context.paths
-    checks = TableChecks(config.quality, plan, DescribeNow(connection_string(config.postgres)))
+    checks = table_checks(context, registry)
     shapes = Shapes(
         ShapeLog(paths.shapes, lake_properties(config.sink.lake_history_minutes)),
         source.describing(),
         plan,
         config.sink.schema_policy,
         lambda table: None if (lake := DeltaTable.open(paths.lake(table))) is None else lake.schema,
-        reads_new_tables=answers(config.snapshot).first,
+        reads_new_tables=mode_actions(config.snapshot).first,
     )
-    rereads = Rereads(lambda table, shape: take_again(context, table, shape, spark))
+    rereads = Rereads(lambda table, shape: reread(context, table, shape, spark))
     watch = SourceWatch(shapes, rereads, source.wal_lsn)
     return LakeSink(
-        spark, paths, context.slot, plan, book, checks, watch, config.sink, config.engine, context.spool_folder
+        spark,
+        paths,
+        context.slot,
+        plan,
+        registry,
+        checks,
+        watch,
+        config.sink,
+        config.engine,
+        context.spool_folder,
+        records_rounds=records_rounds,
+        docs_path=config.quality.quality_docs_path,
     )

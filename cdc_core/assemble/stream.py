@@ -1,4 +1,4 @@
-"""The verb that drains the slot into the sink."""
+"""Operation ``stream``: streams changes from the slot to the sink."""
 
 from __future__ import annotations
 
@@ -7,34 +7,53 @@ from contextlib import closing
 from typing import Any
 
 from cdc_core.assemble.context import RunContext
+from cdc_core.assemble.metrics import connected, meter
+from cdc_core.assemble.notifications import open_notifier
 from cdc_core.assemble.sinks import open_sink
 from cdc_core.engine.read import BatchBounds, SlotReader
 from cdc_core.engine.reports import StreamReport, Until
-from cdc_core.engine.shapes import streamed
-from cdc_core.engine.source import Source
 from cdc_core.engine.spool import Spool
 from cdc_core.engine.stream import Hooks, StreamRun
-from cdc_core.engine.tables import TableBook
+from cdc_core.engine.tables import TableRegistry
 from cdc_core.errors import SourceError
 from cdc_core.lsn import Lsn
+from cdc_core.postgres.source import Source
 from cdc_core.postgres.stream import ReplicationStream
 from cdc_core.schema.table import TableSchema
+from cdc_core.schema.unseen import streamed
+from cdc_core.snapshot.notifications import Notification, Notifier
+from cdc_core.snapshot.signals.channels import Inbox
 
 
-def stream(context: RunContext, until: Until, spark: Any, hooks: Hooks) -> StreamReport:
-    """Drain the slot into the sink until a bound of ``until`` is met; what was read by then is merged."""
+def stream(
+    context: RunContext,
+    until: Until,
+    spark: Any,
+    hooks: Hooks,
+    inbox: Inbox | None = None,
+    on_notification: Callable[[Notification], None] | None = None,
+) -> StreamReport:
+    """Stream changes from the slot to the sink until a limit of ``until`` is reached. Changes read by then are
+    merged."""
     context.config.require_carried()
-    # Spark takes seconds to start: it does so while the server is asked and the first changes are read.
+    # Spark takes seconds to start: this happens while the server is queried and the first changes are read.
     session = context.session(spark)
     with context.claimed() as source:
         tables, found = context.checked(source)
         if not found.exists or found.confirmed_lsn is None:
             raise SourceError(
-                f"There is no slot {context.slot}: nothing was captured so far.", "Take the first snapshot."
+                f"Replication slot {context.slot} does not exist: nothing has been captured yet.",
+                "Take the first snapshot.",
             )
         source.require_publication()
         # The publication stays as the last snapshot made it: a table that joined it here would have a gap.
-        report = _drain(context, source, tables, found.confirmed_lsn, until, session, hooks)
+        start = found.confirmed_lsn
+        metered = meter(context)
+        with (
+            open_notifier(context, metered.notification(on_notification)) as notifier,
+            connected(metered, [str(table.id) for table in tables]),
+        ):
+            report = _drain(context, source, tables, start, until, session, metered.hooks(hooks), notifier, inbox)
         if report.stopped_by != "time":
             source.drop_on_stop()
         return report
@@ -48,16 +67,18 @@ def _drain(
     until: Until,
     spark: Callable[[], Any],
     hooks: Hooks,
+    notifier: Notifier,
+    inbox: Inbox | None,
 ) -> StreamReport:
     engine = context.config.engine
-    book = TableBook(source.describing(), source.includes(), [streamed(table) for table in tables])
-    sink, positions = open_sink(context, source, book, spark, tables)
+    registry = TableRegistry(source.describing(), source.includes(), [streamed(table) for table in tables])
+    sink, positions, signals = open_sink(context, source, registry, spark, tables, notifier, inbox, hooks.should_stop)
     bounds = BatchBounds(engine.batch_max_rows, engine.batch_max_bytes, engine.spool_max_bytes)
     with (
         closing(sink),
         closing(ReplicationStream(context.config.postgres)) as replication,
         closing(Spool(context.spool_folder)) as spool,
-        SlotReader(replication, book.describe, positions, spool, context.plan, bounds) as reader,
+        SlotReader(replication, registry.describe, positions, spool, context.plan, bounds, signals) as reader,
     ):
         run = StreamRun(reader, sink, replication.confirm, engine.freshness_seconds / 2, start, hooks)
         return run.run(until)

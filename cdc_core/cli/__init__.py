@@ -1,4 +1,4 @@
-"""The ``wal2lake`` command. Exit codes: 0 done, 1 failed, 2 wrong use."""
+"""The ``wal2lake`` command. Exit codes: 0 success, 1 failure, 2 usage error."""
 
 from __future__ import annotations
 
@@ -6,32 +6,32 @@ import sys
 
 import click
 
-from cdc_core.cli import check, demo, envelopes, replay, run, signal_command, snapshot, status
+from cdc_core.cli import check, demo, envelopes, maintain, replay, run, signal_command, snapshot, status, versions
 from cdc_core.cli.exits import FAILED, describe
 from cdc_core.errors import CdcError
 from cdc_core.version import __version__
 
 EPILOG = """
 \b
-CONFIG is a Debezium connector file (.properties or JSON), taken as it is, plus keys of wal2lake's own:
-  wal2lake.lake.path=/data/lake     where the Delta tables go
-  database.password=${env:PGPASS}   secrets are read when used and never printed
+CONFIG is an unchanged Debezium connector file (.properties or JSON), plus properties of wal2lake:
+  wal2lake.lake.path=/data/lake     root folder of the Delta tables
+  database.password=${env:PGPASS}   secrets are resolved when used and never printed
 
 \b
 First steps:
-  wal2lake demo                     see all of it on an embedded PostgreSQL
-  wal2lake check shop.properties    is the server ready, and what does each property do?
-  wal2lake run shop.properties      snapshot, then stream, until stopped
+  wal2lake demo                     run a demo with an embedded PostgreSQL
+  wal2lake check shop.properties    check the configuration, the server and the lake folder
+  wal2lake run shop.properties      take a snapshot, then stream until stopped
 
 \b
-Exit codes: 0 done, 1 failed (one sentence says why and what to do), 2 wrong use.
+Exit codes: 0 success, 1 failure (with a message and a remedy), 2 usage error.
 """
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]}, epilog=EPILOG)
 @click.version_option(__version__, prog_name="wal2lake")
 def cli() -> None:
-    """PostgreSQL change data capture into Delta Lake, with Debezium's events, on Spark, run by Dagster."""
+    """PostgreSQL change data capture into Delta Lake, with Debezium's events, Spark and Dagster."""
 
 
 for command in (
@@ -41,6 +41,8 @@ for command in (
     snapshot.command,
     envelopes.command,
     status.command,
+    versions.command,
+    maintain.command,
     replay.command,
     signal_command.command,
 ):

@@ -42,10 +42,13 @@ class TableType(click.ParamType[TableId]):
 config_argument = click.argument(
     "config", type=click.Path(exists=True, dir_okay=False, readable=True, path_type=Path), metavar="CONFIG"
 )
-until_lsn = click.option("--until-lsn", type=LsnType(), help="Stop once every change up to this LSN is done.")
+until_lsn = click.option("--until-lsn", type=LsnType(), help="Stop once every change up to this LSN is processed.")
 until_idle = click.option(
-    "--until-idle", type=click.FloatRange(min=0.1), metavar="SECONDS", help="Stop after so long without a change."
+    "--until-idle",
+    type=click.FloatRange(min=0.1),
+    metavar="SECONDS",
+    help="Stop after this many seconds without a change.",
 )
 max_seconds = click.option(
-    "--max-seconds", type=click.FloatRange(min=0.1), metavar="SECONDS", help="Stop after so long in any case."
+    "--max-seconds", type=click.FloatRange(min=0.1), metavar="SECONDS", help="Stop after this many seconds in any case."
 )

@@ -1,4 +1,4 @@
-"""``wal2lake check``: is the server ready, and what does each property do?"""
+"""``wal2lake check``: checks the configuration, the server and the lake folder."""
 
 from __future__ import annotations
 
@@ -15,10 +15,12 @@ from cdc_core.cli.exits import DONE, FAILED
 
 @click.command("check")
 @config_argument
-@click.option("--explain", is_flag=True, help="Say of every property in the file what wal2lake does with it.")
-@click.option("--all", "everything", is_flag=True, help="With --explain: every property there is, not only the file's.")
+@click.option("--explain", is_flag=True, help="Print every property in the file and how wal2lake uses it.")
+@click.option(
+    "--all", "everything", is_flag=True, help="With --explain: print all properties, not only those in the file."
+)
 def command(config: Path, explain: bool, everything: bool) -> int:
-    """Look at CONFIG and at the server it names, and say what is missing and how to mend it. Changes nothing."""
+    """Check CONFIG and its server, and print what is missing and how to correct it. Changes nothing."""
     console = Console(soft_wrap=True)
     connector = Connector.from_file(config, needs_lake=False)
     for warning in connector.warnings:

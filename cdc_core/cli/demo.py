@@ -1,4 +1,4 @@
-"""``wal2lake demo``: all of it, on this machine."""
+"""``wal2lake demo``: the whole product on this machine."""
 
 from __future__ import annotations
 
@@ -17,38 +17,42 @@ from cdc_core.cli.exits import DONE, FAILED, stop_requests
     type=click.Path(file_okay=False, path_type=Path),
     default=Path(".wal2lake/demo"),
     show_default=True,
-    help="Where everything lies; a second demo in it goes on where the first stopped.",
+    help="Folder of the demo's files; a second demo in the same folder resumes where the first stopped.",
 )
 @click.option(
     "--seconds",
     type=click.FloatRange(min=1),
-    help="Run so long unattended, then compare every lake table with its source and exit 0 only if all are equal.",
+    help="Run unattended for this many seconds, then compare every lake table with its source; exit 0 only if "
+    "all are equal.",
 )
-@click.option("--rate", type=click.IntRange(1, 5000), default=200, show_default=True, help="Changes a second.")
+@click.option("--rate", type=click.IntRange(1, 5000), default=200, show_default=True, help="Changes per second.")
 def command(folder: Path, seconds: float | None, rate: int) -> int:
-    """See the whole product on an embedded PostgreSQL: a busy shop, snapshots by a backfill, streaming by the sensor.
+    """Run a demo with an embedded PostgreSQL: a sample workload, snapshots by a backfill, streaming by a sensor.
 
-    Prints the address of Dagster's UI and, every few seconds, both sides' rows. Ctrl-C stops everything.
+    Prints the URL of Dagster's UI and, every few seconds, the row counts of source and lake. Ctrl-C stops everything.
     """
-    from cdc_core.demo.run import Demo, DemoHooks, Look
+    from cdc_core.demo.run import Demo, DemoHooks, DemoState
 
     console = Console(soft_wrap=True)
 
-    def show(look: Look) -> None:
-        lag = "no slot yet" if look.lag_bytes is None else f"{look.lag_bytes:,} bytes behind"
-        lag += "" if look.lag_seconds is None else f", {look.lag_seconds:.1f} s"
+    def show(state: DemoState) -> None:
+        lag = "no change is in the lake yet"
+        if state.lag_seconds is not None:
+            lag = f"the lake is {state.lag_seconds:.1f} s behind"
+        if state.lag_bytes is not None:
+            lag += f", the slot {state.lag_bytes:,} bytes of WAL"
         table = Table("table", "source rows", "lake rows", box=None, pad_edge=False)
-        for name, rows in look.source_rows.items():
-            in_lake = look.lake_rows[name]
+        for name, rows in state.source_rows.items():
+            in_lake = state.lake_rows[name]
             table.add_row(str(name), f"{rows:,}", "-" if in_lake is None else f"{in_lake:,}")
-        console.print(f"\n{look.seconds:5.0f} s  {look.changes:,} changes made, {lag}", highlight=False)
+        console.print(f"\n{state.seconds:5.0f} s  {state.changes:,} changes made, {lag}", highlight=False)
         console.print(table)
 
     with stop_requests() as stop:
         hooks = DemoHooks(lambda text: console.print(f"● {text}", highlight=False), show, stop.is_set)
         verdict = Demo(folder, hooks, rate).run(seconds)
     if not verdict:
-        console.print("● stopped; everything this demo started has ended", highlight=False)
+        console.print("● stopped; all processes of the demo have ended", highlight=False)
         return DONE
     for one in verdict:
         result = "equal" if one.is_equal else f"DIFFERS: {one.missing} missing, {one.extra} extra"

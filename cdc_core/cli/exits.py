@@ -1,4 +1,4 @@
-"""Exit codes, and how an error reads on a terminal."""
+"""Exit codes, and the format of errors on a terminal."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ DONE, FAILED, WRONG_USE = 0, 1, 2
 
 
 def describe(error: CdcError) -> str:
-    """What was found and, on a line of its own, what to do."""
+    """The error's message and, on a separate line, its remedy."""
     return f"{error.message}\n  → {error.remedy}" if error.remedy else error.message
 
 

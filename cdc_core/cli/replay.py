@@ -1,4 +1,4 @@
-"""``wal2lake replay``: let a paused table go on."""
+"""``wal2lake replay``: resumes a paused table and replays quarantined changes."""
 
 from __future__ import annotations
 
@@ -17,18 +17,33 @@ from cdc_core.schema.table import TableId
 @click.command("replay")
 @config_argument
 @click.argument("table", type=TableType())
-def command(config: Path, table: TableId) -> int:
-    """Bring the changes of a paused TABLE (schema.table) to its lake table, once what it was paused for is mended.
+@click.option("--accept", metavar="RULE", multiple=True, help="Accept changes that fail this rule. Repeatable.")
+@click.option("--accept-all", is_flag=True, help="Accept changes regardless of the rules they fail.")
+@click.option("--drop", is_flag=True, help="Discard the changes in quarantine instead.")
+def command(config: Path, table: TableId, accept: tuple[str, ...], accept_all: bool, drop: bool) -> int:
+    """Resume the paused table TABLE (schema.table) and replay its quarantined changes.
 
-    wal2lake status shows which tables are paused, why, and what to do. The changes wait in the table's changelog; they
-    are merged in order, each once. Where the lake table can no longer be brought up to them, the table is read again
-    first.
+    Quarantined changes are checked again with the current rules. Changes that pass are merged unchanged and in their
+    original order, unless a later change of the same key superseded them.
+
+    A paused table is resumed after the cause of the pause is corrected: wal2lake status shows which tables are paused,
+    why, and what to do. Its changes are kept in the table's changelog and are merged in order, each exactly once. If
+    the lake table cannot be brought up to date from the changelog, the table is re-read first.
     """
     console = Console(stderr=True, soft_wrap=True)
+    if drop and (accept or accept_all):
+        raise click.UsageError("--drop cannot be combined with --accept or --accept-all.")
     connector = Connector.from_file(config)
     with snapshot_progress(console) as on_progress:
-        done = connector.replay(table, on_progress=on_progress)
+        done = connector.replay(table, None, on_progress, accept, accept_all, drop)
     if done.snapshot is not None:
-        console.print(f"{table}: {done.snapshot.rows:,} rows read again as of {done.snapshot.lsn}", highlight=False)
+        console.print(f"{table}: {done.snapshot.rows:,} rows re-read as of {done.snapshot.lsn}", highlight=False)
     console.print(f"{table}: {done.events:,} changes merged", highlight=False)
+    found = done.quarantine
+    if found.replayed or found.dropped or found.waiting:
+        console.print(
+            f"{table}: {found.replayed:,} changes replayed from quarantine, {found.dropped:,} dropped, "
+            f"{found.waiting:,} still waiting",
+            highlight=False,
+        )
     return DONE

@@ -1,4 +1,4 @@
-"""``wal2lake run``: snapshot as the mode says, then stream."""
+"""``wal2lake run``: takes the snapshot that snapshot.mode requires, then streams."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from rich.console import Console
 from cdc_core.assemble import Connector
 from cdc_core.cli.arguments import config_argument, max_seconds, until_idle, until_lsn
 from cdc_core.cli.exits import DONE, FAILED, stop_requests
-from cdc_core.cli.progress import snapshot_progress
+from cdc_core.cli.progress import log_snapshot_notifications, snapshot_progress
 from cdc_core.engine.reports import RoundReport, Until
 from cdc_core.lsn import Lsn
 
@@ -21,14 +21,15 @@ from cdc_core.lsn import Lsn
 @until_idle
 @max_seconds
 def command(config: Path, until_lsn: Lsn | None, until_idle: float | None, max_seconds: float | None) -> int:
-    """Snapshot the tables as snapshot.mode says, then stream their changes into the lake until stopped.
+    """Take the snapshot that snapshot.mode requires, then stream changes into the lake until stopped.
 
-    Ctrl-C ends it between two steps; the next run goes on exactly where this one stopped.
+    Ctrl-C stops the run after the current step; the next run resumes at the same position.
     """
     console = Console(stderr=True, soft_wrap=True)
     connector = Connector.from_file(config)
     for warning in connector.warnings:
         console.print(f"warning: {warning}", highlight=False)
+    log_snapshot_notifications()
     with stop_requests() as stop:
         with snapshot_progress(console) as on_progress:
             taken = connector.initial_snapshot(on_progress=on_progress)

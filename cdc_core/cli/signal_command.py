@@ -1,4 +1,4 @@
-"""``wal2lake signal``: ask something of a running connector."""
+"""``wal2lake signal``: sends a signal to a running connector."""
 
 from __future__ import annotations
 
@@ -14,13 +14,18 @@ from cdc_core.cli.exits import DONE
 @click.command("signal")
 @config_argument
 @click.argument("kind", metavar="TYPE")
-@click.option("--data", default="", metavar="JSON", help='What it is about: {"data-collections": ["public.orders"]}.')
+@click.option(
+    "--data",
+    default="",
+    metavar="JSON",
+    help='The signal\'s data, a JSON object: {"data-collections": ["public.orders"]}.',
+)
 def command(config: Path, kind: str, data: str) -> int:
     """Send a signal of TYPE to the connector of CONFIG: execute-snapshot, stop-snapshot, pause-snapshot and so on.
 
-    It goes to the table of signal.data.collection, else to signal.file. A run of wal2lake envelopes acts on it; runs
-    into a lake do not take signals yet.
+    It is written to the table of signal.data.collection or to signal.file, if one of these channels is enabled;
+    otherwise to a file in the folder of wal2lake.state.path, which streaming runs read.
     """
     channel = Connector.from_file(config, needs_lake=False).signal(kind, data)
-    click.echo(f"{kind} sent by channel {channel}", err=True)
+    click.echo(f"{kind} sent through channel {channel}", err=True)
     return DONE

@@ -1,4 +1,4 @@
-"""``wal2lake snapshot``: read tables again, now."""
+"""``wal2lake snapshot``: takes a snapshot of tables."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ from cdc_core.schema.table import TableId
 @config_argument
 @click.argument("tables", nargs=-1, type=TableType())
 def command(config: Path, tables: tuple[TableId, ...]) -> int:
-    """Read TABLES (schema.table; all captured ones when none is named) into the lake at one consistent point.
+    """Read tables (schema.table; default: all captured tables) into the lake at one consistent point.
 
-    A table that the lake has already is replaced by what the source holds now; the stream goes on from there exactly.
+    Existing lake tables are replaced by the current rows of the source; streaming continues exactly from there.
     """
     console = Console(stderr=True, soft_wrap=True)
     connector = Connector.from_file(config)
     with snapshot_progress(console) as on_progress:
         reports = connector.snapshot(tables or None, on_progress=on_progress)
     for report in reports:
-        console.print(
-            f"{report.table}: {report.rows:,} rows as of {report.lsn} in {report.seconds:.1f} s", highlight=False
-        )
+        before = f", {report.rows_kept:,} of them read by an earlier run" if report.rows_kept else ""
+        told = f"{report.table}: {report.rows:,} rows as of {report.lsn} in {report.seconds:.1f} s{before}"
+        console.print(told, highlight=False)
     return DONE

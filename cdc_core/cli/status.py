@@ -1,4 +1,4 @@
-"""``wal2lake status``: the slot, and each table's source beside its lake table."""
+"""``wal2lake status``: the state of the slot, the changelogs and the lake tables."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ from cdc_core.schema.table import TableId
 
 @click.command("status")
 @config_argument
-@click.option("--rows", is_flag=True, help="Count the rows of both sides too.")
-@click.option("--json", "as_json", is_flag=True, help="As one JSON object, for programs.")
+@click.option("--rows", is_flag=True, help="Also count the rows of source and lake tables.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 def command(config: Path, rows: bool, as_json: bool) -> int:
-    """Show how far the slot, the changelogs and the lake tables are."""
+    """Show the positions of the slot, the changelogs and the lake tables, and paused tables."""
     status = Connector.from_file(config, needs_lake=False).status(count_rows=rows)
     if as_json:
         click.echo(json.dumps(as_plain(status)))
@@ -64,8 +64,10 @@ def _print(console: Console, status: Status) -> None:
         if row.paused is not None:
             since = f"{row.paused.since:%Y-%m-%d %H:%M:%S} UTC"
             console.print(
-                f"[red]{row.table}[/] is paused since {since}, {row.paused.waiting:,} changes wait in its "
-                f"changelog: {row.paused.reason}",
+                f"[red]{row.table}[/] has been paused since {since}, {row.paused.waiting:,} changes are waiting "
+                f"in its changelog: {row.paused.reason}",
                 highlight=False,
             )
             console.print(f"     → {row.paused.remedy} Then: wal2lake replay CONFIG {row.table}", highlight=False)
+        if row.quarantined:
+            console.print(f"{row.table}: {row.quarantined:,} changes are waiting in quarantine", highlight=False)

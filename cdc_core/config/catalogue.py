@@ -1,4 +1,4 @@
-"""Every property that a connector file may hold, gathered from the rooms that declare them."""
+"""Every property that a connector file may hold, gathered from the packages that declare them."""
 
 from __future__ import annotations
 
@@ -8,9 +8,10 @@ from difflib import get_close_matches
 from functools import cache
 from typing import Any
 
-from cdc_core.config.elsewhere import declared_elsewhere
+from cdc_core.config.unsupported import unsupported_properties
 from cdc_core.engine.options import EngineOptions
 from cdc_core.envelope.options import EnvelopeOptions
+from cdc_core.observe.options import ObserveOptions
 from cdc_core.option import Property, properties_of
 from cdc_core.postgres.options import PostgresOptions
 from cdc_core.quality.options import QualityOptions
@@ -22,7 +23,7 @@ from cdc_core.snapshot.signals.options import SignalOptions
 from cdc_core.types.options import TypeOptions
 
 # Attribute of ConnectorConfig → (heading in the documentation, options class), in the order of the flow.
-ROOMS: dict[str, tuple[str, type[Any]]] = {
+PACKAGES: dict[str, tuple[str, type[Any]]] = {
     "postgres": ("Connection, slot and publication", PostgresOptions),
     "schema": ("Names and keys", SchemaOptions),
     "selection": ("What is captured", SelectionOptions),
@@ -33,6 +34,7 @@ ROOMS: dict[str, tuple[str, type[Any]]] = {
     "sink": ("The lake", SinkOptions),
     "quality": ("Quality", QualityOptions),
     "engine": ("Runs", EngineOptions),
+    "observe": ("Schedules and metrics", ObserveOptions),
 }
 # Properties of Debezium 1.x that are translated rather than renamed: name → what holds in their place.
 TRANSLATED = {"truncate.handling.mode": "skipped.operations"}
@@ -40,13 +42,13 @@ TRANSLATED = {"truncate.handling.mode": "skipped.operations"}
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """A name of a connector file, recognised. ``room`` and ``field`` are empty for what steers no room.
+    """A name of a connector file, recognised. ``package`` and ``field`` are empty for properties without effect.
 
     ``groups`` are a family's variable parts. ``alias`` tells an older name from the property's own.
     """
 
     property: Property
-    room: str = ""
+    package: str = ""
     field: str = ""
     groups: tuple[str, ...] = ()
     alias: bool = False
@@ -55,14 +57,14 @@ class Found:
 @cache
 def _named() -> dict[str, Found]:
     found: dict[str, Found] = {}
-    for room, (_, options) in ROOMS.items():
+    for package, (_, options) in PACKAGES.items():
         for field, declared in properties_of(options).items():
             if declared.pattern:
                 continue
-            found[declared.name] = Found(declared, room, field)
+            found[declared.name] = Found(declared, package, field)
             for alias in declared.aliases:
-                found[alias] = Found(declared, room, field, alias=True)
-    for declared in declared_elsewhere():
+                found[alias] = Found(declared, package, field, alias=True)
+    for declared in unsupported_properties():
         if not declared.pattern:
             found.setdefault(declared.name, Found(declared))
     return found
@@ -70,14 +72,14 @@ def _named() -> dict[str, Found]:
 
 @cache
 def _families() -> tuple[tuple[re.Pattern[str], Property, str, str], ...]:
-    rooms = [
-        (re.compile(declared.pattern), declared, room, field)
-        for room, (_, options) in ROOMS.items()
+    packages = [
+        (re.compile(declared.pattern), declared, package, field)
+        for package, (_, options) in PACKAGES.items()
         for field, declared in properties_of(options).items()
         if declared.pattern
     ]
-    others = [(re.compile(d.pattern), d, "", "") for d in declared_elsewhere() if d.pattern]
-    return (*rooms, *others)
+    others = [(re.compile(d.pattern), d, "", "") for d in unsupported_properties() if d.pattern]
+    return (*packages, *others)
 
 
 def find(name: str) -> Found | None:
@@ -85,10 +87,10 @@ def find(name: str) -> Found | None:
     found = _named().get(name)
     if found is not None:
         return found
-    for pattern, declared, room, field in _families():
+    for pattern, declared, package, field in _families():
         match = pattern.fullmatch(name)
         if match:
-            return Found(declared, room, field, match.groups() if room else ())
+            return Found(declared, package, field, match.groups() if package else ())
     return None
 
 
@@ -105,7 +107,7 @@ def nearest(name: str) -> str | None:
     return by_lower[close[0]] if close else None
 
 
-def declared_by_room() -> dict[str, tuple[Property, ...]]:
-    """Heading → its properties, those that steer no room last."""
-    rooms = {title: tuple(properties_of(options).values()) for title, options in ROOMS.values()}
-    return {**rooms, "Read, but not obeyed": declared_elsewhere()}
+def declared_by_package() -> dict[str, tuple[Property, ...]]:
+    """Heading → its properties, those that belong to no package last."""
+    packages = {title: tuple(properties_of(options).values()) for title, options in PACKAGES.values()}
+    return {**packages, "Accepted, without effect": unsupported_properties()}

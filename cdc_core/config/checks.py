@@ -9,9 +9,10 @@ from cdc_core.config.references import has_reference
 from cdc_core.option import MASK, properties_of
 from cdc_core.postgres.options import OutputPlugin, PostgresOptions
 from cdc_core.schema.options import NameAdjustmentMode, SchemaOptions
-from cdc_core.selection.mappers import DIGESTS
+from cdc_core.selection.digests import DIGESTS
 from cdc_core.selection.options import SelectionOptions
 from cdc_core.selection.patterns import compile_pattern
+from cdc_core.sink.options import SinkOptions
 from cdc_core.snapshot.options import SnapshotLockingMode, SnapshotMode, SnapshotOptions, SnapshotQueryMode
 from cdc_core.snapshot.signals.options import CHANNELS, NOTIFICATION_CHANNELS, SignalOptions
 
@@ -30,41 +31,45 @@ _SWITCHES = "snapshot.mode.configuration.based."
 _FAMILIES = ("column_truncate_to_n_chars", "column_mask_with_n_chars", "column_mask_hash", "column_mask_hash_v2")
 
 
-def check(rooms: Mapping[str, Any], given: Mapping[str, str]) -> tuple[list[str], list[str]]:
+def check(packages: Mapping[str, Any], given: Mapping[str, str]) -> tuple[list[str], list[str]]:
     """(problems, warnings) of a whole configuration. ``given`` are the file's entries."""
     problems = [
-        *_both_lists(rooms["selection"]),
-        *_bad_patterns(rooms["selection"], rooms["snapshot"], rooms["schema"], given),
-        *_bad_digests(rooms["selection"]),
-        *_overrides_without_statement(rooms["snapshot"]),
-        *_mode_without_class(rooms["snapshot"]),
+        *_both_lists(packages["selection"]),
+        *_bad_patterns(packages["selection"], packages["snapshot"], packages["schema"], packages["sink"], given),
+        *_bad_digests(packages["selection"]),
+        *_overrides_without_statement(packages["snapshot"]),
+        *_mode_without_class(packages["snapshot"]),
     ]
     warnings: list[str] = []
     for warn in (_older_values, _idle_settings, _signals_not_heard, _lake_that_differs, _default_plugin):
-        warnings += warn(rooms, given)
+        warnings += warn(packages, given)
     return problems, warnings
 
 
 def unready(postgres: PostgresOptions, snapshot: SnapshotOptions) -> list[str]:
-    """One sentence for each chosen value that is not carried yet."""
+    """One sentence for each chosen value that is not supported yet."""
     missing = []
     if postgres.plugin_name is not OutputPlugin.PGOUTPUT:
-        missing.append(f"plugin.name={postgres.plugin_name} is not carried yet: set plugin.name=pgoutput.")
+        missing.append(f"plugin.name={postgres.plugin_name} is not supported yet: set plugin.name=pgoutput.")
     if snapshot.snapshot_locking_mode is SnapshotLockingMode.CUSTOM:
-        missing.append("snapshot.locking.mode=custom is not carried yet.")
+        missing.append("snapshot.locking.mode=custom is not supported yet.")
     if snapshot.snapshot_query_mode is SnapshotQueryMode.CUSTOM:
-        missing.append("snapshot.query.mode=custom is not carried yet.")
+        missing.append("snapshot.query.mode=custom is not supported yet.")
     return missing
 
 
 def _both_lists(selection: SelectionOptions) -> Iterable[str]:
     for included, excluded, include_name, exclude_name in _EXCLUSIVE:
         if getattr(selection, included) and getattr(selection, excluded):
-            yield f"{include_name} and {exclude_name} are both given: keep one."
+            yield f"{include_name} and {exclude_name} are both set: keep one of them."
 
 
 def _bad_patterns(
-    selection: SelectionOptions, snapshot: SnapshotOptions, schema: SchemaOptions, given: Mapping[str, str]
+    selection: SelectionOptions,
+    snapshot: SnapshotOptions,
+    schema: SchemaOptions,
+    sink: SinkOptions,
+    given: Mapping[str, str],
 ) -> Iterable[str]:
     named: list[tuple[str, tuple[str, ...]]] = []
     for field, declared in properties_of(SelectionOptions).items():
@@ -73,6 +78,7 @@ def _bad_patterns(
             named += [(declared.name, entry[-1]) for entry in value] if declared.pattern else [(declared.name, value)]
     named.append(("snapshot.include.collection.list", snapshot.snapshot_include_collection_list))
     named.append(("message.key.columns", tuple(rule.table for rule in schema.message_key_columns)))
+    named += [(f"wal2lake.lake.delete.mode.{mode.value}", patterns) for mode, patterns in sink.delete_modes.patterns]
     for name, patterns in named:
         for pattern in patterns:
             try:
@@ -89,7 +95,7 @@ def _bad_digests(selection: SelectionOptions) -> Iterable[str]:
             if algorithm.upper() not in DIGESTS:
                 allowed = ", ".join(DIGESTS)
                 yield (
-                    f"column.mask.hash.{version}{algorithm}.with.salt.{MASK} names the digest {algorithm!r}: "
+                    f"column.mask.hash.{version}{algorithm!r}.with.salt.{MASK} uses the digest {algorithm!r}: "
                     f"expected one of {allowed}."
                 )
 
@@ -99,19 +105,19 @@ def _overrides_without_statement(snapshot: SnapshotOptions) -> Iterable[str]:
     for table in snapshot.snapshot_select_statement_overrides:
         if table.lower() not in stated:
             name = f"snapshot.select.statement.overrides.{table}"
-            yield f"{name} is missing: snapshot.select.statement.overrides names the table {table}."
+            yield f"{name} is missing: snapshot.select.statement.overrides lists the table {table}."
 
 
 def _mode_without_class(snapshot: SnapshotOptions) -> Iterable[str]:
     if snapshot.snapshot_mode is SnapshotMode.CUSTOM and not snapshot.snapshot_mode_custom_name.strip():
-        yield "snapshot.mode.custom.name is missing: snapshot.mode=custom asks the Python class that it names."
+        yield "snapshot.mode.custom.name is missing: snapshot.mode=custom needs the name of a Python class."
 
 
-def _older_values(rooms: Mapping[str, Any], given: Mapping[str, str]) -> Iterable[str]:
+def _older_values(packages: Mapping[str, Any], given: Mapping[str, str]) -> Iterable[str]:
     mode = given.get("snapshot.mode", "").strip().lower()
     if mode in ("never", "exported", "schema_only"):
-        yield f"snapshot.mode={mode} is the older name of {rooms['snapshot'].snapshot_mode}."
-    schema: SchemaOptions = rooms["schema"]
+        yield f"snapshot.mode={mode} is the older name of {packages['snapshot'].snapshot_mode}."
+    schema: SchemaOptions = packages["schema"]
     if schema.sanitize_field_names:
         if schema.field_name_adjustment_mode is NameAdjustmentMode.NONE:
             yield "sanitize.field.names=true is the older form of field.name.adjustment.mode=avro."
@@ -124,11 +130,11 @@ def _older_values(rooms: Mapping[str, Any], given: Mapping[str, str]) -> Iterabl
             yield "flush.lsn.source is the older form of lsn.flush.mode."
 
 
-def _idle_settings(rooms: Mapping[str, Any], given: Mapping[str, str]) -> Iterable[str]:
-    postgres: PostgresOptions = rooms["postgres"]
+def _idle_settings(packages: Mapping[str, Any], given: Mapping[str, str]) -> Iterable[str]:
+    postgres: PostgresOptions = packages["postgres"]
     if postgres.heartbeat_action_query and not postgres.heartbeat_interval_ms:
         yield "heartbeat.action.query has no effect, because heartbeat.interval.ms is 0."
-    snapshot: SnapshotOptions = rooms["snapshot"]
+    snapshot: SnapshotOptions = packages["snapshot"]
     listed = {table.lower() for table in snapshot.snapshot_select_statement_overrides}
     unlisted = [table for table, _ in snapshot.snapshot_select_statements if table.lower() not in listed]
     if unlisted:
@@ -143,26 +149,25 @@ def _idle_settings(rooms: Mapping[str, Any], given: Mapping[str, str]) -> Iterab
         yield "publish.via.partition.root has no effect, because publication.autocreate.mode is disabled."
 
 
-def _signals_not_heard(rooms: Mapping[str, Any], given: Mapping[str, str]) -> Iterable[str]:
-    signals: SignalOptions = rooms["signals"]
+def _signals_not_heard(packages: Mapping[str, Any], given: Mapping[str, str]) -> Iterable[str]:
+    signals: SignalOptions = packages["signals"]
     for name, chosen, known in (
         ("signal.enabled.channels", signals.signal_enabled_channels, CHANNELS),
         ("notification.enabled.channels", signals.notification_enabled_channels, NOTIFICATION_CHANNELS),
     ):
         others = [channel for channel in chosen if channel not in known]
         if others:
-            yield f"{name} names {', '.join(others)}: not carried yet; {', '.join(known)} can be used."
-    table = rooms["selection"].signal_data_collection
-    if (table or "file" in signals.signal_enabled_channels) and rooms["sink"].lake_path:
-        yield "Signals are obeyed by wal2lake envelopes; runs into the lake do not act on them yet."
+            yield f"{name} lists {', '.join(others)}: not supported yet; supported: {', '.join(known)}."
+    if "sink" in signals.notification_enabled_channels and not packages["sink"].lake_path:
+        yield "The notification channel sink has no effect without wal2lake.lake.path."
 
 
-def _lake_that_differs(rooms: Mapping[str, Any], given: Mapping[str, str]) -> Iterable[str]:
-    skipped = [op for op in rooms["selection"].skipped_operations if op != "t"]
-    if skipped and "lake" in rooms["engine"].sinks and rooms["sink"].lake_path:
-        yield f"skipped.operations leaves out {', '.join(skipped)}: lake tables will not equal the source."
+def _lake_that_differs(packages: Mapping[str, Any], given: Mapping[str, str]) -> Iterable[str]:
+    skipped = [op for op in packages["selection"].skipped_operations if op != "t"]
+    if skipped and "lake" in packages["engine"].sinks and packages["sink"].lake_path:
+        yield f"skipped.operations excludes {', '.join(skipped)}: lake tables will differ from the source."
 
 
-def _default_plugin(rooms: Mapping[str, Any], given: Mapping[str, str]) -> Iterable[str]:
+def _default_plugin(packages: Mapping[str, Any], given: Mapping[str, str]) -> Iterable[str]:
     if not given.get("plugin.name", "").strip():
         yield "plugin.name is not given: pgoutput is used, where Debezium would use decoderbufs."

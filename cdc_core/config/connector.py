@@ -1,4 +1,4 @@
-"""The connector file as one value: every room's options, and what is to be said about them."""
+"""The connector file as one value: every package's options, and what is to be said about them."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from cdc_core.config.reader import Reader, Setting
 from cdc_core.engine.options import EngineOptions
 from cdc_core.envelope.options import EnvelopeOptions
 from cdc_core.errors import ConfigError
+from cdc_core.observe.options import ObserveOptions
 from cdc_core.postgres.options import PostgresOptions
 from cdc_core.quality.options import QualityOptions
 from cdc_core.schema.options import SchemaOptions
@@ -45,11 +46,12 @@ class ConnectorConfig:
     sink: SinkOptions
     quality: QualityOptions
     engine: EngineOptions
+    observe: ObserveOptions
     warnings: tuple[str, ...] = ()
     settings: tuple[Setting, ...] = field(default=(), repr=False)
 
     def require_carried(self) -> None:
-        """Raise ConfigError where a chosen value is not carried yet, so that a run does not start with it.
+        """Raise ConfigError where a chosen value is not supported yet, so that a run does not start with it.
 
         Reading and explaining such a file works; only running it does not.
         """
@@ -99,14 +101,14 @@ def from_entries(entries: Iterable[tuple[str, str]], source: str = "the configur
     reader = Reader(source)
     for name, text in entries:
         reader.take(name, text)
-    rooms = reader.rooms()
-    problems, warnings = check(rooms, reader.given)
+    packages = reader.packages()
+    problems, warnings = check(packages, reader.given)
     reader.raise_for([*reader.problems, *problems])
     return ConnectorConfig(
         source=source,
-        connector_name=reader.given.get("name", "").strip() or rooms["schema"].topic_prefix,
-        **rooms,
-        warnings=(*reader.warnings(), *warnings, *unready(rooms["postgres"], rooms["snapshot"])),
+        connector_name=reader.given.get("name", "").strip() or packages["schema"].topic_prefix,
+        **packages,
+        warnings=(*reader.warnings(), *warnings, *unready(packages["postgres"], packages["snapshot"])),
         settings=reader.settings(),
     )
 

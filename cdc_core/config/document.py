@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from cdc_core.config.catalogue import TRANSLATED, declared_by_room
+from cdc_core.config.catalogue import TRANSLATED, declared_by_package
 from cdc_core.config.explain import as_text
 from cdc_core.option import Property, Status
 
@@ -11,19 +11,19 @@ _HEAD = """# Configuration
 wal2lake reads the connector file of Debezium's PostgreSQL connector, unchanged: `.properties` or JSON
 (`{"name": …, "config": {…}}`, or the properties alone). Its own properties begin with `wal2lake.`.
 
-- A property that nothing declares is refused, with the nearest right name.
-- A value may point elsewhere: `${env:NAME}`, `${file:PATH}` (the file's text), `${file:PATH:KEY}` (a property of that
-  file). What it stands for is never printed; a password is looked up only when it is used.
-- An older name is accepted with one warning line.
+- An unknown property is refused, with the most similar known name.
+- A value may be a reference: `${env:NAME}`, `${file:PATH}` (the file's text), `${file:PATH:KEY}` (a property of that
+  file). The referenced value is never printed; passwords are resolved only when they are used.
+- An older name is accepted with a warning.
 - Lists of names hold regular expressions in Java's syntax, separated by commas (`\\,` is a comma inside one). Each must
-  match the whole name, whatever the case of its letters.
-- `wal2lake check --explain CONFIG` prints each property with the value in force.
+  match the whole name, regardless of case.
+- `wal2lake check --explain CONFIG` prints each property with its effective value.
 
-This page is made from the declarations by `tools/gen_configuration_doc.py`.
+This page is generated from the declarations by `tools/gen_configuration_doc.py`.
 """
 _STATUS = {
     Status.SUPPORTED: "supported",
-    Status.NOT_YET: "not carried yet",
+    Status.NOT_YET: "not supported yet",
     Status.IGNORED: "ignored",
     Status.REFUSED: "refused",
 }
@@ -32,7 +32,7 @@ _STATUS = {
 def configuration_page() -> str:
     """The whole page as Markdown, ending in one line end."""
     parts = [_HEAD]
-    for title, properties in declared_by_room().items():
+    for title, properties in declared_by_package().items():
         parts.append(f"\n## {title}\n\n")
         steering = any(declared.doc for declared in properties)
         parts.append(_steering_table(properties) if steering else _other_table(properties))
@@ -40,15 +40,15 @@ def configuration_page() -> str:
 
 
 def _steering_table(properties: tuple[Property, ...]) -> str:
-    lines = ["| property | type | default | what it does |", "| --- | --- | --- | --- |"]
+    lines = ["| property | type | default | description |", "| --- | --- | --- | --- |"]
     lines += [f"| `{p.name}` | {_kind(p)} | {_default(p)} | {_meaning(p)} |" for p in properties]
     return "\n".join(lines) + "\n"
 
 
 def _other_table(properties: tuple[Property, ...]) -> str:
-    lines = ["| property | status | why |", "| --- | --- | --- |"]
+    lines = ["| property | status | reason |", "| --- | --- | --- |"]
     lines += [f"| `{p.name}` | {_STATUS[p.status]} | {_cell(p.reason)} |" for p in properties]
-    lines += [f"| `{old}` | translated | {new} is set by it |" for old, new in TRANSLATED.items()]
+    lines += [f"| `{old}` | translated | sets {new} |" for old, new in TRANSLATED.items()]
     return "\n".join(lines) + "\n"
 
 

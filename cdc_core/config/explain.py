@@ -7,20 +7,20 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
-from cdc_core.config.catalogue import ROOMS, TRANSLATED, find
+from cdc_core.config.catalogue import PACKAGES, TRANSLATED, find
 from cdc_core.config.connector import ConnectorConfig
-from cdc_core.config.elsewhere import JAVA_CLASS
 from cdc_core.config.reader import Setting
+from cdc_core.config.unsupported import JAVA_CLASS
 from cdc_core.option import Property, Status, properties_of
 
-_EMPTY = "given empty, so the default holds"
+_EMPTY = "set to an empty value, so the default applies"
 
 
 @dataclass(frozen=True, slots=True)
 class ExplainRow:
     """One property. ``value`` has secrets masked and references as written; ``default`` tells it was not given.
 
-    ``status`` is a Status's value or ``translated``. ``reason`` says why it is ignored or not carried, or which older
+    ``status`` is a Status's value or ``translated``. ``reason`` says why it is ignored or not supported, or which older
     name gave it; ``text`` is one line for a reader: the reason where there is one, else what the property does.
     """
 
@@ -33,15 +33,15 @@ class ExplainRow:
 
 
 def explain(config: ConnectorConfig, everything: bool = True) -> tuple[ExplainRow, ...]:
-    """Rooms in the order of the flow, each with its properties; then what is given and steers no room.
+    """Packages in the order of the flow, each with its properties; then what is given and belongs to no package.
 
     Without ``everything`` only what the file gives.
     """
     rows: list[ExplainRow] = []
     told: set[str] = set()
-    for room, (_, options) in ROOMS.items():
+    for package, (_, options) in PACKAGES.items():
         for field, declared in properties_of(options).items():
-            named = [setting for setting in config.settings if _is_of(setting, room, field)]
+            named = [setting for setting in config.settings if _is_of(setting, package, field)]
             told.update(setting.name for setting in named)
             given = [setting for setting in named if setting.text.strip() or declared.pattern]
             if declared.pattern:
@@ -49,10 +49,10 @@ def explain(config: ConnectorConfig, everything: bool = True) -> tuple[ExplainRo
             elif given:
                 # Where an older name is given beside the present one, the present one holds.
                 holding = next((s for s in given if s.name == declared.name), given[-1])
-                older = "" if holding.name == declared.name else f"given by its older name {holding.name}"
+                older = "" if holding.name == declared.name else f"set by its older name {holding.name}"
                 rows.append(_row(declared.name, holding.shown, declared, older))
             else:
-                value = as_text(getattr(getattr(config, room), field))
+                value = as_text(getattr(getattr(config, package), field))
                 row = _row(declared.name, value, declared, _EMPTY if named else "")
                 rows.append(dataclasses.replace(row, default=True))
     rows += [_elsewhere(setting) for setting in config.settings if setting.name not in told]
@@ -72,9 +72,9 @@ def as_text(value: Any) -> str:
     return str(value.value if isinstance(value, Enum) else value)
 
 
-def _is_of(setting: Setting, room: str, field: str) -> bool:
+def _is_of(setting: Setting, package: str, field: str) -> bool:
     found = find(setting.name)
-    return found is not None and (found.room, found.field) == (room, field)
+    return found is not None and (found.package, found.field) == (package, field)
 
 
 def _row(name: str, value: str, declared: Property, reason: str = "") -> ExplainRow:

@@ -21,7 +21,7 @@ def parse_properties(text: str, source: str) -> tuple[tuple[str, str], ...]:
 
 
 def _logical_lines(text: str) -> Iterator[tuple[int, str]]:
-    """Lines without comments and blanks; one that ends in an odd number of backslashes goes on in the next."""
+    """Lines without comments and blanks; one that ends in an odd number of backslashes continues in the next."""
     held = ""
     started = 0
     for number, natural in enumerate(_LINE_END.split(text), 1):

@@ -1,4 +1,4 @@
-"""Takes a connector file's entries one by one and makes the rooms' options of them."""
+"""Takes a connector file's entries one by one and makes the packages' options of them."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from cdc_core.config.catalogue import ROOMS, TRANSLATED, Found, find, nearest
-from cdc_core.config.elsewhere import JAVA_CLASS, NAMING_LISTS
+from cdc_core.config.catalogue import PACKAGES, TRANSLATED, Found, find, nearest
 from cdc_core.config.references import has_reference, resolve_references
+from cdc_core.config.unsupported import JAVA_CLASS, NAMING_LISTS
 from cdc_core.errors import ConfigError
 from cdc_core.option import MASK, Property, Secret, Status, properties_of
 from cdc_core.postgres.options import LsnFlushMode
 
-# Names whose values are hidden although no room declares them secret: Spark's, a producer's, a JDBC driver's.
+# Names whose values are hidden although no package declares them secret: Spark's, a producer's, a JDBC driver's.
 _TELLTALE = re.compile(r"password|passwd|secret|token|credential|jaas|access\.?key|account\.?key|private\.?key", re.I)
 
 
@@ -67,9 +67,9 @@ class Reader:
             del self.given[name]
         self.given[name] = text
 
-    def rooms(self) -> dict[str, Any]:
+    def packages(self) -> dict[str, Any]:
         """Attribute of ConnectorConfig → options, defaults where nothing (or nothing readable) is given."""
-        values: dict[str, dict[str, Any]] = {room: {} for room in ROOMS}
+        values: dict[str, dict[str, Any]] = {package: {} for package in PACKAGES}
         headed = self._headed_names()
         for name, text in self.given.items():
             if name in TRANSLATED:
@@ -82,10 +82,10 @@ class Reader:
             self._found[name] = found
             if found.property.status is Status.REFUSED:
                 self.problems.append(f"{name} is refused, because {found.property.reason}.")
-            elif found.room and (text.strip() or found.property.pattern):
-                self._keep(values[found.room], name, text, found)
+            elif found.package and (text.strip() or found.property.pattern):
+                self._keep(values[found.package], name, text, found)
         self._translate(values)
-        options = {room: options(**values[room]) for room, (_, options) in ROOMS.items()}
+        options = {package: options(**values[package]) for package, (_, options) in PACKAGES.items()}
         self._require()
         return options
 
@@ -98,7 +98,7 @@ class Reader:
 
     def warnings(self) -> list[str]:
         """One line a fact: older names, names given twice, and what is read but not obeyed, bundled by its reason."""
-        lines = [f"{name} is given twice; the last value holds." for name in dict.fromkeys(self._repeated)]
+        lines = [f"{name} is set twice; the last value is used." for name in dict.fromkeys(self._repeated)]
         bundles: dict[tuple[Status, str], list[str]] = {}
         for name, found in self._found.items():
             if found.alias:
@@ -114,10 +114,10 @@ class Reader:
             if status is Status.IGNORED:
                 lines.append(f"Ignored, because {reason}: {listed}.")
             else:
-                lines.append(f"Not carried yet ({reason}): {listed}.")
+                lines.append(f"Not supported yet ({reason}): {listed}.")
         for old, new in TRANSLATED.items():
             if old in self.given:
-                lines.append(f"{old} is of Debezium 1.x; {new} is what decides, and was set by it if it was not given.")
+                lines.append(f"{old} is a property of Debezium 1.x; it is translated to {new} unless {new} is set.")
         return lines
 
     def raise_for(self, problems: Iterable[str]) -> None:
@@ -160,10 +160,10 @@ class Reader:
             values["selection"]["skipped_operations"] = ("t",) if mode.strip().lower() == "skip" else ()
 
     def _require(self) -> None:
-        for room, (_, options) in ROOMS.items():
+        for package, (_, options) in PACKAGES.items():
             for field, declared in properties_of(options).items():
                 given = any(
-                    (found.room, found.field) == (room, field) and self.given[name].strip()
+                    (found.package, found.field) == (package, field) and self.given[name].strip()
                     for name, found in self._found.items()
                 )
                 if declared.required and not given:

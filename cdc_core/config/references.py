@@ -36,7 +36,7 @@ def _resolve(provider: str, rest: str) -> str:
     if provider == "file":
         return _from_file(rest)
     raise ConfigError(
-        f"${{{provider}:{rest}}} names a provider that wal2lake does not have.",
+        f"${{{provider}:{rest}}} uses a configuration provider that wal2lake does not support.",
         "Use ${env:NAME}, ${file:PATH} or ${file:PATH:KEY}.",
     )
 

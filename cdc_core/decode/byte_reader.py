@@ -13,7 +13,7 @@ class ByteReader:
     """Vector reads from ``data`` (uint8[N]).
 
     Every method takes positions (int64[M]) and gives int64[M]. A position outside the buffer is not an error here: it
-    reads the nearest place inside, so that a walk over malformed messages can go on to the check that finds them.
+    reads the nearest place inside, so that a walk over malformed messages can continue to the check that finds them.
     """
 
     __slots__ = ("_i64", "_u16", "_u32", "data")

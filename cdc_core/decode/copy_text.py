@@ -1,9 +1,10 @@
-"""COPY … TO STDOUT in text format → columns: the snapshot's road to the same RawColumns."""
+"""COPY … TO STDOUT in text format → columns: the snapshot's path to the same RawColumns."""
 
 from __future__ import annotations
 
 import numpy as np
 import pyarrow as pa
+from pyarrow import csv
 
 from cdc_core.decode.gather import as_text, concat, gather_binary
 from cdc_core.decode.raw_columns import RawColumns
@@ -19,6 +20,7 @@ for _letter, _byte in zip(b"bfnrtv", b"\b\f\n\r\t\v", strict=True):
     _ESCAPED[_letter] = _byte
 _IS_OCTAL = np.zeros(256, dtype=bool)
 _IS_OCTAL[list(b"01234567")] = True
+_BOM = "\ufeff".encode()
 _HEX = frozenset(b"0123456789abcdefABCDEF")
 
 
@@ -33,12 +35,14 @@ def decode_copy(data: bytes | bytearray | memoryview, names: tuple[str, ...], re
     """
     whole = np.frombuffer(data, dtype=np.uint8)
     if len(whole) and whole[-1] != _NEWLINE:
-        raise ProtocolError(relation, None, "COPY data that end with a whole line", "a part of one")
+        raise ProtocolError(relation, None, "COPY data that end with a complete line", "a part of one")
     parts: list[list[pa.Array]] = [[] for _ in names]
     first = 0
     while first < len(whole):
         last = _line_end(whole, first + CHUNK_BYTES)
-        for column, part in zip(parts, _decode_lines(whole[first:last], names, relation), strict=True):
+        lines = whole[first:last]
+        columns = _plain_lines(lines, names) or _decode_lines(lines, names, relation)
+        for column, part in zip(parts, columns, strict=True):
             column.append(part)
         first = last
     text = tuple(concat(column) if column else pa.array([], type=pa.string()) for column in parts)
@@ -68,7 +72,7 @@ class LineCutter:
         """Check that the stream ended with a whole line; raises ProtocolError where it did not."""
         left = sum(len(part) for part in self._rest)
         if left:
-            raise ProtocolError(relation, None, "COPY data that end with a whole line", f"{left} bytes of another")
+            raise ProtocolError(relation, None, "COPY data that end with a complete line", f"{left} bytes of another")
 
 
 def _line_end(whole: np.ndarray, at: int) -> int:
@@ -81,6 +85,35 @@ def _line_end(whole: np.ndarray, at: int) -> int:
         at += step
         step *= 2
     return len(whole)
+
+
+def _plain_lines(data: np.ndarray, names: tuple[str, ...]) -> list[pa.Array] | None:
+    """The columns of lines in which no backslash stands but a null's, read by Arrow's CSV reader: twice as fast.
+
+    None where there is another backslash, and where something is wrong with the lines: ``_decode_lines`` tells what.
+    """
+    text = data.tobytes()
+    # The reader takes a byte order mark at the start for its own, and an empty line for one of empty fields.
+    if not names or text.startswith((_BOM, b"\n")) or b"\n\n" in text:
+        return None
+    # Two columns may bear one name.
+    numbers = [str(number) for number in range(len(names))]
+    try:
+        rows = csv.read_csv(
+            pa.BufferReader(text),
+            read_options=csv.ReadOptions(use_threads=False, column_names=numbers, block_size=len(text) + 1),
+            parse_options=csv.ParseOptions(
+                delimiter="\t", quote_char=False, double_quote=False, escape_char=False, ignore_empty_lines=False
+            ),
+            convert_options=csv.ConvertOptions(
+                column_types=dict.fromkeys(numbers, pa.string()), null_values=["\\N"], strings_can_be_null=True
+            ),
+        )
+    except pa.ArrowInvalid:
+        return None
+    if text.count(b"\\") != sum(column.null_count for column in rows.columns):
+        return None
+    return [concat(column.chunks) for column in rows.columns]
 
 
 def _decode_lines(data: np.ndarray, names: tuple[str, ...], relation: str) -> list[pa.Array]:

@@ -1,4 +1,4 @@
-"""RawColumns: what both roads (pgoutput tuples and COPY text) end in, and what ``types`` starts from."""
+"""RawColumns: what both paths (pgoutput tuples and COPY text) end in, and what ``types`` starts from."""
 
 from __future__ import annotations
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-# A frame of the replication stream: 'w', WAL start, WAL end, server clock (three int64), then the plug-in's message.
+# A frame of the replication stream: 'w', WAL start, WAL end, server clock (three int64), then the plugin's message.
 FRAME_HEADER = 25
 
 

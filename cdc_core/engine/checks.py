@@ -1,21 +1,31 @@
-"""Checks before a merge: which change rows of a slice may go on, and what is reported of the others."""
+"""Checks before a merge: which change rows of a slice may continue, and what is reported of the others."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
+from cdc_core.engine.constraints import constraint_marks
 from cdc_core.engine.reports import CheckReport, RuleResult
-from cdc_core.engine.typing_plan import TypingPlan
-from cdc_core.quality.options import QualityOptions
-from cdc_core.quality.report import TableReport
+from cdc_core.errors import TableError
+from cdc_core.quality.options import Limits, QualityOptions
+from cdc_core.quality.rule_files import FileRule, RuleFiles
 from cdc_core.quality.rules import Rule, rules_for
 from cdc_core.schema.table import TableId, TableSchema
+from cdc_core.sink.delta.row_keys import merge_key
+from cdc_core.sink.typing_plan import TypingPlan
 
-# The rules of each table as this process made them last: a task is unpickled anew for every slice.
-_made: dict[TableId, tuple[QualityOptions, TypingPlan, TableSchema, tuple[Rule, ...]]] = {}
+if TYPE_CHECKING:
+    from cdc_core.quality.evaluate import Checked
+
+# The rules of each table as this process made them last: a task is unpickled again for every slice.
+_Made = tuple[QualityOptions, RuleFiles, TypingPlan, TableSchema, Mapping[str, int], tuple[Rule, ...]]
+_made: dict[TableId, _Made] = {}
+_NEVER = 2**63 - 1
+_SAMPLE_ROWS = 1_000
 
 
 class TableChecks:
@@ -25,46 +35,119 @@ class TableChecks:
     """
 
     def __init__(
-        self, options: QualityOptions, plan: TypingPlan, refresh: Callable[[TableSchema], TableSchema]
+        self,
+        options: QualityOptions,
+        plan: TypingPlan,
+        refresh: Callable[[TableSchema], TableSchema],
+        files: RuleFiles | None = None,
     ) -> None:
         self._options = options
         self._plan = plan
         self._refresh = refresh
+        self._files = RuleFiles() if files is None else files
+
+    def require_rules(self, tables: Iterable[TableSchema]) -> None:
+        """Raise TableError, with every problem, where a rule of the files cannot be obeyed for one of the tables."""
+        problems = []
+        for table in tables:
+            rules = self._files.rules(table.id) if self._options.quality_enabled else ()
+            try:
+                if rules:
+                    self._file_rules(table, rules)
+            except TableError as error:
+                problems.append(error.message)
+        if problems:
+            raise TableError(" ".join(problems), "Correct the named files.")
 
     def check(self, table: TableSchema, changes: pa.Table) -> tuple[pa.Table, pa.Table | None, CheckReport | None]:
         """The rows that may be merged, those for the quarantine table (None where there are none), and the report.
 
-        ``changes`` are change rows, before anything of them is merged. Without checks everything passes, without a
-        report. Great Expectations has not validated the report's summary yet. Raises TableError where more rows fail
-        than the limit allows, where a position occurs twice, and for a rule that cannot be evaluated.
+        As ``judged``, without a report where checks are off.
+        """
+        found = self.judged(table, changes)
+        return (changes, None, None) if found is None else (found.good, found.bad, report_of(found))
+
+    def judged(
+        self, table: TableSchema, changes: pa.Table, since: Mapping[str, int] | None = None, *, limited: bool = True
+    ) -> Checked | None:
+        """What the rules say of change rows before anything of them is merged; None where checks are off.
+
+        ``since`` maps columns to the commit LSN up to which their constraints may have been others. Great Expectations
+        has not validated the summary yet. Raises LimitExceededError where more rows fail than the limit allows (unless
+        not ``limited``), and TableError where a position occurs twice and for a rule that cannot be evaluated.
         """
         if not self._options.quality_enabled:
-            return changes, None, None
+            return None
         from cdc_core.quality.evaluate import check  # loads DuckDB, which only the tasks need
 
-        found = check(
+        known = {**(since or {})}
+        return check(
             changes,
             table.id,
-            self._table_rules(table),
-            refresh=lambda: self._table_rules(self._refresh(table)),
-            failure_limit=self._options.quality_failure_limit,
+            self._table_rules(table, known),
+            refresh=lambda: self._renewed(table, known),
+            failure_limit=self._limits(table.id).share if limited else 1.0,
+            key=merge_key(table),
         )
-        return found.good, found.bad, replace(_report(found.report), summary=found.summary)
 
-    def _table_rules(self, table: TableSchema) -> tuple[Rule, ...]:
+    def max_waiting(self, table: TableId) -> int:
+        """How many changes of a table may wait in quarantine before it stops; 0 for any number."""
+        return self._limits(table).rows
+
+    def suites(self, table: TableId) -> tuple[str, ...]:
+        """The user's expectations that need more than one row, as JSON texts."""
+        return self._files.suites(table)
+
+    def _limits(self, table: TableId) -> Limits:
+        return self._files.limits(table, self._options.limits)
+
+    def _file_rules(self, table: TableSchema, rules: tuple[FileRule, ...]) -> tuple[Rule, ...]:
+        from cdc_core.quality.file_rules import rules_of_files  # loads DuckDB
+
+        return rules_of_files(table, rules)
+
+    def _renewed(self, table: TableSchema, since: Mapping[str, int]) -> tuple[Rule, ...]:
+        """The rules by the catalogue as it is now. What differs from before holds for none of the rows in hand."""
+        current = self._refresh(table)
+        was, now = constraint_marks(table), constraint_marks(current)
+        known = {name: since.get(name, 0) if was.get(name) == mark else _NEVER for name, mark in now.items()}
+        return self._table_rules(current, {name: lsn for name, lsn in known.items() if lsn})
+
+    def _table_rules(self, table: TableSchema, since: Mapping[str, int]) -> tuple[Rule, ...]:
         held = _made.get(table.id)
-        if held is None or held[:3] != (self._options, self._plan, table):
+        if held is None or held[:5] != (self._options, self._files, self._plan, table, since):
             typer = self._plan.typer(table)
             natural = {field.name: field.type for field in typer.row_type}
             mapped = [plan.name for plan in typer.plans if plan.mapper is not None]
-            rules = rules_for(table, natural, self._options.quality_rules, mapped)
-            held = _made[table.id] = (self._options, self._plan, table, rules)
-        return held[3]
+            rules = rules_for(table, natural, self._options.quality_rules, mapped, since)
+            own = self._files.rules(table.id)
+            rules += self._file_rules(table, own) if own else ()
+            held = _made[table.id] = (self._options, self._files, self._plan, table, since, rules)
+        return held[5]
 
 
-def _report(found: TableReport) -> CheckReport:
+def report_of(found: Checked, suites: tuple[str, ...] = ()) -> CheckReport:
+    """The report of a check. ``suites`` are the user's that run on a sample of the rows that pass."""
+    told = found.report
     rules = tuple(
         RuleResult(rule.name, rule.column, rule.severity, rule.checked, rule.failed, rule.description)
-        for rule in found.rules
+        for rule in told.rules
     )
-    return CheckReport(found.table, found.rows, found.quarantined, found.suite_success, rules, found.validation_json)
+    made = CheckReport(told.table, told.rows, told.quarantined, told.suite_success, rules, told.validation_json)
+    return replace(made, summary=found.summary, suites=suites, sample=_sample(found.good) if suites else b"")
+
+
+def _sample(rows: pa.Table) -> bytes:
+    """At most so many new rows, spread evenly, as Arrow IPC. Shape: change rows[N] -> the columns of ``after``."""
+    new = rows.column("after").drop_null().combine_chunks()
+    new = new.chunk(0) if isinstance(new, pa.ChunkedArray) and new.num_chunks else new
+    if not len(new):
+        return b""
+    step = -(-len(new) // _SAMPLE_ROWS)
+    picked = new.take(pa.array(range(0, len(new), step)))
+    fields = [(part.name, picked.field(n)) for n, part in enumerate(picked.type) if part.name != "__rescued"]
+    table = pa.table(dict(fields))
+    out = pa.BufferOutputStream()
+    with pa.ipc.new_stream(out, table.schema) as writer:
+        writer.write_table(table)
+    return bytes(out.getvalue())

@@ -11,7 +11,7 @@ from cdc_core.schema.table import TableSchema
 
 @dataclass(frozen=True, slots=True)
 class DescribeNow:
-    """Reads a table's description anew; picklable. A table that is gone keeps the description it had."""
+    """Reads a table's description again; picklable. A table that no longer exists keeps the description it had."""
 
     connection: ConnectionString
 

@@ -20,8 +20,7 @@ from cdc_core.decode.pgoutput.stream_state import SortedSegment, StreamState
 from cdc_core.decode.raw_columns import RawColumns
 from cdc_core.engine.envelope_output import EnvelopeOutput, Position
 from cdc_core.engine.reports import Until
-from cdc_core.engine.source import OpenSnapshot, Source
-from cdc_core.engine.tables import TableBook
+from cdc_core.engine.tables import TableRegistry
 from cdc_core.envelope.context import EnvelopeContext
 from cdc_core.envelope.record import lines
 from cdc_core.envelope.snapshot_events import SnapshotEvents
@@ -30,12 +29,13 @@ from cdc_core.envelope.table_events import SnapshotFacts, TableEvents
 from cdc_core.lsn import Lsn
 from cdc_core.postgres.connect import connect, connection_string
 from cdc_core.postgres.copy_out import copy_chunks, select_from, select_sql
+from cdc_core.postgres.source import OpenSnapshot, Source
 from cdc_core.postgres.stream import ReplicationStream
 from cdc_core.schema.table import TableId, TableSchema
 from cdc_core.selection.columns import plan_columns
 from cdc_core.selection.messages import MessageSelection
 from cdc_core.selection.options import SelectionOptions
-from cdc_core.snapshot.notifications import BLOCKING, INITIAL, Happening, Notifier
+from cdc_core.snapshot.notifications import BLOCKING, INITIAL, Notifier, SnapshotStatus
 from cdc_core.snapshot.options import SnapshotLockingMode, SnapshotOptions
 from cdc_core.snapshot.signals.envelopes import EnvelopeSignals
 from cdc_core.types.options import TypeOptions
@@ -72,14 +72,14 @@ class EnvelopeRun:
         self._signals: EnvelopeSignals | None = None
         self._is_calm = True
 
-    def attend(self, signals: EnvelopeSignals) -> None:
+    def use_signals(self, signals: EnvelopeSignals) -> None:
         """Act on signals while streaming."""
         self._signals = signals
 
     def resume(self, output: EnvelopeOutput) -> Position:
         """Open the output where the last run left it, and say where that is.
 
-        What a snapshot wrote that was cut short is cut off.
+        What a snapshot wrote that was interrupted is cut off.
         """
         self._position = output.open()
         return self._position
@@ -89,14 +89,14 @@ class EnvelopeRun:
         makes_slot = not self._source.slot().exists
         output.mark(replace(self._position, in_snapshot=True, makes_slot=makes_slot))
         time.sleep(self._snapshot.snapshot_delay_ms / 1000)
-        told = ",".join(str(table.id) for table in tables)
-        self._notifier.tell(INITIAL, Happening.STARTED, data_collections=told)
+        names = ",".join(str(table.id) for table in tables)
+        self._notifier.notify(INITIAL, SnapshotStatus.STARTED, data_collections=names)
         try:
             written = self._read(tables, self._source.open_snapshot(), output, {}, lambda: None)
         except BaseException:
-            self._notifier.tell(INITIAL, Happening.ABORTED, data_collections=told)
+            self._notifier.notify(INITIAL, SnapshotStatus.ABORTED, data_collections=names)
             raise
-        self._notifier.tell(INITIAL, Happening.COMPLETED, data_collections=told, total_rows_scanned=written)
+        self._notifier.notify(INITIAL, SnapshotStatus.COMPLETED, data_collections=names, total_rows_scanned=written)
         self._position = replace(self._position, in_snapshot=False, makes_slot=False)
         output.mark(self._position)
         time.sleep(self._snapshot.streaming_delay_ms / 1000)
@@ -134,13 +134,13 @@ class EnvelopeRun:
         output.mark(replace(self._position, progress=progress.to_json()))
         found = {table.id: table for table in self._source.catalog.tables(conditions.__contains__)}
         tables = [found[name] for name in conditions if name in found]
-        told = ",".join(str(table.id) for table in tables)
-        self._notifier.tell(BLOCKING, Happening.STARTED, data_collections=told)
-        written = self._read(tables, self._source.open_snapshot_beside(), output, conditions, stream.tick)
+        names = ",".join(str(table.id) for table in tables)
+        self._notifier.notify(BLOCKING, SnapshotStatus.STARTED, data_collections=names)
+        written = self._read(tables, self._source.open_concurrent_snapshot(), output, conditions, stream.tick)
         self._signals.blocking_done()
         self._position = replace(self._position, progress=self._signals.progress.to_json())
         output.mark(self._position)
-        self._notifier.tell(BLOCKING, Happening.COMPLETED, data_collections=told, total_rows_scanned=written)
+        self._notifier.notify(BLOCKING, SnapshotStatus.COMPLETED, data_collections=names, total_rows_scanned=written)
         return written
 
     def stream(
@@ -153,7 +153,7 @@ class EnvelopeRun:
     ) -> int:
         """Write the stream's records until a bound is met; how many.
 
-        ``resumed_at``: what the slot had confirmed, None where it is new. source.sequence goes on from there. Raises
+        ``resumed_at``: what the slot had confirmed, None where it is new. source.sequence continues from there. Raises
         what the server sends, the decoding finds or ``event.converting.failure.handling.mode`` asks for.
         """
         options = self._source.options
@@ -165,19 +165,19 @@ class EnvelopeRun:
             wants_message=MessageSelection(self._selection).includes,
             heartbeat_ms=options.heartbeat_interval_ms,
         )
-        book = TableBook(self._source.describing(), self._source.includes(), tables)
+        registry = TableRegistry(self._source.describing(), self._source.includes(), tables)
         started = last_data = action_due = time.monotonic()
         xmin = _Xmin(self._source)
         written = 0
         with ReplicationStream(options, start_lsn=began_at or None) as stream:
             while not should_stop():
-                segment = stream.read(_SEGMENT_ROWS, _SEGMENT_BYTES, self._patience())
+                segment = stream.read(_SEGMENT_ROWS, _SEGMENT_BYTES, self._segment_seconds())
                 if segment is not None:
                     last_data = time.monotonic()
-                    found = sort_segment(segment, state, book.describe)
+                    found = sort_segment(segment, state, registry.describe)
                     records = events.records(found, xmin.now())
                     if self._signals is not None:
-                        records = self._signals.weave(found, records)
+                        records = self._signals.interleave(found, records)
                     written += self._write(output, records, found)
                     if found.last_commit_end_lsn is not None:
                         stream.confirm(found.last_commit_end_lsn)
@@ -194,7 +194,7 @@ class EnvelopeRun:
                     break
         return written
 
-    def _patience(self) -> float:
+    def _segment_seconds(self) -> float:
         """How long to gather a segment: a chunk on its way is let go soon, and the next one read."""
         is_busy = self._signals is not None and self._signals.snapshots.is_busy
         return _CHUNK_SECONDS if is_busy and self._is_calm else _SEGMENT_SECONDS

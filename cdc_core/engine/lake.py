@@ -1,12 +1,12 @@
 """The lake as the engine sees it: a round is one Spark job over all tables with changes, and a record of the cut.
 
-    batch ─▶ orders, a table each ─▶ one job (engine/slice_task) ─▶ durable: the slot may be told
+    batch ─▶ orders, a table each ─▶ one job (engine/slice_task) ─▶ durable: the position may be confirmed
                                                                  ─▶ Spark's MERGE where a slice is too large for a task
                                                                  ─▶ the round is written down
 
 A table whose slice is large is cut: its files are decoded and written by several tasks of the same job, and a second
 job commits what they wrote (``engine/slice_part``). A table whose source changed takes the steps that its change asks
-for, is read again beside the rounds, or pauses (``engine/shapes``); the others never wait for it.
+for, is re-read concurrently with rounds, or pauses (``engine/shapes``); the others never wait for it.
 """
 
 from __future__ import annotations
@@ -14,42 +14,42 @@ from __future__ import annotations
 import logging
 import time
 import uuid
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import astuple, dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from cdc_core import failpoints
-from cdc_core.clock import now_us
 from cdc_core.engine.batch import Batch, Position
 from cdc_core.engine.checks import TableChecks
+from cdc_core.engine.constraints import ConstraintsSeen
+from cdc_core.engine.cuts import Cuts
+from cdc_core.engine.expiry import Expiry
+from cdc_core.engine.landing import LandOrder, LandOutcome, LandTask
+from cdc_core.engine.merge_state import MergeState, MergeStates, first_lsn
 from cdc_core.engine.options import EngineOptions
-from cdc_core.engine.reports import CheckReport, MergeReport, RoundReport
-from cdc_core.engine.reread import Reread, Rereads
-from cdc_core.engine.shapes import Shapes
-from cdc_core.engine.slice_order import Applied, SliceOrder, SliceOutcome
+from cdc_core.engine.reports import MergeReport, QuarantineReport, RoundReport
+from cdc_core.engine.shapes import Shapes, same_columns, same_shape
+from cdc_core.engine.slice_order import Applied, Replay, SliceOrder, SliceOutcome
 from cdc_core.engine.slice_part import PartOrder, SlicePart, cut, joined
 from cdc_core.engine.slice_task import SliceTask
-from cdc_core.engine.standing import Standing, Standings, first_lsn
 from cdc_core.engine.table_writer import LakeWriter
-from cdc_core.engine.tables import TableBook
-from cdc_core.engine.typing_plan import TypingPlan
-from cdc_core.errors import CdcError, RereadNeededError, TransientError
+from cdc_core.engine.tables import TableRegistry
+from cdc_core.engine.validations import Validations
+from cdc_core.errors import CdcError, LimitExceededError, RereadNeededError, TransientError
 from cdc_core.lsn import Lsn
-from cdc_core.quality.validator import SummaryValidator
 from cdc_core.schema.table import TableId, TableSchema
 from cdc_core.sink.delta.append import Reached
 from cdc_core.sink.delta.paths import LakePaths
-from cdc_core.sink.delta.retention import DAY_US, expire_changes
-from cdc_core.sink.delta.rounds import record_round
-from cdc_core.sink.delta.table import DeltaTable
+from cdc_core.sink.delta.rounds import RoundLog
 from cdc_core.sink.options import MergeEngine, SinkOptions
+from cdc_core.sink.typing_plan import TypingPlan
+from cdc_core.snapshot.reread import Reread, Rereads
 from cdc_core.spark.run_tasks import balanced, parallelism, run_tasks
 
 _log = logging.getLogger(__name__)
 
-_VALIDATION_SECONDS = 30.0
-_LOOK_SECONDS = 5.0
+_POLL_SECONDS = 5.0
 # A table that is changed again and again while it is read comes to rest some time.
 _REREAD_TRIES = 20
 # What a slice costs beside its rows, in rows: opening, committing, checking.
@@ -58,7 +58,7 @@ _SLICE_ROWS = 2_000
 
 @dataclass(frozen=True, slots=True)
 class SourceWatch:
-    """What tells of changes that no event carries: the shapes, tables that are read again, and the server's WAL end."""
+    """State for changes without events: the shapes, tables that are re-read, and the server's WAL end."""
 
     shapes: Shapes
     rereads: Rereads
@@ -66,7 +66,10 @@ class SourceWatch:
 
 
 class LakeSink:
-    """A ``stream.Sink`` over Delta tables. One process at a time."""
+    """A ``stream.Sink`` over Delta tables. One process at a time.
+
+    ``records_rounds``: what it is told to apply, and where it ends, is a cut of all tables.
+    """
 
     def __init__(
         self,
@@ -74,44 +77,57 @@ class LakeSink:
         paths: LakePaths,
         slot: str,
         plan: TypingPlan,
-        book: TableBook,
+        registry: TableRegistry,
         checks: TableChecks,
         watch: SourceWatch,
         options: SinkOptions,
         engine: EngineOptions,
         staging: Path,
+        *,
+        records_rounds: bool = True,
+        docs_path: str = "",
     ) -> None:
         self._spark = spark
         self._paths = paths
         self._slot = slot
-        self._book = book
+        self._registry = registry
         self._watch = watch
         self._options = options
         self._engine = engine
         self._writer = LakeWriter.of(options, staging)
         self._task = SliceTask(uuid.uuid4().hex, slot, paths, plan, checks, self._writer)
-        self._standings = Standings(paths, slot, options, watch.shapes)
-        self._expired_on: int | None = None
-        self._looked_at = float("-inf")
-        self._rounds: DeltaTable | None = None
-        self._validator = SummaryValidator()
+        self._merge_states = MergeStates(paths, slot, options, watch.shapes)
+        self._expiry = Expiry(paths, slot, self._merge_states, options.changelog_retention_days)
+        self._checked_at = float("-inf")
+        rounds = RoundLog(paths.rounds, options.lake_history_minutes)
+        self._cuts = Cuts(rounds, self._merge_states) if records_rounds else None
+        self._validations = Validations(docs_path)
         self._reread_tries: dict[TableId, int] = {}
         self._has_rest = False
+        self._constraints = ConstraintsSeen(watch.wal_lsn)
 
     def positions(self, tables: Iterable[TableId]) -> dict[TableId, Position]:
         """What each table's changelog holds already: the reader drops it when the slot sends it again."""
-        self._standings.open(tables)
-        return {table: s.changelog for table, s in self._standings if s.changelog is not None}
+        self._merge_states.open(tables)
+        return {table: s.changelog for table, s in self._merge_states if s.changelog is not None}
 
-    def apply(self, batch: Batch | None, to_lsn: Lsn, on_durable: Callable[[], None]) -> RoundReport:
+    def apply(
+        self,
+        batch: Batch | None,
+        to_lsn: Lsn,
+        on_durable: Callable[[], None],
+        replays: Mapping[TableId, Replay] | None = None,
+    ) -> RoundReport:
         """Append the batch, then bring every table with whole transactions up to ``to_lsn`` to it.
 
         ``on_durable`` is called once every row of the batch is in its changelog. A table that cannot follow is named in
-        the report, its changes wait in the changelog; an append that fails raises.
+        the report, its changes wait in the changelog; an append that fails raises. ``replays`` are tables whose changes
+        in quarantine are tried again.
         """
         started = time.monotonic()
-        self._note_strays()
-        orders = self._orders(batch, to_lsn)
+        self._note_renamed_tables()
+        tried = replays or {}
+        orders = self._replaying(self._orders(batch, to_lsn), to_lsn, tried)
         outcomes = self._run_orders(orders)
         self._note_appends(batch)
         on_durable()
@@ -120,50 +136,52 @@ class LakeSink:
         self._enable_features(orders, outcomes)
         self._has_rest = any(_has_rest(*one) for one in zip(orders, outcomes, strict=True))
         merges = [merge for one in zip(orders, outcomes, strict=True) if (merge := self._settle(*one)) is not None]
-        failed = {table: s.error for table, s in self._standings if s.stands_still}
+        failed = {table: s.error for table, s in self._merge_states if s.awaits_retry}
         failed |= {outcome.table: str(outcome.error) for outcome in outcomes if outcome.error is not None}
-        failed |= {table: s.shape.paused.reason for table, s in self._standings if s.shape.paused is not None}
-        self._record(to_lsn, merges)
+        failed |= {table: s.shape.paused.reason for table, s in self._merge_states if s.shape.paused is not None}
+        self._record(batch, Lsn(max([to_lsn, *(o.to_lsn or 0 for o in orders if o.table.id in tried)])))
         seconds = time.monotonic() - started
-        return RoundReport(to_lsn, tuple(merges), failed, seconds=seconds, parts=_parts(outcomes))
+        again = {o.table: QuarantineReport(o.waiting or 0, o.replayed, o.dropped) for o in outcomes if o.table in tried}
+        return RoundReport(to_lsn, tuple(merges), failed, seconds=seconds, parts=_parts(outcomes), replays=again)
 
     def has_backlog(self, to_lsn: Lsn) -> bool:
         """Whether some changelog is ahead of its lake table with transactions that are whole at ``to_lsn``.
 
         A table that could not follow counts again after some seconds, one that is paused or read again does not.
         """
-        return any(standing.is_due(to_lsn) for _, standing in self._standings)
+        return any(self._merge_states.is_due(table, to_lsn) for table, _ in self._merge_states)
 
     @property
     def is_busy(self) -> bool:
-        """Whether a table is being read again, a change of a table waits for its place in the stream, or a slice was
-        merged in part.
-        """
+        """Whether a table is being re-read, or waits for its place in the stream, or a slice was merged in part."""
         return (
             self._has_rest
             or self._watch.rereads.are_under_way
-            or any(s.shape.is_on_its_way for _, s in self._standings)
+            or any(s.shape.is_on_its_way or s.is_waiting(self._merge_states.passed) for _, s in self._merge_states)
         )
 
-    def tend(self, passed: int) -> None:
-        """Look after what no batch brings: changed tables, tables read again, changes past their retention.
+    def between_rounds(self, passed: int) -> None:
+        """Maintain what no batch brings: changed tables, tables re-read, changes past their retention.
 
-        ``passed`` is the LSN up to which everything that the server had for us is done. Asked often; looks seldom.
+        ``passed`` is the LSN up to which everything that the server had for us is done. Called often.
         """
+        self._merge_states.passed = passed
         for ended in self._watch.rereads.finished():
             self._note_reread(ended, passed)
-        self._note_strays()
-        if time.monotonic() - self._looked_at >= _LOOK_SECONDS:
-            self._looked_at = time.monotonic()
+        self._note_renamed_tables()
+        if time.monotonic() - self._checked_at >= _POLL_SECONDS:
+            self._checked_at = time.monotonic()
             self._watch.shapes.poll(self._watch.wal_lsn)
         self._watch.shapes.settle(passed)
-        for table, standing in self._standings:
-            if standing.shape.reread is not None and not standing.has_failed and table not in self._watch.rereads:
+        for table, merge_state in self._merge_states:
+            if merge_state.shape.reread is not None and not merge_state.has_failed and table not in self._watch.rereads:
                 self._watch.rereads.request(table, self._watch.shapes.reserve(table))
-        self._expire()
+        self._expiry.between_rounds()
+        if self._cuts is not None:
+            self._cuts.between_rounds(passed)
 
     def resume(self, table: TableId, lsn: int) -> bool:
-        """Let a paused table go on with the next round; False where it must be read again first.
+        """Resume a paused table with the next round; False where it must be re-read first.
 
         Raises TableError where what it was paused for is still so.
         """
@@ -173,50 +191,94 @@ class LakeSink:
         return True
 
     def reopen(self, table: TableId) -> None:
-        """Ask for the table's standing anew: it was read again."""
-        self._standings.again(table)
+        """Reload the table's merge state: it was re-read."""
+        self._merge_states.reload(table)
+
+    def is_current(self, table: TableSchema) -> bool:
+        """Whether the lake table stands at this description of its source and follows the stream.
+
+        A table that the lake knows nothing of takes the description for its first.
+        """
+        state = self._merge_states.of(table.id).shape
+        if state.holds_back or table.id in self._watch.rereads:
+            return False
+        known = self._watch.shapes.adopt(table, self._watch.wal_lsn) if state.shape is None else state.shape
+        is_settled = state.waiting is None and state.in_force == known.number
+        return is_settled and same_shape(known.table, table) and same_columns(known.table, table)
+
+    def order_to_land(self, table: TableId, reached: int, passed: int) -> SliceOrder | None:
+        """What to tell a task that puts rows into the lake table, once that holds every change up to ``reached``.
+
+        None before. ``to_lsn`` is how far the table is; ``passed`` as for ``between_rounds``.
+        """
+        merge_state = self._merge_states.of(table)
+        # With nothing in the changelog that the lake lacks, it is as far as the stream.
+        at = max(passed if merge_state.backlog is None else 0, merge_state.merged or 0)
+        if at < reached or self._merge_states.holds_back(table, passed):
+            return None
+        order = self._order(table, self._known(table), at)
+        return replace(order, views=self._watch.shapes.views(table), visible=None, has_backlog=False)
+
+    def land(self, order: LandOrder) -> LandOutcome:
+        """Put rows that were read into the lake table, in one commit; what goes wrong is in the outcome."""
+        wanted, path = order.order, self._paths.lake(order.order.table.id)
+        work, spark = LandTask(self._task), self._spark()
+        try:
+            (outcome,) = run_tasks(spark, [[order]], work, f"writing rows of {wanted.table.id}")
+            if outcome.evolves:
+                self._writer.evolve_with_spark(spark, path, self._slot, wanted, self._task.plan)
+                (outcome,) = run_tasks(spark, [[order]], work, f"writing rows of {wanted.table.id}")
+            if outcome.staged is not None:
+                outcome.applied = self._writer.land_with_spark(spark, path, self._slot, wanted, outcome.staged)
+        except CdcError as error:
+            outcome = LandOutcome(wanted.table.id, error=error)
+        merge_state = self._merge_states.of(wanted.table.id)
+        if isinstance(outcome.error, TransientError):
+            self._merge_states.reload(wanted.table.id)
+        elif outcome.error is None:
+            merge_state.merged = max(merge_state.merged or 0, wanted.to_lsn or 0)
+            if outcome.applied is not None:
+                # A MERGE of Spark's leaves the LSN in the table as it is.
+                merge_state.shown = merge_state.shown if outcome.staged is not None else wanted.to_lsn
+                merge_state.version, merge_state.checked_at = outcome.applied.version, time.monotonic()
+        return outcome
+
+    def reserve(self, tables: Sequence[TableId]) -> dict[TableId, int] | None:
+        """Numbers for the shapes that reading these tables brings; None while one of them is being read already."""
+        if any(table in self._watch.rereads for table in tables):
+            return None
+        self._merge_states.open(table for table in tables if not self._merge_states.knows(table))
+        return {table: self._watch.shapes.reserve(table) for table in tables}
+
+    def note_read(self, table: TableId) -> None:
+        """Reload the table's merge state: it was read by another run."""
+        self._merge_states.reload(table)
 
     def close(self) -> None:
-        """Let what goes on beside the rounds end: tables being read, validations; for a bounded time."""
+        """Let background work end: tables being read, validations; for a bounded time."""
         self._watch.rereads.close()
-        self._validator.close(_VALIDATION_SECONDS)
+        self._validations.close({str(table): self._paths.quarantine(table) for table, _ in self._merge_states})
 
     def _note_reread(self, ended: Reread, passed: int) -> None:
-        """Go on with a table that was read again; one that could not be is tried again where that may help."""
+        """Go on with a table that was re-read; one that could not be is tried again where that may help."""
         table, error = ended.table, ended.error
         if error is None:
             self._reread_tries.pop(table, None)
-            self._standings.again(table)
+            self._merge_states.reload(table)
             return
         self._reread_tries[table] = self._reread_tries.get(table, 0) + 1
         if isinstance(error, TransientError) and self._reread_tries[table] < _REREAD_TRIES:
-            _log.warning("%s could not be read again and is tried later: %s", table, error.message)
-            standing = self._standings.of(table)
-            standing.failed_at, standing.error = time.monotonic(), str(error)
+            _log.warning("%s could not be re-read; retrying later: %s", table, error.message)
+            merge_state = self._merge_states.of(table)
+            merge_state.failed_at, merge_state.error = time.monotonic(), str(error)
             return
-        remedy = f"Mend the cause and run wal2lake replay with {table}."
+        remedy = f"Correct the cause and run wal2lake replay with {table}."
         self._watch.shapes.pause(table, error.message, error.remedy or remedy, passed)
 
-    def _note_strays(self) -> None:
+    def _note_renamed_tables(self) -> None:
         """Changes under a name that is not captured are nowhere, so this is written down before the slot moves on."""
-        for table in self._book.take_strayed():
-            self._watch.shapes.want_reread(table, "it was changed while it bore a name that is not captured")
-
-    def _expire(self) -> None:
-        """Take merged changes out of the changelogs that are older than wal2lake.changelog.retention.days.
-
-        Once a day and table. A table where another writer is in the way keeps its rows until the next run.
-        """
-        now, days = now_us(), self._options.changelog_retention_days
-        today = now // DAY_US
-        if not days or self._expired_on == today:
-            return
-        self._expired_on = today
-        for table, standing in self._standings:
-            try:
-                expire_changes(self._paths.changelog(table), self._slot, table, standing.merged, now, days)
-            except CdcError as error:
-                _log.warning("Old changes of %s stay for now. %s", table, error.message)
+        for table in self._registry.take_renamed():
+            self._watch.shapes.want_reread(table, "it was changed while it had a name that is not captured")
 
     def _orders(self, batch: Batch | None, to_lsn: int) -> list[SliceOrder]:
         """One order a table that has something in the batch, or waiting in its changelog."""
@@ -225,21 +287,21 @@ class LakeSink:
         if batch is not None:
             # What is new of a table is decided first, for it may hold the table back.
             orders = [self._batch_order(batch, table, to_lsn) for table in in_batch]
-        due = [table for table, s in self._standings if table not in in_batch and s.is_due(to_lsn)]
+        due = [t for t, _ in self._merge_states if t not in in_batch and self._merge_states.is_due(t, to_lsn)]
         return orders + [self._order(table, self._known(table), to_lsn) for table in due]
 
     def _batch_order(self, batch: Batch, table: TableId, to_lsn: int) -> SliceOrder:
-        standing, versions, shapes = self._standings.of(table), batch.versions[table], self._watch.shapes
+        merge_state, versions, shapes = self._merge_states.of(table), batch.versions[table], self._watch.shapes
         files: list[tuple[int, str]] = []
         for version in versions:
             first = int(version.commits[0][0])
-            number = shapes.number(version.table, self._book.sighted(version.table), first, standing.token)
+            number = shapes.number(version.table, self._registry.resolved_at(version.table), first, merge_state.token)
             files += [(number, str(path)) for path in version.paths]
         whole = batch.complete_to(table)
-        is_whole = (whole is not None and whole <= to_lsn) or standing.is_due(to_lsn)
-        goes_on = is_whole and not standing.has_failed and not standing.shape.holds_back
+        is_whole = (whole is not None and whole <= to_lsn) or merge_state.is_due(to_lsn)
+        goes_on = is_whole and not self._merge_states.holds_back(table, to_lsn)
         order = self._order(table, self._known(table), to_lsn if goes_on else None, {number for number, _ in files})
-        plain = not (order.has_backlog or order.visible or order.steps or order.views)
+        plain = not (order.has_backlog or order.visible or order.steps or order.views or order.waiting)
         return replace(
             order,
             files=tuple(files),
@@ -249,28 +311,45 @@ class LakeSink:
         )
 
     def _order(self, table: TableId, known: TableSchema, cut: int | None, numbers: Iterable[int] = ()) -> SliceOrder:
-        standing = self._standings.of(table)
-        state, overlap = standing.shape, self._standings.overlap(table)
+        merge_state = self._merge_states.of(table)
+        state, overlap = merge_state.shape, self._merge_states.overlap(table)
         number = 0 if state.shape is None else state.shape.number
-        is_mixed = standing.backlog is not None or any(each != number for each in numbers) or bool(state.pending)
+        is_mixed = merge_state.backlog is not None or any(each != number for each in numbers) or bool(state.pending)
+        is_mixed |= merge_state.waiting
         return SliceOrder(
             known,
             to_lsn=cut,
-            position=None if standing.changelog is None else astuple(standing.changelog),
-            has_backlog=standing.backlog is not None,
-            token=standing.token or 0,
-            merged=standing.merged,
+            position=None if merge_state.changelog is None else astuple(merge_state.changelog),
+            has_backlog=merge_state.backlog is not None,
+            token=merge_state.token or 0,
+            merged=merge_state.merged,
             visible=None if overlap is None else overlap.visible,
+            resumed=None if overlap is None or merge_state.merged is not None else overlap.since,
             floor=int(first_lsn(overlap)),
-            engine=standing.engine,
+            engine=merge_state.engine,
             shape=number,
             views=self._watch.shapes.views(table) if is_mixed and cut is not None else {},
             steps=state.pending,
+            since={} if cut is None else self._constraints.since(known),
+            waiting=merge_state.waiting,
         )
 
+    def _replaying(self, orders: list[SliceOrder], to_lsn: int, replays: Mapping[TableId, Replay]) -> list[SliceOrder]:
+        """The orders with those of tables that are to be replayed."""
+        given = {order.table.id: order for order in orders}
+        for table, replay in replays.items():
+            merge_state = self._merge_states.of(table)
+            if merge_state.shape.holds_back:
+                continue
+            # No other transaction commits within the bytes of the commit record that the lake stands at.
+            cut = max(to_lsn, (merge_state.merged or 0) + 1)
+            order = given.get(table) or self._order(table, self._known(table), cut)
+            given[table] = replace(order, waiting=True, replay=replay, only_inserts=False)
+        return list(given.values())
+
     def _known(self, table: TableId) -> TableSchema:
-        shape = self._standings.of(table).shape.shape
-        return self._book.current(table) if shape is None else shape.table
+        shape = self._merge_states.of(table).shape.shape
+        return self._registry.current(table) if shape is None else shape.table
 
     def _run_orders(self, orders: Sequence[SliceOrder]) -> list[SliceOutcome]:
         if not orders:
@@ -283,7 +362,7 @@ class LakeSink:
         items: list[SliceOrder | PartOrder] = [*parts, *small]
         todo = balanced(items, lambda item: item.rows + _SLICE_ROWS, groups)
         # balanced() takes the work apart by weight, so results are told by table, not by place.
-        found = run_tasks(spark, todo, SlicePart(self._task), "bringing changes to the lake")
+        found = run_tasks(spark, todo, SlicePart(self._task), "merging changes into the lake")
         done = {outcome.table: outcome for outcome in found if isinstance(outcome, SliceOutcome)}
         if large:
             second = [[joined(order, found)] for order in large]
@@ -294,9 +373,10 @@ class LakeSink:
         for table in batch.versions if batch is not None else ():
             assert batch is not None
             last = batch.last_commit(table)
-            standing = self._standings.of(table)
-            standing.backlog = last
-            standing.changelog = Position(*(batch.open_at(table) or (last,)))
+            merge_state = self._merge_states.of(table)
+            merge_state.backlog = last
+            merge_state.changelog = Position(*(batch.open_at(table) or (last,)))
+            merge_state.whole = max((w for w in (merge_state.whole, batch.complete_to(table)) if w), default=None)
         failpoints.hit(failpoints.BEFORE_CONFIRM)
 
     def _evolve(self, orders: Sequence[SliceOrder], outcomes: Sequence[SliceOutcome]) -> list[SliceOutcome]:
@@ -333,14 +413,15 @@ class LakeSink:
         for order, outcome in zip(orders, outcomes, strict=True):
             if outcome.staged is None or outcome.error is not None:
                 continue
-            self._standings.of(order.table.id).engine = MergeEngine.SPARK
+            self._merge_states.of(order.table.id).engine = MergeEngine.SPARK
             started = time.monotonic()
             failpoints.hit(failpoints.BEFORE_SPARK_MERGE)
             try:
                 outcome.applied = self._writer.merge_with_spark(
                     self._spark(), self._paths.lake(order.table.id), self._slot, order, outcome.staged
                 )
-                outcome.merged = outcome.staged.to_lsn
+                outcome.merged = outcome.lake_lsn = outcome.staged.to_lsn
+                outcome.lake_version = outcome.applied.version
             except CdcError as error:
                 outcome.error = error
             failpoints.hit(failpoints.AFTER_SPARK_MERGE)
@@ -348,42 +429,44 @@ class LakeSink:
 
     def _settle(self, order: SliceOrder, outcome: SliceOutcome) -> MergeReport | None:
         """Note where a table stands now."""
-        table, standing = order.table.id, self._standings.of(order.table.id)
+        table, merge_state = order.table.id, self._merge_states.of(order.table.id)
         if outcome.error is not None:
-            self._note_failure(table, standing, outcome.error)
+            self._note_failure(table, merge_state, outcome.error)
             return None
         if order.to_lsn is None:
             return None
-        standing.failed_at = None
-        standing.merged = outcome.merged
-        standing.shape.in_force = max(standing.shape.in_force, order.shape)
-        if standing.backlog is not None and outcome.merged is not None and standing.backlog <= outcome.merged:
-            standing.backlog = None
-        outcome.check = self._validated(outcome.check)
+        merge_state.failed_at = None
+        merge_state.merged = outcome.merged
+        if outcome.waiting is not None:
+            # A part that Spark has yet to merge leaves the table as it was until it is looked at again.
+            merge_state.waiting = bool(outcome.waiting)
+        if outcome.lake_version is not None:
+            merge_state.version, merge_state.shown = outcome.lake_version, outcome.lake_lsn
+            merge_state.checked_at = time.monotonic()
+        merge_state.shape.in_force = max(merge_state.shape.in_force, order.shape)
+        if merge_state.backlog is not None and outcome.merged is not None and merge_state.backlog <= outcome.merged:
+            merge_state.backlog = None
+        outcome.check = self._validations.with_verdict(outcome.check)
         return None if outcome.applied is None else _merge_report(order, outcome, outcome.applied)
 
-    def _note_failure(self, table: TableId, standing: Standing, error: CdcError) -> None:
-        standing.failed_at, standing.error = time.monotonic(), str(error)
-        if isinstance(error, RereadNeededError):
+    def _note_failure(self, table: TableId, merge_state: MergeState, error: CdcError) -> None:
+        merge_state.failed_at, merge_state.error = time.monotonic(), str(error)
+        # What it may have written to its quarantine table is to be looked at.
+        merge_state.waiting = True
+        if isinstance(error, LimitExceededError):
+            self._watch.shapes.pause(table, error.message, error.remedy, merge_state.merged or 0)
+        elif isinstance(error, RereadNeededError):
             self._watch.shapes.want_reread(table, error.message)
         elif isinstance(error, TransientError):
             # What is known of the table may be out of date: another writer was at work on it.
-            self._standings.again(table)
+            self._merge_states.reload(table)
 
-    def _record(self, to_lsn: Lsn, merges: Sequence[MergeReport]) -> None:
+    def _record(self, batch: Batch | None, to_lsn: Lsn) -> None:
         failpoints.hit(failpoints.BEFORE_ROUND_RECORD)
-        if merges:
-            versions = {merge.table: merge.lake_version for merge in merges}
-            hours = self._options.lake_history_minutes
-            self._rounds = record_round(self._paths.rounds, to_lsn, versions, hours, self._rounds)
-
-    def _validated(self, check: CheckReport | None) -> CheckReport | None:
-        """Hand a summary to the validator; the report, with what validations have said of the table so far."""
-        if check is None or check.summary is None:
-            return check
-        self._validator.submit(str(check.table), check.rules, check.summary)
-        verdict = self._validator.verdict(str(check.table))
-        return check if verdict is None else replace(check, validation_json=verdict.shown.json)
+        if self._cuts is not None:
+            if batch is not None and batch.complete_lsn is not None:
+                self._cuts.note_commit(batch.complete_lsn, batch.last_commit_ts_us)
+            self._cuts.record(to_lsn)
 
 
 def _has_rest(order: SliceOrder, outcome: SliceOutcome) -> bool:
@@ -404,6 +487,7 @@ def _merge_report(order: SliceOrder, outcome: SliceOutcome, applied: Applied) ->
         applied.deleted,
         sum(outcome.seconds.values()),
         outcome.check,
+        outcome.waiting or 0,
     )
 
 

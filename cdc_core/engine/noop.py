@@ -1,4 +1,4 @@
-"""The sink that lets go: every batch is decoded and typed on the workers, and nothing is kept.
+"""A sink that discards changes: every batch is decoded and converted on the workers, and nothing is stored.
 
 It measures how fast typed events can be had, and tries a connector file out without a lake.
 """
@@ -11,8 +11,8 @@ from typing import Any
 from cdc_core.engine.batch import Batch
 from cdc_core.engine.reports import RoundReport
 from cdc_core.engine.spool import ReadSpoolFiles, in_groups
-from cdc_core.engine.typing_plan import TypingPlan
 from cdc_core.lsn import Lsn
+from cdc_core.sink.typing_plan import TypingPlan
 from cdc_core.spark.run_tasks import parallelism, run_tasks
 
 
@@ -41,8 +41,8 @@ class NoopSink:
         """Never."""
         return False
 
-    def tend(self, passed: int) -> None:
-        """There is nothing to look after."""
+    def between_rounds(self, passed: int) -> None:
+        """There is nothing to maintain."""
 
     def close(self) -> None:
         """There is nothing to end."""

@@ -27,48 +27,52 @@ class EngineOptions:
     sinks: tuple[str, ...] = option(
         "wal2lake.sinks",
         ("lake",),
-        "Where changes go: lake, or noop, which decodes and types them and lets them go.",
+        "Where changes are written: lake, or noop, which decodes and converts changes and discards them.",
         parse=parse_sinks,
     )
     state_path: str = option(
         "wal2lake.state.path",
         "",
-        "Folder of what must outlive a run beside the lake, spool included; shared storage where Spark is a cluster. "
-        "Empty: .wal2lake/<topic.prefix> under the working folder.",
+        "Folder for state that is kept between runs, and for the spool; on shared storage where Spark is a "
+        "cluster. Empty: .wal2lake/<topic.prefix> in the working directory.",
     )
     batch_max_rows: int = option(
-        "wal2lake.batch.max.rows", 500_000, "Most messages of one micro-batch.", parse=at_least(1)
+        "wal2lake.batch.max.rows", 500_000, "Maximum number of messages in a micro-batch.", parse=at_least(1)
     )
     batch_max_bytes: int = option(
-        "wal2lake.batch.max.bytes", 256 * 1024 * 1024, "Most bytes of one micro-batch.", parse=at_least(1)
+        "wal2lake.batch.max.bytes", 256 * 1024 * 1024, "Maximum size of a micro-batch in bytes.", parse=at_least(1)
     )
     freshness_seconds: float = option(
         "wal2lake.freshness.seconds",
         2.0,
-        "How far behind its source the lake may be where the machine is fast enough: rounds start at most every half "
-        "of this. Larger values make fewer, larger commits.",
+        "Target lag of the lake behind its source, in seconds: a round starts at most every half of this. "
+        "Larger values make fewer, larger commits.",
         parse=number_in(0.0, 86_400.0),
     )
     slice_split_rows: int = option(
         "wal2lake.slice.split.rows",
         100_000,
-        "Changes of one table in a round above which several tasks decode and write them.",
+        "Number of changes of one table in a round above which several tasks decode and write them.",
         parse=at_least(1),
     )
     spool_max_bytes: int = option(
-        "wal2lake.spool.max.bytes", 1024**3, "Most bytes that wait on disk before reading pauses.", parse=at_least(1)
+        "wal2lake.spool.max.bytes",
+        1024**3,
+        "Maximum size of the spool in bytes; reading pauses while it is full.",
+        parse=at_least(1),
     )
     snapshot_rows_per_partition: int = option(
         "wal2lake.snapshot.rows.per.partition",
         1_000_000,
-        "Estimated rows of one range of a table; larger tables are read in several ranges.",
+        "Maximum estimated number of rows in a range; a larger table is read in several ranges.",
         parse=at_least(1),
     )
     snapshot_threads: int = option(
         "wal2lake.snapshot.threads",
-        2,
-        "Tables read side by side; the larger of this and snapshot.max.threads holds.",
-        parse=at_least(1),
+        0,
+        "Number of table ranges read in parallel, 0 for the number of Spark's task slots; the larger of this "
+        "and snapshot.max.threads is used.",
+        parse=at_least(0),
     )
     spark: tuple[tuple[str, str], ...] = option(
         "wal2lake.spark.NAME",

@@ -10,7 +10,7 @@ spool fills to its limit, then the segments' queue, then TCP holds the server ba
 
 Invariants
 * A batch takes all that has come by the time it is asked for: a slow caller gets larger batches, not later ones.
-* A batch is handed over only whole; the caller confirms only what its own durable work covers.
+* A batch is passed on only whole; the caller confirms only what its own durable work covers.
 * Segments end anywhere; batches are cut at a transaction's end unless one transaction alone exceeds the limits.
 * An error in either thread reaches the caller at its next ``next_batch``, after the batches that came before it.
 """
@@ -34,9 +34,10 @@ from cdc_core.decode.segment import Segment
 from cdc_core.engine.batch import Batch, Position
 from cdc_core.engine.spool import Spool
 from cdc_core.engine.spool_writer import SpoolWriter
-from cdc_core.engine.typing_plan import TypingPlan
 from cdc_core.schema.relation import Relation
 from cdc_core.schema.table import TableId, TableSchema
+from cdc_core.sink.typing_plan import TypingPlan
+from cdc_core.snapshot.signals.rows import signal_rows
 
 _SEGMENT_ROWS = 50_000
 _SEGMENT_BYTES = 16 << 20
@@ -76,6 +77,14 @@ class BatchBounds:
     spool_bytes: int
 
 
+@dataclass(frozen=True, slots=True)
+class SignalTable:
+    """The table whose rows are signals. ``is_kept``: it is captured like any other table too."""
+
+    table: TableId
+    is_kept: bool
+
+
 @dataclass(slots=True)
 class _Progress:
     """What the two threads share with the caller, under one lock."""
@@ -99,7 +108,9 @@ class SlotReader:
         spool: Spool,
         plan: TypingPlan,
         bounds: BatchBounds,
+        signals: SignalTable | None = None,
     ) -> None:
+        self._signals = signals
         self._stream = stream
         self._describe = describe
         self._positions = dict(positions)
@@ -133,7 +144,7 @@ class SlotReader:
     def next_batch(self, timeout: float) -> Batch | None:
         """A micro-batch of what has come, or None when nothing comes within ``timeout`` seconds.
 
-        Raises what ended the reading, once every batch before it has been handed over.
+        Raises what ended the reading, once every batch before it has been passed on.
         """
         self._wanted.set()
         try:
@@ -164,7 +175,7 @@ class SlotReader:
 
     @property
     def is_drained(self) -> bool:
-        """Whether everything received so far has been handed over and is done."""
+        """Whether everything received so far has been passed on and is done."""
         with self._progress.lock:
             return not self._progress.outstanding_batches and not self._progress.unsorted
 
@@ -263,6 +274,10 @@ class SlotReader:
         pieces = [(run.table, run.raw, run.relation) for run in found.runs]
         pieces += [(table, _truncate_row(cut), None) for cut in found.truncates for table in cut.tables]
         # In stream order, so that a table's versions follow one another as they were in force.
+        if self._signals is not None:
+            batch.signals += signal_rows(found, self._signals.table)
+            if not self._signals.is_kept:
+                pieces = [piece for piece in pieces if piece[0].id != self._signals.table]
         for table, raw, relation in sorted(pieces, key=lambda piece: piece[1].column("seq")[0].as_py()):
             self._add_rows(batch, table, raw, relation)
         if found.last_commit_lsn is not None:

@@ -1,4 +1,4 @@
-"""What the engine tells whoever runs it: plain facts, for the command line and for Dagster alike."""
+"""Reports of the engine, for the command line and for Dagster."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from cdc_core.lsn import Lsn
 from cdc_core.schema.table import TableId
+from cdc_core.snapshot.reports import SnapshotReport
 
 if TYPE_CHECKING:  # loads Arrow, which whoever only reads reports need not
     from cdc_core.quality.report import Summary
@@ -31,6 +32,7 @@ class CheckReport:
 
     ``suite_success`` is the verdict of its Great Expectations suite: no error rule failed. ``summary`` and ``rules``
     are what that suite validates off the rounds, and ``validation_json`` its whole result, empty where it has not run.
+    ``suites`` are the user's expectations that need more than one row, and ``sample`` the rows for them (Arrow IPC).
     """
 
     table: TableId
@@ -40,28 +42,8 @@ class CheckReport:
     rules: tuple[RuleResult, ...] = ()
     validation_json: str = field(default="", repr=False)
     summary: Summary | None = field(default=None, repr=False)
-
-
-@dataclass(frozen=True, slots=True)
-class SnapshotReport:
-    """One table's snapshot, as committed to the lake. ``lsn`` is the position it shows the source at."""
-
-    table: TableId
-    rows: int
-    lsn: Lsn
-    seconds: float
-    lake_version: int
-    skipped: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class SnapshotProgress:
-    """How far a running snapshot is. ``rows_estimated`` is the planner's guess, None where it has none."""
-
-    table: TableId
-    rows: int
-    rows_estimated: int | None
-    done: bool
+    suites: tuple[str, ...] = field(default=(), repr=False)
+    sample: bytes = field(default=b"", repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,8 +58,17 @@ class BatchReport:
 
 
 @dataclass(frozen=True, slots=True)
+class QuarantineReport:
+    """A table's quarantine after a round: changes that wait, and those that the round let in or gave up."""
+
+    waiting: int = 0
+    replayed: int = 0
+    dropped: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class MergeReport:
-    """One table brought to the round's LSN."""
+    """One table brought to the round's LSN. ``waiting`` changes are in its quarantine then."""
 
     table: TableId
     lsn: Lsn
@@ -88,13 +79,15 @@ class MergeReport:
     deleted: int
     seconds: float
     check: CheckReport | None = None
+    waiting: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class RoundReport:
     """One round: every table with changes brought to one commit LSN. ``failed`` maps a table to its error's text.
 
-    ``parts`` are the CPU-seconds of the round's tasks by part (decode, append, check, apply, compact).
+    ``parts`` are the CPU-seconds of the round's tasks by part (decode, append, check, apply, compact). ``replays``
+    tells of the tables whose quarantine was tried again.
     """
 
     lsn: Lsn
@@ -104,15 +97,20 @@ class RoundReport:
     lag_seconds: float = 0.0
     seconds: float = 0.0
     parts: dict[str, float] = field(default_factory=dict)
+    replays: dict[TableId, QuarantineReport] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
 class ReplayReport:
-    """A paused table that goes on. ``events`` of its changelog were merged; ``snapshot`` where it was read again."""
+    """A paused table that continues, and changes in quarantine that were tried again.
+
+    ``events`` of its changelog were merged; ``snapshot`` where it was re-read.
+    """
 
     table: TableId
     events: int
     snapshot: SnapshotReport | None = None
+    quarantine: QuarantineReport = QuarantineReport()
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,7 +137,10 @@ class Paused:
 
 @dataclass(frozen=True, slots=True)
 class TableStatus:
-    """One captured table, source beside lake. None where a side cannot be asked or has nothing yet."""
+    """One captured table, source beside lake. None where a side cannot be asked or has nothing yet.
+
+    ``quarantined`` changes wait in its quarantine table.
+    """
 
     table: TableId
     key: tuple[str, ...]
@@ -150,6 +151,7 @@ class TableStatus:
     lake_rows: int | None
     source_rows: int | None
     paused: Paused | None = None
+    quarantined: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,7 @@
 """Which shape of its source each lake table stands at, and what becomes of it when the source changes.
 
     Relation message with another shape ─▶ decide (schema/evolution) ─▶ FOLLOW   a step for the lake, at this place
-    marks of the catalogue changed      ─▶                           ─▶ REREAD   this table alone is read again
+    marks of the catalogue changed      ─▶                           ─▶ REREAD   this table alone is re-read
                                                                      ─▶ REFUSE   this table alone pauses
 
 Events go to the changelog whatever is decided, each with the number of the shape it was decoded under: nothing waits
@@ -18,17 +18,17 @@ from typing import Protocol
 
 import pyarrow as pa
 
-from cdc_core.engine.typing_plan import TypingPlan
 from cdc_core.errors import TableError
 from cdc_core.schema.changes import Decision, Policy, Projected, SchemaChanges, Verdict, project
 from cdc_core.schema.evolution import decide
 from cdc_core.schema.fingerprint import Fingerprint
 from cdc_core.schema.plan import row_key
 from cdc_core.schema.table import Column, TableId, TableSchema
-from cdc_core.schema.unseen import READ_AGAIN_THEN, is_streamed
+from cdc_core.schema.unseen import READ_AGAIN_THEN
 from cdc_core.selection.columns import plan_columns
 from cdc_core.sink.delta.project import Step, StepColumn, own_columns
 from cdc_core.sink.delta.shape_log import History, Pause, Shape, ShapeLog
+from cdc_core.sink.typing_plan import TypingPlan
 from cdc_core.types.registry import resolve
 
 _log = logging.getLogger(__name__)
@@ -60,7 +60,7 @@ class View:
 class TableShape:
     """One table. ``shape`` is the one decided last, ``in_force`` the number that the lake table carries.
 
-    ``reread`` is why the table must be read again, ``paused`` why it is not merged. ``waiting`` is a plan that comes
+    ``reread`` is why the table must be re-read, ``paused`` why it is not merged. ``waiting`` is a plan that comes
     into force once the stream has passed its LSN, for no row has been changed since the source changed. ``reserved`` is
     the number of the shape that reading the table again will bring.
     """
@@ -88,7 +88,7 @@ class TableShape:
 
     @property
     def is_on_its_way(self) -> bool:
-        """Whether the lake table is to change by itself: it is to be read again, or a plan waits for its place."""
+        """Whether the lake table is to change by itself: it is to be re-read, or a plan waits for its place."""
         return self.paused is None and (self.reread is not None or self.waiting is not None)
 
     @property
@@ -141,7 +141,7 @@ class Shapes:
         return state
 
     def reopen(self, table: TableId, in_force: int | None) -> TableShape:
-        """The state anew, after the table was read again."""
+        """The state again, after the table was re-read."""
         self._histories = self._log.read()
         return self.open(table, in_force)
 
@@ -162,9 +162,15 @@ class Shapes:
             state.by_version[version.version] = self._number(state, version, current, lsn, read_at)
             if is_unknown and read_at is None and self._reads_new_tables:
                 self.want_reread(
-                    version.id, "it joined the capture, and its rows of before are not in the lake", is_first=True
+                    version.id,
+                    "it was added to the captured tables, and its existing rows are not in the lake",
+                    is_first=True,
                 )
         return state.by_version[version.version]
+
+    def adopt(self, table: TableSchema, wal_lsn: Callable[[], int]) -> Shape:
+        """Take a description for the first shape of a table that the lake knows nothing of, and write it down."""
+        return self._add(self._tables[table.id], table.id, table, None, wal_lsn())
 
     def views(self, table: TableId) -> dict[int, View]:
         """How to read change rows of each shape that the table has had."""
@@ -190,7 +196,7 @@ class Shapes:
             if state.paused is not None:
                 self._look_at_paused(table, state, state.paused)
                 continue
-            # A table that is gone may be created again at any time.
+            # A table that no longer exists may be created again at any time.
             if found is not None and found == state.seen and state.seen.is_exact:
                 continue
             self._look(table, state, found, wal_lsn)
@@ -208,7 +214,7 @@ class Shapes:
         return done
 
     def can_go_on(self, table: TableId) -> bool:
-        """Whether a paused table's changes can be merged as its source is now; False: it must be read again first.
+        """Whether a paused table's changes can be merged as its source is now; False: it must be re-read first.
 
         Raises TableError where what it was paused for is still so.
         """
@@ -222,18 +228,18 @@ class Shapes:
         return decision.verdict is Verdict.FOLLOW and not decision.operations and all(way is not None for way in ways)
 
     def resume(self, table: TableId, lsn: int) -> None:
-        """Let a paused table go on."""
+        """Resume a paused table."""
         self._log.resume(table, lsn)
         self._tables[table].paused = None
 
     def want_reread(self, table: TableId, reason: str, *, is_first: bool = False) -> None:
-        """Note that the table must be read again, or pause it where the policy says so (not for its first reading)."""
+        """Note that the table must be re-read, or pause it where the policy says so (not for its first reading)."""
         state = self._tables[table]
         if self._policy.changes is SchemaChanges.PAUSE and not is_first:
             remedy = f"Run wal2lake replay with {table}, or set wal2lake.lake.schema.changes=reread."
-            self.pause(table, f"{table} must be read again: {reason}", remedy, 0)
+            self.pause(table, f"{table} must be re-read: {reason}", remedy, 0)
         elif state.reread is None and state.paused is None:
-            _log.warning("%s is read again: %s", table, reason)
+            _log.warning("%s is re-read: %s", table, reason)
             self._log.want_reread(table, reason, state.newest, 0)
             state.reread = reason
 
@@ -244,7 +250,7 @@ class Shapes:
         return state.reserved
 
     def pause(self, table: TableId, reason: str, remedy: str, lsn: int) -> None:
-        """Stop merging the table and say why; its changes go on to be kept in its changelog."""
+        """Stop merging the table and say why; its changes continue to be kept in its changelog."""
         state = self._tables[table]
         if state.paused is None:
             _log.warning("%s is paused: %s %s", table, reason, remedy)
@@ -375,7 +381,7 @@ class Shapes:
         return [each.name for each in self._lake_fields(table, number)]
 
     def _look(self, table: TableId, state: TableShape, found: Fingerprint | None, wal_lsn: Callable[[], int]) -> None:
-        """The marks of a table changed, or it is gone."""
+        """The marks of a table changed, or it no longer exists."""
         assert state.shape is not None
         current = self._catalogue.current(table)
         # Asked after the catalogue: whatever is seen there was committed before this place.
@@ -393,7 +399,7 @@ class Shapes:
             self.pause(table, decision.reason, decision.remedy, lsn)
 
     def _look_at_paused(self, table: TableId, state: TableShape, paused: Pause) -> None:
-        """A table whose remedy is to be read again once somebody has acted: perhaps somebody has."""
+        """A table whose remedy is to be re-read once somebody has acted: perhaps somebody has."""
         if not paused.remedy.endswith(READ_AGAIN_THEN) or self._policy.changes is SchemaChanges.PAUSE:
             return
         assert state.shape is not None
@@ -401,7 +407,7 @@ class Shapes:
         if current is None or self._decide(state.shape.table, None, current).verdict is Verdict.REFUSE:
             return
         self.resume(table, paused.lsn)
-        self.want_reread(table, "what it was paused for is no more")
+        self.want_reread(table, "the cause of the pause no longer exists")
 
     def _way(self, state: TableShape, number: int, target: Shape) -> tuple[Step, ...] | None:
         if number == target.number:
@@ -445,19 +451,13 @@ class Shapes:
         return resolve(column, self._plan.types).natural.arrow_type
 
 
-def streamed(table: TableSchema) -> TableSchema:
-    """The table with the columns alone that the stream brings: no generated ones before PostgreSQL 18."""
-    kept = tuple(column for column in table.columns if is_streamed(column, table.fingerprint))
-    return table if len(kept) == len(table.columns) else dataclasses.replace(table, columns=kept)
-
-
 def with_marks(version: TableSchema, current: TableSchema) -> TableSchema:
     """A version as announced, with the marks of the catalogue's description."""
     return dataclasses.replace(version, fingerprint=current.fingerprint)
 
 
 def same_shape(one: TableSchema, other: TableSchema) -> bool:
-    """Whether rows of both read alike: columns, types, and what tells rows apart."""
+    """Whether rows of both read alike: columns, types, and what distinguishes rows."""
     return (
         [(c.name, c.type.oid, c.modifier) for c in one.columns]
         == [(c.name, c.type.oid, c.modifier) for c in other.columns]

@@ -40,7 +40,7 @@ def keyed_slices(order: SliceOrder, found: Sequence[Decoded]) -> Iterator[tuple[
     if not order.views:
         yield order, pa.concat_tables([rows for _, rows in found], promote_options="default")
         return
-    keyed = [(key_of(order, shape), rows) for shape, rows in ((s, _projected(order, s, r)) for s, r in found)]
+    keyed = [(key_of(order, shape), rows) for shape, rows in ((s, projected(order, s, r)) for s, r in found)]
     runs = [
         (key, pa.concat_tables([rows for _, rows in run], promote_options="default"))
         for key, run in itertools.groupby(keyed, key=lambda pair: pair[0])
@@ -51,7 +51,7 @@ def keyed_slices(order: SliceOrder, found: Sequence[Decoded]) -> Iterator[tuple[
             return
         end, begin = _last_commit(rows), int(runs[number + 1][1].column("__commit_lsn")[0].as_py())
         if end >= begin:
-            raise _unreadable(order.table.id, "its key changed inside of a transaction that also changed rows")
+            raise _unreadable(order.table.id, "its key changed in a transaction that also changed rows")
         yield replace(order, table=_at(order, shape), to_lsn=end), rows
 
 
@@ -81,27 +81,28 @@ def _named_now(view: View, names: tuple[str, ...]) -> tuple[str, ...] | None:
 
 
 def _at(order: SliceOrder, shape: int) -> TableSchema:
-    """The order's table with the key of a shape. Raises RereadNeededError where a column of it is gone."""
+    """The order's table with the key of a shape. Raises RereadNeededError where a column of it no longer exists."""
     view = order.views.get(shape)
     if view is None or _key(order, shape) == row_key(order.table):
         return order.table
     keyed = view.table
-    # Under FULL every column is flagged, and one that is gone since tells no rows apart.
+    # Under FULL every column is flagged, and one that no longer exists since tells no rows apart.
     flagged = tuple(name for one in keyed.identity_key for name in _named_now(view, (one,)) or ())
     primary, unique = _named_now(view, keyed.primary_key), _named_now(view, keyed.unique_key)
     if _key(order, shape) is None or primary is None:
-        raise _unreadable(order.table.id, "a column of the key that its changes go by is gone")
+        raise _unreadable(order.table.id, "a key column that its changes refer to no longer exists")
     return replace(
         order.table, primary_key=primary, unique_key=unique or (), identity=keyed.identity, identity_key=flagged
     )
 
 
-def _projected(order: SliceOrder, shape: int, rows: pa.Table) -> pa.Table:
+def projected(order: SliceOrder, shape: int, rows: pa.Table) -> pa.Table:
+    """Changelog rows of one shape in the columns of the shape in force. Raises RereadNeededError where no way leads."""
     view: View | None = order.views.get(shape)
     if view is None:
-        raise _unreadable(order.table.id, f"nothing is recorded of shape {shape}")
+        raise _unreadable(order.table.id, f"shape {shape} is not recorded")
     if view.steps is None:
-        raise _unreadable(order.table.id, "it holds changes that were made while it was another table")
+        raise _unreadable(order.table.id, "it has changes of an earlier table of the same name")
     rows = viewed(rows, shape, view.columns) if SHAPE in rows.schema.names else rows
     return project_changes(rows, view.steps)
 
@@ -112,7 +113,7 @@ def _last_commit(rows: pa.Table) -> int:
 
 def _unreadable(table: TableId, why: str) -> RereadNeededError:
     return RereadNeededError(
-        f"Changes of {table} cannot be brought to its lake table: {why}.",
+        f"Changes of {table} cannot be merged into its lake table: {why}.",
         f"Run wal2lake snapshot with {table}.",
         str(table),
     )

@@ -8,7 +8,7 @@ how far it is and carries the position it reaches, so a task may be run again, a
     apply        leaves out what the lake has merged; commits rows and LSN together
 
 An error before the append is durable ends the run, for the slot must not be told of rows that are nowhere. An error
-after it is this table's own: the round goes on without the table, whose changes wait in the changelog.
+after it is this table's own: the round continues without the table, whose changes wait in the changelog.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from dataclasses import dataclass, field, replace
 import pyarrow as pa
 
 from cdc_core import failpoints
-from cdc_core.engine.checks import TableChecks
+from cdc_core.engine.checks import TableChecks, report_of
 from cdc_core.engine.slice_order import Applied, SliceOrder, SliceOutcome
+from cdc_core.engine.slice_quarantine import Sifted, sift
 from cdc_core.engine.slice_shapes import Decoded, by_shape, keyed_slices
 from cdc_core.engine.spool import ReadSpoolFiles
 from cdc_core.engine.table_writer import ForDriverError, LakeWriter, TooLargeError, unseen
-from cdc_core.engine.typing_plan import TypingPlan
 from cdc_core.errors import CdcError, LakeError, TransientError
 from cdc_core.schema.table import TableId
 from cdc_core.sink.delta.append import (
@@ -36,27 +36,32 @@ from cdc_core.sink.delta.append import (
     between,
     commit_append,
     cut_within,
+    in_order,
     on_conflict,
     read_changes,
 )
-from cdc_core.sink.delta.change_columns import stored, stored_schema
+from cdc_core.sink.delta.change_columns import empty_changes, stored, stored_schema
+from cdc_core.sink.delta.compaction import tidy
 from cdc_core.sink.delta.opened import keep, opened
 from cdc_core.sink.delta.paths import LakePaths
 from cdc_core.sink.delta.positions import changelog_position, lake_position
-from cdc_core.sink.delta.quarantine import write_quarantine
+from cdc_core.sink.delta.quarantine import Place
+from cdc_core.sink.delta.settle import LastStates, changes_between
 from cdc_core.sink.delta.shape import changelog_properties, ensure_table
 from cdc_core.sink.delta.table import DeltaTable
-from cdc_core.sink.delta.upkeep import tidy
+from cdc_core.sink.typing_plan import TypingPlan
 
 _log = logging.getLogger(__name__)
 
 # Of a backlog's files, which are compressed: its rows take some ten times as much in memory.
 _SLICE_BYTES = 64 << 20
+# Below every change's commit: what a snapshot has too many goes before anything is merged.
+_SETTLED = 1
 
 
 @dataclass(frozen=True, slots=True)
 class SliceTask:
-    """Brings one table through a round; picklable. ``run`` tells this run's open tables from another run's."""
+    """Processes one table in a round; picklable. ``run`` tells this run's open tables from another run's."""
 
     run: str
     slot: str
@@ -84,11 +89,11 @@ class SliceTask:
             except CdcError as error:
                 outcome.error = error
             except Exception as error:
-                # A fault of ours in one table's slice is that table's alone; the others go on.
-                _log.exception("Bringing changes of %s to its lake table ended unexpectedly.", order.table.id)
+                # A fault of ours in one table's slice is that table's alone; the others continue.
+                _log.exception("Merging changes of %s into its lake table failed unexpectedly.", order.table.id)
                 outcome.error = LakeError(
-                    f"Changes of {order.table.id} could not be brought to its lake table ({type(error).__name__}).",
-                    "The changes wait in the changelog; please report this.",
+                    f"Changes of {order.table.id} could not be merged into its lake table ({type(error).__name__}).",
+                    "The changes are kept in the changelog; please report this.",
                 )
         return outcome
 
@@ -121,8 +126,8 @@ class SliceTask:
         held = changelog_position(changelog, self.slot, order.table.id)
         if (None if held is None else tuple(held)) != order.position:
             raise TransientError(
-                f"Another writer appended to the changelog of {order.table.id} meanwhile.",
-                "Nothing of this batch was confirmed; run again.",
+                f"Another writer appended to the changelog of {order.table.id} concurrently.",
+                "No position of this batch was confirmed; run again.",
             )
         commit_append(changelog, order.written, self.slot, order.table.id, order.reached)
 
@@ -134,7 +139,8 @@ class SliceTask:
         if (stands.token or 0) != order.token:
             raise _read_anew(order.table.id)
         outcome.merged = stands.lsn
-        outcome.lacks_features = bool(self.writer.features.missing(lake))
+        outcome.lacks_features = bool(self.writer.features.missing(lake, order.table))
+        outcome.lake_version, outcome.lake_lsn = lake.version, stands.lsn
         if stands.lsn is not None and stands.lsn >= order.to_lsn:
             return
         since = lake.version
@@ -142,19 +148,59 @@ class SliceTask:
             with _timed(outcome, "apply"):
                 outcome.applied = self.writer.add_files(lake, order, self.slot)
         else:
+            if order.resumed is not None and stands.lsn is None:
+                self._settle(order, lake, outcome)
+                if outcome.staged is not None:
+                    return
+                stands = lake_position(lake, self.slot, order.table.id)
             order = self._within_bounds(order, rows, stands.lsn or 0)
-            for part, changes in self._slices(order, rows, stands.lsn or 0):
-                self._check_and_write(part, lake, changes, outcome)
+            slices = self._slices(order, rows, stands.lsn or 0)
+            if order.replay is not None:
+                first = next(slices, (order, empty_changes(lake.schema)))
+                slices = itertools.chain([first], slices)
+            for part, changes in slices:
+                mine = replace(part, waiting=True) if outcome.waiting else part
+                self._check_and_write(mine, lake, changes, outcome)
                 if outcome.staged is not None:
                     break
         with _timed(outcome, "compact"):
             tidy(lake, since, self.writer.history_minutes)
         outcome.merged = order.to_lsn if outcome.staged is None else stands.lsn
-        outcome.lake_files = len(lake.files)
+        outcome.lake_files, outcome.lake_version = len(lake.files), lake.version
+        outcome.lake_lsn = lake_position(lake, self.slot, order.table.id).lsn
         failpoints.hit(failpoints.AFTER_APPLY)
 
+    def _settle(self, order: SliceOrder, lake: DeltaTable, outcome: SliceOutcome) -> None:
+        """Delete what the snapshot in force has too many, in a commit of its own before every change's (LSN 1)."""
+        assert order.resumed is not None and order.visible is not None
+        changelog = self._open(self.paths.changelog(order.table.id))
+        states: LastStates | None = None
+        first = order
+        for found in changes_between(changelog, order.resumed, order.visible):
+            for part, changes in keyed_slices(order, by_shape(in_order(found))):
+                # No DDL came between the two snapshots, so there is one key.
+                first = replace(part, to_lsn=_SETTLED)
+                states = states or LastStates(part.table, lake.schema)
+                states.add(changes)
+        gone = None if states is None else states.deletes()
+        if gone is None or not gone.num_rows:
+            return
+        failpoints.hit(failpoints.BEFORE_SETTLING)
+
+        def attempt() -> Applied | None:
+            stands = lake_position(lake, self.slot, order.table.id)
+            if (stands.token or 0) != order.token:
+                raise _read_anew(order.table.id)
+            return None if stands.lsn is not None else self.writer.write(lake, first, gone, self.slot)
+
+        try:
+            with _timed(outcome, "apply"):
+                outcome.applied = on_conflict(attempt, lake)
+        except TooLargeError as large:
+            outcome.staged = self.writer.stage(large.changes, _SETTLED)
+
     def _within_bounds(self, order: SliceOrder, rows: list[Decoded] | None, merged: int) -> SliceOrder:
-        """The order, with a nearer cut where a long backlog would not fit into memory; the next round goes on."""
+        """The order, with a nearer cut where a long backlog would not fit into memory; the next round continues."""
         if order.to_lsn is None or not (order.has_backlog or (rows is None and order.written)):
             return order
         changelog = self._open(self.paths.changelog(order.table.id))
@@ -180,13 +226,12 @@ class SliceTask:
 
     def _check_and_write(self, order: SliceOrder, lake: DeltaTable, changes: pa.Table, outcome: SliceOutcome) -> None:
         with _timed(outcome, "check"):
-            good, bad, outcome.check = self.checks.check(order.table, changes)
-            if bad is not None:
-                write_quarantine(bad, self.paths.quarantine(order.table.id))
+            sifted = self._sifted(order, lake, changes, outcome)
+            if sifted.changed:
                 failpoints.hit(failpoints.AFTER_QUARANTINE)
         try:
             with _timed(outcome, "apply"):
-                outcome.applied = on_conflict(lambda: self._write(lake, order, good), lake)
+                outcome.applied = on_conflict(lambda: self._write(lake, order, sifted), lake)
         except TooLargeError as large:
             assert order.to_lsn is not None
             outcome.staged = self.writer.stage(large.changes, order.to_lsn)
@@ -194,19 +239,45 @@ class SliceTask:
         if outcome.applied is not None:
             outcome.applied = replace(outcome.applied, events=changes.num_rows)
 
-    def _write(self, lake: DeltaTable, order: SliceOrder, good: pa.Table) -> Applied | None:
-        """One attempt: a commit that got in first may have been the slice itself, by a writer that outlived its run."""
+    def _sifted(self, order: SliceOrder, lake: DeltaTable, changes: pa.Table, outcome: SliceOutcome) -> Sifted:
+        """What of the slice goes to the lake; the rest is in the quarantine table when this returns."""
+        found = self.checks.judged(order.table, changes, order.since)
+        stands = lake_position(lake, self.slot, order.table.id)
+        sifted = sift(
+            self.run,
+            self.paths,
+            order,
+            Place(stands.token or 0, stands.lsn or 0),
+            lake.schema,
+            changes,
+            found,
+            lambda rows: self.checks.judged(order.table, rows, order.since, limited=False),
+            self.checks.max_waiting(order.table.id),
+        )
+        outcome.check = None if found is None else report_of(found, self.checks.suites(order.table.id))
+        outcome.waiting = sifted.waiting
+        outcome.replayed += sifted.replayed
+        outcome.dropped += sifted.dropped
+        return sifted
+
+    def _write(self, lake: DeltaTable, order: SliceOrder, sifted: Sifted) -> Applied | None:
+        """One attempt: a commit that was made first may have been the slice itself, by a writer that outlived its
+        run.
+        """
         assert order.to_lsn is not None
         stands = lake_position(lake, self.slot, order.table.id)
         if (stands.token or 0) != order.token:
             raise _read_anew(order.table.id)
-        rest = good if stands.lsn is None else between(good, stands.lsn, order.to_lsn)
-        return self.writer.write(lake, order, rest, self.slot) if rest.num_rows else None
+        rest = sifted.rows if stands.lsn is None else between(sifted.rows, stands.lsn, order.to_lsn)
+        if stands.lsn is None or stands.lsn < order.to_lsn:
+            rest = pa.concat_tables([sifted.earlier, rest]) if sifted.earlier.num_rows else rest
+            return self.writer.write(lake, order, rest, self.slot) if rest.num_rows or sifted.changed else None
+        return None
 
     def _open(self, path: str) -> DeltaTable:
         found = opened(self.run, path)
         if found is None:
-            raise LakeError(f"The Delta table {path} is gone.", "Take a new snapshot of the table.")
+            raise LakeError(f"The Delta table {path} no longer exists.", "Take a new snapshot of the table.")
         return found
 
 
@@ -221,7 +292,7 @@ def decoded(plan: TypingPlan, files: Sequence[tuple[int, str]]) -> list[Decoded]
 
 def _read_anew(table: TableId) -> TransientError:
     return TransientError(
-        f"The lake table of {table} was read anew by another run.", "The next round takes note of it."
+        f"The lake table of {table} was re-read by another run.", "The next round uses the new table version."
     )
 
 

@@ -3,7 +3,7 @@
 A spool file is an Arrow IPC stream of one relation version. It is a buffer bounded in bytes, not a log: after a crash
 the slot sends everything again, so files are neither synced nor kept, and a run starts with an empty folder.
 
-Three kinds, told apart by the schema's metadata:
+Three kinds, distinguished by the schema's metadata:
 
     raw        RAW_SCHEMA, undecoded row messages; decoded on the workers
     truncate   RAW_SCHEMA with empty payloads; one row a truncate of that table
@@ -24,10 +24,10 @@ import pyarrow as pa
 
 from cdc_core.decode.pgoutput.tuples import decode_rows
 from cdc_core.decode.raw_batch import RELATION_KEY, TABLE_KEY
-from cdc_core.engine.change_rows import RowTyper
-from cdc_core.engine.typing_plan import TypingPlan
 from cdc_core.schema.relation import Relation, RelationColumn, ReplicaIdentity
 from cdc_core.schema.table import TableSchema
+from cdc_core.sink.change_rows import RowTyper
+from cdc_core.sink.typing_plan import TypingPlan
 
 _KIND_KEY = b"wal2lake.kind"
 _RAW, _TRUNCATE, _CHANGES = b"raw", b"truncate", b"changes"

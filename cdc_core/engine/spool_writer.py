@@ -6,8 +6,8 @@ import pyarrow as pa
 
 from cdc_core.engine.batch import VersionFiles
 from cdc_core.engine.spool import Spool
-from cdc_core.engine.typing_plan import TypingPlan
 from cdc_core.schema.relation import Relation
+from cdc_core.sink.typing_plan import TypingPlan
 
 # One file is one task's work at least, so large slices are cut into files of this size.
 _FILE_BYTES = 8 << 20

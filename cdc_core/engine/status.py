@@ -1,4 +1,4 @@
-"""Where each table stands, asked of the source and of the Delta tables' own commits."""
+"""Status of each table, read from the source and from the commits of the Delta tables."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from cdc_core.schema.table import TableId, TableSchema
 from cdc_core.sink.delta.append import count_after
 from cdc_core.sink.delta.paths import LakePaths
 from cdc_core.sink.delta.positions import LakePosition, changelog_position, lake_position
+from cdc_core.sink.delta.quarantine import Place, count_waiting
 from cdc_core.sink.delta.row_count import row_count
 from cdc_core.sink.delta.shape_log import History, ShapeLog
 from cdc_core.sink.delta.table import DeltaTable
@@ -43,7 +44,7 @@ def lake_status(
 ) -> dict[TableId, TableStatus]:
     """Each table's snapshot, changelog and lake positions, from the logs alone; with ``count``, the lake's rows too.
 
-    A captured table (``includes``) that is paused is told of though the server no longer has it as one to capture:
+    A captured table (``includes``) that is paused is included though the server no longer has it as one to capture:
     it may be UNLOGGED, or gone.
     """
     histories = ShapeLog(paths.shapes, {}).read()
@@ -66,6 +67,7 @@ def lake_status(
             row_count(paths.lake(table.id)) if count and opened is not None else None,
             rows.get(table.id),
             _paused(histories.get(table.id), changes, lake),
+            count_waiting(paths.quarantine(table.id), Place(lake.token or 0, lake.lsn or 0)),
         )
 
     with ThreadPoolExecutor(_THREADS) as pool:

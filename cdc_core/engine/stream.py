@@ -1,6 +1,6 @@
 """The streaming run: a batch of all that has come, one round that brings the lake to its end, and again.
 
-    batch ─▶ round: append ─▶ check ─▶ apply, all tables side by side
+    batch ─▶ round: append ─▶ check ─▶ apply, all tables in parallel
                       │ durable
                       └─▶ confirm to the slot
                  an append carries its own position, a lake commit the LSN it reached
@@ -52,13 +52,13 @@ class Sink(Protocol):
 
     @property
     def is_busy(self) -> bool:
-        """Whether something goes on beside the rounds that brings changes to the lake."""
+        """Whether background work is in progress that brings changes to the lake."""
 
-    def tend(self, passed: int) -> None:
-        """Look after what no batch brings; ``passed`` is the LSN up to which all that came is done. Asked often."""
+    def between_rounds(self, passed: int) -> None:
+        """Maintain what no batch brings; ``passed`` is the LSN up to which all that came is done. Called often."""
 
     def close(self) -> None:
-        """End what goes on beside the rounds."""
+        """End background work."""
 
 
 @dataclass(slots=True)
@@ -82,7 +82,7 @@ class _Tally:
 
 
 class StreamRun:
-    """Drains a SlotReader into a Sink until told otherwise."""
+    """Streams batches from a SlotReader to a Sink until a limit is reached or it is stopped."""
 
     def __init__(
         self,
@@ -117,10 +117,10 @@ class StreamRun:
                 if self._sink.has_backlog(Lsn(self._tally.complete)):
                     self._round(None)
             reason = self._stop_reason(until, was_idle=batch is None)
-            self._sink.tend(max(self._tally.complete, self._tally.silent))
+            self._sink.between_rounds(max(self._tally.complete, self._tally.silent))
             if reason:
                 if self._tally.rounds and self._tally.rounds[-1].failed:
-                    # A table may have been mended since by being read again, which no round of changes tells.
+                    # A table may have been corrected since by being re-read, which no round of changes tells.
                     self._tally.rounds.append(self._sink.apply(None, Lsn(self._tally.complete), lambda: None))
                 return self._report(reason)
 
@@ -154,7 +154,7 @@ class StreamRun:
                 report = BatchReport(batch.number, events, Lsn(tally.complete), self._lag_bytes(), seconds)
                 self._hooks.on_batch(report)
 
-        if batch is None or batch.rows or self._sink.has_backlog(Lsn(tally.complete)):
+        if batch is None or batch.rows or batch.signals or self._sink.has_backlog(Lsn(tally.complete)):
             report = self._sink.apply(batch, Lsn(tally.complete), durable)
         else:
             report = None

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import uuid
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -19,22 +19,24 @@ import pyarrow.parquet as pq
 
 from cdc_core import failpoints
 from cdc_core.engine.slice_order import Applied, SliceOrder, Staged
-from cdc_core.engine.typing_plan import TypingPlan
 from cdc_core.errors import LakeError, TransientError
+from cdc_core.sink.delete_modes import DeleteMode, DeleteModes
 from cdc_core.sink.delta.append import on_conflict
 from cdc_core.sink.delta.apply import apply, bytes_to_scan
-from cdc_core.sink.delta.changes import Changes, Road, prepare
+from cdc_core.sink.delta.changes import Changes, MergeStrategy, prepare
 from cdc_core.sink.delta.conform import plain_schema
-from cdc_core.sink.delta.features import WRITABLE, FeaturePolicy, Way, announce, features_on, for_names
+from cdc_core.sink.delta.delete_mode import check_mode, mode_of
+from cdc_core.sink.delta.features import WRITABLE, EvolutionMethod, FeaturePolicy, announce, features_on, for_names
 from cdc_core.sink.delta.multiset import arrivals
 from cdc_core.sink.delta.opened import keep, opened
-from cdc_core.sink.delta.positions import merge_app, shape_app
+from cdc_core.sink.delta.positions import landings_app, merge_app, shape_app
 from cdc_core.sink.delta.project import Step, evolve
 from cdc_core.sink.delta.shape import ensure_table, lake_properties, lake_schema, merge_schemas
 from cdc_core.sink.delta.staging import staged
 from cdc_core.sink.delta.survey import invisible
 from cdc_core.sink.delta.table import DataFile, DeltaTable
 from cdc_core.sink.options import MergeEngine, SinkOptions
+from cdc_core.sink.typing_plan import TypingPlan
 from cdc_core.spark.errors import received
 
 _SPARK_FILES = 48
@@ -61,13 +63,19 @@ class LakeWriter:
     history_minutes: int
     staging: str
     features: FeaturePolicy = field(default_factory=FeaturePolicy)
+    modes: DeleteModes = field(default_factory=DeleteModes)
 
     @classmethod
     def of(cls, options: SinkOptions, staging: Path) -> LakeWriter:
         """As the options say."""
-        most = options.merge_rewrite_max_bytes
-        features = FeaturePolicy(options.lake_features, most)
-        return cls(options.merge_engine, most, options.lake_history_minutes, str(staging), features)
+        return cls(
+            options.merge_engine,
+            options.merge_rewrite_max_bytes,
+            options.lake_history_minutes,
+            str(staging),
+            FeaturePolicy.of(options),
+            options.delete_modes,
+        )
 
     def prepare(self, run: str, path: str, order: SliceOrder, plan: TypingPlan, slot: str) -> DeltaTable:
         """The lake table in the order's shape, made where it is missing.
@@ -75,16 +83,14 @@ class LakeWriter:
         Raises TableError where it cannot hold the shape, ForDriverError where Spark has to bring it there.
         """
         properties, app = lake_properties(self.history_minutes), shape_app(slot, order.table.id)
-        found = opened(run, path)
+        found, mode = opened(run, path), self.modes.of(order.table.id)
+        if found is not None:
+            check_mode(found.schema, mode, order.table.id)
         if found is not None and order.steps:
             lake = found
             on_conflict(lambda: self._evolve(lake, order, app), lake)
-        schema = lake_schema(plan.typer(order.table).row_type)
-        if (
-            found is not None
-            and features_on(found)
-            and (_lacks(found, schema, order) or _lacks_shape(found, order, app))
-        ):
+        schema = lake_schema(plan.typer(order.table).row_type, mode)
+        if found is not None and features_on(found) and _lacks(found, schema, order, app):
             raise ForDriverError()
         made = keep(run, ensure_table(path, schema, order.table.id, properties, found))
         if order.shape and made.txn(app) is None:
@@ -94,7 +100,7 @@ class LakeWriter:
     def write(self, lake: DeltaTable, order: SliceOrder, rows: pa.Table, slot: str) -> Applied | None:
         """Bring change rows into the table in one commit; None where they change nothing.
 
-        Raises TooLargeError where the slice is for Spark, CommitConflictError where another commit got in first,
+        Raises TooLargeError where the slice is for Spark, CommitConflictError where another commit was made first,
         TableError where the source does not say which rows changed.
         """
         changes = prepare(rows, order.table, lake.schema, order.visible)
@@ -106,9 +112,23 @@ class LakeWriter:
         version = _commit(lake, order, slot, files, rewrite.removed)
         return Applied(version, changes.events, rewrite.inserted, rewrite.updated, rewrite.deleted)
 
+    def land(self, lake: DeltaTable, order: SliceOrder, changes: Changes, slot: str) -> Applied:
+        """Put rows that an incremental snapshot has read into the table, which has reached the order's LSN.
+
+        Raises TooLargeError where they are for Spark, CommitConflictError where another commit was made first.
+        """
+        if self._is_for_spark(lake, order, changes):
+            raise TooLargeError(changes)
+        rewrite = apply(lake, changes)
+        files = [lake.write(part) for part in rewrite.rows]
+        failpoints.hit(failpoints.DURING_LANDING)
+        app = landings_app(slot, order.table.id)
+        version = _commit(lake, order, slot, files, rewrite.removed, {app: (lake.txn(app) or 0) + 1})
+        return Applied(version, changes.events, rewrite.inserted, rewrite.updated, rewrite.deleted)
+
     def takes_files(self, lake: DeltaTable) -> bool:
         """Whether files with the rows that inserts leave can just be added to the table."""
-        return not features_on(lake)
+        return not features_on(lake) and mode_of(lake.schema.names) is not DeleteMode.SOFT
 
     def write_arrivals(self, lake: DeltaTable, rows: pa.Table) -> DataFile:
         """Write the rows that inserts leave into a new file; ``add_files`` commits it."""
@@ -130,29 +150,39 @@ class LakeWriter:
 
     def merge_with_spark(self, spark: Any, path: str, slot: str, order: SliceOrder, waiting: Staged) -> Applied:
         """Spark's MERGE of a staged slice. Raises TransientError where another writer was in the way."""
+        return self._by_spark(spark, path, slot, order, waiting, (merge_app(slot, order.table.id, order.token), None))
+
+    def land_with_spark(self, spark: Any, path: str, slot: str, order: SliceOrder, waiting: Staged) -> Applied:
+        """The same for staged rows of an incremental snapshot, which leave the LSN merged as it is."""
+        app = landings_app(slot, order.table.id)
+        number = (_existing(path).txn(app) or 0) + 1
+        return self._by_spark(spark, path, slot, order, waiting, (app, number))
+
+    def _by_spark(
+        self, spark: Any, path: str, slot: str, order: SliceOrder, waiting: Staged, txn: tuple[str, int | None]
+    ) -> Applied:
         # Spark's Python side is not needed, nor loaded, where every slice fits a task.
         from cdc_core.sink.delta.spark_merge import Commit, apply_staged, compact
 
-        app = merge_app(slot, order.table.id, order.token)
+        app, version = txn[0], waiting.to_lsn if txn[1] is None else txn[1]
         metadata = {"slot": slot, "lsn": str(waiting.to_lsn), "snapshot": str(order.token)}
         with received(f"merging changes of {order.table.id}"):
-            counts = apply_staged(
-                spark, waiting.path, waiting.facts, Commit(path, app, waiting.to_lsn, json.dumps(metadata))
-            )
+            counts = apply_staged(spark, waiting.path, waiting.facts, Commit(path, app, version, json.dumps(metadata)))
         Path(waiting.path).unlink(missing_ok=True)
         lake = DeltaTable.open(path)
-        if lake is None or lake.txn(app) != waiting.to_lsn:
+        if lake is None or lake.txn(app) != version:
             raise TransientError(
-                f"Spark merged changes of {order.table.id}, and its lake table does not show them.",
-                "The next round merges them again; see who else writes to this lake.",
+                f"Spark merged changes of {order.table.id}, but its lake table does not contain them.",
+                "The next round merges them again; check for other writers of this lake.",
             )
         if len(lake.files) > _SPARK_FILES:
-            with received(f"putting files of {order.table.id} together"):
+            with received(f"compacting files of {order.table.id}"):
                 compact(spark, path)
         return Applied(lake.version, waiting.events, counts.inserted, counts.updated, counts.deleted)
 
     def evolve_with_spark(self, spark: Any, path: str, slot: str, order: SliceOrder, plan: TypingPlan) -> None:
         """What ``prepare`` raised ForDriverError for. Raises TransientError where another writer was in the way."""
+        from cdc_core.sink.delta.spark_commit import cluster
         from cdc_core.sink.delta.spark_evolve import adopt_by_spark, evolve_by_spark
 
         lake, app = _existing(path), shape_app(slot, order.table.id)
@@ -164,26 +194,27 @@ class LakeWriter:
                 announce(str(order.table.id), enabled)
                 failpoints.hit(failpoints.AFTER_EVOLUTION)
                 lake.refresh()
-            schema = lake_schema(plan.typer(order.table).row_type)
-            if _lacks(lake, schema, order) or _lacks_shape(lake, order, app):
+            schema = lake_schema(plan.typer(order.table).row_type, self.modes.of(order.table.id))
+            if _lacks(lake, schema, order, app):
                 grown = merge_schemas(lake.schema, plain_schema(schema), order.table.id)
                 txns = {app: order.shape} if order.shape else {}
                 announce(str(order.table.id), adopt_by_spark(spark, lake, grown, txns, {"slot": slot}))
+            lake.refresh()
+            cluster(spark, path, self.features.cluster_by(lake, order.table))
 
     def enable_with_spark(self, spark: Any, path: str, order: SliceOrder) -> None:
         """Let the features come on that the table is to have from the start."""
-        from cdc_core.sink.delta.spark_commit import enable
+        from cdc_core.sink.delta.spark_commit import enable_missing
 
-        missing = self.features.missing(_existing(path))
+        lake = _existing(path)
         with received(f"setting Delta features of {order.table.id}"):
-            enable(spark, path, missing)
-        announce(str(order.table.id), missing)
+            enable_missing(spark, lake, self.features, order.table)
 
     def _evolve(self, lake: DeltaTable, order: SliceOrder, app: str) -> None:
         """Take the steps that the table has not taken yet."""
         steps = _not_taken(lake, order, app)
         if steps:
-            if self.features.evolution(lake, steps).way is not Way.ARROW:
+            if self.features.evolution(lake, steps).method is not EvolutionMethod.ARROW:
                 raise ForDriverError()
             failpoints.hit(failpoints.DURING_EVOLUTION)
             evolve(lake, steps, app, {"shape": str(order.shape)})
@@ -192,7 +223,7 @@ class LakeWriter:
     def _is_for_spark(self, lake: DeltaTable, order: SliceOrder, changes: Changes) -> bool:
         if features_on(lake):
             return True
-        if changes.road is Road.APPEND:
+        if changes.strategy is MergeStrategy.APPEND:
             return False
         if not lake.features <= WRITABLE:
             return True
@@ -211,7 +242,7 @@ def unseen(rows: pa.Table, visible: str | None) -> pa.Table:
 def _existing(path: str) -> DeltaTable:
     found = DeltaTable.open(path)
     if found is None:
-        raise LakeError(f"The Delta table {path} is gone.", "Take a new snapshot of the table.")
+        raise LakeError(f"The Delta table {path} no longer exists.", "Take a new snapshot of the table.")
     return found
 
 
@@ -220,19 +251,22 @@ def _not_taken(lake: DeltaTable, order: SliceOrder, app: str) -> list[Step]:
     return [step for step in order.steps if step.number > taken]
 
 
-def _lacks(lake: DeltaTable, schema: pa.Schema, order: SliceOrder) -> bool:
-    """Whether the table lacks columns of a schema. Raises TableError where it cannot have them."""
+def _lacks(lake: DeltaTable, schema: pa.Schema, order: SliceOrder, app: str) -> bool:
+    """Whether the order's shape, or columns of a schema, are missing. Raises TableError where they cannot be had."""
+    if order.shape and lake.txn(app) is None:
+        return True
     wanted = plain_schema(schema)
     return not wanted.equals(lake.schema) and not merge_schemas(lake.schema, wanted, order.table.id).equals(lake.schema)
 
 
-def _lacks_shape(lake: DeltaTable, order: SliceOrder, app: str) -> bool:
-    return bool(order.shape) and lake.txn(app) is None
-
-
 def _commit(
-    lake: DeltaTable, order: SliceOrder, slot: str, added: Iterable[DataFile], removed: Iterable[DataFile]
+    lake: DeltaTable,
+    order: SliceOrder,
+    slot: str,
+    added: Iterable[DataFile],
+    removed: Iterable[DataFile],
+    more: Mapping[str, int] | None = None,
 ) -> int:
     assert order.to_lsn is not None
-    txns = {merge_app(slot, order.table.id, order.token): order.to_lsn}
+    txns = {merge_app(slot, order.table.id, order.token): order.to_lsn, **(more or {})}
     return lake.commit(added, removed, txns=txns, metadata={"slot": slot, "lsn": order.to_lsn, "snapshot": order.token})

@@ -1,4 +1,4 @@
-"""The captured tables as this process knows them: one current version each, a new one when the source changed it."""
+"""Registry of captured tables: one current version each, a new version for each change in the source."""
 
 from __future__ import annotations
 
@@ -7,19 +7,19 @@ import threading
 from collections.abc import Callable, Iterable, Iterator
 from typing import Protocol
 
-from cdc_core.postgres.catalog import Sighting
+from cdc_core.postgres.catalog import ResolvedRelation
 from cdc_core.schema.relation import Relation
 from cdc_core.schema.table import TableId, TableSchema
 
 
 class Describes(Protocol):
-    """What the book needs of the catalogue (``cdc_core.postgres.catalog.Catalog``)."""
+    """The part of the catalogue that the registry uses (``cdc_core.postgres.catalog.Catalog``)."""
 
-    def sight(self, relation: Relation) -> Sighting:
+    def resolve_relation(self, relation: Relation) -> ResolvedRelation:
         """The table as the relation announces it, completed from the catalogue of the moment, and as it is there."""
 
 
-class TableBook:
+class TableRegistry:
     """Current versions by table. Written by the reader's sorter thread, read by the engine; locked."""
 
     def __init__(self, catalog: Describes, includes: Callable[[TableId], bool], tables: Iterable[TableSchema]) -> None:
@@ -27,9 +27,9 @@ class TableBook:
         self._includes = includes
         self._lock = threading.Lock()
         self._current: dict[TableId, TableSchema] = {}
-        self._sighted: dict[tuple[TableId, int], TableSchema | None] = {}
+        self._resolved: dict[tuple[TableId, int], TableSchema | None] = {}
         self._attnums: dict[TableId, dict[str, int]] = {}
-        self._strayed: set[TableId] = set()
+        self._renamed: set[TableId] = set()
         for table in tables:
             self._enter(table, attnums(table))
 
@@ -41,28 +41,28 @@ class TableBook:
         """
         name = TableId(relation.namespace, relation.name)
         if not self._includes(name):
-            self._note_stray(relation, name)
+            self._note_renamed(relation, name)
             return None
-        found = self._catalog.sight(relation)
+        found = self._catalog.resolve_relation(relation)
         entered = self._enter(found.announced, attnums(found.current))
         with self._lock:
-            self._sighted.setdefault((name, entered.version), found.current)
+            self._resolved.setdefault((name, entered.version), found.current)
         return entered
 
-    def sighted(self, version: TableSchema) -> TableSchema | None:
+    def resolved_at(self, version: TableSchema) -> TableSchema | None:
         """The table as the catalogue had it when this version was announced; None where it was gone or never asked."""
         with self._lock:
-            return self._sighted.get((version.id, version.version))
+            return self._resolved.get((version.id, version.version))
 
-    def take_strayed(self) -> set[TableId]:
+    def take_renamed(self) -> set[TableId]:
         """Captured tables whose changes came under a name that is not captured, since the last call."""
         with self._lock:
-            strayed, self._strayed = self._strayed, set()
-            return strayed
+            renamed, self._renamed = self._renamed, set()
+            return renamed
 
-    def _note_stray(self, relation: Relation, name: TableId) -> None:
+    def _note_renamed(self, relation: Relation, name: TableId) -> None:
         with self._lock:
-            self._strayed |= {known.id for known in self._current.values() if known.oid == relation.oid != 0}
+            self._renamed |= {known.id for known in self._current.values() if known.oid == relation.oid != 0}
 
     def current(self, table: TableId) -> TableSchema:
         """The newest version known; KeyError for a table that was never seen."""

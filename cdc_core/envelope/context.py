@@ -82,7 +82,7 @@ class EnvelopeContext:
         binary: BinaryHandlingMode = BinaryHandlingMode.BYTES,
         version: str = EVENT_VERSION,
     ) -> EnvelopeContext:
-        """A context from the rooms' options."""
+        """A context from the packages' options."""
         return cls(Names(schema), database, schema, options or EnvelopeOptions(), frozenset(skipped), binary, version)
 
     def context_headers(self) -> str:

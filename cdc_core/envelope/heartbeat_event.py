@@ -43,7 +43,7 @@ class HeartbeatEvents:
         return self._interval_ns > 0 and now_ns - self._last_ns >= self._interval_ns
 
     def make(self, seq: int, now_ns: int) -> pa.Table:
-        """A heartbeat behind the record with that ordinal; the interval starts anew."""
+        """A heartbeat behind the record with that ordinal; the interval starts again."""
         self._last_ns = now_ns
         payload = dumps({"ts_ms": now_ns // 1_000_000})
         return one_record(seq, (1 << 31) - 1, self._topic, self._key, with_schema(self._value, payload))

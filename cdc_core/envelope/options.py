@@ -12,7 +12,7 @@ from cdc_core.option import option
 
 
 class FailureHandlingMode(StrEnum):
-    """``fail``: stop. ``warn``: go on without it, with a line in the log. ``skip``: go on without it."""
+    """``fail``: stop. ``warn``: continue without it, with a line in the log. ``skip``: continue without it."""
 
     FAIL = "fail"
     WARN = "warn"
@@ -24,28 +24,30 @@ class EnvelopeOptions:
     """What steers the making of records."""
 
     tombstones_on_delete: bool = option(
-        "tombstones.on.delete", True, "Whether a delete is followed by a record of its key without a value."
+        "tombstones.on.delete",
+        True,
+        "Whether a delete event is followed by a tombstone: a record with the key and no value.",
     )
     provide_transaction_metadata: bool = option(
         "provide.transaction.metadata",
         False,
-        "Whether BEGIN and END records are made and events carry their place in the transaction.",
+        "Whether BEGIN and END records are written and events contain their position in the transaction.",
     )
     skip_messages_without_change: bool = option(
         "skip.messages.without.change",
         False,
-        "Whether an update that changes no captured column is left out; needs REPLICA IDENTITY FULL.",
+        "Whether updates that change no captured column are skipped; requires REPLICA IDENTITY FULL.",
     )
     extended_headers_enabled: bool = option(
-        "extended.headers.enabled", True, "Whether data records carry the __debezium.context.* headers."
+        "extended.headers.enabled", True, "Whether data records have the __debezium.context.* headers."
     )
     event_processing_failure_handling_mode: FailureHandlingMode = option(
         "event.processing.failure.handling.mode",
         FailureHandlingMode.FAIL,
-        "What to do about an event that cannot be processed.",
+        "How to handle an event that cannot be processed.",
     )
     event_converting_failure_handling_mode: FailureHandlingMode = option(
         "event.converting.failure.handling.mode",
         FailureHandlingMode.WARN,
-        "What to do about a value its converter cannot read; warn and skip leave the field null.",
+        "How to handle a value that its converter cannot read; warn and skip set the field to null.",
     )

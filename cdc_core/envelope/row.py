@@ -19,7 +19,7 @@ from cdc_core.errors import ConversionError
 from cdc_core.schema.connect import ConnectSchema
 from cdc_core.schema.table import Column, TableSchema
 from cdc_core.selection.mappers import Truncate
-from cdc_core.types.codec import ColumnCodec, EventFace
+from cdc_core.types.codec import ColumnCodec, EventConverter
 
 _log = logging.getLogger(__name__)
 
@@ -40,7 +40,7 @@ class Field:
     column: str
     name: str
     schema: ConnectSchema
-    face: EventFace
+    face: EventConverter
     required: str | None
     unset: str
     unavailable: str
@@ -54,7 +54,7 @@ class Field:
         return self.schema.name or self.schema.type
 
 
-def make_field(column: Column, face: EventFace, context: EnvelopeContext, plan: Plan | None) -> Field:
+def make_field(column: Column, face: EventConverter, context: EnvelopeContext, plan: Plan | None) -> Field:
     """The field of one column: its schema with optionality, default, comment and parameters, and its constants."""
     default = face.default_value(column.default_expression) if column.default_expression else None
     has_default = default is not None and face.schema.type != "struct"
@@ -139,7 +139,7 @@ class RowWriter:
         level = logging.WARNING if self._failure is FailureHandlingMode.WARN else logging.DEBUG
         _log.log(
             level,
-            "Column %s of %s: %d value(s) cannot be written as %s; the field is left unset.",
+            "Column %s of %s: %d value(s) cannot be written as %s; the field is not set.",
             field.column,
             self._table.id,
             count,
@@ -198,7 +198,9 @@ def _plain(column: Column, is_unknown: bool) -> Column:
 def value_fields(
     table: TableSchema, codecs: Mapping[str, ColumnCodec], plans: Mapping[str, Plan], context: EnvelopeContext
 ) -> tuple[Field, ...]:
-    """Fields of ``before`` and ``after``: the included columns that have an event face, in the table's order."""
+    """Fields of ``before`` and ``after``: the included columns that have an event representation, in the table's
+    order.
+    """
     fields = []
     for column in table.columns:
         plan, face = plans.get(column.name), codecs[column.name].event

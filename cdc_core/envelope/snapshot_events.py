@@ -51,12 +51,12 @@ class SnapshotEvents:
 
     def finish(self) -> list[str]:
         """The last row of all; nothing for a snapshot without rows."""
-        return self._let_go("last")
+        return self._release("last")
 
     def _rows(
         self, events: TableEvents, batch: RawColumns, facts: SnapshotFacts, fresh: bool, opens_snapshot: bool
     ) -> list[str]:
-        out = self._let_go("last_in_data_collection" if fresh else "true")
+        out = self._release("last_in_data_collection" if fresh else "true")
         count = len(batch)
         if count > 1:
             markers = ["true"] * (count - 1)
@@ -68,7 +68,7 @@ class SnapshotEvents:
         self._kept = _Kept(events, row, facts, opens_snapshot and alone, fresh and alone)
         return out
 
-    def _let_go(self, marker: str) -> list[str]:
+    def _release(self, marker: str) -> list[str]:
         kept, self._kept = self._kept, None
         if kept is None:
             return []

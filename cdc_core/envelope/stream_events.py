@@ -130,7 +130,7 @@ class StreamEvents:
                 half = raw.num_rows // 2
                 return self._plan(events, relation, raw.slice(0, half)) + self._plan(events, relation, raw.slice(half))
             level = logging.WARNING if mode is FailureHandlingMode.WARN else logging.DEBUG
-            _log.log(level, "An event of %s is left out: %s", events.table.id, error.message)
+            _log.log(level, "An event of %s is skipped: %s", events.table.id, error.message)
             return []
 
     def _events(self, table: TableSchema) -> TableEvents:

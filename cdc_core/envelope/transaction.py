@@ -139,7 +139,7 @@ class TransactionCounter:
         self._open_lsn, self._total, self._collections = lsn, 0, {}
 
     def begin(self, commit_lsn: int) -> None:
-        """Note a Begin message. A transaction that was open already comes again as a whole: its counts start anew."""
+        """Note a Begin message. A transaction that was open already comes again as a whole: its counts start again."""
         if commit_lsn == self._open_lsn:
             self._open_lsn, self._total, self._collections = None, 0, {}
 

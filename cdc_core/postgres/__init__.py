@@ -1,1 +1,1 @@
-"""Everything that talks to a PostgreSQL server, and the only room that imports psycopg."""
+"""Everything that talks to a PostgreSQL server, and the only package that imports psycopg."""

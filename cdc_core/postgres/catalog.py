@@ -2,7 +2,8 @@
 
 A Relation message says how the tuples behind it are written and which columns identify rows; it says nothing of
 nullability, defaults or keys. Those come from the catalogue of the moment, which may be ahead of the stream, so the
-Relation wins wherever the two tell of the same thing. ``sight`` gives both, apart, for who must tell what changed.
+Relation wins where both describe the same thing. ``resolve_relation`` returns both separately, for finding out what
+changed.
 """
 
 from __future__ import annotations
@@ -18,6 +19,8 @@ from psycopg.pq import TransactionStatus
 
 from cdc_core.postgres.connect import Connection
 from cdc_core.postgres.fingerprints import fingerprints
+from cdc_core.postgres.key_bounds import KeyBounds, key_bounds
+from cdc_core.postgres.leaves import Leaf, estimated_rows, leaves
 from cdc_core.postgres.sqlstate import translated
 from cdc_core.postgres.type_catalog import TypeCatalog
 from cdc_core.schema.fingerprint import Fingerprint
@@ -30,6 +33,14 @@ SELECT c.oid::bigint, n.nspname, c.relname, c.relreplident::text, obj_descriptio
 FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
 WHERE c.relkind IN ('r', 'p')
   AND n.nspname NOT IN ('pg_catalog', 'information_schema') AND n.nspname !~ '^pg_(toast|temp_)'
+"""
+# What looks like a table, and whose rows are stored elsewhere.
+_NO_TABLES = """
+SELECT n.nspname, c.relname,
+       CASE c.relkind WHEN 'f' THEN 'foreign table' WHEN 'm' THEN 'materialized view' ELSE 'view' END
+FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
+WHERE c.relkind IN ('v', 'm', 'f')
+  AND n.nspname NOT IN ('pg_catalog', 'information_schema') AND n.nspname !~ '^pg_(toast|temp_)' ORDER BY 1, 2
 """
 # A temporary or unlogged table never reaches a slot.
 _LOGGED = "c.relpersistence = 'p'"
@@ -75,7 +86,7 @@ FROM pg_publication p, pg_get_publication_tables(p.pubname) AS sent
 WHERE p.pubname = %s AND sent.relid = %s
 """
 _SIZES = """
-SELECT c.oid::bigint, c.reltuples::float8, c.relpages, c.relkind = 'p',
+SELECT c.oid::bigint, c.reltuples::float8, c.relpages, c.relkind = 'p', has_table_privilege(c.oid, 'SELECT'),
        CASE WHEN c.relkind = 'p' THEN 0 ELSE pg_relation_size(c.oid) / current_setting('block_size')::int END
 FROM pg_class c WHERE c.oid = ANY(%s::oid[])
 """
@@ -84,17 +95,20 @@ FROM pg_class c WHERE c.oid = ANY(%s::oid[])
 @dataclass(frozen=True, slots=True)
 class TableSize:
     """``pages`` counted now, 0 for an empty or a partitioned table; ``rows`` the planner's guess for that many pages,
-    None where the table was never analysed.
+    None where the table was never analysed. ``has_ctid`` says whether the role may ask for ``ctid``, which takes the
+    privilege for the whole table.
     """
 
     pages: int
     rows: int | None
+    has_ctid: bool = True
 
 
 @dataclass(frozen=True, slots=True)
-class Sighting:
+class ResolvedRelation:
     """A table at a Relation message: ``announced`` as ``Catalog.describe`` gives it; ``current`` as the catalogue holds
-    it at the moment of asking, with every live column and marks, perhaps under another oid; None where it is gone.
+    it at the moment of asking, with every live column and marks, perhaps under another oid; None where it no longer
+    exists.
     """
 
     announced: TableSchema
@@ -149,14 +163,14 @@ class Catalog:
             _, known = self._find(relation, _LOGGED, with_marks=False)
             return self._completed(relation, known)
 
-    def sight(self, relation: Relation) -> Sighting:
+    def resolve_relation(self, relation: Relation) -> ResolvedRelation:
         """The table as announced, and as the catalogue holds it, unlogged tables included; both of one state.
 
         Raises SourceError or TransientError.
         """
         with self._lock:
             oid, known = self._find(relation, "true", with_marks=True)
-            return Sighting(self._completed(relation, known), None if known is None else _schema(oid, known))
+            return ResolvedRelation(self._completed(relation, known), None if known is None else _schema(oid, known))
 
     def current(self, name: TableId) -> TableSchema | None:
         """The table of that name, unlogged ones included; None where there is none. Raises as ``tables`` does."""
@@ -165,12 +179,12 @@ class Catalog:
             return next((_schema(oid, table) for oid, table in facts.items()), None)
 
     def fingerprints(self, oids: Iterable[int]) -> dict[int, Fingerprint]:
-        """Table oid → its marks now, by two queries; a table that is gone is left out.
+        """Table oid → its marks now, by two queries; a table that no longer exists is left out.
 
         Cheap enough to ask every few seconds for changes that no change of a row followed. Raises SourceError or
         TransientError.
         """
-        with self._lock, self._one_state("reading the marks of tables"):
+        with self._lock, self._one_state("reading table metadata"):
             return fingerprints(self._connection, oids, self._publication)
 
     def row_filter(self, table: TableSchema) -> str:
@@ -187,6 +201,11 @@ class Catalog:
             rows = self._connection.execute(f"{_NAMES} AND {_LOGGED}").fetchall()
             return sorted(TableId(row[1], row[2]) for row in rows)
 
+    def no_tables(self) -> dict[TableId, str]:
+        """What has rows and is no table that could be captured: ``view``, ``materialized view``, ``foreign table``."""
+        with self._lock, translated("listing views and foreign tables"):
+            return {TableId(row[0], row[1]): row[2] for row in self._connection.execute(_NO_TABLES).fetchall()}
+
     def identity_indexes(self, tables: Sequence[TableSchema]) -> dict[TableId, str]:
         """Name of the index that is the replica identity, for tables that have USING INDEX."""
         with self._lock:
@@ -194,13 +213,30 @@ class Catalog:
         return {table.id: table.identity_index for table in facts.values() if table.identity_index}
 
     def sizes(self, tables: Iterable[TableSchema]) -> dict[TableId, TableSize]:
-        """Pages and estimated rows, for planning; a table that is gone is left out."""
+        """Pages and estimated rows, for planning; a table that no longer exists is left out."""
         by_oid = {table.oid: table.id for table in tables}
         with self._lock, translated("reading the sizes of tables"):
             rows = self._connection.execute(_SIZES, (list(by_oid),)).fetchall()
         return {
-            by_oid[oid]: _size(tuples, known_pages, is_root, pages) for oid, tuples, known_pages, is_root, pages in rows
+            by_oid[oid]: TableSize(0 if is_root else pages, _rows(tuples, known_pages, is_root, pages), bool(has_ctid))
+            for oid, tuples, known_pages, is_root, has_ctid, pages in rows
         }
+
+    def key_bounds(self, table: TableSchema, column: str) -> KeyBounds | None:
+        """The span of an integer column that an index leads with; None for an empty table, or where the server refuses.
+
+        Raises SourceError or TransientError.
+        """
+        with self._lock, translated("reading the bounds of a table's key"):
+            return key_bounds(self._connection, table, column)
+
+    def leaves(self, root: TableSchema, *, is_filtered: bool) -> tuple[Leaf, ...]:
+        """The leaf partitions that may be read by their own names; none where the table is to be read under its own.
+
+        ``is_filtered``: by the publication's row filter. Raises SourceError or TransientError.
+        """
+        with self._lock, translated("listing the partitions of a table"):
+            return leaves(self._connection, root, is_filtered=is_filtered)
 
     def _find(self, relation: Relation, condition: str, *, with_marks: bool) -> tuple[int, _Facts | None]:
         """What the catalogue holds of a relation, by oid, else by name."""
@@ -336,9 +372,7 @@ def _columns_query(version: int) -> str:
     )
 
 
-def _size(tuples: float, known_pages: int, is_partitioned: bool, pages: int) -> TableSize:
+def _rows(tuples: float, known_pages: int, is_partitioned: bool, pages: int) -> int | None:
     if is_partitioned:
-        return TableSize(0, round(tuples) if tuples > 0 else None)
-    if tuples < 0 or known_pages <= 0:
-        return TableSize(pages, 0 if pages == 0 else None)
-    return TableSize(pages, round(tuples / known_pages * pages))
+        return round(tuples) if tuples > 0 else None
+    return estimated_rows(tuples, known_pages, pages)

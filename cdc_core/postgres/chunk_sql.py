@@ -18,11 +18,13 @@ class KeyColumn:
     optional: bool = False
 
 
-def largest_key_sql(table: TableId, key: Sequence[KeyColumn], condition: str = "") -> str:
-    """The query for the key of the last row by key: one row, or none for a table without rows."""
+def largest_key_sql(table: TableId, key: Sequence[KeyColumn], condition: str = "", *, only: bool = False) -> str:
+    """The query for the key of the last row by key: one row, or none for a table without rows. ``only`` leaves out
+    the rows of tables that inherit from it.
+    """
     names = sql.SQL(", ").join(sql.Identifier(column.name) for column in key)
     order = sql.SQL(", ").join(sql.SQL("{} DESC").format(sql.Identifier(column.name)) for column in key)
-    return _statement(names, table, [_given(condition)], order, 1)
+    return _statement(names, table, [_given(condition)], order, 1, only)
 
 
 def chunk_sql(
@@ -34,18 +36,46 @@ def chunk_sql(
     after: Sequence[str | None] | None,
     upto: Sequence[str | None],
     condition: str = "",
+    only: bool = False,
+    bounded: bool = False,
 ) -> str:
     """The query for the next ``size`` rows by key: behind ``after`` (None: from the first on), at most ``upto``.
 
     Keys are PostgreSQL's texts of their columns' values, None for NULL. The first chunk has no upper end, as Debezium's
-    has none.
+    has none, unless ``bounded``. ``only`` leaves out the rows of tables that inherit from it.
     """
     names = sql.SQL(", ").join(sql.Identifier(column) for column in columns)
     order = sql.SQL(", ").join(sql.Identifier(column.name) for column in key)
     conditions = [_given(condition)]
     if after is not None:
         conditions = [_behind(key, after), _at_most(key, upto), *conditions]
-    return _statement(names, table, conditions, order, size)
+    elif bounded:
+        conditions = [_at_most(key, upto), *conditions]
+    return _statement(names, table, conditions, order, size, only)
+
+
+def keys_sql(
+    table: TableId,
+    columns: Sequence[str],
+    key: Sequence[str],
+    keys: Sequence[Sequence[str | None]],
+    *,
+    condition: str = "",
+    only: bool = False,
+) -> str:
+    """The query for the rows of certain keys, at least one. Keys are PostgreSQL's texts, none of them NULL."""
+    names = sql.SQL(", ").join(sql.Identifier(column) for column in columns)
+    left = sql.SQL(", ").join(sql.Identifier(name) for name in key)
+    values = sql.SQL(", ").join(
+        sql.SQL("({})").format(sql.SQL(", ").join(sql.Literal(value) for value in one)) for one in keys
+    )
+    wanted = sql.SQL("({}) IN ({})").format(left, values)
+    kept = [each for each in (wanted, _given(condition)) if each is not None]
+    return (
+        sql.SQL("SELECT {} FROM {}{} WHERE {}")
+        .format(names, _only(only), sql.Identifier(*table), sql.SQL(" AND ").join(kept))
+        .as_string()
+    )
 
 
 def _statement(
@@ -54,14 +84,19 @@ def _statement(
     conditions: Sequence[sql.Composable | None],
     order: sql.Composable,
     rows: int,
+    only: bool,
 ) -> str:
     kept = [condition for condition in conditions if condition is not None]
     where = sql.SQL(" WHERE ") + sql.SQL(" AND ").join(kept) if kept else sql.SQL("")
     return (
-        sql.SQL("SELECT {} FROM {}{} ORDER BY {} LIMIT {}")
-        .format(names, sql.Identifier(*table), where, order, sql.Literal(rows))
+        sql.SQL("SELECT {} FROM {}{}{} ORDER BY {} LIMIT {}")
+        .format(names, _only(only), sql.Identifier(*table), where, order, sql.Literal(rows))
         .as_string()
     )
+
+
+def _only(only: bool) -> sql.Composable:
+    return sql.SQL("ONLY " if only else "")
 
 
 def _given(condition: str) -> sql.Composable | None:

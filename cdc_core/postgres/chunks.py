@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 
+import psycopg
 from psycopg import sql
 
 from cdc_core.lsn import Lsn
@@ -15,6 +16,8 @@ from cdc_core.postgres.options import PostgresOptions
 from cdc_core.postgres.server import wal_end
 from cdc_core.postgres.sqlstate import translated
 from cdc_core.schema.table import TableId
+
+_CANCEL_SECONDS = 5.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,8 +62,27 @@ class ChunkConnection:
 
     def wal_end(self) -> Lsn:
         """The end of the server's WAL: whatever a chunk shows has committed before it."""
-        with self._at("telling where its WAL ends") as connection:
+        with self._at("reading the end of the WAL") as connection:
             return wal_end(connection)
+
+    def bound(self) -> tuple[Lsn, int]:
+        """The WAL's end R, and an id X of 32 bits: what committed by R has an id before X.
+
+        For the end is asked first, and the next free id after it. A later snapshot whose xmin is X or more shows
+        everything that committed by R.
+        """
+        with self._at("reading the end of the WAL") as connection:
+            end = wal_end(connection)
+            row = connection.execute("SELECT age('3'::xid)").fetchone()
+            assert row is not None
+            return end, (3 + int(row[0])) % (1 << 32)
+
+    def cancel(self) -> None:
+        """End the statement that is at work, which raises then; may be called from another thread."""
+        connection = self._connection
+        if connection is not None and not connection.closed:
+            with suppress(psycopg.Error):
+                connection.cancel_safe(timeout=_CANCEL_SECONDS)
 
     def close(self) -> None:
         """End the connection."""

@@ -1,7 +1,7 @@
 """Connections: one place that knows the parameters, the session settings and the ways a connection can fail.
 
 Values come as text, in snapshots and in the stream, and that text depends on session settings. They are therefore given
-at connection start, where the walsender takes them too, and are the same on every road.
+at connection start, where the walsender takes them too, and are the same on every path.
 """
 
 from __future__ import annotations

@@ -113,15 +113,19 @@ class SnapshotHolder:
         self._connection.close()
 
 
-def select_sql(table: TableId, columns: Sequence[str], condition: str = "", *, only: bool = False) -> str:
+def select_sql(
+    table: TableId, columns: Sequence[str], condition: str = "", *, only: bool = False, alias: str | None = None
+) -> str:
     """``SELECT "a", "b" FROM "s"."t"`` with an optional condition (a range of ctid).
 
-    ``only`` leaves out the tables that inherit from it. A table without columns selects nothing but its rows.
+    ``only`` leaves out the tables that inherit from it. A table without columns selects nothing but its rows. The
+    condition may call the table by its ``alias``.
     """
-    query = sql.SQL("SELECT {} FROM {}{}").format(
+    query = sql.SQL("SELECT {} FROM {}{}{}").format(
         sql.SQL(", ").join(sql.Identifier(column) for column in columns),
         sql.SQL("ONLY " if only else ""),
         sql.Identifier(table.schema, table.table),
+        sql.SQL("") if alias is None else sql.SQL(" AS {}").format(sql.Identifier(alias)),
     )
     return query.as_string() + (f" WHERE {condition}" if condition else "")
 
@@ -164,6 +168,34 @@ def copy_chunks(
         raise server_error(error, "reading a table's rows") from None
     finally:
         connection.close()
+
+
+class SnapshotReader:
+    """Reads several queries' rows in one transaction that imports ``snapshot_name``. Made for a Spark worker.
+
+    Raises SourceError or TransientError; after an error it is to be closed.
+    """
+
+    def __init__(self, target: ConnectionString, snapshot_name: str) -> None:
+        self._connection = connect_with(target)
+        try:
+            with translated("importing the snapshot"):
+                self._connection.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
+                self._connection.execute(sql.SQL("SET TRANSACTION SNAPSHOT {}").format(sql.Literal(snapshot_name)))
+        except BaseException:
+            self._connection.close()
+            raise
+
+    def copy(self, select: str, chunk_bytes: int = 4 << 20) -> Iterator[bytes]:
+        """The rows of ``select`` as lines of COPY text, in chunks of whole lines of about ``chunk_bytes``."""
+        try:
+            yield from copied(self._connection, select, chunk_bytes)
+        except psycopg.Error as error:
+            raise server_error(error, "reading a table's rows") from None
+
+    def close(self) -> None:
+        """End the transaction and the connection."""
+        self._connection.close()
 
 
 def copied(connection: Connection, select: str, chunk_bytes: int = 4 << 20) -> Iterator[bytes]:
@@ -214,7 +246,7 @@ def _begin_copy(pg: PGconn, poll: select.poll) -> None:
         if result is not None and result.status == ExecStatus.FATAL_ERROR:
             raise psycopg.errors.error_from_result(result, encoding="utf-8")
         raise SourceError(
-            "The statement that reads a table gives no rows.", "Check snapshot.select.statement.overrides."
+            "The statement that reads a table returns no result set.", "Check snapshot.select.statement.overrides."
         )
 
 
@@ -225,7 +257,7 @@ def _await_input(pg: PGconn, poll: select.poll) -> None:
             pg.consume_input()
             return
     raise TransientError(
-        f"The server has sent no row for {_SILENT_WAITS * _WAIT_MS // 1000} s.", "Look at what holds the query up."
+        f"The server has sent no row for {_SILENT_WAITS * _WAIT_MS // 1000} s.", "Check what blocks the query."
     )
 
 

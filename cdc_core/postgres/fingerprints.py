@@ -88,8 +88,8 @@ _BY_SCHEMA = """
 _NO_SCHEMAS = "SELECT NULL::oid AS leaf, NULL::json AS marks WHERE false"
 
 # Enums and composites under the columns, through arrays, domains, ranges and composites' attributes. What
-# initdb made cannot be altered. A row's transaction id has 32 bits, and the last 2^31 are told apart; with the present
-# one's epoch it gets 64.
+# initdb made cannot be altered. A row's transaction id has 32 bits, and the last 2^31 are distinguished; with the
+# present one's epoch it gets 64.
 _TYPES = """
 WITH RECURSIVE used(relation, oid) AS (
     SELECT DISTINCT a.attrelid, a.atttypid FROM pg_attribute a
@@ -121,7 +121,7 @@ ORDER BY u.relation, t.oid
 
 
 def fingerprints(connection: Connection, oids: Iterable[int], publication: str = "") -> dict[int, Fingerprint]:
-    """Table oid → its marks; a table that is gone is left out.
+    """Table oid → its marks; a table that no longer exists is left out.
 
     ``publication`` is the publication's name; empty leaves the marks of what is published out. The two queries see one
     state only inside of a REPEATABLE READ transaction. Raises SourceError or TransientError.
@@ -130,7 +130,7 @@ def fingerprints(connection: Connection, oids: Iterable[int], publication: str =
     if not arguments["oids"]:
         return {}
     version = connection.info.server_version
-    with translated("reading the marks of tables"):
+    with translated("reading table metadata"):
         rows = connection.execute(_marks_query(version), arguments).fetchall()
         types = connection.execute(_types_query(version), arguments).fetchall()
     by_table: dict[int, list[TypeMark]] = {}

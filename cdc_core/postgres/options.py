@@ -27,7 +27,7 @@ class SslMode(StrEnum):
 
 
 class OutputPlugin(StrEnum):
-    """The server's logical decoding plug-in."""
+    """The server's logical decoding plugin."""
 
     PGOUTPUT = "pgoutput"
     DECODERBUFS = "decoderbufs"
@@ -144,40 +144,51 @@ class PostgresOptions:
         "database.sslrootcert", "", "File of the certificates that the server's is verified against."
     )
     database_tcp_keep_alive: bool = option(
-        "database.tcpKeepAlive", True, "Whether TCP probes watch over idle connections."
+        "database.tcpKeepAlive", True, "Whether TCP keepalive probes are sent on idle connections."
     )
     database_initial_statements: tuple[str, ...] = option(
         "database.initial.statements",
         (),
-        "SQL run on each new connection but the replication one; split at semicolons, ;; for one inside.",
+        "SQL run on each new connection except the replication connection; statements are separated by "
+        "semicolons, ;; stands for a semicolon.",
         parse=parse_statements,
     )
     database_query_timeout_ms: int = option(
-        "database.query.timeout.ms", 600_000, "Longest time one statement may take; 0 for no limit.", parse=at_least(0)
+        "database.query.timeout.ms", 600_000, "Maximum duration of a statement; 0 for no limit.", parse=at_least(0)
     )
     connection_validation_timeout_ms: int = option(
-        "connection.validation.timeout.ms", 60_000, "Longest time a connection may take to come up.", parse=at_least(1)
+        "connection.validation.timeout.ms", 60_000, "Maximum time for opening a connection.", parse=at_least(1)
     )
     plugin_name: OutputPlugin = option(
         "plugin.name",
         OutputPlugin.PGOUTPUT,
-        "Logical decoding plug-in. pgoutput comes with the server; Debezium's own default is decoderbufs.",
+        "Logical decoding output plugin. pgoutput is part of the server; Debezium's default is decoderbufs.",
     )
     slot_name: str = option(
-        "slot.name", "debezium", "Name of the replication slot; made if missing.", parse=parse_slot_name
+        "slot.name",
+        "debezium",
+        "Name of the replication slot; it is created if it does not exist.",
+        parse=parse_slot_name,
     )
     slot_drop_on_stop: bool = option(
-        "slot.drop.on.stop", False, "Whether an orderly stop drops the slot. For tests: what came meanwhile is lost."
+        "slot.drop.on.stop",
+        False,
+        "Whether a normal stop drops the slot. For tests: changes made until the next start are lost.",
     )
     slot_max_retries: int = option(
-        "slot.max.retries", 6, "Further attempts to attach to a slot that is in use.", parse=at_least(0)
+        "slot.max.retries", 6, "Number of retries when the slot is in use.", parse=at_least(0)
     )
-    slot_retry_delay_ms: int = option("slot.retry.delay.ms", 10_000, "Wait between those attempts.", parse=at_least(0))
+    slot_retry_delay_ms: int = option("slot.retry.delay.ms", 10_000, "Wait between these retries.", parse=at_least(0))
     slot_stream_params: tuple[tuple[str, str], ...] = option(
-        "slot.stream.params", (), "More parameters for the plug-in: name=value;name=value.", parse=parse_stream_params
+        "slot.stream.params",
+        (),
+        "Additional parameters of the output plugin: name=value;name=value.",
+        parse=parse_stream_params,
     )
     slot_failover: bool = option(
-        "slot.failover", False, "Whether a slot made here is synchronised to standbys (PostgreSQL 17 and later)."
+        "slot.failover",
+        False,
+        "Whether a slot created by wal2lake is synchronized to standbys (PostgreSQL 17 and later).",
     )
     publication_name: str = option(
         "publication.name", "dbz_publication", "Name of the publication.", parse=parse_publication_name
@@ -185,12 +196,13 @@ class PostgresOptions:
     publication_autocreate_mode: PublicationAutocreateMode = option(
         "publication.autocreate.mode",
         PublicationAutocreateMode.ALL_TABLES,
-        "What to do where the publication is missing.",
+        "What to do if the publication does not exist.",
     )
     publish_via_partition_root: bool = option(
         "publish.via.partition.root",
         False,
-        "Whether a publication made here names the partitioned table for changes of its partitions.",
+        "Whether a publication created by wal2lake publishes changes of partitions as changes of the "
+        "partitioned table.",
     )
     replica_identity_autoset_values: tuple[IdentityRule, ...] = option(
         "replica.identity.autoset.values",
@@ -201,13 +213,13 @@ class PostgresOptions:
     status_update_interval_ms: int = option(
         "status.update.interval.ms",
         10_000,
-        "How often the server hears how far we are.",
+        "Interval of status updates to the server.",
         parse=at_least(1),
     )
     xmin_fetch_interval_ms: int = option(
         "xmin.fetch.interval.ms",
         0,
-        "How often the slot's xmin is read into source.xmin; 0 for never.",
+        "Interval at which the slot's xmin is read for source.xmin; 0 for never.",
         parse=at_least(0),
     )
     heartbeat_interval_ms: int = option(
@@ -215,11 +227,11 @@ class PostgresOptions:
     )
     heartbeat_action_query: str = option("heartbeat.action.query", "", "SQL run with each heartbeat.")
     lsn_flush_mode: LsnFlushMode = option(
-        "lsn.flush.mode", LsnFlushMode.CONNECTOR, "Whether the slot is told which positions are durable."
+        "lsn.flush.mode", LsnFlushMode.CONNECTOR, "Whether durable positions are confirmed to the slot."
     )
     flush_lsn_source: bool = option("flush.lsn.source", True, "Older form of lsn.flush.mode: false is manual.")
 
     @property
     def confirms(self) -> bool:
-        """Whether the slot is told which positions are durable."""
+        "Whether durable positions are confirmed to the slot."
         return self.lsn_flush_mode is not LsnFlushMode.MANUAL

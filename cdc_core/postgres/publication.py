@@ -53,7 +53,7 @@ def inspect(connection: Connection, name: str) -> PublicationInfo:
     version = connection.info.server_version
     truncates = "p.pubtruncate" if version >= 110000 else "false"
     via_root = "p.pubviaroot" if version >= 130000 else "false"
-    with translated("looking for the publication"):
+    with translated("looking up the publication"):
         row = connection.execute(
             f"SELECT p.oid, p.puballtables, p.pubinsert, p.pubupdate, p.pubdelete, {truncates}, {via_root}, "
             "pg_get_userbyid(p.pubowner) FROM pg_publication p WHERE p.pubname = %s",
@@ -179,9 +179,9 @@ def _refused(error: psycopg.Error, statements: Sequence[sql.Composed], name: str
     said = (error.diag.message_primary or "").rstrip(".")
     needed = "; ".join(statement.as_string() for statement in statements)
     return SourceError(
-        f'The role may not do what {doing} publication "{name}" needs: {said}.',
-        f"Let a role that may (for FOR ALL TABLES a superuser, else the tables' owner with CREATE on the database) "
-        f"run: {needed}",
+        f'The role lacks the privileges for {doing} publication "{name}": {said}.',
+        "Let a role with these privileges (a superuser for FOR ALL TABLES, otherwise the tables' owner with "
+        f"CREATE on the database) run: {needed}",
     )
 
 

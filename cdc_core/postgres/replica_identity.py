@@ -44,8 +44,8 @@ def rule_for(rules: Sequence[IdentityRule], table: TableId) -> IdentityRule | No
     }
     if len(matching) > 1:
         raise ConfigError(
-            f"replica.identity.autoset.values gives table {table} more than one identity.",
-            "Make its expressions match each table once.",
+            f"replica.identity.autoset.values sets more than one identity for table {table}.",
+            "Change its expressions so that each table matches only one.",
         )
     return next(iter(matching.values()), None)
 

@@ -21,8 +21,8 @@ class ServerInfo:
 
 
 def server_info(connection: Connection) -> ServerInfo:
-    """Read the facts anew. Raises SourceError or TransientError."""
-    with translated("telling its version"):
+    """Read the facts again. Raises SourceError or TransientError."""
+    with translated("reading the server version"):
         row = connection.execute(
             "SELECT current_setting('server_version'), pg_is_in_recovery(), current_setting('wal_level')"
         ).fetchone()
@@ -44,7 +44,7 @@ def wal_end(connection: Connection) -> Lsn:
 
     On a standby: what it has received.
     """
-    with translated("telling where its WAL ends"):
+    with translated("reading the end of the WAL"):
         row = connection.execute(_WAL_END).fetchone()
     assert row is not None
     lsn, in_segment = Lsn.parse(row[0]), int(row[1])

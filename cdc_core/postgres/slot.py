@@ -50,7 +50,7 @@ class SlotInfo:
 
     @property
     def is_lost(self) -> bool:
-        """Whether it can never be read again."""
+        """Whether the slot can never be read again."""
         return self.exists and (
             self.wal_status == "lost"
             or bool(self.invalidation_reason)
@@ -73,10 +73,20 @@ def validate_slot_name(name: str) -> str:
     """The name, if the server would take it. Raises ConfigError."""
     if _NAME.fullmatch(name) is None:
         raise ConfigError(
-            f"slot.name is {name!r}, which PostgreSQL does not take.",
+            f"slot.name is {name!r}, which is not a valid name in PostgreSQL.",
             "Use 1 to 63 lower-case letters, digits and underscores.",
         )
     return name
+
+
+@dataclass(frozen=True, slots=True)
+class SlotAges:
+    """Seconds; None where the server does not know. ``lag_seconds`` is the server's flush_lag, of a slot that is read;
+    ``inactive_seconds`` since when it is not, from PostgreSQL 17 on.
+    """
+
+    lag_seconds: float | None = None
+    inactive_seconds: float | None = None
 
 
 def inspect(connection: Connection, name: str) -> SlotInfo:
@@ -84,7 +94,7 @@ def inspect(connection: Connection, name: str) -> SlotInfo:
     version = connection.info.server_version
     wal_status = "wal_status" if version >= 130000 else "NULL"
     reason = "invalidation_reason" if version >= 170000 else "NULL"
-    with translated("looking for the slot"):
+    with translated("looking up the slot"):
         row = connection.execute(
             "SELECT plugin, database, temporary, active, active_pid, restart_lsn::text, confirmed_flush_lsn::text, "
             f"{wal_status}, {reason}, xmin::text::bigint, catalog_xmin::text::bigint "
@@ -100,31 +110,46 @@ def inspect(connection: Connection, name: str) -> SlotInfo:
     )  # fmt: skip
 
 
+def ages(connection: Connection, name: str) -> SlotAges:
+    """How old what is not confirmed is, and for how long nobody has read the slot."""
+    since = "extract(epoch FROM now() - s.inactive_since)" if connection.info.server_version >= 170000 else "NULL"
+    with translated("reading the slot's lag"):
+        row = connection.execute(
+            f"SELECT s.active, extract(epoch FROM r.flush_lag)::float8, {since}::float8 FROM pg_replication_slots AS s "
+            "LEFT JOIN pg_stat_replication AS r ON r.pid = s.active_pid WHERE s.slot_name = %s",
+            (name,),
+        ).fetchone()
+    if row is None:
+        return SlotAges()
+    active, lag, inactive = row
+    return SlotAges(float(lag or 0.0), 0.0) if active else SlotAges(None, inactive)
+
+
 def check_usable(slot: SlotInfo, options: PostgresOptions) -> None:
     """Raise where an existing slot cannot serve this connector; a missing one is no error.
 
-    Raises SourceError for another plug-in, another database or a lost slot, TransientError for one that is in use.
+    Raises SourceError for another plugin, another database or a lost slot, TransientError for one that is in use.
     """
     if not slot.exists:
         return
     if slot.plugin is None:
         raise SourceError(
-            f"Slot {slot.name} is a physical one, made for a standby.", "Choose another slot.name; it is then created."
+            f"Slot {slot.name} is a physical replication slot.", "Choose another slot.name; the slot is then created."
         )
     if slot.plugin != options.plugin_name.value:
         raise SourceError(
-            f"Slot {slot.name} belongs to plug-in {slot.plugin}, and plugin.name is {options.plugin_name.value}.",
-            "Choose another slot.name or plugin.name, or drop the slot if nobody uses it.",
+            f"Slot {slot.name} uses output plugin {slot.plugin}, but plugin.name is {options.plugin_name.value}.",
+            "Choose another slot.name or plugin.name, or drop the slot if it is unused.",
         )
     if slot.database != options.database_dbname:
         raise SourceError(
-            f"Slot {slot.name} belongs to database {slot.database}, and database.dbname is {options.database_dbname}.",
-            "Choose another slot.name: names are shared by all databases of a server.",
+            f"Slot {slot.name} belongs to database {slot.database}, but database.dbname is {options.database_dbname}.",
+            "Choose another slot.name: slot names are unique across all databases of a server.",
         )
     if slot.is_lost:
         why = f" ({slot.invalidation_reason})" if slot.invalidation_reason else ""
         raise SourceError(
-            f"Slot {slot.name} is lost{why}: the server no longer has the WAL it needs.",
+            f"Slot {slot.name} is lost{why}: the server has removed WAL that it needs.",
             f"Run SELECT pg_drop_replication_slot('{slot.name}'), raise max_slot_wal_keep_size, take a new snapshot.",
         )
     if slot.active:
@@ -135,7 +160,8 @@ def in_use(name: str, pid: int | None) -> TransientError:
     """The error for a slot that somebody reads."""
     by = f" by the server process with PID {pid}" if pid else ""
     return TransientError(
-        f"Slot {name} is in use{by}.", "Stop the other consumer, or choose another slot.name: one slot serves one."
+        f"Slot {name} is in use{by}.",
+        "Stop the other consumer, or choose another slot.name: a slot has one consumer at a time.",
     )
 
 
@@ -144,7 +170,7 @@ def wait_until_free(
 ) -> SlotInfo:
     """Look at the slot until nobody uses it, slot.max.retries times more, slot.retry.delay.ms apart.
 
-    Raises what ``check_usable`` raises: at once for what waiting does not mend.
+    Raises what ``check_usable`` raises: at once for what waiting does not correct.
     """
     attempt = 0
     while True:
@@ -246,18 +272,18 @@ def _creation_error(error: psycopg.Error, name: str, plugin: str, seconds: float
     if isinstance(error, psycopg.errors.QueryCanceled):
         return TransientError(
             f"Creating slot {name} took longer than {seconds:g} s.",
-            "It waits for every transaction that is open now; end the oldest ones in pg_stat_activity and run again.",
+            "It waits for all open transactions; end the oldest ones in pg_stat_activity and run again.",
         )
     if isinstance(error, psycopg.errors.DuplicateObject):
-        return SourceError(f"Slot {name} exists already.", "It appeared since it was looked for; run again.")
+        return SourceError(f"Slot {name} exists already.", "It was created concurrently; run again.")
     if "wal_level" in text:
         return SourceError(
             "The server's wal_level does not allow logical decoding.", "Set wal_level = logical and restart the server."
         )
     if isinstance(error, psycopg.errors.UndefinedFile) or "as an output plugin" in text:
         return SourceError(
-            f"The server has no output plug-in {plugin}.",
-            "Install its package there and allow it, or set plugin.name=pgoutput.",
+            f"The server has no output plugin {plugin}.",
+            "Install its package on the server and allow it, or set plugin.name=pgoutput.",
         )
     return server_error(error, f"creating slot {name}")
 

@@ -15,7 +15,7 @@ import psycopg
 
 from cdc_core.errors import CdcError, SourceError, TransientError
 
-_ROLE = "Give database.user a role with LOGIN and REPLICATION."
+_ROLE = "Set database.user to a role with LOGIN and REPLICATION."
 
 # (pattern in libpq's text, transient?, what was found, what to do). {where}, {user} and {database} are filled in.
 _REFUSALS: tuple[tuple[str, bool, str, str], ...] = (
@@ -28,13 +28,13 @@ _REFUSALS: tuple[tuple[str, bool, str, str], ...] = (
     (
         r"Temporary failure in name resolution|Try again",
         True,
-        "The name of the host in {where} cannot be resolved at the moment.",
-        "Check the network's name service.",
+        "The host name in {where} cannot be resolved at the moment.",
+        "Check the name resolution (DNS) of this machine.",
     ),
     (
         r"failed to resolve host|could not translate host name|Name or service not known|nodename nor servname",
         False,
-        "There is no host of the name in {where}.",
+        "The host name in {where} does not exist.",
         "Correct database.hostname.",
     ),
     (
@@ -43,7 +43,7 @@ _REFUSALS: tuple[tuple[str, bool, str, str], ...] = (
         "The server at {where} has no role {user}.",
         "Correct database.user, or create the role with LOGIN and REPLICATION.",
     ),
-    (r"is not permitted to log in", False, "Role {user} may not log in at {where}.", _ROLE),
+    (r"is not permitted to log in", False, "Role {user} is not permitted to log in at {where}.", _ROLE),
     (
         r'database ".*" does not exist',
         False,
@@ -53,25 +53,27 @@ _REFUSALS: tuple[tuple[str, bool, str, str], ...] = (
     (
         r"permission denied for database",
         False,
-        "Role {user} may not connect to database {database} at {where}.",
+        "Role {user} is not permitted to connect to database {database} at {where}.",
         "Run GRANT CONNECT ON DATABASE as its owner.",
     ),
     (
         r"no pg_hba\.conf entry|pg_hba\.conf rejects",
         False,
-        "The pg_hba.conf of the server at {where} does not admit role {user} to database {database} from here.",
-        "Add a line for it (for a replication connection too: its database is the captured one) and reload the server.",
+        "The pg_hba.conf of the server at {where} has no entry that allows role {user} to connect to database "
+        "{database} from this host.",
+        "Add an entry for it (also for replication connections, with the captured database) and reload the "
+        "server configuration.",
     ),
     (
         r"must be superuser or replication role|permission denied to start WAL sender",
         False,
-        "Role {user} may not start replication.",
+        "Role {user} is not permitted to start replication.",
         "Run ALTER ROLE … REPLICATION as a superuser.",
     ),
     (
         r"exceeds .?max_wal_senders",
         True,
-        "All WAL senders of the server at {where} are taken.",
+        "All WAL senders of the server at {where} are in use.",
         "Raise max_wal_senders, or stop another consumer.",
     ),
     (
@@ -89,7 +91,7 @@ _REFUSALS: tuple[tuple[str, bool, str, str], ...] = (
     (
         r"Connection refused|No such file or directory\s+Is the server running|is the server running",
         True,
-        "Nothing listens at {where}.",
+        "No server is listening at {where}.",
         "Start the server, or correct database.hostname and database.port.",
     ),
     (
@@ -101,8 +103,8 @@ _REFUSALS: tuple[tuple[str, bool, str, str], ...] = (
     (
         r"server does not support SSL",
         False,
-        "The server at {where} does not offer TLS, and database.sslmode asks for it.",
-        "Turn TLS on at the server, or set database.sslmode=prefer.",
+        "The server at {where} does not support TLS, and database.sslmode requires it.",
+        "Enable TLS on the server, or set database.sslmode=prefer.",
     ),
     (
         r"certificate|SSL error|sslmode|private key|crl file",
@@ -121,22 +123,22 @@ def connection_error(error: psycopg.Error, where: str, user: str, database: str)
         if re.search(pattern, str(error), re.IGNORECASE):
             kind = TransientError if may_pass else SourceError
             return kind(found.format(**facts), remedy)
-    return TransientError(f"No connection to {where}: {facts['text']}.", "Check the server's log.")
+    return TransientError(f"Cannot connect to {where}: {facts['text']}.", "Check the server's log.")
 
 
 # SQLSTATE, or its class of two characters → (transient?, what to do).
 _STATES: dict[str, tuple[bool, str]] = {
     "08": (True, "Run again once the server can be reached."),
     "40": (True, "Run again."),
-    "42501": (False, "Grant the privilege, or let the owner do this step."),
+    "42501": (False, "Grant the privilege, or let the owner perform this step."),
     "42704": (False, "Create it, or correct its name in the connector file."),
     "53": (True, "Free resources of the server and run again."),
-    "53400": (False, "Raise max_replication_slots, or drop a slot that nobody uses."),
-    "55006": (True, "Stop the other consumer; one slot serves one."),
+    "53400": (False, "Raise max_replication_slots, or drop an unused slot."),
+    "55006": (True, "Stop the other consumer; a slot has one consumer at a time."),
     "55P03": (True, "Run again once the lock is free."),
     "57": (True, "Run again once the server accepts connections."),
-    "57014": (True, "Raise database.query.timeout.ms, or look at what holds the statement up."),
-    "58P01": (False, "The WAL it needs is gone: drop the slot and take a new snapshot."),
+    "57014": (True, "Raise database.query.timeout.ms, or check what blocks the statement."),
+    "58P01": (False, "The WAL it needs has been removed: drop the slot and take a new snapshot."),
 }
 _QUIET_CLASSES = ("22", "23")
 

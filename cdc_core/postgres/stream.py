@@ -42,10 +42,10 @@ _KEEPALIVE_BODY = struct.Struct("!cQqB")  # kind, WAL end, clock, reply wanted
 _STATUS = struct.Struct("!cQQQqB")  # kind, written, flushed, applied, clock, reply wanted
 
 _NAP_SECONDS = 0.0005
-_LONGEST_WAIT_MS = 50
-_LONGEST_STATUS_SECONDS = 10.0
+_MAX_WAIT_MS = 50
+_MAX_STATUS_SECONDS = 10.0
 _SILENCE_SECONDS = 300.0
-_FAREWELL_SECONDS = 5.0
+_FINAL_STATUS_SECONDS = 5.0
 # Parameters of pgoutput that would change the bytes the decoder reads, and the only value of each that it knows.
 _FIXED = {"proto_version": "1", "binary": "false", "streaming": "off", "two_phase": "off"}
 
@@ -70,14 +70,14 @@ class ReplicationStream:
         self._slot = slots.validate_slot_name(slot or options.slot_name)
         self._publication = publication or options.publication_name
         self._parameters = plugin_parameters((*options.slot_stream_params, *extra_params))
-        self._tells_slot = options.lsn_flush_mode is not LsnFlushMode.MANUAL and options.flush_lsn_source
+        self._confirms_slot = options.lsn_flush_mode is not LsnFlushMode.MANUAL and options.flush_lsn_source
         self._silence_seconds = silence_seconds
         self._lock = threading.Lock()
         self._confirmed = 0
         self._is_idle = False
         self._received = 0
         self._wal_end = int(start_lsn or 0)
-        self._told = 0
+        self._reported = 0
         self._closed = False
         self._connection, patience_ms = _attach(options, self._slot, self._start_command, start_lsn or Lsn(0))
         self._pg: PGconn = self._connection.pgconn
@@ -128,7 +128,7 @@ class ReplicationStream:
         """Frames until a limit is reached (the last frame may pass ``max_bytes``), or None when none came in time.
 
         Answers the server meanwhile. Raises TransientError when the connection ends or falls silent, SourceError when
-        the server refuses to go on.
+        the server refuses to continue.
         """
         buffer, ends = bytearray(), array("q")
         deadline = time.monotonic() + max_seconds
@@ -160,7 +160,7 @@ class ReplicationStream:
         self._closed = True
         with suppress(psycopg.Error, OSError):
             self._send_status(wants_reply=False)
-            self._say_farewell()
+            self._send_final_status()
         self._connection.close()
 
     def _take(self, buffer: bytearray, ends: array[int], max_rows: int, max_bytes: int) -> bool:
@@ -186,7 +186,7 @@ class ReplicationStream:
         """Until the socket is readable or the deadline; then one gulp into libpq's memory."""
         if not self._poll.poll(0):
             before = time.monotonic()
-            readable = self._poll.poll(min(_LONGEST_WAIT_MS, max(0.0, deadline - before) * 1000))
+            readable = self._poll.poll(min(_MAX_WAIT_MS, max(0.0, deadline - before) * 1000))
             if readable:
                 time.sleep(_NAP_SECONDS)
             else:
@@ -200,8 +200,8 @@ class ReplicationStream:
         self._silent_seconds += seconds
         if self._silent_seconds > self._silence_seconds:
             raise TransientError(
-                f"The server has sent nothing for {self._silence_seconds:g} s, though it was asked to.",
-                "Look at the network between here and the server; the stream goes on from the slot.",
+                f"The server has sent nothing for {self._silence_seconds:g} s and did not reply to status updates.",
+                "Check the network connection to the server; the stream resumes from the slot's position.",
             )
 
     def _note_keepalive(self, message: bytes, has_frames: bool) -> None:
@@ -231,29 +231,29 @@ class ReplicationStream:
     def _keep_in_touch(self) -> None:
         """Send a status when one is due or brings news."""
         with self._lock:
-            has_news = self._tells_slot and self._confirmed > self._told
+            has_advanced = self._confirms_slot and self._confirmed > self._reported
         if time.monotonic() - self._last_status >= self._status_seconds:
             # A reply is asked for, so that silence means a dead line and an idle server still tells its WAL end.
             self._send_status(wants_reply=True)
-        elif has_news:
+        elif has_advanced:
             self._send_status(wants_reply=False)
         else:
             self._pg.flush()  # what did not go out before; waiting for it here could lock both sides
 
     def _send_status(self, wants_reply: bool) -> None:
         with self._lock:
-            confirmed = self._confirmed if self._tells_slot else 0
+            confirmed = self._confirmed if self._confirms_slot else 0
             written = max(self._received, self._confirmed, self._wal_end)
         message = _STATUS.pack(b"r", written, confirmed, confirmed, postgres_now_us(), wants_reply)
         if self._pg.put_copy_data(message):
-            self._told = confirmed
+            self._reported = confirmed
             self._last_status = time.monotonic()
         self._pg.flush()
 
-    def _say_farewell(self) -> None:
+    def _send_final_status(self) -> None:
         """End our side of the copy and read on until the server has ended its own: it has then seen the last status."""
         self._pg.put_copy_end()
-        deadline = time.monotonic() + _FAREWELL_SECONDS
+        deadline = time.monotonic() + _FINAL_STATUS_SECONDS
         while time.monotonic() < deadline:
             self._pg.flush()
             length = 1
@@ -261,7 +261,7 @@ class ReplicationStream:
                 length, _ = self._pg.get_copy_data(1)
             if length == -1:
                 return
-            self._poll.poll(_LONGEST_WAIT_MS)
+            self._poll.poll(_MAX_WAIT_MS)
             self._pg.consume_input()
 
     def _ended(self) -> psycopg.Error | CdcError:
@@ -269,7 +269,10 @@ class ReplicationStream:
         result = self._pg.get_result()
         if result is not None and result.status == ExecStatus.FATAL_ERROR:
             return psycopg.errors.error_from_result(result, encoding="utf-8")
-        return TransientError("The server ended the stream: it is stopping or restarting.", "Run again once it is up.")
+        return TransientError(
+            "The server ended the stream: it is stopping or restarting.",
+            "Run again once the server accepts connections.",
+        )
 
     def _lost(self, error: psycopg.Error) -> CdcError:
         return _stream_error(error, self._slot, self._publication)
@@ -288,14 +291,14 @@ class ReplicationStream:
 
 
 def plugin_parameters(pairs: tuple[tuple[str, str], ...]) -> dict[str, str]:
-    """slot.stream.params as the plug-in takes them. Raises ConfigError for one that would change the stream's form."""
+    """slot.stream.params as the plugin takes them. Raises ConfigError for one that would change the stream's form."""
     for name, value in pairs:
         if name == "publication_names":
             raise ConfigError("slot.stream.params sets publication_names.", "Set publication.name instead.")
         if name in _FIXED and value != _FIXED[name]:
             raise ConfigError(
-                f"slot.stream.params sets {name}={value}, and only {name}={_FIXED[name]} can be decoded.",
-                "Leave it out.",
+                f"slot.stream.params sets {name}={value}, but only {name}={_FIXED[name]} can be decoded.",
+                "Remove it.",
             )
     return dict(pairs)
 
@@ -323,7 +326,7 @@ def _attach(
 
 def _status_seconds(options: PostgresOptions, patience_ms: int) -> float:
     """Time between two statuses: as configured, but well within the server's patience."""
-    wanted = min(_LONGEST_STATUS_SECONDS, options.status_update_interval_ms / 1000)
+    wanted = min(_MAX_STATUS_SECONDS, options.status_update_interval_ms / 1000)
     return min(wanted, patience_ms / 3000) if patience_ms else wanted
 
 
@@ -334,14 +337,14 @@ def _stream_error(error: psycopg.Error, slot: str, publication: str) -> CdcError
         return slots.in_use(slot, int(pid) if pid else None)
     if isinstance(error, psycopg.errors.UndefinedObject) and "publication" in text:
         return SourceError(
-            f'Publication "{publication}" did not exist when the changes now to be read were made.',
+            f'Publication "{publication}" did not exist when the changes in the slot were made.',
             "Create it, drop the slot, and take a new snapshot: a publication must be older than what it publishes.",
         )
     if isinstance(error, psycopg.errors.UndefinedObject):
-        return SourceError(f"There is no slot {slot}.", "Take a snapshot: it creates the slot.")
+        return SourceError(f"Slot {slot} does not exist.", "Take a snapshot: it creates the slot.")
     if isinstance(error, psycopg.errors.ObjectNotInPrerequisiteState | psycopg.errors.UndefinedFile):
         return SourceError(
-            f"Slot {slot} cannot be read any more: {text.rstrip('.')}.",
+            f"Slot {slot} can no longer be read: {text.rstrip('.')}.",
             f"Run SELECT pg_drop_replication_slot('{slot}') and take a new snapshot.",
         )
     return server_error(error, f"streaming from slot {slot}")

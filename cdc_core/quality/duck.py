@@ -2,7 +2,7 @@
 
 One connection a process, on one thread and without a file, closed against files, network, extensions, settings and
 Python's variables. A set of rules over one schema is prepared once and executed again for every slice: the plan reads
-whatever table its box holds at the time. Only the columns that the rules use are handed over, of those of which only
+whatever table its box holds at the time. Only the columns that the rules use are passed on, of those of which only
 presence is asked their null bits alone; so values of a type that DuckDB does not know are judged as well.
 """
 
@@ -22,12 +22,13 @@ import pyarrow.compute as pc
 
 from cdc_core.errors import InvariantError, TableError
 from cdc_core.quality.predicate import IMAGES, RefusedError, Uses, plain_functions, uses_of
-from cdc_core.quality.quarantine_json import row_json_sql
+from cdc_core.quality.predicate import over_new_image as translated
+from cdc_core.quality.quarantine_json import key_json_sql, row_json_sql
 from cdc_core.quality.report import Summary, error_rules
-from cdc_core.quality.rules import Origin, Reads, Rule
+from cdc_core.quality.rules import Origin, Reads, Rule, Severity
 
 POSITION_COLUMNS = ("__op", "__commit_lsn", "__tx_index", "__lsn", "__xid", "__commit_ts")
-REASONS, ROW = "reasons", "row"
+REASONS, ROW, KEY = "reasons", "row", "key"
 
 _READ_BY_EVERY_RULE = ("__op", "__commit_lsn", "__tx_index", "__lsn", "__unchanged")
 _RESCUED = "__rescued"
@@ -60,10 +61,11 @@ _PLAIN_TYPES = (
 )
 _NOT_UNDERSTOOD = (duckdb.BinderException, duckdb.CatalogException, duckdb.ParserException, duckdb.SyntaxException)
 _REMEDY_SYNTAX = (
-    "Its predicate must be one boolean expression in DuckDB SQL over __op, before.<column> and after.<column>:"
-    " names in double quotes where they need quotes, no subqueries, no functions that reach beyond the row."
+    "Its predicate must be one boolean expression in DuckDB SQL over __op, before.<column> and after.<column>: "
+    "names quoted with double quotes where necessary, no subqueries, no functions that access anything outside "
+    "the row."
 )
-_REMEDY_VALUE = "Use try_cast or try(...) where a value may not fit."
+_REMEDY_VALUE = "Use try_cast or try(...) where a conversion can fail."
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +101,7 @@ def judge(table: str, changes: pa.Table, rules: Sequence[Rule]) -> Judged:
             counts = engine.connection.execute(f"EXECUTE {plan.name}").fetchall()[0] if rules else ()
             # count_if is null where the rule was null for every row.
             failed = {rule.name: count or 0 for rule, count in zip(rules, counts, strict=True)}
+            failed |= {r.name: 0 for r in rules if r.severity is Severity.WARN and r.tolerates(failed[r.name], rows)}
             wrong = [rule for rule in error_rules(rules) if failed[rule.name]]
             if not wrong:
                 return Judged(Summary(rows, failed, 0, duplicates, highest))
@@ -109,36 +112,73 @@ def judge(table: str, changes: pa.Table, rules: Sequence[Rule]) -> Judged:
         finally:
             plan.box.table = plan.empty
     grid = np.stack([np.asarray(found[f"f{n}"], dtype=bool) for n in range(len(wrong))], axis=1)
+    _apply_tolerance(grid, wrong, changes)
+    failed |= {rule.name: int(count) for rule, count in zip(wrong, grid.sum(axis=0), strict=True)}
     bad = grid.any(axis=1)
+    if not bad.any():
+        return Judged(Summary(rows, failed, 0, duplicates, highest))
     reasons = _reasons(grid[bad], [rule.name for rule in wrong])
     return Judged(Summary(rows, failed, int(bad.sum()), duplicates, highest), pa.array(bad), reasons)
 
 
-def quarantine_rows(changes: pa.Table, judged: Judged) -> pa.Table:
-    """The bad rows as rows of the quarantine table.
+def _apply_tolerance(grid: np.ndarray, rules: Sequence[Rule], changes: pa.Table) -> None:
+    """Clear the failures of rules that were not known to be in force at the row's place, or that are tolerated."""
+    lsn = changes.column("__commit_lsn").fill_null(0).to_numpy()
+    for number, rule in enumerate(rules):
+        if rule.since:
+            grid[:, number] &= lsn > rule.since
+        if rule.tolerates(int(grid[:, number].sum()), len(grid)):
+            grid[:, number] = False
 
-    They hold the position columns, ``reasons`` list<string> and ``row``, the change's images and unchanged columns as
-    JSON text with nulls kept. ``judged`` must have found bad rows in ``changes``.
+
+def over_new_image(condition: str) -> tuple[str, tuple[str, ...]]:
+    """A condition over the new image's columns as a rule's predicate, and the columns that it names.
+
+    Raises ValueError where it is no expression that a rule may be; the text says why.
+    """
+    with _lock:
+        connection = _engine().connection
+        parsed = connection.execute("SELECT json_serialize_sql(?)", [f"SELECT {condition}\n"]).fetchall()
+        predicate, columns = translated(condition, parsed[0][0])
+        _engine().check(predicate)
+    return predicate, columns
+
+
+def quarantine_rows(changes: pa.Table, judged: Judged, key: Sequence[str] = ()) -> pa.Table:
+    """The bad rows as rows of the quarantine table (``as_quarantine_rows``).
+
+    ``judged`` must have found bad rows in ``changes``.
     """
     if judged.bad is None or judged.reasons is None:
         raise InvariantError("No row of this slice failed, so none can be quarantined.")
-    mask = judged.bad
-    refused = {name: changes.column(name).filter(mask) for name in (*POSITION_COLUMNS, "__unchanged", *IMAGES)}
-    images = pa.table({name: refused.pop(name) for name in ("__unchanged", *IMAGES)})
-    return pa.table({**refused, REASONS: judged.reasons, ROW: _as_json(images)})
+    return as_quarantine_rows(changes.filter(judged.bad), judged.reasons, key)
 
 
-def _as_json(images: pa.Table) -> pa.Array:
+def as_quarantine_rows(rows: pa.Table, reasons: pa.ListArray, key: Sequence[str] = ()) -> pa.Table:
+    """Change rows as rows of the quarantine table.
+
+    They hold the position columns, ``reasons`` list<string>, ``row``, the change's images and unchanged columns as
+    JSON text with nulls kept, and ``key``, the values of the columns ``key`` as JSON text (null without a key).
+    """
+    images = rows.select(["__op", "__unchanged", *IMAGES])
+    texts = _as_json(images, key)
+    placed = {name: rows.column(name) for name in POSITION_COLUMNS}
+    return pa.table({**placed, REASONS: reasons, ROW: texts.column(ROW), KEY: texts.column(KEY)})
+
+
+def _as_json(images: pa.Table, key: Sequence[str]) -> pa.Table:
     readable = _readable(images)
+    shown = pa.schema([readable.schema.field(name) for name in ("__unchanged", *IMAGES)])
     with _lock:
         connection = _engine().connection
         box = _Box(readable)
         connection.register("refused", box)
         try:
-            found = connection.sql(f"SELECT {row_json_sql(readable.schema)} AS {ROW} FROM refused").to_arrow_table()
+            sql = f"SELECT {row_json_sql(shown)} AS {ROW}, {key_json_sql(readable.schema, key)} AS {KEY} FROM refused"
+            found = connection.sql(sql).to_arrow_table()
         finally:
             connection.unregister("refused")
-    return found.column(ROW).combine_chunks().cast(pa.string())
+    return found.combine_chunks().cast(pa.schema([(ROW, pa.string()), (KEY, pa.string())]))
 
 
 def _readable(images: pa.Table) -> pa.Table:
@@ -305,20 +345,24 @@ class _Engine:
         self.connection.execute(f"DEALLOCATE {plan.name}")
         self.connection.unregister(plan.view)
 
-    def _uses_of(self, table: str, rule: Rule) -> Uses:
-        if rule.predicate not in self._uses:
-            parsed = self.connection.execute("SELECT json_serialize_sql(?)", [f"SELECT {rule.predicate}\n"]).fetchall()
+    def check(self, predicate: str) -> Uses:
+        """What a predicate reads. Raises RefusedError where it is none that a rule may be."""
+        if predicate not in self._uses:
+            parsed = self.connection.execute("SELECT json_serialize_sql(?)", [f"SELECT {predicate}\n"]).fetchall()
             if not self._functions:
                 self._functions = plain_functions(
                     self.connection.execute(
                         "SELECT DISTINCT function_name, function_type, stability FROM duckdb_functions()"
                     ).fetchall()
                 )
-            try:
-                self._uses[rule.predicate] = uses_of(parsed[0][0], self._functions)
-            except RefusedError as refused:
-                raise _not_understood(table, rule, str(refused)) from None
-        return self._uses[rule.predicate]
+            self._uses[predicate] = uses_of(parsed[0][0], self._functions)
+        return self._uses[predicate]
+
+    def _uses_of(self, table: str, rule: Rule) -> Uses:
+        try:
+            return self.check(rule.predicate)
+        except RefusedError as refused:
+            raise _not_understood(table, rule, str(refused)) from None
 
     def _must_be_boolean(self, table: str, rule: Rule, view: str) -> None:
         try:
@@ -385,8 +429,7 @@ def _is_read(kind: pa.DataType) -> bool:
 
 def _not_understood(table: str, rule: Rule, found: str) -> TableError:
     return TableError(
-        f"Quality rule {rule.name.removeprefix('user:')} of {table} cannot be understood ({found}): "
-        f"{rule.description}.",
+        f"Quality rule {rule.name.removeprefix('user:')} of {table} is not valid ({found}): {rule.description}.",
         _REMEDY_SYNTAX,
         table,
     )
@@ -398,7 +441,7 @@ def _failed_rule(table: str, rules: tuple[Rule, ...], plan: _Plan, error: duckdb
     connection = _engine().connection
     if isinstance(error, (duckdb.FatalException, duckdb.InternalException)):
         _engines.clear()  # the database takes no more statements; the next slice opens another
-        return InvariantError(f"DuckDB stopped while it evaluated the rules of {table} ({kind}).")
+        return InvariantError(f"DuckDB failed while evaluating the rules of {table} ({kind}).")
     for rule in rules:
         if rule.origin is not Origin.USER:
             continue
@@ -408,8 +451,8 @@ def _failed_rule(table: str, rules: tuple[Rule, ...], plan: _Plan, error: duckdb
             return _not_understood(table, rule, str(refused).splitlines()[0])
         except duckdb.Error as refused:
             return TableError(
-                f"Quality rule {rule.name.removeprefix('user:')} of {table} failed while it was evaluated"
-                f" ({type(refused).__name__}).",
+                f"Evaluating quality rule {rule.name.removeprefix('user:')} of {table} failed "
+                f"({type(refused).__name__}).",
                 _REMEDY_VALUE,
                 table,
             )

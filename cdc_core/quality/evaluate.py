@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from cdc_core.errors import TableError
+from cdc_core.errors import LimitExceededError, TableError
 from cdc_core.quality.duck import Judged, judge, quarantine_rows
 from cdc_core.quality.report import Summary, TableReport, error_rules, outcomes
 from cdc_core.quality.rules import Origin, Rule
@@ -20,8 +20,9 @@ class Checked:
     """The outcome of ``check``; picklable.
 
     ``good`` holds the slice's rows that may be merged, in its shape and order. ``bad`` holds quarantine rows (position
-    columns, ``reasons`` list<string>, ``row`` JSON text), or is None when no row failed. ``rules`` and ``summary`` are
-    what Great Expectations validates; ``report.suite_success`` is what it will say.
+    columns, ``reasons`` list<string>, ``row`` and ``key`` JSON text), or is None when no row failed. ``refused`` is the
+    mask of these in the slice and ``reasons`` what each fails, None like ``bad``: bool[N], list<string>[bad rows].
+    ``rules`` and ``summary`` are what Great Expectations validates; ``report.suite_success`` is what it will say.
     """
 
     good: pa.Table
@@ -29,6 +30,8 @@ class Checked:
     report: TableReport
     rules: tuple[Rule, ...]
     summary: Summary
+    refused: pa.BooleanArray | None = None
+    reasons: pa.ListArray | None = None
 
 
 def check(
@@ -38,13 +41,16 @@ def check(
     *,
     refresh: Callable[[], tuple[Rule, ...]] | None = None,
     failure_limit: float = 1.0,
+    key: tuple[str, ...] = (),
 ) -> Checked:
     """Evaluate ``rules`` over a slice of change rows before it is merged.
 
     Rows that fail an error rule come back as ``bad``. ``refresh`` gives the rules by the catalogue as it is now: it is
     asked once when a catalogue rule failed, for the source may have gained an enum label or lost a NOT NULL that the
-    stream does not announce. Raises TableError when more than ``failure_limit`` (0 to 1) of the rows fail, when a
-    position occurs twice, which nothing downstream could repair, and for a user's rule that DuckDB cannot evaluate.
+    stream does not announce; such rules say since when they are known to be in force. ``key`` names the columns that
+    quarantine rows show as their key. Raises LimitExceededError when more than ``failure_limit`` (0 to 1) of the rows
+    fail, TableError when a position occurs twice, which nothing downstream could repair, and for a user's rule that
+    DuckDB cannot evaluate.
     """
     name = str(table)
     rules = applicable(changes.schema, rules)
@@ -57,22 +63,22 @@ def check(
     summary = judged.summary
     if summary.duplicates:
         raise TableError(
-            f"The changelog of {name} holds {summary.duplicates} row(s) whose position another row has too.",
-            "Nothing of this round was merged; the changelog was written to by something else than wal2lake.",
+            f"The changelog of {name} has {summary.duplicates} row(s) with duplicate positions.",
+            "This round was not merged; the changelog was written to by something other than wal2lake.",
             name,
         )
     if summary.quarantined > failure_limit * summary.rows:
-        raise TableError(
+        raise LimitExceededError(
             f"{summary.quarantined} of {summary.rows} changes of {name} fail a rule ({_worst(rules, summary)}), "
             f"more than wal2lake.quality.failure.limit ({failure_limit}) allows.",
-            "Mend the source or the rule; the changes wait in the changelog.",
+            "Correct the rule, or raise the limit; the changes are kept in the changelog.",
             name,
         )
-    good, bad = _split(changes, judged)
+    good, bad = _split(changes, judged, key)
     report = TableReport(
         table, summary.rows, summary.quarantined, bad is None, outcomes(rules, summary), summary.duplicates
     )
-    return Checked(good, bad, report, rules, summary)
+    return Checked(good, bad, report, rules, summary, judged.bad, judged.reasons)
 
 
 def applicable(schema: pa.Schema, rules: tuple[Rule, ...]) -> tuple[Rule, ...]:
@@ -81,10 +87,10 @@ def applicable(schema: pa.Schema, rules: tuple[Rule, ...]) -> tuple[Rule, ...]:
     return tuple(rule for rule in rules if rule.origin is not Origin.CATALOGUE or rule.column in carried)
 
 
-def _split(changes: pa.Table, judged: Judged) -> tuple[pa.Table, pa.Table | None]:
+def _split(changes: pa.Table, judged: Judged, key: tuple[str, ...]) -> tuple[pa.Table, pa.Table | None]:
     if judged.bad is None:
         return changes, None
-    return changes.filter(pc.invert(judged.bad)), quarantine_rows(changes, judged)
+    return changes.filter(pc.invert(judged.bad)), quarantine_rows(changes, judged, key)
 
 
 def _catalogue_failed(rules: tuple[Rule, ...], summary: Summary) -> bool:

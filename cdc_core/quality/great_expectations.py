@@ -15,15 +15,22 @@ import os
 import shutil
 import sys
 import threading
-from collections.abc import Iterable, Iterator
+import time
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from html import escape
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
 
 from cdc_core.errors import InvariantError
+from cdc_core.observe.static_pages import pages_folder
 from cdc_core.quality.report import Stated, Statement, Summary, statements
 from cdc_core.quality.rules import Severity
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 ROWS = "rows"
 DUPLICATES = "duplicate_positions"
@@ -72,7 +79,9 @@ def validations(batches: Iterable[tuple[str, Iterable[Stated], Summary]]) -> Ite
     if not entries:
         return
     with _lock:
-        _last.update({table: (stated, summary) for table, stated, summary in entries})
+        for table, stated, summary in entries:
+            held = _last.get(table)
+            _last[table] = (stated, held[1].plus(summary) if held is not None and held[0] == stated else summary)
         meta = _session().round(entries)
     alone = []
     for table, stated, summary in entries:
@@ -85,6 +94,44 @@ def validations(batches: Iterable[tuple[str, Iterable[Stated], Summary]]) -> Ite
         with _lock:
             found = _own(table, stated, summary)
         yield table, found
+
+
+def validate_sample(table: str, suite: str, rows: pa.Table) -> Validation:
+    """Run expectations of the user's (a JSON list of them) on sampled rows. Safe to call from several threads.
+
+    One that cannot be evaluated counts as failed; one whose severity is not critical does not fail the suite.
+    """
+    gx = _library()
+    with _lock:
+        session = _session()
+        name = f"{table} sample"
+        held = session.context.suites.add_or_update(gx.ExpectationSuite(name=name, expectations=json.loads(suite)))
+        made = session.context.validation_definitions.add_or_update(
+            gx.ValidationDefinition(name=name, data=session.batch, suite=held)
+        )
+        # Counts alone: a result would hold values otherwise.
+        result = made.run(batch_parameters={"dataframe": rows.to_pandas()}, result_format="BOOLEAN_ONLY")
+        session.forget_results()
+    return Validation(_passed(result), json.dumps(result.to_json_dict(), default=str))
+
+
+def suite_problem(suite: str) -> str:
+    """What Great Expectations has against expectations of the user's, as a sentence; empty for nothing."""
+    gx = _library()
+    logger = logging.getLogger("great_expectations")
+    before = logger.level
+    logger.setLevel(logging.CRITICAL)  # it logs what it refuses, with a traceback, and continues without it
+    try:
+        for each in json.loads(suite):
+            try:
+                made = gx.ExpectationSuite(name="check", expectations=[each])
+            except Exception as error:  # whatever a library of validators raises
+                return f"{each['type']} ({type(error).__name__})"
+            if not made.expectations:
+                return f"{each['type']} is not known, or its kwargs are wrong"
+    finally:
+        logger.setLevel(before)
+    return ""
 
 
 def load() -> None:
@@ -129,11 +176,14 @@ def _session() -> _Session:
     return _shared[0]
 
 
-def write_data_docs(directory: Path) -> Path | None:
-    """Build data docs of the last validation of each table in this process; the path of index.html.
+def write_data_docs(directory: Path, places: Mapping[str, str] | None = None, seconds: float = 120.0) -> Path | None:
+    """Build data docs of what this process validated of each table; the path of index.html.
 
-    None is returned where nothing was validated. The folder is replaced as a whole, so it shows the latest run and
-    does not grow; history is Dagster's. Meant for the end of a run: the site is some megabytes of static files.
+    ``places`` tells where a table's refused rows are, by schema.table. Tables in which a rule failed come first: past
+    ``seconds`` no other is added. None is returned where nothing was validated.
+
+    The folder is replaced as a whole, so it shows the latest run and does not grow; history is Dagster's. Meant for
+    the end of a run: the site is some megabytes of static files.
     """
     with _lock:
         batches = dict(_last)
@@ -142,20 +192,28 @@ def write_data_docs(directory: Path) -> Path | None:
     making = directory.with_name(directory.name + ".new")
     shutil.rmtree(making, ignore_errors=True)
     with _lock:
-        session = _Session(making)
-        for table, (rules, summary) in batches.items():
+        session = _Session(making, places or {})
+        started = time.monotonic()
+        for table, (rules, summary) in sorted(batches.items(), key=lambda each: -_failures(*each[1])):
+            if time.monotonic() - started > seconds:
+                break
             session.checkpoint(table, rules, summary).run(batch_parameters={"dataframe": _frame(rules, summary)})
         session.context.build_data_docs(site_names=[_SITE])
+        _add_links(pages_folder(making))
     shutil.rmtree(directory, ignore_errors=True)
     making.rename(directory)
-    return _site_directory(directory) / "index.html"
+    return pages_folder(directory) / "index.html"
 
 
 class _Session:
-    """A context with a pandas data source. ``directory`` None keeps everything in memory."""
+    """A context with a pandas data source. ``directory`` None keeps everything in memory.
 
-    def __init__(self, directory: Path | None) -> None:
+    ``places`` tells where a table's refused rows are.
+    """
+
+    def __init__(self, directory: Path | None, places: Mapping[str, str] | None = None) -> None:
         gx = _library()
+        self._places = places or {}
         if directory is None:
             self.context: Any = gx.get_context(mode="ephemeral")
         else:
@@ -169,13 +227,13 @@ class _Session:
         self._round: Any = None
 
     def definition(self, table: str, rules: tuple[Statement, ...], summary: Summary) -> Any:
-        """The table's validation definition, made anew when its rules changed."""
+        """The table's validation definition, made again when its rules changed."""
         gx = _library()
         identity = (table, rules, summary.duplicates is None)
         if identity not in self._definitions:
             suite = gx.ExpectationSuite(
                 name=table,
-                expectations=_expectations(rules, summary),
+                expectations=_expectations(rules, summary, self._places.get(table, "")),
                 meta={"table": table, "rules": len(rules)},
             )
             for former in [held for held in self._definitions if held[0] == table]:
@@ -227,7 +285,7 @@ class _Session:
         result = self._round.run(batch_parameters={"dataframe": frame}, result_format="BASIC").to_json_dict()
         self.forget_results()
         if result["success"] and any(_failures(stated, summary) for _, stated, summary in entries):
-            raise InvariantError("A frame of summaries passed although a rule had failed in one of them.")
+            raise InvariantError("A batch of summaries passed validation although a rule failed in one of them.")
         meta: dict[str, Any] = result["meta"]
         return meta
 
@@ -259,8 +317,12 @@ def _library() -> Any:
     return great_expectations
 
 
-def _expectations(rules: tuple[Statement, ...], summary: Summary) -> list[Any]:
+def _expectations(rules: tuple[Statement, ...], summary: Summary, place: str = "") -> list[Any]:
     import great_expectations.expectations as gxe
+
+    def described(rule: Statement) -> str:
+        where = f" (rows that fail: {place}, where reasons has {rule.name})"
+        return rule.description + (where if place and rule.severity == Severity.ERROR else "")
 
     found = [
         gxe.ExpectColumnMinToBeBetween(column=ROWS, min_value=0, severity="info", description="rows of the batch"),
@@ -276,7 +338,7 @@ def _expectations(rules: tuple[Statement, ...], summary: Summary) -> list[Any]:
             column=rule.name,
             max_value=0,
             severity="critical" if rule.severity == Severity.ERROR else "warning",
-            description=rule.description,
+            description=described(rule),
         )
         for rule in rules
     ]
@@ -302,8 +364,21 @@ def _passed(result: Any) -> bool:
     )
 
 
-def _site_directory(directory: Path) -> Path:
-    return directory / "site"
+def _add_links(site: Path) -> None:
+    """Add a link a table to the first page: its own list is drawn by scripts of other sites, which may be out of reach.
+
+    A table's page is ``validations/<schema>/<table>/<run>/<time>/<batch>.html``, the name parted at its dots.
+    """
+    index = site / "index.html"
+    if not index.exists():
+        return
+    pages = sorted(page.relative_to(site) for page in site.glob("validations/**/*.html"))
+    links = "".join(
+        f'<li><a href="{quote(page.as_posix())}">{escape(".".join(page.parts[1:-3]))}</a></li>' for page in pages
+    )
+    before, body, after = index.read_text(encoding="utf-8").rpartition("</body>")
+    listed = f'<nav class="container-fluid"><h5>Tables</h5><ul>{links}</ul></nav>'
+    index.write_text(f"{before}{listed}{body}{after}", encoding="utf-8")
 
 
 def _configure_site(context: Any, directory: Path) -> None:
@@ -312,7 +387,7 @@ def _configure_site(context: Any, directory: Path) -> None:
         "site_index_builder": {"class_name": "DefaultSiteIndexBuilder"},
         "store_backend": {
             "class_name": "TupleFilesystemStoreBackend",
-            "base_directory": str(_site_directory(directory).resolve()),
+            "base_directory": str(pages_folder(directory).resolve()),
         },
     }
     if _SITE in context.get_site_names():

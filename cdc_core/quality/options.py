@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from cdc_core.option import number_in, option
+from cdc_core.option import at_least, number_in, option
 
 _RULE = re.compile(r"\s*([^\s:.]+\.[^\s:]+)\s*:\s*(\S.*)", re.DOTALL)
 
@@ -27,6 +27,16 @@ def parse_rule(text: str) -> UserRule:
 
 
 @dataclass(frozen=True, slots=True)
+class Limits:
+    """What may be refused of a table before it stops: a ``share`` of a slice (0 to 1), and so many ``rows`` that wait
+    in its quarantine table (0 for any number).
+    """
+
+    share: float = 1.0
+    rows: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class QualityOptions:
     """What steers the checks. ``quality_rules`` holds one (name, rule) a property."""
 
@@ -36,13 +46,41 @@ class QualityOptions:
     quality_failure_limit: float = option(
         "wal2lake.quality.failure.limit",
         1.0,
-        "Part of a batch (0 to 1) that may fail before the table stops; 1 for no limit.",
+        "Share of a batch (0 to 1) that may fail before the table is paused; 1 for no limit.",
         parse=number_in(0.0, 1.0),
+    )
+    quality_quarantine_limit_rows: int = option(
+        "wal2lake.quality.quarantine.limit.rows",
+        0,
+        "Number of changes of a table that may be in quarantine before the table is paused; other tables "
+        "continue. 0 for no limit.",
+        parse=at_least(0),
+    )
+    quality_rules_path: str = option(
+        "wal2lake.quality.rules.path",
+        "",
+        "Folder of rule files: schema.table.yaml with SQL rules, schema.table.json with a Great Expectations suite.",
+    )
+    quality_docs_path: str = option(
+        "wal2lake.quality.docs.path",
+        "",
+        "Folder in which Great Expectations' data docs are built at the end of a run; empty for none.",
+    )
+    quality_docs_url: str = option(
+        "wal2lake.quality.docs.url",
+        "",
+        "URL of a web server that serves the data docs; Dagster's checks link to it. Empty: the address of "
+        "wal2lake.metrics.port, if that is set.",
     )
     quality_rules: tuple[tuple[str, UserRule], ...] = option(
         "wal2lake.quality.rule.NAME",
         (),
-        "A rule of one's own: schema.table: predicate in DuckDB SQL over after.*; rows that fail it are quarantined.",
+        "A user-defined rule: schema.table: predicate in DuckDB SQL over after.*; rows that fail it are quarantined.",
         parse=parse_rule,
         pattern=r"wal2lake\.quality\.rule\.([A-Za-z0-9_.-]+)",
     )
+
+    @property
+    def limits(self) -> Limits:
+        """What may be refused of a table of which no file says otherwise."""
+        return Limits(self.quality_failure_limit, self.quality_quarantine_limit_rows)

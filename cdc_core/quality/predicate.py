@@ -134,6 +134,31 @@ def uses_of(tree: str, functions: Collection[str]) -> Uses:
     return Uses(frozenset(fields), frozenset(images), frozenset(columns))
 
 
+def over_new_image(condition: str, tree: str) -> tuple[str, tuple[str, ...]]:
+    """A condition over bare column names as one over ``after``, and the columns' names as they are written.
+
+    ``tree`` is the syntax tree of ``SELECT <condition>``. What starts with before, after or __ is left as it is.
+    Raises RefusedError where the text is no expression.
+    """
+    parsed = json.loads(tree)
+    if parsed["error"]:
+        raise RefusedError(str(parsed.get("error_message", "no expression")).splitlines()[0])
+    nodes = list(_nodes(_only_expression(parsed)))
+    bound = {node["lhs"]["column_names"][0].lower() for node in nodes if node["class"] == "LAMBDA" and node.get("lhs")}
+    octets = condition.encode()
+    found: dict[int, str] = {}
+    for node in nodes:
+        if node["class"] != "COLUMN_REF":
+            continue
+        root, place = node["column_names"][0], node["query_location"] - len("SELECT ")
+        if root.lower() in (*IMAGES, *bound) or root.startswith("__") or not 0 <= place < len(octets):
+            continue
+        found[place] = root
+    for place in sorted(found, reverse=True):
+        octets = octets[:place] + b"after." + octets[place:]
+    return octets.decode(), tuple(dict.fromkeys(found.values()))
+
+
 def _only_expression(parsed: dict[str, Any]) -> dict[str, Any]:
     statements = parsed["statements"]
     if len(statements) != 1:

@@ -1,4 +1,4 @@
-"""Change rows as JSON text, by SQL: what the quarantine table's ``row`` column holds.
+"""Change rows as JSON text, by SQL: what the quarantine table's ``row`` and ``key`` columns hold.
 
 Binary values are base64 text, timestamps ISO 8601, floats that JSON has no number for are text (NaN, Infinity);
 everything else is as DuckDB's to_json writes it, decimals with all their digits.
@@ -6,7 +6,7 @@ everything else is as DuckDB's to_json writes it, decimals with all their digits
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import count
 
 import pyarrow as pa
@@ -19,6 +19,23 @@ def row_json_sql(schema: pa.Schema) -> str:
     names = (f"e{number}" for number in count())
     parts = [f"{literal(column.name)}: {_value(quote(column.name), column.type, names)}" for column in schema]
     return f"to_json({{{', '.join(parts)}}})::VARCHAR"
+
+
+def key_json_sql(schema: pa.Schema, key: Sequence[str]) -> str:
+    """The SQL of one JSON object a row with the columns ``key`` of the row that it speaks of; null without a key.
+
+    A key that an update left out as unchanged stands in the old image.
+    """
+    names = (f"k{number}" for number in count())
+    parts = []
+    for name in key:
+        images = [each for each in ("after", "before") if schema.field(each).type.get_field_index(name) >= 0]
+        if not images:
+            return "NULL::VARCHAR"
+        kind = schema.field(images[0]).type.field(name).type
+        found = ", ".join(f"{image}.{quote(name)}" for image in images)
+        parts.append(f"{literal(name)}: {_value(f'coalesce({found})', kind, names)}")
+    return f"to_json({{{', '.join(parts)}}})::VARCHAR" if parts else "NULL::VARCHAR"
 
 
 def _value(sql: str, kind: pa.DataType, names: Iterator[str]) -> str:

@@ -7,7 +7,7 @@ batch's summary, and one expectation of the Great Expectations suite. Nothing he
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
 import pyarrow as pa
@@ -52,6 +52,9 @@ class Rule:
     A row fails when ``applies`` is true and ``predicate`` is false; as in a CHECK constraint, null passes. ``column``
     is the column the rule speaks of, empty for the row as a whole, and ``reads`` what it needs of that column; what a
     user's rule reads is found in its text. ``description`` is a sentence for people.
+
+    Of rows up to the commit LSN ``since`` it is not known whether the rule was in force at the source, so these pass.
+    Where no more than ``tolerated_rows``, or that share of a slice's rows, fail, none counts as failing.
     """
 
     name: str
@@ -62,6 +65,13 @@ class Rule:
     applies: str = "true"
     origin: Origin = Origin.CATALOGUE
     reads: Reads = Reads.VALUE
+    since: int = 0
+    tolerated_rows: int = 0
+    tolerated_share: float = 0.0
+
+    def tolerates(self, failed: int, rows: int) -> bool:
+        """Whether so many failing rows of a slice are within the rule's tolerance."""
+        return 0 < failed <= max(self.tolerated_rows, self.tolerated_share * rows)
 
     @property
     def failure(self) -> str:
@@ -75,12 +85,14 @@ def rules_for(
     natural: Mapping[str, pa.DataType],
     user_rules: Iterable[tuple[str, UserRule]] = (),
     mapped: Collection[str] = (),
+    since: Mapping[str, int] | None = None,
 ) -> tuple[Rule, ...]:
     """All rules of one table: those of every change row, the catalogue's, and the user's.
 
     ``natural`` maps the columns of ``after`` to their natural types; a column that it lacks is not in the change rows
     and gets no rule. ``mapped`` names columns whose values were masked, truncated or hashed: of these only their
-    presence is checked. ``user_rules`` holds (name, rule) of every table; the others' are left out.
+    presence is checked. ``user_rules`` holds (name, rule) of every table; the others' are left out. ``since`` maps
+    columns to the commit LSN up to which their constraints may have been others; a column that it lacks has none.
     """
     carried = [column for column in table.columns if column.name in natural]
     rules = [*_row_rules()]
@@ -91,6 +103,8 @@ def rules_for(
             rules.append(_not_null_rule(column.name))
         if column.name not in mapped:
             rules += _value_rules(column, natural[column.name])
+    if since:
+        rules = [replace(rule, since=since.get(rule.column, 0)) if _is_constraint(rule) else rule for rule in rules]
     rules += user_rules_for(table, user_rules)
     return tuple(rules)
 
@@ -109,6 +123,11 @@ def user_rules_for(table: TableSchema, user_rules: Iterable[tuple[str, UserRule]
         for name, rule in user_rules
         if rule.table == str(table.id)
     ]
+
+
+def _is_constraint(rule: Rule) -> bool:
+    """Whether the rule is a constraint of the source's, which ALTER TABLE may have set just now."""
+    return rule.origin is Origin.CATALOGUE and rule.name.partition(":")[0] in ("not_null", "max_length", "enum_member")
 
 
 def quote(name: str) -> str:

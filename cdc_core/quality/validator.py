@@ -11,12 +11,17 @@ import json
 import logging
 import threading
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from pathlib import Path
 
-from cdc_core.quality.great_expectations import Validation, load, validations
+import pyarrow as pa
+
+from cdc_core.quality.great_expectations import Validation, load, validate_sample, validations, write_data_docs
 from cdc_core.quality.report import Stated, Statement, Summary, statements
+
+_DOCS_SECONDS = 60.0
 
 _log = logging.getLogger(__name__)
 
@@ -40,7 +45,7 @@ class SummaryValidator:
     """Validates what is submitted, every ``interval`` seconds while there is something.
 
     Between the suites of single tables it rests, so that it takes at most ``share`` (0 to 1] of a core while rounds
-    go on. Everything may be called from any thread; only ``flush`` and ``close`` wait.
+    continue. Everything may be called from any thread; only ``flush`` and ``close`` wait.
     """
 
     def __init__(self, interval: float = 30.0, share: float = 0.15) -> None:
@@ -52,6 +57,8 @@ class SummaryValidator:
         self._thread: threading.Thread | None = None
         self._busy = False
         self._hurried = 0
+        self._samples: dict[str, tuple[tuple[str, ...], bytes]] = {}
+        self._sample_failures: dict[str, Validation] = {}
         self._closed = False
 
     def submit(self, table: str, rules: Iterable[Stated], summary: Summary) -> None:
@@ -65,6 +72,17 @@ class SummaryValidator:
             if self._thread is None:
                 self._thread = threading.Thread(target=self._run, name="wal2lake-validator", daemon=True)
                 self._thread.start()
+
+    def submit_sample(self, table: str, suites: tuple[str, ...], sample: bytes) -> None:
+        """Give rows (Arrow IPC) for the user's own expectations of a table; a later sample takes an earlier's place."""
+        with self._changed:
+            if not self._closed:
+                self._samples[table] = (suites, sample)
+
+    def sample_failure(self, table: str) -> Validation | None:
+        """The user's own expectations that the newest sample of a table did not meet; None where it met them."""
+        with self._changed:
+            return self._sample_failures.get(table)
 
     def verdict(self, table: str) -> Verdict | None:
         """What was found of ``table`` so far; None while it was never validated."""
@@ -108,6 +126,7 @@ class SummaryValidator:
             due = time.monotonic() + self._interval
             try:
                 self._validate(taken)
+                self._validate_samples()
             finally:
                 with self._changed:
                     self._busy = False
@@ -141,6 +160,24 @@ class SummaryValidator:
             for table in waiting:
                 self._add(table, Validation(False, json.dumps({"success": False, "error": kind})))
 
+    def _validate_samples(self) -> None:
+        with self._changed:
+            samples, self._samples = self._samples, {}
+        for table, (suites, sample) in samples.items():
+            started = time.monotonic()
+            failure = None
+            try:
+                rows = pa.ipc.open_stream(sample).read_all()
+                found = [validate_sample(table, suite, rows) for suite in suites]
+                failure = next((each for each in found if not each.success), None)
+            except Exception as error:  # a library's error must not end the thread, nor pass for a good verdict
+                _log.warning("Great Expectations could not validate rows of %s (%s).", table, type(error).__name__)
+                failure = Validation(False, json.dumps({"success": False, "error": type(error).__name__}))
+            with self._changed:
+                self._sample_failures.pop(table, None)
+                self._sample_failures |= {} if failure is None else {table: failure}
+            self._rest(time.monotonic() - started)
+
     def _add(self, table: str, validation: Validation) -> None:
         with self._changed:
             held = self._verdicts.get(table, Verdict(0, 0, validation))
@@ -157,3 +194,14 @@ class SummaryValidator:
     def _rest(self, spent: float) -> None:
         with self._changed:
             self._changed.wait_for(lambda: self._closed or bool(self._hurried), spent * (1 / self._share - 1))
+
+
+def write_docs(folder: str, places: Mapping[str, str]) -> None:
+    """Build the data docs of this process's validations at the end of a run; a warning where that fails.
+
+    ``places`` tells where each table's refused rows are.
+    """
+    try:
+        write_data_docs(Path(folder).resolve(), places, _DOCS_SECONDS)
+    except Exception as error:  # pages about a run that did its work: no reason to call it failed
+        _log.warning("The data docs could not be written (%s).", type(error).__name__)

@@ -48,7 +48,7 @@ class Place:
 def align(announced: tuple[Column, ...], places: list[Place], *, may_be_rewritten: bool) -> tuple[int, ...] | None:
     """The attnum of each announced column, or None where several readings (or no reading) fit.
 
-    ``may_be_rewritten``: rows were stored anew in between, so a column may have had any type.
+    ``may_be_rewritten``: rows were rewritten in between, so a column may have had any type.
     """
     places = sorted(places, key=lambda place: place.attnum)
 

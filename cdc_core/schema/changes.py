@@ -22,7 +22,7 @@ class SchemaChanges(StrEnum):
 
 class LakeFeatures(StrEnum):
     """``wal2lake.lake.features``: Delta features that shut other readers out, ``auto`` where a change of the source
-    needs one and the lake table is too large to be written anew (``sink/delta/features``).
+    needs one and the lake table is too large to be rewritten (``sink/delta/features``).
     """
 
     AUTO = "auto"
@@ -47,10 +47,15 @@ class Policy:
 
 
 class DeltaFeature(StrEnum):
-    """Delta table features by which a plan is a change of metadata alone."""
+    """Delta table features that only Spark writes.
+
+    By the first two a plan is a change of metadata alone; the others are a matter of the table's layout.
+    """
 
     COLUMN_MAPPING = "columnMapping"
     TYPE_WIDENING = "typeWidening"
+    CLUSTERING = "clustering"
+    COMMIT_TIMESTAMPS = "inCommitTimestamp"
 
 
 class ChangeKind(StrEnum):
@@ -69,12 +74,12 @@ class ChangeKind(StrEnum):
     GENERATED = "generated column"
     RECREATED = "table dropped and created again"
     REWRITTEN = "rows rewritten"
-    VALUES_UNKNOWN = "values of older rows not known"
-    TYPE_ALTERED = "type altered under stored values"
+    VALUES_UNKNOWN = "values of existing rows not known"
+    TYPE_ALTERED = "type altered without rewriting stored values"
     PARTITIONS = "partitions attached or detached"
     UNLOGGED = "table unlogged"
     PUBLICATION = "publication changed"
-    AMBIGUOUS = "columns cannot be told apart"
+    AMBIGUOUS = "columns cannot be distinguished"
     GONE = "table dropped"
 
 
@@ -143,7 +148,7 @@ class AddColumn:
 
 @dataclass(frozen=True, slots=True)
 class SetKey:
-    """Changes find their rows by these columns from now on; none: the table is kept as a bag."""
+    """Changes find their rows by these columns from now on; none: the table is keyless."""
 
     columns: tuple[str, ...]
 
@@ -175,7 +180,7 @@ class Decision:
 
     ``changes`` say what was found. ``operations`` are FOLLOW's plan, in order, for one Delta commit; empty where only
     the description changed. ``needs`` are the Delta features that make the plan a change of metadata; with
-    ``rewrites_lake`` the policy has the table written anew whatever its size (``project``). ``table`` is the version
+    ``rewrites_lake`` the policy has the table rewritten whatever its size (``project``). ``table`` is the version
     in force from here on, with attnums and the marks it was decided by (None unless FOLLOW). ``reason`` is one sentence
     for REREAD and REFUSE, ``remedy`` one for REFUSE.
     """

@@ -60,11 +60,11 @@ def decide(
 
     ``announced`` is None where the catalogue was asked without a Relation message: the catalogue is the new version
     then, from the place on up to which the stream brought no event after the asking. ``current`` is the catalogue's own
-    description (``Sighting.current``), None where the table is gone. ``lake_type`` gives a column's type in the lake.
-    ``captures`` tells by name which columns the lake holds; ``lake_columns`` are its present ones without wal2lake's
-    own (default: base's), retired ones among them. ``is_current`` says that the caller knows the catalogue not to be
-    ahead of the message. ``base`` without attnums or marks (written by an older wal2lake) is followed only where
-    nothing changed.
+    description (``ResolvedRelation.current``), None where the table no longer exists. ``lake_type`` gives a column's
+    lake type. ``captures`` tells by name which columns the lake holds; ``lake_columns`` are its present ones without
+    wal2lake's own (default: base's), retired ones among them. ``is_current`` says that the caller knows the catalogue
+    not to be ahead of the message. ``base`` without attnums or marks (written by an older wal2lake) is followed only
+    where nothing changed.
     """
     policy = policy or Policy()
     if current is None:
@@ -79,7 +79,9 @@ def decide(
         return _not_followed(base, found, policy)
     columns = _columns(base, announced, current, is_current)
     if columns is None:
-        reason = f"The columns of {base.id} changed more than once, and the catalogue cannot tell which is which."
+        reason = (
+            f"The columns of {base.id} changed more than once, and the catalogue does not show which column is which."
+        )
         return _not_followed(base, [Unseen(SchemaChange(ChangeKind.AMBIGUOUS), reason)], policy)
     version = Version(base, _table(announced, current, columns), current, captures)
     found = [*_type_changes(version, lake_type), *_new_captures(version)]
@@ -111,8 +113,8 @@ def _gone(base: TableSchema, announced: TableSchema | None) -> Decision:
     return Decision(
         Verdict.REFUSE,
         (change,),
-        reason=f"The columns of {base.id} changed and it was dropped since, so nothing tells which is which.",
-        remedy=f"Leave {base.id} out of table.include.list, or create it again; {READ_AGAIN_THEN}",
+        reason=f"The columns of {base.id} changed and the table was dropped since, so its columns cannot be matched.",
+        remedy=f"Remove {base.id} from table.include.list, or create it again; {READ_AGAIN_THEN}",
     )
 
 
@@ -124,7 +126,7 @@ def _without_marks(base: TableSchema, announced: TableSchema | None, current: Ta
         table = dataclasses.replace(current, columns=seen, version=base.version)
         marks = None if table.fingerprint is None else dataclasses.replace(table.fingerprint, is_exact=False)
         return Decision(Verdict.FOLLOW, table=dataclasses.replace(table, fingerprint=marks))
-    reason = f"{base.id} changed, and what it was before was recorded without the marks that tell how."
+    reason = f"{base.id} changed, and its recorded description lacks the metadata that shows how."
     return _not_followed(base, [Unseen(SchemaChange(ChangeKind.AMBIGUOUS), reason)], policy)
 
 
@@ -141,7 +143,7 @@ def _unknown_values(base: TableSchema, current: TableSchema) -> list[Unseen]:
     """New columns whose values in older rows the catalogue does not tell.
 
     A column added with a default that is computed for each row (nextval, random(), a domain's constraint to check)
-    rewrites the table and leaves no missing value; neither does a constant one once the table was stored anew.
+    rewrites the table and leaves no missing value; neither does a constant one once the table was rewritten.
     """
     before, after = _marks(base), _marks(current)
     known = {column.attnum for column in base.columns}
@@ -151,7 +153,7 @@ def _unknown_values(base: TableSchema, current: TableSchema) -> list[Unseen]:
         is_told = column.missing is not None if column.has_missing else not replaced
         if column.attnum not in known and not is_told:
             change = SchemaChange(ChangeKind.VALUES_UNKNOWN, column.name, column.attnum)
-            out.append(Unseen(change, f"Column {column.name} of {base.id} was added with values for rows of before."))
+            out.append(Unseen(change, f"Column {column.name} of {base.id} was added with values in existing rows."))
     return out
 
 
@@ -229,7 +231,7 @@ def _type_changes(version: Version, lake_type: LakeType) -> list[Unseen]:
     out = []
     for old, new in version.kept():
         fits = keeps_text(old.type, new.type) and holds(lake_type(new), lake_type(old))
-        # Of a column that is gone nothing tells whether its rows were rewritten.
+        # Of a column that no longer exists nothing tells whether its rows were rewritten.
         is_sure = new.attnum in current or not replaced
         if (old.type.oid, old.modifier) != (new.type.oid, new.modifier) and not (fits and is_sure):
             out.append(_type_change(version.base, old, new))
@@ -242,7 +244,7 @@ def _type_changes(version: Version, lake_type: LakeType) -> list[Unseen]:
 
 def _type_change(table: TableSchema, old: Column, new: Column) -> Unseen:
     change = SchemaChange(ChangeKind.CHANGE_TYPE, new.name, new.attnum, old.type.name, new.type.name)
-    return Unseen(change, f"Column {new.name} of {table.id} was {old.type.name} and became {new.type.name}.")
+    return Unseen(change, f"Column {new.name} of {table.id} changed its type from {old.type.name} to {new.type.name}.")
 
 
 def _keys(version: Version) -> list[Unseen]:
@@ -260,7 +262,7 @@ def _keys(version: Version) -> list[Unseen]:
     if key == version.key_numbers(base) and is_kept:
         return []
     change = SchemaChange(ChangeKind.CHANGE_KEY, before=", ".join(base.lake_key), detail=", ".join(table.lake_key))
-    reason = f"The key of {base.id} changed, and its replica identity does not tell from which event on."
+    reason = f"The key of {base.id} changed, and its replica identity does not show from which event on."
     return [Unseen(change, reason)]
 
 
@@ -270,7 +272,7 @@ def _new_captures(version: Version) -> list[Unseen]:
     for old, new in version.kept():
         if version.captures(new.name) and not version.captures(old.name):
             change = SchemaChange(ChangeKind.RENAME_COLUMN, new.name, new.attnum, before=old.name)
-            reason = f"Column {old.name} of {version.base.id} was left out and is captured as {new.name}."
+            reason = f"Column {old.name} of {version.base.id} was excluded and is now captured as {new.name}."
             out.append(Unseen(change, reason))
     return out
 

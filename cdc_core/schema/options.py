@@ -24,7 +24,7 @@ class NameAdjustmentMode(StrEnum):
 
 
 class SchemaRefreshMode(StrEnum):
-    """When the table's description is read again; it matters only for plug-ins without Relation messages."""
+    """When the table's description is re-read; it matters only for plugins without Relation messages."""
 
     COLUMNS_DIFF = "columns_diff"
     COLUMNS_DIFF_EXCLUDE_UNCHANGED_TOAST = "columns_diff_exclude_unchanged_toast"
@@ -85,12 +85,13 @@ class SchemaOptions:
     topic_prefix: str = option(
         "topic.prefix",
         "",
-        "The connector's logical name: source.name, the first part of topics, schema names and the lake's folders.",
+        "The connector's logical name: source.name, and the first part of topic names, schema names and the "
+        "lake's folders.",
         parse=parse_topic_prefix,
         aliases=("database.server.name",),
         required=True,
     )
-    topic_delimiter: str = option("topic.delimiter", ".", "What stands between the parts of a topic's name.")
+    topic_delimiter: str = option("topic.delimiter", ".", "Delimiter between the parts of a topic name.")
     topic_naming_strategy: TopicNaming = option(
         "topic.naming.strategy",
         TopicNaming.SCHEMA,
@@ -98,45 +99,45 @@ class SchemaOptions:
         parse=parse_naming_strategy,
     )
     topic_transaction: str = option(
-        "topic.transaction", "transaction", "Last part of the topic of transaction metadata."
+        "topic.transaction", "transaction", "Last part of the name of the transaction metadata topic."
     )
     topic_heartbeat_prefix: str = option(
         "topic.heartbeat.prefix",
         "__debezium-heartbeat",
-        "First part of the topic of heartbeats.",
+        "First part of the name of the heartbeat topic.",
         aliases=("heartbeat.topics.prefix",),
     )
     topic_heartbeat_name: str = option(
-        "topic.heartbeat.name", "", "Whole name of the topic of heartbeats, in place of <prefix>.<topic.prefix>."
+        "topic.heartbeat.name", "", "Name of the heartbeat topic, instead of <prefix>.<topic.prefix>."
     )
     schema_name_adjustment_mode: NameAdjustmentMode = option(
-        "schema.name.adjustment.mode", NameAdjustmentMode.NONE, "How schema names are made fit for Avro."
+        "schema.name.adjustment.mode", NameAdjustmentMode.NONE, "How schema names are adjusted for Avro."
     )
     field_name_adjustment_mode: NameAdjustmentMode = option(
-        "field.name.adjustment.mode", NameAdjustmentMode.NONE, "How field names are made fit for Avro."
+        "field.name.adjustment.mode", NameAdjustmentMode.NONE, "How field names are adjusted for Avro."
     )
     sanitize_field_names: bool = option(
-        "sanitize.field.names", False, "Older form of field.name.adjustment.mode=avro; applies where that is not set."
+        "sanitize.field.names", False, "Older form of field.name.adjustment.mode=avro; used if that is not set."
     )
     message_key_columns: tuple[KeyRule, ...] = option(
         "message.key.columns",
         (),
-        "Columns that make a table's event key in place of its primary key: schema.table:column[,column…];…",
+        "Columns that form a table's event key instead of its primary key: schema.table:column[,column…];…",
         parse=parse_key_columns,
     )
     include_schema_comments: bool = option(
         "include.schema.comments",
         False,
-        "Whether column comments go into the events' schemas.",
+        "Whether column comments are included in the events' schemas.",
         status=Status.IGNORED,
-        reason="Debezium reads no comments from PostgreSQL, so its events show none either way",
+        reason="Debezium does not read comments from PostgreSQL, so its events never include them",
     )
     schema_refresh_mode: SchemaRefreshMode = option(
         "schema.refresh.mode",
         SchemaRefreshMode.COLUMNS_DIFF,
-        "When a table's description is read again.",
+        "When a table's schema is refreshed.",
         status=Status.IGNORED,
-        reason="pgoutput announces each change of a table, so both modes act alike",
+        reason="pgoutput announces each schema change of a table, so both modes behave alike",
     )
 
     @property

@@ -7,7 +7,7 @@ from enum import StrEnum
 
 
 class TypeKind(StrEnum):
-    """pg_type.typtype, with arrays (typcategory 'A' with an element) told apart from their base types."""
+    """pg_type.typtype, with arrays (typcategory 'A' with an element) distinguished from their base types."""
 
     BASE = "b"
     ARRAY = "a"

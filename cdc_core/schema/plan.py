@@ -32,8 +32,11 @@ from cdc_core.schema.relation import ReplicaIdentity
 from cdc_core.schema.table import Column, TableSchema
 from cdc_core.schema.unseen import is_streamed
 
-OWN_COLUMNS = frozenset({"__commit_lsn", "__tx_index", "__commit_ts", "__rescued"})
-"""What a lake table has besides the columns of its source."""
+OWN_COLUMNS = frozenset(
+    {"__commit_lsn", "__tx_index", "__commit_ts", "__rescued", "__deleted", "__current"}
+    | {"__valid_from_lsn", "__valid_to_lsn", "__valid_to_index", "__valid_from", "__valid_to"}
+)
+"""What a lake table has besides the columns of its source, in whatever delete mode."""
 
 _TEMPORARY = "__renamed_{}"
 
@@ -105,12 +108,16 @@ def lake_plan(
     clash = _clash(new.values())
     if clash:
         is_own = clash.lower() in OWN_COLUMNS
-        found = "has the name of one of wal2lake's own" if is_own else "differs from another only in case"
+        found = (
+            "has a name that is reserved for wal2lake's metadata columns"
+            if is_own
+            else "differs from another only in case"
+        )
         return Decision(
             Verdict.REFUSE,
             (SchemaChange(ChangeKind.ADD_COLUMN, clash),),
-            reason=f"Column {clash} of {version.table.id} {found}, which Delta cannot tell apart.",
-            remedy="Leave one of them out by column.exclude.list, or rename it in the source.",
+            reason=f"Column {clash} of {version.table.id} {found}, which is not possible in a Delta table.",
+            remedy="Exclude one of them with column.exclude.list, or rename it in the source.",
         )
     operations: list[Operation] = []
     if version.base.id != version.table.id:

@@ -79,7 +79,7 @@ class TableSchema:
     def key(self) -> tuple[str, ...]:
         """The columns of an event's key: the primary key, else a unique index, else nothing.
 
-        They need not tell rows apart, for the index may be partial: ``lake_key`` does.
+        They need not identify rows, because the index may be partial: ``lake_key`` does.
         """
         return self.primary_key or self.index_key or self.unique_key
 
@@ -87,7 +87,7 @@ class TableSchema:
     def lake_key(self) -> tuple[str, ...]:
         """The key of the lake table: the primary key, else a unique index whose columns are all NOT NULL, else nothing.
 
-        A unique index over nullable columns does not identify rows (NULLs repeat), so such a table is kept as a bag.
+        A unique index over nullable columns does not identify rows (NULLs repeat), so such a table is keyless.
         """
         if self.primary_key:
             return self.primary_key

@@ -17,7 +17,7 @@ from cdc_core.schema.fingerprint import ColumnMark, Fingerprint, PublicationMark
 from cdc_core.schema.table import Column, TableSchema
 
 # How a remedy ends after which nobody needs to ask for anything.
-READ_AGAIN_THEN = "it is read again then."
+READ_AGAIN_THEN = "it is then re-read."
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +71,12 @@ def is_streamed(column: Column, marks: Fingerprint | None) -> bool:
     return publication is not None and publication.generated == "s" and column.generated == "s"
 
 
+def streamed(table: TableSchema) -> TableSchema:
+    """The table with the columns alone that the stream brings: no generated ones before PostgreSQL 18."""
+    kept = tuple(column for column in table.columns if is_streamed(column, table.fingerprint))
+    return table if len(kept) == len(table.columns) else dataclasses.replace(table, columns=kept)
+
+
 def is_untouched(before: Fingerprint, after: Fingerprint, attnum: int) -> bool:
     """Whether no DDL named a column that is live in both moments, so that it had its name and type in between."""
     old, new = before.column(attnum), after.column(attnum)
@@ -93,13 +99,13 @@ def _publication(base: TableSchema, before: Fingerprint, after: Fingerprint) -> 
     if mine.entries and not theirs.entries:
         yield Unseen(
             change,
-            f"The publication does not send the changes of {base.id} any more.",
+            f"The publication no longer publishes changes of {base.id}.",
             f"Add {base.id} to the publication again; {READ_AGAIN_THEN}",
         )
     elif before.server == after.server and mine != theirs:
-        yield Unseen(change, f"What the publication sends of {base.id} was changed, and events may be missing.")
+        yield Unseen(change, f"What is published of {base.id} was changed, and events may be missing.")
     elif _facts(mine) != _facts(theirs):
-        yield Unseen(change, f"The publication of another server sends something else of {base.id}.")
+        yield Unseen(change, f"The publication on the new server publishes {base.id} differently.")
 
 
 def _facts(mark: PublicationMark) -> object:
@@ -112,7 +118,7 @@ def _logging(base: TableSchema, after: Fingerprint) -> Iterator[Unseen]:
     if any(mark.is_unlogged for mark in after.storage):
         yield Unseen(
             SchemaChange(ChangeKind.UNLOGGED),
-            f"{base.id}, or a partition of it, is UNLOGGED, and its changes are in no WAL.",
+            f"{base.id}, or a partition of it, is UNLOGGED, and the WAL does not contain its changes.",
             f"ALTER TABLE {base.id} SET LOGGED; {READ_AGAIN_THEN}",
         )
 
@@ -125,11 +131,11 @@ def _types(base: TableSchema, before: Fingerprint, after: Fingerprint) -> Iterat
             continue
         if mark.kind == "c" and mark.parts != old.parts:
             change = SchemaChange(ChangeKind.TYPE_ALTERED)
-            yield Unseen(change, f"Attributes of a composite type that {base.id} holds were added or dropped.")
+            yield Unseen(change, f"Attributes of a composite type used by {base.id} were added or dropped.")
         labels = dict(mark.parts)
         if mark.kind == "e" and any(labels.get(oid) != label for oid, label in old.parts):
             change = SchemaChange(ChangeKind.TYPE_ALTERED)
-            yield Unseen(change, f"Labels of an enum that {base.id} holds were renamed.")
+            yield Unseen(change, f"Labels of an enum used by {base.id} were renamed.")
 
 
 def new_types(base: TableSchema, now: TableSchema) -> list[Unseen]:
@@ -143,7 +149,7 @@ def new_types(base: TableSchema, now: TableSchema) -> list[Unseen]:
     if all(mark.oid in known or mark.changed < before.horizon for mark in after.types if mark.changed):
         return []
     change = SchemaChange(ChangeKind.TYPE_ALTERED)
-    return [Unseen(change, f"The type of a new column of {base.id} was altered, before or after its first values.")]
+    return [Unseen(change, f"The type of a new column of {base.id} was altered, possibly after values were written.")]
 
 
 def _partitions(base: TableSchema, before: Fingerprint, after: Fingerprint) -> Iterator[Unseen]:
@@ -161,7 +167,7 @@ def _partitions(base: TableSchema, before: Fingerprint, after: Fingerprint) -> I
         yield Unseen(change, f"A partition of {base.id} was detached and attached again.")
     # PostgreSQL sends a TRUNCATE of the root alone; VACUUM FULL of a partition leaves the marks of its TRUNCATE.
     if any(old.filenode != new.filenode for old, new in both):
-        yield Unseen(change, f"A partition of {base.id} was truncated, or its rows were stored anew.")
+        yield Unseen(change, f"A partition of {base.id} was truncated, or its rows were rewritten.")
 
 
 def _rewrites(base: TableSchema, now: TableSchema) -> Iterator[Unseen]:
@@ -171,7 +177,7 @@ def _rewrites(base: TableSchema, now: TableSchema) -> Iterator[Unseen]:
     if happened < Heaps.PERHAPS_REWRITTEN:
         return
     if before.server != after.server:
-        yield Unseen(SchemaChange(ChangeKind.REWRITTEN), f"The rows of {base.id} were stored anew on another server.")
+        yield Unseen(SchemaChange(ChangeKind.REWRITTEN), f"The rows of {base.id} were rewritten on another server.")
         return
     names = [
         column.name
@@ -184,7 +190,7 @@ def _rewrites(base: TableSchema, now: TableSchema) -> Iterator[Unseen]:
     elif after.publication is not None and (after.is_partitioned or not after.publication.is_listed):
         # Only a table that a publication names itself can never be UNLOGGED; while it was, its changes were lost.
         change = SchemaChange(ChangeKind.REWRITTEN)
-        yield Unseen(change, f"The rows of {base.id} were stored anew, and it may have been UNLOGGED for a while.")
+        yield Unseen(change, f"The rows of {base.id} were rewritten, and the table may have been UNLOGGED meanwhile.")
 
 
 def _was_altered(old: ColumnMark | None, new: ColumnMark | None) -> bool:
@@ -192,7 +198,7 @@ def _was_altered(old: ColumnMark | None, new: ColumnMark | None) -> bool:
     if old is None or new is None or old.row == new.row:
         return False
     # A rewrite for the sake of another column, or VACUUM FULL, clears the missing value and so touches the row; an
-    # ALTER COLUMN TYPE would have made the default anew.
+    # ALTER COLUMN TYPE would have made the default again.
     is_cleared = old.has_missing and not new.has_missing and old.default != 0 and old.default == new.default
     return not is_cleared
 
@@ -204,4 +210,6 @@ def _generation(base: TableSchema, now: TableSchema) -> Iterator[Unseen]:
         mark = before.column(column.attnum)
         if mark is not None and mark.generated and not column.generated and is_streamed(column, after):
             change = SchemaChange(ChangeKind.GENERATED, column.name, column.attnum)
-            yield Unseen(change, f"Column {column.name} of {base.id} was computed and is an ordinary one now.")
+            yield Unseen(
+                change, f"Column {column.name} of {base.id} was a generated column and is now a regular column."
+            )

@@ -71,7 +71,7 @@ def plan_columns(table: TableSchema, options: SelectionOptions, *, snapshot: boo
 
 
 def lake_key_conflicts(table: TableSchema, plans: tuple[ColumnPlan, ...]) -> tuple[str, ...]:
-    """Columns of the lake table's key that are left out, masked or cut, so that rows could no longer be told apart.
+    """Columns of the lake table's key that are left out, masked or cut, so that rows could no longer be distinguished.
 
     A hash keeps values distinct, unless it is cut to the column's length, and is no conflict.
     """
@@ -127,7 +127,7 @@ def _applied(rule: _Rule, column: Column, snapshot: bool) -> ColumnPlan:
         return ColumnPlan(column.name, True, None, _source_parameters(column, snapshot))
     masked = (("masked", "true"),)
     if not is_character(column.type):
-        note = f"{column.name} is of type {column.type.name}, which masks leave as it is: only character types change."
+        note = f"{column.name} is of type {column.type.name}, which is not masked: masks apply to character types only."
         return ColumnPlan(column.name, True, None, masked, note=note)
     mapper: Any = Mask(rule.number)
     if rule.kind.startswith("hash"):
@@ -147,7 +147,7 @@ def _truncated(rule: _Rule, column: Column) -> ColumnPlan:
     elif is_bytes(column.type):
         mapper = TruncateBytes(rule.number)
     else:
-        note = f"{column.name} is of type {column.type.name}, which truncation leaves as it is in a lake."
+        note = f"{column.name} is of type {column.type.name}, which is not truncated in lake tables."
     parameters = (("truncateLength", str(rule.number)),)
     return ColumnPlan(column.name, True, mapper, parameters, note=note, cut=rule.number)
 

@@ -14,23 +14,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-# Java's names of digests, in capitals, as hashlib's.
-DIGESTS = {
-    "MD5": "md5",
-    "SHA": "sha1",
-    "SHA1": "sha1",
-    "SHA-1": "sha1",
-    "SHA-224": "sha224",
-    "SHA-256": "sha256",
-    "SHA-384": "sha384",
-    "SHA-512": "sha512",
-    "SHA-512/224": "sha512_224",
-    "SHA-512/256": "sha512_256",
-    "SHA3-224": "sha3_224",
-    "SHA3-256": "sha3_256",
-    "SHA3-384": "sha3_384",
-    "SHA3-512": "sha3_512",
-}
+from cdc_core.selection.digests import DIGESTS
+
 # How Java serialises a String: stream header, then a tag with the length of its modified UTF-8.
 _JAVA_HEADER = b"\xac\xed\x00\x05"
 _SHORT_STRING, _LONG_STRING = b"\x74", b"\x7c"

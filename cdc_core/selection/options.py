@@ -38,7 +38,7 @@ class SelectionOptions:
     schema_include_list: tuple[str, ...] = option(
         "schema.include.list",
         (),
-        "Schemas to capture; empty for all but the system's.",
+        "Schemas to capture; empty for all except system schemas.",
         parse=parse_patterns,
         aliases=("schema.whitelist",),
     )
@@ -60,33 +60,33 @@ class SelectionOptions:
         aliases=("table.blacklist",),
     )
     table_ignore_builtin: bool = option(
-        "table.ignore.builtin", True, "Whether the system's own tables are left out whatever the lists say."
+        "table.ignore.builtin", True, "Whether system tables are excluded regardless of the lists."
     )
     column_include_list: tuple[str, ...] = option(
         "column.include.list",
         (),
-        "Columns (schema.table.column) to keep in rows; empty for all.",
+        "Columns (schema.table.column) to capture; empty for all.",
         parse=parse_patterns,
         aliases=("column.whitelist",),
     )
     column_exclude_list: tuple[str, ...] = option(
         "column.exclude.list",
         (),
-        "Columns (schema.table.column) to leave out of rows.",
+        "Columns (schema.table.column) not to capture.",
         parse=parse_patterns,
         aliases=("column.blacklist",),
     )
     column_truncate_to_n_chars: tuple[tuple[str, tuple[str, ...]], ...] = option(
         "column.truncate.to.N.chars",
         (),
-        "Character columns cut to N UTF-16 units.",
+        "Character columns truncated to N UTF-16 code units.",
         parse=parse_patterns,
         pattern=r"column\.truncate\.to\.(\d+)\.chars",
     )
     column_mask_with_n_chars: tuple[tuple[str, tuple[str, ...]], ...] = option(
         "column.mask.with.N.chars",
         (),
-        "Character columns replaced by N asterisks, nulls too.",
+        "Character columns replaced by N asterisks, including nulls.",
         parse=parse_patterns,
         pattern=r"column\.mask\.with\.(\d+)\.chars",
     )
@@ -107,13 +107,13 @@ class SelectionOptions:
     column_propagate_source_type: tuple[str, ...] = option(
         "column.propagate.source.type",
         (),
-        "Columns (schema.table.column) whose source type, length and scale go into the schema's parameters.",
+        "Columns (schema.table.column) whose source type, length and scale are added to the schema's parameters.",
         parse=parse_patterns,
     )
     datatype_propagate_source_type: tuple[str, ...] = option(
         "datatype.propagate.source.type",
         (),
-        "The same for columns picked by type: schema.table.typename.",
+        "The same for columns selected by type: schema.table.typename.",
         parse=parse_patterns,
     )
     message_prefix_include_list: tuple[str, ...] = option(
@@ -128,12 +128,12 @@ class SelectionOptions:
     skipped_operations: tuple[str, ...] = option(
         "skipped.operations",
         ("t",),
-        "Operations without events: c, u, d, t, or none.",
+        "Operations for which no events are produced: c, u, d, t, or none.",
         parse=parse_skipped_operations,
     )
     signal_data_collection: str = option(
         "signal.data.collection",
         "",
-        "Table (schema.table) that takes signals; always captured.",
+        "Signal table (schema.table); it is always captured.",
         parse=parse_collection,
     )

@@ -45,6 +45,10 @@ class TableSelection:
         """Whether it is the table of ``signal.data.collection``."""
         return bool(self._signal) and str(table).lower() == self._signal
 
+    def is_table(self, table: TableId) -> bool:
+        """Whether the lists name the table: the signal table is captured without that, for its signals alone."""
+        return self._passes(table)
+
     def includes_in_snapshot(self, table: TableId) -> bool:
         """Whether the table's rows are read by snapshots: it is captured and passes the snapshot's own list."""
         return self.includes(table) and (not self._snapshot_in or matches_any(self._snapshot_in, str(table)))

@@ -9,17 +9,17 @@ from cdc_core.snapshot.snapshotter import load_snapshotter
 
 
 @dataclass(frozen=True, slots=True)
-class ModeAnswers:
+class ModeActions:
     """Whether rows are read, and whether changes are streamed afterwards.
 
     ``first``: rows of what was never read, where no position is stored yet; in the lake, of each table that it has no
-    snapshot of. ``cut_short``: where the last start ended in the midst of its snapshot. ``later``: rows of every table
-    at each further start. ``position_lost``: rows of every table, with a new slot, where the slot or its WAL is gone;
+    snapshot of. ``interrupted``: where the last start ended during its snapshot. ``later``: rows of every table at
+    each further start. ``position_lost``: rows of every table, with a new slot, where the slot or its WAL is gone;
     else that is an error. ``stream``: changes are streamed afterwards.
     """
 
     first: bool
-    cut_short: bool
+    interrupted: bool
     later: bool
     position_lost: bool
     stream: bool
@@ -27,30 +27,30 @@ class ModeAnswers:
 
 # The order of ModeAnswers; docs/explanation/snapshots.md shows the same table.
 _ANSWERS = {
-    SnapshotMode.ALWAYS: ModeAnswers(True, True, True, False, True),
-    SnapshotMode.INITIAL: ModeAnswers(True, True, False, False, True),
-    SnapshotMode.INITIAL_ONLY: ModeAnswers(True, True, False, False, False),
-    SnapshotMode.NO_DATA: ModeAnswers(False, False, False, False, True),
-    SnapshotMode.WHEN_NEEDED: ModeAnswers(True, True, False, True, True),
+    SnapshotMode.ALWAYS: ModeActions(True, True, True, False, True),
+    SnapshotMode.INITIAL: ModeActions(True, True, False, False, True),
+    SnapshotMode.INITIAL_ONLY: ModeActions(True, True, False, False, False),
+    SnapshotMode.NO_DATA: ModeActions(False, False, False, False, True),
+    SnapshotMode.WHEN_NEEDED: ModeActions(True, True, False, True, True),
 }
 
 
-def answers(options: SnapshotOptions) -> ModeAnswers:
+def mode_actions(options: SnapshotOptions) -> ModeActions:
     """The answers of ``snapshot.mode``; ConfigError where it is a class that cannot be made."""
     if options.snapshot_mode is SnapshotMode.CONFIGURATION_BASED:
         data = options.snapshot_mode_configuration_based_snapshot_data
-        return ModeAnswers(
+        return ModeActions(
             first=data,
-            cut_short=data,
+            interrupted=data,
             later=data,
             position_lost=options.snapshot_mode_configuration_based_snapshot_on_data_error,
             stream=options.snapshot_mode_configuration_based_start_stream,
         )
     if options.snapshot_mode is SnapshotMode.CUSTOM:
         asked = load_snapshotter(options.snapshot_mode_custom_name)
-        return ModeAnswers(
+        return ModeActions(
             first=bool(asked.should_snapshot_data(False, False)),
-            cut_short=bool(asked.should_snapshot_data(True, True)),
+            interrupted=bool(asked.should_snapshot_data(True, True)),
             later=bool(asked.should_snapshot_data(True, False)),
             position_lost=bool(asked.should_snapshot_on_data_error()),
             stream=bool(asked.should_stream()),

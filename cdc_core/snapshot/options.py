@@ -69,7 +69,7 @@ class WatermarkingStrategy(StrEnum):
     INSERT_DELETE = "insert_delete"
 
 
-_NO_HISTORY = "columns are read from the catalogue at each start, whatever the mode: there is no schema history"
+_NO_HISTORY = "columns are read from the catalogue at each start in every mode: there is no schema history"
 _OLDER_MODES = {"never": "no_data", "exported": "initial", "schema_only": "no_data"}
 
 
@@ -96,37 +96,37 @@ class SnapshotOptions:
     snapshot_mode_custom_name: str = option(
         "snapshot.mode.custom.name",
         "",
-        "Dotted path of the Python class that snapshot.mode=custom asks (docs/explanation/snapshots.md).",
+        "Import path of the Python class used by snapshot.mode=custom (docs/explanation/snapshots.md).",
         aliases=("snapshot.custom.class",),
     )
     snapshot_mode_configuration_based_snapshot_data: bool = option(
         "snapshot.mode.configuration.based.snapshot.data",
         False,
-        "Of snapshot.mode=configuration_based: whether rows are read, at each start.",
+        "With snapshot.mode=configuration_based: whether rows are read at each start.",
     )
     snapshot_mode_configuration_based_snapshot_schema: bool = option(
         "snapshot.mode.configuration.based.snapshot.schema",
         False,
-        "Of snapshot.mode=configuration_based: whether the tables' columns are read.",
+        "With snapshot.mode=configuration_based: whether the tables' columns are read.",
         status=Status.IGNORED,
         reason=_NO_HISTORY,
     )
     snapshot_mode_configuration_based_start_stream: bool = option(
         "snapshot.mode.configuration.based.start.stream",
         False,
-        "Of snapshot.mode=configuration_based: whether changes are streamed after the snapshot.",
+        "With snapshot.mode=configuration_based: whether changes are streamed after the snapshot.",
     )
     snapshot_mode_configuration_based_snapshot_on_schema_error: bool = option(
         "snapshot.mode.configuration.based.snapshot.on.schema.error",
         False,
-        "Of snapshot.mode=configuration_based: whether columns are read again where their history is lost.",
+        "With snapshot.mode=configuration_based: whether columns are re-read if the schema history is lost.",
         status=Status.IGNORED,
         reason=_NO_HISTORY,
     )
     snapshot_mode_configuration_based_snapshot_on_data_error: bool = option(
         "snapshot.mode.configuration.based.snapshot.on.data.error",
         False,
-        "Of snapshot.mode=configuration_based: whether rows are read again where the stored position is lost.",
+        "With snapshot.mode=configuration_based: whether rows are re-read if the stored position is lost.",
     )
     snapshot_include_collection_list: tuple[str, ...] = option(
         "snapshot.include.collection.list",
@@ -137,73 +137,79 @@ class SnapshotOptions:
     snapshot_select_statement_overrides: tuple[str, ...] = option(
         "snapshot.select.statement.overrides",
         (),
-        "Tables read by a statement of one's own, each given by snapshot.select.statement.overrides.<schema.table>.",
+        "Tables that are read with a custom statement, given by snapshot.select.statement.overrides.<schema.table>.",
         parse=parse_list,
     )
     snapshot_select_statements: tuple[tuple[str, str], ...] = option(
         "snapshot.select.statement.overrides.SCHEMA.TABLE",
         (),
-        "The statement that reads that table.",
+        "The SELECT statement for this table.",
         parse=str,
         pattern=r"snapshot\.select\.statement\.overrides\.(.+)",
     )
     snapshot_isolation_mode: SnapshotIsolationMode = option(
         "snapshot.isolation.mode",
         SnapshotIsolationMode.SERIALIZABLE,
-        "Isolation of the reading transactions where the slot exists already.",
+        "Isolation level of snapshot transactions if the slot already exists.",
         status=Status.IGNORED,
-        reason="all rows are read under one snapshot (repeatable read), whatever the mode",
+        reason="all rows are read in one snapshot (repeatable read) in every mode",
     )
     snapshot_locking_mode: SnapshotLockingMode = option(
         "snapshot.locking.mode", SnapshotLockingMode.NONE, "Whether tables are locked while they are read."
     )
     snapshot_lock_timeout_ms: int = option(
-        "snapshot.lock.timeout.ms", 10_000, "Longest wait for such a lock.", parse=at_least(0)
+        "snapshot.lock.timeout.ms", 10_000, "Maximum time to wait for these locks.", parse=at_least(0)
     )
     snapshot_query_mode: SnapshotQueryMode = option(
         "snapshot.query.mode",
         SnapshotQueryMode.SELECT_ALL,
-        "What makes the reading statements.",
+        "How the statements that read tables are built.",
         status=Status.IGNORED,
-        reason="a query of one's own is a Java class; snapshot.select.statement.overrides does without",
+        reason="custom queries need a Java class; use snapshot.select.statement.overrides instead",
     )
     snapshot_fetch_size: int = option(
         "snapshot.fetch.size",
         10_240,
-        "Rows of one fetch.",
+        "Number of rows per fetch.",
         parse=at_least(1),
         aliases=("rows.fetch.size",),
         status=Status.IGNORED,
-        reason="rows come by COPY, which streams; memory is bounded in bytes",
+        reason="rows are read with COPY, which streams them; memory is limited in bytes",
     )
     snapshot_max_threads: int = option(
-        "snapshot.max.threads", 1, "Tables, or ranges of them, read at a time.", parse=at_least(1)
+        "snapshot.max.threads", 1, "Number of tables, or ranges of tables, read in parallel.", parse=at_least(1)
     )
     snapshot_delay_ms: int = option("snapshot.delay.ms", 0, "Wait before the snapshot.", parse=at_least(0))
     streaming_delay_ms: int = option("streaming.delay.ms", 0, "Wait between snapshot and streaming.", parse=at_least(0))
     snapshot_tables_order_by_row_count: TableOrder = option(
         "snapshot.tables.order.by.row.count",
         TableOrder.DISABLED,
-        "Order of the tables by their estimated rows, in place of the include list's.",
+        "Order of the tables by their estimated number of rows, instead of the order of the include list.",
     )
 
     incremental_snapshot_chunk_size: int = option(
-        "incremental.snapshot.chunk.size", 1024, "Rows of one chunk of an incremental snapshot.", parse=at_least(1)
+        "incremental.snapshot.chunk.size",
+        1024,
+        "Number of rows per chunk of an incremental snapshot.",
+        parse=at_least(1),
     )
     incremental_snapshot_watermarking_strategy: WatermarkingStrategy = option(
         "incremental.snapshot.watermarking.strategy",
         WatermarkingStrategy.INSERT_INSERT,
-        "How a chunk is marked in the signal table.",
+        "How wal2lake envelopes writes a chunk's watermarks to the signal table; snapshots into the lake need "
+        "no watermarks.",
     )
     incremental_snapshot_allow_schema_changes: bool = option(
         "incremental.snapshot.allow.schema.changes",
         False,
         "Whether tables may be altered during an incremental snapshot.",
         status=Status.IGNORED,
-        reason="they always may: a chunk that was read under other columns is read again",
+        reason="they always may: a chunk that was read with other columns is re-read",
     )
     read_only: bool = option(
-        "read.only", False, "Whether incremental snapshots do without writing to the signal table."
+        "read.only",
+        False,
+        "Whether incremental snapshots of wal2lake envelopes work without writing to the signal table.",
     )
 
     def statement_of(self, table: str) -> str | None:

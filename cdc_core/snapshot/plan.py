@@ -1,4 +1,4 @@
-"""The order of tables, and each table's ranges of pages that Spark tasks copy side by side.
+"""The order of tables, and each table's ranges of pages that Spark tasks copy in parallel.
 
 A range is a pair of block numbers; PostgreSQL (14 and later) reads it with a TID range scan, so no range costs more
 than its own pages. The last range has no upper end: the table may have grown since its pages were counted.
@@ -8,9 +8,23 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
+from cdc_core.postgres.leaves import Leaf
 from cdc_core.schema.table import TableId, TableSchema
 from cdc_core.snapshot.options import TableOrder
+
+Item = TypeVar("Item")
+
+_RANGES_PER_LANE = 4
+_MIN_ROWS = 250_000
+_BATCH_ROWS = 250_000
+_ITEM_ROWS = 10_000
+_MAX_RANGES = 10_000
+# A query takes a lock on each table that it names.
+_MAX_TOGETHER = 100
+ALONE = _BATCH_ROWS
+"""The weight of a range that is a batch of its own."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,17 +50,84 @@ class Chunk:
         return " AND ".join(parts)
 
 
-def plan_chunks(table: TableId, pages: int, rows: int | None, rows_per_chunk: int, max_chunks: int) -> list[Chunk]:
+def plan_chunks(
+    table: TableId, pages: int, rows: int | None, rows_per_chunk: int, max_chunks: int = _MAX_RANGES
+) -> list[Chunk]:
     """Ranges of about ``rows_per_chunk`` rows, evenly cut by pages.
 
     ``pages`` is the server's count, 0 for an empty or partitioned table; ``rows`` its estimate, None where it was never
     analysed (then 50 rows a page are assumed: a guess that only decides how finely to cut).
     """
-    expected = rows if rows is not None and rows > 0 else pages * 50
+    expected = expected_rows(pages, rows)
     count = max(1, min(max_chunks, -(-expected // max(1, rows_per_chunk)), max(1, pages)))
     bounds = [pages * index // count for index in range(count)]
     ends: list[int | None] = [*bounds[1:], None]
     return [Chunk(table, first, end) for first, end in zip(bounds, ends, strict=True)]
+
+
+def plan_leaves(leaves: Sequence[Leaf], rows_per_chunk: int) -> list[list[Chunk]]:
+    """What each range of a partitioned table reads: pages of one large leaf, or some small leaves as a whole.
+
+    Small ones go together up to ``rows_per_chunk`` rows, in the order given: a range has files of its own, and a table
+    may have thousands of leaves.
+    """
+    found: list[list[Chunk]] = []
+    together: list[Chunk] = []
+    held = 0
+    for leaf in leaves:
+        rows = expected_rows(leaf.pages, leaf.rows)
+        chunks = plan_chunks(leaf.id, leaf.pages, leaf.rows, rows_per_chunk, _MAX_RANGES if leaf.has_ctid else 1)
+        if len(chunks) > 1:
+            found += [[chunk] for chunk in chunks]
+            continue
+        if together and (held + rows > rows_per_chunk or len(together) == _MAX_TOGETHER):
+            found.append(together)
+            together, held = [], 0
+        together = [*together, *chunks]
+        held += rows
+    return [*found, together] if together else found
+
+
+def plan_gap(table: TableId, gap: tuple[int, int | None], pages: int, pages_per_chunk: int) -> list[Chunk]:
+    """Ranges of about ``pages_per_chunk`` pages from the gap's first page to its end, None for the table's end."""
+    first, end = gap
+    step = max(1, pages_per_chunk)
+    last = max(first + 1, pages if end is None else end)
+    bounds = list(range(first, last, step))
+    ends: list[int | None] = [*bounds[1:], end]
+    return [Chunk(table, low, high) for low, high in zip(bounds, ends, strict=True)]
+
+
+def expected_rows(pages: int, rows: int | None) -> int:
+    """The server's estimate, else a guess by the pages."""
+    return rows if rows is not None and rows > 0 else pages * 50
+
+
+def rows_per_range(estimates: Sequence[int], most: int, lanes: int) -> int:
+    """How many rows a range is to have, at most ``most``: so that few large tables keep every lane at work to the end.
+
+    ``estimates`` are the tables' rows; ``lanes`` is how many ranges are read in parallel.
+    """
+    even = sum(estimates) // max(1, lanes * _RANGES_PER_LANE)
+    return min(most, max(even, _MIN_ROWS))
+
+
+def batches(items: Sequence[Item], weights: Sequence[int], lanes: int) -> list[list[Item]]:
+    """The items in their order, cut into batches that a task each takes: small ones together, large ones alone.
+
+    ``weights`` are rows, beside which each item counts for what it costs to open, write and name a file.
+    """
+    costs = [weight + _ITEM_ROWS for weight in weights]
+    most = max(min(_BATCH_ROWS, sum(costs) // max(1, lanes * _RANGES_PER_LANE)), 1)
+    found: list[list[Item]] = []
+    held = most
+    for item, cost in zip(items, costs, strict=True):
+        if held + cost > most:
+            found.append([])
+            held = 0
+        found[-1].append(item)
+        held += cost
+    return found
 
 
 def order_tables(

@@ -27,7 +27,7 @@ class Snapshotter(Protocol):
         """Whether changes are streamed afterwards; else the run ends with the snapshot."""
 
     def should_snapshot_on_data_error(self) -> bool:
-        """Whether rows are read again where the stored position is lost, with the slot or with its WAL; else the run
+        """Whether rows are re-read where the stored position is lost, with the slot or with its WAL; else the run
         ends with an error.
         """
 
@@ -40,19 +40,19 @@ def load_snapshotter(path: str) -> Snapshotter:
     remedy = "Set snapshot.mode.custom.name to package.module.Class of a Python class that can be imported."
     module, _, name = path.strip().rpartition(".")
     if not module:
-        raise ConfigError(f"snapshot.mode.custom.name is {path!r}, which is not a dotted path to a class.", remedy)
+        raise ConfigError(f"snapshot.mode.custom.name is {path!r}, which is not the import path of a class.", remedy)
     try:
         made = getattr(importlib.import_module(module), name)()
     except Exception as error:
         # Whatever the user's module or class raises: its text may hold anything, so only its kind is told.
         raise ConfigError(
-            f"The class {path} of snapshot.mode.custom.name cannot be made ({type(error).__name__}).", remedy
+            f"The class {path} of snapshot.mode.custom.name cannot be instantiated ({type(error).__name__}).", remedy
         ) from error
     lacking = [method for method in _METHODS if not callable(getattr(made, method, None))]
     if lacking:
         raise ConfigError(
-            f"The class {path} of snapshot.mode.custom.name has no {', '.join(lacking)}.",
-            "Give it the methods of cdc_core.snapshot.snapshotter.Snapshotter.",
+            f"The class {path} of snapshot.mode.custom.name has no method {', '.join(lacking)}.",
+            "Implement the methods of cdc_core.snapshot.snapshotter.Snapshotter.",
         )
     snapshotter: Snapshotter = made
     return snapshotter

@@ -49,7 +49,7 @@ def received(doing: str) -> Iterator[None]:
         if found is not None:
             raise _unpacked(found[1]) from None
         kind = _kind(error, text)
-        remedy = "Nothing half-done was committed. Spark's own log tells more; run again once the cause is gone."
+        remedy = "No partial result was committed. See Spark's log for the cause; run again once it is corrected."
         if "Concurrent" in kind or "CONCURRENT" in kind:
             raise TransientError(f"Spark failed while {doing}: {kind}.", remedy) from None
         raise LakeError(f"Spark failed while {doing}: {kind}.", remedy) from None

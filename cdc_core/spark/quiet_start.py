@@ -1,7 +1,7 @@
 """Spark starts without its small talk: what the JVM writes to stderr passes through us, and known chatter is left out.
 
 The virtual machine writes some of these lines before any logger is configured, so no logging property reaches them. All
-else, an error above all, goes on to our own stderr as it came. The filter serves the JVM for as long as it lives.
+else, an error above all, is passed on to stderr unchanged. The filter serves the JVM for as long as it lives.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 _STDERR = 2
-_CHATTER = re.compile(
+_STARTUP_OUTPUT = re.compile(
     rb"WARNING: Using incubator modules: |Using Spark's default log4j profile: |Setting default log level to |"
-    rb"To adjust logging level use |Setting Spark log level to |"
+    rb"Deleted \d+ files and directories in a total of |To adjust logging level use |Setting Spark log level to |"
     rb"\S+ \S+ WARN (Utils: Your hostname|Utils: Set SPARK_LOCAL_IP|NativeCodeLoader: Unable to load native)"
 )
 
@@ -46,7 +46,7 @@ def pass_on(reading: int, target: int) -> None:
     try:
         with os.fdopen(reading, "rb") as lines:
             for line in lines:
-                if not _CHATTER.match(line):
+                if not _STARTUP_OUTPUT.match(line):
                     os.write(target, line)
     except OSError:
         return  # our own stderr is closed: nobody listens

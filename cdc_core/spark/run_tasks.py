@@ -31,7 +31,7 @@ def run_tasks(spark: Any, groups: Sequence[Sequence[Item]], work: Callable[[Item
 
 
 def parallelism(spark: Any) -> int:
-    """Tasks that run side by side."""
+    """Tasks that run in parallel."""
     return int(spark.sparkContext.defaultParallelism)
 
 

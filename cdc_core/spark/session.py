@@ -50,6 +50,8 @@ def spark_conf(extra: Mapping[str, str] | None = None) -> dict[str, str]:
         "spark.databricks.delta.merge.repartitionBeforeWrite.enabled": "false",
         "spark.sql.shuffle.partitions": cores,
         "spark.default.parallelism": cores,
+        # Delta's VACUUM lists a table's folders in so many tasks, however few there are; Spark's default is 10,000.
+        "spark.sql.sources.parallelPartitionDiscovery.parallelism": cores,
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.ansi.enabled": "true",
         "spark.sql.execution.arrow.pyspark.enabled": "true",
@@ -82,7 +84,7 @@ def get_session(extra: Mapping[str, str] | None = None) -> SparkSession:
     return get_context(extra).session
 
 
-def get_context(extra: Mapping[str, str] | None = None) -> LateSession:
+def get_context(extra: Mapping[str, str] | None = None) -> LazySession:
     """The same with the context alone started: a session costs two seconds more, and rounds in tasks need none."""
     conf = SparkConf()
     for key, value in spark_conf(extra).items():
@@ -90,19 +92,21 @@ def get_context(extra: Mapping[str, str] | None = None) -> LateSession:
     try:
         with quiet_start() as stderr:
             if SparkContext._gateway is None:
-                SparkContext._ensure_initialized(gateway=launch_gateway(conf, {"stderr": stderr}))
+                # Java prints to stdout too (VACUUM does), where a command's own output stands.
+                pipes = {"stdout": stderr, "stderr": stderr}
+                SparkContext._ensure_initialized(gateway=launch_gateway(conf, pipes))
             context = SparkContext.getOrCreate(conf)
     except PySparkRuntimeError as error:
         if error.getCondition() != "JAVA_GATEWAY_EXITED":
             raise
         raise ConfigError(
-            "Spark's Java process did not start.", "Install Java 17 or 21, or point JAVA_HOME to it."
+            "Spark's Java process did not start.", "Install Java 17 or 21, or set JAVA_HOME to its folder."
         ) from None
     remember_jars(context)
-    return LateSession(context)
+    return LazySession(context)
 
 
-class LateSession:
+class LazySession:
     """Stands for the session over a running context, and makes it when something else than the context is asked for."""
 
     def __init__(self, context: SparkContext) -> None:
@@ -158,8 +162,8 @@ def _named_jars(text: str) -> list[str]:
     found = sorted(str(file) for file in folder.glob("*.jar")) if folder.is_dir() else re.split(r"[,:]", text)
     if not found or not all(Path(file).is_file() for file in found):
         raise ConfigError(
-            f"{JARS_VARIABLE} names no folder with jars and no list of jars that exist.",
-            "Point it to a folder that holds delta-spark and delta-storage, or unset it to resolve them from Maven.",
+            f"{JARS_VARIABLE} is neither a folder with jars nor a list of existing jars.",
+            "Set it to a folder with delta-spark and delta-storage, or unset it to resolve them from Maven.",
         )
     return found
 

@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 from cdc_core.types._placeholder import placeholder_bytes, placeholder_text
 from cdc_core.types._strings import NATURAL_TEXT
 from cdc_core.types.binary import encoder
-from cdc_core.types.codec import ColumnCodec, Convert, Converted, EventFace
+from cdc_core.types.codec import ColumnCodec, Convert, Converted, EventConverter
 from cdc_core.types.options import BinaryHandlingMode, TypeOptions
 
 
@@ -28,7 +28,7 @@ def opaque_codec(options: TypeOptions, rewrite: Convert = Converted) -> ColumnCo
         return Converted(encode(pc.cast(rewrite(text).values, pa.binary())))
 
     fallback: Any = b"" if mode is BinaryHandlingMode.BYTES else ""
-    event = EventFace(schema, arrow_type, convert, fallback=fallback, unavailable=_unavailable(options))
+    event = EventConverter(schema, arrow_type, convert, fallback=fallback, unavailable=_unavailable(options))
     return ColumnCodec(NATURAL_TEXT, event)
 
 

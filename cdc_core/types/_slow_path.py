@@ -1,6 +1,6 @@
 """Common values in vectors, rare ones row by row: mask, convert, scatter. The rows that went slowly are counted.
 
-Arrow's own casts refuse a whole array for one value they cannot read. So a conversion first tries the vector road on
+Arrow's own casts refuse a whole array for one value they cannot read. So a conversion first tries the vector path on
 everything; only where that fails does it look which rows are common, and hands it those alone.
 """
 
@@ -34,8 +34,8 @@ def reset_slow_rows() -> None:
 
 
 def refuse(text: str) -> Any:
-    """The slow road of a type whose rare values cannot be held at all."""
-    raise ValueError("the type cannot hold this value")
+    """The slow path of a type whose rare values cannot be held at all."""
+    raise ValueError("the value does not fit the type")
 
 
 def convert_with(label: str, text: pa.Array, vector: Vector, common: str, one: One) -> Converted:
@@ -80,7 +80,7 @@ def scatter(label: str, text: pa.Array, fast: pa.Array, rare: np.ndarray, one: O
     _counts[label] += len(places)
     values: list[Any] = []
     refused: list[bool] = []
-    # row-wise: only the rows that the vector road cannot read
+    # row-wise: only the rows that the vector path cannot read
     for value in text.take(pa.array(places)).to_pylist():
         try:
             values.append(one(value))

@@ -1,4 +1,4 @@
-"""Types whose value is PostgreSQL's own text on both faces."""
+"""Types whose value is PostgreSQL's own text in both representations."""
 
 from __future__ import annotations
 
@@ -6,17 +6,19 @@ import pyarrow as pa
 
 from cdc_core.schema.connect import ConnectSchema
 from cdc_core.types._placeholder import placeholder_text
-from cdc_core.types.codec import ColumnCodec, Converted, EventFace, NaturalFace
+from cdc_core.types.codec import ColumnCodec, Converted, EventConverter, NaturalConverter
 from cdc_core.types.options import TypeOptions
 
-NATURAL_TEXT = NaturalFace(pa.string(), Converted)
+NATURAL_TEXT = NaturalConverter(pa.string(), Converted)
 
 
 def text_codec(options: TypeOptions, schema: ConnectSchema | None = None) -> ColumnCodec:
     """The server's text as it is, in the lake and in events, there under ``schema`` (a plain string by default)."""
     if schema is None:
         schema = ConnectSchema("string", optional=True)
-    event = EventFace(schema, pa.string(), NATURAL_TEXT.convert, fallback="", unavailable=placeholder_text(options))
+    event = EventConverter(
+        schema, pa.string(), NATURAL_TEXT.convert, fallback="", unavailable=placeholder_text(options)
+    )
     return ColumnCodec(NATURAL_TEXT, event)
 
 

@@ -1,6 +1,6 @@
 """Dates and moments: PostgreSQL's ISO text in, microseconds and days, Java's ISO text out.
 
-The calendar is the proleptic Gregorian one on both sides, so the server's text has one meaning. The vector road covers
+The calendar is the proleptic Gregorian one on both sides, so the server's text has one meaning. The vector path covers
 the years 0001 to 9999; the functions on single values cover all that PostgreSQL holds, 4714 BC to 294276.
 """
 

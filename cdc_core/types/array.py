@@ -37,7 +37,7 @@ from cdc_core.types._opaque import opaque_codec
 from cdc_core.types._placeholder import placeholder_bytes, placeholder_text
 from cdc_core.types._slow_path import scatter
 from cdc_core.types._strings import NATURAL_TEXT
-from cdc_core.types.codec import ColumnCodec, Convert, Converted, EventFace, NaturalFace
+from cdc_core.types.codec import ColumnCodec, Convert, Converted, EventConverter, NaturalConverter
 from cdc_core.types.options import TypeOptions
 from cdc_core.types.rule import CATALOG, Resolve, TypeRule, of_kind
 
@@ -69,11 +69,11 @@ def build(column: Column, options: TypeOptions, resolve: Resolve) -> ColumnCodec
     delimiter = ";" if inner.name == "box" and inner.namespace == "pg_catalog" else ","
     of_element = element.natural
     arrow_type = pa.list_(of_element.arrow_type)
-    natural = NaturalFace(arrow_type, _natural(of_element, delimiter), _is_misfit(of_element, delimiter))
+    natural = NaturalConverter(arrow_type, _natural(of_element, delimiter), _is_misfit(of_element, delimiter))
     return ColumnCodec(natural, _event(inner, element.event, options, delimiter))
 
 
-def _natural(element: NaturalFace, delimiter: str) -> Convert:
+def _natural(element: NaturalConverter, delimiter: str) -> Convert:
     def convert(text: pa.Array) -> Converted:
         split = split_arrays(text, delimiter)
         converted = element.convert(split.elements)
@@ -83,7 +83,7 @@ def _natural(element: NaturalFace, delimiter: str) -> Convert:
     return convert
 
 
-def _is_misfit(element: NaturalFace, delimiter: str) -> Callable[[pa.Array], pa.BooleanArray]:
+def _is_misfit(element: NaturalConverter, delimiter: str) -> Callable[[pa.Array], pa.BooleanArray]:
     """Arrays of more dimensions, and those in which every bad element is a misfit itself."""
 
     def is_misfit(text: pa.Array) -> pa.BooleanArray:
@@ -96,25 +96,27 @@ def _is_misfit(element: NaturalFace, delimiter: str) -> Callable[[pa.Array], pa.
     return is_misfit
 
 
-def _event(inner: PgType, element: EventFace | None, options: TypeOptions, delimiter: str) -> EventFace | None:
+def _event(
+    inner: PgType, element: EventConverter | None, options: TypeOptions, delimiter: str
+) -> EventConverter | None:
     known = inner.namespace == "pg_catalog" and inner.kind is TypeKind.BASE
     if inner.kind is TypeKind.DOMAIN:
         element = opaque_codec(options).event  # an array of a domain is not resolved to its base
     if element is None or (known and inner.name in _LEFT_OUT):
         return None
     if known and inner.name == "bit":
-        return EventFace(element.schema, element.arrow_type, _never(element.arrow_type))
+        return EventConverter(element.schema, element.arrow_type, _never(element.arrow_type))
     nullable = inner.kind in (TypeKind.BASE, TypeKind.RANGE) and inner.name in _NULLABLE
     schema = ConnectSchema("array", optional=True, items=element.schema.replace(optional=nullable))
     convert = _to_event(inner, element, nullable and inner.name != "ltree", delimiter)
     unavailable = _placeholder(inner, element, options) if known else None
-    return EventFace(schema, pa.list_(element.arrow_type), convert, fallback=[], unavailable=unavailable)
+    return EventConverter(schema, pa.list_(element.arrow_type), convert, fallback=[], unavailable=unavailable)
 
 
-def _to_event(inner: PgType, element: EventFace, nullable: bool, delimiter: str) -> Convert:
+def _to_event(inner: PgType, element: EventConverter, nullable: bool, delimiter: str) -> Convert:
     """``nullable``: whether an array may hold nulls. (Those of ltree may by their schema, yet fail on one.)"""
     prepare = _PREPARE.get(inner.name, _as_it_is)
-    # Elements reach Debezium as the driver reads them in a query, on the streaming road too.
+    # Elements reach Debezium as the driver reads them in a query, on the streaming path too.
     of_elements = element.snapshot_convert or element.convert
     repeatable = nullable and inner.name not in _UNREPEATABLE
 
@@ -169,7 +171,7 @@ def _never(arrow_type: pa.DataType) -> Convert:
     return lambda text: Converted(pa.nulls(len(text), arrow_type), text.is_valid())
 
 
-def _placeholder(inner: PgType, element: EventFace, options: TypeOptions) -> Any:
+def _placeholder(inner: PgType, element: EventConverter, options: TypeOptions) -> Any:
     """The list that stands for an unchanged TOAST array, or None where Debezium's does not fit the schema."""
     octets = placeholder_bytes(options)
     if inner.name in _TEXT_PLACEHOLDERS:
@@ -247,7 +249,7 @@ def build_catalogue_vector(column: Column, options: TypeOptions, resolve: Resolv
         offsets = pa.array(np.zeros(len(text) + 1, dtype=np.int32))
         return Converted(pa.ListArray.from_arrays(offsets, pa.array([], arrow_type), mask=text.is_null()))
 
-    return ColumnCodec(NATURAL_TEXT, EventFace(schema, pa.list_(arrow_type), convert, fallback=[]))
+    return ColumnCodec(NATURAL_TEXT, EventConverter(schema, pa.list_(arrow_type), convert, fallback=[]))
 
 
 RULES: tuple[TypeRule, ...] = (

@@ -14,7 +14,7 @@ from cdc_core.types import semantic
 from cdc_core.types._kernels import base64_text, hex_bytes, hex_text
 from cdc_core.types._placeholder import placeholder_bytes, placeholder_text
 from cdc_core.types._slow_path import scatter
-from cdc_core.types.codec import ColumnCodec, Convert, Converted, EventFace, NaturalFace
+from cdc_core.types.codec import ColumnCodec, Convert, Converted, EventConverter, NaturalConverter
 from cdc_core.types.options import BinaryHandlingMode, TypeOptions
 from cdc_core.types.rule import Resolve, TypeRule, builtin
 
@@ -69,8 +69,8 @@ def build(column: Column, options: TypeOptions, resolve: Resolve) -> ColumnCodec
         BinaryHandlingMode.HEX: placeholder_text(options),
     }
     fallback = b"" if mode is BinaryHandlingMode.BYTES else ""
-    event = EventFace(schema, arrow_type, event_converter(mode), fallback, unavailable.get(mode))
-    return ColumnCodec(NaturalFace(pa.binary(), convert), event)
+    event = EventConverter(schema, arrow_type, event_converter(mode), fallback, unavailable.get(mode))
+    return ColumnCodec(NaturalConverter(pa.binary(), convert), event)
 
 
 RULES: tuple[TypeRule, ...] = (builtin("binary", build, "bytea"),)

@@ -16,7 +16,7 @@ from cdc_core.types._flat import flatten
 from cdc_core.types._kernels import binary_rows_left, validity
 from cdc_core.types._slow_path import scatter
 from cdc_core.types._strings import NATURAL_TEXT
-from cdc_core.types.codec import ColumnCodec, Converted, EventFace
+from cdc_core.types.codec import ColumnCodec, Converted, EventConverter
 from cdc_core.types.options import TypeOptions
 from cdc_core.types.rule import Resolve, TypeRule, builtin
 from cdc_core.types.typmod import bit_length
@@ -64,10 +64,10 @@ def build(column: Column, options: TypeOptions, resolve: Resolve) -> ColumnCodec
     """The digits as text in the lake."""
     length = bit_length(column.modifier)
     if length == 1:
-        event = EventFace(semantic.plain("boolean"), pa.bool_(), to_boolean, fallback=False)
+        event = EventConverter(semantic.plain("boolean"), pa.bool_(), to_boolean, fallback=False)
     else:
         schema = semantic.logical("bytes", semantic.BITS, (("length", str(length)),))
-        event = EventFace(schema, pa.binary(), to_bytes, fallback=b"")
+        event = EventConverter(schema, pa.binary(), to_bytes, fallback=b"")
     return ColumnCodec(NATURAL_TEXT, event)
 
 

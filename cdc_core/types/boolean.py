@@ -7,7 +7,7 @@ import pyarrow.compute as pc
 
 from cdc_core.schema.table import Column
 from cdc_core.types import semantic
-from cdc_core.types.codec import ColumnCodec, Converted, EventFace, NaturalFace
+from cdc_core.types.codec import ColumnCodec, Converted, EventConverter, NaturalConverter
 from cdc_core.types.options import TypeOptions
 from cdc_core.types.rule import Resolve, TypeRule, builtin
 
@@ -22,9 +22,9 @@ def convert(text: pa.Array) -> Converted:
 
 
 def build(column: Column, options: TypeOptions, resolve: Resolve) -> ColumnCodec:
-    """boolean on both faces."""
-    event = EventFace(semantic.plain("boolean"), pa.bool_(), convert, fallback=False)
-    return ColumnCodec(NaturalFace(pa.bool_(), convert), event)
+    """boolean in both representations."""
+    event = EventConverter(semantic.plain("boolean"), pa.bool_(), convert, fallback=False)
+    return ColumnCodec(NaturalConverter(pa.bool_(), convert), event)
 
 
 RULES: tuple[TypeRule, ...] = (builtin("boolean", build, "bool"),)

@@ -12,7 +12,7 @@ from cdc_core.types.rule import Resolve, TypeRule, builtin, extension
 
 
 def build(column: Column, options: TypeOptions, resolve: Resolve) -> ColumnCodec:
-    """A string on both faces."""
+    """A string in both representations."""
     return text_codec(options)
 
 

@@ -1,7 +1,7 @@
-"""The contract of a type: one object, two faces.
+"""The contract of a type: one object, two representations.
 
-A column's values reach this room as PostgreSQL's own text (a ``pyarrow`` string array), whether they came by COPY or in
-a pgoutput tuple. A ``ColumnCodec`` turns that text into
+A column's values reach this package as PostgreSQL's own text (a ``pyarrow`` string array), whether they came by COPY or
+in a pgoutput tuple. A ``ColumnCodec`` turns that text into
 
 * the *natural* face: what the changelog, the checks and the lake hold;
 * the *event* face: what Debezium's envelope holds, by the handling modes, with its Connect schema.
@@ -27,9 +27,9 @@ from cdc_core.schema.connect import ConnectSchema
 class Converted:
     """``values[N]`` of the declared type; ``bad[N]`` (bool, or None for none) marks values that the type cannot hold.
 
-    A bad value is null in ``values``. In the natural face its text goes to ``__rescued``, and where no server can have
-    written it (``NaturalFace.is_misfit``), or in the event face, ``event.converting.failure.handling.mode`` decides
-    whether to go on.
+    A bad value is null in ``values``. In the natural representation its text goes to ``__rescued``, and where no server
+    can have written it (``NaturalConverter.is_misfit``), or in the event representation,
+    ``event.converting.failure.handling.mode`` decides whether to continue.
     """
 
     values: pa.Array
@@ -40,12 +40,12 @@ Convert = Callable[[pa.Array], Converted]
 
 
 @dataclass(frozen=True, slots=True)
-class NaturalFace:
+class NaturalConverter:
     """Text → the value a Spark or Delta reader expects.
 
     A bad value is either a true value that ``arrow_type`` has no room for (an infinite date, a numeric of 50 digits) or
-    text that no server writes. ``is_misfit`` tells them apart: string[M] of bad values → bool[M], true for the former.
-    None where the type holds all its values, so that a bad one is always unreadable.
+    text that no server writes. ``is_misfit`` distinguishes them: string[M] of bad values → bool[M], true for the
+    former. None where the type holds all its values, so that a bad one is always unreadable.
     """
 
     arrow_type: pa.DataType
@@ -54,7 +54,7 @@ class NaturalFace:
 
 
 @dataclass(frozen=True, slots=True)
-class EventFace:
+class EventConverter:
     """Text → the value Debezium's envelope holds.
 
     ``schema`` is the field's schema as for an optional column without default; the envelope sets ``optional`` and
@@ -64,8 +64,8 @@ class EventFace:
     TOAST value the server did not send, or None where no placeholder fits the schema (the field is then null).
     ``default_value`` parses a column's default expression to a Python value of ``arrow_type``, or returns None where
     Debezium finds no default. ``snapshot_convert`` stands in for ``convert`` on rows read by a query (op ``r``) where
-    Debezium's JDBC road gives another value than its streaming road (dates before Christ and infinite dates); None
-    where both roads agree. ``is_streamed`` is False where Debezium reads values in queries only: in the stream
+    Debezium's JDBC path gives another value than its streaming path (dates before Christ and infinite dates); None
+    where both paths agree. ``is_streamed`` is False where Debezium reads values in queries only: in the stream
     each is as NULL.
     """
 
@@ -83,5 +83,5 @@ class EventFace:
 class ColumnCodec:
     """Both faces of one column. ``event`` is None where Debezium leaves the column out of its events."""
 
-    natural: NaturalFace
-    event: EventFace | None
+    natural: NaturalConverter
+    event: EventConverter | None

@@ -19,7 +19,7 @@ from cdc_core.types import semantic
 from cdc_core.types._kernels import validity, with_nulls
 from cdc_core.types._slow_path import convert_with, refuse
 from cdc_core.types._temporal import DAY_TEXT, date_of, days_of, iso_date, parse_date
-from cdc_core.types.codec import ColumnCodec, Convert, Converted, EventFace, NaturalFace
+from cdc_core.types.codec import ColumnCodec, Convert, Converted, EventConverter, NaturalConverter
 from cdc_core.types.options import TimePrecisionMode, TypeOptions
 from cdc_core.types.rule import Resolve, TypeRule, builtin, misfits
 
@@ -79,7 +79,7 @@ def _iso_converter(read: Callable[[str], tuple[int, int, int]], queried: bool) -
         if queried:
             numbers = pc.fill_null(days, 0).to_numpy(zero_copy_only=False)
             if ((numbers >= _GAP_FIRST) & (numbers <= _GAP_LAST)).any():
-                raise pa.ArrowInvalid("a date that the driver's calendar lacks")
+                raise pa.ArrowInvalid("a date that does not exist in the driver's calendar")
         return pc.binary_join_element_wise(text, "Z", "")
 
     def one(text: str) -> Any:
@@ -95,7 +95,7 @@ def build(column: Column, options: TypeOptions, resolve: Resolve) -> ColumnCodec
     mode = options.time_precision_mode
     if mode is TimePrecisionMode.ISOSTRING:
         schema: ConnectSchema = semantic.logical("string", semantic.ISO_DATE)
-        event = EventFace(
+        event = EventConverter(
             schema,
             pa.string(),
             _iso_converter(_streamed, False),
@@ -104,14 +104,14 @@ def build(column: Column, options: TypeOptions, resolve: Resolve) -> ColumnCodec
         )
     else:
         connect = mode is TimePrecisionMode.CONNECT
-        event = EventFace(
+        event = EventConverter(
             semantic.logical("int32", semantic.CONNECT_DATE if connect else semantic.DATE),
             pa.int32(),
             _days_converter(_streamed, False),
             fallback=0,
             snapshot_convert=_days_converter(_queried, True),
         )
-    return ColumnCodec(NaturalFace(pa.date32(), to_date, misfits(rf"{DAY_TEXT}(?: BC)?|-?infinity")), event)
+    return ColumnCodec(NaturalConverter(pa.date32(), to_date, misfits(rf"{DAY_TEXT}(?: BC)?|-?infinity")), event)
 
 
 RULES: tuple[TypeRule, ...] = (builtin("date", build, "date"),)

@@ -21,7 +21,7 @@ import pyarrow as pa
 from cdc_core.schema.pg_type import PgType, TypeKind
 from cdc_core.schema.table import Column
 from cdc_core.types import semantic
-from cdc_core.types.codec import EventFace
+from cdc_core.types.codec import EventConverter
 from cdc_core.types.typmod import event_scale, numeric_precision_scale
 
 DefaultValue = Callable[[str], Any]
@@ -38,8 +38,8 @@ _MOMENT = re.compile(
 _INTEGER_BITS = {"int2": 16, "int4": 32, "int8": 64}
 
 
-def with_default(column: Column, event: EventFace) -> DefaultValue:
-    """The ``default_value`` of an event face: expression → Python value of the face's Arrow type, or None."""
+def with_default(column: Column, event: EventConverter) -> DefaultValue:
+    """The ``default_value`` of an event representation: expression → Python value of its Arrow type, or None."""
     if column.type.kind is TypeKind.ENUM:
         return lambda expression: _enum_label(expression, column.type)
     reader = _READERS.get(column.type.name)
@@ -87,7 +87,7 @@ def _enum_label(expression: str, pg_type: PgType) -> str | None:
     return literal[1:-1]
 
 
-def _bits(literal: str, column: Column, event: EventFace) -> Any:
+def _bits(literal: str, column: Column, event: EventConverter) -> Any:
     """A single digit is a boolean to Debezium whatever the column's length: in a longer one it becomes one byte."""
     if not literal or literal.strip("01"):
         return None
@@ -99,7 +99,7 @@ def _bits(literal: str, column: Column, event: EventFace) -> Any:
     return number.to_bytes((number.bit_length() + 7) // 8, "little")
 
 
-def _beyond(literal: str, event: EventFace) -> Any:
+def _beyond(literal: str, event: EventConverter) -> Any:
     """What the driver's largest and smallest dates and moments, and its last moment of a day, become.
 
     Days are cut to 32 bits; microseconds stop at the largest 64-bit number, to which the fraction is then added.

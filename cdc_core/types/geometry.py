@@ -20,7 +20,7 @@ from cdc_core.types._flat import Bools, marked
 from cdc_core.types._floats import floats
 from cdc_core.types._opaque import opaque_codec
 from cdc_core.types._slow_path import scatter
-from cdc_core.types.codec import ColumnCodec, Converted, EventFace, NaturalFace
+from cdc_core.types.codec import ColumnCodec, Converted, EventConverter, NaturalConverter
 from cdc_core.types.options import TypeOptions
 from cdc_core.types.rule import Resolve, TypeRule, builtin
 
@@ -47,7 +47,7 @@ _NUMBER = re.compile(r"[+-]?(?:Infinity|NaN|(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?
 
 def build_point(column: Column, options: TypeOptions, resolve: Resolve) -> ColumnCodec:
     """The codec of a point column. It has no placeholder: a point is never TOASTed."""
-    return ColumnCodec(NaturalFace(POINT, _to_point), EventFace(_SCHEMA, _EVENT, _to_event, fallback=_ZERO))
+    return ColumnCodec(NaturalConverter(POINT, _to_point), EventConverter(_SCHEMA, _EVENT, _to_event, fallback=_ZERO))
 
 
 def build_other(column: Column, options: TypeOptions, resolve: Resolve) -> ColumnCodec:

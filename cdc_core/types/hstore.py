@@ -32,7 +32,7 @@ from cdc_core.types._flat import (
 from cdc_core.types._java_map import capacities, iteration_order, string_hashes
 from cdc_core.types._json_text import quoted
 from cdc_core.types._placeholder import placeholder_text
-from cdc_core.types.codec import ColumnCodec, Converted, EventFace, NaturalFace
+from cdc_core.types.codec import ColumnCodec, Converted, EventConverter, NaturalConverter
 from cdc_core.types.options import HstoreHandlingMode, TypeOptions
 from cdc_core.types.rule import Resolve, TypeRule, extension
 
@@ -58,11 +58,11 @@ def build(column: Column, options: TypeOptions, resolve: Resolve) -> ColumnCodec
     """The codec of an hstore column."""
     placeholder = placeholder_text(options)
     if options.hstore_handling_mode is HstoreHandlingMode.MAP:
-        event = EventFace(_CONNECT_MAP, MAP, _to_java_map, fallback=[], unavailable=[(placeholder, placeholder)])
+        event = EventConverter(_CONNECT_MAP, MAP, _to_java_map, fallback=[], unavailable=[(placeholder, placeholder)])
     else:
         unavailable = json.dumps({placeholder: placeholder}, ensure_ascii=False, separators=(",", ":"))
-        event = EventFace(_JSON, pa.string(), _to_json, fallback="{}", unavailable=unavailable)
-    return ColumnCodec(NaturalFace(MAP, _to_map), event)
+        event = EventConverter(_JSON, pa.string(), _to_json, fallback="{}", unavailable=unavailable)
+    return ColumnCodec(NaturalConverter(MAP, _to_map), event)
 
 
 def _to_map(text: pa.Array) -> Converted:

@@ -7,7 +7,7 @@ import pyarrow as pa
 from cdc_core.schema.table import Column
 from cdc_core.types import semantic
 from cdc_core.types._slow_path import convert_with, refuse
-from cdc_core.types.codec import ColumnCodec, Convert, Converted, EventFace, NaturalFace
+from cdc_core.types.codec import ColumnCodec, Convert, Converted, EventConverter, NaturalConverter
 from cdc_core.types.options import TypeOptions
 from cdc_core.types.rule import Resolve, TypeRule, builtin
 
@@ -26,11 +26,11 @@ def converter(name: str) -> Convert:
 
 
 def build(column: Column, options: TypeOptions, resolve: Resolve) -> ColumnCodec:
-    """The same integer on both faces. A serial column's type is the integer's own."""
+    """The same integer in both representations. A serial column's type is the integer's own."""
     name = column.type.name
     arrow_type, convert = _TYPES[name], converter(name)
-    event = EventFace(semantic.plain(_CONNECT[name]), arrow_type, convert, fallback=0)
-    return ColumnCodec(NaturalFace(arrow_type, convert), event)
+    event = EventConverter(semantic.plain(_CONNECT[name]), arrow_type, convert, fallback=0)
+    return ColumnCodec(NaturalConverter(arrow_type, convert), event)
 
 
 RULES: tuple[TypeRule, ...] = (builtin("integer", build, *_TYPES),)

@@ -18,7 +18,7 @@ from cdc_core.types import semantic
 from cdc_core.types._kernels import Bools, Ints
 from cdc_core.types._slow_path import scatter
 from cdc_core.types._strings import NATURAL_TEXT
-from cdc_core.types.codec import ColumnCodec, Converted, EventFace
+from cdc_core.types.codec import ColumnCodec, Converted, EventConverter
 from cdc_core.types.options import IntervalHandlingMode, TypeOptions
 from cdc_core.types.rule import Resolve, TypeRule, builtin
 
@@ -133,9 +133,9 @@ def build(column: Column, options: TypeOptions, resolve: Resolve) -> ColumnCodec
     """Text in the lake; MicroDuration or ISO text in events."""
     if options.interval_handling_mode is IntervalHandlingMode.STRING:
         schema = semantic.logical("string", semantic.INTERVAL)
-        return ColumnCodec(NATURAL_TEXT, EventFace(schema, pa.string(), to_iso, fallback=_ZERO))
+        return ColumnCodec(NATURAL_TEXT, EventConverter(schema, pa.string(), to_iso, fallback=_ZERO))
     schema = semantic.logical("int64", semantic.MICRO_DURATION)
-    return ColumnCodec(NATURAL_TEXT, EventFace(schema, pa.int64(), to_micros, fallback=0))
+    return ColumnCodec(NATURAL_TEXT, EventConverter(schema, pa.int64(), to_micros, fallback=0))
 
 
 RULES: tuple[TypeRule, ...] = (builtin("interval", build, "interval"),)

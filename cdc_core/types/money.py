@@ -17,7 +17,7 @@ from cdc_core.types import semantic
 from cdc_core.types._flat import flatten, gather
 from cdc_core.types._kernels import Bools, Ints, from_flat, unscaled_bytes, validity
 from cdc_core.types._slow_path import scatter
-from cdc_core.types.codec import ColumnCodec, Convert, Converted, EventFace, NaturalFace
+from cdc_core.types.codec import ColumnCodec, Convert, Converted, EventConverter, NaturalConverter
 from cdc_core.types.options import DecimalHandlingMode, TypeOptions
 from cdc_core.types.rule import Resolve, TypeRule, builtin
 
@@ -128,13 +128,13 @@ def build(column: Column, options: TypeOptions, resolve: Resolve) -> ColumnCodec
     digits = options.money_fraction_digits
     mode = options.decimal_handling_mode
     if mode is DecimalHandlingMode.DOUBLE:
-        event = EventFace(semantic.plain("double"), pa.float64(), _double, fallback=0.0)
+        event = EventConverter(semantic.plain("double"), pa.float64(), _double, fallback=0.0)
     elif mode is DecimalHandlingMode.STRING:
-        event = EventFace(semantic.plain("string"), pa.string(), _text, fallback=f"{Decimal(0):.{digits}f}")
+        event = EventConverter(semantic.plain("string"), pa.string(), _text, fallback=f"{Decimal(0):.{digits}f}")
     else:
         schema = semantic.logical("bytes", semantic.CONNECT_DECIMAL, (("scale", str(digits)),))
-        event = EventFace(schema, pa.binary(), _precise(digits), fallback=b"\0")
-    return ColumnCodec(NaturalFace(_NATURAL, to_decimal), event)
+        event = EventConverter(schema, pa.binary(), _precise(digits), fallback=b"\0")
+    return ColumnCodec(NaturalConverter(_NATURAL, to_decimal), event)
 
 
 RULES: tuple[TypeRule, ...] = (builtin("money", build, "money"),)

@@ -1,4 +1,4 @@
-"""Network addresses: inet, cidr, macaddr, macaddr8. Strings on both faces, as the server prints them."""
+"""Network addresses: inet, cidr, macaddr, macaddr8. Strings in both representations, as the server prints them."""
 
 from __future__ import annotations
 

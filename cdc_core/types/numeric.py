@@ -20,7 +20,7 @@ from cdc_core.types import semantic
 from cdc_core.types._kernels import unscaled_bytes, validity
 from cdc_core.types._placeholder import placeholder_text
 from cdc_core.types._slow_path import convert_with
-from cdc_core.types.codec import ColumnCodec, Convert, Converted, EventFace, NaturalFace
+from cdc_core.types.codec import ColumnCodec, Convert, Converted, EventConverter, NaturalConverter
 from cdc_core.types.options import DecimalHandlingMode, TypeOptions
 from cdc_core.types.rule import Resolve, TypeRule, builtin, misfits
 from cdc_core.types.typmod import event_scale, numeric_precision_scale
@@ -194,25 +194,25 @@ def build(column: Column, options: TypeOptions, resolve: Resolve) -> ColumnCodec
     """A decimal in the lake; Decimal, VariableScaleDecimal, double or text in events."""
     declared = numeric_precision_scale(column.modifier)
     natural_arrow = natural_type(declared)
-    natural = NaturalFace(natural_arrow, to_decimal(natural_arrow), _IS_MISFIT)
+    natural = NaturalConverter(natural_arrow, to_decimal(natural_arrow), _IS_MISFIT)
     return ColumnCodec(natural, _event(declared, options))
 
 
-def _event(declared: tuple[int, int] | None, options: TypeOptions) -> EventFace:
+def _event(declared: tuple[int, int] | None, options: TypeOptions) -> EventConverter:
     mode = options.decimal_handling_mode
     if mode is DecimalHandlingMode.DOUBLE:
-        return EventFace(semantic.plain("double"), pa.float64(), to_double, fallback=0.0)
+        return EventConverter(semantic.plain("double"), pa.float64(), to_double, fallback=0.0)
     precision, scale = declared or (0, 0)
     is_negative, scale = scale < 0, event_scale(scale)
     if mode is DecimalHandlingMode.STRING:
         zero = f"{Decimal(0):.{scale}f}"
         convert = to_scaled_text(scale) if is_negative else to_text
-        return EventFace(semantic.plain("string"), pa.string(), convert, zero, placeholder_text(options))
+        return EventConverter(semantic.plain("string"), pa.string(), convert, zero, placeholder_text(options))
     if declared is None:
-        return EventFace(_VARIABLE_SCHEMA, _VARIABLE, to_variable, fallback={"scale": 0, "value": b"\0"})
+        return EventConverter(_VARIABLE_SCHEMA, _VARIABLE, to_variable, fallback={"scale": 0, "value": b"\0"})
     parameters = (("scale", str(scale)), ("connect.decimal.precision", str(precision)))
     schema = semantic.logical("bytes", semantic.CONNECT_DECIMAL, parameters)
-    return EventFace(schema, pa.binary(), _fixed(scale), fallback=b"\0")
+    return EventConverter(schema, pa.binary(), _fixed(scale), fallback=b"\0")
 
 
 RULES: tuple[TypeRule, ...] = (builtin("numeric", build, "numeric"),)

@@ -62,7 +62,7 @@ class BinaryHandlingMode(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class TypeOptions:
-    """What steers the type converters' event face. The natural face depends on none of it."""
+    """What steers the type converters' event representation. The natural representation depends on none of it."""
 
     decimal_handling_mode: DecimalHandlingMode = option(
         "decimal.handling.mode", DecimalHandlingMode.PRECISE, "How numeric and money columns are written into events."
@@ -80,16 +80,20 @@ class TypeOptions:
         "binary.handling.mode", BinaryHandlingMode.BYTES, "How bytea columns and logical messages are written."
     )
     money_fraction_digits: int = option(
-        "money.fraction.digits", 2, "Decimals of money columns in Connect's Decimal.", parse=at_least(0)
+        "money.fraction.digits",
+        2,
+        "Number of fraction digits of money columns in Connect's Decimal.",
+        parse=at_least(0),
     )
     include_unknown_datatypes: bool = option(
         "include.unknown.datatypes",
         False,
-        "Whether columns of a type without a converter go into events, as opaque bytes in the binary handling mode.",
+        "Whether columns of a type without a converter are included in events, as opaque bytes in the binary "
+        "handling mode.",
     )
     unavailable_value_placeholder: str = option(
         "unavailable.value.placeholder",
         PLACEHOLDER,
-        "What stands in an event for an unchanged TOAST value the server did not send; hex:… gives it as bytes.",
+        "Placeholder in events for an unchanged TOASTed value that the server did not send; hex:… gives it as bytes.",
         aliases=("toasted.value.placeholder",),
     )

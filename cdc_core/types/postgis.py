@@ -1,7 +1,7 @@
 """PostGIS geometry and geography: EWKB, in the lake as binary, in events with the SRID beside it.
 
-The server prints hexadecimal EWKB; both faces hold those octets unchanged, SRID included. Flag 0x20000000 of the type
-word says that four bytes of SRID follow it. Source: PostGIS manual, «EWKB».
+The server prints hexadecimal EWKB; both representations hold those octets unchanged, SRID included. Flag 0x20000000 of
+the type word says that four bytes of SRID follow it. Source: PostGIS manual, «EWKB».
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from cdc_core.schema.connect import ConnectSchema
 from cdc_core.schema.table import Column
 from cdc_core.types._flat import Bools, Bytes, Ints, flatten, marked, masked
 from cdc_core.types._kernels import hex_bytes
-from cdc_core.types.codec import ColumnCodec, Converted, EventFace, NaturalFace
+from cdc_core.types.codec import ColumnCodec, Converted, EventConverter, NaturalConverter
 from cdc_core.types.options import TypeOptions
 from cdc_core.types.rule import Resolve, TypeRule, extension
 
@@ -44,7 +44,9 @@ def _codec(name: str) -> ColumnCodec:
         doc=name,
         fields=(("wkb", ConnectSchema("bytes")), ("srid", ConnectSchema("int32", optional=True))),
     )
-    return ColumnCodec(NaturalFace(pa.binary(), _to_ewkb), EventFace(schema, _EVENT, _to_event, fallback=_EMPTY))
+    return ColumnCodec(
+        NaturalConverter(pa.binary(), _to_ewkb), EventConverter(schema, _EVENT, _to_event, fallback=_EMPTY)
+    )
 
 
 def _to_ewkb(text: pa.Array) -> Converted:

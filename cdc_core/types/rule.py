@@ -49,7 +49,7 @@ class TypeRule:
 
 
 def misfits(pattern: str) -> Callable[[pa.Array], pa.BooleanArray]:
-    """``NaturalFace.is_misfit`` of a type whose values are told by their look: ``pattern`` is anchored here."""
+    """``NaturalConverter.is_misfit`` of a type whose values are told by their look: ``pattern`` is anchored here."""
     return lambda text: pc.fill_null(pc.match_substring_regex(text, f"^(?:{pattern})$"), False)
 
 

@@ -14,7 +14,7 @@ from cdc_core.types._kernels import Ints, string_rows, validity, with_nulls
 from cdc_core.types._slow_path import convert_with
 from cdc_core.types._strings import NATURAL_TEXT
 from cdc_core.types._temporal import DAY_US, iso_moment, parse_time, time_text, times_us
-from cdc_core.types.codec import ColumnCodec, Convert, EventFace
+from cdc_core.types.codec import ColumnCodec, Convert, EventConverter
 from cdc_core.types.options import TimePrecisionMode, TypeOptions
 from cdc_core.types.rule import Resolve, TypeRule, builtin
 from cdc_core.types.typmod import fraction_digits
@@ -52,9 +52,9 @@ def build(column: Column, options: TypeOptions, resolve: Resolve) -> ColumnCodec
     if mode is TimePrecisionMode.ISOSTRING:
         schema = semantic.logical("string", semantic.ISO_TIME)
         convert = iso_converter("time", times_us, _COMMON, parse_time)
-        return ColumnCodec(NATURAL_TEXT, EventFace(schema, pa.string(), convert, fallback="00:00:00Z"))
+        return ColumnCodec(NATURAL_TEXT, EventConverter(schema, pa.string(), convert, fallback="00:00:00Z"))
     schema, arrow_type, multiply, divide = _unit(mode, fraction_digits(column.modifier))
-    event = EventFace(schema, arrow_type, _number_converter(arrow_type, multiply, divide), fallback=0)
+    event = EventConverter(schema, arrow_type, _number_converter(arrow_type, multiply, divide), fallback=0)
     return ColumnCodec(NATURAL_TEXT, event)
 
 

@@ -27,7 +27,7 @@ from cdc_core.types._temporal import (
     parse_moment,
     wrap64,
 )
-from cdc_core.types.codec import ColumnCodec, Convert, Converted, EventFace, NaturalFace
+from cdc_core.types.codec import ColumnCodec, Convert, Converted, EventConverter, NaturalConverter
 from cdc_core.types.options import TimePrecisionMode, TypeOptions
 from cdc_core.types.rule import Resolve, TypeRule, builtin, misfits
 from cdc_core.types.typmod import fraction_digits
@@ -121,13 +121,13 @@ def _iso(text: pa.Array) -> Converted:
 
 def build(column: Column, options: TypeOptions, resolve: Resolve) -> ColumnCodec:
     """timestamp(us) in the lake; a number, its unit by mode and precision, or ISO text in events."""
-    natural = NaturalFace(_NATURAL, to_timestamp, misfits(rf"{DAY_TEXT} {CLOCK_TEXT}(?: BC)?|-?infinity"))
+    natural = NaturalConverter(_NATURAL, to_timestamp, misfits(rf"{DAY_TEXT} {CLOCK_TEXT}(?: BC)?|-?infinity"))
     mode = options.time_precision_mode
     if mode is TimePrecisionMode.ISOSTRING:
         schema = semantic.logical("string", semantic.ISO_TIMESTAMP)
-        return ColumnCodec(natural, EventFace(schema, pa.string(), _iso, fallback="1970-01-01T00:00:00Z"))
+        return ColumnCodec(natural, EventConverter(schema, pa.string(), _iso, fallback="1970-01-01T00:00:00Z"))
     unit = _unit(mode, fraction_digits(column.modifier))
-    return ColumnCodec(natural, EventFace(unit.schema, pa.int64(), _number_converter(unit), fallback=0))
+    return ColumnCodec(natural, EventConverter(unit.schema, pa.int64(), _number_converter(unit), fallback=0))
 
 
 RULES: tuple[TypeRule, ...] = (builtin("timestamp", build, "timestamp"),)

@@ -21,7 +21,7 @@ from cdc_core.types._temporal import (
     moments_us,
     parse_moment,
 )
-from cdc_core.types.codec import ColumnCodec, Convert, Converted, EventFace, NaturalFace
+from cdc_core.types.codec import ColumnCodec, Convert, Converted, EventConverter, NaturalConverter
 from cdc_core.types.options import TypeOptions
 from cdc_core.types.rule import Resolve, TypeRule, builtin, misfits
 from cdc_core.types.timestamp import lake_us
@@ -38,7 +38,7 @@ _NATURAL = pa.timestamp("us", "UTC")
 def _in_range(text: pa.Array) -> Any:
     us = moments_us(text, zoned=True)
     if len(us) and (us.min() < LAKE_MIN_US or us.max() > LAKE_MAX_US):
-        raise pa.ArrowInvalid("a moment outside the years 0001 to 9999")
+        raise pa.ArrowInvalid("a timestamp outside the years 0001 to 9999")
     return us
 
 
@@ -66,8 +66,8 @@ def build(column: Column, options: TypeOptions, resolve: Resolve) -> ColumnCodec
     digits = fraction_digits(column.modifier)
     fraction = 6 if digits is None else digits or None
     schema = semantic.logical("string", semantic.ZONED_TIMESTAMP)
-    event = EventFace(schema, pa.string(), _zoned(fraction), fallback="1970-01-01T00:00:00Z")
-    return ColumnCodec(NaturalFace(_NATURAL, to_timestamp, _IS_MISFIT), event)
+    event = EventConverter(schema, pa.string(), _zoned(fraction), fallback="1970-01-01T00:00:00Z")
+    return ColumnCodec(NaturalConverter(_NATURAL, to_timestamp, _IS_MISFIT), event)
 
 
 RULES: tuple[TypeRule, ...] = (builtin("timestamptz", build, "timestamptz"),)

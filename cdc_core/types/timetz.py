@@ -10,7 +10,7 @@ from cdc_core.schema.table import Column
 from cdc_core.types import semantic
 from cdc_core.types._strings import NATURAL_TEXT
 from cdc_core.types._temporal import parse_offset, parse_time, zoned_times_us
-from cdc_core.types.codec import ColumnCodec, EventFace
+from cdc_core.types.codec import ColumnCodec, EventConverter
 from cdc_core.types.options import TypeOptions
 from cdc_core.types.rule import Resolve, TypeRule, builtin
 from cdc_core.types.time import iso_converter
@@ -30,7 +30,7 @@ def build(column: Column, options: TypeOptions, resolve: Resolve) -> ColumnCodec
     """ZonedTime in every mode."""
     schema = semantic.logical("string", semantic.ZONED_TIME)
     convert = iso_converter("timetz", zoned_times_us, _COMMON, _one_us)
-    return ColumnCodec(NATURAL_TEXT, EventFace(schema, pa.string(), convert, fallback="00:00:00Z"))
+    return ColumnCodec(NATURAL_TEXT, EventConverter(schema, pa.string(), convert, fallback="00:00:00Z"))
 
 
 RULES: tuple[TypeRule, ...] = (builtin("timetz", build, "timetz"),)

@@ -17,7 +17,7 @@ from cdc_core.types._flat import Bools, marked
 from cdc_core.types._floats import any_per_row, floats
 from cdc_core.types._java_map import capacities, iteration_order
 from cdc_core.types._strings import NATURAL_TEXT
-from cdc_core.types.codec import ColumnCodec, Convert, Converted, EventFace, NaturalFace
+from cdc_core.types.codec import ColumnCodec, Convert, Converted, EventConverter, NaturalConverter
 from cdc_core.types.options import TypeOptions
 from cdc_core.types.rule import Resolve, TypeRule, extension
 
@@ -49,13 +49,13 @@ def build_halfvec(column: Column, options: TypeOptions, resolve: Resolve) -> Col
 
 def build_sparsevec(column: Column, options: TypeOptions, resolve: Resolve) -> ColumnCodec:
     """The codec of a sparsevec column."""
-    return ColumnCodec(NATURAL_TEXT, EventFace(_SPARSE_SCHEMA, _SPARSE, _to_sparse))
+    return ColumnCodec(NATURAL_TEXT, EventConverter(_SPARSE_SCHEMA, _SPARSE, _to_sparse))
 
 
 def _dense(name: str, connect_type: str, arrow_type: pa.DataType) -> ColumnCodec:
     schema = ConnectSchema("array", optional=True, name=name, version=1, items=ConnectSchema(connect_type))
-    natural = NaturalFace(pa.list_(pa.float32()), _to_list(pa.float32()))
-    return ColumnCodec(natural, EventFace(schema, pa.list_(arrow_type), _to_list(arrow_type), fallback=[]))
+    natural = NaturalConverter(pa.list_(pa.float32()), _to_list(pa.float32()))
+    return ColumnCodec(natural, EventConverter(schema, pa.list_(arrow_type), _to_list(arrow_type), fallback=[]))
 
 
 def _to_list(arrow_type: pa.DataType) -> Convert:

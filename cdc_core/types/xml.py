@@ -11,7 +11,7 @@ from cdc_core.types.rule import Resolve, TypeRule, builtin
 
 
 def build(column: Column, options: TypeOptions, resolve: Resolve) -> ColumnCodec:
-    """A string on both faces."""
+    """A string in both representations."""
     return text_codec(options, semantic.logical("string", semantic.XML))
 
 

@@ -1,4 +1,4 @@
-"""Errors of the engine as Dagster failures: tried again only where that may help."""
+"""Errors of the engine as Dagster failures: only transient errors are retried."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ RETRIES = dg.RetryPolicy(max_retries=2, delay=10, backoff=dg.Backoff.EXPONENTIAL
 
 @contextmanager
 def reported() -> Iterator[None]:
-    """Let an error of the engine end the step with its own sentence; only a TransientError is tried again."""
+    """Convert an error of the engine to a Dagster failure with its message; only a TransientError is retried."""
     try:
         yield
     except CdcError as error:
@@ -27,10 +27,10 @@ def reported() -> Iterator[None]:
 
 @contextmanager
 def retried(context: dg.AssetExecutionContext) -> Iterator[None]:
-    """Have the step tried again after an error, as ``RETRIES`` says.
+    """Retry the step after an error, according to ``RETRIES``.
 
-    It is not given to Dagster as the step's policy, for Dagster applies a policy to interrupts too: a run that somebody
-    cancels would start over.
+    It is not set as the step's retry policy, because Dagster applies a retry policy to interrupts too: a cancelled run
+    would start again.
     """
     try:
         yield

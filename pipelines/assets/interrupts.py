@@ -1,4 +1,4 @@
-"""Interrupts at bay while something is done that should be done whole."""
+"""Delays interrupts during work that must not be interrupted."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 @contextmanager
 def held() -> Iterator[None]:
-    """Let interrupts that come meanwhile have their effect at the end.
+    """Delay interrupts until the end of the context.
 
-    Dagster raises them wherever the step's code happens to be: between a report in its database and the note that it is
-    there, for one, and the next report would tell the same again. In other threads than the main one nothing is raised.
+    Dagster raises interrupts at any point of the step's code, for example between logging a report and marking it as
+    logged, and the same changes would be reported twice. Interrupts are raised in the main thread only.
     """
     if threading.current_thread() is not threading.main_thread():
         yield

@@ -1,28 +1,34 @@
-"""Snapshots as one partitioned asset: a partition a table, a backfill one run with one exported snapshot."""
+"""Snapshots as a partitioned asset: one partition per table; a backfill is one run with one exported snapshot."""
 
 # Dagster looks at the annotation of `context` itself, so annotations are not postponed in this file.
 
-import time
+import logging
 import warnings
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import dagster as dg
 
-from cdc_core.engine.reports import SnapshotProgress
-from pipelines import metadata
+from cdc_core.schema.table import TableId
+from cdc_core.snapshot.reports import SnapshotReport
+from pipelines.assets.background import BackgroundWork
 from pipelines.assets.failure import reported, retried
+from pipelines.assets.interrupts import held
+from pipelines.assets.snapshot_events import SnapshotEvents
 from pipelines.keys import snapshot_key, source_key
 from pipelines.partitions import table_partitions
 from pipelines.resources import spark_key
 from pipelines.site import Site
 
-_LOG_SECONDS = 5.0
+# A cancelled snapshot ends with its Spark tasks; the tables it had finished are whole.
+_STOP_SECONDS = 30.0
+_MAX_REPORTS = 10_000
+
+_log = logging.getLogger(__name__)
 
 
 def snapshot_asset(site: Site) -> dg.AssetsDefinition:
-    """The snapshots of a connector's tables."""
+    """The snapshot asset of a connector."""
 
     # The parameter backfill_policy is marked beta; said once here, it need not be said at every load.
     warnings.filterwarnings("ignore", message=".*backfill_policy.*", category=dg.BetaWarning)
@@ -35,58 +41,60 @@ def snapshot_asset(site: Site) -> dg.AssetsDefinition:
         backfill_policy=dg.BackfillPolicy.single_run(),
         group_name=site.safe_name,
         kinds={"postgres", "delta", "spark"},
+        owners=list(site.owners),
+        tags=site.tags,
         pool=site.pool,
         required_resource_keys={spark_key(site)},
-        description="Copies captured tables into the lake at the slot's consistent point; one partition a table.",
+        # Each partition is materialized as soon as its table is in the lake, not by the step's end.
+        output_required=False,
+        description="Copies captured tables into the lake at the slot's consistent point; one partition per table.",
     )
-    def snapshot(context: dg.AssetExecutionContext) -> dg.MaterializeResult[Any]:
-        tables = [site.table_id(key) for key in context.partition_keys]
-        spark = getattr(context.resources, spark_key(site)).spark_session
-        progress = SnapshotLog(context, site)
-        with retried(context), reported(), progress.kept_on_error():
-            reports = site.open().snapshot(tables, spark=spark, on_progress=progress.listen)
-        for report in reports:
-            context.add_asset_metadata(metadata.snapshot(report), partition_key=str(report.table))
-        return dg.MaterializeResult(metadata={"tables": len(reports)})
+    def snapshot(context: dg.AssetExecutionContext) -> Iterator[Any]:
+        events = SnapshotEvents(context, site)
+        tables = _left(context, site)
+        sessions: list[Any] = []
+
+        def take(should_stop: Callable[[], bool]) -> list[SnapshotReport]:
+            # Not in the main thread, where PySpark would take the handler of interrupts from Dagster.
+            sessions.append(getattr(context.resources, spark_key(site)).spark_session)
+            return site.open().snapshot(
+                tables, spark=sessions[0], on_progress=events.listen, on_notification=events.notified
+            )
+
+        def tick() -> None:
+            with held():
+                events.report_soon()
+
+        work = BackgroundWork(take, f"The snapshot of {site.name}", on_stop=lambda: _cancel(sessions))
+        with retried(context), reported():
+            try:
+                reports = work.run(tick, context.log, _STOP_SECONDS) if tables else []
+                with held():
+                    count = events.finish(reports)
+            finally:
+                with held():
+                    events.flush()
+        context.log.info(f"{count} tables are in the lake.")
+        yield from ()
 
     return snapshot
 
 
-class SnapshotLog:
-    """Logs each table's end, and how far the others are every few seconds.
+def _left(context: dg.AssetExecutionContext, site: Site) -> list[TableId]:
+    """The run's tables; in a retry of its step without finished tables."""
+    keys = list(context.partition_keys)
+    if context.op_execution_context.retry_number:
+        wanted = dg.AssetRecordsFilter(asset_key=snapshot_key(site), asset_partitions=keys)
+        found = context.instance.fetch_materializations(wanted, limit=_MAX_REPORTS).records
+        done = {record.partition_key for record in found if record.run_id == context.run.run_id}
+        keys = [key for key in keys if key not in done]
+    return [site.table_id(key) for key in keys]
 
-    Tables are read side by side, but the engine calls one listener at a time.
-    """
 
-    def __init__(self, context: dg.AssetExecutionContext, site: Site) -> None:
-        self._context = context
-        self._site = site
-        self._said: dict[str, float] = {}
-        self._done: dict[str, int] = {}
-
-    def listen(self, progress: SnapshotProgress) -> None:
-        """What the engine calls."""
-        name, now = str(progress.table), time.monotonic()
-        if progress.done:
-            self._done[name] = progress.rows
-            self._context.log.info(f"{name}: {progress.rows:,} rows, done")
-        elif now - self._said.get(name, 0.0) >= _LOG_SECONDS:
-            self._said[name] = now
-            estimated = f" of about {progress.rows_estimated:,}" if progress.rows_estimated else ""
-            self._context.log.info(f"{name}: {progress.rows:,} rows{estimated}")
-
-    @contextmanager
-    def kept_on_error(self) -> Iterator[None]:
-        """Record the partitions that were whole before an error, so that only the others are run again."""
+def _cancel(sessions: list[Any]) -> None:
+    """Cancel the Spark tasks of a cancelled snapshot."""
+    for session in sessions:
         try:
-            yield
-        except BaseException:
-            for name, rows in self._done.items():
-                self._context.log_event(
-                    dg.AssetMaterialization(
-                        asset_key=snapshot_key(self._site),
-                        partition=name,
-                        metadata={"rows": rows, "dagster/row_count": rows},
-                    )
-                )
-            raise
+            session.sparkContext.cancelAllJobs()
+        except Exception as error:
+            _log.warning("Spark tasks could not be cancelled (%s); they end with the process.", type(error).__name__)

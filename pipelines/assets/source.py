@@ -1,4 +1,4 @@
-"""The source's tables, as assets that somebody else writes."""
+"""The source's tables as external assets."""
 
 from __future__ import annotations
 
@@ -10,17 +10,26 @@ from pipelines.site import KnownTable, Site
 
 
 def source_specs(site: Site) -> list[dg.AssetSpec]:
-    """One external asset a captured table."""
+    """One external asset per captured table."""
     return [
         dg.AssetSpec(
             source_key(site, table.id),
             group_name=site.safe_name,
             kinds={"postgres", "table"},
-            description=f"Table {table.id} of the source of {site.name}.",
+            owners=site.owners,
+            tags=site.tags,
+            description=_description(site, table),
             metadata=table_metadata(table),
         )
         for table in site.tables
     ]
+
+
+def _description(site: Site, table: KnownTable) -> str:
+    """The table's comment, where it has one, and what it is."""
+    comment = (table.schema.comment or "").strip() if table.schema is not None else ""
+    told = f"Table {table.id} of the PostgreSQL database captured by {site.name}."
+    return f"{comment}\n\n{told}" if comment else told
 
 
 def table_metadata(table: KnownTable) -> metadata.Metadata:
@@ -28,5 +37,5 @@ def table_metadata(table: KnownTable) -> metadata.Metadata:
     found: metadata.Metadata = {"table": str(table.id)}
     if table.schema is not None:
         found["dagster/column_schema"] = metadata.column_schema(table.schema)
-        found["key"] = ", ".join(table.schema.lake_key) or "none: changes are appended"
+        found["key"] = ", ".join(table.schema.lake_key) or "none: the table has no key"
     return found

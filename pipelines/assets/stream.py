@@ -1,4 +1,4 @@
-"""The stream as one step: the slot's drain into the changelog, and each captured table of the lake with its checks."""
+"""The stream as one step: the changelog, and each captured table of the lake with its checks."""
 
 # Dagster looks at the annotation of `context` itself, so annotations are not postponed in this file.
 
@@ -9,27 +9,29 @@ import dagster as dg
 
 from cdc_core.engine.reports import StreamReport, Until
 from cdc_core.lsn import Lsn
-from pipelines.assets.beside import Beside
+from pipelines.assets.background import BackgroundWork
 from pipelines.assets.failure import reported, retried
 from pipelines.assets.interrupts import held
+from pipelines.assets.notification_events import NotificationEvents
 from pipelines.assets.source import table_metadata
 from pipelines.assets.stream_events import StreamEvents
 from pipelines.checks.tables import check_specs
+from pipelines.freshness import freshness_policy
 from pipelines.keys import changes_key, lake_key, snapshot_key, source_key
 from pipelines.lake_facts import LakeFacts
 from pipelines.resources import spark_key
 from pipelines.site import Site
-from pipelines.slot_runs import Turn
+from pipelines.slot_runs import YieldPolicy
 from pipelines.stream_tally import RunTally
 
 FIRST_REPORT_SECONDS = 3.0
 
 
 class StreamConfig(dg.Config):
-    """Where a run of the stream ends, whichever comes first, and how often it reports.
+    """Limits of a streaming run, of which the first that is reached ends the run, and its reporting interval.
 
-    A run costs seconds to start and minutes to become fast, so it lasts. It ends earlier, after the round at hand,
-    when another run of its slot waits. ``report_seconds`` is the time between two reports of one table.
+    A run takes seconds to start and minutes to warm up, so it is long by default. It ends earlier, after its current
+    round, when another run of its slot is waiting. ``report_seconds`` is the interval between reports of a table.
     """
 
     max_seconds: float = 3600.0
@@ -40,13 +42,13 @@ class StreamConfig(dg.Config):
     data_docs: bool = True
 
     def until(self) -> Until:
-        """The same as the engine takes it; a bound of 0 is none."""
+        """The limits for the engine; 0 means no limit."""
         lsn = Lsn.parse(self.until_lsn) if self.until_lsn else None
         return Until(lsn, self.idle_seconds or None, self.max_seconds or None, self.max_rows or None)
 
 
 def stream_assets(site: Site) -> dg.AssetsDefinition:
-    """Changes and lake tables of a connector, made together: one process, one Spark session, one consumer."""
+    """Changelog and lake assets of a connector, materialized together: one process, one Spark session, one consumer."""
     tables = [table.id for table in site.tables]
 
     @dg.multi_asset(
@@ -59,8 +61,9 @@ def stream_assets(site: Site) -> dg.AssetsDefinition:
     )
     def stream(context: dg.AssetExecutionContext, config: StreamConfig) -> Iterator[Any]:
         tally = RunTally(FIRST_REPORT_SECONDS, config.report_seconds)
-        events = StreamEvents(context, site, tally, LakeFacts(site))
-        turn = Turn(context.instance, context.run.run_id, site)
+        notifications = NotificationEvents(site)
+        events = StreamEvents(context, site, tally, LakeFacts(site), notifications)
+        policy = YieldPolicy(context.instance, context.run.run_id, site)
 
         def drain(should_stop: Callable[[], bool]) -> StreamReport:
             return site.open().stream(
@@ -71,14 +74,15 @@ def stream_assets(site: Site) -> dg.AssetsDefinition:
                 on_batch=tally.add_batch,
                 on_round=tally.add_round,
                 should_stop=should_stop,
+                on_notification=notifications.listen,
             )
 
-        work = Beside(drain, f"stream-{site.safe_name}")
+        work = BackgroundWork(drain, f"The stream of {site.name}")
 
         def tick() -> None:
             with held():
                 events.report_due()
-            reason = turn.reason()
+            reason = policy.reason()
             if reason is not None and work.stop():
                 context.log.info(f"The stream ends after this round: {reason}.")
 
@@ -99,8 +103,11 @@ def _changes_spec(site: Site) -> dg.AssetSpec:
         deps=[source_key(site, table.id) for table in site.tables],
         group_name=site.safe_name,
         kinds={"postgres", "delta", "spark"},
+        owners=site.owners,
+        tags=site.tags,
         skippable=True,
-        description=f"Drains the slot {site.slot} into one changelog table a captured table, each event once.",
+        description=f"Consumes the replication slot {site.slot}: each event is appended exactly once to the "
+        "changelog table of its source table.",
     )
 
 
@@ -111,10 +118,13 @@ def _lake_specs(site: Site) -> list[dg.AssetSpec]:
             deps=[changes_key(site), snapshot_key(site)],
             group_name=site.safe_name,
             kinds={"delta", "spark"},
-            # A table without news in a run is not materialised by it.
+            owners=site.owners,
+            tags=site.tags,
+            # A run does not materialize a table without changes.
             skippable=True,
-            description=f"Table {table.id} of the source as a Delta table, merged from its changelog.",
+            description=f"Source table {table.id} as a Delta table, merged from its changelog.",
             metadata=table_metadata(table),
+            freshness_policy=freshness_policy(site, table.id),
         )
         for table in site.tables
     ]

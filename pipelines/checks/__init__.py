@@ -1,1 +1,1 @@
-"""Asset checks: what a merge must meet, and the health of the slot."""
+"""Asset checks: quality of merged changes, and health of the slot."""

@@ -1,4 +1,4 @@
-"""A check's result as an event of its own, for a run that is not at its end; later ones of the run replace it."""
+"""A check result as a separate event, for a run that has not ended; later results of the run replace it."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import dagster as dg
 
 
 def evaluation(result: dg.AssetCheckResult, key: dg.AssetCheckKey, *, blocking: bool) -> dg.AssetCheckEvaluation:
-    """The event. Unlike a result, one that did not pass ends nothing."""
+    """The event. Unlike a result of the step, a failed evaluation does not end the run."""
     return dg.AssetCheckEvaluation(
         asset_key=key.asset_key,
         check_name=key.name,

@@ -1,4 +1,4 @@
-"""The blocking checks of a lake table: made by the engine before each merge, reported here."""
+"""The checks of a lake table: evaluated by the engine before each merge, reported here."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ SUITE = "great_expectations"
 QUARANTINE = "quarantine"
 
 _DESCRIPTIONS = {
-    MERGED: "The table followed the round to its LSN.",
-    RULES: "No change failed a rule of severity error.",
-    SUITE: "The Great Expectations suite on each batch's summary succeeded.",
-    QUARANTINE: "No change was put into the quarantine table.",
+    MERGED: "Passes while the table is merged up to each round's LSN.",
+    RULES: "Passes while no change fails a rule of severity error.",
+    SUITE: "Passes while the Great Expectations suite on each batch's summary succeeds.",
+    QUARANTINE: "Passes while no change is quarantined, and none is in the quarantine table.",
 }
 
 
@@ -34,13 +34,19 @@ def check_specs(site: Site, table: TableId) -> list[dg.AssetCheckSpec]:
 
 
 def check_results(
-    site: Site, table: TableId, checks: CheckTotals, error: str | None, paused: metadata.Metadata | None = None
+    site: Site,
+    table: TableId,
+    checks: CheckTotals,
+    error: str | None,
+    paused: metadata.Metadata | None = None,
+    places: metadata.Metadata | None = None,
 ) -> Iterator[dg.AssetCheckResult]:
-    """One result a check over the run so far.
+    """One result per check for the run so far.
 
-    ``error`` is why the table stands still, None when it does not; ``paused`` tells more of one that is paused.
+    ``error`` is the reason why the table is not merged, None if it is; ``paused`` has metadata of a paused table.
+    ``places`` has the paths of the quarantine table and the data docs, for failed checks.
     """
-    key = lake_key(site, table)
+    key, where = lake_key(site, table), places or {}
     yield dg.AssetCheckResult(
         asset_key=key,
         check_name=MERGED,
@@ -55,21 +61,48 @@ def check_results(
         asset_key=key,
         check_name=RULES,
         passed=not failed,
-        description=f"failed: {', '.join(failed)}" if failed else "",
+        description=_failures(checks, failed),
         metadata={
             "rules": metadata.rules(checks),
             "rows": checks.rows,
             "warnings": ", ".join(checks.failed_rules(errors=False)),
+            **(where if failed else {}),
         },
     )
     yield dg.AssetCheckResult(
-        asset_key=key, check_name=SUITE, passed=not checks.failed_checks, metadata=_suite_metadata(checks)
+        asset_key=key,
+        check_name=SUITE,
+        passed=not checks.failed_checks,
+        metadata=_suite_metadata(checks) | (where if checks.failed_checks else {}),
     )
     yield dg.AssetCheckResult(
         asset_key=key,
         check_name=QUARANTINE,
-        passed=not checks.quarantined,
-        metadata={"quarantined": checks.quarantined},
+        passed=not (checks.quarantined or checks.waiting),
+        # What waits since an earlier run was told by that one.
+        severity=dg.AssetCheckSeverity.ERROR if checks.quarantined else dg.AssetCheckSeverity.WARN,
+        description=_waiting(site, table, checks),
+        metadata={
+            "quarantined": checks.quarantined,
+            "waiting": checks.waiting,
+            **(where if checks.quarantined or checks.waiting else {}),
+        },
+    )
+
+
+def _failures(checks: CheckTotals, names: list[str]) -> str:
+    """Which rules failed, and for how many rows."""
+    counts = {name: failed for (name, _, _), (_, failed) in checks.rules.items()}
+    return "failed: " + ", ".join(f"{name} ({counts[name]} rows)" for name in names) if names else ""
+
+
+def _waiting(site: Site, table: TableId, checks: CheckTotals) -> str:
+    if not checks.waiting:
+        return ""
+    file = site.file if site.file is not None else "CONFIG"
+    return (
+        f"{checks.waiting} changes are waiting in the quarantine table. Correct the rows at the source, or "
+        f"correct the rule and run: wal2lake replay {file} {table}, or the job {site.safe_name}_replay_job"
     )
 
 

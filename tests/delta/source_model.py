@@ -24,7 +24,7 @@ TABLE = TableSchema(
     primary_key=("h", "k"),
     identity_key=("h", "k"),
 )
-BAG = TableSchema(TableId("public", "bag"), 16402, TABLE.columns, identity=ReplicaIdentity.FULL)
+KEYLESS = TableSchema(TableId("public", "keyless"), 16402, TABLE.columns, identity=ReplicaIdentity.FULL)
 _KEYS = ("a", "b", "c", "")
 
 
@@ -34,9 +34,10 @@ class SourceTable:
 
     seed: int
     histories: int
-    bag: bool = False
+    keyless: bool = False
     truncates: bool = False
     lsn: int = 100
+    truncate_chance: float = 0.01
     rows: list[dict[str, Any]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -56,13 +57,15 @@ class SourceTable:
         return out
 
     def _statement(self, only_inserts: bool) -> list[tuple[Any, ...]]:
-        if self.truncates and not only_inserts and self.random.random() < 0.01:
+        if self.truncates and not only_inserts and self.random.random() < self.truncate_chance:
             self.rows.clear()
             return [("t",)]
         history = self.random.randrange(self.histories)
         mine = [row for row in self.rows if row["h"] == history]
         kinds = (
-            ("insert", "update", "delete") if self.bag else ("insert", "update", "update", "rekey", "swap", "delete")
+            ("insert", "update", "delete")
+            if self.keyless
+            else ("insert", "update", "update", "rekey", "swap", "delete")
         )
         kind = "insert" if only_inserts or not mine else self.random.choice(kinds)
         if kind == "insert":
@@ -85,7 +88,7 @@ class SourceTable:
         return moved if other is row else [*moved, self._update(other, first), self._update(row, second)]
 
     def _insert(self, history: int, mine: list[dict[str, Any]]) -> list[tuple[Any, ...]]:
-        free = [key for key in _KEYS if self.bag or key not in {row["k"] for row in mine}]
+        free = [key for key in _KEYS if self.keyless or key not in {row["k"] for row in mine}]
         if not free:
             return []
         row = {"h": history, "k": self.random.choice(free), "__rescued": None}
@@ -95,7 +98,7 @@ class SourceTable:
         return [("c", None, dict(row))]
 
     def _update(self, row: dict[str, Any], key: str) -> tuple[Any, ...]:
-        full = self.bag or self.random.random() < 0.3
+        full = self.keyless or self.random.random() < 0.3
         old = dict(row) if full else self._old(row) if key != row["k"] else None
         row["k"] = key
         unchanged = []
@@ -106,7 +109,7 @@ class SourceTable:
             else:
                 unchanged.append(name)
         sent = dict(row)
-        if self.bag:
+        if self.keyless:
             return ("u", old, sent)  # a FULL old tuple holds every value, and the typed row takes it from there
         texts = dict(sent["__rescued"] or {})
         for name in unchanged:
@@ -116,7 +119,7 @@ class SourceTable:
         return ("u", old, sent, unchanged)
 
     def _old(self, row: dict[str, Any]) -> dict[str, Any]:
-        if self.bag:
+        if self.keyless:
             return dict(row)
         return {"h": row["h"], "k": row["k"], "__rescued": None}
 
@@ -125,7 +128,7 @@ class SourceTable:
         texts.pop(name, None)
         drawn = self.random.randrange(5)
         if name == "v":
-            row[name] = self.random.randrange(3) if self.bag else drawn or None
+            row[name] = self.random.randrange(3) if self.keyless else drawn or None
         elif name == "big":
             row[name] = (None, "", "x", "y" * 50, "é")[drawn]
         else:

@@ -13,7 +13,8 @@ import pytest
 
 from cdc_core.schema.changes import DeltaFeature, LakeFeatures
 from cdc_core.schema.table import TableId
-from cdc_core.sink.delta.features import FeaturePolicy, Way, announce, features_on
+from cdc_core.sink.delta.compaction import compact
+from cdc_core.sink.delta.features import EvolutionMethod, FeaturePolicy, announce, features_on
 from cdc_core.sink.delta.project import Step, StepColumn, evolve
 from cdc_core.sink.delta.replace import commit_snapshot, write_rows
 from cdc_core.sink.delta.row_count import row_count
@@ -21,7 +22,6 @@ from cdc_core.sink.delta.shape import lake_properties, lake_schema
 from cdc_core.sink.delta.spark_commit import enable, transaction
 from cdc_core.sink.delta.spark_evolve import adopt_by_spark, evolve_by_spark
 from cdc_core.sink.delta.table import DeltaTable
-from cdc_core.sink.delta.upkeep import compact
 from tests.support.spark import AT, TEXTS, lake_rows
 
 pytestmark = pytest.mark.spark
@@ -41,7 +41,7 @@ ROW = pa.struct(
     ]
 )
 SCHEMA = lake_schema(ROW)
-BOTH = frozenset(DeltaFeature)
+BOTH = frozenset([DeltaFeature.COLUMN_MAPPING, DeltaFeature.TYPE_WIDENING])
 
 
 def column(name: str, source: str | None = "", kind: pa.DataType | None = None, **more: Any) -> StepColumn:
@@ -156,7 +156,7 @@ def test_rows_are_filled_and_texts_follow_their_columns(spark: Any, tmp_path: Pa
     lake = table(tmp_path / "t", texts)
     enable(spark, lake.path, BOTH)
     lake.refresh()
-    assert FeaturePolicy().evolution(lake, steps).way is Way.SPARK
+    assert FeaturePolicy().evolution(lake, steps).method is EvolutionMethod.SPARK
     evolved(spark, lake, steps, FeaturePolicy(), tmp_path)
     wanted = by_arrow(tmp_path / "wanted", steps, texts)
     assert wanted[1]["__rescued"] == [("far", "infinity")]
@@ -237,18 +237,18 @@ def test_features_come_on_as_the_policy_says(tmp_path: Path) -> None:
     narrower = Step(2, tuple(column(n, kind=pa.decimal128(8, 3) if n == "n" else None) for n in ROW.names[:-1]))
     added = Step(2, (*(column(name) for name in ROW.names[:-1]), column("new", None, pa.int32())))
     told = [
-        (policy, most, name, found.way, {each.value for each in found.enables})
+        (policy, most, name, found.method, {each.value for each in found.enables})
         for name, step in (("renamed", renamed), ("wider", wider), ("added", added), ("filled", FILLED))
         for policy, most in ((auto, size - 1), (auto, size), (widest, 1), (modern, size))
-        if (found := FeaturePolicy(policy, most).evolution(lake, [step])).way is not Way.ARROW
+        if (found := FeaturePolicy(policy, most).evolution(lake, [step])).method is not EvolutionMethod.ARROW
     ]
     assert told == [
-        (auto, size - 1, "renamed", Way.METADATA, {"columnMapping"}),
-        (modern, size, "renamed", Way.METADATA, {"columnMapping"}),
-        (auto, size - 1, "wider", Way.METADATA, {"typeWidening"}),
-        (modern, size, "wider", Way.METADATA, {"typeWidening"}),
+        (auto, size - 1, "renamed", EvolutionMethod.METADATA, {"columnMapping"}),
+        (modern, size, "renamed", EvolutionMethod.METADATA, {"columnMapping"}),
+        (auto, size - 1, "wider", EvolutionMethod.METADATA, {"typeWidening"}),
+        (modern, size, "wider", EvolutionMethod.METADATA, {"typeWidening"}),
     ]
-    assert FeaturePolicy(modern, 1).evolution(lake, [narrower]).way is Way.ARROW
+    assert FeaturePolicy(modern, 1).evolution(lake, [narrower]).method is EvolutionMethod.ARROW
     assert FeaturePolicy(modern).missing(lake) == BOTH
     assert FeaturePolicy(auto).missing(lake) == FeaturePolicy(widest).missing(lake) == frozenset()
 
@@ -257,8 +257,8 @@ def test_who_can_read_a_table_is_told_once_a_feature(caplog: pytest.LogCaptureFi
     with caplog.at_level(logging.WARNING):
         announce("public.t", BOTH)
     assert [record.getMessage().partition(";")[0] for record in caplog.records] == [
-        "public.t: Delta feature columnMapping is on from now on",
-        "public.t: Delta feature typeWidening is on from now on",
+        "public.t: Delta table feature columnMapping was enabled",
+        "public.t: Delta table feature typeWidening was enabled",
     ]
 
 

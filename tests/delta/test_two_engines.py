@@ -17,9 +17,9 @@ import pytest
 
 from cdc_core.schema.pg_type import PgType
 from cdc_core.schema.table import Column, TableId, TableSchema
-from cdc_core.sink.delta.changes import Road, prepare
+from cdc_core.sink.delta.changes import MergeStrategy, prepare
 from cdc_core.sink.delta.shape import lake_schema
-from tests.delta.source_model import BAG, ROW, TABLE, SourceTable, plain
+from tests.delta.source_model import KEYLESS, ROW, TABLE, SourceTable, plain
 from tests.support.spark import AT, change, change_schema, row_type
 from tests.support.two_engines import ARROW, SPARK, TwoEngineLake
 
@@ -34,13 +34,13 @@ class Follower:
 
     def __init__(self, spark: Any, folder: Path, source: SourceTable, files: int = 2) -> None:
         self.source, self.chance = source, random.Random(source.seed)
-        self.table = BAG if source.bag else TABLE
+        self.table = KEYLESS if source.keyless else TABLE
         self.lake = TwoEngineLake(folder, LAKE, spark)
         rows = source.snapshot()
         for part in range(files if rows else 0):
             self.lake.add(pa.Table.from_pylist(rows[part::files], schema=LAKE))
 
-    def follow(self, transactions: int, statements: int, engine: str, only_inserts: bool = False) -> Road:
+    def follow(self, transactions: int, statements: int, engine: str, only_inserts: bool = False) -> MergeStrategy:
         made = [self.source.next_transaction(statements, only_inserts) for _ in range(transactions)]
         rows = [row for transaction in made for row in transaction]
         self.chance.shuffle(rows)
@@ -50,8 +50,8 @@ class Follower:
         after = self.lake.rows
         assert plain(after) == plain(self.source.rows)
         assert len(after) - before == inserted - deleted
-        assert not (self.source.bag and updated)
-        return changes.road
+        assert not (self.source.keyless and updated)
+        return changes.strategy
 
 
 def test_keyed_histories(spark: Any, tmp_path: Path) -> None:
@@ -59,7 +59,7 @@ def test_keyed_histories(spark: Any, tmp_path: Path) -> None:
     source.next_transaction(300)
     follower = Follower(spark, tmp_path, source)
     for engine, statements in ((ARROW, 60), (SPARK, 150), (SPARK, 5)):
-        assert follower.follow(4, statements, engine) is Road.MERGE
+        assert follower.follow(4, statements, engine) is MergeStrategy.MERGE
 
 
 @pytest.mark.parametrize("engine", [ARROW, SPARK])
@@ -129,26 +129,26 @@ def test_an_older_change_never_overwrites_a_newer_row_past_the_overlap(spark: An
     ]
 
 
-@pytest.mark.parametrize("bag", [False, True])
-def test_truncates(spark: Any, tmp_path: Path, bag: bool) -> None:
-    source = SourceTable(SEED, histories=3, bag=bag, truncates=True)
+@pytest.mark.parametrize("keyless", [False, True])
+def test_truncates(spark: Any, tmp_path: Path, keyless: bool) -> None:
+    source = SourceTable(SEED, histories=3, keyless=keyless, truncates=True)
     source.next_transaction(60)
     follower = Follower(spark, tmp_path, source)
-    roads = {follower.follow(3, 60, engine) for engine in (ARROW, ARROW, SPARK, SPARK)}
-    assert Road.REPLACE in roads
+    strategies = {follower.follow(3, 60, engine) for engine in (ARROW, ARROW, SPARK, SPARK)}
+    assert MergeStrategy.REPLACE in strategies
 
 
 def test_multisets(spark: Any, tmp_path: Path) -> None:
-    source = SourceTable(SEED, histories=2, bag=True)
+    source = SourceTable(SEED, histories=2, keyless=True)
     source.next_transaction(80)
     follower = Follower(spark, tmp_path, source)
     for engine in (ARROW, SPARK):
-        assert follower.follow(3, 60, engine) is Road.MULTISET
+        assert follower.follow(3, 60, engine) is MergeStrategy.MULTISET
 
 
 @pytest.mark.parametrize("engine", [ARROW, SPARK])
 def test_inserts_alone_are_appended(spark: Any, tmp_path: Path, engine: str) -> None:
     follower = Follower(spark, tmp_path, SourceTable(SEED, histories=40))
     before = {file.path for file in follower.lake.table.files}
-    assert follower.follow(2, 50, engine, only_inserts=True) is Road.APPEND
+    assert follower.follow(2, 50, engine, only_inserts=True) is MergeStrategy.APPEND
     assert before <= {file.path for file in follower.lake.table.files}

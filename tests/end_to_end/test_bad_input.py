@@ -134,7 +134,7 @@ def test_two_runs_on_one_slot_are_refused(program, pg, shop, tmp_path):
     with pg.connect(shop) as other:
         other.execute("select pg_advisory_lock(hashtextextended('wal2lake:' || %s, 0))", [shop])
         found, _ = refusal(program, pg, shop, tmp_path)
-    assert found.startswith("Another run of wal2lake is at work")
+    assert found.startswith("Another run of wal2lake is using slot")
 
 
 def test_streaming_without_the_server_s_consent_is_refused(program, tmp_path):

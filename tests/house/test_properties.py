@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from cdc_core.config.catalogue import ROOMS, declared_by_room, find, is_declared
+from cdc_core.config.catalogue import PACKAGES, declared_by_package, find, is_declared
 from cdc_core.option import Status, properties_of
 
 ROOT = Path(__file__).parents[2]
@@ -31,14 +31,14 @@ def test_a_misspelt_name_is_not_declared():
 
 
 def test_each_name_is_declared_once():
-    names = [declared.name for group in declared_by_room().values() for declared in group]
-    aliases = [alias for group in declared_by_room().values() for declared in group for alias in declared.aliases]
+    names = [declared.name for group in declared_by_package().values() for declared in group]
+    aliases = [alias for group in declared_by_package().values() for declared in group for alias in declared.aliases]
     assert not [name for name, times in Counter(names + aliases).items() if times > 1]
 
 
-@pytest.mark.parametrize("room", ROOMS)
-def test_a_room_documents_what_it_declares(room):
-    for field, declared in properties_of(ROOMS[room][1]).items():
+@pytest.mark.parametrize("package", PACKAGES)
+def test_a_room_documents_what_it_declares(package):
+    for field, declared in properties_of(PACKAGES[package][1]).items():
         assert declared.doc.endswith((".", "…")) or declared.doc, declared.name
         if not declared.pattern:
             snake = "".join(f"_{c.lower()}" if c.isupper() else c for c in declared.name.removeprefix("wal2lake."))
@@ -47,7 +47,7 @@ def test_a_room_documents_what_it_declares(room):
 
 
 def test_what_is_not_obeyed_says_why():
-    for group in declared_by_room().values():
+    for group in declared_by_package().values():
         for declared in group:
             assert declared.status is Status.SUPPORTED or declared.reason, declared.name
 

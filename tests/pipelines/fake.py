@@ -9,16 +9,18 @@ from cdc_core.engine.reports import (
     BatchReport,
     CheckReport,
     MergeReport,
+    ReplayReport,
     RoundReport,
     RuleResult,
-    SnapshotProgress,
-    SnapshotReport,
+    Status,
     StreamReport,
+    TableStatus,
 )
 from cdc_core.lsn import Lsn
 from cdc_core.schema.pg_type import PgType
 from cdc_core.schema.table import Column, TableId, TableSchema
-from pipelines.site import KnownTable, Site
+from cdc_core.snapshot.reports import SnapshotProgress, SnapshotReport
+from pipelines.site import KnownTable, Site, SnapshotPlan
 
 ORDERS, PEOPLE, WEIRD = TableId("public", "orders"), TableId("public", "people"), TableId("my schema", "täb-le.x")
 
@@ -27,7 +29,7 @@ FIRST = Lsn(100)
 
 
 @dataclass
-class News:
+class Backlog:
     slot_exists: bool = True
     confirmed_lsn: Lsn | None = FIRST
     has_changes: bool = True
@@ -35,6 +37,8 @@ class News:
     lag_bytes: int | None = 1
     wal_status: str | None = "reserved"
     is_claimed: bool = False
+    lag_seconds: float | None = None
+    inactive_seconds: float | None = None
 
 
 def table(id_):
@@ -45,10 +49,14 @@ def table(id_):
 @dataclass
 class FakeEngine:
     captured: tuple = (ORDERS, PEOPLE, WEIRD)
-    news: News = field(default_factory=News)
+    backlog: Backlog = field(default_factory=Backlog)
     rounds: tuple = ()
     error: Exception | None = None
     script: Callable | None = None
+    snapshots: Callable | None = None
+    notifications: tuple = ()
+    statuses: tuple = ()
+    refusals: dict = field(default_factory=dict)
     calls: list = field(default_factory=list)
 
     def tables(self):
@@ -56,29 +64,63 @@ class FakeEngine:
             raise self.error
         return [table(id_) for id_ in self.captured]
 
-    def snapshot(self, tables=None, spark=None, on_progress=None):
+    def snapshot(self, tables=None, spark=None, on_progress=None, on_notification=None):
         self.calls.append(("snapshot", tuple(tables)))
-        for one in tables[:-1]:
-            on_progress(SnapshotProgress(one, 10, 12, True))
+        reports = [SnapshotReport(one, 10 + n, Lsn(4096), 0.5, n) for n, one in enumerate(tables)]
+        for report in reports[:-1]:
+            on_progress(SnapshotProgress(report.table, report.rows, 12, True, report=report))
+        if self.snapshots:
+            self.snapshots(tables, on_progress, on_notification)
         if self.error:
             raise self.error
-        return [SnapshotReport(one, 10 + n, Lsn(4096), 0.5, n) for n, one in enumerate(tables)]
+        return reports
 
-    def stream(self, until, spark=None, on_batch=None, on_round=None, should_stop=None):
+    def stream(self, until, spark=None, on_batch=None, on_round=None, should_stop=None, *, on_notification=None):
         self.calls.append(("stream", until))
         on_batch(BatchReport(1, {ORDERS: 5}, Lsn(5000), 77, 0.25))
         for report in self.rounds:
             on_round(report)
+        for notification in self.notifications:
+            on_notification(notification)
         if self.script:
             self.script(on_batch, on_round, should_stop)
         if self.error:
             raise self.error
         return StreamReport(1, 5, Lsn(5000), tuple(self.rounds), 1.5, "idle")
 
+    def signal(self, kind, data=""):
+        if self.error:
+            raise self.error
+        self.calls.append(("signal", kind, data))
+        return "source"
+
     def pending(self):
         if self.error:
             raise self.error
-        return self.news
+        return self.backlog
+
+    def status(self):
+        if self.error:
+            raise self.error
+        return status_of(*self.statuses)
+
+    def replay(self, table, spark=None, on_progress=None, accept=(), accept_all=False, drop=False):
+        self.calls.append(("replay", table, tuple(accept), accept_all, drop))
+        if table in self.refusals:
+            raise self.refusals[table]
+        return ReplayReport(table, 2)
+
+
+def table_status(id_, lsn=5000, changelog=None, paused=None, quarantined=0):
+    """A table of the lake merged up to ``lsn``; None where it is not in the lake."""
+    at = None if lsn is None else Lsn(lsn)
+    return TableStatus(
+        id_, ("id",), at, None if changelog is None else Lsn(changelog), at, 7, None, None, paused, quarantined
+    )
+
+
+def status_of(*tables):
+    return Status("slot_a", True, False, "reserved", None, FIRST, FIRST, 0, tuple(tables))
 
 
 def merge(id_, events=5, failed=0, lsn=5000):
@@ -91,7 +133,9 @@ def round_of(*merges, failed=None, lsn=5000):
     return RoundReport(Lsn(lsn), tuple(merges), failed or {}, 12, 0.5)
 
 
-def site(engine, state: Path | None = None, name="shop", known=(ORDERS, PEOPLE, WEIRD), slot="slot_a"):
+def site(
+    engine, state: Path | None = None, name="shop", known=(ORDERS, PEOPLE, WEIRD), slot="slot_a", plan=None, **more
+):
     return Site(
         name,
         slot,
@@ -100,4 +144,6 @@ def site(engine, state: Path | None = None, name="shop", known=(ORDERS, PEOPLE, 
         tuple(KnownTable(id_, table(id_)) for id_ in known),
         lambda: engine,
         spark_settings={"spark.master": "local[1]"},
+        snapshot_plan=plan or SnapshotPlan(),
+        **more,
     )

@@ -9,13 +9,19 @@ import os
 import time
 from pathlib import Path
 
-from cdc_core.engine.reports import BatchReport, SnapshotReport, StreamReport
+from cdc_core.engine.reports import BatchReport, StreamReport
+from cdc_core.errors import SourceError
 from cdc_core.lsn import Lsn
+from cdc_core.observe.options import FreshnessWindow
+from cdc_core.snapshot.reports import SnapshotProgress, SnapshotReport
 from pipelines.factory import definitions_of
-from tests.pipelines.fake import ORDERS, PEOPLE, News, merge, round_of, site, table
+from pipelines.site import SnapshotPlan
+from tests.pipelines.fake import ORDERS, PEOPLE, Backlog, merge, round_of, site, status_of, table, table_status
 
 FOLDER = Path(os.environ["WAL2LAKE_TEST_FOLDER"])
 MOST_SECONDS = 300
+FRESHNESS = (FreshnessWindow(r"public\..*", None, 600),)
+PLAN = SnapshotPlan(os.environ.get("WAL2LAKE_TEST_CRON", ""), tables=("public.orders",))
 
 
 def write(kind, **facts):
@@ -29,15 +35,32 @@ class LiveEngine:
         return [table(ORDERS), table(PEOPLE)]
 
     def pending(self):
-        return News(has_changes=(FOLDER / "news").exists(), confirmed_lsn=Lsn(time.time_ns()), is_claimed=True)
+        return Backlog(has_changes=(FOLDER / "backlog").exists(), confirmed_lsn=Lsn(time.time_ns()), is_claimed=True)
 
-    def snapshot(self, tables=None, spark=None, on_progress=None):
-        write("start", work="snapshot")
-        time.sleep(1)
+    def status(self):
+        return status_of(table_status(ORDERS), table_status(PEOPLE))
+
+    def snapshot(self, tables=None, spark=None, on_progress=None, on_notification=None):
+        write("start", work="snapshot", tables=[str(one) for one in tables])
+        seconds = 12.0 if (FOLDER / "slow").exists() else 0.5
+        reports = []
+        for one in tables:
+            for done in range(1, 11):
+                time.sleep(seconds / 10)
+                on_progress(SnapshotProgress(one, done * 100, 1000, False, done, 10))
+            if (FOLDER / f"refuse_{one}").exists():
+                write("end", work="snapshot", events=0)
+                raise SourceError(f"Table {one} is locked.", "Try again later.")
+            reports.append(SnapshotReport(one, 1000, Lsn(4096), seconds, 1))
+            on_progress(SnapshotProgress(one, 1000, 1000, True, 10, 10, reports[-1]))
         write("end", work="snapshot", events=0)
-        return [SnapshotReport(one, 10, Lsn(4096), 0.5, 1) for one in tables]
+        return reports
 
-    def stream(self, until, spark=None, on_batch=None, on_round=None, should_stop=None):
+    def signal(self, kind, data=""):
+        write("signal", signal=kind, data=json.loads(data or "{}"))
+        return "source"
+
+    def stream(self, until, spark=None, on_batch=None, on_round=None, should_stop=None, *, on_notification=None):
         write("start", work="stream")
         started, rounds = time.monotonic(), 0
         is_last = False
@@ -60,7 +83,9 @@ def definitions():
     from pipelines import factory
 
     factory.spark_resource = lambda here: NoSpark()
-    return definitions_of([site(LiveEngine(), FOLDER / "state", known=(ORDERS, PEOPLE))])
+    return definitions_of(
+        [site(LiveEngine(), FOLDER / "state", known=(ORDERS, PEOPLE), plan=PLAN, freshness=FRESHNESS)]
+    )
 
 
 defs = definitions()

@@ -1,6 +1,10 @@
+import dagster as dg
+import pytest
+
 from cdc_core.schema.table import TableId
 from pipelines import catalogue
-from pipelines.connectors import connector_files
+from pipelines.connectors import connector_files, load_sites
+from pipelines.lake_facts import LakeFacts
 from tests.pipelines.fake import ORDERS, PEOPLE, WEIRD, table
 
 
@@ -40,3 +44,26 @@ def test_a_damaged_catalogue_is_only_a_cache(tmp_path):
 def test_plain_names_of_the_include_list_are_tables_and_patterns_are_not():
     known = catalogue.from_include_list(["public.orders", r"shop\.people", r"audit\..*", "public.(a|b)"])
     assert [entry.id for entry in known] == [TableId("public", "orders"), TableId("shop", "people")]
+
+
+PLAIN = "topic.prefix=shop\nplugin.name=pgoutput\ndatabase.hostname=h\ndatabase.user=u\ndatabase.dbname=d\n"
+PORT = "wal2lake.metrics.port=9404\n"
+PAGES = "http://127.0.0.1:9404/data-docs/index.html"
+ELSEWHERE = "https://docs.example.org/shop/"
+
+
+@pytest.mark.parametrize(
+    ("more", "link"),
+    [("", None), (PORT, PAGES), (f"{PORT}wal2lake.quality.docs.url={ELSEWHERE}\n", ELSEWHERE)],
+)
+def test_data_docs_are_linked_where_they_are_served_else_by_their_path(tmp_path, more, link):
+    file = tmp_path / "shop.properties"
+    file.write_text(f"{PLAIN}wal2lake.lake.path={tmp_path}/lake\nwal2lake.state.path={tmp_path}/state\n{more}")
+    (site,), broken = load_sites([file])
+    assert broken == []
+    assert "data_docs" not in LakeFacts(site).places(ORDERS), "none has been built"
+    index = tmp_path / "state" / "data_docs" / "site" / "index.html"
+    index.parent.mkdir(parents=True)
+    index.write_text("<h1>docs</h1>")
+    found = LakeFacts(site).places(ORDERS)["data_docs"]
+    assert found == (dg.MetadataValue.url(link) if link else dg.MetadataValue.path(str(index)))

@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from cdc_core.schema.table import TableId
+
 ROOT = Path(__file__).parents[2]
 CONNECTOR = """\
 name=shop
@@ -82,12 +84,26 @@ def test_definitions_load_in_under_three_seconds_without_jvm_and_server(folder):
         "shop/changes",
         "shop/lake/public/orders",
         "shop/lake/public/people",
+        "shop/maintenance/public/orders_maintenance",
+        "shop/maintenance/public/people_maintenance",
         "shop/snapshot",
-        "shop/source/public/orders",
-        "shop/source/public/people",
+        "shop/source/public/orders_source",
+        "shop/source/public/people_source",
     ]
-    assert {"shop_stream_job", "shop_snapshot_job", "shop_slot_health_job"} <= set(found["jobs"])
-    assert found["sensors"] == ["shop_slot", "shop_tables"]
+    assert {"shop_stream_job", "shop_snapshot_job", "shop_slot_health_job", "shop_maintenance_job"} <= set(
+        found["jobs"]
+    )
+    assert found["sensors"] == ["shop_slot", "shop_slot_health", "shop_tables"]
+
+
+def test_definitions_of_500_tables_load(folder, tmp_path):
+    from pipelines import catalogue
+    from tests.pipelines.fake import table
+
+    ids = [TableId("public", f"table_{number:03}") for number in range(500)]
+    catalogue.write(tmp_path / "state", [table(one) for one in ids])
+    found = load(folder)
+    assert len(found["assets"]) == 500 * 3 + 2
 
 
 def test_a_misspelt_file_is_shown_as_broken_and_the_other_one_loads(folder):

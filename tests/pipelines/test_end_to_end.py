@@ -134,6 +134,14 @@ def test_from_an_empty_lake_to_checked_tables(connector):
         assert difference(file, TABLES) == []
         assert doubled_events(file, PEOPLE) == 0
 
+        # A snapshot that the job asks for is taken by the next run of the stream, which tells of it.
+        asked = {"ops": {"shop_incremental_snapshot": {"config": {"tables": [str(ORDERS)]}}}}
+        assert run(site, "shop_incremental_snapshot_job", instance, run_config=asked).success
+        assert site.open().pending().has_signals
+        assert run(site, "shop_stream_job", instance, run_config=bounds).success
+        assert_snapshot_told(site, instance)
+        assert difference(file, TABLES) == []
+
         # A run that goes on shows each change while it does.
         seen = []
         bounds["ops"]["shop_stream"]["config"] |= {"idle_seconds": 8.0, "report_seconds": 1.0}
@@ -143,6 +151,22 @@ def test_from_an_empty_lake_to_checked_tables(connector):
         watcher.join(200)
         assert [status for status, _ in seen] == ["STARTED"] * 3
         assert difference(file, TABLES) == []
+
+
+def assert_snapshot_told(site, instance):
+    """The signal and what became of it are observed, and the signal is not obeyed again."""
+    assert not site.open().pending().has_signals
+    seen = instance.fetch_observations(snapshot_key(site), limit=100, ascending=True).records
+    told = [record.asset_observation.description for record in seen if record.asset_observation.description]
+    since = told.index("Signal execute-snapshot sent through channel in-process")
+    assert told[since + 1] == "Incremental snapshot of public.orders: started"
+    assert told[-2:] == [
+        "Incremental snapshot of public.orders: table scan completed (SUCCEEDED)",
+        "Incremental snapshot: completed",
+    ]
+    (scanned,) = [one for one in seen if one.asset_observation.description == told[-2]]
+    assert scanned.asset_observation.partition == str(ORDERS)
+    assert scanned.asset_observation.metadata["total_rows_scanned"].value == 45
 
 
 def assert_streamed(streamed, site, instance, file):

@@ -1,10 +1,13 @@
+from dataclasses import replace
+
 import dagster as dg
 
 from pipelines.connectors import BrokenConnector
 from pipelines.factory import definitions_of
 from pipelines.keys import changes_key, lake_key, part, snapshot_key, source_key
-from pipelines.metadata import type_text
-from tests.pipelines.fake import ORDERS, PEOPLE, WEIRD, FakeEngine, site
+from pipelines.metadata import column_lineage, type_text
+from pipelines.site import KnownTable
+from tests.pipelines.fake import ORDERS, PEOPLE, WEIRD, FakeEngine, site, table
 
 SITE = site(FakeEngine())
 TABLES = (ORDERS, PEOPLE, WEIRD)
@@ -16,10 +19,10 @@ def graph():
 
 def test_each_table_has_its_source_and_its_lake_table_and_the_way_between_is_drawn():
     nodes = graph()
-    for table in TABLES:
-        assert nodes.get(source_key(SITE, table)).is_external
-        assert nodes.get(lake_key(SITE, table)).parent_keys == {changes_key(SITE), snapshot_key(SITE)}
-    sources = {source_key(SITE, table) for table in TABLES}
+    for one in TABLES:
+        assert nodes.get(source_key(SITE, one)).is_external
+        assert nodes.get(lake_key(SITE, one)).parent_keys == {changes_key(SITE), snapshot_key(SITE)}
+    sources = {source_key(SITE, one) for one in TABLES}
     assert nodes.get(snapshot_key(SITE)).parent_keys == sources
     assert nodes.get(changes_key(SITE)).parent_keys == sources
 
@@ -73,6 +76,38 @@ def test_a_broken_file_is_shown_beside_the_others(tmp_path):
     broken = BrokenConnector(tmp_path / "bad-one.properties", "slot.nme is unknown")
     spec = definitions_of([SITE], [broken]).resolve_asset_graph().get(dg.AssetKey(["bad_2d_one", "cannot_be_read"]))
     assert "slot.nme is unknown" in spec.description
+
+
+def test_every_asset_has_its_owners_tags_group_and_a_description():
+    owned = site(FakeEngine(), owners=("team:data", "ann@example.org"), tags={"domain": "sales"})
+    nodes = definitions_of([owned]).resolve_asset_graph()
+    for key in nodes.get_all_asset_keys():
+        node = nodes.get(key)
+        assert set(node.owners) == {"team:data", "ann@example.org"}, key
+        assert node.tags["domain"] == "sales", key
+        assert node.group_name == "shop"
+        assert node.description
+        assert node.kinds
+
+
+def test_no_two_assets_look_alike_in_a_list():
+    names = [key.path[-1] for key in graph().get_all_asset_keys()]
+    assert len(set(names)) == len(names)
+
+
+def test_each_lake_column_tells_its_source_column(tmp_path):
+    schema = table(ORDERS)
+    lineage = column_lineage(schema, source_key(SITE, ORDERS), ["ID", "__commit_lsn"])
+    assert lineage.deps_by_column == {
+        "ID": [dg.TableColumnDep(asset_key=source_key(SITE, ORDERS), column_name="id")],
+    }
+
+
+def test_a_sources_comment_is_its_description():
+    commented = KnownTable(ORDERS, replace(table(ORDERS), comment="What customers bought."))
+    here = replace(SITE, tables=(commented,))
+    node = definitions_of([here]).resolve_asset_graph().get(source_key(here, ORDERS))
+    assert node.description.startswith("What customers bought.\n\nTable public.orders of the PostgreSQL")
 
 
 def test_names_that_dagster_refuses_are_escaped_without_meeting():

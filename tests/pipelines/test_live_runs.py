@@ -1,87 +1,45 @@
 """Dagster's own daemon, queue and run workers: who gets the slot when, and what is left of a run that is ended."""
 
-import json
 import os
 import signal
 import time
-from pathlib import Path
 
 import dagster as dg
 import pytest
 
-from cdc_core.demo.processes import DagsterProcesses
-from pipelines.keys import lake_key
-from tests.pipelines.fake import ORDERS, PEOPLE, FakeEngine, site
+from tests.pipelines.fake import ORDERS, PEOPLE
+from tests.pipelines.live import BACKFILL, live_dagster
 
 pytestmark = pytest.mark.slow
 
-ROOT = Path(__file__).parents[2]
-STEP_SECONDS = 120
 # Some seconds on a quiet machine: a look each three seconds, then a round.
 END_SECONDS = 30
-BACKFILL = (
-    "mutation($p: LaunchBackfillParams!) { launchPartitionBackfill(backfillParams: $p) { __typename"
-    " ... on LaunchBackfillSuccess { backfillId } } }"
+FRESHNESS = (
+    "query($key: AssetKeyInput!) { assetNodeOrError(assetKey: $key) { ... on AssetNode {"
+    " freshnessStatusInfo { freshnessStatus } } } }"
 )
 TERMINATE = "mutation($id: String!) { terminateRun(runId: $id) { __typename } }"
 
 
-class Live:
-    """The running processes, what their engine wrote down, and what Dagster's database says."""
-
-    def __init__(self, folder, dagster, instance):
-        self.folder, self.dagster, self.instance = folder, dagster, instance
-
-    def journal(self, kind=None, work=None):
-        file = self.folder / "journal"
-        lines = [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []
-        return [one for one in lines if kind in (None, one["kind"]) and work in (None, one["work"])]
-
-    def wait(self, what, is_met):
-        deadline = time.monotonic() + STEP_SECONDS
-        while not (found := is_met()):
-            assert time.monotonic() < deadline, f"{what}: {self.journal()} {self.statuses()}"
-            time.sleep(0.2)
-        return found
-
-    def statuses(self):
-        return [(run.job_name, run.status.value) for run in self.instance.get_runs()]
-
-    def running(self):
-        """The run of the stream that is at work and has reported a table."""
-        for run in self.instance.get_runs(dg.RunsFilter(statuses=[dg.DagsterRunStatus.STARTED])):
-            if self.events_of(run):
-                return run
-        return None
-
-    def unfinished(self):
-        return [run for run in self.instance.get_runs() if not run.is_finished]
-
-    def events_of(self, run):
-        found = self.instance.get_records_for_run(run.run_id, of_type=dg.DagsterEventType.ASSET_MATERIALIZATION)
-        made = [record.event_log_entry.dagster_event.event_specific_data.materialization for record in found.records]
-        key = lake_key(site(FakeEngine()), ORDERS)
-        return [one.metadata["events"].value for one in made if one.asset_key == key and "events" in one.metadata]
-
-
 @pytest.fixture
 def live(tmp_path, monkeypatch):
-    home = tmp_path / "home"
-    monkeypatch.setenv("DAGSTER_HOME", str(home))
-    path = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])
-    environment = {"WAL2LAKE_TEST_FOLDER": str(tmp_path), "PYTHONPATH": path}
-    module = "tests.pipelines.live_site"
-    with (
-        DagsterProcesses(home, tmp_path, tmp_path / "logs", module, environment) as dagster,
-        dg.DagsterInstance.from_config(str(home)) as instance,
-    ):
-        yield Live(tmp_path, dagster, instance)
+    # Dagster looks at freshness twice a minute else.
+    with live_dagster(tmp_path, monkeypatch, FRESHNESS_DAEMON_INTERVAL_SECONDS="2") as found:
+        yield found
+
+
+def is_fresh(live, table):
+    key = {"path": ["shop", "lake", table.schema, table.table]}
+    info = live.dagster.query(FRESHNESS, {"key": key})["assetNodeOrError"]["freshnessStatusInfo"]
+    return info is not None and info["freshnessStatus"] == "HEALTHY"
 
 
 @pytest.mark.timeout(500)
 def test_one_consumer_at_a_time_whatever_happens_to_its_runs(live):
     live.wait("partitions", lambda: live.instance.get_dynamic_partitions("shop_tables"))
-    (live.folder / "news").touch()
+    # A table without a change is fresh while nothing waits: a sensor says so, and Dagster's daemon judges by it.
+    live.wait("a fresh table", lambda: is_fresh(live, PEOPLE))
+    (live.folder / "backlog").touch()
     first = live.wait("a run of the stream that reports", live.running)
 
     # A snapshot gets its turn, and the stream comes back after it.
@@ -114,7 +72,7 @@ def test_one_consumer_at_a_time_whatever_happens_to_its_runs(live):
     assert fourth.parent_run_id == third.run_id
     assert [run.run_id for run in live.unfinished()] == [fourth.run_id]
 
-    (live.folder / "news").unlink()
+    (live.folder / "backlog").unlink()
     assert live.dagster.end_runs()
     assert_never_two(live.journal())
 

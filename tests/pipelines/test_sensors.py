@@ -12,7 +12,7 @@ from pipelines.factory import definitions_of
 from pipelines.partitions import partitions_name
 from pipelines.sensors import Attempt, decide, discovery_sensor, is_dead, slot_sensor
 from pipelines.slot_runs import RETRY_SECONDS, retry_to_come
-from tests.pipelines.fake import ORDERS, PEOPLE, FakeEngine, News, merge, round_of, site
+from tests.pipelines.fake import ORDERS, PEOPLE, Backlog, FakeEngine, merge, round_of, site
 
 
 @pytest.fixture
@@ -37,7 +37,7 @@ def test_tables_become_partitions_once_and_are_kept_in_the_catalogue(instance, t
     (request,) = evaluate(discovery_sensor(known), instance).dynamic_partitions_requests
     assert request.partition_keys == ["public.people"]
     instance.add_dynamic_partitions(partitions_name(known), ["public.people"])
-    assert "all known" in evaluate(discovery_sensor(known), instance).skip_message
+    assert "no changes" in evaluate(discovery_sensor(known), instance).skip_message
 
 
 @pytest.mark.parametrize("sensor", [discovery_sensor, slot_sensor])
@@ -47,14 +47,14 @@ def test_a_server_that_is_down_is_a_reason_to_skip(instance, tmp_path, sensor):
 
 
 @pytest.mark.parametrize(
-    ("news", "message"),
-    [(News(slot_exists=False), "take a snapshot first"), (News(has_changes=False), "nothing new")],
+    ("backlog", "message"),
+    [(Backlog(slot_exists=False), "take a snapshot first"), (Backlog(has_changes=False), "no backlog")],
 )
-def test_without_slot_or_news_no_run_starts(news, message):
-    assert message in decide(site(FakeEngine()), news, Attempt(), 0.0).skip_message
+def test_without_slot_or_backlog_no_run_starts(backlog, message):
+    assert message in decide(site(FakeEngine()), backlog, Attempt(), 0.0).skip_message
 
 
-def test_news_start_one_run_with_the_slot_as_tag(instance):
+def test_a_backlog_starts_one_run_with_the_slot_as_tag(instance):
     result = evaluate(slot_sensor(site(FakeEngine())), instance)
     (request,) = result.run_requests
     assert request.tags["wal2lake/slot"] == "slot_a"
@@ -65,12 +65,12 @@ def test_a_run_that_brings_the_slot_no_further_is_tried_again_at_growing_distanc
     here = site(FakeEngine())
     cursor, starts = Attempt(), []
     for second in range(200):
-        result = decide(here, News(), cursor, float(second))
+        result = decide(here, Backlog(), cursor, float(second))
         if isinstance(result, dg.SensorResult):
             starts.append(second)
             cursor = Attempt.parse(result.cursor)
     assert starts == [0, 15, 45, 105]
-    moved = decide(here, News(confirmed_lsn=Lsn(101)), cursor, 106.0)
+    moved = decide(here, Backlog(confirmed_lsn=Lsn(101)), cursor, 106.0)
     assert Attempt.parse(moved.cursor).attempts == 1
 
 
@@ -110,13 +110,13 @@ def test_a_run_whose_process_is_gone_is_ended_so_that_another_can_start(instance
     assert seen.idle_run == run.run_id
 
     long_ago = json.dumps({"idle_run": run.run_id, "idle_since": seen.idle_since - 1000})
-    engine.news.is_claimed = True
+    engine.backlog.is_claimed = True
     at_work = dg.build_sensor_context(instance=instance, cursor=long_ago)
     assert "is not finished" in slot_sensor(here)(at_work).skip_message
     assert Attempt.parse(at_work.cursor).idle_run == ""
 
-    engine.news.is_claimed = False
-    assert "found dead" in evaluate(slot_sensor(here), instance, long_ago).skip_message
+    engine.backlog.is_claimed = False
+    assert "no longer exists" in evaluate(slot_sensor(here), instance, long_ago).skip_message
     assert instance.get_run_by_id(run.run_id).status is dg.DagsterRunStatus.FAILURE
     assert evaluate(slot_sensor(here), instance).run_requests
 
@@ -140,7 +140,7 @@ def test_a_crashed_run_that_dagster_starts_again_is_not_started_twice(instance):
     instance.report_run_failed(run, "Its process is gone.")
     assert evaluate(slot_sensor(here), instance).run_requests  # by these settings nobody tries it again
     instance.add_run_tags(run.run_id, {"dagster/will_retry": "true"})
-    assert "Dagster starts it again" in evaluate(slot_sensor(here), instance).skip_message
+    assert "will be retried by Dagster" in evaluate(slot_sensor(here), instance).skip_message
     assert retry_to_come(instance, here, time.time() + RETRY_SECONDS) is None
     instance.add_run_tags(run.run_id, {"dagster/auto_retry_run_id": "another"})
     assert evaluate(slot_sensor(here), instance).run_requests

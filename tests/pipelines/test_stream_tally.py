@@ -41,8 +41,8 @@ def round_of(*merges, failed=None, lag=1.0):
 
 
 def take(tally, table=ORDERS):
-    with tally.taken(table) as news:
-        return news
+    with tally.taken(table) as summary:
+        return summary
 
 
 def test_a_table_is_due_some_seconds_after_its_first_merge_and_then_once_a_minute(tally, clock):
@@ -67,7 +67,7 @@ def test_a_table_is_new_until_its_first_report(tally):
     assert tally.has_new()
 
 
-def test_a_table_that_was_quiet_is_due_at_once_when_it_has_news_and_not_before(tally, clock):
+def test_an_idle_table_is_due_at_once_when_it_has_changes_and_not_before(tally, clock):
     tally.add_round(round_of(merge()))
     take(tally)
     clock.now += 500
@@ -95,7 +95,7 @@ def test_a_report_sums_what_came_since_the_last_one_and_keeps_the_position(tally
     assert (empty.rounds, empty.events, empty.lsn, empty.lag_seconds_max) == (0, 0, 200, 0.0)
 
 
-def test_a_report_that_fails_leaves_its_news_for_the_next(tally, clock):
+def test_a_report_that_fails_leaves_its_totals_for_the_next(tally, clock):
     tally.add_round(round_of(merge(lsn=100)))
     clock.now += 3
     with pytest.raises(KeyboardInterrupt), tally.taken(ORDERS):
@@ -108,8 +108,8 @@ def test_a_report_that_fails_leaves_its_news_for_the_next(tally, clock):
 
 def test_what_was_told_is_not_told_again_when_the_rest_of_the_report_fails(tally, clock):
     tally.add_round(round_of(merge(lsn=100), failed={PEOPLE: "Column x became text."}))
-    with pytest.raises(KeyboardInterrupt), tally.taken(ORDERS) as news:
-        news.told = True
+    with pytest.raises(KeyboardInterrupt), tally.taken(ORDERS) as summary:
+        summary.reported = True
         raise KeyboardInterrupt
     assert tally.unreported() == [ORDERS, PEOPLE]
     totals = take(tally).totals
@@ -128,11 +128,11 @@ def test_checks_are_summed_over_the_run_with_the_worst_verdict(tally):
     assert (checks.failed_rules(errors=True), checks.failed_rules(errors=False)) == (["not_null:name"], [])
 
 
-def test_a_table_that_stands_still_is_news_once_until_its_error_changes_or_it_is_merged(tally, clock):
+def test_a_paused_table_is_reported_once_until_its_error_changes_or_it_is_merged(tally, clock):
     still = round_of(merge(PEOPLE), failed={ORDERS: "Column x became text."})
     tally.add_round(still)
-    news = take(tally)
-    assert (news.error, news.totals.rounds) == ("Column x became text.", 0)
+    summary = take(tally)
+    assert (summary.error, summary.totals.rounds) == ("Column x became text.", 0)
     tally.add_round(still)
     assert tally.unreported() == [PEOPLE]
     tally.add_round(replace(still, failed={ORDERS: "Column y became text."}))

@@ -104,7 +104,9 @@ class ModelLake:
     def poll(self) -> Decision:
         """Ask the catalogue, the stream being at rest behind everything."""
         assert self.base is not None
-        found = self.catalog.sight(Relation(self.base.oid, *self.base.id, self.base.identity, ()))  # no columns told
+        found = self.catalog.resolve_relation(
+            Relation(self.base.oid, *self.base.id, self.base.identity, ())
+        )  # no columns told
         return self._decide(None, found.current)
 
     def _take(self, data: bytes) -> Verdict | None:
@@ -114,7 +116,7 @@ class ModelLake:
             self.relations[relation.oid] = relation
             if self.is_paused or not self._is_ours(relation):
                 return None
-            seen = self.catalog.sight(relation)
+            seen = self.catalog.resolve_relation(relation)
             return self._decide(seen.announced, seen.current).verdict
         if kind == "T":
             count = struct.unpack("!I", data[1:5])[0]

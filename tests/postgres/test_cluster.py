@@ -17,7 +17,7 @@ def test_a_server_is_ready_for_logical_replication_and_speaks_utf8_in_utc(each_p
     database = each_pg.database("ready")
     settings = dict(each_pg.execute(database, "select name, setting from pg_settings"))
     assert settings["wal_level"] == "logical"
-    assert int(settings["max_replication_slots"]) == 20
+    assert int(settings["max_replication_slots"]) == 200
     assert settings["server_encoding"] == "UTF8"
     assert settings["TimeZone"] == "UTC"
     collation = each_pg.execute(database, "select datcollate from pg_database where datname = %s", [database])

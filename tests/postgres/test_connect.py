@@ -91,10 +91,10 @@ def test_a_wrong_initial_statement_is_named_as_such(options: PostgresOptions) ->
         ({"database_user": "nobody"}, (SourceError, 'password of role "nobody"', "database.user")),
         ({"database_hostname": "no-such-host.invalid"}, (CdcError, "no-such-host.invalid", "")),
         ({"database_dbname": "nowhere"}, (SourceError, 'has no database "nowhere"', "database.dbname")),
-        ({"database_sslmode": SslMode.REQUIRE}, (SourceError, "does not offer TLS", "database.sslmode")),
+        ({"database_sslmode": SslMode.REQUIRE}, (SourceError, "does not support TLS", "database.sslmode")),
         (
             {"database_hostname": "/nowhere"},
-            (TransientError, "Nothing listens at socket /nowhere", "database.hostname"),
+            (TransientError, "No server is listening at socket /nowhere", "database.hostname"),
         ),
     ],
 )
@@ -116,7 +116,7 @@ def test_a_refused_connection_says_what_and_what_to_do(
 def test_a_port_where_nobody_listens_is_a_fault_that_may_pass(options: PostgresOptions) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
-        with pytest.raises(TransientError, match=r"Nothing listens at 127\.0\.0\.1:"):
+        with pytest.raises(TransientError, match=r"No server is listening at 127\.0\.0\.1:"):
             connect(replace(options, database_port=taken.getsockname()[1]))
 
 
@@ -131,14 +131,14 @@ def test_a_role_that_may_not_log_in_or_replicate_or_connect_is_told_so(pg: Clust
     name = f"role_{options.database_dbname}"
     pg.execute("postgres", f"create role {name} nologin password 'pw'")
     poor = replace(options, database_user=name, database_password=Secret("pw"))
-    with pytest.raises(SourceError, match="may not log in"):
+    with pytest.raises(SourceError, match="is not permitted to log in"):
         connect(poor)
     pg.execute("postgres", f"alter role {name} login")
-    with pytest.raises(SourceError, match="may not start replication"):
+    with pytest.raises(SourceError, match="is not permitted to start replication"):
         connect(poor, replication=True)
     pg.execute("postgres", f'revoke connect on database "{options.database_dbname}" from public')
     try:
-        with pytest.raises(SourceError, match="may not connect to database"):
+        with pytest.raises(SourceError, match="is not permitted to connect to database"):
             connect(poor)
     finally:
         pg.execute("postgres", f'grant connect on database "{options.database_dbname}" to public')

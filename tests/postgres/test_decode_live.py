@@ -22,7 +22,7 @@ alter table shop.big alter column big set storage external;
 create table shop.whole (id int primary key, small int, big text, list text[]);
 alter table shop.whole replica identity full;
 alter table shop.whole alter column big set storage external;
-create table shop.bag (a int, b text);
+create table shop.keyless (a int, b text);
 create table shop."Odd näme" (" c.1" text primary key);
 create table shop.parts (id int, v text, primary key (id)) partition by range (id);
 create table shop.parts_1 partition of shop.parts for values from (0) to (100);
@@ -42,7 +42,7 @@ delete from shop.whole where id = 2
 update shop.orders set note = null where id < 10
 update shop.orders set id = id + 1000 where id > 690
 delete from shop.orders where id % 5 = 0
-insert into shop.bag values (1, 'x'), (1, 'x'), (null, null)
+insert into shop.keyless values (1, 'x'), (1, 'x'), (null, null)
 insert into shop."Odd näme" values ('ä'), ('')
 insert into shop.parts values (1, 'a'), (150, 'b')
 update shop.parts set id = 120 where id = 1
@@ -52,7 +52,7 @@ alter table shop.orders add column extra text
 insert into shop.orders (id, extra) values (5000, 'more')
 alter table shop.orders drop column note
 update shop.orders set extra = 'changed' where id = 5000
-truncate shop.orders, shop.bag
+truncate shop.orders, shop.keyless
 truncate shop.big restart identity cascade
 insert into shop.orders (id) values (1)
 """

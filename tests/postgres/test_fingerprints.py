@@ -243,12 +243,12 @@ def test_a_sighting_has_the_announced_and_the_present_table(session: Connection)
     table = table_of(session)
     relation = Relation(table.oid, "public", "t", ReplicaIdentity.DEFAULT, ())
     run(session, "alter table t set unlogged")
-    seen = catalog.sight(relation)
+    seen = catalog.resolve_relation(relation)
     assert seen.announced.columns == () and seen.current is not None
     assert [c.attnum for c in seen.current.columns] == [1, 2, 3]
     assert seen.current.fingerprint is not None and seen.current.fingerprint.storage[0].is_unlogged
     run(session, "drop table t")
-    assert catalog.sight(relation).current is None
+    assert catalog.resolve_relation(relation).current is None
 
 
 def test_the_marks_of_many_tables_come_at_once_and_leave_out_what_is_gone(session: Connection) -> None:

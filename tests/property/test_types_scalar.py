@@ -26,7 +26,7 @@ from cdc_core.types.options import (
     TimePrecisionMode,
 )
 from tests.support.cluster import Cluster
-from tests.unit.types.faces import base, codec_of, event_of
+from tests.unit.types.converters import base, codec_of, event_of
 from tests.unit.types.samples import numeric
 
 Connection = psycopg.Connection[tuple[Any, ...]]

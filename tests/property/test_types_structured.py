@@ -19,7 +19,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.support.cluster import Cluster
-from tests.unit.types.faces import array_of, base, codec_of, event_of, from_extension, values
+from tests.unit.types.converters import array_of, base, codec_of, event_of, from_extension, values
 
 Connection = psycopg.Connection[tuple[Any, ...]]
 

@@ -34,9 +34,10 @@ PASSWORD = "wal2lake's test password"  # with a blank and a quote, so that quoti
 
 _SETTINGS: dict[str, Any] = {
     "wal_level": "logical",
-    "max_wal_senders": 20,
-    "max_replication_slots": 20,
-    "max_connections": 100,
+    # Many more than one test needs: what a failed test leaves behind must not fail those after it.
+    "max_wal_senders": 60,
+    "max_replication_slots": 200,
+    "max_connections": 200,
     "shared_buffers": "32MB",
     "fsync": "off",
     "full_page_writes": "off",

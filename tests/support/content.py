@@ -8,8 +8,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from cdc_core.sink.delta.apply import Rewrite
 from cdc_core.sink.delta.bounds import Bounds
+from cdc_core.sink.delta.rewrite import Rewrite
 from cdc_core.sink.delta.table import DataFile
 
 
@@ -36,7 +36,8 @@ class MemoryContent:
         self.held[path] = rows
         bounds = Bounds()
         bounds.cover(rows)
-        self.files.append(DataFile(path, rows.nbytes * self.scale, rows.num_rows, bounds.minimum, bounds.maximum))
+        size = rows.nbytes * self.scale
+        self.files.append(DataFile(path, size, rows.num_rows, bounds.minimum, bounds.maximum, bounds.nulls))
 
     def read(self, file: DataFile, columns: Sequence[str] | None = None) -> pa.Table:
         self.reads.append((file.path, None if columns is None else tuple(columns)))

@@ -15,7 +15,7 @@ from cdc_core.config.connector import ConnectorConfig, from_entries
 from cdc_core.config.properties_file import parse_properties
 from cdc_core.decode.copy_text import decode_copy
 from cdc_core.decode.pgoutput import StreamState, sort_segment
-from cdc_core.engine.tables import TableBook
+from cdc_core.engine.tables import TableRegistry
 from cdc_core.envelope.context import EnvelopeContext
 from cdc_core.envelope.snapshot_events import SnapshotEvents
 from cdc_core.envelope.stream_events import StreamEvents
@@ -137,7 +137,7 @@ class EnvelopeDriver:
             options, wants = self.config.postgres, MessageSelection(self.config.selection)
             with connect(options) as connection, ReplicationStream(options) as source:
                 catalog = Catalog(connection)
-                book = TableBook(catalog, self.selection.includes, catalog.tables(self.selection.includes))
+                registry = TableRegistry(catalog, self.selection.includes, catalog.tables(self.selection.includes))
                 events = StreamEvents(
                     self.context,
                     self.table_events,
@@ -152,7 +152,7 @@ class EnvelopeDriver:
                         self.lines += events.idle()
                         reached[0] = max(reached[0], source.wal_end)
                         continue
-                    found = sort_segment(segment, state, book.describe)
+                    found = sort_segment(segment, state, registry.describe)
                     self.lines += events.segment(found)
         except BaseException as error:
             failure.append(error)

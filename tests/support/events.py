@@ -108,6 +108,12 @@ class Running:
         self._capture.sql(f"select pg_logical_emit_message(false, '{SETTLE}', '')")
         self._wait(lambda: self._settled() >= goal)
 
+    def wait_for_end(self) -> None:
+        """Wait until it ends by itself."""
+        self._thread.join(SECONDS)
+        if self._thread.is_alive():
+            raise TimeoutError("the connector did not end by itself")
+
     def stop(self) -> None:
         """Ask it to end, and wait."""
         self._stop.set()

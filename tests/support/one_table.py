@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 
 from cdc_core.engine.checks import TableChecks
-from cdc_core.engine.slice_order import SliceOrder, SliceOutcome
+from cdc_core.engine.slice_order import Replay, SliceOrder, SliceOutcome
 from cdc_core.engine.slice_task import SliceTask
 from cdc_core.engine.table_writer import LakeWriter
 from cdc_core.quality.options import QualityOptions
@@ -35,6 +36,7 @@ class FixedPlan:
 
     def __init__(self, row: pa.StructType) -> None:
         self.row_type = row
+        self.plans: tuple[Any, ...] = ()
 
     def typer(self, table: TableSchema) -> FixedPlan:
         return self
@@ -51,12 +53,13 @@ class OneTable:
         self.lake, self.changelog = self.paths.lake(table.id), self.paths.changelog(table.id)
         self.run = uuid.uuid4().hex
         self.writer = LakeWriter(engine, _MAX_BYTES, 1, str(folder))
+        self.quality = QualityOptions(quality_enabled=False)
 
     @property
     def task(self) -> SliceTask:
-        """The engine's task over this table, rules off."""
+        """The engine's task over this table; rules are off unless ``quality`` says otherwise."""
         plan: Any = FixedPlan(self.row)
-        checks = TableChecks(QualityOptions(quality_enabled=False), plan, lambda table: table)
+        checks = TableChecks(self.quality, plan, lambda table: table)
         return SliceTask(self.run, SLOT, self.paths, plan, checks, self.writer)
 
     def open_changelog(self) -> DeltaTable:
@@ -92,9 +95,17 @@ class OneTable:
         """A merge of what waits in the changelog."""
         return SliceOrder(self.table, to_lsn=to, has_backlog=True, token=token, visible=visible, engine=self.engine)
 
-    def merge(self, to: int, token: int = 0, visible: str | None = None, spark: Any = None) -> SliceOutcome:
+    def merge(
+        self,
+        to: int,
+        token: int = 0,
+        visible: str | None = None,
+        spark: Any = None,
+        replay: Replay | None = None,
+    ) -> SliceOutcome:
         """Bring the lake to ``to``; raises the outcome's error."""
-        order = self.order(to, token, visible)
+        waiting = DeltaTable.open(self.paths.quarantine(self.table.id)) is not None
+        order = replace(self.order(to, token, visible), waiting=waiting, replay=replay)
         outcome = self.task(order)
         if outcome.error is not None:
             raise outcome.error

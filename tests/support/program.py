@@ -26,9 +26,12 @@ _PROGRAM = Path(sys.executable).parent / "wal2lake"
 
 
 class Program:
-    """Runs the command line. ``spark_log`` holds what the borrowed Java process has written."""
+    """Runs the command line. ``spark_log`` holds what the borrowed Java process has written, ``settings`` are Spark's
+    beside the usual ones.
+    """
 
-    def __init__(self) -> None:
+    def __init__(self, settings: dict[str, str] | None = None) -> None:
+        self._settings = settings or {}
         self.spark_log = Path(tempfile.mkdtemp(prefix="w2l-spark-")) / "spark.log"
         self._gateway: Any = None
 
@@ -46,7 +49,8 @@ class Program:
                 check=False,
             )
         finally:
-            self._rest()
+            if not cold:
+                self._rest()
 
     def stream(self, properties: Path, failpoint: str | None = None, **more: Any) -> subprocess.CompletedProcess[str]:
         """``run`` until nothing came for a second; ends with SIGKILL at ``failpoint``."""
@@ -100,7 +104,7 @@ class Program:
             from cdc_core.spark.session import spark_conf
 
             conf = SparkConf(loadDefaults=False)
-            for key, value in spark_conf({**SETTINGS, "spark.driver.memory": "1g"}).items():
+            for key, value in spark_conf({**SETTINGS, "spark.driver.memory": "1g", **self._settings}).items():
                 conf.set(key, value)
             with self.spark_log.open("wb") as log:
                 self._gateway = launch_gateway(conf, {"stdout": log, "stderr": log})

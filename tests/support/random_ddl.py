@@ -19,7 +19,7 @@ from typing import Any
 
 import psycopg
 import pyarrow as pa
-from deltalake import DeltaTable
+from deltalake import DeltaTable, QueryBuilder
 from psycopg.pq import TransactionStatus
 
 from tests.support.cluster import Cluster
@@ -210,10 +210,12 @@ def difference(
     where: str = "true",
     columns: Sequence[str] = (),
     schema: str = "public",
+    live: str = "true",
 ) -> str:
     """How the Delta table at ``path`` differs from the source's rows, as PostgreSQL's text; empty where it does not.
 
-    ``columns``: those that the stream brings, where they are not all but the generated ones.
+    ``columns``: those that the stream brings, where they are not all but the generated ones. ``live``: which rows of
+    the lake count, in the words of DataFusion.
     """
     known = [(name, kind) for name, kind, generated in columns_of(session, table, schema) if not generated]
     known = [(name, kind) for name, kind in known if name in columns] if columns else known
@@ -225,7 +227,11 @@ def difference(
     kinds = [kind for _, kind in known]
     source = Counter(tuple(_float(v) if k in ("double precision", "real") else v for v, k in zip(r, kinds, strict=True))
                      for r in rows)  # fmt: skip
-    held = pa.table(DeltaTable(str(path)).to_pyarrow_dataset().to_table())
+    if live == "true":
+        held = pa.table(DeltaTable(str(path)).to_pyarrow_dataset().to_table())
+    else:
+        query = QueryBuilder().register("lake", DeltaTable(str(path))).execute(f"select * from lake where {live}")
+        held = pa.table(query)
     names = [name for name, _ in known]
     if missing := [name for name in names if name not in held.column_names]:
         return f"the lake has no column {', '.join(missing)}"

@@ -1,150 +1,125 @@
-"""Dagster's UI as a person sees it: the demo runs, a headless Chromium looks, the pictures go to docs/images."""
+"""Dagster's UI as a person uses it: a headless Chromium presses and looks, and takes the pictures of docs/images.
 
-import json
-import os
-import signal
-import subprocess
-import sys
-import tempfile
-import time
-import urllib.request
-from pathlib import Path
+A server, an engine and a lake as they are. The tests are written in the order of a first hour with wal2lake.
+"""
 
 import pytest
 
-pytestmark = [pytest.mark.ui, pytest.mark.slow, pytest.mark.timeout(1500)]
+from tests.ui.pages import Pages
+from tests.ui.shop import LOCATION, MENDED_RULE, REFUSED, TABLES, VIEWS
 
-IMAGES = Path(__file__).parents[2] / "docs" / "images"
-CHROMIUM, DRIVER = "/usr/bin/chromium", "/usr/bin/chromedriver"
-READY_SECONDS = 900
-# A first report comes seconds after a table's first merge, then one a minute: three points make a plot.
-POINTS = 3
-REPORTS = (
-    '{ assetOrError(assetKey: {path: ["shop", "lake", "shop", "orders"]}) { ... on Asset {'
-    " assetMaterializations(limit: 50) { runId runOrError { ... on Run { status } }"
-    " metadataEntries { label ... on FloatMetadataEntry { floatValue } ... on IntMetadataEntry { intValue } } } } } }"
-)
+pytestmark = [pytest.mark.ui, pytest.mark.slow, pytest.mark.timeout(600)]
+
+# A first report comes seconds after a table's first merge, then one a minute.
+POINTS = 2
 
 
-@pytest.fixture(scope="module")
-def url():
-    """The address of a demo with a run of the stream that goes on and has reported its tables some times."""
-    # Not pytest's own folder: another session of it would close that to the demo's PostgreSQL, which is another user's.
-    with tempfile.TemporaryDirectory(prefix="wal2lake-ui-", ignore_cleanup_errors=True) as folder:
-        yield from _demo(Path(folder))
+@pytest.fixture
+def pages(browser, shop, images):
+    return Pages(browser, shop.dagster.url, images)
 
 
-def _demo(folder: Path):
-    log = folder / "demo.log"
-    with log.open("wb") as output:
-        demo = subprocess.Popen(
-            [str(Path(sys.executable).parent / "wal2lake"), "demo", "--folder", str(folder / "demo")],
-            stdout=output,
-            stderr=output,
-            start_new_session=True,
-        )
-    try:
-        yield _address(log, demo)
-    finally:
-        demo.send_signal(signal.SIGINT)
-        try:
-            demo.wait(120)
-        except subprocess.TimeoutExpired:
-            os.killpg(demo.pid, signal.SIGKILL)
+@pytest.fixture(scope="session")
+def backfill(browser, shop, images):
+    """A backfill of every partition of the snapshots, launched by pressing its buttons."""
+    pages = Pages(browser, shop.dagster.url, images)
+    shop.wait("the partitions", lambda: len(shop.partitions()) == len(TABLES))
+    pages.open("assets/shop/snapshot?view=partitions", *TABLES)
+    assert "Materialized (0)" in pages.wait_for("Missing (4)")
+    pages.click("Materialize…")
+    pages.click("All")
+    pages.wait_for("4 partitions", "Backfills all partitions in a single run")
+    pages.click("Launch backfill")
+    shop.wait("the backfill", shop.backfills)
+    # An open page asks for news all the time, which a busy machine feels.
+    browser.get("about:blank")
 
 
-def _address(log: Path, demo: subprocess.Popen[bytes]) -> str:
-    deadline = time.monotonic() + READY_SECONDS
-    address = ""
-    while time.monotonic() < deadline:
-        assert demo.poll() is None, log.read_text()[-3000:]
-        text = log.read_text()
-        if not address and "Dagster's UI: " in text:
-            address = text.split("Dagster's UI: ")[1].split()[0]
-        if address and "streaming" in text and len(running_reports(address)) >= POINTS:
-            return address
-        time.sleep(2)
-    raise AssertionError(f"the demo was not ready in {READY_SECONDS} s:\n{log.read_text()[-3000:]}")
+@pytest.fixture(scope="session")
+def streaming(shop, backfill):
+    """The sensor's run of the stream, which has reported its tables."""
+    shop.wait("the snapshots", shop.snapshot_ended, 300)
+    return shop.streaming()
 
 
-def running_reports(address: str) -> list[dict[str, float]]:
-    """The numbers of each report of the table orders, newest first, by a run that is at work now."""
-    body = json.dumps({"query": REPORTS}).encode()
-    request = urllib.request.Request(f"{address}/graphql", body, {"Content-Type": "application/json"})
-    with urllib.request.urlopen(request, timeout=60) as response:
-        asset = json.load(response)["data"]["assetOrError"]
-    found = [one for one in asset.get("assetMaterializations", []) if one["runOrError"].get("status") == "STARTED"]
-    return [
-        {entry["label"]: entry.get("floatValue", entry.get("intValue")) for entry in one["metadataEntries"]}
-        for one in found
-    ]
+def test_a_backfill_is_pressed_and_its_partitions_turn_green(pages, shop, backfill):
+    shop.wait("a first table", lambda: shop.partitions("materialized"), 300)
+    pages.browser.set_window_size(1600, 900)
+    half = (r"Materialized \([1-3]\)", r"Materializing \([1-3]\)", "rows_per_second")
+    pages.reload_until("assets/shop/snapshot?view=partitions&partition=shop.customers", half, 240)
+    pages.picture("backfill")
+    shop.wait("the snapshots", shop.snapshot_ended, 300)
+    pages.open("assets/shop/snapshot?view=partitions&partition=shop.page_views", "Materialized (4)")
+    # The workload adds some while the rows are read.
+    assert all(rows >= VIEWS for rows in pages.numbers("dagster/row_count"))
 
 
-@pytest.fixture(scope="module")
-def browser():
-    selenium = pytest.importorskip("selenium.webdriver", reason="make setup installs selenium")
-    if not Path(CHROMIUM).exists() or not Path(DRIVER).exists():
-        pytest.skip("no Chromium here; make servers installs it where it may (Debian: apt install chromium-driver)")
-    options = selenium.ChromeOptions()
-    options.binary_location = CHROMIUM
-    for flag in (
-        *("--headless=new", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run"),
-        *("--disable-background-networking", "--disable-component-update", "--disable-sync", "--window-size=1600,1100"),
-    ):
-        options.add_argument(flag)
-    driver = selenium.Chrome(options=options, service=selenium.ChromeService(DRIVER))
-    driver.set_page_load_timeout(60)
-    yield driver
-    driver.quit()
+def test_the_sensors_run_is_at_work(pages, streaming):
+    assert streaming["tags"]["dagster/sensor_name"] == "shop_slot"
+    pages.open("runs", "shop_stream_job", "shop_slot", "Started", size=(1600, 600))
+    pages.picture("runs")
 
 
-def look(browser, url: str, name: str, *words: str, seconds: float = 60) -> str:
-    """Open a page, wait until it shows ``words``, take its picture; the page's text."""
-    browser.get(url)
-    deadline = time.monotonic() + seconds
-    text = ""
-    while time.monotonic() < deadline:
-        text = browser.find_element("tag name", "body").text
-        if all(word in text for word in words):
-            break
-        time.sleep(1)
-    time.sleep(3)  # plots and graphs are drawn after their texts
-    IMAGES.mkdir(exist_ok=True)
-    browser.save_screenshot(str(IMAGES / f"{name}.png"))
-    missing = [word for word in words if word not in text]
-    assert not missing, f"{url} does not show {missing}:\n{text[:2000]}"
-    return text
+def test_a_failing_check_shows_the_rule_how_many_rows_and_where_they_are(pages, shop, streaming):
+    shop.wait(
+        "the rows that were refused",
+        lambda: not (shop.check("shop.customers", "rules") or {"success": True})["success"],
+    )
+    pages.open("assets/shop/lake/shop/customers?view=checks&checkDetail=rules", "rules", "Failed", size=(1600, 1050))
+    place = shop.folder / "lake" / "shop" / "__quarantine" / "shop" / "customers"
+    pages.wait_for(f"failed: user:email_shape ({REFUSED} rows)", str(place))
+    pages.picture("failing_check")
 
 
-def press(browser, label: str, name: str, *words: str) -> None:
-    """Press the button of that label, and take the picture of what it shows."""
-    browser.find_element("xpath", f"//button[normalize-space()='{label}'] | //*[@role='radio'][.='{label}']").click()
-    time.sleep(4)
-    text = browser.find_element("tag name", "body").text
-    browser.save_screenshot(str(IMAGES / f"{name}.png"))
-    assert [word for word in words if word not in text] == []
+def test_the_asset_graph_shows_source_snapshot_changes_and_lake(pages, streaming):
+    pages.open("asset-groups", "snapshot", "changes", "customers_source", "Passed", size=(1900, 1500))
+    pages.picture("assets")
 
 
-def test_the_asset_graph_shows_source_snapshot_changes_and_lake(browser, url):
-    browser.set_window_size(1900, 2300)
-    look(browser, f"{url}/asset-groups", "assets", "snapshot", "changes", "customers", "Passed", seconds=90)
+def test_the_schedule_tells_when_it_asks_for_which_tables(pages, shop):
+    shop.wait("the scheduler", lambda: shop.is_healthy("SCHEDULER"))
+    path = f"locations/{LOCATION}/schedules/shop_incremental_snapshot_schedule"
+    words = ("shop.customers, shop.products", "only on Sunday", "shop_incremental_snapshot_job", "Running")
+    pages.open(path, *words, size=(1600, 750))
+    pages.picture("schedule")
 
 
-def test_a_tables_page_shows_what_was_merged_and_its_plots_while_the_run_goes_on(browser, url):
-    browser.set_window_size(1600, 2300)
-    text = look(browser, f"{url}/assets/shop/lake/shop/orders", "table", "orders", "lag_bytes")
+def test_the_launchpad_of_the_signal_job_holds_every_field(pages, shop):
+    path = f"locations/{LOCATION}/jobs/shop_signal_job/playground"
+    pages.open(path, "data_collections", "additional_conditions", "surrogate_key", "type: log", "No errors")
+    pages.picture("signal")
+
+
+def test_a_tables_page_shows_what_was_merged_and_its_plots_while_the_run_goes_on(pages, shop, streaming):
+    shop.wait("points of a plot", lambda: len(shop.reports("shop.orders")) >= POINTS)
+    shop.wait("a freshness policy that is met", lambda: shop.is_fresh("shop.orders"))
+    text = pages.open("assets/shop/lake/shop/orders", "lag_bytes", "shop.orders", "Freshness", size=(1600, 1500))
     assert "Unsynced" not in text
-    press(browser, "Plots", "plots", "lag_seconds")
-    reports = running_reports(url)
+    pages.picture("table")
+    pages.click("Plots")
+    pages.wait_for("lag_seconds")
+    pages.bring_to_top("Plots")
+    pages.picture("plots")
+    reports = shop.reports("shop.orders")
     assert len(reports) >= POINTS, "the run whose plots these are has ended"
     assert all(one["lag_seconds"] is not None and one["dagster/row_count"] for one in reports)
 
 
-def test_the_run_that_goes_on_is_shown_with_its_materialisations(browser, url):
-    browser.set_window_size(1600, 1100)
-    look(browser, f"{url}/runs", "runs", "shop_stream_job", "Started")
-
-
-def test_a_tables_checks_are_listed(browser, url):
-    browser.set_window_size(1600, 1100)
-    look(browser, f"{url}/assets/shop/lake/shop/orders?view=checks", "checks", "rules", "quarantine")
+def test_refused_rows_are_replayed_by_a_press_once_the_rule_is_mended(pages, shop, streaming):
+    shop.wait("the rows that were refused", lambda: shop.check("shop.customers", "quarantine"))
+    shop.rule(MENDED_RULE)
+    path = f"locations/{LOCATION}/jobs/shop_replay_job/playground"
+    pages.open(path, "accept_all: false", "drop: false", "tables: []", "No errors")
+    pages.picture("replay")
+    pages.click("Launch Run")
+    ended = shop.wait("the replay", lambda: [run for run in shop.runs("shop_replay_job") if run["status"] == "SUCCESS"])
+    # Its log is drawn line by line as it is scrolled, so what it says is looked for in the check.
+    pages.open(f"runs/{ended[0]['id']}", "shop_replay_job", "Success")
+    shop.wait("the check", lambda: (shop.check("shop.customers", "quarantine") or {}).get("success"))
+    pages.open("assets/shop/lake/shop/customers?view=checks&checkDetail=quarantine", "Passed")
+    # The run that it made give way has built the data docs, and the next one serves them.
+    pages.open("assets/shop/changes", shop.data_docs)
+    shop.wait("the stream again", lambda: shop.reports("shop.orders"))
+    pages.browser.get(shop.data_docs)
+    pages.click("shop.customers")
+    pages.wait_for("email_shape", "Unsuccessful Expectations")

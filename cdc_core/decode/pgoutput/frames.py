@@ -14,7 +14,7 @@ INSERT, UPDATE, DELETE, TRUNCATE = ord("I"), ord("U"), ord("D"), ord("T")
 _XLOG_DATA = ord("w")
 
 # The least length of a message of each kind, 0 for kinds that protocol version 1 does not know.
-_LEAST = np.zeros(256, dtype=np.int64)
+_MIN_LENGTH = np.zeros(256, dtype=np.int64)
 for _kind, _length in {
     BEGIN: 21,
     COMMIT: 26,
@@ -27,7 +27,7 @@ for _kind, _length in {
     TRUNCATE: 6,
     MESSAGE: 15,
 }.items():
-    _LEAST[_kind] = _length
+    _MIN_LENGTH[_kind] = _length
 
 
 class Frames:
@@ -74,12 +74,12 @@ class Frames:
         if not long_enough.all():
             bad = int(np.argmin(long_enough))
             length = int(self.ends[bad] - heads[bad])
-            lsn = int(self.lsn[bad]) if length >= FRAME_HEADER else None  # its header may be cut short itself
+            lsn = int(self.lsn[bad]) if length >= FRAME_HEADER else None  # its header may be truncated too
             raise ProtocolError("", lsn, f"frames of more than {FRAME_HEADER} bytes", f"one of {length}")
         self.require(self.reader.u8(heads) == _XLOG_DATA, "an XLogData frame", "a frame of another kind")
 
     def _check_kinds(self) -> None:
-        least = _LEAST[self.kinds]
+        least = _MIN_LENGTH[self.kinds]
         if not least.all():
             bad = int(np.argmin(least != 0))
             found = f"one of kind 0x{int(self.kinds[bad]):02X}"

@@ -132,7 +132,7 @@ class _Chunk:
         self._require(at == ends, "a message that ends with its last value", "more bytes or fewer")
 
     def _walk_old(self, at: np.ndarray, has_old: np.ndarray, updated: np.ndarray) -> np.ndarray:
-        """Walk the old tuples; the result is where each row goes on: at its new tuple, or its end."""
+        """Walk the old tuples; the result is where each row continues: at its new tuple, or its end."""
         rows = None if has_old.all() else np.flatnonzero(has_old)
         self.old, after = self._tuple(at if rows is None else at[rows], rows)
         at = at.copy()

@@ -1,4 +1,4 @@
-"""All checks, in the order in which one would mend things."""
+"""All checks, in the order in which one would correct things."""
 
 from __future__ import annotations
 

@@ -30,7 +30,7 @@ def verdicts(tables: Sequence[TableSchema]) -> list[Finding]:
     return [
         doubtful(
             NAME,
-            f"Left out of the lake, for the stream does not carry them: {listed(left_out)}.",
-            "Compute them where the lake is read, or use PostgreSQL 18 with publish_generated_columns = stored.",
+            f"Generated columns that are not captured, because the stream does not contain them: {listed(left_out)}.",
+            "Compute them in queries of the lake, or use PostgreSQL 18 with publish_generated_columns = stored.",
         )
     ]

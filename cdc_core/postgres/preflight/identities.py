@@ -26,11 +26,11 @@ def verdicts(tables: Sequence[TableSchema]) -> list[Finding]:
         or (table.identity is ReplicaIdentity.DEFAULT and not table.primary_key)
     ]
     if not without:
-        return [good(NAME, f"All {len(tables)} captured tables identify their rows.")]
+        return [good(NAME, f"All {len(tables)} captured tables have a replica identity.")]
     return [
         doubtful(
             NAME,
-            f"Without a replica identity: {listed(without)}. Once published, UPDATE and DELETE fail on them.",
-            "Add a primary key, or run ALTER TABLE … REPLICA IDENTITY FULL, if they are more than appended to.",
+            f"Tables without a replica identity: {listed(without)}. Once published, UPDATE and DELETE fail on them.",
+            "Add a primary key, or run ALTER TABLE … REPLICA IDENTITY FULL, unless rows are only inserted.",
         )
     ]

@@ -31,7 +31,7 @@ def verdicts(patterns: Sequence[str], names: Sequence[TableId], captured: int) -
         else:
             findings.append(
                 doubtful(
-                    NAME, f"The expression {pattern} of table.include.list matches no table.", "Correct or drop it."
+                    NAME, f"The expression {pattern} of table.include.list matches no table.", "Correct or remove it."
                 )
             )
     if not captured and not any(finding.is_error for finding in findings):

@@ -42,7 +42,7 @@ def check(context: Context) -> list[Finding]:
 def role_verdict(role: str, has_replication: bool, has_service_role: bool) -> Finding:
     """``has_service_role``: member of a managed service's replication role."""
     if has_replication or has_service_role:
-        return good(ROLE, f'Role "{role}" may replicate.')
+        return good(ROLE, f'Role "{role}" has REPLICATION.')
     return bad(ROLE, f'Role "{role}" lacks REPLICATION.', f'As a superuser run ALTER ROLE "{role}" REPLICATION.')
 
 

@@ -91,8 +91,8 @@ def existing_verdicts(
         findings.append(
             doubtful(
                 NAME,
-                f'Publication "{info.name}" does not hold {listed(uncovered)}: no change of theirs will come.',
-                f'Let the owner run ALTER PUBLICATION "{info.name}" ADD TABLE …, or do not capture them.',
+                f'Publication "{info.name}" does not include {listed(uncovered)}: their changes are not published.',
+                f'Let the owner run ALTER PUBLICATION "{info.name}" ADD TABLE …, or exclude them.',
             )
         )
     wanted = [word for code, word in (("c", "insert"), ("u", "update"), ("d", "delete"), ("t", "truncate"))
@@ -102,11 +102,11 @@ def existing_verdicts(
         findings.append(
             doubtful(
                 NAME,
-                f'Publication "{info.name}" does not send {listed(unsent)}.',
+                f'Publication "{info.name}" does not publish {listed(unsent)}.',
                 f"Let its owner run ALTER PUBLICATION \"{info.name}\" SET (publish = '{', '.join(wanted)}').",
             )
         )
-    return findings or [good(NAME, f'Publication "{info.name}" holds all {len(captured)} captured tables.')]
+    return findings or [good(NAME, f'Publication "{info.name}" includes all {len(captured)} captured tables.')]
 
 
 def _roots(context: Context) -> dict[TableId, frozenset[TableId]]:

@@ -22,8 +22,8 @@ def check(context: Context) -> list[Finding]:
 
 
 def verdict(allowed: int, taken: int, ours_exists: bool) -> Finding:
-    """``taken`` counts every slot of the server, ours too."""
-    found = f"{taken} of max_replication_slots = {allowed} are taken{', ours among them' if ours_exists else ''}."
+    """``taken`` counts every slot of the server, including ours."""
+    found = f"{taken} of max_replication_slots = {allowed} are in use{', including this slot' if ours_exists else ''}."
     if not ours_exists and taken >= allowed:
-        return bad(NAME, found, "Raise max_replication_slots and restart the server, or drop a slot nobody uses.")
+        return bad(NAME, found, "Raise max_replication_slots and restart the server, or drop an unused slot.")
     return good(NAME, found)

@@ -26,5 +26,5 @@ def verdict(timeout_ms: int) -> Finding:
         return good(NAME, "wal_sender_timeout is off.")
     found = f"wal_sender_timeout is {timeout_ms / 1000:g} s."
     if timeout_ms < _SHORT_MS:
-        return doubtful(NAME, found, "Raise it to 10 s or more: a short pause of network or machine ends the stream.")
+        return doubtful(NAME, found, "Raise it to 10 s or more: otherwise a short interruption ends the stream.")
     return good(NAME, found)

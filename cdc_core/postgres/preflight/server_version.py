@@ -18,11 +18,11 @@ def check(context: Context) -> list[Finding]:
 def verdict(version: int, text: str, is_standby: bool) -> Finding:
     """``version`` as 150018, ``text`` as 15.18."""
     if version < _OLDEST:
-        return bad(NAME, f"The server is PostgreSQL {text}.", "Use PostgreSQL 10 or later: pgoutput came with it.")
+        return bad(NAME, f"The server is PostgreSQL {text}.", "Use PostgreSQL 10 or later, which has pgoutput.")
     if is_standby and version < _STANDBY_FROM:
         return bad(
             NAME,
             f"The server is a standby of PostgreSQL {text}.",
-            "Capture from the primary; standbys decode from PostgreSQL 16 on.",
+            "Capture from the primary; standbys support logical decoding from PostgreSQL 16 on.",
         )
     return good(NAME, f"PostgreSQL {text}{', a standby' if is_standby else ''}.")

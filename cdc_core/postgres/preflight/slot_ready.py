@@ -20,7 +20,7 @@ def check(context: Context) -> list[Finding]:
 def verdict(info: SlotInfo, options: PostgresOptions) -> Finding:
     """A slot in use is only doubtful: it may be this connector's own run."""
     if not info.exists:
-        return good(NAME, f"There is no slot {info.name}; it is created at start.")
+        return good(NAME, f"Slot {info.name} does not exist; it is created at start.")
     try:
         slot.check_usable(info, options)
     except TransientError as error:

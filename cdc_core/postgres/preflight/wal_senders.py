@@ -22,9 +22,9 @@ def check(context: Context) -> list[Finding]:
 
 def verdict(allowed: int, taken: int) -> Finding:
     """``taken`` counts those at work now. Two are needed for a moment: one makes the slot, one streams."""
-    found = f"{taken} of max_wal_senders = {allowed} are taken."
+    found = f"{taken} of max_wal_senders = {allowed} are in use."
     if taken >= allowed:
         return bad(NAME, found, "Raise max_wal_senders and restart the server, or stop another consumer.")
     if allowed - taken < 2:
-        return doubtful(NAME, found, "Raise max_wal_senders: nothing is left after this connector.")
+        return doubtful(NAME, found, "Raise max_wal_senders: none is left after this connector.")
     return good(NAME, found)

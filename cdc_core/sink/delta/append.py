@@ -82,10 +82,12 @@ def beyond(rows: pa.Table, held: ChangelogPosition | None) -> pa.Table:
     return rows.filter(pa.array(~known)) if known.any() else rows
 
 
-def read_changes(changelog: DeltaTable, from_lsn: int, to_lsn: int) -> pa.Table:
+def read_changes(
+    changelog: DeltaTable, from_lsn: int, to_lsn: int, needed: Callable[[pa.Table], pa.Table] | None = None
+) -> pa.Table:
     """Change rows with ``from_lsn < __commit_lsn <= to_lsn`` in stream order. Snapshot reads (index -1) are left out.
 
-    Files whose statistics lie outside are not opened.
+    Files whose statistics lie outside are not opened. ``needed`` takes from each file's rows what is wanted of them.
     """
     parts = []
     for file in changelog.files:
@@ -94,9 +96,30 @@ def read_changes(changelog: DeltaTable, from_lsn: int, to_lsn: int) -> pa.Table:
             continue
         if file.maximum.get("__tx_index") == -1:
             continue
-        parts.append(between(changelog.read(file), from_lsn, to_lsn))
+        rows = between(changelog.read(file), from_lsn, to_lsn)
+        parts.append(rows if needed is None else needed(rows))
     rows = pa.concat_tables(parts) if parts else changelog.schema.empty_table()
     return in_order(rows)
+
+
+def read_positions(changelog: DeltaTable, places: pa.Table) -> pa.Table:
+    """The change rows at some positions (``__commit_lsn``, ``__tx_index``), in stream order; fewer where some are gone.
+
+    Files whose statistics lie outside are not opened, and only those with a hit are read whole.
+    """
+    names = ["__commit_lsn", "__tx_index"]
+    wanted = np.unique(places.column(names[0]).to_numpy())
+    parts = []
+    for file in changelog.files if len(wanted) else ():
+        low, high = file.minimum.get(names[0], wanted[0]), file.maximum.get(names[0], wanted[-1])
+        if np.searchsorted(wanted, low) == np.searchsorted(wanted, high, side="right"):
+            continue
+        at = changelog.read(file, names)
+        at = at.append_column("at", pa.array(np.arange(at.num_rows)))
+        found = at.join(places.select(names), keys=names, join_type="left semi")
+        if found.num_rows:
+            parts.append(changelog.read(file).take(found.column("at").combine_chunks().sort()))
+    return in_order(pa.concat_tables(parts)) if parts else changelog.schema.empty_table()
 
 
 def cut_within(changelog: DeltaTable, from_lsn: int, to_lsn: int, most_bytes: int) -> int:
@@ -143,15 +166,17 @@ def in_order(rows: pa.Table) -> pa.Table:
 
 
 def on_conflict(attempt: Callable[[], Result], *tables: DeltaTable) -> Result:
-    """Run ``attempt``, again with the tables loaded anew where another commit got in first, eight times at most."""
+    """Run ``attempt``, again with the tables loaded again where another commit was made first, eight times at
+    most.
+    """
     for left in reversed(range(_ATTEMPTS)):
         try:
             return attempt()
         except CommitConflictError:
             if not left:
                 raise TransientError(
-                    f"Another writer's commits got in before ours {_ATTEMPTS} times.",
-                    "See who else writes to this lake; only one wal2lake may.",
+                    f"{_ATTEMPTS} commits conflicted with commits of another writer.",
+                    "Check for other writers of this lake; only one run of wal2lake may write to it at a time.",
                 ) from None
             for table in tables:
                 table.refresh()

@@ -1,4 +1,4 @@
-"""A slice applied to a lake table by copy-on-write: files that hold a row it changes are written anew, in one commit.
+"""A slice applied to a lake table by copy-on-write: files that hold a row it changes are rewritten, in one commit.
 
 First the log's statistics say which files can hold one of its keys, then those files' key columns say which do; only
 files with a hit are read whole, at most two in memory at a time. What is decided before anything is written is
@@ -13,47 +13,29 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pyarrow as pa
 
+from cdc_core.sink.delta.apply_versions import apply_versions, version_candidates
 from cdc_core.sink.delta.candidates import Content, Ranges
-from cdc_core.sink.delta.changes import Changes, Road
-from cdc_core.sink.delta.images import chosen, column, indices, rescued_of, texts_of
+from cdc_core.sink.delta.changes import Changes, MergeStrategy
+from cdc_core.sink.delta.delete_mode import DELETED, is_live
+from cdc_core.sink.delta.images import column, indices
 from cdc_core.sink.delta.multiset import NetRows, taken
 from cdc_core.sink.delta.reading import ReadOnce, ahead
-from cdc_core.sink.delta.reduction import ReducedSlice
+from cdc_core.sink.delta.reduction import ReducedSlice, Truncation
+from cdc_core.sink.delta.rewrite import FILE_BYTES, Rewrite, host_of, parts_of, with_kept_values
 from cdc_core.sink.delta.shape import RESCUED
+from cdc_core.sink.delta.soft import marked
 from cdc_core.sink.delta.table import DataFile
 
 _POSITION = ("__commit_lsn", "__tx_index")
-FILE_BYTES = 128 * 2**20
-"""New rows join a file up to about this size; beyond it they make files of their own."""
-
-
-@dataclass(frozen=True, slots=True)
-class Rewrite:
-    """The files that go and the rows that come in their place, one table a file.
-
-    ``rows`` reads as it is iterated, once. ``removed`` and the counts are known before.
-    """
-
-    removed: list[DataFile]
-    rows: Iterator[pa.Table]
-    inserted: int = 0
-    updated: int = 0
-    deleted: int = 0
-
-    @property
-    def bytes_rewritten(self) -> int:
-        """Bytes of the files that go."""
-        return sum(file.size for file in self.removed)
-
-    @property
-    def changes_nothing(self) -> bool:
-        """Whether there is nothing to write."""
-        return not (self.removed or self.inserted or self.updated or self.deleted)
 
 
 def candidates(content: Content, changes: Changes) -> list[DataFile]:
     """The files that must be looked into, by the log's statistics alone; nothing is read."""
+    if changes.versions is not None:
+        return version_candidates(content.files, changes.versions)
     if changes.reduced is not None:
+        if changes.reduced.truncated is not None:
+            return list(content.files)
         return Ranges.of(changes.reduced.keys, changes.reduced.index.columns.names).candidates(content.files)
     if changes.net is not None:
         minus = changes.net.minus.filter(pa.array(changes.net.times > 0))
@@ -62,7 +44,7 @@ def candidates(content: Content, changes: Changes) -> list[DataFile]:
 
 
 def bytes_to_scan(content: Content, changes: Changes) -> int:
-    """Bytes of the files that must be looked into: an upper bound of what is read and written anew."""
+    """Bytes of the files that must be looked into: an upper bound of what is read and rewritten."""
     return sum(file.size for file in candidates(content, changes))
 
 
@@ -72,9 +54,11 @@ def apply(content: Content, changes: Changes, file_bytes: int = FILE_BYTES) -> R
         return _merge(ReadOnce(content), changes, changes.reduced, file_bytes)
     if changes.net is not None:
         return _take_away(ReadOnce(content), changes, changes.net, file_bytes)
+    if changes.versions is not None:
+        return apply_versions(ReadOnce(content), changes.versions, changes.guarded, file_bytes)
     assert changes.plus is not None
-    removed = list(content.files) if changes.road is Road.REPLACE else []
-    parts = _parts(changes.plus, content.files, file_bytes)
+    removed = list(content.files) if changes.strategy is MergeStrategy.REPLACE else []
+    parts = parts_of(changes.plus, content.files, file_bytes)
     return Rewrite(removed, parts, changes.plus.num_rows, 0, sum(file.rows for file in removed))
 
 
@@ -82,13 +66,16 @@ def apply(content: Content, changes: Changes, file_bytes: int = FILE_BYTES) -> R
 class _Hits:
     """Rows of a file whose key is in the slice: their places, their keys' numbers, whether the change may overwrite.
 
-    Shape: [H] each, places rising.
+    ``dead``: the lake holds the row as deleted (``soft``). ``truncated`` are the places of rows that a truncate marks.
+    Shape: [H] each but swept, places rising.
     """
 
     file: DataFile
     places: np.ndarray
     keys: np.ndarray
     newer: np.ndarray
+    dead: np.ndarray
+    truncated: np.ndarray
 
 
 def _merge(content: Content, changes: Changes, reduced: ReducedSlice, file_bytes: int) -> Rewrite:
@@ -98,9 +85,9 @@ def _merge(content: Content, changes: Changes, reduced: ReducedSlice, file_bytes
         matched[found.keys] = True
     inserted = ~matched & ~reduced.deleted
     reduced = _with_moved_values(content, reduced, hits)
-    touched = [found for found in hits if found.newer.any()]
+    touched = [found for found in hits if found.newer.any() or len(found.truncated)]
     fresh = reduced.rows.filter(pa.array(inserted)) if inserted.any() else reduced.rows.schema.empty_table()
-    host = _host([found.file for found in touched], fresh, file_bytes)
+    host = host_of([found.file for found in touched], fresh, file_bytes)
 
     def rewritten(found: _Hits) -> pa.Table:
         return pa.concat_tables([*_rewritten(content, reduced, found), *([fresh] if found.file is host else [])])
@@ -110,10 +97,13 @@ def _merge(content: Content, changes: Changes, reduced: ReducedSlice, file_bytes
             if out.num_rows:
                 yield out
         if host is None:
-            yield from _parts(fresh, content.files, file_bytes)
+            yield from parts_of(fresh, content.files, file_bytes)
 
-    gone = [int(np.count_nonzero(found.newer & reduced.deleted[found.keys])) for found in touched]
-    changed = [int(np.count_nonzero(found.newer)) for found in touched]
+    ends = _ends(reduced)
+    gone = [
+        int(np.count_nonzero(found.newer & ends[found.keys] & ~found.dead)) + len(found.truncated) for found in touched
+    ]
+    changed = [int(np.count_nonzero(found.newer)) + len(found.truncated) for found in touched]
     return Rewrite(
         [found.file for found in touched], rows(), int(np.count_nonzero(inserted)), sum(changed) - sum(gone), sum(gone)
     )
@@ -122,7 +112,7 @@ def _merge(content: Content, changes: Changes, reduced: ReducedSlice, file_bytes
 def _hits(content: Content, files: Sequence[DataFile], reduced: ReducedSlice, guarded: bool) -> Iterator[_Hits]:
     """The hits of each file that has some."""
     key = reduced.index.columns.read
-    names = [*key, *_POSITION] if guarded else key
+    names = [*key, *(_POSITION if guarded else ()), *([DELETED] if reduced.marks else ())]
     waiting: list[tuple[DataFile, pa.Table]] = []
     rows = 0
     for number, file in enumerate(files):
@@ -132,13 +122,36 @@ def _hits(content: Content, files: Sequence[DataFile], reduced: ReducedSlice, gu
         if rows >= len(reduced.deleted) or number == len(files) - 1:
             codes = reduced.index.match(pa.concat_tables([found.select(key) for _, found in waiting]))
             for (each, found), mine in zip(waiting, _split(codes, [f.num_rows for _, f in waiting]), strict=True):
-                places = np.flatnonzero(mine >= 0)
-                if len(places):
-                    newer = (
-                        _newer(reduced, mine[places], found, places) if guarded else np.ones(len(places), dtype=bool)
-                    )
-                    yield _Hits(each, places, mine[places], newer)
+                hits = _hits_in(each, found, mine, reduced, guarded)
+                if len(hits.places) or len(hits.truncated):
+                    yield hits
             waiting, rows = [], 0
+
+
+def _hits_in(file: DataFile, rows: pa.Table, codes: np.ndarray, reduced: ReducedSlice, guarded: bool) -> _Hits:
+    """A file's hits, by its rows' key columns and the numbers of their keys. Shape: rows[N], int64[N]."""
+    places = np.flatnonzero(codes >= 0)
+    keys = codes[places]
+    newer = _newer(reduced, keys, rows, places) if guarded else np.ones(len(places), dtype=bool)
+    live = is_live(rows) if reduced.marks else np.ones(rows.num_rows, dtype=bool)
+    dead = ~live[places]
+    if reduced.marks:
+        newer &= ~(dead & reduced.deleted[keys])
+    truncated = np.zeros(0, dtype=np.int64)
+    if reduced.truncated is not None:
+        others = np.flatnonzero(live & (codes < 0))
+        truncated = others[_is_before(rows, others, reduced.truncated)] if guarded else others
+    return _Hits(file, places, keys, newer, dead, truncated)
+
+
+def _is_before(rows: pa.Table, places: np.ndarray, truncation: Truncation) -> np.ndarray:
+    lsn, index = _positions(rows, places)
+    return np.asarray((lsn < truncation.lsn) | ((lsn == truncation.lsn) & (index < truncation.index)))
+
+
+def _ends(reduced: ReducedSlice) -> np.ndarray:
+    """The keys at which the source has no row after the slice. Shape: bool[R]."""
+    return ~is_live(reduced.rows) if reduced.marks else reduced.deleted
 
 
 def _split(codes: np.ndarray, counts: Sequence[int]) -> list[np.ndarray]:
@@ -159,33 +172,17 @@ def _positions(rows: pa.Table, places: np.ndarray) -> list[np.ndarray]:
 def _rewritten(content: Content, reduced: ReducedSlice, found: _Hits) -> list[pa.Table]:
     """The rows of a file that stay, and those that come for some of the others."""
     held = content.read(found.file)
+    if reduced.truncated is not None:
+        held = marked(held, found.truncated, reduced.truncated)
     stays = np.ones(held.num_rows, dtype=bool)
     stays[found.places[found.newer]] = False
-    puts = found.newer & ~reduced.deleted[found.keys]
+    puts = found.newer if reduced.marks else found.newer & ~reduced.deleted[found.keys]
     keys, places = found.keys[puts], found.places[puts]
     rows = reduced.rows.take(pa.array(keys))
     keep = {name: mask[keys] for name, mask in reduced.keep.items()}
     if any(mask.any() for mask in keep.values()):
         rows = with_kept_values(rows, keep, held.select([*keep, RESCUED]).take(pa.array(places)))
     return [held.filter(pa.array(stays)), rows]
-
-
-def with_kept_values(rows: pa.Table, keep: dict[str, np.ndarray], lake: pa.Table) -> pa.Table:
-    """Rows with the columns that they keep taken from lake rows beside them, texts too.
-
-    Shape: rows[N], masks bool[N], lake[N] with the columns of ``keep`` and ``__rescued`` -> rows[N]
-    """
-    theirs = texts_of(column(lake, RESCUED))
-    mine = texts_of(column(rows, RESCUED))
-    none = pa.nulls(rows.num_rows, pa.string())
-    for name, mask in keep.items():
-        at = rows.schema.get_field_index(name)
-        value = chosen(mask, column(lake, name), column(rows, name))
-        rows = rows.set_column(at, rows.schema.field(at), value)
-        if name in theirs:
-            mine[name] = chosen(mask, theirs[name], mine.get(name, none))
-    at = rows.schema.get_field_index(RESCUED)
-    return rows.set_column(at, rows.schema.field(at), rescued_of(mine, rows.num_rows))
 
 
 def _with_moved_values(content: Content, reduced: ReducedSlice, hits: Sequence[_Hits]) -> ReducedSlice:
@@ -228,7 +225,7 @@ def _take_away(content: Content, changes: Changes, net: NetRows, file_bytes: int
         gone = taken(net.coder.codes([column(held, name) for name in names]), times)
         if gone.any():
             touched.append((file, gone))
-    host = _host([file for file, _ in touched], net.plus, file_bytes)
+    host = host_of([file for file, _ in touched], net.plus, file_bytes)
 
     def rewritten(found: tuple[DataFile, np.ndarray]) -> pa.Table:
         out = content.read(found[0]).filter(pa.array(~found[1]))
@@ -239,29 +236,7 @@ def _take_away(content: Content, changes: Changes, net: NetRows, file_bytes: int
             if out.num_rows:
                 yield out
         if host is None:
-            yield from _parts(net.plus, content.files, file_bytes)
+            yield from parts_of(net.plus, content.files, file_bytes)
 
     lost = sum(int(np.count_nonzero(gone)) for _, gone in touched) + net.came - net.plus.num_rows
     return Rewrite([file for file, _ in touched], rows(), net.came, 0, lost)
-
-
-def _host(files: Sequence[DataFile], fresh: pa.Table, file_bytes: int) -> DataFile | None:
-    """The file that new rows join: the smallest one that is written anew anyway, while it has room for them."""
-    if not files or not fresh.num_rows:
-        return None
-    smallest = min(files, key=lambda file: file.size)
-    return smallest if smallest.size + fresh.num_rows * _row_bytes(files, fresh) <= file_bytes else None
-
-
-def _parts(rows: pa.Table, files: Sequence[DataFile], file_bytes: int) -> Iterator[pa.Table]:
-    """Rows in tables that make files of at most about ``file_bytes``."""
-    step = max(1, int(file_bytes / _row_bytes(files, rows)))
-    for start in range(0, rows.num_rows, step):
-        yield rows.slice(start, step)
-
-
-def _row_bytes(files: Sequence[DataFile], rows: pa.Table) -> float:
-    """Bytes a row of a file, by the files there are, or the rows in memory, which take more."""
-    held = sum(file.rows for file in files)
-    size = sum(file.size for file in files) / held if held else rows.nbytes / max(1, rows.num_rows)
-    return max(1.0, size)

@@ -15,7 +15,7 @@ import pyarrow as pa
 from cdc_core.errors import InvariantError
 from cdc_core.sink.delta.conform import conform, plain_type
 from cdc_core.sink.delta.images import column, validity
-from cdc_core.sink.delta.shape import RESCUED, holds
+from cdc_core.sink.delta.shape import META, RESCUED, holds
 
 SHAPE = "__shape"
 _IMAGES = ("before", "after")
@@ -45,6 +45,16 @@ def stored(rows: pa.Table, shape: int, changelog: pa.Schema) -> pa.Table:
         rows = rows.set_column(at, image, renamed)
     rows = rows.append_column(SHAPE, pa.array(np.full(rows.num_rows, shape, dtype=np.int64)))
     return conform(rows, changelog)
+
+
+def empty_changes(lake: pa.Schema) -> pa.Table:
+    """No change rows, in the columns of a lake table."""
+    own = {each.name for each in META}
+    image = pa.struct([each for each in lake if each.name not in own])
+    fields = [("__op", pa.string()), ("__commit_lsn", pa.int64()), ("__tx_index", pa.int64()), ("__lsn", pa.int64())]
+    fields += [("__xid", pa.int64()), ("__commit_ts", pa.timestamp("us", tz="UTC"))]
+    fields += [("__unchanged", pa.list_(pa.string())), ("before", image), ("after", image)]
+    return pa.schema(fields).empty_table()
 
 
 def viewed(rows: pa.Table, shape: int, columns: Sequence[str]) -> pa.Table:

@@ -1,8 +1,9 @@
-"""One table's slice of change rows, made ready to be applied: which road it takes, and what it says on that road.
+"""One table's slice of change rows, prepared for merging: its merge strategy and the reduced rows.
 
 APPEND     only inserts, past the snapshot's overlap: the source's own key says that none of them is there yet
-MERGE      everything else with a key
+MERGE      everything else with a key; of a table that keeps deleted rows (``soft``) inserts and truncates, too
 MULTISET   everything else without one
+VERSIONS   everything else of a table that keeps its history (``versions``)
 REPLACE    a truncate was in the slice: what came after it is the table's whole content
 """
 
@@ -14,35 +15,41 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from cdc_core.schema.table import TableSchema
+from cdc_core.sink.delete_modes import DeleteMode
+from cdc_core.sink.delta.delete_mode import mode_of
 from cdc_core.sink.delta.multiset import NetRows, arrivals, net_rows
 from cdc_core.sink.delta.reduction import ReducedSlice, reduce_slice
-from cdc_core.sink.delta.row_keys import merge_key
+from cdc_core.sink.delta.row_keys import check_key, merge_key
+from cdc_core.sink.delta.soft import reduce_soft
 from cdc_core.sink.delta.survey import Survey, after_position, check_old_rows, invisible, survey
+from cdc_core.sink.delta.versions import VersionedSlice, version_slice
 
 
-class Road(enum.Enum):
+class MergeStrategy(enum.Enum):
     """How a slice becomes the table's next version."""
 
     APPEND = "append"
     MERGE = "merge"
+    VERSIONS = "versions"
     MULTISET = "multiset"
     REPLACE = "replace"
 
 
 @dataclass(frozen=True, slots=True)
 class Changes:
-    """A slice on its road. ``events`` counts its change rows.
+    """A slice with its merge strategy. ``events`` is the number of its change rows.
 
-    ``reduced`` is there for MERGE, ``net`` for MULTISET, ``plus`` (lake rows) for APPEND and REPLACE. ``guarded``: a
-    change must not overwrite a lake row of its own or a later position.
+    ``reduced`` is there for MERGE, ``net`` for MULTISET, ``versions`` for VERSIONS, ``plus`` (lake rows) for APPEND and
+    REPLACE. ``guarded``: a change must not overwrite a lake row of its own or a later position.
     """
 
-    road: Road
+    strategy: MergeStrategy
     events: int
     guarded: bool
     reduced: ReducedSlice | None = None
     net: NetRows | None = None
     plus: pa.Table | None = None
+    versions: VersionedSlice | None = None
 
 
 def prepare(rows: pa.Table, table: TableSchema, schema: pa.Schema, snapshot: str | None = None) -> Changes:
@@ -55,14 +62,20 @@ def prepare(rows: pa.Table, table: TableSchema, schema: pa.Schema, snapshot: str
     rows = rows if snapshot is None else invisible(rows, snapshot)
     facts, key = survey(rows), merge_key(table)
     check_old_rows(facts, bool(key), table.id)
-    guarded = snapshot is None
+    guarded, mode = snapshot is None, mode_of(schema.names)
+    if mode is not DeleteMode.HARD:
+        check_key(table, mode.value)
+    if mode is DeleteMode.SOFT:
+        return Changes(MergeStrategy.MERGE, facts.rows, guarded, reduced=reduce_soft(rows, key, schema))
     if facts.only_inserts and (not key or guarded):
-        return Changes(Road.APPEND, facts.rows, guarded, plus=arrivals(rows, schema))
+        return Changes(MergeStrategy.APPEND, facts.rows, guarded, plus=arrivals(rows, schema))
+    if mode is DeleteMode.HISTORY:
+        return Changes(MergeStrategy.VERSIONS, facts.rows, guarded, versions=version_slice(rows, key, schema))
     if facts.truncated_at is not None:
         return _replacement(rows, facts, facts.truncated_at, key, schema, guarded)
     if not key:
-        return Changes(Road.MULTISET, facts.rows, guarded, net=net_rows(rows, schema))
-    return Changes(Road.MERGE, facts.rows, guarded, reduced=reduce_slice(rows, key, schema))
+        return Changes(MergeStrategy.MULTISET, facts.rows, guarded, net=net_rows(rows, schema))
+    return Changes(MergeStrategy.MERGE, facts.rows, guarded, reduced=reduce_slice(rows, key, schema))
 
 
 def _replacement(
@@ -74,4 +87,4 @@ def _replacement(
         plus = reduced.rows.filter(pa.array(~reduced.deleted))
     else:
         plus = net_rows(rest, schema).plus
-    return Changes(Road.REPLACE, facts.rows, guarded, plus=plus)
+    return Changes(MergeStrategy.REPLACE, facts.rows, guarded, plus=plus)

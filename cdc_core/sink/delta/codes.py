@@ -4,7 +4,7 @@
 same type. Null is a value of its own. It is built from Arrow's hash tables alone, one for each leaf of a nested type:
 
     leaf      the value; a float without the sign of its zero and with one NaN
-    struct    its fields' numbers, two combined and numbered anew at a time
+    struct    its fields' numbers, two combined and numbered again at a time
     list      its elements' numbers as bytes
     map       a list of its entries by key
 
@@ -63,7 +63,7 @@ class _Leaf:
 
 @dataclass(frozen=True, slots=True)
 class Tuples:
-    """Several arrays' values side by side as one: the coder of composite keys, of structs, of whole rows.
+    """Several arrays' values in parallel as one: the coder of composite keys, of structs, of whole rows.
 
     ``steps[n]`` numbers the pairs of (number of the first n + 1 values, number of the next).
     """

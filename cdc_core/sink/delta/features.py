@@ -1,13 +1,16 @@
-"""Delta features that shut other readers out: when one comes on for a lake table, and what is done with it.
+"""Delta features that shut other readers or writers out: when one comes on for a lake table, and what is done with it.
 
 Column mapping makes a rename or a drop a change of the log alone, type widening the same of a type that grows. A table
 that has one of them is written by Spark from then on: delta-rs takes no commit to it, and its files bear other names.
 
-    widest   never; such a change writes the table anew
+    widest   never; such a change writes the table again
     auto     when a change first needs one and the table is larger than wal2lake.merge.rewrite.max.bytes
     modern   from the start
 
 A feature that is on is made use of whatever the policy says.
+
+Liquid clustering by key and in-commit timestamps come on for the tables that are configured so. Every reader reads
+such a table; delta-rs does not write it, so Spark does from then on.
 """
 
 from __future__ import annotations
@@ -20,8 +23,11 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from cdc_core.schema.changes import DeltaFeature, LakeFeatures
+from cdc_core.schema.table import TableSchema
+from cdc_core.selection.patterns import compile_all, matches_any
 from cdc_core.sink.delta.project import Step, only_add_nulls, own_columns, project_schema, traced
 from cdc_core.sink.delta.table import DeltaTable
+from cdc_core.sink.options import SinkOptions
 
 _log = logging.getLogger(__name__)
 
@@ -29,7 +35,9 @@ _log = logging.getLogger(__name__)
 PROPERTIES = {
     DeltaFeature.COLUMN_MAPPING: ("delta.columnMapping.mode", "name"),
     DeltaFeature.TYPE_WIDENING: ("delta.enableTypeWidening", "true"),
+    DeltaFeature.COMMIT_TIMESTAMPS: ("delta.enableInCommitTimestamps", "true"),
 }
+EVOLVING = frozenset([DeltaFeature.COLUMN_MAPPING, DeltaFeature.TYPE_WIDENING])
 # What delta-rs can commit to by naming files; a deletion vector would be forgotten, a mapped column not found.
 WRITABLE = frozenset({"appendOnly", "invariants", "timestampNtz", "checkConstraints", "v2Checkpoint"})
 # Characters of column names that Delta on Spark takes with column mapping alone.
@@ -38,12 +46,16 @@ _READERS = {
     DeltaFeature.COLUMN_MAPPING: "Spark and SQL through deltalake's QueryBuilder can read it, "
     "deltalake's to_pyarrow_table and polars cannot",
     DeltaFeature.TYPE_WIDENING: "Spark can read it, deltalake and polars cannot",
+    DeltaFeature.CLUSTERING: "every reader can read it, only Spark can write it",
+    DeltaFeature.COMMIT_TIMESTAMPS: "every reader can read it, only Spark can write it",
 }
+# Delta clusters by four columns at most, and by such as files have statistics of.
+_MAX_CLUSTERED, _WITH_STATISTICS = 4, 32
 _DIGITS = {pa.int8(): 3, pa.int16(): 5, pa.int32(): 10, pa.int64(): 20}
 
 
-class Way(enum.Enum):
-    """How a lake table takes steps: written anew by Arrow in the task, a change of metadata alone, or written anew by
+class EvolutionMethod(enum.Enum):
+    """How a lake table takes steps: rewritten by Arrow in the task, a change of metadata alone, or rewritten by
     Spark. The last two are one commit of Delta on Spark.
     """
 
@@ -56,20 +68,48 @@ class Way(enum.Enum):
 class Evolution:
     """The way, and the features that have to come on first."""
 
-    way: Way
+    method: EvolutionMethod
     enables: frozenset[DeltaFeature] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
 class FeaturePolicy:
-    """``wal2lake.lake.features``, and the bytes of data files above which ``auto`` leaves them as they are."""
+    """``wal2lake.lake.features``, and the bytes of data files above which ``auto`` leaves them as they are.
+
+    ``clustered``: patterns of the tables that are clustered by their key. ``commit_timestamps``: for all tables.
+    """
 
     features: LakeFeatures = LakeFeatures.AUTO
     rewrite_max_bytes: int = 0
+    clustered: tuple[str, ...] = ()
+    commit_timestamps: bool = False
 
-    def missing(self, lake: DeltaTable) -> frozenset[DeltaFeature]:
-        """What has to come on for a table whatever happens to it."""
-        return frozenset(PROPERTIES) - features_on(lake) if self.features is LakeFeatures.MODERN else frozenset()
+    @classmethod
+    def of(cls, options: SinkOptions) -> FeaturePolicy:
+        """As the options say."""
+        return cls(
+            options.lake_features,
+            options.merge_rewrite_max_bytes,
+            options.lake_clustered_tables,
+            options.lake_commit_timestamps,
+        )
+
+    def missing(self, lake: DeltaTable, table: TableSchema | None = None) -> frozenset[DeltaFeature]:
+        """What has to come on for a table whatever happens to it. ``table``: as the lake table has its columns now."""
+        wanted = EVOLVING if self.features is LakeFeatures.MODERN else frozenset()
+        if self.commit_timestamps:
+            wanted |= {DeltaFeature.COMMIT_TIMESTAMPS}
+        if self.cluster_by(lake, table):
+            wanted |= {DeltaFeature.CLUSTERING}
+        return wanted - features_on(lake)
+
+    def cluster_by(self, lake: DeltaTable, table: TableSchema | None) -> tuple[str, ...]:
+        """The columns of the key by which the table is to be clustered; none where it is not to be, or cannot."""
+        if table is None or not matches_any(compile_all(self.clustered), str(table.id)):
+            return ()
+        known = {each.name: each.type for each in list(lake.schema)[:_WITH_STATISTICS]}
+        found = [name for name in table.lake_key if name in known and _has_bounds(known[name])]
+        return tuple(found[:_MAX_CLUSTERED])
 
     def evolution(self, lake: DeltaTable, steps: Sequence[Step]) -> Evolution:
         """How the table takes the steps."""
@@ -78,10 +118,18 @@ class FeaturePolicy:
         after = project_schema(lake.schema, steps)
         if needs is not None and needs <= there:
             # Without one of the features nothing but columns of nulls is left, which delta-rs adds as well.
-            return Evolution(Way.METADATA, lacking_for_names(lake, after)) if there else Evolution(Way.ARROW)
+            return (
+                Evolution(EvolutionMethod.METADATA, lacking_for_names(lake, after))
+                if there
+                else Evolution(EvolutionMethod.ARROW)
+            )
         if needs is not None and self._wants_metadata(lake):
-            return Evolution(Way.METADATA, (needs - there) | for_names(after) - there)
-        return Evolution(Way.SPARK, lacking_for_names(lake, after)) if there else Evolution(Way.ARROW)
+            return Evolution(EvolutionMethod.METADATA, (needs - there) | for_names(after) - there)
+        return (
+            Evolution(EvolutionMethod.SPARK, lacking_for_names(lake, after))
+            if there
+            else Evolution(EvolutionMethod.ARROW)
+        )
 
     def _wants_metadata(self, lake: DeltaTable) -> bool:
         if self.features is LakeFeatures.AUTO:
@@ -138,7 +186,13 @@ def moved_names(schema: pa.Schema, steps: Sequence[Step]) -> frozenset[str]:
 def announce(table: str, features: Iterable[DeltaFeature]) -> None:
     """One line for each feature that came on: which table, which feature, who can still read it."""
     for feature in sorted(features):
-        _log.warning("%s: Delta feature %s is on from now on; %s.", table, feature.value, _READERS[feature])
+        _log.warning("%s: Delta table feature %s was enabled; %s.", table, feature.value, _READERS[feature])
+
+
+def _has_bounds(kind: pa.DataType) -> bool:
+    """Whether Delta has least and greatest values of such a column, by which it can cluster."""
+    is_number = pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind)
+    return bool(is_number or pa.types.is_date(kind) or pa.types.is_timestamp(kind) or pa.types.is_string(kind))
 
 
 def _is_widening(before: pa.DataType, after: pa.DataType) -> bool:

@@ -12,10 +12,12 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
+from cdc_core.sink.delete_modes import DeleteMode
 from cdc_core.sink.delta.codes import Tuples
 from cdc_core.sink.delta.conform import conform
+from cdc_core.sink.delta.delete_mode import as_live, mode_of
 from cdc_core.sink.delta.images import column, image, validity
-from cdc_core.sink.delta.reduction import image_schema
+from cdc_core.sink.delta.reduction import Touched, image_schema
 from cdc_core.sink.delta.shape import META
 
 
@@ -37,7 +39,8 @@ class NetRows:
 
 def arrivals(rows: pa.Table, schema: pa.Schema) -> pa.Table:
     """The rows that a slice's events leave, as lake rows. Shape: change rows[N] -> table[M] of ``schema``."""
-    return _images(rows, "after", schema)
+    mode, came = mode_of(schema.names), _images(rows, "after", schema)
+    return came if mode is DeleteMode.HARD else as_live(came, mode)
 
 
 def net_rows(rows: pa.Table, schema: pa.Schema) -> NetRows:
@@ -52,6 +55,22 @@ def net_rows(rows: pa.Table, schema: pa.Schema) -> NetRows:
     place[codes] = np.arange(len(codes))
     gone = taken(coder.codes([column(plus, name) for name in minus.schema.names]), times)
     return NetRows(plus.filter(pa.array(~gone)), plus.num_rows, minus.take(pa.array(place)), times, coder)
+
+
+def touched_rows(rows: pa.Table, schema: pa.Schema) -> Touched:
+    """Which contents change rows put into a multiset and take from it: its rows are their own keys."""
+    names = image_schema(schema).names
+    has = [validity(column(rows, side)) for side in ("after", "before")]
+    images = [_images(rows, side, schema).select(names) for side in ("after", "before")]
+    every = pa.concat_tables(images).combine_chunks()
+    numbers = [np.full(rows.num_rows, -1, dtype=np.int64) for _ in has]
+    count = 0
+    if every.num_rows:
+        _, codes = Tuples.number([column(every, name) for name in names], exact=True)
+        count = int(codes.max()) + 1
+        numbers[0][has[0]], numbers[1][has[1]] = codes[: images[0].num_rows], codes[images[0].num_rows :]
+    puts, takes = numbers
+    return Touched(puts, takes, np.zeros(rows.num_rows, dtype=bool), count)
 
 
 def taken(codes: np.ndarray, times: np.ndarray) -> np.ndarray:

@@ -1,7 +1,7 @@
-"""Delta tables that a worker keeps open from round to round: loading a log anew each time would cost most of a round.
+"""Delta tables that a worker keeps open from round to round: loading a log again each time would cost most of a round.
 
-A table is kept for one run of the engine, told by its id: a later run in the same worker opens everything anew, for in
-between a table may have been removed and made again.
+A table is kept for one run of the engine, identified by its id: a later run in the same worker opens everything
+again, because in between a table may have been removed and created again.
 """
 
 from __future__ import annotations

@@ -2,49 +2,71 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from cdc_core.schema.table import TableId
+from cdc_core.sink.delta.storage import Location, Storage
 
 
 @dataclass(frozen=True, slots=True)
 class LakePaths:
     """The paths under ``<root>/<prefix>``: lake tables beside each other, everything else under ``__`` folders.
 
-    ``root`` is a folder or any URI that Hadoop's file systems know; ``prefix`` is ``topic.prefix``.
+    ``root`` is a folder or any URI that Hadoop's file systems know; ``prefix`` is ``topic.prefix``, ``storage`` how the
+    root is reached.
     """
 
     root: str
     prefix: str
+    storage: Storage = field(default_factory=Storage)
 
     @property
     def base(self) -> str:
-        """``<root>/<prefix>``."""
-        return f"{self.root.rstrip('/')}/{self.prefix}"
+        """``<root>/<prefix>``. S3 is s3a, which Hadoop knows; delta-rs is told its own name for it (``delta_uri``)."""
+        root = f"s3a://{self.root[len('s3://') :]}" if self.root.startswith("s3://") else self.root
+        return f"{root.rstrip('/')}/{self.prefix}"
 
     def lake(self, table: TableId) -> str:
         """The table itself, as the source has it."""
-        return f"{self.base}/{table.schema}/{table.table}"
+        return self._at(f"{table.schema}/{table.table}")
 
     def changelog(self, table: TableId) -> str:
         """Every change of the table."""
-        return f"{self.base}/__changelog/{table.schema}/{table.table}"
+        return self._at(f"__changelog/{table.schema}/{table.table}")
 
     def quarantine(self, table: TableId) -> str:
         """Change rows that a quality rule refused, with their reasons."""
-        return f"{self.base}/__quarantine/{table.schema}/{table.table}"
+        return self._at(f"__quarantine/{table.schema}/{table.table}")
 
     @property
     def rounds(self) -> str:
         """Which Delta version of each table shows which LSN of the source."""
-        return f"{self.base}/__rounds"
+        return self._at("__rounds")
 
     @property
     def snapshots(self) -> str:
         """Which transactions each snapshot shows."""
-        return f"{self.base}/__snapshots"
+        return self._at("__snapshots")
+
+    @property
+    def ranges(self) -> str:
+        """Ranges of tables that a snapshot in progress has read (``range_log``)."""
+        return self._at("__ranges")
+
+    @property
+    def incremental(self) -> str:
+        """How far the incremental snapshots are."""
+        return self._at("__incremental")
 
     @property
     def shapes(self) -> str:
         """Which versions of its source each lake table has gone through."""
-        return f"{self.base}/__shapes"
+        return self._at("__shapes")
+
+    @property
+    def notifications(self) -> str:
+        """Notifications of snapshots, where the channel ``sink`` is enabled."""
+        return self._at("__notifications")
+
+    def _at(self, place: str) -> str:
+        return Location(f"{self.base}/{place}", self.storage)

@@ -1,6 +1,6 @@
 """How far a Delta table is, read from the table's own commits.
 
-A Delta commit may carry ``txn`` actions, an application id and a version each, kept for ever in the checkpoints.
+A Delta commit may carry ``txn`` actions, an application id and a version each, kept forever in the checkpoints.
 The table's data and its position are thus one atomic write, and no second store can disagree with the lake:
 
     changelog   wal2lake:<slot>:<schema.table>:changelog     commit LSN of the last transaction that is whole in it
@@ -12,12 +12,14 @@ The table's data and its position are thus one atomic write, and no second store
     lake        wal2lake:<slot>:<schema.table>:snapshot      token of the snapshot in force
     lake        wal2lake:<slot>:<schema.table>:<token>       commit LSN to which it is merged since that snapshot
     lake        wal2lake:<slot>:<schema.table>:shape         number of the source's version that it stands at
+    lake        wal2lake:<slot>:<schema.table>:landings      how often rows of incremental snapshots have landed
+    changelog   wal2lake:<slot>:<schema.table>:chunks        ordinal of the last such rows that are in it
 
 A crash before a commit leaves the old position, a crash after it the new one; there is nothing between. The token is
 part of the merge's id, so a new snapshot forgets the merges into the content that it replaced, in its own commit.
 
 Every commit names the ids of its table whose versions it read, so two writers of one table conflict, and the later one
-reads the positions anew (``table``): a writer that outlives its run can neither double nor lose a row.
+reads the positions again (``table``): a writer that outlives its run can neither double nor lose a row.
 """
 
 from __future__ import annotations
@@ -78,6 +80,16 @@ def snapshot_app(slot: str, table: TableId) -> str:
 def shape_app(slot: str, table: TableId) -> str:
     """The id under which the lake keeps the number of the shape it stands at (``shape_log``)."""
     return f"wal2lake:{slot}:{table}:shape"
+
+
+def landings_app(slot: str, table: TableId) -> str:
+    """The id under which the lake counts landings of rows that incremental snapshots have read."""
+    return f"wal2lake:{slot}:{table}:landings"
+
+
+def chunks_app(slot: str, table: TableId) -> str:
+    """The id under which a changelog keeps the ordinal of the last such rows that are in it."""
+    return f"wal2lake:{slot}:{table}:chunks"
 
 
 def merge_app(slot: str, table: TableId, token: int) -> str:

@@ -15,10 +15,8 @@ import pyarrow.compute as pc
 
 from cdc_core.sink.delta.conform import conform
 from cdc_core.sink.delta.images import column, rescued_of, texts_of, validity
-from cdc_core.sink.delta.shape import META, RESCUED
+from cdc_core.sink.delta.shape import OWN_NAMES, RESCUED
 from cdc_core.sink.delta.table import DeltaTable
-
-_META = {each.name for each in META}
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +104,7 @@ def traced(columns: Sequence[str], steps: Sequence[Step]) -> list[Traced]:
 def evolve(lake: DeltaTable, steps: Sequence[Step], app: str, metadata: Mapping[str, str]) -> None:
     """Bring the lake table to the last step's shape, in one commit that carries its number. Raises CommitConflictError.
 
-    Only columns of nulls are added without writing a row; everything else writes the table anew, a file at a time.
+    Only columns of nulls are added without writing a row; everything else writes the table again, a file at a time.
     """
     own = {each.name for each in own_columns(lake.schema)}
     if only_add_nulls({each.name: each.type for each in lake.schema if each.name not in own}, steps):
@@ -142,7 +140,7 @@ def project_schema(schema: pa.Schema, steps: Sequence[Step]) -> pa.Schema:
 
 def own_columns(schema: pa.Schema) -> list[pa.Field]:
     """The columns of a lake table that are wal2lake's own."""
-    return [each for each in schema if each.name == RESCUED or each.name in _META]
+    return [each for each in schema if each.name == RESCUED or each.name in OWN_NAMES]
 
 
 def _projected(rows: pa.Table, step: Step, is_there: np.ndarray) -> pa.Table:
@@ -166,7 +164,7 @@ def _projected(rows: pa.Table, step: Step, is_there: np.ndarray) -> pa.Table:
         arrays.append(rescued_of(moved_texts, count))
         fields.append(rows.schema.field(RESCUED))
     for name in rows.schema.names:
-        if name in _META:
+        if name in OWN_NAMES:
             arrays.append(column(rows, name))
             fields.append(rows.schema.field(name))
     return pa.Table.from_arrays(arrays, schema=pa.schema(fields))

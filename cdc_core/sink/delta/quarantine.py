@@ -1,48 +1,258 @@
-"""Change rows that a quality rule refused, kept with their reasons in a Delta table beside the lake."""
+"""Change rows that are not in the lake: refused by a quality rule, or held behind a refused one; and what became of it.
+
+A Delta table beside the lake, one row a change row, known by its position. The change row itself is in the changelog,
+from which it is read when it may go in after all; ``row`` is its text for people.
+
+A row is written, or its state changed, before the lake's commit that goes with it. So each holds the LSN to which that
+commit brings the lake (``__round``) and its state before: while the lake has not reached that LSN, nothing of it is so
+yet. A crash between the two commits thus leaves what the next round writes over, and no second commit can disagree
+with the lake. A snapshot begins again: what was written under another token waits no more.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
+from enum import StrEnum
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from cdc_core.sink.delta.append import on_conflict
-from cdc_core.sink.delta.table import DeltaTable
+from cdc_core.sink.delta.compaction import compact
+from cdc_core.sink.delta.conform import conform
+from cdc_core.sink.delta.table import DataFile, DeltaTable
 
 QUARANTINED_AT = "__quarantined_at"
+WAITS_FOR_EARLIER = "waits_for_earlier_change"
+"""As a reason: the row itself passes, but needs one before it that is not in the lake."""
 
 # Every commit names it, so that of two writers with the same rows the later one looks again.
 _APP = "wal2lake:quarantine"
 
 _POSITION = ["__commit_lsn", "__tx_index"]
+_AT = pa.timestamp("us", tz="UTC")
+_STATE = pa.schema(
+    [
+        ("status", pa.string()),
+        ("settled_at", _AT),
+        ("__token", pa.int64()),
+        ("__round", pa.int64()),
+        ("__effects", pa.int8()),
+        ("__effects_before", pa.int8()),
+    ]
+)
 
 
-def write_quarantine(rows: pa.Table, path: str) -> int:
-    """Append refused rows that the quarantine table does not hold yet; how many were new.
+class QuarantineStatus(StrEnum):
+    """What became of a row: it waits, or it was superseded by a later change, applied by a replay, or dropped."""
 
-    ``rows`` holds the position columns, ``reasons`` array<string> and ``row`` (JSON text). A row is known by its
-    position, so a round that is done again after a crash, to another LSN or by other rules, adds each row once. Write
-    it before the merge: a crash between the two then repeats the check and finds the rows here.
+    WAITING = "waiting"
+    SUPERSEDED = "superseded"
+    REPLAYED = "replayed"
+    DROPPED = "dropped"
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where the lake stands: the snapshot in force, and the LSN merged since, 0 for none."""
+
+    token: int
+    merged: int
+
+
+@dataclass(frozen=True, slots=True)
+class Settled:
+    """New states of rows that waited: ``effects`` are the bits still to come, ``status`` applies to those with
+    none.
+
+    Shape: places[N] with the position columns, int8[N], N texts
     """
-    at = pa.array(np.full(rows.num_rows, int(datetime.now(UTC).timestamp() * 1e6)), pa.timestamp("us", tz="UTC"))
-    stamped = rows.append_column(QUARANTINED_AT, at)
-    table = DeltaTable.open(path) or DeltaTable.create(path, stamped.schema, {})
+
+    places: pa.Table
+    effects: np.ndarray
+    status: Sequence[str]
+
+
+def waiting_rows(table: DeltaTable, place: Place) -> pa.Table:
+    """The positions, ``reasons`` and ``effects`` (int8) of rows that are not in the lake as it stands, in order."""
+    parts = []
+    for file in table.files if "__effects" in table.schema.names else ():
+        if _is_at_rest(file, place) and file.maximum["__effects"] == 0:
+            continue
+        rows = table.read(file, [*_POSITION, "reasons", *_STATE.names])
+        effects = _in_force(rows, place)
+        is_there = (_ints(rows, "__token") == place.token) & (_ints(rows, _POSITION[0]) <= place.merged)
+        found = rows.select([*_POSITION, "reasons"]).append_column("effects", pa.array(effects))
+        parts.append(found.filter(pa.array(is_there & (effects != 0))))
+    if not parts:
+        fields = [("__commit_lsn", pa.int64()), ("__tx_index", pa.int64()), ("reasons", pa.list_(pa.string()))]
+        return pa.schema([*fields, ("effects", pa.int8())]).empty_table()
+    waiting = pa.concat_tables(parts)
+    return waiting.take(pa.array(np.lexsort((_ints(waiting, _POSITION[1]), _ints(waiting, _POSITION[0])))))
+
+
+def count_waiting(path: str, place: Place) -> int:
+    """How many changes wait."""
+    table = DeltaTable.open(path)
+    return 0 if table is None else int(waiting_rows(table, place).num_rows)
+
+
+def refused_among(rows: pa.Table, table: DeltaTable) -> np.ndarray:
+    """Which change rows are not in the lake, as the quarantine table has it. Shape: table[N] -> bool[N]."""
+    found = np.zeros(rows.num_rows, dtype=bool)
+    names = [*_POSITION, *(["status"] if "status" in table.schema.names else [])]
+    for file in table.files if rows.num_rows else ():
+        held = table.read(file, names)
+        if len(names) > len(_POSITION):
+            # Before there was a status whatever was refused stayed out.
+            lost = pa.array([None, str(QuarantineStatus.WAITING), str(QuarantineStatus.DROPPED)], pa.string())
+            held = held.filter(pc.is_in(held.column("status"), value_set=lost))
+        found |= _is_in(rows, held)
+    return found
+
+
+def first_waiting(path: str, place: Place) -> int | None:
+    """The commit LSN of the first change that waits; None where none does."""
+    table = DeltaTable.open(path)
+    waiting = None if table is None else waiting_rows(table, place)
+    return None if waiting is None or not waiting.num_rows else int(waiting.column("__commit_lsn")[0].as_py())
+
+
+def write_quarantine(
+    rows: pa.Table, path: str, place: Place | None = None, round_lsn: int = 0, settled: Settled | None = None
+) -> int:
+    """Add rows that wait from the round to ``round_lsn`` on, and settle others; how many were not known before.
+
+    ``rows`` holds the position columns, ``reasons`` array<string>, ``row`` and ``key`` (JSON text), and ``effects``
+    (int8). A row is known by its position, so a round that is done again adds each row once; rows of a round that the
+    lake did not come to (above ``place.merged``) are replaced by what this one found. Write it before the merge.
+    """
+    now = datetime.now(UTC)
+    fresh = _fresh(rows, place, round_lsn, now)
+    table = DeltaTable.open(path) or DeltaTable.create(path, fresh.schema, {})
+    if not set(fresh.schema.names) <= set(table.schema.names):
+        table.widen(fresh.schema)
 
     def attempt() -> int:
-        new = _unknown(stamped, table)
-        if new.num_rows:
-            table.commit([table.write(new)], txns={_APP: (table.txn(_APP) or 0) + 1})
-        return int(new.num_rows)
+        removed: list[DataFile] = []
+        added: list[DataFile] = []
+        known, new = np.zeros(fresh.num_rows, dtype=bool), np.ones(fresh.num_rows, dtype=bool)
+        for file in table.files:
+            if place is not None and _is_at_rest(file, place) and not _is_named(file, place, settled):
+                continue
+            held = table.read(file)
+            kept = held if place is None else _brought_up(held, place, round_lsn, settled, now)
+            known |= _is_in(fresh, held)
+            new &= ~_is_in(fresh, kept)
+            if kept is not held:
+                removed.append(file)
+                added += [table.write(kept)] if kept.num_rows else []
+        if new.any():
+            added.append(table.write(conform(fresh.filter(pa.array(new)), table.schema)))
+        if added or removed:
+            table.commit(added, removed, txns={_APP: (table.txn(_APP) or 0) + 1})
+            compact(table)
+        return int(np.count_nonzero(~known))
 
     return on_conflict(attempt, table)
 
 
-def _unknown(rows: pa.Table, table: DeltaTable) -> pa.Table:
-    """The rows whose position no row of the table has."""
-    held = [table.read(file, _POSITION) for file in table.files]
-    if not held:
-        return rows
-    placed = rows.select(_POSITION).append_column("at", pa.array(np.arange(rows.num_rows)))
-    new = placed.join(pa.concat_tables(held), keys=_POSITION, join_type="left anti")
-    return rows.take(new.column("at").combine_chunks().sort())
+def _is_at_rest(file: DataFile, place: Place) -> bool:
+    """Whether the log says that the lake has come to all that a file's rows tell."""
+    known = {"__effects", "__commit_lsn", "__round", "__token"} <= set(file.maximum) & set(file.minimum)
+    return known and max(file.maximum["__commit_lsn"], file.maximum["__round"]) <= place.merged
+
+
+def _is_named(file: DataFile, place: Place, settled: Settled | None) -> bool:
+    """Whether rows of a file at rest may change their state: they are settled, or waited under another snapshot."""
+    is_of_now = file.minimum["__token"] == file.maximum["__token"] == place.token
+    if file.maximum["__effects"] > 0 and not is_of_now:
+        return True
+    lsns = np.zeros(0) if settled is None else settled.places.column("__commit_lsn").to_numpy()
+    return bool(np.any((lsns >= file.minimum["__commit_lsn"]) & (lsns <= file.maximum["__commit_lsn"])))
+
+
+def _fresh(rows: pa.Table, place: Place | None, round_lsn: int, now: datetime) -> pa.Table:
+    """The rows as the table has them at first."""
+    count = rows.num_rows
+    effects = rows.column("effects") if "effects" in rows.schema.names else pa.array(np.zeros(count, dtype=np.int8))
+    state = {
+        QUARANTINED_AT: pa.array([now] * count, _AT),
+        "status": pa.array([str(QuarantineStatus.WAITING)] * count, pa.string()),
+        "settled_at": pa.nulls(count, _AT),
+        "__token": pa.array(np.full(count, 0 if place is None else place.token)),
+        "__round": pa.array(np.full(count, round_lsn)),
+        "__effects": effects,
+        "__effects_before": pa.array(np.zeros(count, dtype=np.int8)),
+    }
+    bare = rows.drop_columns(["effects"]) if "effects" in rows.schema.names else rows
+    for name, values in state.items():
+        bare = bare.append_column(name, values)
+    return bare
+
+
+def _in_force(rows: pa.Table, place: Place) -> np.ndarray:
+    """The effects that rows still have while the lake stands at ``place``. Shape: table[N] -> int8[N]."""
+    is_reached = _ints(rows, "__round") <= place.merged
+    return np.where(is_reached, _ints(rows, "__effects"), _ints(rows, "__effects_before")).astype(np.int8)
+
+
+def _brought_up(held: pa.Table, place: Place, round_lsn: int, settled: Settled | None, now: datetime) -> pa.Table:
+    """A file's rows as this round leaves them; the same object where it changes nothing of them.
+
+    Rows of a round that the lake did not come to go, and so does what such a round settled.
+    """
+    token, lsn, reached = (_ints(held, name) for name in ("__token", "__commit_lsn", "__round"))
+    mine = token == place.token
+    kept = ~(mine & (lsn > place.merged))
+    undone = mine & kept & (reached > place.merged)
+    ended = ~mine & (_ints(held, "__effects") != 0)
+    at = _places(held, settled.places) if settled is not None else np.full(held.num_rows, -1)
+    at = np.where(mine & kept, at, -1)
+    if kept.all() and not (undone.any() or ended.any() or (at >= 0).any()):
+        return held
+    effects = np.where(undone, _ints(held, "__effects_before"), _ints(held, "__effects")).astype(np.int8)
+    before = np.where(undone, 0, _ints(held, "__effects_before")).astype(np.int8)
+    rounds = np.where(undone, lsn, reached)
+    status = held.column("status").to_pylist()
+    when = held.column("settled_at").to_pylist()
+    # row-wise: rows whose state changes
+    for row in np.flatnonzero(undone | ended | (at >= 0)).tolist():
+        status[row], when[row] = str(QuarantineStatus.WAITING), None
+        if ended[row]:
+            status[row], when[row], effects[row], before[row] = str(QuarantineStatus.SUPERSEDED), now, 0, 0
+        elif at[row] >= 0 and settled is not None:
+            before[row], effects[row], rounds[row] = effects[row], settled.effects[at[row]], round_lsn
+            if not effects[row]:
+                status[row], when[row] = str(settled.status[at[row]]), now
+    made = {"status": pa.array(status, pa.string()), "settled_at": pa.array(when, _AT), "__round": pa.array(rounds)}
+    made |= {"__effects": pa.array(effects), "__effects_before": pa.array(before)}
+    for name, values in made.items():
+        place_of = held.schema.get_field_index(name)
+        held = held.set_column(place_of, held.schema.field(place_of), values)
+    return held.filter(pa.array(kept))
+
+
+def _is_in(rows: pa.Table, others: pa.Table) -> np.ndarray:
+    """Which rows have the position of some other. Shape: table[N], table[M] -> bool[N]."""
+    return _places(rows, others) >= 0
+
+
+def _places(rows: pa.Table, others: pa.Table) -> np.ndarray:
+    """Where each row's position stands among others, -1 where it does not. Shape: table[N], table[M] -> int64[N]."""
+    out = np.full(rows.num_rows, -1, dtype=np.int64)
+    if not (rows.num_rows and others.num_rows):
+        return out
+    mine = rows.select(_POSITION).append_column("row", pa.array(np.arange(rows.num_rows)))
+    theirs = others.select(_POSITION).append_column("other", pa.array(np.arange(others.num_rows)))
+    found = mine.join(theirs, keys=_POSITION, join_type="inner")
+    out[found.column("row").to_numpy()] = found.column("other").to_numpy()
+    return out
+
+
+def _ints(rows: pa.Table, name: str) -> np.ndarray:
+    """A column of whole numbers, 0 for null."""
+    return np.asarray(rows.column(name).fill_null(0).to_numpy())

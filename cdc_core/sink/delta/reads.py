@@ -6,10 +6,12 @@ import numpy as np
 import pyarrow as pa
 
 from cdc_core.schema.table import TableId
+from cdc_core.sink.delete_modes import DeleteMode
 from cdc_core.sink.delta.append import on_conflict
 from cdc_core.sink.delta.change_columns import stored, stored_schema
-from cdc_core.sink.delta.positions import lake_position, reads_app, shape_app
-from cdc_core.sink.delta.shape import META, changelog_properties, ensure_table
+from cdc_core.sink.delta.delete_mode import is_live, mode_of, with_column
+from cdc_core.sink.delta.positions import chunks_app, lake_position, reads_app, shape_app
+from cdc_core.sink.delta.shape import META, OWN_NAMES, changelog_properties, ensure_table
 from cdc_core.sink.delta.table import DeltaTable
 
 
@@ -42,15 +44,61 @@ def complete_reads(lake: str, changelog: str, slot: str, table: TableId, history
         if (target.txn(app) or -1) >= token:
             return None  # the commit that was faster has them
         # Nothing was merged into the snapshot yet, so no row of it is marked as deleted.
-        parts = (source.read(file, whole=True) for file in source.files)
-        files = [target.write(stored(_reads(rows), shape, target.schema)) for rows in parts]
+        parts = (_shown(source.read(file, whole=True), token) for file in source.files)
+        files = [target.write(stored(as_reads(rows), shape, target.schema)) for rows in parts]
         return target.commit(files, txns={app: token}, metadata={"slot": slot, "reads": token})
 
     return on_conflict(attempt, target)
 
 
+def append_chunk(
+    changelog: str,
+    rows: pa.Table,
+    slot: str,
+    table: TableId,
+    *,
+    shape: int,
+    lsn: int,
+    ordinal: int,
+    history_minutes: int,
+) -> int | None:
+    """Append rows that an incremental snapshot has read as op r, unless an append of ``ordinal`` or a later one is
+    there; the Delta version made, else None. ``rows`` are lake rows; they stand at (``lsn``, -1).
+
+    Raises TransientError after repeated conflicts.
+    """
+    app, known = chunks_app(slot, table), DeltaTable.open(changelog)
+    if known is not None and (known.txn(app) or 0) >= ordinal:
+        return None
+    place = rows.schema.get_field_index("__commit_lsn")
+    rows = rows.set_column(place, rows.schema.field(place), pa.array(np.full(rows.num_rows, lsn, dtype=np.int64)))
+    made = as_reads(rows)
+    wanted = stored_schema(made.schema, shape, None if known is None else known.schema)
+    target = ensure_table(changelog, wanted, table, changelog_properties(history_minutes), known)
+
+    def attempt() -> int | None:
+        if (target.txn(app) or 0) >= ordinal:
+            return None
+        file = target.write(stored(made, shape, target.schema))
+        return target.commit([file], txns={app: ordinal}, metadata={"slot": slot, "chunk": ordinal})
+
+    return on_conflict(attempt, target)
+
+
+def _shown(rows: pa.Table, token: int) -> pa.Table:
+    """The rows that the snapshot shows, of lake rows; in history mode those that it found as they were have its LSN."""
+    mode = mode_of(rows.schema.names)
+    if mode is DeleteMode.HARD:
+        return rows
+    rows = rows.filter(pa.array(is_live(rows)))
+    if mode is DeleteMode.HISTORY:
+        rows = with_column(rows, "__commit_lsn", pa.array(np.full(rows.num_rows, token, dtype=np.int64)))
+        rows = with_column(rows, "__tx_index", pa.array(np.full(rows.num_rows, -1, dtype=np.int64)))
+    return rows
+
+
 def _read_schema(lake: pa.Schema) -> pa.Schema:
-    row = pa.struct([each for each in lake if each.name not in {meta.name for meta in META}])
+    row = pa.struct([each for each in lake if each.name not in OWN_NAMES])
     ints = [pa.field(name, pa.int64()) for name in ("__commit_lsn", "__tx_index", "__lsn", "__xid")]
     return pa.schema(
         [
@@ -64,8 +112,8 @@ def _read_schema(lake: pa.Schema) -> pa.Schema:
     )
 
 
-def _reads(rows: pa.Table) -> pa.Table:
-    """Lake rows as change rows."""
+def as_reads(rows: pa.Table) -> pa.Table:
+    """Lake rows as change rows of op r (see ``complete_reads``). Shape: lake rows[N] -> change rows[N]."""
     count = rows.num_rows
     schema = _read_schema(rows.schema)
     row = schema.field("after").type

@@ -6,7 +6,7 @@ key is unique. So the last touch of each key says what the lake must hold there,
 (a→b→c) and swaps over a third key need no special case.
 
 An update may leave a TOASTed column out because it did not change. Its value is then the last one sent for that *row*:
-the same key's earlier touch, or before a key change the old key's (``row_lives``), or none in this slice: then the
+the same key's earlier touch, or before a key change the old key's (``row_lineage``), or none in this slice: then the
 lake's, at the row's first key. After an insert every column is known, so nothing is ever taken from a row's predecessor
 at the same key. ``__rescued`` is part of each column's value: it follows its column through all of this.
 """
@@ -31,9 +31,18 @@ from cdc_core.sink.delta.images import (
     validity,
 )
 from cdc_core.sink.delta.row_keys import KeyColumns, KeyIndex
-from cdc_core.sink.delta.row_lives import History, Touches, lives
-from cdc_core.sink.delta.shape import META, RESCUED
+from cdc_core.sink.delta.row_lineage import History, Touches, lineages
+from cdc_core.sink.delta.shape import META, OWN_NAMES, RESCUED
 from cdc_core.sink.delta.survey import is_op, unsent
+
+
+@dataclass(frozen=True, slots=True)
+class Truncation:
+    """Where a truncate stands in the stream: it ends every row that the lake has until then."""
+
+    lsn: int
+    index: int
+    at: pa.Scalar
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +55,9 @@ class ReducedSlice:
     of the key at which that lake row stood before the slice, -1 for a row that keeps nothing. It is the row's own
     number unless the row changed its key. A lake row that is not there gives nulls.
     Shape: keys, rows, deleted, seek and the masks of keep are all [R].
+
+    ``marks``: the table keeps deleted rows (``soft``). Then ``deleted`` says that nothing but the key is known of a row
+    to be marked, and ``truncated`` is where all other rows of the table are marked, too.
     """
 
     index: KeyIndex
@@ -54,12 +66,13 @@ class ReducedSlice:
     deleted: np.ndarray
     keep: dict[str, np.ndarray]
     seek: np.ndarray
+    marks: bool = False
+    truncated: Truncation | None = None
 
 
 def image_schema(schema: pa.Schema) -> pa.Schema:
-    """The columns of the lake's schema that an image can have: all but position and commit time."""
-    meta = {each.name for each in META}
-    return pa.schema([each for each in schema if each.name not in meta])
+    """The columns of the lake's schema that an image can have: all but wal2lake's own."""
+    return pa.schema([each for each in schema if each.name not in OWN_NAMES])
 
 
 def reduce_slice(rows: pa.Table, key: Sequence[str], schema: pa.Schema) -> ReducedSlice:
@@ -69,20 +82,48 @@ def reduce_slice(rows: pa.Table, key: Sequence[str], schema: pa.Schema) -> Reduc
     """
     rows = in_order(rows)
     columns = KeyColumns.of(key, schema)
-    puts = _Puts.of(rows, columns, image_schema(schema))
+    puts = Puts.of(rows, columns, image_schema(schema))
     deletes, updates = is_op(rows, "d"), is_op(rows, "u")
-    index, keys, new, old = _numbered_keys(rows, columns, puts, deletes)
+    index, keys, new, old = numbered_keys(rows, columns, puts, deletes)
     touches = Touches.of(new, old, deletes, updates)
     last = touches.last(keys.num_rows)
     deleted, row = touches.deleted[last], touches.row[last]
     source = np.where(deleted, -1, row)
     sources, keep, seek = _states(touches, last, source, puts.unsent)
-    made = _rows(puts, sources, source, schema, rows.select([each.name for each in META]).take(pa.array(row)))
+    made = state_rows(puts, sources, source, schema, rows.select([each.name for each in META]).take(pa.array(row)))
     return ReducedSlice(index, keys, made, deleted, keep, seek)
 
 
 @dataclass(frozen=True, slots=True)
-class _Puts:
+class Touched:
+    """The keys that change rows touch, by number, -1 for none: where each puts a row, and where it takes one away.
+
+    ``incomplete``: the new image leaves columns out, so it needs the row as it was. ``count``: how many keys.
+    Shape: [N] each
+    """
+
+    puts: np.ndarray
+    takes: np.ndarray
+    incomplete: np.ndarray
+    count: int
+
+
+def touched_keys(rows: pa.Table, key: Sequence[str], schema: pa.Schema) -> Touched:
+    """Which keys change rows of any operation touch; ``schema`` is the lake's, whose columns hold theirs."""
+    columns = KeyColumns.of(key, schema)
+    puts = Puts.of(rows, columns, image_schema(schema))
+    deletes = is_op(rows, "d")
+    _, keys, new, old = numbered_keys(rows, columns, puts, deletes)
+    takes = np.where(deletes | (is_op(rows, "u") & (old != new)), old, -1)
+    incomplete = np.zeros(rows.num_rows, dtype=bool)
+    for mask in puts.unsent.values():
+        incomplete |= mask
+    new[is_op(rows, "t")] = -1
+    return Touched(new, takes, incomplete, keys.num_rows)
+
+
+@dataclass(frozen=True, slots=True)
+class Puts:
     """The new images: columns in the lake's types, texts by column, and what was left unsent. Shape: [N] each."""
 
     columns: pa.Table
@@ -90,7 +131,7 @@ class _Puts:
     unsent: dict[str, np.ndarray]
 
     @classmethod
-    def of(cls, rows: pa.Table, key: KeyColumns, schema: pa.Schema) -> _Puts:
+    def of(cls, rows: pa.Table, key: KeyColumns, schema: pa.Schema) -> Puts:
         """A key stored out of line is not sent again when unchanged, but then the old tuple holds it."""
         after = conform(image(rows, "after"), schema)
         texts = texts_of(column(after, RESCUED))
@@ -107,8 +148,8 @@ class _Puts:
         return cls(after, texts, lost)
 
 
-def _numbered_keys(
-    rows: pa.Table, key: KeyColumns, puts: _Puts, deletes: np.ndarray
+def numbered_keys(
+    rows: pa.Table, key: KeyColumns, puts: Puts, deletes: np.ndarray
 ) -> tuple[KeyIndex, pa.Table, np.ndarray, np.ndarray]:
     """The slice's distinct keys, and the numbers of each row's new and old key, -1 for none."""
     has_old = validity(column(rows, "before"))
@@ -138,7 +179,7 @@ def _states(
     seek = np.full(len(last), -1, dtype=np.int64)
     if not unsent or not len(last):
         return {}, {}, seek
-    history = History.of(lives(touches), last)
+    history = History.of(lineages(touches), last)
     puts = ~touches.deleted
     sources, keep = {}, {}
     for name, mask in unsent.items():
@@ -151,10 +192,13 @@ def _states(
     return sources, keep, seek
 
 
-def _rows(
-    puts: _Puts, sources: dict[str, np.ndarray], source: np.ndarray, schema: pa.Schema, meta: pa.Table
+def state_rows(
+    puts: Puts, sources: dict[str, np.ndarray], source: np.ndarray, schema: pa.Schema, own: pa.Table
 ) -> pa.Table:
-    """The reduced rows in the lake's schema."""
+    """Rows in the lake's schema: images of the change rows ``source`` (-1 for nulls), and wal2lake's own columns.
+
+    ``sources`` names another change row for some columns. Shape: int64[R] each, own[R] -> table[R]
+    """
     plain = indices(source)
     at = {name: indices(places) for name, places in sources.items()}
     texts = {name: values.take(at.get(name, plain)) for name, values in puts.texts.items()}
@@ -162,8 +206,8 @@ def _rows(
     for each in schema:
         if each.name == RESCUED:
             arrays.append(rescued_of(texts, len(source)))
-        elif each.name in meta.schema.names:
-            arrays.append(column(meta, each.name))
+        elif each.name in own.schema.names:
+            arrays.append(column(own, each.name))
         else:
             arrays.append(column(puts.columns, each.name).take(at.get(each.name, plain)))
     return pa.Table.from_arrays(arrays, schema=schema)

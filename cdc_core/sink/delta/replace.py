@@ -13,9 +13,12 @@ import pyarrow as pa
 
 from cdc_core.errors import InvariantError
 from cdc_core.schema.table import TableId
+from cdc_core.sink.delete_modes import DeleteMode
 from cdc_core.sink.delta.append import on_conflict
-from cdc_core.sink.delta.conform import plain_schema
+from cdc_core.sink.delta.conform import conform, plain_schema
+from cdc_core.sink.delta.delete_mode import as_live, mode_of
 from cdc_core.sink.delta.features import features_on
+from cdc_core.sink.delta.kept_rows import KeptRows, check_modes, commit_merged, is_for_spark, keeps_rows, merged
 from cdc_core.sink.delta.positions import lake_position, merge_app, shape_app, snapshot_app
 from cdc_core.sink.delta.shape import check_names, lake_properties, spread
 from cdc_core.sink.delta.table import DataFile, DeltaTable
@@ -43,7 +46,14 @@ def prepare(path: str, schema: pa.Schema, table: TableId, history_minutes: int) 
 
 def write_rows(lake: DeltaTable, batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> list[DataFile]:
     """Write lake rows into new files of about a million rows; nothing knows of them until ``commit_snapshot``."""
-    return lake.write_stream(batches, plain_schema(schema), _FILE_ROWS, "snapshot")
+    content, mode = plain_schema(schema), mode_of(schema.names)
+    if mode is not DeleteMode.HARD:
+        batches = (made for batch in batches for made in _live(batch, mode, content).to_batches())
+    return lake.write_stream(batches, content, _FILE_ROWS, "snapshot")
+
+
+def _live(batch: pa.RecordBatch, mode: DeleteMode, schema: pa.Schema) -> pa.Table:
+    return conform(as_live(pa.Table.from_batches([batch]), mode), schema)
 
 
 def commit_snapshot(
@@ -57,6 +67,7 @@ def commit_snapshot(
     shape: int = 0,
     facts: Mapping[str, str | int] | None = None,
     spark: Any = None,
+    kept: KeptRows | None = None,
 ) -> SnapshotFacts:
     """Replace the lake table's content and schema by ``files``, and put ``token`` in force, in one commit.
 
@@ -64,7 +75,8 @@ def commit_snapshot(
     above the one in force: that also makes the merges of the former snapshot forgotten. ``shape`` is the number of the
     table's version that the rows were read under (``shape_log``), 0 for none. ``facts`` go to the commit's
     metadata. What was committed to the table since it was opened is replaced too. A table with features that delta-rs
-    does not write takes the rows through ``spark``, and ``files`` are removed after.
+    does not write takes the rows through ``spark``, and ``files`` are removed after. Where the delete mode keeps rows,
+    ``kept`` says how those are told that the snapshot does not show (``kept_rows``).
     Raises InvariantError for a token that is not above, TransientError where other writers were faster eight times.
     """
     content = plain_schema(schema)
@@ -72,13 +84,18 @@ def commit_snapshot(
     def attempt() -> int:
         shown = lake_position(lake, slot, table)
         if shown.token is not None and token <= shown.token:
-            raise InvariantError(f"Snapshot {token} of {table} is not newer than {shown.token}, which is in force.")
+            raise InvariantError(f"Snapshot {token} of {table} is not newer than the current snapshot {shown.token}.")
         # The former merges' id is named as it stands: so a merge into the former content conflicts, whichever of the
         # two commits is first. Else its rows would stay beside the snapshot's.
         txns = {merge_app(slot, table, shown.token or 0): shown.lsn or 0, snapshot_app(slot, table): token}
         if shape:
             txns[shape_app(slot, table)] = shape
         meta = {"slot": slot, "snapshot": token, **(facts or {})}
+        if kept is not None and keeps_rows(lake, content):
+            check_modes(lake.schema, content, table)
+            if not is_for_spark(lake, files, content, kept):
+                return commit_merged(lake, merged(lake, files, content, kept), txns, meta)
+            return _keep_by_spark(spark, lake, files, content, kept, txns, meta)
         if features_on(lake):
             return _replace_by_spark(spark, lake, files, content, txns, meta)
         return lake.commit(files, txns=txns, metadata=meta, schema=content, replace=True)
@@ -101,5 +118,22 @@ def _replace_by_spark(
 
     root = lake.path.rstrip("/")
     version = replace_by_spark(spark, lake, [f"{root}/{file.path}" for file in files], schema, txns, metadata)
+    lake.discard(files)
+    return version
+
+
+def _keep_by_spark(
+    spark: Any,
+    lake: DeltaTable,
+    files: Sequence[DataFile],
+    schema: pa.Schema,
+    kept: KeptRows,
+    txns: Mapping[str, int],
+    metadata: Mapping[str, str | int],
+) -> int:
+    from cdc_core.sink.delta.spark_kept import keep_by_spark
+
+    root = lake.path.rstrip("/")
+    version = keep_by_spark(spark, lake, [f"{root}/{file.path}" for file in files], schema, kept, txns, metadata)
     lake.discard(files)
     return version

@@ -1,80 +1,244 @@
-"""Which Delta version of each table shows which LSN of the source: one consistent cut a round."""
+"""The Delta table of rounds: which version of each table shows the source as of which LSN.
+
+A row a table and round, so a round is read by itself. ``delta_version`` is null where the table does not show the
+source at the round's LSN, and ``state`` says why:
+
+    current     at ``delta_version`` the table has every transaction that committed up to ``round_lsn``, and no other
+    behind      changes up to the LSN wait in its changelog
+    ahead       it was read, or merged by a run that was ended, at a later LSN
+    failed      the last merge failed; it is tried again
+    paused      it is not merged until somebody acts
+    rereading   it is to be re-read, or is being read
+    unread      there is no lake table yet
+
+``snapshot`` and ``merged_lsn`` are the positions that the lake table carries (``positions``). They tell its rows: two
+versions that carry the same two hold the same ones, so a compaction changes nothing of what is recorded.
+
+Rounds are numbered; their LSN never falls. The number and the LSN of the newest are in the commit's ``txn`` actions.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
+from enum import StrEnum
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from cdc_core.lsn import Lsn
 from cdc_core.schema.table import TableId
 from cdc_core.sink.delta.append import on_conflict
-from cdc_core.sink.delta.shape import lake_properties
-from cdc_core.sink.delta.table import DeltaTable
-from cdc_core.sink.delta.upkeep import tidy
+from cdc_core.sink.delta.compaction import is_its_turn, tidy
+from cdc_core.sink.delta.shape import file_hours, lake_properties
+from cdc_core.sink.delta.table import DataFile, DeltaTable
 
+_TIME = pa.timestamp("us", tz="UTC")
 _SCHEMA = pa.schema(
     [
+        ("round", pa.int64()),
         ("round_lsn", pa.int64()),
+        ("committed_at", _TIME),
         ("schema_name", pa.string()),
         ("table_name", pa.string()),
         ("delta_version", pa.int64()),
-        ("recorded_at", pa.timestamp("us", tz="UTC")),
+        ("state", pa.string()),
+        ("snapshot", pa.int64()),
+        ("merged_lsn", pa.int64()),
+        ("recorded_at", _TIME),
     ]
 )
+_HEAD = ["round", "round_lsn", "committed_at", "recorded_at"]
+_NUMBER, _LSN = "wal2lake:rounds", "wal2lake:rounds:lsn"
+_EXPIRE_EVERY = 100
+
+
+class TableState(StrEnum):
+    """How a table stands to a round's LSN (see the head of this file)."""
+
+    CURRENT = "current"
+    BEHIND = "behind"
+    AHEAD = "ahead"
+    FAILED = "failed"
+    PAUSED = "paused"
+    REREADING = "rereading"
+    UNREAD = "unread"
 
 
 @dataclass(frozen=True, slots=True)
-class RecordedVersion:
-    """At ``lsn`` of the source, ``table`` is what its Delta version ``version`` shows."""
+class RecordedTable:
+    """One table in a round. ``version`` is None unless the state is CURRENT.
 
-    lsn: Lsn
+    ``snapshot`` and ``merged_lsn`` are the positions that the lake table carries; None where it has none.
+    """
+
     table: TableId
-    version: int
+    state: TableState
+    version: int | None
+    snapshot: int | None = None
+    merged_lsn: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class RoundHead:
+    """A round without its tables. ``committed_at`` is the source's commit time of its last transaction, if known."""
+
+    number: int
+    lsn: Lsn
+    committed_at: datetime | None
     recorded_at: datetime
 
 
-def record_round(
-    path: str, lsn: int, versions: Mapping[TableId, int], history_minutes: int, opened: DeltaTable | None = None
-) -> DeltaTable:
-    """Write down a finished round; the table of rounds. A round written twice (a crash between) reads as one."""
-    rounds = opened or DeltaTable.open(path) or DeltaTable.create(path, _SCHEMA, lake_properties(history_minutes))
-    if versions:
-        tables = list(versions)
-        rows = pa.table(
-            {
-                "round_lsn": pa.array([int(lsn)] * len(tables), pa.int64()),
-                "schema_name": [table.schema for table in tables],
-                "table_name": [table.table for table in tables],
-                "delta_version": pa.array([versions[table] for table in tables], pa.int64()),
-                "recorded_at": pa.array([datetime.now(UTC)] * len(tables), pa.timestamp("us", tz="UTC")),
-            },
-            schema=_SCHEMA,
-        )
-        since = rounds.version
-        on_conflict(lambda: rounds.commit([rounds.write(rows)]), rounds)
-        tidy(rounds, since, history_minutes)
-    return rounds
+@dataclass(frozen=True, slots=True)
+class Round:
+    """One recorded round, its tables by name."""
+
+    head: RoundHead
+    tables: tuple[RecordedTable, ...]
 
 
-def read_rounds(path: str, limit: int = 1000) -> list[RecordedVersion]:
-    """The recorded versions of the newest rounds, newest first, at most ``limit`` of them; empty before the first."""
-    rounds = DeltaTable.open(path)
-    if rounds is None or not rounds.files:
-        return []
-    keys = ["round_lsn", "schema_name", "table_name"]
-    rows = pa.concat_tables([rounds.read(file) for file in rounds.files])
-    newest = rows.group_by(keys).aggregate([("delta_version", "max"), ("recorded_at", "max")])
-    order = [("round_lsn", "descending"), ("schema_name", "ascending"), ("table_name", "ascending")]
-    # row-wise: a few rows a round
-    return [
-        RecordedVersion(
-            Lsn(row["round_lsn"]),
-            TableId(row["schema_name"], row["table_name"]),
-            row["delta_version_max"],
-            row["recorded_at_max"],
-        )
-        for row in newest.sort_by(order).slice(0, limit).to_pylist()
+class RoundLog:
+    """The table of rounds of one connector. For one thread; other processes may write to it too.
+
+    ``history_minutes`` is the lake's: rounds go when their versions can no longer be read; 0 keeps all.
+    """
+
+    def __init__(self, path: str, history_minutes: int) -> None:
+        self._path = path
+        self._history = history_minutes
+        self._opened: DeltaTable | None = None
+
+    @property
+    def newest_lsn(self) -> Lsn | None:
+        """The LSN of the newest round as this object has last seen it; None before the first."""
+        lsn = None if self._opened is None else self._opened.txn(_LSN)
+        return None if lsn is None else Lsn(lsn)
+
+    def refresh(self) -> bool:
+        """Load what was recorded since; whether there is a round."""
+        if self._opened is None:
+            self._opened = DeltaTable.open(self._path)
+        else:
+            self._opened.refresh()
+        return self._opened is not None and self._opened.txn(_NUMBER) is not None
+
+    def append(self, lsn: int, committed_at: datetime | None, tables: Sequence[RecordedTable]) -> bool:
+        """Write a round down in one commit; False where there is a round of a later LSN already.
+
+        Raises TransientError after repeated conflicts with another writer.
+        """
+        log = self._opened or DeltaTable.open(self._path)
+        if log is None:
+            log = DeltaTable.create(self._path, _SCHEMA, lake_properties(self._history))
+        elif not set(_SCHEMA.names) <= set(log.schema.names):
+            log.widen(_SCHEMA)
+        self._opened, since = log, log.version
+
+        def attempt() -> bool:
+            newest = log.txn(_LSN)
+            if newest is not None and newest > lsn:
+                return False
+            number = (log.txn(_NUMBER) or 0) + 1
+            rows = _rows(number, lsn, committed_at, tables)
+            log.commit([log.write(rows)], txns={_NUMBER: number, _LSN: int(lsn)})
+            return True
+
+        if not on_conflict(attempt, log):
+            return False
+        if self._history and is_its_turn(log, since, _EXPIRE_EVERY):
+            self._expire(log)
+        tidy(log, since, self._history)
+        return True
+
+    def heads(self) -> list[RoundHead]:
+        """Every round that is kept, oldest first."""
+        parts = [self._opened.read(file, _HEAD) for file in self._opened.files] if self._opened is not None else []
+        if not parts:
+            return []
+        found = pa.concat_tables(parts).group_by("round").aggregate([(name, "max") for name in _HEAD[1:]])
+        found = found.filter(pc.is_valid(found.column("round"))).sort_by("round")
+        # row-wise: a few thousand rounds at most, asked for by a person
+        return [
+            RoundHead(row["round"], Lsn(row["round_lsn_max"]), row["committed_at_max"], row["recorded_at_max"])
+            for row in found.to_pylist()
+        ]
+
+    def round(self, number: int) -> Round | None:
+        """One round; None where it is not kept. Only the files that may hold it are read."""
+        if self._opened is None:
+            return None
+        files = [file for file in self._opened.files if _may_hold(file, number)]
+        parts = [_of_round(self._opened.read(file), number) for file in files]
+        rows = pa.concat_tables(parts).to_pylist() if parts else []  # row-wise: one a table
+        if not rows:
+            return None
+        first = rows[0]
+        head = RoundHead(number, Lsn(first["round_lsn"]), first["committed_at"], first["recorded_at"])
+        return Round(head, tuple(sorted((_recorded(row) for row in rows), key=lambda each: each.table)))
+
+    def newest(self) -> Round | None:
+        """The newest round as this object has last seen it."""
+        number = None if self._opened is None else self._opened.txn(_NUMBER)
+        return None if number is None else self.round(number)
+
+    def _expire(self, log: DeltaTable) -> None:
+        """Take out rounds older than anything that can still be read, from files that mostly hold such ones."""
+        before = datetime.now(UTC) - timedelta(hours=2 * file_hours(self._history))
+
+        def attempt() -> None:
+            gone: list[DataFile] = []
+            kept: list[DataFile] = []
+            for file in log.files:
+                at = log.read(file, ["recorded_at"]).column("recorded_at")
+                is_kept = pc.greater_equal(at, pa.scalar(before, _TIME))
+                left = int(pc.sum(is_kept).as_py() or 0)
+                if 2 * left > file.rows:
+                    continue
+                gone.append(file)
+                if left:
+                    kept.append(log.write(log.read(file).filter(is_kept)))
+            if gone:
+                log.commit(kept, gone)
+
+        on_conflict(attempt, log)
+
+
+def _rows(number: int, lsn: int, committed_at: datetime | None, tables: Sequence[RecordedTable]) -> pa.Table:
+    count, now = len(tables), datetime.now(UTC)
+    columns = [
+        pa.array([number] * count, pa.int64()),
+        pa.array([int(lsn)] * count, pa.int64()),
+        pa.array([committed_at] * count, _TIME),
+        pa.array([each.table.schema for each in tables], pa.string()),
+        pa.array([each.table.table for each in tables], pa.string()),
+        pa.array([each.version for each in tables], pa.int64()),
+        pa.array([each.state.value for each in tables], pa.string()),
+        pa.array([each.snapshot for each in tables], pa.int64()),
+        pa.array([each.merged_lsn for each in tables], pa.int64()),
+        pa.array([now] * count, _TIME),
     ]
+    return pa.Table.from_arrays(columns, schema=_SCHEMA)
+
+
+def _may_hold(file: DataFile, number: int) -> bool:
+    low, high = file.minimum.get("round", number), file.maximum.get("round", number)
+    return bool(low <= number <= high)
+
+
+def _of_round(rows: pa.Table, number: int) -> pa.Table:
+    return rows.filter(pc.equal(rows.column("round"), number))
+
+
+def _recorded(row: dict[str, object]) -> RecordedTable:
+    def number(name: str) -> int | None:
+        found = row[name]
+        return found if isinstance(found, int) else None
+
+    return RecordedTable(
+        TableId(str(row["schema_name"]), str(row["table_name"])),
+        TableState(str(row["state"])),
+        number("delta_version"),
+        number("snapshot"),
+        number("merged_lsn"),
+    )

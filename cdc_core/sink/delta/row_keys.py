@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
+from cdc_core.errors import TableError
 from cdc_core.schema.relation import ReplicaIdentity
 from cdc_core.schema.table import TableSchema
 from cdc_core.sink.delta.codes import Tuples
@@ -27,6 +28,17 @@ def merge_key(table: TableSchema) -> tuple[str, ...]:
     if table.identity is ReplicaIdentity.INDEX and table.identity_key:
         return table.identity_key
     return table.lake_key
+
+
+def check_key(table: TableSchema, mode: str) -> None:
+    """Raise TableError for a table without a key, by which its delete mode distinguishes rows."""
+    if not merge_key(table):
+        raise TableError(
+            f"{table.id} has no key, and delete mode {mode} identifies rows by their key.",
+            "Add a primary key, or list it in wal2lake.lake.delete.mode.hard and run wal2lake snapshot with "
+            f"{table.id}.",
+            str(table.id),
+        )
 
 
 def is_total(kind: pa.DataType) -> bool:

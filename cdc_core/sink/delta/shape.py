@@ -1,7 +1,7 @@
 """The Delta tables' shape: made from the source's, grown with it, never silently bent.
 
 A column the source gained is added (inside ``before`` and ``after`` too). A column it dropped stays and holds null from
-then on. A column whose type changed goes on when the existing one holds every value of the new one; else the table
+then on. A column whose type changed continues when the existing one holds every value of the new one; else the table
 stops with a TableError that says what to do.
 """
 
@@ -14,7 +14,9 @@ import pyarrow as pa
 
 from cdc_core.errors import TableError
 from cdc_core.schema.table import TableId
+from cdc_core.sink.delete_modes import DeleteMode
 from cdc_core.sink.delta.conform import plain_schema
+from cdc_core.sink.delta.delete_mode import COLUMNS, NAMES
 from cdc_core.sink.delta.table import DeltaTable
 
 RESCUED = "__rescued"
@@ -23,6 +25,8 @@ META = (
     pa.field("__tx_index", pa.int64()),
     pa.field("__commit_ts", pa.timestamp("us", tz="UTC")),
 )
+OWN_NAMES = frozenset(each.name for each in META) | NAMES
+"""The columns of lake tables, of whatever delete mode, that the image of a row has not."""
 _CHECKPOINT_INTERVAL, _CHECKPOINT_SPREAD = 42, 16
 
 _CHECKPOINTS = "delta.checkpointInterval"
@@ -53,7 +57,7 @@ def phase(path: str, period: int) -> int:
 
 
 def file_hours(history_minutes: int) -> int:
-    """Whole hours that replaced data files stay: the history, and an hour at least, for queries under way."""
+    """Whole hours that replaced data files stay: the history, and an hour at least, for queries in progress."""
     return max(1, -(-history_minutes // 60))
 
 
@@ -64,9 +68,16 @@ def changelog_properties(history_minutes: int) -> dict[str, str]:
     return lake_properties(history_minutes) | filtered
 
 
-def lake_schema(row: pa.StructType) -> pa.Schema:
-    """The lake table's schema from the struct of ``after``: columns, ``__rescued``, position and commit time."""
-    return plain_schema(pa.schema([*row, *META]))
+def lake_schema(row: pa.StructType, mode: DeleteMode = DeleteMode.HARD) -> pa.Schema:
+    """The lake table's schema from the struct of ``after``: columns, ``__rescued``, position and commit time, and the
+    columns of its delete mode.
+    """
+    return plain_schema(pa.schema([*row, *META, *COLUMNS[mode]]))
+
+
+def bare_schema(schema: pa.Schema) -> pa.Schema:
+    """A lake table's schema without the columns of its delete mode."""
+    return pa.schema([each for each in schema if each.name not in NAMES])
 
 
 def ensure_table(
@@ -125,9 +136,9 @@ def check_names(schema: pa.Schema | pa.StructType, table: TableId, inside: str =
     for each in schema:
         if each.name.lower() in seen:
             raise TableError(
-                f"Column {inside}{each.name} of {table} meets another of the same name: Delta tells no cases apart, "
-                "and wal2lake's own columns begin with __.",
-                "Leave one of them out by column.exclude.list, or rename it in the source.",
+                f"Column {inside}{each.name} of {table} has the same name as another column: names are not "
+                "case-sensitive in Delta, and wal2lake's metadata columns begin with __.",
+                "Exclude one of them with column.exclude.list, or rename it in the source.",
                 str(table),
             )
         seen.add(each.name.lower())
@@ -149,8 +160,8 @@ def _merged(existing: list[pa.Field], incoming: list[pa.Field], table: TableId, 
             fields.append(each)
         else:
             raise TableError(
-                f"Column {inside}{each.name} of {table} is {each.type} in the lake and became {new.type} in the "
-                "source, which it cannot hold.",
+                f"Column {inside}{each.name} of {table} is {each.type} in the lake and changed to {new.type} in "
+                "the source, which does not fit into it.",
                 f"Move the table's lake and changelog folders away and take a new snapshot of {table}.",
                 str(table),
             )

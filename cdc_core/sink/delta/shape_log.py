@@ -1,4 +1,4 @@
-"""Which versions of its source each lake table has gone through, and whether it is paused or to be read again.
+"""Which versions of its source each lake table has gone through, and whether it is paused or to be re-read.
 
 A *shape* is a numbered version of a table that the lake stands at. It is written down here before the lake table's own
 commit puts it in force, by a ``txn`` that carries the number (``positions.shape_app``): an entry without a commit is
@@ -41,7 +41,7 @@ _SHAPE, _PAUSED, _RESUMED, _REREAD = "shape", "paused", "resumed", "reread"
 @dataclass(frozen=True, slots=True)
 class Shape:
     """One shape. ``projection`` makes the lake's rows under it from those of the shape ``parent``; None where there is
-    no such way (a snapshot begins anew). ``table`` holds the columns that the stream brings, with attnums and marks.
+    no such way (a snapshot begins again). ``table`` holds the columns that the stream brings, with attnums and marks.
 
     The parent is not always the number before: what a run decided and did not come to is decided again by the next.
     """
@@ -64,9 +64,9 @@ class Pause:
 
 @dataclass(slots=True)
 class History:
-    """What the log holds of one table: its shapes by number, the pause in force, and why it is to be read again.
+    """What the log holds of one table: its shapes by number, the pause in force, and why it is to be re-read.
 
-    ``reread`` holds for a lake table at a shape up to the number beside it: reading it again brings a later one.
+    ``reread`` holds for a lake table at a shape up to the number beside it: re-reading it brings a later one.
     """
 
     shapes: dict[int, Shape]
@@ -126,11 +126,11 @@ class ShapeLog:
         return Pause(reason, remedy, lsn, datetime.now(UTC))
 
     def resume(self, table: TableId, lsn: int) -> None:
-        """Write down that a table goes on."""
+        """Record that a table is resumed."""
         self._append([self._row(table, _RESUMED, lsn)])
 
     def want_reread(self, table: TableId, reason: str, shape: int, lsn: int) -> None:
-        """Write down that a table at a shape up to ``shape`` must be read again, whatever happens to this run."""
+        """Record that a table at a shape up to ``shape`` must be re-read, so that it is kept if this run ends."""
         self._append([self._row(table, _REREAD, lsn, shape=shape, reason=reason)])
 
     @staticmethod

@@ -25,6 +25,7 @@ _SCHEMA = pa.schema(
         ("lsn", pa.int64()),
         ("visible", pa.string()),
         ("floor", pa.int64()),
+        ("since", pa.string()),
         ("recorded_at", pa.timestamp("us", tz="UTC")),
     ]
 )
@@ -35,12 +36,17 @@ class TakenSnapshot:
     """A snapshot of one table. ``visible`` is pg_current_snapshot()'s text; what ends beyond ``lsn`` is invisible.
 
     Every transaction that committed up to ``floor`` is visible; None where nothing is known of that.
+
+    ``since`` is the text of an earlier pg_snapshot where the table was read in several attempts (``snapshot/resume``):
+    the lake may hold rows beside those shown whose keys were deleted, or changed into others, between the two. None
+    where it holds the rows shown alone.
     """
 
     token: int
     lsn: Lsn
     visible: str
     floor: Lsn | None = None
+    since: str | None = None
 
 
 def record_snapshots(path: str, taken: Mapping[TableId, TakenSnapshot]) -> None:
@@ -58,6 +64,7 @@ def record_snapshots(path: str, taken: Mapping[TableId, TakenSnapshot]) -> None:
                 "lsn": int(one.lsn),
                 "visible": one.visible,
                 "floor": None if one.floor is None else int(one.floor),
+                "since": one.since,
                 "recorded_at": now,
             }
             for table, one in taken.items()
@@ -75,7 +82,11 @@ def read_snapshots(path: str) -> dict[tuple[TableId, int], TakenSnapshot]:
     rows = pa.concat_tables([log.read(file) for file in log.files]).to_pylist()  # row-wise: one a snapshot of a table
     return {
         (TableId(row["schema_name"], row["table_name"]), row["token"]): TakenSnapshot(
-            row["token"], Lsn(row["lsn"]), row["visible"], None if row["floor"] is None else Lsn(row["floor"])
+            row["token"],
+            Lsn(row["lsn"]),
+            row["visible"],
+            None if row["floor"] is None else Lsn(row["floor"]),
+            row.get("since"),
         )
         for row in rows
     }

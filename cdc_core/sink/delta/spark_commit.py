@@ -16,8 +16,10 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 
 from cdc_core.schema.changes import DeltaFeature
-from cdc_core.sink.delta.features import PROPERTIES
+from cdc_core.schema.table import TableSchema
+from cdc_core.sink.delta.features import PROPERTIES, FeaturePolicy, announce
 from cdc_core.sink.delta.spark_merge import quoted
+from cdc_core.sink.delta.table import DeltaTable
 
 Fields = list[dict[str, Any]]
 """A schema's fields in the words of Delta's log, with their metadata."""
@@ -108,11 +110,41 @@ def transaction(spark: SparkSession, path: str) -> Iterator[Transaction]:
 
 
 def enable(spark: SparkSession, path: str, features: Iterable[DeltaFeature]) -> None:
-    """Let features come on, in a commit of its own that changes no row, name or type."""
-    wanted = [PROPERTIES[feature] for feature in sorted(features)]
+    """Let features come on, in a commit of its own that changes no row, name or type. Not for clustering."""
+    wanted = [PROPERTIES[feature] for feature in sorted(features) if feature in PROPERTIES]
     if wanted:
         listed = ", ".join(f"'{name}' = '{value}'" for name, value in wanted)
         spark.newSession().sql(f"ALTER TABLE delta.{quoted(path)} SET TBLPROPERTIES ({listed})")
+
+
+def enable_missing(spark: SparkSession, lake: DeltaTable, policy: FeaturePolicy, table: TableSchema) -> None:
+    """Let the features come on that a table is to have from the start, and say so."""
+    missing = policy.missing(lake, table)
+    enable(spark, lake.path, missing)
+    cluster(spark, lake.path, policy.cluster_by(lake, table))
+    announce(str(table.id), missing)
+
+
+def cluster(spark: SparkSession, path: str, columns: Sequence[str]) -> None:
+    """Cluster the table by these columns (none for no table to be clustered) unless it is already, or by others.
+
+    A commit of metadata; the files there are follow with OPTIMIZE.
+    """
+    if columns and clustered_by(spark, path) != list(columns):
+        listed = ", ".join(quoted(name) for name in columns)
+        spark.newSession().sql(f"ALTER TABLE delta.{quoted(path)} CLUSTER BY ({listed})")
+
+
+def forget_lost(spark: SparkSession, path: str, columns: Iterable[str]) -> None:
+    """End the clustering of a table by a column that is not among those it is to have next: Delta would seek it."""
+    if not set(clustered_by(spark, path)) <= set(columns):
+        spark.newSession().sql(f"ALTER TABLE delta.{quoted(path)} CLUSTER BY NONE")
+
+
+def clustered_by(spark: SparkSession, path: str) -> list[str]:
+    """The columns by which a table is clustered."""
+    found = spark.newSession().sql(f"DESCRIBE DETAIL delta.{quoted(path)}").select("clusteringColumns").collect()
+    return [str(name) for name in found[0][0] or ()]
 
 
 def _java(wrapped: Any) -> Any:

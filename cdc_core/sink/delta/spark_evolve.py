@@ -16,14 +16,14 @@ from pyspark.sql import types as T  # noqa: N812
 
 from cdc_core import failpoints
 from cdc_core.schema.changes import DeltaFeature
-from cdc_core.sink.delta.features import Evolution, Way, features_on, lacking_for_names, moved_names
+from cdc_core.sink.delta.features import Evolution, EvolutionMethod, features_on, lacking_for_names, moved_names
 from cdc_core.sink.delta.project import Step, evolve, own_columns, project_schema, traced
 from cdc_core.sink.delta.shape import RESCUED
-from cdc_core.sink.delta.spark_commit import Fields, enable, transaction
+from cdc_core.sink.delta.spark_commit import Fields, enable, forget_lost, transaction
 from cdc_core.sink.delta.spark_merge import quoted
 from cdc_core.sink.delta.table import DeltaTable, schema_json
 
-_TEXTS = T.MapType(T.StringType(), T.StringType())
+TEXTS = T.MapType(T.StringType(), T.StringType())
 
 
 def evolve_by_spark(
@@ -43,13 +43,15 @@ def evolve_by_spark(
     """
     schema = project_schema(lake.schema, steps)
     moved = moved_names(lake.schema, steps)
-    is_metadata = evolution.way is Way.METADATA and not _has_texts(spark, lake, moved)
-    if evolution.way is Way.METADATA and not is_metadata and not features_on(lake):
+    is_metadata = evolution.method is EvolutionMethod.METADATA and not _has_texts(spark, lake, moved)
+    if evolution.method is EvolutionMethod.METADATA and not is_metadata and not features_on(lake):
         failpoints.hit(failpoints.DURING_EVOLUTION)
         evolve(lake, steps, app, metadata)
         return frozenset()
     enables = evolution.enables if is_metadata else lacking_for_names(lake, schema)
     enable(spark, lake.path, enables)
+    if DeltaFeature.CLUSTERING in features_on(lake):
+        forget_lost(spark, lake.path, schema.names)
     failpoints.hit(failpoints.DURING_EVOLUTION)
     with transaction(spark, lake.path) as begun:
         if (begun.position(app) or 0) >= steps[-1].number:
@@ -62,7 +64,7 @@ def evolve_by_spark(
                 rows = begun.content
                 for number, step in enumerate(steps):
                     rows = _projected(begun.session, rows, step, f"{folder}/{number}.parquet")
-                begun.replace(_as_declared(rows, schema), fields_of(schema))
+                begun.replace(as_declared(rows, schema), fields_of(schema))
                 begun.commit({app: steps[-1].number}, metadata)
     return enables
 
@@ -95,9 +97,11 @@ def replace_by_spark(
 ) -> int:
     """Make the rows of Parquet files the table's whole content, under ``schema``; the version of the commit."""
     enable(spark, lake.path, lacking_for_names(lake, schema))
+    if DeltaFeature.CLUSTERING in features_on(lake):
+        forget_lost(spark, lake.path, schema.names)
     with transaction(spark, lake.path) as begun:
         rows = begun.session.read.parquet(*files) if files else None
-        begun.replace(None if rows is None else _as_declared(rows, schema), fields_of(schema))
+        begun.replace(None if rows is None else as_declared(rows, schema), fields_of(schema))
         return begun.commit(txns, metadata)
 
 
@@ -150,7 +154,7 @@ def _projected(session: SparkSession, rows: DataFrame, step: Step, path: str) ->
             value = F.col(quoted(each.source))
         else:
             value = F.col(f"__constant_{number}") if f"__constant_{number}" in constants else F.lit(None)
-        out.append(value.cast(_spark_type(each.type)).alias(each.name))
+        out.append(value.cast(spark_type(each.type)).alias(each.name))
     if RESCUED in present:
         out.append(_moved_texts(step, present).alias(RESCUED))
     own = [each.name for each in own_columns(pa.schema([pa.field(name, pa.null()) for name in rows.columns]))]
@@ -161,28 +165,29 @@ def _moved_texts(step: Step, present: set[str]) -> Column:
     """``__rescued`` by the columns' new names, with the texts of constants that no type of the lake holds."""
     names = {each.source: each.name for each in step.columns if each.source is not None and each.source in present}
     texts = {each.name: each.text for each in step.columns if each.source not in present and each.text is not None}
-    none = F.create_map().cast(_TEXTS)
+    none = F.create_map().cast(TEXTS)
     renames = F.create_map(*[F.lit(text) for pair in names.items() for text in pair]) if names else none
     kept = F.map_filter(F.coalesce(F.col(RESCUED), none), lambda name, _: F.map_contains_key(renames, name))
     moved = F.transform_keys(kept, lambda name, _: F.element_at(renames, name))
     added = F.create_map(*[F.lit(text) for pair in texts.items() for text in pair]) if texts else none
-    joined = F.map_concat(moved.cast(_TEXTS), added.cast(_TEXTS))
+    joined = F.map_concat(moved.cast(TEXTS), added.cast(TEXTS))
     return F.when(F.size(joined) > 0, joined)
 
 
-def _as_declared(rows: DataFrame, schema: pa.Schema) -> DataFrame:
+def as_declared(rows: DataFrame, schema: pa.Schema) -> DataFrame:
     """The schema's columns in its order and types."""
     have = set(rows.columns)
     return rows.select(
         *[
             (F.col(quoted(each.name)) if each.name in have else F.lit(None))
-            .cast(_spark_type(each.type))
+            .cast(spark_type(each.type))
             .alias(each.name)
             for each in schema
         ]
     )
 
 
-def _spark_type(kind: pa.DataType) -> T.DataType:
+def spark_type(kind: pa.DataType) -> T.DataType:
+    """A type of the lake in Spark's words."""
     fields = fields_of(pa.schema([pa.field("x", kind)]))
     return T.StructType.fromJson({"type": "struct", "fields": fields}).fields[0].dataType

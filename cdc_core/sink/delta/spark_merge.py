@@ -13,9 +13,10 @@ from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql import types as T  # noqa: N812
 
-from cdc_core.sink.delta.changes import Road
+from cdc_core.sink.delta.changes import MergeStrategy
+from cdc_core.sink.delta.delete_mode import DELETED
 from cdc_core.sink.delta.shape import META, RESCUED
-from cdc_core.sink.delta.staging import DELETED, KEEP, KEY, SEEK, SIGN, StagedFacts
+from cdc_core.sink.delta.staging import GONE, KEEP, KEY, SEEK, SIGN, StagedFacts
 
 # Types whose converters can read every text that PostgreSQL prints (``row_keys.is_total``, in Spark's words).
 _TOTAL = (T.IntegralType, T.FloatType, T.DoubleType, T.StringType, T.BooleanType, T.BinaryType)
@@ -47,21 +48,25 @@ class Counts:
 def apply_staged(spark: SparkSession, staged: str, facts: StagedFacts, commit: Commit) -> Counts:
     """Apply the rows staged as Parquet under ``staged`` to an existing lake table that has their columns.
 
-    Runs in a session of its own, so tables may be merged side by side in threads. Commits nothing where the table
+    Runs in a session of its own, so tables may be merged in parallel in threads. Commits nothing where the table
     already carries this ``txn`` at this version or a later one.
     """
     session = spark.newSession()
-    if facts.road is Road.MERGE:
+    if facts.strategy in (MergeStrategy.MERGE, MergeStrategy.VERSIONS):
         _mark_deleted_rows(session, commit.lake)
     rows = session.read.parquet(staged)
     lake = session.read.format("delta").load(commit.lake)
-    if facts.road is Road.MERGE:
+    if facts.strategy is MergeStrategy.MERGE:
         return _merge(session, rows, lake, facts, commit)
-    if facts.road is Road.APPEND:
+    if facts.strategy is MergeStrategy.VERSIONS:
+        from cdc_core.sink.delta.spark_versions import apply_versions_staged
+
+        return apply_versions_staged(session, rows, lake, facts, commit)
+    if facts.strategy is MergeStrategy.APPEND:
         _write(rows, commit, "append")
         return Counts(rows.count(), 0, 0)
     held = lake.count()
-    if facts.road is Road.REPLACE:
+    if facts.strategy is MergeStrategy.REPLACE:
         _write(rows, commit, "overwrite")
         return Counts(rows.count(), 0, held)
     _write(multiset_after(rows, lake), commit, "overwrite")
@@ -69,12 +74,27 @@ def apply_staged(spark: SparkSession, staged: str, facts: StagedFacts, commit: C
     return Counts(facts.came, 0, held + facts.came - left)
 
 
-def compact(spark: SparkSession, lake: str) -> None:
-    """Put the small files of a lake table together, those that are large enough left alone. A few seconds of Spark."""
+def compact(spark: SparkSession, lake: str) -> int:
+    """Put the small files of a lake table together, those that are large enough left alone; how many were.
+
+    A clustered table's files are clustered by its key. A few seconds of Spark.
+    """
     session = spark.newSession()
     session.conf.set("spark.databricks.delta.optimize.minFileSize", str(_SMALL_BYTES))
     session.conf.set("spark.databricks.delta.optimize.maxFileSize", str(4 * _SMALL_BYTES))
-    DeltaTable.forPath(session, lake).optimize().executeCompaction()
+    done = DeltaTable.forPath(session, lake).optimize().executeCompaction().select("metrics.numFilesRemoved").collect()
+    return int(done[0][0]) if done else 0
+
+
+def vacuum(spark: SparkSession, lake: str, hours: int) -> int:
+    """Remove files that are no part of the table and have been none for so many hours; how many were removed."""
+    session = spark.newSession()
+    session.conf.set("spark.databricks.delta.retentionDurationCheck.enabled", "false")
+    session.conf.set("spark.databricks.delta.vacuum.logging.enabled", "true")
+    table = DeltaTable.forPath(session, lake)
+    table.vacuum(hours)
+    told = table.history(1).select("operation", "operationMetrics").collect()[0]
+    return int((told[1] or {}).get("numDeletedFiles", 0)) if told[0] == "VACUUM END" else 0
 
 
 def _mark_deleted_rows(session: SparkSession, lake: str) -> None:
@@ -88,12 +108,12 @@ def multiset_after(rows: DataFrame, lake: DataFrame) -> DataFrame:
     """A multiset's whole content after staged rows, each row that goes taking away one equal to it."""
     both = lake.withColumn(SIGN, F.lit(1)).unionByName(rows)
     fields = [field for field in lake.schema.fields if field.name not in _META]
-    alike = Window.partitionBy(F.struct(*[_comparable(F.col(quoted(f.name)), f.dataType) for f in fields]))
+    alike = Window.partitionBy(F.struct(*[comparable(F.col(quoted(f.name)), f.dataType) for f in fields]))
     order = alike.orderBy(F.col(SIGN).desc(), "__commit_lsn", "__tx_index")
     gone = F.count_if(F.col(SIGN) < 0).over(alike)
-    counted = both.withColumn("__gone", gone).withColumn("__place", F.row_number().over(order))
-    left = counted.filter((F.col(SIGN) > 0) & (F.col("__place") > F.col("__gone")))
-    return left.drop(SIGN, "__gone", "__place")
+    counted = both.withColumn("__taken", gone).withColumn("__place", F.row_number().over(order))
+    left = counted.filter((F.col(SIGN) > 0) & (F.col("__place") > F.col("__taken")))
+    return left.drop(SIGN, "__taken", "__place")
 
 
 def quoted(name: str) -> str:
@@ -116,26 +136,55 @@ def _merge(session: SparkSession, rows: DataFrame, lake: DataFrame, facts: Stage
     rows = _with_moved_values(rows, lake, facts) if facts.seeks else rows
     names = [field.name for field in lake.schema.fields]
     values = {quoted(name): _value(name, facts.keeps) for name in names}
+    if facts.marks:
+        own = {*_META, DELETED}
+        kept = {name for name in names if name not in own}
+        bare = F.col(f"s.{GONE}")
+        values |= {quoted(n): F.when(bare, F.col(f"t.{quoted(n)}")).otherwise(values[quoted(n)]) for n in kept}
     plain = {quoted(name): F.col(f"s.{quoted(name)}") for name in names}
     newer = _newer() if facts.guarded else F.lit(True)
-    gone = F.col(f"s.{DELETED}")
-    session.conf.set("spark.databricks.delta.write.txnAppId", commit.txn)
-    session.conf.set("spark.databricks.delta.write.txnVersion", str(int(commit.version)))  # an Lsn prints otherwise
-    session.conf.set("spark.databricks.delta.commitInfo.userMetadata", commit.metadata)
-    done: Any = (
-        DeltaTable.forPath(session, commit.lake)
-        .alias("t")
-        .merge(rows.alias("s"), _same_key(lake.schema, facts.key, _field("t"), _field(f"s.{KEY}")))
-        .whenMatchedDelete(gone & newer)
-        .whenMatchedUpdate(~gone & newer, set=values)
-        .whenNotMatchedInsert(~gone, values=plain)
-        .execute()
-    )
+    gone = F.col(f"s.{GONE}")
+    merge = merge_into(session, rows, commit, same_key(lake.schema, facts.key, field_of("t"), field_of(f"s.{KEY}")))
+    if facts.marks:
+        merge = merge.whenMatchedUpdate(newer & ~(gone & F.col(f"t.{DELETED}")), set=values)
+        if facts.truncated is not None:
+            earlier = before_truncation(facts) & ~F.col(f"t.{DELETED}")
+            merge = merge.whenNotMatchedBySourceUpdate(
+                earlier, set={**truncation_position(facts), DELETED: F.lit(True)}
+            )
+    else:
+        merge = merge.whenMatchedDelete(gone & newer).whenMatchedUpdate(~gone & newer, set=values)
+    done: Any = merge.whenNotMatchedInsert(~gone, values=plain).execute()
     counts = done.collect() if done is not None else []
     if not counts:
         return Counts(0, 0, 0)
     row = counts[0]
     return Counts(row["num_inserted_rows"], row["num_updated_rows"], row["num_deleted_rows"])
+
+
+def merge_into(session: SparkSession, rows: DataFrame, commit: Commit, condition: Column) -> Any:
+    """A MERGE of rows ``s`` into the table ``t``, whose commit is to be as told."""
+    session.conf.set("spark.databricks.delta.write.txnAppId", commit.txn)
+    session.conf.set("spark.databricks.delta.write.txnVersion", str(int(commit.version)))  # an Lsn prints otherwise
+    session.conf.set("spark.databricks.delta.commitInfo.userMetadata", commit.metadata)
+    return DeltaTable.forPath(session, commit.lake).alias("t").merge(rows.alias("s"), condition)
+
+
+def before_truncation(facts: StagedFacts) -> Column:
+    """Whether a row of the table ``t`` is older than the truncate."""
+    assert facts.truncated is not None
+    if not facts.guarded:
+        return F.lit(True)
+    lsn, index = F.col("t.__commit_lsn"), F.col("t.__tx_index")
+    return (lsn < facts.truncated[0]) | ((lsn == facts.truncated[0]) & (index < facts.truncated[1]))
+
+
+def truncation_position(facts: StagedFacts, names: Sequence[str] = _META) -> dict[str, Column]:
+    """The truncate's position and time under three names."""
+    assert facts.truncated is not None
+    lsn, index, at = facts.truncated
+    time = F.timestamp_micros(F.lit(at)) if at is not None else F.lit(None).cast("timestamp")
+    return {names[0]: F.lit(lsn), names[1]: F.lit(index), names[2]: time}
 
 
 def _newer() -> Column:
@@ -150,11 +199,11 @@ def _value(name: str, keeps: Sequence[str]) -> Column:
     if name in keeps:
         return F.when(F.array_contains(keep, name), F.col(f"t.{quoted(name)}")).otherwise(mine)
     if name == RESCUED and keeps:
-        return _with_kept_texts(mine, F.col(f"t.{RESCUED}"), keep)
+        return with_kept_texts(mine, F.col(f"t.{RESCUED}"), keep)
     return mine
 
 
-def _with_kept_texts(mine: Column, theirs: Column, keep: Column) -> Column:
+def with_kept_texts(mine: Column, theirs: Column, keep: Column) -> Column:
     """A row's texts and those of the lake row's that belong to kept columns; null where there is none."""
     none = F.create_map().cast(_TEXTS)
     kept = F.map_filter(F.coalesce(theirs, none), lambda name, _: F.array_contains(keep, name))
@@ -166,15 +215,15 @@ def _with_moved_values(rows: DataFrame, lake: DataFrame, facts: StagedFacts) -> 
     """Rows that changed their key take kept columns from the lake row where they began, and keep nothing then."""
     there = F.struct(*[F.col(quoted(name)) for name in lake.columns])
     seeks = F.col(SEEK).isNotNull()
-    same = _same_key(lake.schema, facts.key, _field("__lake"), _field(SEEK), null_safe=True)
+    same = same_key(lake.schema, facts.key, field_of("__lake"), field_of(SEEK), null_safe=True)
     joined = rows.join(lake.select(there.alias("__lake")), seeks & same, "left")
     out = []
     for name in rows.columns:
         value = F.col(quoted(name))
         if name in facts.keeps:
-            value = F.when(seeks & F.array_contains(KEEP, name), _field("__lake")(name)).otherwise(value)
+            value = F.when(seeks & F.array_contains(KEEP, name), field_of("__lake")(name)).otherwise(value)
         elif name == RESCUED:
-            texts = _with_kept_texts(value, _field("__lake")(RESCUED), F.col(KEEP))
+            texts = with_kept_texts(value, field_of("__lake")(RESCUED), F.col(KEEP))
             value = F.when(seeks, texts).otherwise(value)
         elif name == KEEP:
             value = F.when(seeks, F.array().cast("array<string>")).otherwise(value)
@@ -185,12 +234,12 @@ def _with_moved_values(rows: DataFrame, lake: DataFrame, facts: StagedFacts) -> 
 Field = Callable[[str], Column]
 
 
-def _field(struct: str) -> Field:
+def field_of(struct: str) -> Field:
     """The accessor of a struct column's fields (or, with an alias such as ``t``, of a table's columns)."""
     return lambda name: F.col(f"{struct}.{quoted(name)}")
 
 
-def _same_key(schema: T.StructType, key: Sequence[str], one: Field, other: Field, null_safe: bool = False) -> Column:
+def same_key(schema: T.StructType, key: Sequence[str], one: Field, other: Field, null_safe: bool = False) -> Column:
     """Whether two rows have one key, texts that belong to it included."""
     same = F.lit(True)
     for name in key:
@@ -209,10 +258,12 @@ def _comparable_key(value: Column, kind: T.DataType) -> Column:
     return F.array_sort(F.map_entries(value)) if isinstance(kind, T.MapType) else value
 
 
-def _comparable(value: Column, kind: T.DataType) -> Column:
+def comparable(value: Column, kind: T.DataType) -> Column:
     """An expression by which equal values group together and different ones do not, for types Spark will not group."""
     if isinstance(kind, T.MapType):
         return F.array_sort(F.map_entries(value))
     if isinstance(kind, (T.FloatType, T.DoubleType)):
         return value.cast("string")  # 0 and -0 are one group to Spark, but two texts in the source
+    if "map<" in kind.simpleString():
+        return F.to_json(value)  # a map inside of something else
     return value

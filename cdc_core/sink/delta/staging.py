@@ -4,24 +4,31 @@ The rows are in the lake's columns and types, so that nothing is left to decide 
 
     APPEND, REPLACE   the rows as they are
     MULTISET          and ``__sign``: 1 for a row that comes, -1 for one that goes (it has no position)
-    MERGE             one row a key, and ``__deleted``, ``__keep`` (columns whose value is the lake's), ``__key`` (a
+    MERGE             one row a key, and ``__gone``, ``__keep`` (columns whose value is the lake's), ``__key`` (a
                       struct of the key's columns, with ``__rescued`` where texts belong to it), and ``__seek``, the
-                      same for the key at which the lake has what the row keeps; null unless that is another key
+                      same for the key at which the lake has what the row keeps; null unless that is another key.
+                      Of a table that keeps deleted rows ``__gone`` keeps all of the lake row's columns
+    VERSIONS          one row a touch of a key (``__number``) in the order of ``__touch``, with its position and
+                      ``__key``; where ``__put`` the version that it begins, with ``__keep``, and ``__seek`` for any key
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
 
-from cdc_core.sink.delta.changes import Changes, Road
+from cdc_core.sink.delta.changes import Changes, MergeStrategy
+from cdc_core.sink.delta.delete_mode import POSITION, with_column
 from cdc_core.sink.delta.images import indices
 from cdc_core.sink.delta.multiset import NetRows
-from cdc_core.sink.delta.reduction import ReducedSlice
+from cdc_core.sink.delta.reduction import ReducedSlice, Truncation
+from cdc_core.sink.delta.versions import VersionedSlice
 
-DELETED, KEEP, KEY, SEEK, SIGN = "__deleted", "__keep", "__key", "__seek", "__sign"
+NUMBER, TOUCH, PUT = "__number", "__touch", "__put"
+GONE, KEEP, KEY, SEEK, SIGN = "__gone", "__keep", "__key", "__seek", "__sign"
 _NAMES = pa.list_(pa.string())
 
 
@@ -31,56 +38,105 @@ class StagedFacts:
 
     ``key``: the key's columns, ``keeps`` those that some row keeps, ``seeks`` whether some row keeps another key's.
     ``came`` and ``lost``: rows of a multiset's slice that came, and those of them that went again before its end.
+    ``marks``: deleted rows stay (``soft``), and ``truncated`` is the (LSN, index, microseconds) of a truncate before
+    which all other rows are marked, too. ``found``: versions that equal the lake's current row are left out.
     """
 
-    road: Road
+    strategy: MergeStrategy
     guarded: bool
     key: tuple[str, ...] = ()
     keeps: tuple[str, ...] = ()
     seeks: bool = False
     came: int = 0
     lost: int = 0
+    marks: bool = False
+    truncated: tuple[int, int, int | None] | None = None
+    found: bool = False
 
 
 def staged(changes: Changes) -> tuple[pa.Table, StagedFacts]:
     """The rows to be written, and what must be told beside them."""
     if changes.reduced is not None:
         return _keyed(changes.reduced, changes.guarded)
+    if changes.versions is not None:
+        return _touches(changes.versions, changes.guarded)
     if changes.net is not None:
         net = changes.net
         lost = net.came - net.plus.num_rows
-        return _signed(net), StagedFacts(Road.MULTISET, changes.guarded, came=net.came, lost=lost)
+        return _signed(net), StagedFacts(MergeStrategy.MULTISET, changes.guarded, came=net.came, lost=lost)
     assert changes.plus is not None
-    return changes.plus, StagedFacts(changes.road, changes.guarded)
+    return changes.plus, StagedFacts(changes.strategy, changes.guarded)
 
 
 def _keyed(reduced: ReducedSlice, guarded: bool) -> tuple[pa.Table, StagedFacts]:
     own = np.arange(len(reduced.seek))
+    # Where every column is kept none is named.
+    named = ~reduced.deleted if reduced.marks else np.ones(len(own), dtype=bool)
     elsewhere = np.where(reduced.seek == own, -1, reduced.seek)
     keys = reduced.keys.to_struct_array().combine_chunks() if reduced.keys.num_rows else _no_keys(reduced.keys)
     rows = (
-        reduced.rows.append_column(DELETED, pa.array(reduced.deleted))
-        .append_column(KEEP, _keep_names(reduced))
+        reduced.rows.append_column(GONE, pa.array(reduced.deleted))
+        .append_column(KEEP, keep_names(reduced.keep, named))
         .append_column(KEY, keys)
         .append_column(SEEK, keys.take(indices(elsewhere)))
     )
     seeks = bool((elsewhere >= 0).any())
     names = reduced.index.columns.names
-    return rows, StagedFacts(Road.MERGE, guarded, names, tuple(reduced.keep), seeks)
+    keeps = tuple(reduced.keep) if not reduced.marks else tuple(n for n, m in reduced.keep.items() if (m & named).any())
+    truncated = None if reduced.truncated is None else truncation_facts(reduced.truncated)
+    return rows, StagedFacts(
+        MergeStrategy.MERGE, guarded, names, keeps, seeks, marks=reduced.marks, truncated=truncated
+    )
+
+
+def truncation_facts(truncation: Truncation) -> tuple[int, int, int | None]:
+    """A truncate's place as it travels: LSN, index, and its time in microseconds."""
+    return truncation.lsn, truncation.index, None if not truncation.at.is_valid else truncation.at.value
+
+
+def _touches(versions: VersionedSlice, guarded: bool) -> tuple[pa.Table, StagedFacts]:
+    keys = versions.keys.to_struct_array().combine_chunks() if versions.keys.num_rows else _no_keys(versions.keys)
+    count = len(versions.key)
+    place = np.full(count, -1, dtype=np.int64)
+    place[versions.begun] = np.arange(len(versions.begun))
+    at = indices(place)
+    # A touch that only ends a row has its own position, and nothing else of a row.
+    rows = versions.rows.take(at)
+    for name in POSITION:
+        rows = with_column(rows, name, versions.at.column(name))
+    names = keep_names(versions.keep, np.ones(len(versions.begun), dtype=bool))
+    rows = (
+        rows.append_column(KEEP, names.take(at))
+        .append_column(KEY, keys.take(pa.array(versions.key)))
+        .append_column(SEEK, keys.take(indices(versions.seek)).take(at))
+        .append_column(NUMBER, pa.array(versions.key))
+        .append_column(TOUCH, pa.array(np.arange(count)))
+        .append_column(PUT, pa.array(place >= 0))
+    )
+    truncated = None if versions.truncated is None else truncation_facts(versions.truncated)
+    key = versions.index.columns.names
+    return rows, StagedFacts(
+        MergeStrategy.VERSIONS,
+        guarded,
+        key,
+        tuple(versions.keep),
+        bool(versions.keep),
+        truncated=truncated,
+        found=versions.found,
+    )
 
 
 def _no_keys(keys: pa.Table) -> pa.Array:
     return pa.array([], pa.struct(list(keys.schema)))
 
 
-def _keep_names(reduced: ReducedSlice) -> pa.Array:
-    """The names of each row's kept columns. Shape: masks bool[R] each -> list<string>[R], never null."""
-    count = len(reduced.deleted)
-    grid = np.zeros((count, len(reduced.keep)), dtype=bool)
-    for number, mask in enumerate(reduced.keep.values()):
-        grid[:, number] = mask
+def keep_names(keep: Mapping[str, np.ndarray], rows: np.ndarray) -> pa.Array:
+    """The names of the kept columns of ``rows``; of others none. Shape: masks bool[R] each -> list<string>[R]."""
+    grid = np.zeros((len(rows), len(keep)), dtype=bool)
+    for number, mask in enumerate(keep.values()):
+        grid[:, number] = mask & rows
     offsets = np.concatenate(([0], np.cumsum(grid.sum(axis=1)))).astype(np.int32)
-    names = pa.array(list(reduced.keep), pa.string()).take(pa.array(np.nonzero(grid)[1]))
+    names = pa.array(list(keep), pa.string()).take(pa.array(np.nonzero(grid)[1]))
     return pa.ListArray.from_arrays(pa.array(offsets), names, type=_NAMES)
 
 

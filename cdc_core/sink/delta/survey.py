@@ -68,31 +68,42 @@ def check_old_rows(facts: Survey, keyed: bool, table: TableId) -> None:
     """Raise TableError where deletes (without a key updates too) do not say which row they changed."""
     if facts.lost if keyed else facts.without_before:
         raise TableError(
-            f"{table} has updates or deletes that do not say which row they changed.",
-            f"Give it a primary key, or ALTER TABLE {table} REPLICA IDENTITY FULL, and take a new snapshot of it.",
+            f"{table} has updates or deletes that do not identify the changed row.",
+            f"Add a primary key, or run ALTER TABLE {table} REPLICA IDENTITY FULL, and take a new snapshot of "
+            "the table.",
             str(table),
         )
 
 
 def invisible(rows: pa.Table, snapshot: str) -> pa.Table:
-    """The rows whose transaction a ``pg_snapshot`` (its text ``xmin:xmax:xip,xip``) does not show.
+    """The rows whose transaction a ``pg_snapshot`` does not show (``hidden``). Raises LakeError as ``hidden`` does."""
+    keep = hidden(rows, snapshot)
+    return rows if keep.all() else rows.filter(pa.array(keep))
+
+
+def hidden(rows: pa.Table, snapshot: str) -> np.ndarray:
+    """Whether a ``pg_snapshot`` (its text ``xmin:xmax:xip,xip``) does not show a row's transaction.
 
     The stream's xid has 32 bits, the snapshot's 64: the xid is taken as the one nearest to xmax, which is right for
-    two thousand million transactions to either side. A row without an xid is kept.
-    Raises LakeError when the text is no pg_snapshot. Source: PostgreSQL manual §9.27.8.
+    two thousand million transactions to either side. A row without an xid counts as hidden.
+    Shape: table[N] -> bool[N]. Raises LakeError when the text is no pg_snapshot. Source: PostgreSQL manual §9.27.8.
     """
-    try:
-        low, high, running = snapshot.strip().split(":")
-        xmin, xmax, in_progress = int(low), int(high), [int(part) for part in running.split(",") if part]
-    except ValueError:
-        raise LakeError("Expected a pg_snapshot such as 10:20:10,14, found another text.") from None
+    xmin, xmax, in_progress = parsed_snapshot(snapshot)
     xid = column(rows, "__xid")
     half = _XID_RANGE // 2
     given = xid.fill_null(0).to_numpy(zero_copy_only=False).astype(np.int64)
     full = (given - xmax % _XID_RANGE + half) % _XID_RANGE - half + xmax
     shown = (full < xmin) | ((full < xmax) & ~np.isin(full, np.array(in_progress, dtype=np.int64)))
-    keep = ~shown | ~validity(xid)
-    return rows if keep.all() else rows.filter(pa.array(keep))
+    return np.asarray(~shown | ~validity(xid))
+
+
+def parsed_snapshot(text: str) -> tuple[int, int, list[int]]:
+    """A ``pg_snapshot``'s xmin, xmax and the transactions in progress between them. Raises LakeError."""
+    try:
+        low, high, running = text.strip().split(":")
+        return int(low), int(high), [int(part) for part in running.split(",") if part]
+    except ValueError:
+        raise LakeError("Expected a pg_snapshot such as 10:20:10,14, found another text.") from None
 
 
 def after_position(rows: pa.Table, at: tuple[int, int]) -> pa.Table:

@@ -5,9 +5,9 @@ is ours: Arrow writes them with the statistics that pruning needs, and a commit 
 a change of a table is one commit, whatever it does, and carries its positions as ``txn`` actions (``positions``).
 
 A commit is made on the version that this object has loaded. One that only adds fails as a ``CommitConflictError`` where
-another commit got in first that carries one of the same ``txn`` ids; other appends and compactions are passed by. One
-that removes files fails wherever any other commit got in first. That is also the fence against a writer that outlives
-its run: its commit names the same id as ours.
+another commit was made first that carries one of the same ``txn`` ids; other appends and compactions are passed
+by. One that removes files fails wherever any other commit was made first. That is also the fence against a writer
+that outlives its run: its commit names the same id as ours.
 """
 
 from __future__ import annotations
@@ -26,20 +26,27 @@ import pyarrow.parquet as pq
 from cdc_core.errors import LakeError, TransientError
 from cdc_core.sink.delta.bounds import Bounds
 from cdc_core.sink.delta.conform import conform, has_local_timestamps, plain_schema
+from cdc_core.sink.delta.delete_mode import TO_LSN
 from cdc_core.sink.delta.physical import physical_schema, renamed
+from cdc_core.sink.delta.row_groups import repeated_columns, row_groups
+from cdc_core.sink.delta.storage import options_for
 
 _COMPRESSION = "zstd"
 _NTZ = "timestampNtz"
 _MAPPING = "columnMapping"
-_GROUP_ROWS = 100_000
 _DICTIONARY_ROWS = 100_000
 
 
 class CommitConflictError(TransientError):
-    """Another writer's commit got in first: load the table anew and decide again."""
+    """Another writer's commit was made first: load the table again and decide again."""
 
-    def __init__(self, message: str = "Another writer's commit got in first.", remedy: str = "") -> None:
-        super().__init__(message, remedy or "See who else writes to this lake; only one wal2lake may.")
+    def __init__(
+        self, message: str = "The commit conflicted with a commit of another writer.", remedy: str = ""
+    ) -> None:
+        super().__init__(
+            message,
+            remedy or "Check for other writers of this lake; only one run of wal2lake may write to it at a time.",
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +54,7 @@ class DataFile:
     """One Parquet file of a table: its path as the log has it, bytes, rows, and least and greatest values.
 
     ``minimum`` and ``maximum`` hold the columns of which statistics are known; texts are left out where they are long.
+    ``nulls`` counts nulls, of the columns of which that is known.
     """
 
     path: str
@@ -54,6 +62,12 @@ class DataFile:
     rows: int
     minimum: Mapping[str, Any] = field(default_factory=dict)
     maximum: Mapping[str, Any] = field(default_factory=dict)
+    nulls: Mapping[str, int] = field(default_factory=dict)
+
+    @property
+    def is_history(self) -> bool:
+        """Whether every row is a version that has ended (``delete_mode``): nothing can change it any more."""
+        return self.rows > 0 and self.nulls.get(TO_LSN) == 0
 
 
 class DeltaTable:
@@ -73,13 +87,25 @@ class DeltaTable:
         import deltalake
         from deltalake.exceptions import DeltaError, TableNotFoundError
 
-        uri = delta_uri(path)
+        uri, options = delta_uri(path), options_for(path, storage)
         try:
-            return cls(path, storage, deltalake.DeltaTable(uri, storage_options=dict(storage) if storage else None))
+            return cls(path, options, deltalake.DeltaTable(uri, storage_options=options))
         except TableNotFoundError:
             return None
         except DeltaError as error:
             raise _unreadable(path, error) from None
+
+    @classmethod
+    def open_version(cls, path: str, version: int, storage: Mapping[str, str] | None = None) -> DeltaTable | None:
+        """The table as it was at a version; None where there is no table, or its log no longer tells."""
+        import deltalake
+        from deltalake.exceptions import DeltaError
+
+        options = options_for(path, storage)
+        try:
+            return cls(path, options, deltalake.DeltaTable(delta_uri(path), version=version, storage_options=options))
+        except DeltaError:
+            return None
 
     @classmethod
     def create(
@@ -103,7 +129,7 @@ class DeltaTable:
                 deltalake.Schema.from_arrow(schema),
                 mode="error",
                 configuration=dict(properties),
-                storage_options=dict(storage) if storage else None,
+                storage_options=options_for(path, storage),
                 commit_properties=deltalake.CommitProperties(custom_metadata=_texts(metadata)),
             )
         except DeltaError:
@@ -194,6 +220,19 @@ class DeltaTable:
         rows = conform(found if kept is None else found.filter(kept), stored)
         return rows if stored.equals(schema) else renamed(rows, schema)
 
+    def read_as(self, file: DataFile, schema: pa.Schema) -> pa.Table:
+        """The rows of a file that was written here under ``schema`` and that no commit names yet."""
+        with self._open_input(file.path) as source:
+            found = pq.ParquetFile(source).read(columns=schema.names, use_threads=False)
+        return conform(found, schema)
+
+    def has(self, file: DataFile) -> bool:
+        """Whether the file is there, and as large as it was written."""
+        try:
+            return self._size(file.path) == file.size
+        except OSError:
+            return False
+
     def write(self, rows: pa.Table, name: str = "part") -> DataFile:
         """Write rows of the table's schema into a new file; nothing knows of it until a commit adds it."""
         return self.write_as(rows, self.schema, name)
@@ -217,7 +256,7 @@ class DeltaTable:
         size = self._size(path)
         bounds = Bounds()
         bounds.cover(ready)
-        return DataFile(path, size, ready.num_rows, bounds.minimum, bounds.maximum)
+        return DataFile(path, size, ready.num_rows, bounds.minimum, bounds.maximum, bounds.nulls)
 
     def write_stream(
         self, batches: Iterable[pa.RecordBatch], schema: pa.Schema, rows_per_file: int, name: str = "part"
@@ -227,30 +266,28 @@ class DeltaTable:
         At most a row group of them is in memory. No rows, no file.
         """
         found: list[DataFile] = []
-        waiting: list[pa.RecordBatch] = []
-        source = iter(batches)
-        while True:
+        groups = row_groups(batches, schema)
+        rows = next(groups, None)
+        while rows is not None:
             path = f"{name}-{uuid.uuid4()}.zstd.parquet"
-            bounds, rows, more = Bounds(), 0, False
-            first = next(source, None)
-            if first is None:
-                return found
+            bounds, count = Bounds(), 0
             with (
                 self._open_output(path) as target,
-                pq.ParquetWriter(target, schema, compression=_COMPRESSION, store_schema=False) as writer,
+                pq.ParquetWriter(
+                    target,
+                    schema,
+                    compression=_COMPRESSION,
+                    store_schema=False,
+                    use_dictionary=repeated_columns(rows),
+                ) as writer,
             ):
-                waiting.append(first)
-                for batch in source:
-                    waiting.append(batch)
-                    if sum(each.num_rows for each in waiting) >= _GROUP_ROWS:
-                        rows += _write_group(writer, waiting, schema, bounds)
-                    if rows >= rows_per_file:
-                        more = True
-                        break
-                rows += _write_group(writer, waiting, schema, bounds)
-            found.append(DataFile(path, self._size(path), rows, bounds.minimum, bounds.maximum))
-            if not more:
-                return found
+                while rows is not None and count < rows_per_file:
+                    writer.write_table(rows)
+                    bounds.cover(rows)
+                    count += rows.num_rows
+                    rows = next(groups, None)
+            found.append(DataFile(path, self._size(path), count, bounds.minimum, bounds.maximum, bounds.nulls))
+        return found
 
     def commit(
         self,
@@ -266,7 +303,8 @@ class DeltaTable:
         """Add and remove files in one commit, with the positions it reaches; the version it made.
 
         ``replace`` removes every file there is instead, and puts ``schema`` in force where it is another one.
-        Raises CommitConflictError where another commit got in first (see the head of this file): nothing was changed.
+        Raises CommitConflictError where another commit was made first (see the head of this file): nothing was
+        changed.
         """
         import deltalake
         from deltalake.exceptions import CommitFailedError
@@ -319,6 +357,16 @@ class DeltaTable:
             raise CommitConflictError() from None
         self._schema = self._files = self._selections = None
         self.refresh()
+
+    def missing_files(self) -> list[str]:
+        """Paths of data files that the loaded version names and that are not there; for a local table a look each."""
+        uri = delta_uri(self.path)
+        if "://" not in uri:
+            return [file.path for file in self.files if not (Path(uri) / file.path).exists()]
+        import pyarrow.fs
+
+        infos = self._filesystem().get_file_info([file.path for file in self.files]) if self.files else []
+        return [info.path for info in infos if info.type is pyarrow.fs.FileType.NotFound]
 
     def raw(self) -> Any:
         """delta-rs' own object, for what this class has no word for (compaction, VACUUM)."""
@@ -400,18 +448,8 @@ def delta_uri(path: str) -> str:
 def _unreadable(path: str, error: Exception) -> LakeError:
     return LakeError(
         f"The Delta table {path} cannot be read ({type(error).__name__}).",
-        "Look at its _delta_log, or move the table's folder away and take a new snapshot.",
+        "Check its _delta_log, or move the table's folder away and take a new snapshot.",
     )
-
-
-def _write_group(writer: pq.ParquetWriter, waiting: list[pa.RecordBatch], schema: pa.Schema, bounds: Bounds) -> int:
-    """Write the waiting batches as one row group; how many rows they were."""
-    rows = conform(pa.Table.from_batches(waiting), schema) if waiting else schema.empty_table()
-    waiting.clear()
-    if rows.num_rows:
-        writer.write_table(rows)
-        bounds.cover(rows)
-    return int(rows.num_rows)
 
 
 def _listed(actions: pa.Table) -> list[DataFile]:
@@ -420,7 +458,8 @@ def _listed(actions: pa.Table) -> list[DataFile]:
     for row in actions.to_pylist():
         low = {name: value for name, value in (row.get("min") or {}).items() if value is not None}
         high = {name: value for name, value in (row.get("max") or {}).items() if value is not None}
-        found.append(DataFile(row["path"], int(row["size_bytes"]), int(row["num_records"] or 0), low, high))
+        nulls = {name: count for name, count in (row.get("null_count") or {}).items() if isinstance(count, int)}
+        found.append(DataFile(row["path"], int(row["size_bytes"]), int(row["num_records"] or 0), low, high, nulls))
     return found
 
 
@@ -430,7 +469,7 @@ def _stats_json(file: DataFile) -> str:
             "numRecords": file.rows,
             "minValues": {name: str(v) if not isinstance(v, int | str) else v for name, v in file.minimum.items()},
             "maxValues": {name: str(v) if not isinstance(v, int | str) else v for name, v in file.maximum.items()},
-            "nullCount": {},
+            "nullCount": dict(file.nulls),
         }
     )
 

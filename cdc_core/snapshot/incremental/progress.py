@@ -26,7 +26,7 @@ class Collection:
 class Progress:
     """``queue``: tables to be read in chunks, the current one first. ``last_key``: the key of its last row that is in
     the stream, ``maximum_key`` its largest key when it was begun; None before. ``key`` names these keys' columns.
-    ``paused``: no chunk is read. ``blocking``: tables to be read at once while the stream rests.
+    ``paused``: no chunk is read. ``blocking``: tables to be read at once while streaming is paused.
     """
 
     queue: tuple[Collection, ...] = ()
@@ -74,7 +74,7 @@ class Progress:
         return replace(self, paused=paused)
 
     def with_blocking(self, wanted: tuple[Collection, ...]) -> Progress:
-        """Tables to be read while the stream rests."""
+        """Tables to be read while streaming is paused."""
         return replace(self, blocking=(*self.blocking, *(one for one in wanted if one not in self.blocking)))
 
     def without_blocking(self) -> Progress:
@@ -82,7 +82,7 @@ class Progress:
         return replace(self, blocking=())
 
     def to_json(self) -> str:
-        """A text that ``from_json`` turns back into an equal value; empty where nothing is under way."""
+        """A text that ``from_json`` turns back into an equal value; empty where nothing is in progress."""
         if self == Progress():
             return ""
         raw = {

@@ -74,7 +74,7 @@ class ChunkReader:
         """The next chunk; without rows at the table's end.
 
         ``hidden`` tells which transactions, of those that the stream has already shown, a snapshot does not show: a
-        server lets readers see a commit a moment after its WAL is there. Then the chunk is read again.
+        server lets readers see a commit a moment after its WAL is there. Then the chunk is re-read.
         Raises SourceError, or TransientError: the same call may do later.
         """
         assert progress.maximum_key is not None
@@ -106,8 +106,8 @@ class ChunkReader:
                 return found.rows[0], visible
             time.sleep(_PAUSE_SECONDS)
         raise TransientError(
-            f"For {_TRIES * _PAUSE_SECONDS:g} s the server has not let readers see a transaction that it has streamed.",
-            "Look at what holds commits up, a synchronous standby for one; the chunk is read again by itself.",
+            f"A streamed transaction has not become visible to readers within {_TRIES * _PAUSE_SECONDS:g} s.",
+            "Check what delays commits, for example a synchronous standby; the chunk is re-read automatically.",
         )
 
 

@@ -1,4 +1,4 @@
-"""Incremental snapshots beside a stream: the queue of tables, and one chunk at a time on its way into the stream.
+"""Incremental snapshots while streaming: the queue of tables, and one chunk at a time on its way into the stream.
 
     request ─▶ queue ─▶ mark, chunk, mark ─▶ ChunkWindow ─▶ the second mark comes in the stream ─▶ rows that are left
 
@@ -14,7 +14,7 @@ import json
 import logging
 import time
 import uuid
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
@@ -23,9 +23,10 @@ from cdc_core.errors import SourceError, TransientError
 from cdc_core.lsn import Lsn
 from cdc_core.schema.table import TableId, TableSchema
 from cdc_core.snapshot.incremental.progress import Collection, Progress
+from cdc_core.snapshot.incremental.queue import SnapshotQueue
 from cdc_core.snapshot.incremental.reader import ChunkReader, Streamed
 from cdc_core.snapshot.incremental.window import ChunkWindow, is_unaltered
-from cdc_core.snapshot.notifications import INCREMENTAL, Happening, Notifier, ScanStatus
+from cdc_core.snapshot.notifications import Notifier, ScanStatus, SnapshotStatus
 from cdc_core.snapshot.options import WatermarkingStrategy
 from cdc_core.snapshot.signals.parse import WINDOW_CLOSE, WINDOW_OPEN
 
@@ -47,11 +48,10 @@ class Watermarks:
     strategy: WatermarkingStrategy = WatermarkingStrategy.INSERT_INSERT
 
 
-class IncrementalSnapshots:
-    """The incremental snapshots of one run. Not for several threads.
+class IncrementalSnapshots(SnapshotQueue):
+    """The incremental snapshots of one run whose rows go into the stream.
 
-    ``describe`` gives a table as the catalogue has it now, None where it is gone. ``progress`` is what a next run
-    goes on from; ``window`` is the chunk that waits for its place, which a next run reads again.
+    ``window`` is the chunk that waits for its place, which a next run reads again.
     """
 
     def __init__(
@@ -62,52 +62,27 @@ class IncrementalSnapshots:
         notifier: Notifier,
         progress: Progress,
     ) -> None:
+        super().__init__(describe, lambda table, wanted: bool(reader.key_of(table, wanted)), notifier, progress)
         self._reader = reader
         self.marks = marks
-        self._describe = describe
-        self._notifier = notifier
         self._retry_at = 0.0
         self._turn_at = 0.0
         self._known: TableSchema | None = None
-        self._rows = 0
         self.streamed = Streamed()
-        self.progress = progress
         self.window: ChunkWindow | None = None
         self.reached = Lsn(0)
 
     @property
     def is_busy(self) -> bool:
         """Whether a chunk is on its way or is to be read."""
-        return self.window is not None or bool(self.progress.queue and not self.progress.paused)
-
-    def request(self, wanted: Iterable[Collection]) -> None:
-        """Queue tables. One without anything that tells its rows apart is refused with a line in the log."""
-        taken = []
-        for collection in wanted:
-            table = self._describe(collection.table)
-            if table is None or not self._reader.key_of(table, collection):
-                status = ScanStatus.UNKNOWN_SCHEMA if table is None else ScanStatus.NO_PRIMARY_KEY
-                self._refuse(collection, status)
-            else:
-                taken.append(collection)
-        if taken:
-            self._tell(Happening.STARTED, data_collections=",".join(str(one.table) for one in taken))
-            self.progress = self.progress.with_tables(tuple(taken))
+        return self.window is not None or super().is_busy
 
     def stop(self, is_stopped: Callable[[TableId], bool]) -> None:
         """Take tables out of the queue; of the current one no further row comes."""
-        current, before = self.progress.current, len(self.progress.queue)
-        self.progress = self.progress.without(is_stopped)
+        current = self.progress.current
+        super().stop(is_stopped)
         if current is not None and self.progress.current != current:
             self.window = None
-        if len(self.progress.queue) != before:
-            self._tell(Happening.ABORTED)
-
-    def pause(self, paused: bool) -> None:
-        """Read no further chunk; one that is on its way comes all the same. Or read again."""
-        if paused != self.progress.paused and (self.progress.queue or not paused):
-            self._tell(Happening.PAUSED if paused else Happening.RESUMED)
-            self.progress = self.progress.pausing(paused)
 
     def next_chunk(self, is_silent: bool = True) -> None:
         """Read a chunk and mark its place, where one is due. What fails for a moment is tried again later.
@@ -131,16 +106,16 @@ class IncrementalSnapshots:
                 self._close(window_id, opened_at)
             self.reached = self._reader.connection.wal_end()
         except TransientError as error:
-            _log.warning("A chunk of an incremental snapshot is read again later: %s", error)
+            _log.warning("A chunk of an incremental snapshot will be re-read: %s", error)
             self._retry_at = time.monotonic() + _RETRY_SECONDS
             return
         except SourceError as error:
             # The signal table cannot be written to: nothing would ever come, for this table or another.
-            _log.error("The incremental snapshot ends: %s", error)
+            _log.error("The incremental snapshot is aborted: %s", error)
             self.stop(lambda table: True)
             return
         if window is None:
-            self._tell(Happening.COMPLETED)
+            self.notify(SnapshotStatus.COMPLETED)
         else:
             window.id = window_id
             self.window = window
@@ -148,22 +123,21 @@ class IncrementalSnapshots:
     def lose_marks(self) -> None:
         """The stream has passed the window's marks without showing them."""
         _log.error(
-            "The incremental snapshot ends: rows written to %s do not come in the stream. Add it to the publication.",
+            "The incremental snapshot is aborted: rows written to %s are not in the stream. Add the table to "
+            "the publication.",
             self.marks.table,
         )
         self.window = None
         self.stop(lambda table: True)
 
     def land(self) -> ChunkWindow | None:
-        """Take the window that has come to its place; None where it is stale, and its chunk is read again."""
+        """Take the window that has come to its place; None where it is stale, and its chunk is re-read."""
         window, self.window = self.window, None
         assert window is not None
         if window.is_stale:
             return None
         if window.last_key is not None:
-            self.progress = self.progress.behind(window.last_key)
-            self._rows += int(window.keep.sum())
-            self._tell(Happening.IN_PROGRESS, current_collection_in_progress=window.table.id)
+            self.landed(self.progress.behind(window.last_key), window.table.id, int(window.keep.sum()))
         return window
 
     def _chunk(self) -> ChunkWindow | None:
@@ -174,29 +148,29 @@ class IncrementalSnapshots:
                 return None
             known = self._known
             # As it was found behind the last chunk: what was altered since is found behind this one.
-            table = known if known is not None and known.id == collection.table else self._describe(collection.table)
+            table = known if known is not None and known.id == collection.table else self.describe(collection.table)
             key = () if table is None else tuple(column.name for column in self._reader.key_of(table, collection))
             if table is None or not key:
-                self._done(ScanStatus.UNKNOWN_SCHEMA if table is None else ScanStatus.NO_PRIMARY_KEY)
+                self.done(ScanStatus.UNKNOWN_SCHEMA if table is None else ScanStatus.NO_PRIMARY_KEY)
                 continue
             error, window, progress = self._read(table, collection, key)
-            self._known = self._describe(collection.table)
+            self._known = self.describe(collection.table)
             if self._known is None or not is_unaltered(table, self._known):
                 # What was read, or refused, may be another table's: it is read as it is now.
                 continue
             if error is not None:
-                _log.warning("%s is left out of the incremental snapshot: %s", collection.table, error)
-                self._done(ScanStatus.SQL_EXCEPTION)
+                _log.warning("%s is skipped by the incremental snapshot: %s", collection.table, error)
+                self.done(ScanStatus.SQL_EXCEPTION)
             elif progress is None:
-                self._done(ScanStatus.EMPTY)
+                self.done(ScanStatus.EMPTY)
             else:
                 self.progress = progress
                 if window is not None and len(window.rows):
                     return window
-                self._done(ScanStatus.SUCCEEDED)
+                self.done(ScanStatus.SUCCEEDED)
         raise TransientError(
-            f"{_TRIES} times in a row a table was altered while it was read, or had no rows.",
-            "The snapshot goes on by itself.",
+            f"In {_TRIES} consecutive attempts a table was altered while it was read, or had no rows.",
+            "The snapshot continues automatically.",
         )
 
     def _read(
@@ -214,29 +188,6 @@ class IncrementalSnapshots:
         except SourceError as error:
             return error, None, None
 
-    def _done(self, status: ScanStatus) -> None:
-        current = self.progress.current
-        assert current is not None
-        self._tell(
-            Happening.TABLE_SCAN_COMPLETED,
-            scanned_collection=current.table,
-            total_rows_scanned=self._rows,
-            status=status.value,
-        )
-        self._rows = 0
-        self.progress = self.progress.next_table()
-
-    def _refuse(self, collection: Collection, status: ScanStatus) -> None:
-        if status is ScanStatus.NO_PRIMARY_KEY:
-            _log.warning(
-                "%s is not read in chunks: it has no such key. Give it a primary key, or name a unique column as "
-                "surrogate-key in the signal.",
-                collection.table,
-            )
-        else:
-            _log.warning("%s is not read in chunks: it is gone from the source.", collection.table)
-        self._tell(Happening.TABLE_SCAN_COMPLETED, scanned_collection=collection.table, status=status.value)
-
     def _mark(self, kind: str, signal_id: str, data: dict[str, str]) -> None:
         if self.marks.table is not None:
             self._reader.connection.insert(self.marks.table, signal_id, kind, json.dumps(data))
@@ -248,9 +199,6 @@ class IncrementalSnapshots:
             return
         times = {"openWindowTimestamp": opened_at, "closeWindowTimestamp": _instant()}
         self._mark(WINDOW_CLOSE, f"{window_id}-close", times)
-
-    def _tell(self, happening: Happening, **data: object) -> None:
-        self._notifier.tell(INCREMENTAL, happening, **data)
 
 
 def _instant() -> str:

@@ -49,6 +49,10 @@ class Visibility:
         found: Bools = self._full(xids) < self.xmin
         return found
 
+    def shows_all_before(self, xid: int) -> bool:
+        """Whether every transaction with an id before this one of 32 bits is seen."""
+        return bool(self._full(np.array([xid], dtype=np.int64))[0] <= self.xmin)
+
     def _full(self, xids: Ints) -> Ints:
         half = _RANGE // 2
         found: Ints = (xids - self.xmax % _RANGE + half) % _RANGE - half + self.xmax

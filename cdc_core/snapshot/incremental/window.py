@@ -34,7 +34,7 @@ class ChunkWindow:
 
     ``rows`` has the key's columns too, whatever else is captured. ``keep[N]``: what no change took out. ``is_open``:
     the first mark has been seen in the stream. ``is_stale``: a change came that was written under other columns than
-    those that were read, so the chunk is to be read again. ``last_key`` is its last row's.
+    those that were read, so the chunk is to be re-read. ``last_key`` is its last row's.
     """
 
     id: str

@@ -15,7 +15,7 @@ class SignalAction(Protocol):
     """Acts on the signals of one type. The class is called without arguments, once a run."""
 
     def arrived(self, signal: Signal) -> None:
-        """Act on a signal, in the thread that reads the stream. What it raises is reported, and the stream goes on.
+        """Act on a signal, in the thread that reads the stream. What it raises is reported, and the stream continues.
 
         A run that was killed may give the same signal again.
         """
@@ -31,14 +31,14 @@ def load_actions(named: Iterable[tuple[str, str]]) -> Mapping[str, SignalAction]
         except Exception as error:
             # Whatever the user's module or class raises: its text may hold anything, so only its kind is told.
             raise ConfigError(
-                f"The class {path} that wal2lake.signal.actions names for {name} cannot be made "
+                f"The class {path} that wal2lake.signal.actions names for {name} cannot be instantiated "
                 f"({type(error).__name__}).",
-                "Give package.module.Class of a Python class that can be imported.",
+                "Set it to the import path of a Python class: package.module.Class.",
             ) from error
         if not callable(getattr(made, "arrived", None)):
             raise ConfigError(
                 f"The class {path} that wal2lake.signal.actions names for {name} has no method arrived.",
-                "Give it the methods of cdc_core.snapshot.signals.actions.SignalAction.",
+                "Implement the methods of cdc_core.snapshot.signals.actions.SignalAction.",
             )
         found[name] = made
     return found

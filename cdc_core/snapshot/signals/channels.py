@@ -9,6 +9,7 @@ import queue
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import BinaryIO
 
 from cdc_core.snapshot.signals.parse import MalformedSignalError, Signal, read_line
 
@@ -16,9 +17,16 @@ _log = logging.getLogger(__name__)
 
 
 class FileChannel:
-    """A file of signals, one JSON object a line. Reading takes the lines out of it; a half-written last one stays."""
+    """A file of signals, one JSON object a line. Reading takes the lines out of it; a half-written last one stays.
 
-    def __init__(self, path: Path, interval_ms: int, clock: Callable[[], float] = time.monotonic) -> None:
+    With ``holds`` the lines stay until ``done``: a run that is killed before gets them again.
+    """
+
+    def __init__(
+        self, path: Path, interval_ms: int, clock: Callable[[], float] = time.monotonic, *, holds: bool = False
+    ) -> None:
+        self._holds = holds
+        self._held = 0
         self._path = path
         self._interval = interval_ms / 1000
         self._clock = clock
@@ -26,15 +34,15 @@ class FileChannel:
 
     def take(self) -> list[Signal]:
         """The signals that came, none before the interval is over. What cannot be read is reported and left out."""
-        if self._clock() < self._due:
+        if self._held or self._clock() < self._due:
             return []
         self._due = self._clock() + self._interval
         try:
-            text = self._cut()
+            text = self._read()
         except FileNotFoundError:
             return []
         except OSError as error:
-            _log.warning("The file of signal.file cannot be read (%s); it is tried again.", error.strerror)
+            _log.warning("The signal file %s cannot be read (%s); retrying.", self._path, error.strerror)
             return []
         found = []
         for number, line in enumerate(text.splitlines(), 1):
@@ -42,11 +50,22 @@ class FileChannel:
                 try:
                     found.append(read_line(line))
                 except MalformedSignalError as error:
-                    _log.warning("Line %d of the file of signal.file is left out: %s.", number, error)
+                    _log.warning("Line %d of the signal file is skipped: %s.", number, error)
         return found
 
-    def _cut(self) -> str:
-        """The whole lines, taken out of the file while no other process of ours writes to it."""
+    def done(self) -> None:
+        """Take out of the file what ``take`` gave."""
+        if self._held:
+            try:
+                with self._path.open("r+b") as file:
+                    fcntl.flock(file, fcntl.LOCK_EX)
+                    _replace(file, file.read()[self._held :])
+            except OSError as error:
+                _log.warning("The signal file %s cannot be written (%s).", self._path, error.strerror)
+            self._held = 0
+
+    def _read(self) -> str:
+        """The whole lines, while no other process of ours writes to the file; without ``holds`` taken out of it."""
         with self._path.open("r+b") as file:
             fcntl.flock(file, fcntl.LOCK_EX)
             octets = file.read()
@@ -54,13 +73,19 @@ class FileChannel:
             # A last line without its end may be whole all the same: it is, once it can be read.
             if octets[end:].strip().endswith(b"}"):
                 end = len(octets)
-            if end:
-                file.seek(0)
-                file.write(octets[end:])
-                file.truncate()
-                file.flush()
-                os.fsync(file.fileno())
+            if self._holds:
+                self._held = end
+            elif end:
+                _replace(file, octets[end:])
         return octets[:end].decode("utf-8", errors="replace")
+
+
+def _replace(file: BinaryIO, octets: bytes) -> None:
+    file.seek(0)
+    file.write(octets)
+    file.truncate()
+    file.flush()
+    os.fsync(file.fileno())
 
 
 def append_signal(path: Path, line: str) -> None:
@@ -89,3 +114,6 @@ class Inbox:
                 found.append(self._queue.get_nowait())
             except queue.Empty:
                 return found
+
+    def done(self) -> None:
+        """Nothing is kept here of what was taken."""

@@ -2,13 +2,12 @@
 
 Signals of the source table are acted on at their place in the stream; those of a file or of this process between two
 segments, while no transaction is open. ``at_commit`` is the progress that belongs to the segment's last Commit: stored
-with that position, it makes a run that was killed go on without a signal lost and without a row lost or doubled.
+with that position, it makes a run that was killed continue without a signal lost and without a row lost or doubled.
 """
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 
 import numpy as np
 import pyarrow as pa
@@ -18,30 +17,13 @@ from cdc_core.decode.pgoutput.stream_state import SortedSegment
 from cdc_core.envelope.record import RECORDS, in_order, lines
 from cdc_core.envelope.row import rows_of
 from cdc_core.envelope.table_events import SnapshotFacts, TableEvents
-from cdc_core.schema.table import TableId, TableSchema
-from cdc_core.selection.patterns import compile_pattern
-from cdc_core.snapshot.incremental.progress import Collection, Progress
+from cdc_core.schema.table import TableSchema
+from cdc_core.snapshot.incremental.progress import Progress
 from cdc_core.snapshot.incremental.reader import columns_of
 from cdc_core.snapshot.incremental.snapshots import IncrementalSnapshots
 from cdc_core.snapshot.incremental.window import ChunkWindow
-from cdc_core.snapshot.signals.actions import SignalAction
-from cdc_core.snapshot.signals.channels import FileChannel, Inbox
-from cdc_core.snapshot.signals.parse import (
-    WATERMARKS,
-    ExecuteSnapshot,
-    Log,
-    MalformedSignalError,
-    PauseSnapshot,
-    ResumeSnapshot,
-    Signal,
-    SnapshotKind,
-    StopSnapshot,
-    action_of,
-    read_signal,
-)
+from cdc_core.snapshot.signals.processor import SignalProcessor
 from cdc_core.snapshot.signals.rows import SignalRow, signal_rows
-
-_log = logging.getLogger(__name__)
 
 _END = np.iinfo(np.int64).max
 # Rows of a chunk stand before the record of the mark that lets them go, or behind a Commit's.
@@ -49,44 +31,33 @@ _BEFORE, _BEHIND = -1, 1 << 30
 
 
 class EnvelopeSignals:
-    """What signals ask for, in one run. ``table`` is the signal table, None where there is none; ``listens`` says
-    whether signals are taken from it, its marks are in any case.
+    """What signals ask for, in one run. ``processor`` acts on them, by changing ``snapshots``.
 
-    ``captured`` lists the tables that may be read. ``build`` makes the events of a table whose rows a query reads, and
-    ``included`` tells the columns of its rows. ``refusal`` says why no incremental snapshot can be had, empty where one
-    can. Not for several threads.
+    ``build`` makes the events of a table whose rows a query reads, and ``included`` tells the columns of its rows. Not
+    for several threads.
     """
 
     def __init__(
         self,
         snapshots: IncrementalSnapshots,
-        table: TableId | None,
-        listens: bool,
-        channels: Sequence[FileChannel | Inbox],
-        actions: Mapping[str, SignalAction],
-        captured: Callable[[], list[TableId]],
+        processor: SignalProcessor,
         build: Callable[[TableSchema], TableEvents],
         included: Callable[[TableSchema], tuple[str, ...]],
-        refusal: str = "",
     ) -> None:
         self.snapshots = snapshots
-        self._table = table
-        self._listens = listens
-        self._channels = channels
-        self._actions = actions
-        self._captured = captured
+        self._processor = processor
+        self._table = processor.table
         self._build = build
         self._included = included
-        self._refusal = refusal
         self._position = "0/0"
         self.at_commit = snapshots.progress
 
     @property
     def progress(self) -> Progress:
-        """Where a next run would go on from, were it stored now."""
+        """Where a next run would continue from, were it stored now."""
         return self.snapshots.progress
 
-    def weave(self, found: SortedSegment, records: pa.Table) -> pa.Table:
+    def interleave(self, found: SortedSegment, records: pa.Table) -> pa.Table:
         """The records with the rows of a chunk that comes to its place in this segment. Acts on its signals."""
         marks = found.transactions
         kinds, seqs, xids = (marks.column(name).to_numpy() for name in ("kind", "seq", "xid"))
@@ -116,9 +87,7 @@ class EnvelopeSignals:
         ``is_silent``: nothing came just now.
         """
         self._position = position
-        for channel in self._channels:
-            for signal in channel.take():
-                self._obey(signal)
+        self._processor.ask(position)
         self.snapshots.next_chunk(is_silent)
 
     def idle(self, wal_end: int) -> list[str]:
@@ -141,8 +110,8 @@ class EnvelopeSignals:
             if window is not None and self._closes(window, row):
                 window.pass_over(found, 0, opened, row.seq)
                 made.append(self._land(row.seq, _BEFORE, row.lsn, row.prior_end_lsn))
-            elif self._listens and not row.is_deleted and row.type not in WATERMARKS:
-                self._take(row)
+            else:
+                self._processor.take(row, self._position)
         return made
 
     def _closes(self, window: ChunkWindow, row: SignalRow) -> bool:
@@ -174,57 +143,3 @@ class EnvelopeSignals:
         made = self._build(window.table).reads(rows, markers, facts, now)
         placed = [pa.array(np.full(count, seq), pa.int64()), pa.array(np.full(count, sub), pa.int32())]
         return pa.Table.from_arrays([*placed, *made.columns[2:]], schema=RECORDS)
-
-    def _take(self, row: SignalRow) -> None:
-        try:
-            self._obey(read_signal(row.id, row.type, row.data))
-        except MalformedSignalError as error:
-            _log.warning("A row of the signal table is left out: %s.", error)
-
-    def _obey(self, signal: Signal) -> None:
-        try:
-            action = action_of(signal)
-        except MalformedSignalError as error:
-            _log.warning("A signal %s is left out: %s.", signal.type, error)
-            return
-        match action:
-            case ExecuteSnapshot():
-                self._execute(action)
-            case StopSnapshot():
-                patterns = [compile_pattern(pattern) for pattern in action.collections]
-                self.snapshots.stop(
-                    lambda table: not patterns or any(pattern.fullmatch(str(table)) for pattern in patterns)
-                )
-            case PauseSnapshot() | ResumeSnapshot():
-                self.snapshots.pause(isinstance(action, PauseSnapshot))
-            case Log():
-                _log.info("%s", action.message.replace("{}", self._position))
-            case None:
-                self._act(signal)
-
-    def _execute(self, action: ExecuteSnapshot) -> None:
-        patterns = [compile_pattern(pattern) for pattern in action.collections]
-        captured = [table for table in self._captured() if table != self._table]
-        # In the order of the signal's own list.
-        chosen = dict.fromkeys(t for pattern in patterns for t in captured if pattern.fullmatch(str(t)))
-        if not chosen:
-            _log.warning("A signal execute-snapshot is left out: none of its data-collections is captured.")
-            return
-        wanted = tuple(Collection(t, action.condition_of(str(t)), action.surrogate_key) for t in chosen)
-        if action.kind is SnapshotKind.BLOCKING:
-            self.snapshots.progress = self.progress.with_blocking(wanted)
-        elif self._refusal:
-            _log.warning("A signal execute-snapshot is left out: %s", self._refusal)
-        else:
-            self.snapshots.request(wanted)
-
-    def _act(self, signal: Signal) -> None:
-        action = self._actions.get(signal.type)
-        if action is None:
-            _log.warning("A signal is left out: wal2lake.signal.actions names no class for its type.")
-            return
-        try:
-            action.arrived(signal)
-        except Exception:
-            # The user's own code: the stream goes on without it.
-            _log.exception("The class for signals of type %s ended with an error.", signal.type)

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from cdc_core.option import at_least, option, parse_list
 
 CHANNELS = ("source", "file", "in-process")
-NOTIFICATION_CHANNELS = ("log",)
+NOTIFICATION_CHANNELS = ("log", "sink")
 
 
 def parse_names(text: str) -> tuple[str, ...]:
-    """Names in lower case; those that are not carried are told by ``config``."""
+    """Names in lower case; those that are not supported are told by ``config``."""
     return tuple(name.lower() for name in parse_list(text))
 
 
@@ -33,24 +33,25 @@ class SignalOptions:
     signal_enabled_channels: tuple[str, ...] = option(
         "signal.enabled.channels",
         ("source",),
-        "Where signals may come from: source, file, in-process.",
+        "Enabled signal channels: source, file, in-process.",
         parse=parse_names,
     )
     signal_poll_interval_ms: int = option(
-        "signal.poll.interval.ms", 5_000, "Time between two looks into signal.file.", parse=at_least(1)
+        "signal.poll.interval.ms", 5_000, "Interval at which signal.file is read.", parse=at_least(1)
     )
     signal_file: str = option(
-        "signal.file", "file-signals.txt", "File of signals, a JSON object a line; emptied by reading it."
+        "signal.file", "file-signals.txt", "Signal file with one JSON object per line; it is emptied when it is read."
     )
     signal_actions: tuple[tuple[str, str], ...] = option(
         "wal2lake.signal.actions",
         (),
-        "Signal types of one's own, each with the Python class that acts on it: my-signal=package.module.Class.",
+        "Custom signal types, each with the Python class that processes it: my-signal=package.module.Class.",
         parse=parse_actions,
     )
     notification_enabled_channels: tuple[str, ...] = option(
         "notification.enabled.channels",
         (),
-        "Where word of snapshots' starts, progress and ends goes: log.",
+        "Enabled channels for notifications of snapshot starts, progress and ends: log, sink (the Delta table "
+        "__notifications in the lake).",
         parse=parse_names,
     )

@@ -19,7 +19,7 @@ class MalformedSignalError(ValueError):
 
 
 class SnapshotKind(StrEnum):
-    """``incremental``: in chunks beside the stream. ``blocking``: at once, while the stream rests."""
+    """``incremental``: in chunks while streaming. ``blocking``: at once, while streaming is paused."""
 
     INCREMENTAL = "incremental"
     BLOCKING = "blocking"
@@ -137,14 +137,14 @@ def _execute(data: Mapping[str, Any]) -> ExecuteSnapshot:
         conditions += [(pattern, _trimmed(older)) for pattern in patterns]
     key = data.get("surrogate-key")
     if key is not None and not isinstance(key, str):
-        raise MalformedSignalError("its surrogate-key is not a text")
+        raise MalformedSignalError("its surrogate-key is not a string")
     return ExecuteSnapshot(patterns, _kind(data), tuple(conditions), _trimmed(key or ""))
 
 
 def _patterns(data: Mapping[str, Any]) -> tuple[str, ...]:
     listed = data.get("data-collections")
     if not isinstance(listed, list) or not all(isinstance(name, str) for name in listed):
-        raise MalformedSignalError("its data-collections is not a list of texts")
+        raise MalformedSignalError("its data-collections is not a list of strings")
     patterns = tuple(_trimmed(name) for name in listed if name.strip())
     if not patterns:
         raise MalformedSignalError("its data-collections names no table")
@@ -179,7 +179,9 @@ def _kind(data: Mapping[str, Any]) -> SnapshotKind:
 
 def _only_incremental(data: Mapping[str, Any]) -> None:
     if _kind(data) is not SnapshotKind.INCREMENTAL:
-        raise MalformedSignalError("its data's type is blocking, and only an incremental snapshot can be steered")
+        raise MalformedSignalError(
+            "its data's type is blocking, but only incremental snapshots can be stopped, paused and resumed"
+        )
 
 
 def _text(data: Mapping[str, Any], name: str) -> str:

@@ -17,7 +17,7 @@ _INSERT, _DELETE = ord("I"), ord("D")
 class SignalRow:
     """An inserted or deleted row, by its place in the stream and its three columns; of a deleted one only the id.
 
-    ``prior_end_lsn`` is as in RAW_SCHEMA.
+    ``prior_end_lsn``, ``commit_lsn`` and ``tx_index`` are as in RAW_SCHEMA.
     """
 
     seq: int
@@ -27,6 +27,8 @@ class SignalRow:
     id: str | None
     type: str | None
     data: str | None
+    commit_lsn: int = 0
+    tx_index: int = 0
 
 
 def signal_rows(segment: SortedSegment, table: TableId) -> list[SignalRow]:
@@ -36,12 +38,12 @@ def signal_rows(segment: SortedSegment, table: TableId) -> list[SignalRow]:
         if run.table.id != table or len(run.relation.columns) < 3:
             continue
         tuples = decode_rows(run.raw, run.relation)
-        facts = [run.raw.column(name).to_numpy() for name in ("seq", "lsn", "prior_end_lsn")]
+        facts = [run.raw.column(name).to_numpy() for name in ("seq", "lsn", "prior_end_lsn", "commit_lsn", "tx_index")]
         # Signals are few: each is a value of its own.
         for at in np.flatnonzero((tuples.op == _INSERT) | (tuples.op == _DELETE)):
             is_deleted = bool(tuples.op[at] == _DELETE)
             columns = tuples.old if is_deleted else tuples.new
-            texts = [columns.text[index][int(at)].as_py() for index in range(3)]
-            seq, lsn, prior = (int(fact[at]) for fact in facts)
-            found.append(SignalRow(seq, lsn, prior, is_deleted, *texts))
+            of_id, of_type, of_data = [columns.text[index][int(at)].as_py() for index in range(3)]
+            seq, lsn, prior, commit, index = (int(fact[at]) for fact in facts)
+            found.append(SignalRow(seq, lsn, prior, is_deleted, of_id, of_type, of_data, commit, index))
     return sorted(found, key=lambda row: row.seq)

@@ -5,16 +5,22 @@ from __future__ import annotations
 import json
 import logging
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from cdc_core.errors import ConversionError, SourceError
+from cdc_core.errors import ConversionError, SourceError, TransientError
 from tests.support.cluster import Cluster
 from tests.support.events import capture, told
+from tests.support.waits import wait_until
 
 pytestmark = pytest.mark.postgres
 
 TABLE = "create table t (id int primary key, v text)"
+
+
+def one_row(cluster: Cluster, database: str, query: str) -> int:
+    return int(cluster.execute(database, query)[0][0])
 
 
 def sequence(record: dict) -> tuple[int | None, int]:  # type: ignore[type-arg]
@@ -164,6 +170,156 @@ def test_tables_are_read_by_their_estimated_rows(debian15: Cluster, order: str, 
     assert "".join(dict.fromkeys(record["topic"][-1] for record in records)) == expected
 
 
+def test_statements_of_ones_own_read_their_tables_alone(debian15: Cluster) -> None:
+    overrides = "snapshot.select.statement.overrides"
+    rules = {
+        "snapshot.mode": "initial",
+        overrides: "public.a,public.b",
+        f"{overrides}.public.a": "select * from a where id < 3 order by id desc;",
+        f"{overrides}.public.b": "select id, upper(v) as v from b",
+        # Not in the list of tables, so it is of no effect.
+        f"{overrides}.public.t": "select * from t where false",
+    }
+    tables = [f"create table {name} (id int primary key, v text)" for name in ("a", "b", "t")]
+    rows = [f"insert into {name} values (1, 'x'), (2, 'y'), (3, 'z')" for name in ("a", "b", "t")]
+    with capture(debian15, rules, *tables, *rows) as one:
+        records = one.run("insert into a values (4, 'streamed')")
+    got = [(record["topic"][-1], *told(record)[3].values()) for record in records]
+    assert got[:5] == [("a", 2, "y"), ("a", 1, "x"), ("b", 1, "X"), ("b", 2, "Y"), ("b", 3, "Z")]
+    assert got[5:] == [("t", 1, "x"), ("t", 2, "y"), ("t", 3, "z"), ("a", 4, "streamed")]
+
+
+def test_tables_that_are_not_to_be_read_are_streamed_all_the_same(debian15: Cluster) -> None:
+    rules = {"snapshot.mode": "initial", "snapshot.include.collection.list": "public.b"}
+    tables = [f"create table {name} (id int primary key)" for name in "ab"]
+    with capture(debian15, rules, *tables, "insert into a values (1)", "insert into b values (1)") as one:
+        records = one.run("insert into a values (2)")
+    assert [(record["topic"][-1], told(record)[0], told(record)[1]["id"]) for record in records] == [
+        ("b", "r", 1),
+        ("a", "c", 2),
+    ]
+
+
+@pytest.mark.parametrize("mode", ["shared", "none"])
+def test_the_locking_mode_says_whether_tables_are_locked_and_the_timeout_for_how_long_to_wait(
+    debian15: Cluster, mode: str
+) -> None:
+    rules = {
+        "snapshot.mode": "always",
+        "snapshot.locking.mode": mode,
+        "snapshot.lock.timeout.ms": "300",
+        # Read without a look at the table itself, which would wait for whoever alters it.
+        "snapshot.select.statement.overrides": "public.t",
+        "snapshot.select.statement.overrides.public.t": "select 7 as id, 'x' as v",
+    }
+    with capture(debian15, rules, TABLE) as one:
+        first = one.run()
+        with debian15.connect(one.database) as altering:
+            altering.execute("begin; lock table t in access exclusive mode")
+            started = time.monotonic()
+            if mode == "none":
+                assert len(one.run()) == 2 * len(first)
+            else:
+                with pytest.raises(TransientError, match=r"(?i)lock"):
+                    one.run()
+                assert 0.3 <= time.monotonic() - started < 20
+            altering.execute("rollback")
+        assert [told(record)[1]["id"] for record in one.run()] == [7] * (2 if mode == "shared" else 3)
+
+
+@pytest.mark.parametrize("mode", ["serializable", "repeatable_read", "read_committed", "read_uncommitted"])
+def test_all_tables_are_read_at_one_point_whatever_the_isolation_mode(debian15: Cluster, mode: str) -> None:
+    overrides = "snapshot.select.statement.overrides"
+    rules = {
+        "snapshot.mode": "initial",
+        "table.include.list": "public.a,public.b",
+        "snapshot.isolation.mode": mode,
+        overrides: "public.a",
+        f"{overrides}.public.a": "select a.id from a, pg_sleep(1.5)",
+    }
+    tables = [f"create table {name} (id int primary key)" for name in "ab"]
+    with capture(debian15, rules, *tables, "insert into a values (1)", "insert into b values (1)") as one:
+        reading = "select count(*) from pg_stat_activity where wait_event = 'PgSleep' and datname = current_database()"
+
+        def meanwhile() -> None:
+            wait_until(lambda: one_row(debian15, one.database, reading) > 0, 20, "the reading of a", pause=0.05)
+            one.sql("insert into b values (2)")
+
+        with ThreadPoolExecutor(1) as beside:
+            ending = beside.submit(meanwhile)
+            # A part, so that what came meanwhile is streamed before it ends.
+            records = one.run("select 1")
+            ending.result(30)
+    assert [(record["topic"][-1], *told(record)[:2]) for record in records] == [
+        ("a", "r", {"id": 1}),
+        ("b", "r", {"id": 1}),
+        ("b", "c", {"id": 2}),
+    ]
+
+
+def test_the_snapshot_waits_for_its_delay(debian15: Cluster) -> None:
+    rules = {"snapshot.mode": "initial_only", "snapshot.delay.ms": "2500"}
+    with capture(debian15, rules, TABLE, "insert into t values (1, 'a')") as one, ThreadPoolExecutor(1) as beside:
+        began = time.time()
+        there = "select count(*) from pg_stat_activity where datname = current_database() and pid <> pg_backend_pid()"
+
+        def meanwhile() -> None:
+            wait_until(lambda: one_row(debian15, one.database, there) > 0, 20, "the connector's connection")
+            one.sql("insert into t values (2, 'b')")
+
+        ending = beside.submit(meanwhile)
+        with one.running():
+            pass
+        ending.result(30)
+        records = one.records()
+    assert [told(record)[1]["id"] for record in records] == [1, 2]
+    assert min(record["value"]["payload"]["source"]["ts_ms"] for record in records) >= (began + 2.5) * 1000
+
+
+@pytest.mark.parametrize(
+    ("switches", "expected"),
+    [
+        ({}, ""),
+        ({"snapshot.data": "true"}, "r"),
+        # The columns are read from the catalogue at each start: these two change nothing.
+        ({"snapshot.data": "true", "snapshot.schema": "true", "snapshot.on.schema.error": "true"}, "r"),
+        ({"snapshot.schema": "true", "snapshot.on.schema.error": "true", "start.stream": "true"}, "c"),
+    ],
+    ids=["none", "data", "data and columns", "columns and stream"],
+)
+def test_without_the_switch_for_the_stream_the_run_ends_after_what_was_to_be_read(
+    debian15: Cluster, switches: dict[str, str], expected: str
+) -> None:
+    rules = {"snapshot.mode": "configuration_based"} | {BASED + name: value for name, value in switches.items()}
+    with capture(debian15, rules, TABLE, "insert into t values (1, 'a')") as one:
+        if "start.stream" in switches:
+            records = one.run("insert into t values (2, 'b')")
+        else:
+            with one.running() as running:
+                running.wait_for_end()
+            records = one.records()
+    assert [told(record)[0] for record in records] == list(expected)
+
+
+class OnceAndNoMore(AtEachLaterStart):
+    """A snapshot mode of the user's own: the first start reads, nothing is ever streamed."""
+
+    def should_snapshot_data(self, offset_exists: bool, snapshot_in_progress: bool) -> bool:
+        return not offset_exists
+
+    def should_stream(self) -> bool:
+        return False
+
+
+def test_a_mode_of_ones_own_may_read_and_never_stream(debian15: Cluster) -> None:
+    rules = {"snapshot.mode": "custom", "snapshot.mode.custom.name": f"{__name__}.OnceAndNoMore"}
+    with capture(debian15, rules, TABLE, "insert into t values (1, 'a')") as one:
+        for _ in range(2):
+            with one.running() as running:
+                running.wait_for_end()
+        assert [told(record)[0] for record in one.records()] == ["r"]
+
+
 def test_heartbeats_beat_and_run_their_query(debian15: Cluster) -> None:
     beat = {"heartbeat.interval.ms": "100", "heartbeat.action.query": "insert into beats default values"}
     rules = {**beat, "table.include.list": "public.t"}
@@ -239,7 +395,7 @@ def test_an_event_that_cannot_be_processed_is_left_out_where_told(
     with capture(debian15, rules, UNREADABLE[0]) as one, caplog.at_level(logging.WARNING):
         records = one.run(UNREADABLE[1])
     assert [told(record)[1] for record in records] == [{"id": 2}]
-    assert ("An event of public.n is left out" in caplog.text) is warned
+    assert ("An event of public.n is skipped" in caplog.text) is warned
 
 
 @pytest.mark.parametrize(("mode", "captured"), [("all_tables", "ab"), ("filtered", "a"), ("no_tables", "")])

@@ -76,7 +76,7 @@ def test_growth_compares_the_ends_of_the_load() -> None:
     assert since(load, 95.0).time.tolist() == [95, 96, 97, 98, 99]
 
 
-def test_a_round_is_one_lsn_in_all_tables_that_had_news() -> None:
+def test_a_round_is_one_lsn_in_all_tables_that_had_changes() -> None:
     found = rounds(
         {0: [Commit(1.0, 10, 1), Commit(2.0, 20, 2), Commit(2.5, 20, 3)], 1: [Commit(1.2, 10, 4)], 2: []},
     )

@@ -185,7 +185,7 @@ def test_all_problems_are_told_at_once():
 @pytest.mark.parametrize("kind", ["schema", "table", "column", "message.prefix"])
 def test_an_include_and_an_exclude_list_of_one_kind_are_refused(kind):
     text = refusal({f"{kind}.include.list": "a", f"{kind}.exclude.list": "b"})
-    assert f"{kind}.include.list and {kind}.exclude.list are both given: keep one." in text
+    assert f"{kind}.include.list and {kind}.exclude.list are both set: keep one of them." in text
 
 
 def test_a_broken_regular_expression_names_its_property():
@@ -224,9 +224,9 @@ def test_a_connection_class_is_refused_with_the_way_out():
 def test_an_older_name_is_taken_with_one_warning(old, new, value):
     config = config_of({old: value}, without=(new,))
     assert config.warnings == (f"{old} is the older name of {new}.",)
-    rooms = (config.schema, config.selection, config.types)
+    packages = (config.schema, config.selection, config.types)
     field = new.replace(".", "_")
-    assert next(getattr(room, field) for room in rooms if hasattr(room, field)) in (value, (value,))
+    assert next(getattr(package, field) for package in packages if hasattr(package, field)) in (value, (value,))
 
 
 def test_the_present_name_wins_over_the_older_one():
@@ -253,8 +253,8 @@ def test_older_values_and_forms_still_mean_what_they_meant():
 def test_what_is_not_carried_yet_is_one_line_a_reason():
     config = config_of({"signal.kafka.topic": "t", "signal.kafka.groupId": "g", "custom.metric.tags": "a=b"})
     assert config.warnings == (
-        "Not carried yet (signals and notifications through Kafka): signal.kafka.topic, signal.kafka.groupId.",
-        "Not carried yet (metrics): custom.metric.tags.",
+        "Not supported yet (signals and notifications through Kafka): signal.kafka.topic, signal.kafka.groupId.",
+        "Not supported yet (metrics): custom.metric.tags.",
     )
 
 
@@ -279,7 +279,7 @@ def test_a_value_not_carried_yet_can_be_read_but_not_run():
     config = config_of({"plugin.name": "decoderbufs", "snapshot.locking.mode": "custom"})
     assert config.postgres.plugin_name is OutputPlugin.DECODERBUFS
     with pytest.raises(
-        ConfigError, match=r"plugin.name=decoderbufs .* snapshot.locking.mode=custom is not carried yet"
+        ConfigError, match=r"plugin.name=decoderbufs .* snapshot.locking.mode=custom is not supported yet"
     ):
         config.require_carried()
     config_of().require_carried()
@@ -295,7 +295,7 @@ def test_a_lake_needs_a_path_only_when_something_goes_there():
 def test_a_name_given_twice_is_told_and_the_last_value_holds():
     config = from_entries([*LEAST.items(), ("database.port", "1"), ("database.port", "2")])
     assert config.postgres.database_port == 2
-    assert "database.port is given twice; the last value holds." in config.warnings
+    assert "database.port is set twice; the last value is used." in config.warnings
 
 
 def test_families_keep_their_order_and_parts():
@@ -341,7 +341,7 @@ def test_texts_with_structure_become_values():
     ("extra", "part"),
     [
         ({"heartbeat.action.query": "select 1"}, "heartbeat.action.query has no effect"),
-        ({"skipped.operations": "d", "wal2lake.lake.path": "/l"}, "lake tables will not equal the source"),
+        ({"skipped.operations": "d", "wal2lake.lake.path": "/l"}, "lake tables will differ from the source"),
         ({"plugin.name": ""}, "pgoutput is used, where Debezium would use decoderbufs"),
         ({"snapshot.select.statement.overrides.a.b": "select 1"}, "The statements for a.b have no effect"),
         (

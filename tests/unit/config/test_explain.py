@@ -1,6 +1,6 @@
 """Every property with its value, its status and the reason; secrets masked."""
 
-from cdc_core.config.catalogue import ROOMS
+from cdc_core.config.catalogue import PACKAGES
 from cdc_core.config.connector import from_entries
 from cdc_core.config.explain import explain
 from cdc_core.option import MASK, properties_of
@@ -32,7 +32,7 @@ def rows(monkeypatch, **options):
 
 def test_every_property_has_a_row(monkeypatch):
     found = rows(monkeypatch)
-    for _, options in ROOMS.values():
+    for _, options in PACKAGES.values():
         for declared in properties_of(options).values():
             assert declared.pattern or declared.name in found
     for name in ENTRIES:
@@ -51,8 +51,8 @@ def test_values_defaults_and_reasons(monkeypatch):
     assert found["database.password"].value == MASK
     assert found["database.sslpassword"].value == "${file:/secret}"
     assert (found["slot.name"].value, found["slot.name"].default) == ("debezium", True)
-    assert found["topic.prefix"].reason == "given by its older name database.server.name"
-    assert (found["name"].status, found["signal.kafka.topic"].status) == ("ignored", "not carried yet")
+    assert found["topic.prefix"].reason == "set by its older name database.server.name"
+    assert (found["name"].status, found["signal.kafka.topic"].status) == ("ignored", "not supported yet")
     assert found["truncate.handling.mode"].reason == "skipped.operations decides"
     assert found["decimal.handling.mode"].text
 

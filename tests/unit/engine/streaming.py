@@ -11,11 +11,11 @@ from cdc_core.decode.segment import Segment
 from cdc_core.engine.batch import Position
 from cdc_core.engine.read import BatchBounds, SlotReader
 from cdc_core.engine.spool import Spool
-from cdc_core.engine.typing_plan import TypingPlan
 from cdc_core.schema.pg_type import PgType
 from cdc_core.schema.relation import Relation, RelationColumn, ReplicaIdentity
 from cdc_core.schema.table import Column, TableId, TableSchema
 from cdc_core.selection.options import SelectionOptions
+from cdc_core.sink.typing_plan import TypingPlan
 from cdc_core.types.options import TypeOptions
 from tests.support import plain_pgoutput as plain
 

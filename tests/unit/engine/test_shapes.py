@@ -11,15 +11,15 @@ import pytest
 from cdc_core.engine.shapes import Shapes
 from cdc_core.engine.slice_order import SliceOrder
 from cdc_core.engine.slice_shapes import key_of
-from cdc_core.engine.tables import TableBook
-from cdc_core.engine.typing_plan import TypingPlan
-from cdc_core.postgres.catalog import Sighting
+from cdc_core.engine.tables import TableRegistry
+from cdc_core.postgres.catalog import ResolvedRelation
 from cdc_core.schema.changes import Policy, SchemaChanges
 from cdc_core.schema.relation import Relation, ReplicaIdentity
 from cdc_core.schema.table import TableId, TableSchema
 from cdc_core.selection.options import SelectionOptions
 from cdc_core.sink.delta.shape import RESCUED, lake_schema
 from cdc_core.sink.delta.shape_log import ShapeLog
+from cdc_core.sink.typing_plan import TypingPlan
 from cdc_core.types.options import TypeOptions
 from tests.unit.schema.versions import INT, ORDERS, column, table
 
@@ -38,9 +38,9 @@ class Server:
     def fingerprints(self, oids: object) -> dict[int, object]:
         return {} if self.now is None else {self.now.oid: self.now.fingerprint}
 
-    def sight(self, relation: Relation) -> Sighting:
+    def resolve_relation(self, relation: Relation) -> ResolvedRelation:
         assert self.now is not None
-        return Sighting(self.now, self.now)
+        return ResolvedRelation(self.now, self.now)
 
 
 def shapes(folder: Path, server: Server, policy: Policy | None = None, lake: pa.Schema | None = None) -> Shapes:
@@ -82,11 +82,11 @@ def test_a_step_keeps_a_source_column_that_begins_as_the_lakes_own_do(tmp_path: 
 def test_the_book_tells_the_new_column_from_the_old_one(tmp_path: Path) -> None:
     first, again = table(ID, NOTE), table(ID, column(3, "note"))
     server = Server(first)
-    book = TableBook(server, lambda name: True, [first])
+    registry = TableRegistry(server, lambda name: True, [first])
     relation = Relation(first.oid, ORDERS.schema, ORDERS.table, ReplicaIdentity.DEFAULT, ())
-    assert (described := book.describe(relation, 1)) is not None and described.version == 1
+    assert (described := registry.describe(relation, 1)) is not None and described.version == 1
     server.now = again
-    assert (described := book.describe(relation, 2)) is not None and described.version == 2
+    assert (described := registry.describe(relation, 2)) is not None and described.version == 2
 
 
 def test_rows_of_the_time_before_a_snapshot_change_nothing_about_it(tmp_path: Path) -> None:

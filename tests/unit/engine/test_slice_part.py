@@ -11,7 +11,7 @@ from cdc_core.engine.slice_part import PartOutcome, cut, joined
 from cdc_core.schema.table import TableId
 from cdc_core.sink.delta.table import DataFile
 from cdc_core.spark.run_tasks import balanced
-from tests.delta.source_model import BAG, TABLE
+from tests.delta.source_model import KEYLESS, TABLE
 
 FILES = tuple((0, f"file {number}") for number in range(7))
 
@@ -35,7 +35,7 @@ def outcome(table: TableId, number: int, arrived: bool = True) -> PartOutcome:
 
 def test_parts_are_joined_in_stream_order_whatever_order_they_end_in() -> None:
     found: list[SliceOutcome | PartOutcome] = [outcome(TABLE.id, number) for number in (2, 0, 3, 1)]
-    found += [outcome(BAG.id, 0), SliceOutcome(TableId("public", "other"))]
+    found += [outcome(KEYLESS.id, 0), SliceOutcome(TableId("public", "other"))]
     random.Random(1).shuffle(found)
     order = joined(SliceOrder(TABLE, FILES, rows=4), found)
     assert order.files == ()

@@ -21,7 +21,7 @@ from cdc_core.schema.connect import ConnectSchema
 from cdc_core.schema.options import SchemaOptions
 from cdc_core.schema.pg_type import PgType
 from cdc_core.schema.table import Column, TableId, TableSchema
-from cdc_core.types.codec import ColumnCodec, Converted, EventFace, NaturalFace
+from cdc_core.types.codec import ColumnCodec, Converted, EventConverter, NaturalConverter
 
 NOW = 1_600_000_000_123_456_789
 PLACEHOLDER = "__debezium_unavailable_value"
@@ -33,8 +33,8 @@ def _int(text: pa.Array) -> Converted:
 
 
 INT = ColumnCodec(
-    NaturalFace(pa.int32(), _int),
-    EventFace(
+    NaturalConverter(pa.int32(), _int),
+    EventConverter(
         ConnectSchema("int32", optional=True),
         pa.int32(),
         _int,
@@ -43,8 +43,8 @@ INT = ColumnCodec(
     ),
 )
 TEXT = ColumnCodec(
-    NaturalFace(pa.string(), Converted),
-    EventFace(
+    NaturalConverter(pa.string(), Converted),
+    EventConverter(
         ConnectSchema("string", optional=True),
         pa.string(),
         Converted,
@@ -53,7 +53,7 @@ TEXT = ColumnCodec(
         default_value=lambda text: text.split("'")[1],
     ),
 )
-LEFT_OUT = ColumnCodec(NaturalFace(pa.string(), Converted), None)
+LEFT_OUT = ColumnCodec(NaturalConverter(pa.string(), Converted), None)
 
 
 @dataclass(frozen=True)

@@ -23,7 +23,7 @@ PREFIX = 'connection failed: connection to server at "10.0.0.7", port 5432 faile
         (
             f"{PREFIX}Connection refused\n\tIs the server running on that host?",
             TransientError,
-            "Nothing listens at h:1",
+            "No server is listening at h:1",
         ),
         (
             f'{PREFIX}FATAL:  no pg_hba.conf entry for replication connection from host "10.0.0.9", user "u"',
@@ -33,14 +33,18 @@ PREFIX = 'connection failed: connection to server at "10.0.0.7", port 5432 faile
         (f'{PREFIX}FATAL:  database "d" does not exist', SourceError, 'has no database "d"'),
         (f"{PREFIX}FATAL:  sorry, too many clients already", TransientError, "no free connection"),
         (f"{PREFIX}FATAL:  the database system is starting up", TransientError, "starting or stopping"),
-        (f"{PREFIX}FATAL:  must be superuser or replication role to start walsender", SourceError, "may not start"),
-        (f"{PREFIX}FATAL:  permission denied to start WAL sender", SourceError, "may not start replication"),
+        (
+            f"{PREFIX}FATAL:  must be superuser or replication role to start walsender",
+            SourceError,
+            "not permitted to start",
+        ),
+        (f"{PREFIX}FATAL:  permission denied to start WAL sender", SourceError, "not permitted to start replication"),
         (
             f"{PREFIX}FATAL:  number of requested standby connections exceeds max_wal_senders (currently 2)",
             TransientError,
             "All WAL senders",
         ),
-        (f"{PREFIX}server does not support SSL, but SSL was required", SourceError, "does not offer TLS"),
+        (f"{PREFIX}server does not support SSL, but SSL was required", SourceError, "does not support TLS"),
         (f"{PREFIX}SSL error: certificate verify failed", SourceError, "certificate verify failed"),
         (
             f'{PREFIX}server certificate for "x" does not match host name "h"',
@@ -48,7 +52,7 @@ PREFIX = 'connection failed: connection to server at "10.0.0.7", port 5432 faile
             "does not match host name",
         ),
         ("connection timeout expired", TransientError, "does not answer"),
-        ("failed to resolve host 'h': [Errno -2] Name or service not known", SourceError, "no host of the name in h:1"),
+        ("failed to resolve host 'h': [Errno -2] Name or service not known", SourceError, "name in h:1 does not exist"),
         (
             "failed to resolve host 'h': [Errno -3] Temporary failure in name resolution",
             TransientError,

@@ -95,7 +95,7 @@ def test_rules_that_the_catalogue_repeats_are_not_judged_again(monkeypatch):
 
 
 def test_a_repeated_position_stops_the_table():
-    with pytest.raises(TableError, match=r"public\.people holds 1 row\(s\) whose position") as caught:
+    with pytest.raises(TableError, match=r"public\.people has 1 row\(s\) with duplicate positions") as caught:
         checked([row(0, after=image()), row(0, after=image(id=2))])
     assert caught.value.table == "public.people"
 
@@ -134,7 +134,7 @@ def test_rules_of_columns_that_the_slice_lacks_are_left_out():
 
 def test_a_users_rule_over_a_column_that_the_slice_lacks_is_named():
     older = pa.struct([part for part in IMAGE if part.name != "mood"])
-    with pytest.raises(TableError, match=r"Quality rule mine of public\.people cannot be understood .*mood"):
+    with pytest.raises(TableError, match=r"Quality rule mine of public\.people is not valid .*mood"):
         check(frame([row(0, after=image())], schema_of(older)), TABLE.id, rules(mine="after.mood <> 'x'"))
 
 

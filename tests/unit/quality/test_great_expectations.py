@@ -1,4 +1,5 @@
 import json
+import re
 from concurrent.futures import ThreadPoolExecutor
 
 from cdc_core.quality import great_expectations as door
@@ -54,3 +55,30 @@ def test_data_docs_show_the_last_validations_and_replace_the_former(tmp_path):
         assert index is not None
         assert "public.docs" in index.read_text()
     assert [path.name for path in tmp_path.iterdir()] == ["docs"]
+
+
+def test_data_docs_say_where_rows_are_that_failed_and_no_values(tmp_path, monkeypatch):
+    # Of what other tests of this process validated there may be more than fits the time for a site.
+    monkeypatch.setattr(door, "_last", {})
+    place = "/lake/shop/__quarantine/public/where"
+    list(door.validations([("public.where", (STRICT,), Summary(5, {"not_null:name": 2}, 2, 0))]))
+    list(door.validations([("public.where", (STRICT,), Summary(7, {"not_null:name": 1}, 1, 0))]))
+    index = door.write_data_docs(tmp_path / "docs", {"public.where": place})
+    pages = [page.read_text() for page in index.parent.rglob("*.html")]
+    assert any(f"{place}, where reasons has not_null:name" in page for page in pages)
+    # A plain link of the first page leads there: its own list needs scripts of other sites.
+    (link,) = re.findall(r'<li><a href="([^"]+)">public\.where</a></li>', index.read_text())
+    assert place in (index.parent / link).read_text()
+    # The counts of the whole run, not of its last round.
+    texts = [page.read_text() for page in (tmp_path / "docs").rglob("*.json")]
+    (result,) = [json.loads(text) for text in texts if '"results"' in text and place in text]
+    counts = {one["expectation_config"]["kwargs"]["column"]: one["result"] for one in result["results"]}
+    assert counts["rows"]["observed_value"] == 12
+    assert counts["not_null:name"]["observed_value"] == 3
+
+
+def test_data_docs_begin_with_tables_in_which_a_rule_failed(tmp_path):
+    list(door.validations([("public.fine", (STRICT,), Summary(5, {}, 0, 0))]))
+    list(door.validations([("public.bad", (STRICT,), Summary(5, {"not_null:name": 2}, 2, 0))]))
+    index = door.write_data_docs(tmp_path / "docs", seconds=0.0)
+    assert "public.fine" not in index.read_text()

@@ -3,9 +3,19 @@
 import json
 
 import deltalake
+import numpy as np
+import pyarrow as pa
 
 from cdc_core.quality.evaluate import check
-from cdc_core.sink.delta.quarantine import write_quarantine
+from cdc_core.sink.delta.quarantine import (
+    Place,
+    Settled,
+    first_waiting,
+    refused_among,
+    waiting_rows,
+    write_quarantine,
+)
+from cdc_core.sink.delta.table import DeltaTable
 from tests.unit.quality.people import BAD, RULES, TABLE, frame
 
 
@@ -26,3 +36,70 @@ def test_a_refused_row_is_written_to_the_quarantine_table_once(tmp_path):
     ]
     assert all(row["__quarantined_at"] is not None for row in held)
     assert [json.loads(row["row"])["after"]["mood"] for row in held] == ["sad", "glad"]
+
+
+def rows_at(*lsns):
+    made = [{"__commit_lsn": lsn, "__tx_index": 0, "reasons": ["r"], "row": "{}", "key": "{}"} for lsn in lsns]
+    schema = pa.schema(
+        [
+            ("__commit_lsn", pa.int64()),
+            ("__tx_index", pa.int64()),
+            ("reasons", pa.list_(pa.string())),
+            ("row", pa.string()),
+            ("key", pa.string()),
+        ]
+    )
+    return pa.Table.from_pylist(made, schema=schema).append_column("effects", pa.array([1] * len(lsns), pa.int8()))
+
+
+def waiting(path, token, merged):
+    return waiting_rows(DeltaTable.open(path), Place(token, merged)).column("__commit_lsn").to_pylist()
+
+
+def statuses(path):
+    held = deltalake.DeltaTable(path).to_pyarrow_table().sort_by("__commit_lsn").to_pylist()
+    return {row["__commit_lsn"]: (row["status"], row["settled_at"] is not None) for row in held}
+
+
+def test_what_a_round_wrote_counts_once_the_lake_has_come_to_it(tmp_path):
+    path = str(tmp_path / "quarantine")
+    write_quarantine(rows_at(50, 60), path, Place(7, 0), 100)
+    assert (waiting(path, 7, 0), waiting(path, 7, 100), waiting(path, 8, 100)) == ([], [50, 60], [])
+    assert first_waiting(path, Place(7, 100)) == 50
+    # The lake did not come to it, and the round that is done instead finds others.
+    write_quarantine(rows_at(60, 70), path, Place(7, 0), 110)
+    assert waiting(path, 7, 110) == [60, 70]
+    # Nothing is in the way where it comes to nothing at all.
+    write_quarantine(rows_at(), path, Place(7, 0), 120)
+    assert waiting(path, 7, 120) == []
+
+
+def test_what_a_round_settled_waits_on_where_the_lake_did_not_come_to_it(tmp_path):
+    path = str(tmp_path / "quarantine")
+    write_quarantine(rows_at(50, 60), path, Place(7, 0), 100)
+    settled = Settled(rows_at(50), np.array([0], np.int8), ["replayed"])
+    write_quarantine(rows_at(150), path, Place(7, 100), 200, settled)
+    assert (waiting(path, 7, 100), waiting(path, 7, 200)) == ([50, 60], [60, 150])
+    assert statuses(path) == {50: ("replayed", True), 60: ("waiting", False), 150: ("waiting", False)}
+    write_quarantine(rows_at(), path, Place(7, 100), 210)
+    assert waiting(path, 7, 210) == [50, 60]
+    assert statuses(path) == {50: ("waiting", False), 60: ("waiting", False)}
+
+
+def test_a_new_snapshot_settles_what_waited(tmp_path):
+    path = str(tmp_path / "quarantine")
+    write_quarantine(rows_at(50), path, Place(7, 0), 100)
+    write_quarantine(rows_at(350), path, Place(300, 0), 400)
+    assert waiting(path, 300, 400) == [350]
+    assert statuses(path) == {50: ("superseded", True), 350: ("waiting", False)}
+    assert refused_among(rows_at(50, 350, 360), DeltaTable.open(path)).tolist() == [False, True, False]
+
+
+def test_a_table_of_before_there_were_states_goes_on(tmp_path):
+    path = str(tmp_path / "quarantine")
+    old = rows_at(50).drop_columns(["effects", "key"])
+    deltalake.write_deltalake(path, old)
+    assert waiting(path, 0, 100) == []
+    write_quarantine(rows_at(150), path, Place(0, 100), 200)
+    assert waiting(path, 0, 200) == [150]
+    assert refused_among(rows_at(50, 150, 160), DeltaTable.open(path)).tolist() == [True, True, False]

@@ -77,8 +77,8 @@ def test_a_user_rule_belongs_to_its_table_alone():
 
 
 def test_a_table_without_key_has_no_key_rule():
-    bag = TableSchema(TableId("public", "log"), 1, (Column("line", VARCHAR),))
-    assert not [rule for rule in rules_for(bag, {"line": pa.string()}) if rule.name.startswith("key")]
+    keyless = TableSchema(TableId("public", "log"), 1, (Column("line", VARCHAR),))
+    assert not [rule for rule in rules_for(keyless, {"line": pa.string()}) if rule.name.startswith("key")]
 
 
 def test_names_and_texts_are_escaped():

@@ -29,7 +29,7 @@ from cdc_core.schema.pg_type import PgType, TypeKind
 from cdc_core.schema.plan import OWN_COLUMNS
 from cdc_core.schema.relation import ReplicaIdentity
 from cdc_core.schema.table import TableSchema
-from cdc_core.sink.delta.shape import META, RESCUED
+from cdc_core.sink.delta.shape import OWN_NAMES, RESCUED
 from tests.unit.schema.versions import (
     BIGINT,
     FOR_ALL,
@@ -219,7 +219,7 @@ def test_a_column_named_like_one_of_the_lakes_own_is_refused(name: str) -> None:
 
 
 def test_the_names_of_the_lakes_own_columns_are_known() -> None:
-    assert {RESCUED, *(each.name for each in META)} == OWN_COLUMNS
+    assert {RESCUED, *OWN_NAMES} == OWN_COLUMNS
 
 
 @pytest.mark.parametrize(

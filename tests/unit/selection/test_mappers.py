@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cdc_core.selection.mappers import DIGESTS, Hash, Mask, Truncate, TruncateBytes, java_serialisation, modified_utf8
+from cdc_core.selection.digests import DIGESTS
+from cdc_core.selection.mappers import Hash, Mask, Truncate, TruncateBytes, java_serialisation, modified_utf8
 
 TEXTS = st.lists(st.none() | st.text(st.characters(exclude_categories=("Cs",), exclude_characters="\0"), max_size=12))
 SALT = "CzQMA0cB5K"

@@ -109,6 +109,6 @@ def test_conflicts_are_tried_again_a_bounded_number_of_times(one: OneTable) -> N
         raise CommitConflictError()
 
     tries.clear()
-    with pytest.raises(TransientError, match="8 times") as caught:
+    with pytest.raises(TransientError, match="8 commits conflicted") as caught:
         on_conflict(never, table)
     assert len(tries) == 8 and not isinstance(caught.value, CommitConflictError)

@@ -14,9 +14,10 @@ from cdc_core.errors import TableError
 from cdc_core.schema.pg_type import PgType
 from cdc_core.schema.relation import ReplicaIdentity
 from cdc_core.schema.table import Column, TableId, TableSchema
-from cdc_core.sink.delta.apply import Rewrite, apply, bytes_to_scan, candidates
+from cdc_core.sink.delta.apply import apply, bytes_to_scan, candidates
 from cdc_core.sink.delta.candidates import Ranges
-from cdc_core.sink.delta.changes import Changes, Road, prepare
+from cdc_core.sink.delta.changes import Changes, MergeStrategy, prepare
+from cdc_core.sink.delta.rewrite import Rewrite
 from cdc_core.sink.delta.shape import lake_schema
 from cdc_core.sink.delta.table import DataFile
 from tests.support.content import MemoryContent
@@ -110,7 +111,7 @@ def test_inserts_past_the_overlap_are_appended_unread() -> None:
     rewrite = lake.apply(put("c", 0, 2), put("c", 1, 3))
     assert not lake.content.reads and not rewrite.removed
     assert counts(rewrite) == (2, 0, 0) and len(lake.content.files) == 2
-    assert lake.prepare(put("c", 0, 2), snapshot="5:5:").road is Road.MERGE
+    assert lake.prepare(put("c", 0, 2), snapshot="5:5:").strategy is MergeStrategy.MERGE
 
 
 def test_new_rows_join_the_smallest_file_that_is_written_anew() -> None:

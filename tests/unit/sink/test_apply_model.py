@@ -11,10 +11,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cdc_core.sink.delta.apply import Rewrite, apply, bytes_to_scan
-from cdc_core.sink.delta.changes import Changes, Road, prepare
+from cdc_core.sink.delta.apply import apply, bytes_to_scan
+from cdc_core.sink.delta.changes import Changes, MergeStrategy, prepare
 from cdc_core.sink.delta.conform import plain_schema
-from tests.delta.source_model import BAG, ROW, TABLE, SourceTable, plain
+from cdc_core.sink.delta.rewrite import Rewrite
+from tests.delta.source_model import KEYLESS, ROW, TABLE, SourceTable, plain
 from tests.support.content import MemoryContent
 from tests.support.spark import change_schema, lake_schema
 
@@ -27,7 +28,7 @@ class Follower:
 
     def __init__(self, source: SourceTable, files: int = 3) -> None:
         self.source, self.chance = source, random.Random(source.seed)
-        self.table = BAG if source.bag else TABLE
+        self.table = KEYLESS if source.keyless else TABLE
         self.content = MemoryContent(LAKE)
         rows = source.snapshot()
         for part in range(files):
@@ -45,7 +46,9 @@ class Follower:
     def apply(self, rows: list[dict[str, Any]], snapshot: str | None = None) -> Rewrite:
         changes = self.prepare(rows, snapshot)
         rewrite = apply(self.content, changes)
-        assert changes.road is Road.REPLACE or rewrite.bytes_rewritten <= bytes_to_scan(self.content, changes)
+        assert changes.strategy is MergeStrategy.REPLACE or rewrite.bytes_rewritten <= bytes_to_scan(
+            self.content, changes
+        )
         before = len(self.content.rows)
         self.content.commit(rewrite)
         assert len(self.content.rows) - before == rewrite.inserted - rewrite.deleted
@@ -56,14 +59,14 @@ class Follower:
 
 
 @pytest.mark.parametrize("truncates", [False, True])
-@pytest.mark.parametrize("bag", [False, True])
-def test_histories_follow_the_source(bag: bool, truncates: bool) -> None:
-    source = SourceTable(SEED, histories=2 if bag else 60, bag=bag, truncates=truncates)
+@pytest.mark.parametrize("keyless", [False, True])
+def test_histories_follow_the_source(keyless: bool, truncates: bool) -> None:
+    source = SourceTable(SEED, histories=2 if keyless else 60, keyless=keyless, truncates=truncates)
     source.next_transaction(200)
     follower = Follower(source)
     for statements in (150, 20, 1, 80):
         rewrite = follower.apply(follower.transactions(5, statements))
-        assert not (bag and rewrite.updated)
+        assert not (keyless and rewrite.updated)
         follower.assert_equal()
 
 
@@ -71,7 +74,7 @@ def test_histories_follow_the_source(bag: bool, truncates: bool) -> None:
 @given(
     seed=st.integers(0, 10**6),
     histories=st.integers(1, 6),
-    bag=st.booleans(),
+    keyless=st.booleans(),
     truncates=st.booleans(),
     start=st.integers(0, 20),
     rounds=st.lists(st.tuples(st.integers(1, 4), st.integers(1, 25)), min_size=1, max_size=4),
@@ -80,13 +83,13 @@ def test_histories_follow_the_source(bag: bool, truncates: bool) -> None:
 def test_any_history_in_any_cuts(
     seed: int,
     histories: int,
-    bag: bool,
+    keyless: bool,
     truncates: bool,
     start: int,
     rounds: list[tuple[int, int]],
     files: int,
 ) -> None:
-    source = SourceTable(seed, histories, bag, truncates)
+    source = SourceTable(seed, histories, keyless, truncates)
     if start:
         source.next_transaction(start)
     follower = Follower(source, files)
@@ -99,16 +102,16 @@ def test_any_history_in_any_cuts(
 @given(
     seed=st.integers(0, 10**6),
     histories=st.integers(1, 5),
-    bag=st.booleans(),
+    keyless=st.booleans(),
     transactions=st.integers(1, 8),
     statements=st.integers(1, 8),
     data=st.data(),
 )
 def test_the_overlap_of_a_snapshot(
-    seed: int, histories: int, bag: bool, transactions: int, statements: int, data: st.DataObject
+    seed: int, histories: int, keyless: bool, transactions: int, statements: int, data: st.DataObject
 ) -> None:
     """The lake starts in the midst of a stream that is read from its beginning, commits and xids in different order."""
-    source = SourceTable(seed, histories, bag)
+    source = SourceTable(seed, histories, keyless)
     source.next_transaction(10)
     xids = data.draw(st.permutations(range(2**32 - 3, 2**32 - 3 + transactions)))
     shown = data.draw(st.integers(0, transactions))
@@ -142,7 +145,7 @@ def test_a_slice_applied_again_changes_nothing(seed: int, histories: int, statem
     follower = Follower(source)
     rows = follower.transactions(2, statements)
     changes = follower.prepare(rows)
-    if changes.road is not Road.MERGE:
+    if changes.strategy is not MergeStrategy.MERGE:
         return
     follower.apply(rows)
     assert apply(follower.content, changes).changes_nothing

@@ -77,7 +77,7 @@ def test_schemas_merge_inside_structs() -> None:
     came = pa.schema([("op", pa.string()), ("after", pa.struct([("A", pa.int32()), ("c", pa.date32())]))])
     both = pa.struct([("a", pa.int64()), ("b", pa.string()), ("c", pa.date32())])
     assert merge_schemas(had, came, ID).equals(pa.schema([("op", pa.string()), ("after", both)]))
-    with pytest.raises(TableError, match=r"after\.a of public\.t is int32 in the lake and became string"):
+    with pytest.raises(TableError, match=r"after\.a of public\.t is int32 in the lake and changed to string"):
         merge_schemas(
             pa.schema([("after", pa.struct([("a", pa.int32())]))]),
             pa.schema([("after", pa.struct([("a", pa.string())]))]),

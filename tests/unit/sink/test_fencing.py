@@ -16,13 +16,13 @@ import pytest
 from cdc_core.engine.slice_order import Applied
 from cdc_core.errors import InvariantError, TransientError
 from cdc_core.sink.delta.append import Reached, append_changes, commit_append
+from cdc_core.sink.delta.compaction import compact
 from cdc_core.sink.delta.positions import COMPLETE
 from cdc_core.sink.delta.quarantine import write_quarantine
 from cdc_core.sink.delta.reads import complete_reads
 from cdc_core.sink.delta.replace import commit_snapshot, prepare, write_rows
 from cdc_core.sink.delta.table import CommitConflictError, DeltaTable
-from cdc_core.sink.delta.upkeep import compact
-from tests.delta.source_model import BAG, ROW, TABLE
+from tests.delta.source_model import KEYLESS, ROW, TABLE
 from tests.support.one_table import SLOT, OneTable
 from tests.support.spark import AT, change, lake_rows, lake_schema
 
@@ -138,18 +138,18 @@ class Sleeper:
         return outcome
 
 
-@pytest.mark.parametrize("bag", [False, True])
+@pytest.mark.parametrize("keyless", [False, True])
 @pytest.mark.parametrize("further", [False, True])
 @pytest.mark.parametrize("op", ["c", "u"])
 def test_a_task_that_sleeps_over_the_next_run(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, bag: bool, further: bool, op: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, keyless: bool, further: bool, op: str
 ) -> None:
     """Appends (op c), rewrites of files (op u), rows without a key: each event counts once."""
-    table = BAG if bag else TABLE
+    table = KEYLESS if keyless else TABLE
     late, now = OneTable(tmp_path, table, ROW), OneTable(tmp_path, table, ROW)
     old = image("a", v=0)
     now.snapshot(1, [old])
-    rows = [put(10, 0, "b"), put(12, 0, "b" if bag else "c")]
+    rows = [put(10, 0, "b"), put(12, 0, "b" if keyless else "c")]
     rows += [change("u", 12, 1, old, image("a", v=5))] if op == "u" else []
     now.append(rows, 12)
     now.append([put(14, 0, "d")], 14)
@@ -161,7 +161,7 @@ def test_a_task_that_sleeps_over_the_next_run(
     assert outcome.error is None and outcome.applied is None
     keys = sorted((row["k"], row["v"]) for row in now.rows)
     assert keys == sorted(
-        [("a", 5 if op == "u" else 0), ("b", 1), ("b" if bag else "c", 1), *([("d", 1)] if further else [])]
+        [("a", 5 if op == "u" else 0), ("b", 1), ("b" if keyless else "c", 1), *([("d", 1)] if further else [])]
     )
     assert now.lake_position == (1, 14 if further else 12)
     assert now.merge(14, token=1).merged == 14

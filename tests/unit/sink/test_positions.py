@@ -13,7 +13,6 @@ from cdc_core.lsn import Lsn
 from cdc_core.schema.table import TableId
 from cdc_core.sink.delta.append import read_changes
 from cdc_core.sink.delta.positions import COMPLETE, changelog_position
-from cdc_core.sink.delta.rounds import read_rounds, record_round
 from cdc_core.sink.delta.snapshot_log import TakenSnapshot, read_snapshots, record_snapshots
 from cdc_core.sink.delta.table import DeltaTable
 from tests.delta.source_model import ROW, TABLE
@@ -102,18 +101,6 @@ def test_the_overlap_of_a_snapshot_is_decided_by_visibility(one: OneTable) -> No
     lake.commit([lake.write(newer)], lake.files)
     assert one.merge(70, token=1).merged == 70
     assert sorted((row["k"], row["v"]) for row in one.rows) == [("a", 8), ("c", 9)]
-
-
-def test_rounds_are_remembered_once(tmp_path: Path) -> None:
-    path, other = str(tmp_path / "rounds"), TableId("public", "other")
-    assert read_rounds(path) == []
-    rounds = record_round(path, 10, {T: 1, other: 5}, 1)
-    record_round(path, 20, {T: 2}, 1, rounds)
-    record_round(path, 20, {T: 2}, 1)
-    record_round(path, 30, {}, 1)
-    found = [(entry.lsn, entry.table, entry.version) for entry in read_rounds(path)]
-    assert found == [(Lsn(20), T, 2), (Lsn(10), T, 1), (Lsn(10), other, 5)]
-    assert found[0][0] == 20 and len(read_rounds(path, limit=1)) == 1
 
 
 def test_snapshots_are_remembered_by_table_and_token(tmp_path: Path) -> None:

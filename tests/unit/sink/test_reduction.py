@@ -16,7 +16,7 @@ from cdc_core.schema.relation import ReplicaIdentity
 from cdc_core.schema.table import TableId
 from cdc_core.sink.delta.reduction import ReducedSlice, reduce_slice
 from cdc_core.sink.delta.row_keys import KeyColumns, merge_key
-from cdc_core.sink.delta.row_lives import Touches, lives
+from cdc_core.sink.delta.row_lineage import Touches, lineages
 from cdc_core.sink.delta.shape import lake_schema
 from cdc_core.sink.delta.survey import Survey, after_position, check_old_rows, invisible, survey
 from tests.delta.source_model import TABLE
@@ -169,16 +169,16 @@ def test_lives_of_random_chains() -> None:
         if kind == "i":
             at[key], born = born, born + 1
         to = chance.choice(free) if kind == "m" else -1 if kind == "d" else key
-        life = at.pop(key)
+        lineage = at.pop(key)
         if kind != "d":
-            at[to] = life
+            at[to] = lineage
         new.append(to)
         old.append(-1 if kind == "i" or (kind == "u" and chance.random() < 0.5) else key)
         inserts.append(kind == "i")
-        expected += [life, life] if kind == "m" else [life]
+        expected += [lineage, lineage] if kind == "m" else [lineage]
     deletes = np.array(new) < 0
     touches = Touches.of(np.array(new), np.array(old), deletes, ~deletes & ~np.array(inserts))
-    found = lives(touches).tolist()
+    found = lineages(touches).tolist()
     # The lives found and those expected pair off one to one.
     assert len(found) == len(expected)
     assert len(set(zip(found, expected, strict=True))) == len(set(found)) == len(set(expected))

@@ -6,8 +6,9 @@ import pytest
 
 from cdc_core.decode.raw_columns import RawColumns
 from cdc_core.errors import ProtocolError
-from cdc_core.postgres.chunk_sql import KeyColumn, chunk_sql, largest_key_sql
+from cdc_core.postgres.chunk_sql import KeyColumn, chunk_sql, keys_sql, largest_key_sql
 from cdc_core.schema.table import TableId
+from cdc_core.snapshot.incremental.lake_progress import LakeProgress
 from cdc_core.snapshot.incremental.progress import Collection, Progress
 from cdc_core.snapshot.incremental.reader import Streamed
 from cdc_core.snapshot.incremental.visibility import Visibility
@@ -96,3 +97,32 @@ def test_different_keys_make_different_texts():
     columns = RawColumns(("k", "l"), tuple(pa.array(column) for column in zip(*rows, strict=True)), (None, None))
     assert len(set(_keys(columns, ("k", "l")).to_pylist())) == len(rows)
     assert _keys(columns, ("l",)).to_pylist() == [row[1] for row in rows]
+
+
+def test_progress_into_a_lake_survives_its_text():
+    under_way = Progress().with_tables((A, B)).begun(("id", "k"), ("9", "x")).behind(("3", "a"))
+    state = LakeProgress(under_way, ("5", "b"), 7, 1 << 40, (("1", "é"), ("2", "'")), True, 2, (1 << 41, 3))
+    assert LakeProgress.from_json(state.to_json()) == state
+    assert LakeProgress.from_json("") == LakeProgress() == LakeProgress.from_json(LakeProgress().to_json())
+    assert state.for_next_table(under_way.next_table()) == LakeProgress(
+        under_way.next_table(), ordinal=7, signal=(1 << 41, 3)
+    )
+    for text in ("{}", "[1]", '{"progress": ""}'):
+        with pytest.raises(ValueError):
+            LakeProgress.from_json(text)
+
+
+def test_rows_of_keys_and_chunks_with_an_upper_end_from_the_start():
+    assert (
+        keys_sql(T, ["a"], ["a", "b"], [("1", "it's"), ("2", "x")], condition="c > 3", only=True)
+        == """SELECT "a" FROM ONLY "s"."t""1" WHERE ("a", "b") IN (('1', 'it''s'), ('2', 'x')) AND (c > 3)"""
+    )
+    key = (KeyColumn("a"),)
+    bounded = chunk_sql(T, ["a"], key, 5, after=None, upto=("9",), only=True, bounded=True)
+    assert bounded == """SELECT "a" FROM ONLY "s"."t""1" WHERE "a" <= '9' ORDER BY "a" LIMIT 5"""
+
+
+def test_a_snapshot_shows_all_that_began_before_its_oldest_running_transaction():
+    high = (5 << 32) + 100
+    seen = Visibility.parse(f"{high}:{high + 9}:{high}")
+    assert [seen.shows_all_before(xid) for xid in (99, 100, 101, (1 << 32) - 1)] == [True, True, False, True]

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from cdc_core.errors import ConfigError
-from cdc_core.snapshot.modes import ModeAnswers, answers
+from cdc_core.snapshot.modes import ModeActions, mode_actions
 from cdc_core.snapshot.options import SnapshotMode, SnapshotOptions, parse_snapshot_mode
 from cdc_core.snapshot.snapshotter import Snapshotter
 
@@ -46,14 +46,14 @@ class Broken(Weekend):
         raise RuntimeError("secret in a text")
 
 
-def shown(row: ModeAnswers) -> tuple[str, ...]:
-    found = (row.first, row.cut_short, row.later, row.position_lost, row.stream)
+def shown(row: ModeActions) -> tuple[str, ...]:
+    found = (row.first, row.interrupted, row.later, row.position_lost, row.stream)
     return tuple("yes" if answer else "no" for answer in found)
 
 
 @pytest.mark.parametrize(("name", "row"), [*ROWS.items(), *((old, ROWS[new]) for old, new in OLDER.items())])
 def test_each_mode_answers_as_its_row_says(name, row):
-    assert shown(answers(SnapshotOptions(snapshot_mode=parse_snapshot_mode(name)))) == row
+    assert shown(mode_actions(SnapshotOptions(snapshot_mode=parse_snapshot_mode(name)))) == row
 
 
 @pytest.mark.parametrize("data", [True, False])
@@ -66,7 +66,7 @@ def test_configuration_based_is_its_switches(data, stream, on_error):
         snapshot_mode_configuration_based_start_stream=stream,
         snapshot_mode_configuration_based_snapshot_on_data_error=on_error,
     )
-    assert answers(options) == ModeAnswers(data, data, data, on_error, stream)
+    assert mode_actions(options) == ModeActions(data, data, data, on_error, stream)
 
 
 def custom(name: str) -> SnapshotOptions:
@@ -75,23 +75,23 @@ def custom(name: str) -> SnapshotOptions:
 
 def test_custom_asks_the_class_each_question():
     assert isinstance(Weekend(), Snapshotter)
-    assert shown(answers(custom(f"{__name__}.Weekend"))) == ("no", "no", "yes", "yes", "no")
+    assert shown(mode_actions(custom(f"{__name__}.Weekend"))) == ("no", "no", "yes", "yes", "no")
 
 
 @pytest.mark.parametrize(
     ("path", "said"),
     [
-        ("Weekend", "not a dotted path"),
+        ("Weekend", "not the import path"),
         ("no_such_package_at_all.Weekend", "ModuleNotFoundError"),
         (f"{__name__}.Nothing", "AttributeError"),
         (f"{__name__}.Broken", "RuntimeError"),
         (f"{__name__}.Silent", "should_snapshot_data, should_snapshot_on_data_error"),
-        ("io.debezium.connector.postgresql.spi.Snapshotter", "cannot be made"),
+        ("io.debezium.connector.postgresql.spi.Snapshotter", "cannot be instantiated"),
     ],
 )
 def test_a_class_that_cannot_serve_is_told(path, said):
     with pytest.raises(ConfigError, match=re.escape(said)) as caught:
-        answers(custom(path))
+        mode_actions(custom(path))
     assert "secret" not in str(caught.value)
 
 

@@ -65,7 +65,7 @@ def test_the_other_signals():
         ("execute-snapshot", "[1]", "not a JSON object"),
         ("execute-snapshot", '{"data-collections": []}', "names no table"),
         ("execute-snapshot", '{"data-collections": "s.a"}', "not a list"),
-        ("execute-snapshot", '{"data-collections": [1]}', "not a list of texts"),
+        ("execute-snapshot", '{"data-collections": [1]}', "not a list of strings"),
         ("execute-snapshot", '{"data-collections": ["s.(a"]}', "not a regular expression"),
         ("execute-snapshot", '{"data-collections": ["s.a"], "type": "quick"}', "neither incremental nor blocking"),
         ("execute-snapshot", '{"data-collections": ["s.a"], "surrogate-key": 1}', "surrogate-key"),
@@ -75,7 +75,7 @@ def test_the_other_signals():
             '{"data-collections": ["s.a"], "additional-conditions": [{"data-collection": "s.a"}]}',
             "filter is missing",
         ),
-        ("stop-snapshot", '{"type": "blocking"}', "only an incremental snapshot"),
+        ("stop-snapshot", '{"type": "blocking"}', "only incremental snapshots"),
         ("log", "{}", "message is missing"),
     ],
 )
@@ -130,6 +130,22 @@ def test_a_line_that_is_half_written_waits_for_its_end(tmp_path):
         file.write('pe": "log"}')
     clock.now = 1.0
     assert [signal.id for signal in channel.take()] == ["2"]
+    assert path.read_text() == ""
+
+
+def test_a_file_whose_lines_are_held_gives_them_once_and_keeps_them_until_they_are_done(tmp_path):
+    path, clock = tmp_path / "signals.txt", Clock()
+    channel = FileChannel(path, 1000, clock, holds=True)
+    append_signal(path, '{"id": "1", "type": "log"}')
+    assert [signal.id for signal in channel.take()] == ["1"]
+    append_signal(path, '{"id": "2", "type": "log"}')
+    clock.now = 1.0
+    assert channel.take() == [] and len(path.read_text().splitlines()) == 2
+    assert [signal.id for signal in FileChannel(path, 1000, clock, holds=True).take()] == ["1", "2"], "a killed run"
+    channel.done()
+    clock.now = 2.0
+    assert [signal.id for signal in channel.take()] == ["2"]
+    channel.done()
     assert path.read_text() == ""
 
 

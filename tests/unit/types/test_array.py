@@ -11,7 +11,7 @@ from cdc_core.schema.connect import ConnectSchema
 from cdc_core.schema.pg_type import PgType, TypeKind
 from cdc_core.types._array_text import split_arrays
 from cdc_core.types.options import BinaryHandlingMode, TimePrecisionMode
-from tests.unit.types.faces import (
+from tests.unit.types.converters import (
     array_of,
     bad_places,
     base,

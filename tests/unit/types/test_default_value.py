@@ -8,7 +8,7 @@ import pytest
 
 from cdc_core.schema.pg_type import PgType
 from cdc_core.types.options import DecimalHandlingMode, IntervalHandlingMode, TimePrecisionMode
-from tests.unit.types.faces import array_of, base, domain, enum, event_of, from_extension
+from tests.unit.types.converters import array_of, base, domain, enum, event_of, from_extension
 
 NUMERIC_6_2 = (6 << 16 | 2) + 4
 MOOD = enum("sad", "ok", "it's")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from decimal import Decimal
 
 from cdc_core.types.options import BinaryHandlingMode, HstoreHandlingMode
-from tests.unit.types.faces import array_of, base, codec_of, domain, enum, event_of, from_extension, values
+from tests.unit.types.converters import array_of, base, codec_of, domain, enum, event_of, from_extension, values
 
 PLACEHOLDER = "__debezium_unavailable_value"
 NUMERIC_7_2 = (7 << 16 | 2) + 4

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.unit.types.faces import codec_of, enum, event_of, obeys_laws, values
+from tests.unit.types.converters import codec_of, enum, event_of, obeys_laws, values
 
 
 def test_labels_stand_in_the_schema_in_sort_order() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import math
 
-from tests.unit.types.faces import bad_places, base, codec_of, event_of, obeys_laws, values
+from tests.unit.types.converters import bad_places, base, codec_of, event_of, obeys_laws, values
 
 TEXTS = ["(1.5,-2)", None, "(0,0)", "(1e-300,1e+10)", "(Infinity,-Infinity)", "x", "(1,a)", "(1,2,3)"]
 

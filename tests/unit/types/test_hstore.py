@@ -10,7 +10,7 @@ import pytest
 from cdc_core.types._java_map import capacities, string_hashes
 from cdc_core.types._json_text import quoted
 from cdc_core.types.options import HstoreHandlingMode
-from tests.unit.types.faces import array_of, bad_places, codec_of, event_of, from_extension, obeys_laws, values
+from tests.unit.types.converters import array_of, bad_places, codec_of, event_of, from_extension, obeys_laws, values
 
 HSTORE = from_extension("hstore")
 TEXTS = [

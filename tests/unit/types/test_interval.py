@@ -5,7 +5,7 @@ from decimal import ROUND_DOWN, Decimal
 import pytest
 
 from cdc_core.types.options import IntervalHandlingMode
-from tests.unit.types.faces import base, event_of, values
+from tests.unit.types.converters import base, event_of, values
 
 WRITTEN = event_of(base("interval"), interval_handling_mode=IntervalHandlingMode.STRING)
 

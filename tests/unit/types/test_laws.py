@@ -138,7 +138,7 @@ def test_every_registered_type_has_a_sample_and_a_benchmark() -> None:
     assert SAMPLES.keys() - set(bench_types.ENTRIES) == set()
 
 
-def test_every_sample_has_a_strategy_and_a_place_on_both_roads() -> None:
+def test_every_sample_has_a_strategy_in_copy_and_stream() -> None:
     """``CASES`` is what the tests of both roads draw from, compare with the server and read back from the lake."""
     assert SAMPLES.keys() == CASES.keys()
     for name, case in ALL.items():

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from cdc_core.schema.pg_type import PgType, TypeKind
-from tests.unit.types.faces import base, codec_of, event_of, from_extension, obeys_laws, values
+from tests.unit.types.converters import base, codec_of, event_of, from_extension, obeys_laws, values
 
 CASES = [
     (base("inet"), "192.168.1.5/24", None),

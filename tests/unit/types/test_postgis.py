@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 
-from tests.unit.types.faces import bad_places, codec_of, event_of, from_extension, obeys_laws, values
+from tests.unit.types.converters import bad_places, codec_of, event_of, from_extension, obeys_laws, values
 
 WITH_SRID = "0101000020E61000006666666666D665406666666666664 2C0".replace(" ", "")
 WITHOUT = "0101000000000000000000F03F0000000000000040"

@@ -8,7 +8,7 @@ import pytest
 from cdc_core.schema.table import Column
 from cdc_core.types.options import DecimalHandlingMode, TimePrecisionMode, TypeOptions
 from cdc_core.types.registry import resolve
-from tests.unit.types.faces import bad, base, event_of, values
+from tests.unit.types.converters import bad, base, event_of, values
 from tests.unit.types.samples import numeric
 
 HUNDREDS = numeric(5, -2)

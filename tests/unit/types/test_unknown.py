@@ -6,7 +6,7 @@ import pytest
 
 from cdc_core.schema.pg_type import PgType, TypeKind
 from cdc_core.types.options import BinaryHandlingMode
-from tests.unit.types.faces import base, codec_of, event_of, from_extension, obeys_laws, values
+from tests.unit.types.converters import base, codec_of, event_of, from_extension, obeys_laws, values
 
 PLACEHOLDER = "__debezium_unavailable_value"
 UNKNOWN = [

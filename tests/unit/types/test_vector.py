@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pyarrow as pa
 
-from tests.unit.types.faces import bad_places, codec_of, event_of, from_extension, obeys_laws, values
+from tests.unit.types.converters import bad_places, codec_of, event_of, from_extension, obeys_laws, values
 
 DENSE = ["[1,2.5,-3e-05]", None, "[0.1]", "x", "[a]", "[1,,2]", "[]"]
 SPARSE = ["{1:0.5,3:2}/5", None, "{}/5", "{40000:1}/50000", "{5:1,2:3,9:1,17:4}/20", "x", "{1:1}/32767", "{1:a}/2"]

@@ -1,0 +1,109 @@
+"""Signal processing of streaming runs into the lake, configured from the connector's options."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from cdc_core.assemble.context import RunContext
+from cdc_core.assemble.own_signals import own_signals
+from cdc_core.assemble.signals import signal_table
+from cdc_core.assemble.table_snapshots import blocking_snapshot
+from cdc_core.engine.lake import LakeSink
+from cdc_core.engine.lake_snapshots import LakeSnapshots
+from cdc_core.engine.read import SignalTable
+from cdc_core.engine.signal_sink import SignalSink
+from cdc_core.postgres.chunks import ChunkConnection
+from cdc_core.postgres.source import Source
+from cdc_core.schema.plan import row_key
+from cdc_core.schema.table import TableId, TableSchema
+from cdc_core.snapshot.incremental.groups import GroupReader
+from cdc_core.snapshot.incremental.lake_progress import LakeProgress
+from cdc_core.snapshot.incremental.progress import Collection
+from cdc_core.snapshot.incremental.queue import SnapshotQueue
+from cdc_core.snapshot.incremental.reader import ChunkReader
+from cdc_core.snapshot.notifications import Notifier
+from cdc_core.snapshot.reports import SnapshotReport
+from cdc_core.snapshot.signals.actions import load_actions
+from cdc_core.snapshot.signals.channels import FileChannel, Inbox
+from cdc_core.snapshot.signals.processor import Channel, SignalProcessor
+
+_log = logging.getLogger(__name__)
+
+# How often the state folder is read for signals of other processes.
+_OWN_INTERVAL_MS = 1_000
+
+
+def lake_with_signals(
+    context: RunContext,
+    source: Source,
+    lake: LakeSink,
+    spark: Callable[[], Any],
+    notifier: Notifier,
+    inbox: Inbox | None,
+    should_stop: Callable[[], bool] | None = None,
+) -> tuple[SignalSink, SignalTable | None]:
+    """A sink that writes to the lake and processes signals, resumed from stored progress, and the signal table.
+
+    Raises ConfigError, SourceError, LakeError.
+    """
+    from cdc_core.sink.delta.progress_log import ProgressLog
+
+    config, table = context.config, signal_table(source)
+    cutter = ChunkReader(
+        ChunkConnection(config.postgres), config.selection, (), config.snapshot.incremental_snapshot_chunk_size
+    )
+    log = ProgressLog(context.paths.incremental, config.sink.lake_history_minutes)
+    state = _stored(log.read())
+
+    def can_cut(found: TableSchema, wanted: Collection) -> bool:
+        return bool(row_key(found) and cutter.key_of(found, wanted))
+
+    def take(numbers: Mapping[TableId, int]) -> Mapping[TableId, SnapshotReport]:
+        return blocking_snapshot(context, numbers, spark)
+
+    remedy = "Add a primary key (surrogate-key only decides how chunks are split), or take a blocking snapshot."
+    queue = SnapshotQueue(source.catalog.current, can_cut, notifier, state.progress, remedy)
+    processor = SignalProcessor(
+        queue,
+        None if table is None else table.id,
+        "source" in config.signals.signal_enabled_channels,
+        _channels(context, inbox),
+        load_actions(config.signals.signal_actions),
+        source.published,
+        conditions_block=False,
+    )
+    reader = GroupReader(cutter.connection, source.describing(), cutter, context.plan, context.spool_folder)
+    snapshots = LakeSnapshots(
+        queue,
+        processor,
+        reader,
+        log,
+        state,
+        take,
+        notifier,
+        keeps_reads=config.sink.changelog_reads,
+        should_stop=should_stop or (lambda: False),
+    )
+    heard = None if table is None else SignalTable(table.id, source.selection.is_table(table.id))
+    return SignalSink(lake, snapshots), heard
+
+
+def _channels(context: RunContext, inbox: Inbox | None) -> list[Channel]:
+    signals = context.config.signals
+    found: list[Channel] = [FileChannel(own_signals(context), _OWN_INTERVAL_MS, holds=True)]
+    if "file" in signals.signal_enabled_channels:
+        found.append(FileChannel(Path(signals.signal_file), signals.signal_poll_interval_ms, holds=True))
+    if inbox is not None:
+        found.append(inbox)
+    return found
+
+
+def _stored(text: str) -> LakeProgress:
+    try:
+        return LakeProgress.from_json(text)
+    except ValueError:
+        _log.warning("The stored progress of incremental snapshots cannot be read: request the snapshots again.")
+        return LakeProgress()

@@ -1,0 +1,72 @@
+"""Operation ``maintain``: optimizes and vacuums the lake's tables; it can run concurrently with the stream."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from cdc_core.assemble.context import RunContext
+from cdc_core.errors import TableError
+from cdc_core.schema.table import TableId
+
+if TYPE_CHECKING:
+    from cdc_core.sink.delta.maintain import MaintenanceResult
+
+
+@dataclass(frozen=True, slots=True)
+class MaintainReport:
+    """One Delta table of a captured table. ``kind`` is lake, changelog or quarantine, or the name of a table of the
+    connector's own (then ``table`` is None).
+    """
+
+    table: TableId | None
+    kind: str
+    done: MaintenanceResult
+
+
+def maintain(
+    context: RunContext,
+    tables: Sequence[TableId] | None,
+    spark: Callable[[], Any] | None,
+    on_table: Callable[[MaintainReport], None] | None,
+) -> list[MaintainReport]:
+    """Optimize and vacuum the Delta tables of ``tables`` (None: of all tables in the lake, and the connector's own).
+
+    Raises TableError if a given table is not in the lake.
+    """
+    from cdc_core.sink.delta.cuts import renew_newest
+    from cdc_core.sink.delta.maintain import Retention, maintain
+    from cdc_core.sink.delta.register import register
+    from cdc_core.sink.delta.shape_log import ShapeLog
+
+    context.config.require_lake()
+    options, paths = context.config.sink, context.paths
+    known = sorted(ShapeLog(paths.shapes, {}).read())
+    unknown = [name for name in tables or () if name not in known]
+    if unknown:
+        raise TableError(f"{unknown[0]} is not in the lake.", "Check the name.", str(unknown[0]))
+    retention = Retention(options.lake_history_minutes, options.vacuum_hours)
+    session = context.session(spark) if spark is not None else context.spark
+    found = []
+    for table, kind, path in _places(paths, known if tables is None else tables, own=tables is None):
+        done = maintain(path, retention, session)
+        if done is not None:
+            if table is not None and kind == "lake" and options.lake_catalog_database:
+                register(session(), options.lake_catalog_database, table, path)
+            found.append(MaintainReport(table, kind, done))
+            if on_table is not None:
+                on_table(found[-1])
+    renew_newest(paths, context.slot, options.lake_history_minutes)
+    return found
+
+
+def _places(paths: Any, tables: Sequence[TableId], *, own: bool) -> Iterator[tuple[TableId | None, str, str]]:
+    for table in tables:
+        yield table, "lake", paths.lake(table)
+        yield table, "changelog", paths.changelog(table)
+        yield table, "quarantine", paths.quarantine(table)
+    if own:
+        yield None, "rounds", paths.rounds
+        yield None, "snapshots", paths.snapshots
+        yield None, "shapes", paths.shapes

@@ -1,0 +1,104 @@
+"""Metrics of an operation: its progress, batches and rounds are counted for Prometheus."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from cdc_core.assemble.context import RunContext
+from cdc_core.config.connector import ConnectorConfig
+from cdc_core.engine.reports import BatchReport, RoundReport
+from cdc_core.engine.stream import Hooks
+from cdc_core.observe.endpoint import metrics_of
+from cdc_core.observe.metrics import ConnectorMetrics
+from cdc_core.observe.static_pages import DATA_DOCS_FOLDER, pages_folder
+from cdc_core.snapshot.notifications import Notification, SnapshotStatus
+from cdc_core.snapshot.reports import SnapshotProgress
+
+
+@dataclass(frozen=True, slots=True)
+class Meter:
+    """Wraps the hooks of an operation to count what is reported through them."""
+
+    metrics: ConnectorMetrics
+
+    def progress(self, hook: Callable[[SnapshotProgress], None] | None) -> Callable[[SnapshotProgress], None]:
+        """Rows of a snapshot that replaces tables."""
+
+        def told(progress: SnapshotProgress) -> None:
+            self.metrics.snapshot_rows(str(progress.table), progress.rows, done=progress.done)
+            if hook is not None:
+                hook(progress)
+
+        return told
+
+    def notification(self, hook: Callable[[Notification], None] | None) -> Callable[[Notification], None]:
+        """Snapshots of every kind."""
+
+        def told(notification: Notification) -> None:
+            self._note(notification)
+            if hook is not None:
+                hook(notification)
+
+        return told
+
+    def hooks(self, given: Hooks) -> Hooks:
+        """Micro-batches and rounds of the stream."""
+
+        def on_batch(report: BatchReport) -> None:
+            self.metrics.batch(sum(report.events.values()), report.commit_lsn, report.lag_bytes)
+            if given.on_batch is not None:
+                given.on_batch(report)
+
+        def on_round(report: RoundReport) -> None:
+            merged = {
+                str(m.table): (m.inserted, m.updated, m.deleted, m.check.quarantined if m.check else 0)
+                for m in report.merges
+            }
+            failed = {str(table) for table in report.failed}
+            self.metrics.round(report.seconds, report.lag_bytes, report.lag_seconds, merged, failed)
+            if given.on_round is not None:
+                given.on_round(report)
+
+        return Hooks(on_batch, on_round, given.should_stop)
+
+    def _note(self, one: Notification) -> None:
+        data = one.additional_data
+        match one.type:
+            case SnapshotStatus.STARTED:
+                self.metrics.snapshot_started(name for name in data.get("data_collections", "").split(",") if name)
+            case SnapshotStatus.IN_PROGRESS if data.get("current_collection_in_progress"):
+                self.metrics.snapshot_resumed(data["current_collection_in_progress"])
+            case SnapshotStatus.TABLE_SCAN_COMPLETED if data.get("scanned_collection"):
+                rows = int(data.get("total_rows_scanned", "0"))
+                self.metrics.snapshot_rows(data["scanned_collection"], rows, done=True)
+            case SnapshotStatus.PAUSED | SnapshotStatus.RESUMED:
+                self.metrics.snapshot_paused(one.type is SnapshotStatus.PAUSED)
+            case SnapshotStatus.COMPLETED | SnapshotStatus.ABORTED:
+                self.metrics.snapshot_ended(aborted=one.type is SnapshotStatus.ABORTED)
+
+
+def meter(context: RunContext) -> Meter:
+    """The connector's meter, served if ``wal2lake.metrics.port`` is set."""
+    config = context.config
+    observe = config.observe
+    return Meter(metrics_of(context.name, observe.metrics_host, observe.metrics_port, data_docs_sites(config)))
+
+
+def data_docs_sites(config: ConnectorConfig) -> list[Path]:
+    """Where the pages of the data docs may be: of runs on the command line, and of Dagster's."""
+    given = config.quality.quality_docs_path
+    folders = [Path(given)] if given else []
+    return [pages_folder(folder.resolve()) for folder in (*folders, config.state_path / DATA_DOCS_FOLDER)]
+
+
+@contextmanager
+def connected(meter: Meter, tables: Iterable[str]) -> Iterator[None]:
+    """Marks the stream as connected while the context is open."""
+    meter.metrics.connected(tables)
+    try:
+        yield
+    finally:
+        meter.metrics.disconnected()

@@ -1,0 +1,44 @@
+"""``wal2lake maintain``: OPTIMIZE and VACUUM."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from pathlib import Path
+
+import click
+from rich.console import Console
+
+from cdc_core.assemble import Connector, MaintainReport
+from cdc_core.cli.arguments import TableType, config_argument
+from cdc_core.cli.exits import DONE
+from cdc_core.schema.table import TableId
+
+
+@click.command("maintain")
+@config_argument
+@click.argument("tables", nargs=-1, type=TableType(), metavar="[SCHEMA.TABLE]...")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object per Delta table.")
+def command(config: Path, tables: tuple[TableId, ...], as_json: bool) -> int:
+    """Compact small files of the lake's tables (OPTIMIZE) and remove unreferenced files (VACUUM).
+
+    Rounds compact recent files automatically; this command does the rest and is meant for a schedule. It can run
+    concurrently with wal2lake run: conflicting commits are retried. Tables that only Spark can write start Spark.
+    """
+    console = Console(soft_wrap=True)
+
+    def report_table(report: MaintainReport) -> None:
+        name = report.kind if report.table is None else f"{report.table} {report.kind}"
+        done = report.done
+        if as_json:
+            plain = dataclasses.asdict(done)
+            click.echo(json.dumps({"table": report.table and str(report.table), "kind": report.kind, **plain}))
+            return
+        console.print(
+            f"{name}: {done.files_before:,} → {done.files_after:,} files, "
+            f"{done.bytes_before:,} → {done.bytes_after:,} bytes, {done.removed:,} removed from storage",
+            highlight=False,
+        )
+
+    Connector.from_file(config).maintain(list(tables) or None, on_table=report_table)
+    return DONE

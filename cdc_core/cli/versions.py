@@ -1,0 +1,90 @@
+"""``wal2lake versions``: the Delta versions of all tables at one LSN of the source."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+from rich.console import Console
+from rich.table import Table
+
+from cdc_core.assemble import Connector
+from cdc_core.cli.arguments import TableType, config_argument
+from cdc_core.cli.exits import DONE
+from cdc_core.lsn import Lsn
+from cdc_core.schema.table import TableId
+
+if TYPE_CHECKING:
+    from cdc_core.sink.delta.cuts import Cut, ReadableVersion
+
+
+class PlaceType(click.ParamType[Lsn | datetime]):
+    """An LSN, or a time in ISO 8601; one without an offset is UTC."""
+
+    name = "LSN|TIME"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Lsn | datetime:
+        """Text such as 16/B374D848 or 2026-11-21T12:00:00Z."""
+        if isinstance(value, Lsn | datetime):
+            return value
+        try:
+            return Lsn.parse(value)
+        except ValueError:
+            pass
+        try:
+            found = datetime.fromisoformat(value.strip())
+        except ValueError:
+            self.fail(f"expected an LSN such as 16/B374D848 or a time such as 2026-11-21T12:00:00Z, found {value!r}")
+        return found if found.tzinfo is not None else found.replace(tzinfo=UTC)
+
+
+@click.command("versions")
+@config_argument
+@click.argument("tables", nargs=-1, type=TableType(), metavar="[SCHEMA.TABLE]...")
+@click.option(
+    "--at",
+    type=PlaceType(),
+    help="Print the newest round at or before this LSN or commit time. Default: the newest round.",
+)
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+def command(config: Path, tables: tuple[TableId, ...], at: Lsn | datetime | None, as_json: bool) -> int:
+    """Show the Delta version of each table that corresponds to one LSN of the source.
+
+    Tables read at these versions are consistent with each other: they contain every transaction that committed up to
+    the LSN, and no other. A table that was paused, re-read or behind in that round has no version; this is an error if
+    the table is named. docs/reading.md shows how to read tables at these versions.
+    """
+    cut = Connector.from_file(config).versions(at, tables)
+    if as_json:
+        click.echo(json.dumps(_plain(cut)))
+    else:
+        _print(Console(soft_wrap=True), cut)
+    return DONE
+
+
+def _plain(cut: Cut) -> dict[str, Any]:
+    return {
+        "lsn": str(cut.lsn),
+        "committed_at": None if cut.committed_at is None else cut.committed_at.isoformat(),
+        "recorded_at": cut.recorded_at.isoformat(),
+        "tables": [
+            {"table": str(one.table), "version": one.version, "state": _state(one), "path": one.path}
+            for one in cut.tables
+        ],
+    }
+
+
+def _state(one: ReadableVersion) -> str:
+    return "gone" if one.is_gone else one.state.value
+
+
+def _print(console: Console, cut: Cut) -> None:
+    at = "an unknown time" if cut.committed_at is None else f"{cut.committed_at:%Y-%m-%d %H:%M:%S.%f} UTC"
+    console.print(f"round at {cut.lsn}, last commit at {at}", highlight=False)
+    table = Table("table", "version", "state", box=None)
+    for one in cut.tables:
+        table.add_row(str(one.table), "-" if one.version is None else str(one.version), _state(one))
+    console.print(table)

@@ -1,0 +1,144 @@
+"""Properties that steer nothing in a package: Kafka Connect's machinery, Java's classes, and what is not supported yet.
+
+Each is declared once with its reason, so that a connector file made for Debezium is read whole and nothing in it is
+dropped silently.
+"""
+
+from __future__ import annotations
+
+from cdc_core.option import Property, Status
+
+CONNECT = "it configures Kafka Connect, which wal2lake does not use"
+JAVA_CLASS = "it names a Java class, which wal2lake cannot load"
+QUEUE = "memory is bounded by wal2lake.batch.* and wal2lake.spool.max.bytes"
+RETRIES = "failed runs are restarted by Dagster's run retries"
+LINEAGE = "lineage is provided by Dagster's asset graph"
+CHUNKS = "large tables are split by wal2lake.snapshot.rows.per.partition"
+INTERNAL = "it is internal to Debezium"
+MANY_DATABASES = "a connector captures one database, set by database.dbname"
+FEEDBACK = "positions are confirmed by a status message that has no reply"
+
+LATER_SIGNALS = "signals and notifications through Kafka"
+LATER_CLASSES = "custom classes for locking tables or building queries"
+LATER_METRICS = "metrics"
+LATER_ROUTING = "topic routing by regular expressions"
+LATER_OFFSETS = "reconciling stored offsets with the slot"
+LATER_GUARDRAIL = "a limit on the number of captured tables"
+
+_IGNORED: dict[str, tuple[str, ...]] = {
+    CONNECT: (
+        "name",
+        "connector.class",
+        "tasks.max",
+        "tasks.max.enforce",
+        "bootstrap.servers",
+        "group.id",
+        "plugin.path",
+        "transforms",
+        "predicates",
+        "topic.cache.size",
+        "config.action.reload",
+        "exactly.once.support",
+        "transaction.boundary",
+        "transaction.boundary.interval.ms",
+        "max.request.size",
+    ),
+    JAVA_CLASS: (
+        "converters",
+        "post.processors",
+        "sourceinfo.struct.maker",
+        "transaction.metadata.factory",
+        "memory.management.schemas.class",
+        "memory.management.tables.class",
+    ),
+    QUEUE: ("max.batch.size", "max.queue.size", "max.queue.size.in.bytes", "queue.provider.type", "query.fetch.size"),
+    "rounds are scheduled by wal2lake.freshness.seconds": (
+        "poll.interval.ms",
+        "wal2lake.batch.max.seconds",
+        "wal2lake.merge.interval.seconds",
+    ),
+    "a round is one Spark job over all tables": ("wal2lake.merge.parallelism",),
+    RETRIES: ("errors.max.retries", "retriable.restart.connector.wait.ms"),
+    CHUNKS: ("snapshot.max.threads.multiplier", "legacy.snapshot.max.threads"),
+    MANY_DATABASES: ("database.include.list", "database.exclude.list"),
+    FEEDBACK: ("lsn.flush.timeout.ms", "lsn.flush.timeout.action"),
+    "the PostgreSQL connector has no schema history": ("include.schema.changes",),
+    "a run waits for its own threads to end": ("executor.shutdown.timeout.ms",),
+    "secret properties are declared as such": ("custom.sanitize.pattern",),
+    "libpq makes TLS connections; database.sslmode and database.sslrootcert decide": ("database.sslfactory",),
+    "connection.validation.timeout.ms sets the limit": ("database.connection.timeout.ms",),
+    "events have the source block of Debezium 3.6": ("source.struct.version",),
+}
+_IGNORED_FAMILIES: dict[str, tuple[tuple[str, str], ...]] = {
+    CONNECT: (
+        ("key.converter.*", r"key\.converter(\..+)?"),
+        ("value.converter.*", r"value\.converter(\..+)?"),
+        ("header.converter.*", r"header\.converter(\..+)?"),
+        ("converter.schemas.enable", r"converter\.schemas\.enable"),
+        ("offset.*", r"offset\.(storage|flush|commit)(\..+)?"),
+        ("offsets.storage.topic", r"offsets\.storage\.topic"),
+        ("errors.*", r"errors\.(?!max\.retries$).+"),
+        ("transforms.*", r"transforms\..+"),
+        ("predicates.*", r"predicates\..+"),
+        ("topic.creation.*", r"topic\.creation\..+"),
+        ("producer.*", r"producer\..+"),
+        ("consumer.*", r"consumer\..+"),
+        ("admin.*", r"admin\..+"),
+        ("config.providers.*", r"config\.providers(\..+)?"),
+        ("record.processing.*", r"record\.processing\..+"),
+        ("schema.history.internal.*", r"(schema\.history\.internal|database\.history)(\..+)?"),
+        ("debezium.embedded.*", r"debezium\.embedded\..+"),
+    ),
+    LINEAGE: (("openlineage.integration.*", r"openlineage\.integration\..+"),),
+    "libpq connects, not a JDBC driver": (("driver.*", r"driver\..+"),),
+    INTERNAL: (("internal.*", r"internal\..+"),),
+}
+_REFUSED: dict[str, tuple[str, ...]] = {
+    "it names a Java class that makes connections; give the password by ${file:PATH} instead": (
+        "database.connection.factory.class",
+        "database.connection.class.factory",
+    ),
+}
+_NOT_YET: dict[str, tuple[str, ...]] = {
+    LATER_CLASSES: ("snapshot.locking.mode.custom.name", "snapshot.query.mode.custom.name"),
+    LATER_SIGNALS: (
+        "signal.kafka.topic",
+        "signal.kafka.bootstrap.servers",
+        "signal.kafka.groupId",
+        "signal.kafka.poll.timeout.ms",
+        "signal.emit.failure.max.retries",
+        "notification.sink.topic.name",
+    ),
+    LATER_METRICS: ("custom.metric.tags", "statistics.metrics.enabled", "advanced.metrics.enable"),
+    LATER_ROUTING: (
+        "topic.regex",
+        "topic.replacement",
+        "topic.key.enforce.uniqueness",
+        "topic.key.field.name",
+        "topic.key.field.regex",
+        "topic.key.field.replacement",
+    ),
+    LATER_OFFSETS: ("offset.mismatch.strategy",),
+    LATER_GUARDRAIL: ("guardrail.collections.max", "guardrail.collections.limit.action"),
+}
+_NOT_YET_FAMILIES: dict[str, tuple[tuple[str, str], ...]] = {
+    LATER_SIGNALS: (("signal.consumer.*", r"signal\.consumer\..+"),),
+}
+# Their values are names that head further properties: with ``converters=a``, everything under ``a.``
+NAMING_LISTS = ("converters", "post.processors")
+
+
+def unsupported_properties() -> tuple[Property, ...]:
+    """All of them, in the order of the tables above."""
+    found: list[Property] = []
+    for status, names in ((Status.IGNORED, _IGNORED), (Status.REFUSED, _REFUSED), (Status.NOT_YET, _NOT_YET)):
+        for reason, group in names.items():
+            found += [_property(name, status, reason) for name in group]
+    for status, families in ((Status.IGNORED, _IGNORED_FAMILIES), (Status.NOT_YET, _NOT_YET_FAMILIES)):
+        for reason, members in families.items():
+            found += [_property(name, status, reason, pattern) for name, pattern in members]
+    return tuple(found)
+
+
+def _property(name: str, status: Status, reason: str, pattern: str = "") -> Property:
+    return Property(name, None, "", str, status, reason, pattern=pattern)

@@ -1,0 +1,72 @@
+"""Since when the source's constraints are known to be in force, for each column of each table.
+
+The stream does not announce a NOT NULL, a length or an enum's labels with an LSN. What the catalogue says at some
+moment holds for what commits after that moment, for setting a constraint locks the table and looks at its rows; of what
+committed before it may be wrong. So a rule made from a constraint counts from the end of the WAL at the time when the
+column's marks in the catalogue were first seen as they are (``Fingerprint``: they change with every ALTER of the
+column). A change after it is told by other marks, which a failing rule asks for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from cdc_core.schema.pg_type import PgType
+from cdc_core.schema.table import Column, TableId, TableSchema
+
+Mark = tuple[object, ...]
+
+
+class ConstraintsSeen:
+    """What this run has seen. For one thread. ``wal_lsn`` asks for the end of the WAL."""
+
+    def __init__(self, wal_lsn: Callable[[], int]) -> None:
+        self._wal_lsn = wal_lsn
+        self._seen: dict[TableId, dict[tuple[int, str], tuple[Mark, int]]] = {}
+        self._told: dict[TableId, tuple[TableSchema, Mapping[str, int]]] = {}
+
+    def since(self, table: TableSchema) -> Mapping[str, int]:
+        """Column → commit LSN after which its constraints are those of ``table``, which was read before this call."""
+        told = self._told.get(table.id)
+        if told is not None and told[0] is table:
+            return told[1]
+        marks, known = constraint_marks(table), self._seen.get(table.id, {})
+        place = {column.name: (column.attnum, column.name) for column in table.columns}
+        now: int | None = None
+        seen: dict[tuple[int, str], tuple[Mark, int]] = {}
+        for name, mark in marks.items():
+            held = known.get(place[name])
+            if held is None or held[0] != mark:
+                now = self._wal_lsn() if now is None else now
+                held = (mark, now)
+            seen[place[name]] = held
+        found = {name: seen[place[name]][1] for name in marks}
+        self._seen[table.id] = seen
+        self._told[table.id] = (table, found)
+        return found
+
+
+def constraint_marks(table: TableSchema) -> dict[str, Mark]:
+    """What tells that a column's constraints are the same ones, by column."""
+    return {column.name: (*_declared(column), *_marked(table, column)) for column in table.columns}
+
+
+def _declared(column: Column) -> Mark:
+    return (column.optional, column.modifier, *((kind.oid, kind.labels) for kind in _types(column)))
+
+
+def _marked(table: TableSchema, column: Column) -> Mark:
+    if table.fingerprint is None:
+        return ()
+    mark = table.fingerprint.column(column.attnum)
+    oids = {kind.oid for kind in _types(column)}
+    parts = tuple((each.oid, each.parts) for each in table.fingerprint.types if each.oid in oids)
+    return (None if mark is None else mark.row, parts)
+
+
+def _types(column: Column) -> list[PgType]:
+    found, kind = [column.type], column.type.inner
+    while kind is not None:
+        found.append(kind)
+        kind = kind.inner
+    return found

@@ -1,0 +1,102 @@
+"""Writes rounds down: after each, which version of every table shows the source as of the round's LSN."""
+
+from __future__ import annotations
+
+import time
+from datetime import UTC, datetime
+
+from cdc_core.engine.merge_state import MergeState, MergeStates
+from cdc_core.lsn import Lsn
+from cdc_core.sink.delta.rounds import RecordedTable, RoundLog, TableState
+
+_POLL_SECONDS = 5.0
+
+
+class Cuts:
+    """Records the merge states of all tables. For one thread."""
+
+    def __init__(self, log: RoundLog, merge_states: MergeStates) -> None:
+        self._log = log
+        self._merge_states = merge_states
+        self._last: tuple[RecordedTable, ...] | None = None
+        self._last_lsn: Lsn | None = None
+        self._committed: tuple[int, datetime] | None = None
+        self._checked_at = float("-inf")
+
+    def note_commit(self, lsn: int, commit_ts_us: int | None) -> None:
+        """The source's commit time of the last transaction up to ``lsn``, microseconds since 1970."""
+        if commit_ts_us is not None:
+            at = datetime.fromtimestamp(commit_ts_us / 1e6, UTC)
+            # Concurrent transactions take their commit times a little before their places in the WAL.
+            self._committed = (lsn, at if self._committed is None else max(at, self._committed[1]))
+
+    def record(self, lsn: int) -> None:
+        """Write down how all tables stand, once everything up to ``lsn`` is in the changelogs.
+
+        Nothing is written where the newest round says the same, or has a later LSN: of changes that the slot sends
+        again after a crash, some tables have more already.
+        """
+        if self._last_lsn is None:
+            self._begin()
+        self._merge_states.find_maintained_versions()
+        tables = self.tables_at(lsn)
+        if not tables or (self._last_lsn is not None and lsn < self._last_lsn):
+            return
+        if self._last_lsn == lsn and self._last == tables:
+            return
+        if self._log.append(lsn, None if self._committed is None else self._committed[1], tables):
+            self._last, self._last_lsn = tables, Lsn(lsn)
+
+    def between_rounds(self, passed: int) -> None:
+        """Record the round again if states of tables changed without a round: re-read, resumed, compacted.
+
+        ``passed`` is the LSN up to which everything is in the changelogs. Called often; checks at intervals.
+        """
+        if time.monotonic() - self._checked_at < _POLL_SECONDS:
+            return
+        self._checked_at = time.monotonic()
+        if self._last_lsn is None:
+            self._begin()
+        self._merge_states.find_maintained_versions()
+        if self.tables_at(max(passed, self._last_lsn or 0)) != self._last and passed >= (self._last_lsn or 0):
+            self.record(passed)
+
+    def tables_at(self, lsn: int) -> tuple[RecordedTable, ...]:
+        """The state of every known table at an LSN, by name."""
+        found = []
+        for table, merge_state in sorted(self._merge_states, key=lambda each: each[0]):
+            overlap = self._merge_states.overlap(table)
+            state = state_at(merge_state, None if overlap is None else overlap.lsn, lsn)
+            version = merge_state.version if state is TableState.CURRENT else None
+            found.append(RecordedTable(table, state, version, merge_state.token, merge_state.shown))
+        return tuple(found)
+
+    def _begin(self) -> None:
+        """Take up where the last run ended."""
+        newest = self._log.newest() if self._log.refresh() else None
+        self._last_lsn = self._log.newest_lsn or Lsn(0)
+        if newest is not None:
+            self._last = newest.tables
+            at = newest.head.committed_at
+            if at is not None and self._committed is None:
+                self._committed = (int(newest.head.lsn), at)
+
+
+def state_at(merge_state: MergeState, read_at: int | None, lsn: int) -> TableState:
+    """How a table stands to an LSN up to which its changelog is complete.
+
+    ``read_at`` is the LSN of the snapshot in force while nothing beyond it is merged, else None.
+    """
+    shape, merged = merge_state.shape, merge_state.merged
+    waits = merge_state.backlog is not None and merge_state.backlog <= lsn
+    # A transaction of which only a part has come hides in ``backlog`` what is whole before it.
+    lacks = merge_state.whole is not None and (merged is None or merged < merge_state.whole)
+    rules = (
+        (TableState.PAUSED, shape.paused is not None),
+        (TableState.REREADING, shape.reread is not None),
+        (TableState.UNREAD, merge_state.version is None),
+        (TableState.FAILED, merge_state.failed_at is not None),
+        (TableState.AHEAD, (merged or 0) > lsn or (read_at or 0) > lsn),
+        (TableState.BEHIND, waits or lacks or bool(shape.pending)),
+    )
+    return next((state for state, holds in rules if holds), TableState.CURRENT)

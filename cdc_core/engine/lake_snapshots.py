@@ -1,0 +1,370 @@
+"""Snapshots that signals ask for while a stream goes into the lake: in chunks beside it, or at once while streaming is
+paused.
+
+    signal ─▶ queue, written down ─▶ group of chunks (a thread) ─▶ the table's lake has passed what they show ─▶ lands
+
+While one group waits and lands, the next is read. Everything here runs between two rounds, in their thread.
+
+Crash safety. What is stored is the queue, the key behind which everything has landed, and the place of the last signal.
+It is stored before the slot is confirmed past a signal (the slot sends it again otherwise), so that a signal is neither
+lost nor, for its place is compared, obeyed twice; and before a group lands, with the key up to which it reaches. A run
+that was killed reads from the one key to the other again, with the same ordinal: rows that are in the lake already land
+as they are, and rows that are in the changelog already (``wal2lake.changelog.reads``) do not go there twice. A blocking
+snapshot is stored as asked for until it is in the lake; it may be taken twice, and replaces its tables either way.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future
+from dataclasses import replace
+from typing import Protocol
+
+from cdc_core import failpoints
+from cdc_core.engine.landing import LandOrder, LandOutcome
+from cdc_core.engine.slice_order import SliceOrder
+from cdc_core.errors import CdcError, RereadNeededError, TransientError
+from cdc_core.lsn import Lsn
+from cdc_core.schema.table import TableId, TableSchema
+from cdc_core.sink.delta.progress_log import ProgressLog
+from cdc_core.snapshot.incremental.groups import ChunkGroup, GroupReader
+from cdc_core.snapshot.incremental.lake_progress import LakeProgress
+from cdc_core.snapshot.incremental.progress import Key
+from cdc_core.snapshot.incremental.queue import SnapshotQueue
+from cdc_core.snapshot.notifications import BLOCKING, Notifier, ScanStatus, SnapshotStatus
+from cdc_core.snapshot.reports import SnapshotReport
+from cdc_core.snapshot.signals.processor import SignalProcessor
+from cdc_core.snapshot.signals.rows import SignalRow
+
+_log = logging.getLogger(__name__)
+
+_RETRY_SECONDS = 1.0
+_TRIES = 60
+_BUSY_SECONDS = 2.0
+# Beside a stream that has much to bring, landing takes one part of the time in this many, but waits no longer than so.
+_SHARE, _MAX_WAIT_SECONDS = 10, 15.0
+_REST, _PASSES = 20_000, 5
+
+TakeBlockingSnapshot = Callable[[Mapping[TableId, int]], Mapping[TableId, SnapshotReport]]
+
+
+class Lake(Protocol):
+    """What is asked of the lake (``cdc_core.engine.lake.LakeSink``)."""
+
+    def is_current(self, table: TableSchema) -> bool:
+        """Whether the lake table stands at this description of its source and follows the stream."""
+
+    def order_to_land(self, table: TableId, reached: int, passed: int) -> SliceOrder | None:
+        """The order, where the lake table has reached an LSN; None where it has not."""
+
+    def land(self, order: LandOrder) -> LandOutcome:
+        """Put rows into the lake table."""
+
+    def reserve(self, tables: Sequence[TableId]) -> dict[TableId, int] | None:
+        """Numbers for the shapes that reading the tables at once brings; None while one is being read already."""
+
+    def note_read(self, table: TableId) -> None:
+        """The table was read."""
+
+
+class LakeSnapshots:
+    """The snapshots of one run. ``take`` reads tables into the lake at once; those that it leaves out are tried again.
+
+    ``keeps_reads``: the rows of chunks go to the changelog too. ``should_stop``: the run is about to end, so that no
+    blocking snapshot is begun any more; the next run takes it.
+    """
+
+    def __init__(
+        self,
+        queue: SnapshotQueue,
+        processor: SignalProcessor,
+        reader: GroupReader,
+        log: ProgressLog,
+        state: LakeProgress,
+        take: TakeBlockingSnapshot,
+        notifier: Notifier,
+        *,
+        keeps_reads: bool,
+        should_stop: Callable[[], bool] = lambda: False,
+    ) -> None:
+        self._should_stop = should_stop
+        self._queue = queue
+        self._processor = processor
+        self._reader = reader
+        self._log = log
+        self._state = state
+        self._stored = state
+        self._take = take
+        self._notifier = notifier
+        self._keeps_reads = keeps_reads
+        self._reading: Future[ChunkGroup] | None = None
+        self._waiting: ChunkGroup | None = None
+        self._retry_at = self._turn_at = self._busy_until = float("-inf")
+        self._tries = 0
+        self._is_held_up = False
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether something is to be read or has to land, and does not wait for a table that is paused."""
+        return (self._queue.is_busy and not self._is_held_up) or bool(self._queue.progress.blocking)
+
+    def note(self, signals: Sequence[SignalRow], rows: int) -> None:
+        """Process the signals of a batch, before its position is confirmed; ``rows`` is how much else came."""
+        if rows:
+            self._busy_until = time.monotonic() + _BUSY_SECONDS
+        done = False
+        for row in signals:
+            place = (row.commit_lsn, row.tx_index)
+            if place > self._state.signal:
+                self._processor.take(row, str(Lsn(row.commit_lsn)))
+                self._state = replace(self._state, signal=place)
+                done = True
+        if done:
+            self._follow()
+            failpoints.hit(failpoints.AFTER_SIGNAL)
+
+    def between_rounds(self, lake: Lake, passed: int) -> None:
+        """Do what is due between two rounds; ``passed`` is the LSN up to which all that came is done."""
+        if self._processor.ask(str(Lsn(passed))):
+            self._follow()
+        self._processor.done()
+        if self._queue.progress.blocking and time.monotonic() >= self._retry_at and not self._should_stop():
+            self._read_at_once(lake)
+        self._collect()
+        if self._waiting is not None:
+            self._land(lake, self._waiting, passed)
+        self._read_on()
+
+    def close(self) -> None:
+        """End the reading; what is known of it is stored."""
+        self._reader.close()
+        self._drop()
+        try:
+            self._store()
+        except CdcError as error:
+            _log.warning("The progress of the incremental snapshot could not be stored: %s", error)
+
+    def _follow(self) -> None:
+        """The queue was changed by signals: what is read for a table that is not the current one is let go."""
+        self._adopt()
+        self._store()
+
+    def _adopt(self) -> None:
+        before, now = self._state.progress, self._queue.progress
+        if before.current != now.current or (before.maximum_key is not None and now.maximum_key is None):
+            self._drop()
+            self._state = self._state.for_next_table(now)
+        else:
+            self._state = replace(self._state, progress=now)
+
+    def _store(self) -> None:
+        if self._state != self._stored:
+            self._log.write(self._state.to_json())
+            self._stored = self._state
+
+    def _drop(self) -> None:
+        if self._reading is not None:
+            self._reader.enough()
+            self._reading.add_done_callback(_discard)
+            self._reading = None
+        if self._waiting is not None:
+            self._waiting.discard()
+            self._waiting = None
+
+    def _collect(self) -> None:
+        """Take the group that has been read."""
+        if self._reading is None or not self._reading.done() or self._waiting is not None:
+            return
+        reading, self._reading = self._reading, None
+        try:
+            group = reading.result()
+        except TransientError as error:
+            _log.warning("Rows of an incremental snapshot will be re-read: %s", error)
+            self._retry()
+            return
+        except CdcError as error:
+            current = self._queue.progress.current
+            _log.warning("%s is skipped by the incremental snapshot: %s", current and current.table, error)
+            self._end_table(ScanStatus.SQL_EXCEPTION)
+            return
+        except Exception:
+            # A fault of ours in what one table asks for is that table's alone.
+            _log.exception("Reading rows of an incremental snapshot failed unexpectedly; its table is skipped.")
+            self._end_table(ScanStatus.SQL_EXCEPTION)
+            return
+        if group.is_altered:
+            self._retry()
+        elif group.ended not in (None, ScanStatus.SUCCEEDED):
+            self._refuse(group)
+        else:
+            self._waiting = group
+
+    def _refuse(self, group: ChunkGroup) -> None:
+        """A table without rows, or one that cannot be read in chunks."""
+        assert group.ended is not None
+        if group.ended is not ScanStatus.EMPTY:
+            _log.warning("%s is skipped by the incremental snapshot: %s.", group.collection.table, group.ended.value)
+        self._end_table(group.ended)
+
+    def _retry(self) -> None:
+        self._drop()
+        self._retry_at = time.monotonic() + _RETRY_SECONDS
+        self._tries += 1
+        if self._tries >= _TRIES:
+            current = self._queue.progress.current
+            _log.error(
+                "%s is skipped by the incremental snapshot: %d attempts to write its rows to the lake failed. "
+                "See the log for the cause, and request the snapshot again.",
+                current and current.table,
+                _TRIES,
+            )
+            self._end_table(ScanStatus.SKIPPED)
+
+    def _read_on(self) -> None:
+        """Read the next group while one waits, and hand over what is read when none does."""
+        is_slow = time.monotonic() < self._busy_until
+        self._reader.slow(is_slow)
+        if self._reading is not None:
+            if self._waiting is None and time.monotonic() >= self._turn_at:
+                self._reader.enough()
+            return
+        if not self._queue.is_busy or time.monotonic() < self._retry_at:
+            return
+        state = self._state
+        if self._waiting is not None:
+            if self._waiting.ended is not None or self._waiting.rest:
+                return  # what follows depends on what its landing finds
+            state = replace(state, progress=self._waiting.progress, upto=None)
+        self._reading = self._reader.start(state)
+
+    def _land(self, lake: Lake, group: ChunkGroup, passed: int) -> None:
+        is_busy = time.monotonic() < self._busy_until
+        if is_busy and time.monotonic() < self._turn_at:
+            return
+        assert group.table is not None
+        if not lake.is_current(group.table):
+            # It is paused, or being re-read, or the stream has not come to its last change yet.
+            if not self._is_held_up:
+                _log.info("Rows of %s wait until the lake table has the current columns of the source.", group.table.id)
+            self._is_held_up = True
+            self._drop()
+            self._retry_at = time.monotonic() + _RETRY_SECONDS
+            return
+        self._is_held_up = False
+        order = lake.order_to_land(group.table.id, group.reached, passed)
+        if order is None:
+            return
+        began = time.monotonic()
+        scanned = self._state.scanned if group.scanned is None else group.scanned
+        self._set(group, self._state.progress.last_key if self._state.progress.key == group.progress.key else None)
+        # What was begun and has not ended keeps its number: its rows may be in the changelog already.
+        is_redone = self._state.upto is not None and self._state.upto == group.progress.last_key
+        ordinal = self._state.ordinal + (not is_redone)
+        self._state = replace(self._state, scanned=scanned, upto=group.progress.last_key, ordinal=ordinal)
+        self._store()
+        failpoints.hit(failpoints.BEFORE_LANDING)
+        reads = ordinal if self._keeps_reads else None
+        outcome = lake.land(LandOrder(order, group.chunks, scanned, group.reached, reads))
+        ended = time.monotonic()
+        self._turn_at = ended + min((_SHARE - 1) * (ended - began), _MAX_WAIT_SECONDS)
+        if outcome.error is not None:
+            self._note_failure(group.table.id, outcome.error)
+            return
+        failpoints.hit(failpoints.AFTER_LANDING)
+        self._note_landed(group, outcome, int(order.to_lsn or 0))
+
+    def _set(self, group: ChunkGroup, last_key: Key | None) -> None:
+        """The current table's keys as the group has them, all has landed up to ``last_key``."""
+        mine = group.progress
+        progress = replace(self._queue.progress, key=mine.key, maximum_key=mine.maximum_key, last_key=last_key)
+        self._queue.progress = progress
+        self._state = replace(self._state, progress=progress)
+
+    def _note_landed(self, group: ChunkGroup, outcome: LandOutcome, reached: int) -> None:
+        self._tries = 0
+        self._waiting = None
+        group.discard()
+        self._set(group, group.progress.last_key)
+        if group.rows:
+            self._queue.landed(self._queue.progress, outcome.table, group.rows)
+        state = self._state
+        rest = dict.fromkeys([*state.rest[group.rest :], *(outcome.rest or ())])
+        again = state.again or outcome.rest is None or len(rest) > _REST
+        self._state = replace(state, scanned=reached, upto=None, rest=() if again else tuple(rest), again=again)
+        if group.ended is None or self._state.rest:
+            return
+        if again and state.passes < _PASSES:
+            _log.info("%s is re-read in chunks: the keys of too many rows changed during the snapshot.", outcome.table)
+            self._restart(state.passes + 1)
+            return
+        if again:
+            _log.warning(
+                "%s: keys of rows changed during %d passes of the snapshot, and TOASTed values of these rows "
+                "may be missing. Take a blocking snapshot of it.",
+                outcome.table,
+                _PASSES + 1,
+            )
+        self._end_table(ScanStatus.SUCCEEDED)
+
+    def _note_failure(self, table: TableId, error: CdcError) -> None:
+        _log.warning("Rows of %s could not be written to the lake and will be re-read: %s", table, error)
+        if isinstance(error, RereadNeededError):
+            # What was changed since the table was begun cannot be read any more: it is begun again.
+            self._restart(self._state.passes)
+        self._retry()
+
+    def _restart(self, passes: int) -> None:
+        """Read the current table from its first row on."""
+        self._drop()
+        self._queue.progress = self._queue.progress.restarted()
+        self._state = replace(self._state.for_next_table(self._queue.progress), passes=passes)
+        self._store()
+
+    def _end_table(self, status: ScanStatus) -> None:
+        self._drop()
+        self._tries = 0
+        self._is_held_up = False
+        if self._queue.progress.current is not None:
+            self._queue.done(status)
+        self._state = self._state.for_next_table(self._queue.progress)
+        self._store()
+        if self._queue.progress.current is None:
+            self._queue.notify(SnapshotStatus.COMPLETED)
+
+    def _read_at_once(self, lake: Lake) -> None:
+        """Read the tables of blocking snapshots, while the caller takes nothing from the stream."""
+        wanted = [one.table for one in self._queue.progress.blocking]
+        numbers = lake.reserve(wanted)
+        if numbers is None:
+            return
+        names = ",".join(str(table) for table in wanted)
+        self._notifier.notify(BLOCKING, SnapshotStatus.STARTED, data_collections=names)
+        try:
+            taken = self._take(numbers)
+        except TransientError as error:
+            _log.warning("A blocking snapshot failed and will be retried: %s", error)
+            self._retry_at = time.monotonic() + _RETRY_SECONDS
+            return
+        except CdcError as error:
+            _log.error("A blocking snapshot is aborted: %s", error)
+            self._notifier.notify(BLOCKING, SnapshotStatus.ABORTED, data_collections=names)
+            taken, wanted = {}, []
+        failpoints.hit(failpoints.AFTER_BLOCKING)
+        for table in taken:
+            lake.note_read(table)
+        left = tuple(one for one in self._queue.progress.blocking if one.table in wanted and one.table not in taken)
+        self._queue.progress = replace(self._queue.progress, blocking=left)
+        self._adopt()
+        self._store()
+        if left:
+            self._retry_at = time.monotonic() + _RETRY_SECONDS
+        elif wanted:
+            rows = sum(report.rows for report in taken.values())
+            self._notifier.notify(BLOCKING, SnapshotStatus.COMPLETED, data_collections=names, total_rows_scanned=rows)
+
+
+def _discard(reading: Future[ChunkGroup]) -> None:
+    if not reading.cancelled() and reading.exception() is None:
+        reading.result().discard()

@@ -1,0 +1,187 @@
+"""Rows of chunks put into a lake table, in a Spark task: chunk files ─▶ what has changed since ─▶ one commit.
+
+What lands, and why it is exact, stands in ``sink/delta/landing``. The commit is made as a merge's is, on the snapshot
+in force and the LSN merged, so that it fails if another commit was made first. It may be made again: rows that
+landed already land as they are.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import pyarrow as pa
+
+from cdc_core import failpoints
+from cdc_core.engine.slice_order import Applied, SliceOrder, Staged
+from cdc_core.engine.slice_shapes import by_shape, keyed_slices
+from cdc_core.engine.slice_task import SliceTask
+from cdc_core.engine.table_writer import ForDriverError, TooLargeError
+from cdc_core.errors import CdcError, LakeError, RereadNeededError, TransientError
+from cdc_core.schema.table import TableId, TableSchema
+from cdc_core.sink.delta.append import between, on_conflict, read_changes
+from cdc_core.sink.delta.changes import Changes
+from cdc_core.sink.delta.compaction import tidy
+from cdc_core.sink.delta.landing import ChunkRows, key_texts, land, moved_unsent
+from cdc_core.sink.delta.opened import opened
+from cdc_core.sink.delta.positions import lake_position
+from cdc_core.sink.delta.quarantine import refused_among
+from cdc_core.sink.delta.reads import append_chunk
+from cdc_core.sink.delta.row_keys import merge_key
+from cdc_core.sink.delta.survey import hidden
+from cdc_core.sink.delta.table import DeltaTable
+from cdc_core.snapshot.incremental.groups import ChunkFile
+from cdc_core.snapshot.incremental.progress import Key
+
+_log = logging.getLogger(__name__)
+
+_ANY_LSN = 2**63 - 1
+
+
+@dataclass(frozen=True, slots=True)
+class LandOrder:
+    """``order`` says which table, and what it has reached (``to_lsn``); ``chunks`` in the order of their reading.
+
+    ``scanned``: changes up to this LSN have been looked through for rows that moved unsent. ``reached`` is the WAL's
+    end after the chunks were read, ``ordinal`` is None where their rows do not go to the changelog too.
+    """
+
+    order: SliceOrder
+    chunks: tuple[ChunkFile, ...]
+    scanned: int
+    reached: int
+    ordinal: int | None = None
+
+
+@dataclass(slots=True)
+class LandOutcome:
+    """What became of it. ``rest`` are the keys to be read once more, None where no text can be made of them.
+
+    ``staged``: Spark has to merge the rows. ``evolves``: Spark has to bring the table to its shape first.
+    """
+
+    table: TableId
+    rest: tuple[Key, ...] | None = ()
+    applied: Applied | None = None
+    staged: Staged | None = None
+    evolves: bool = False
+    error: CdcError | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class LandTask:
+    """Lands the chunks of one table; picklable."""
+
+    slices: SliceTask
+
+    def __call__(self, order: LandOrder) -> LandOutcome:
+        """Land them; what goes wrong is in the outcome."""
+        failpoints.adopt(self.slices.armed)
+        outcome = LandOutcome(order.order.table.id)
+        try:
+            self._land(order, outcome)
+        except ForDriverError:
+            outcome.evolves = True
+        except CdcError as error:
+            outcome.error = error
+        except Exception as error:
+            _log.exception("Rows of %s could not be written to the lake.", outcome.table)
+            outcome.error = LakeError(
+                f"Rows read from {outcome.table} could not be written to its lake table ({type(error).__name__}).",
+                "They will be re-read; please report this.",
+            )
+        return outcome
+
+    def _land(self, order: LandOrder, outcome: LandOutcome) -> None:
+        slices, wanted = self.slices, order.order
+        assert wanted.to_lsn is not None
+        lake = slices.writer.prepare(slices.run, slices.paths.lake(wanted.table.id), wanted, slices.plan, slices.slot)
+        self._check(lake, wanted)
+        chunks = [ChunkRows(_read(chunk), chunk.visible) for chunk in order.chunks]
+        changes = self._changes(order)
+        since = lake.version
+        outcome.rest = self._moved(changes, order.scanned, wanted.table, lake.schema)
+        if order.ordinal is not None and chunks:
+            self._keep_reads(chunks, order)
+        if not chunks:
+            return
+        quarantine = DeltaTable.open(slices.paths.quarantine(wanted.table.id))
+        good = changes if quarantine is None else changes.filter(pa.array(~refused_among(changes, quarantine)))
+        found = land(chunks, good, merge_key(wanted.table), lake.schema, wanted.to_lsn)
+        try:
+            outcome.applied = on_conflict(lambda: self._write(lake, wanted, found), lake)
+        except TooLargeError as large:
+            outcome.staged = slices.writer.stage(large.changes, wanted.to_lsn)
+            return
+        tidy(lake, since, slices.writer.history_minutes)
+
+    def _write(self, lake: DeltaTable, order: SliceOrder, changes: Changes) -> Applied:
+        self._check(lake, order)
+        return self.slices.writer.land(lake, order, changes, self.slices.slot)
+
+    def _check(self, lake: DeltaTable, order: SliceOrder) -> None:
+        """The lake table is still where the driver knew it to be: rows of chunks belong to that place alone."""
+        stands = lake_position(lake, self.slices.slot, order.table.id)
+        if (stands.token or 0) != order.token or (stands.lsn or 0) > (order.to_lsn or 0):
+            raise TransientError(
+                f"The lake table of {order.table.id} was changed by another run.", "The rows will be re-read."
+            )
+
+    def _changes(self, order: LandOrder) -> pa.Table:
+        """Changes by the order's LSN that the oldest chunk does not show, and those to be looked through for moves; in
+        the columns of the shape in force.
+        """
+        wanted = order.order
+        assert wanted.to_lsn is not None
+        schema = self.slices.plan.typer(wanted.table).change_schema
+        changelog = opened(self.slices.run, self.slices.paths.changelog(wanted.table.id))
+        if changelog is None:
+            return schema.empty_table()
+        low = min([order.scanned, *(chunk.floor for chunk in order.chunks)])
+
+        def needed(rows: pa.Table) -> pa.Table:
+            late = rows.column("__commit_lsn").to_numpy() > order.scanned
+            for chunk in order.chunks[:1]:
+                late |= hidden(rows, chunk.visible)
+            return rows if late.all() else rows.filter(pa.array(late))
+
+        held = read_changes(changelog, low, wanted.to_lsn, needed)
+        found = list(keyed_slices(wanted, by_shape(held)))
+        if len(found) > 1:
+            raise RereadNeededError(
+                f"The key of {wanted.table.id} changed while its rows were read.", "They will be re-read."
+            )
+        return found[0][1] if found else schema.empty_table()
+
+    def _moved(self, changes: pa.Table, scanned: int, table: TableSchema, schema: pa.Schema) -> tuple[Key, ...] | None:
+        key = merge_key(table)
+        keys = moved_unsent(between(changes, scanned, _ANY_LSN), key, schema)
+        if not keys.num_rows:
+            return ()
+        # Of a hashed key nobody can tell which row of the source it is.
+        masked = {plan.name for plan in self.slices.plan.typer(table).plans if plan.mapper is not None}
+        texts = None if masked & set(key) else key_texts(keys, key)
+        return None if texts is None else tuple(texts)
+
+    def _keep_reads(self, chunks: Sequence[ChunkRows], order: LandOrder) -> None:
+        slices, wanted = self.slices, order.order
+        assert order.ordinal is not None
+        append_chunk(
+            slices.paths.changelog(wanted.table.id),
+            pa.concat_tables([chunk.rows for chunk in chunks]),
+            slices.slot,
+            wanted.table.id,
+            shape=wanted.shape,
+            lsn=order.reached,
+            ordinal=order.ordinal,
+            history_minutes=slices.writer.history_minutes,
+        )
+
+
+def _read(chunk: ChunkFile) -> pa.Table:
+    if not Path(chunk.path).exists():
+        raise TransientError("A file of snapshot rows no longer exists.", "They will be re-read.")
+    with pa.OSFile(chunk.path, "rb") as source, pa.ipc.open_file(source) as reader:
+        return reader.read_all()

@@ -1,0 +1,225 @@
+"""A slice beside the table's quarantine: which of its changes go to the lake, which wait, and what waits no more.
+
+    changes ─▶ rules ─▶ refused ┐
+                       passing  ├▶ hold (sink/delta/holding) ─▶ rows for the lake
+    waiting before ─────────────┘                            ─▶ quarantine: new rows, rows that are settled
+
+Nothing of this costs anything while a table has no row in quarantine and none is refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from cdc_core.engine.slice_order import Replay, SliceOrder
+from cdc_core.engine.slice_shapes import by_shape, projected
+from cdc_core.errors import TableError
+from cdc_core.sink.delta.append import read_positions
+from cdc_core.sink.delta.conform import conform
+from cdc_core.sink.delta.holding import PUT, TAKE, hold
+from cdc_core.sink.delta.opened import opened
+from cdc_core.sink.delta.paths import LakePaths
+from cdc_core.sink.delta.quarantine import (
+    WAITS_FOR_EARLIER,
+    Place,
+    QuarantineStatus,
+    Settled,
+    waiting_rows,
+    write_quarantine,
+)
+from cdc_core.sink.delta.row_keys import merge_key
+
+if TYPE_CHECKING:
+    from cdc_core.quality.evaluate import Checked
+
+_POSITION = ["__commit_lsn", "__tx_index"]
+Judge = Callable[[pa.Table], "Checked | None"]
+
+
+@dataclass(frozen=True, slots=True)
+class Sifted:
+    """What of a slice goes to the lake: ``rows`` of the slice itself, and ``earlier`` ones, at or before its start.
+
+    ``waiting`` rows are in quarantine after it, ``replayed`` and ``dropped`` ones are no more. ``changed``: the
+    quarantine table was written, so the lake must come to the round's LSN even where no row goes to it.
+    """
+
+    rows: pa.Table
+    earlier: pa.Table
+    waiting: int = 0
+    replayed: int = 0
+    dropped: int = 0
+    changed: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class _Waiting:
+    """Rows that waited before the slice. ``reasons`` one list a row, ``effects`` and ``refused`` as ``hold`` has them.
+
+    Shape: rows[W], W lists, int8[W], bool[W]
+    """
+
+    rows: pa.Table
+    reasons: list[list[str]] = field(default_factory=list)
+    effects: np.ndarray = field(default_factory=lambda: np.zeros(0, dtype=np.int8))
+    refused: np.ndarray = field(default_factory=lambda: np.zeros(0, dtype=bool))
+
+
+def sift(
+    run: str,
+    paths: LakePaths,
+    order: SliceOrder,
+    place: Place,
+    schema: pa.Schema,
+    changes: pa.Table,
+    found: Checked | None,
+    judge: Judge,
+    max_waiting: int,
+) -> Sifted:
+    """Put aside what must not go to the lake, and write it down, for the round to ``order.to_lsn``.
+
+    ``changes`` are the slice's rows and ``found`` what the rules say of them, ``judge`` says it of others; ``place`` is
+    where the lake stands, ``schema`` its schema. Raises LimitExceededError where more than ``max_waiting`` rows would
+    wait (0: any number), before anything is written.
+    """
+    bad = None if found is None else found.refused
+    if bad is None and not order.waiting:
+        return Sifted(changes, changes.slice(0, 0))
+    assert order.to_lsn is not None
+    waited = _waited(run, paths, order, place, changes.schema, judge)
+    # A commit that was made first may have been a part of the slice itself.
+    fresh = np.asarray(changes.column("__commit_lsn").to_numpy() > place.merged)
+    refused = np.zeros(changes.num_rows, dtype=bool) if bad is None else np.asarray(bad)
+    if order.replay is not None and order.replay.drop:
+        return _dropped(order, paths, place, waited, changes)
+    every = pa.concat_tables([waited.rows, changes.filter(pa.array(fresh))])
+    held = hold(
+        every,
+        np.concatenate([waited.refused, refused[fresh]]),
+        np.concatenate([waited.effects, np.full(int(fresh.sum()), PUT | TAKE, dtype=np.int8)]),
+        merge_key(order.table),
+        schema,
+    )
+    return _written(order, paths, place, waited, every, held.rows, held.effects, found, max_waiting)
+
+
+def _waited(run: str, paths: LakePaths, order: SliceOrder, place: Place, schema: pa.Schema, judge: Judge) -> _Waiting:
+    table = opened(run, paths.quarantine(order.table.id))
+    places = None if table is None else waiting_rows(table, place)
+    if places is None or not places.num_rows:
+        return _Waiting(schema.empty_table())
+    changelog = opened(run, paths.changelog(order.table.id))
+    read = None if changelog is None else read_positions(changelog, places)
+    if read is None or read.num_rows != places.num_rows:
+        raise TableError(
+            f"{places.num_rows - (0 if read is None else read.num_rows)} quarantined changes of {order.table.id} "
+            "are no longer in its changelog.",
+            f"Run wal2lake snapshot with {order.table.id}.",
+            str(order.table.id),
+        )
+    parts = [projected(order, shape, rows) for shape, rows in by_shape(read)] if order.views else [read]
+    rows = pa.concat_tables([conform(part, schema) for part in parts])
+    refused, reasons = np.ones(rows.num_rows, dtype=bool), places.column("reasons").to_pylist()
+    if order.replay is not None and not order.replay.drop:
+        refused, reasons = _judged_again(rows, order.replay, judge)
+    return _Waiting(rows, reasons, np.asarray(places.column("effects").to_numpy()), refused)
+
+
+def _judged_again(rows: pa.Table, replay: Replay, judge: Judge) -> tuple[np.ndarray, list[list[str]]]:
+    """What the rules say of rows now, but for those that are accepted."""
+    found = judge(rows)
+    reasons: list[list[str]] = [[] for _ in range(rows.num_rows)]
+    if found is not None and found.refused is not None and found.reasons is not None and not replay.accept_all:
+        for at, names in zip(np.flatnonzero(np.asarray(found.refused)), found.reasons.to_pylist(), strict=True):
+            reasons[at] = [name for name in names if not {name, name.removeprefix("user:")} & set(replay.accept)]
+    return np.array([bool(names) for names in reasons], dtype=bool), reasons
+
+
+def _written(
+    order: SliceOrder,
+    paths: LakePaths,
+    place: Place,
+    waited: _Waiting,
+    every: pa.Table,
+    rows: pa.Table,
+    effects: np.ndarray,
+    found: Checked | None,
+    max_waiting: int,
+) -> Sifted:
+    assert order.to_lsn is not None
+    before = waited.rows.num_rows
+    waiting = int(np.count_nonzero(effects))
+    if max_waiting and waiting > max_waiting and waiting > before:
+        raise _too_many(order, waiting, max_waiting)
+    new = _new_rows(order, every.slice(before), effects[before:], found)
+    settled, replayed = None, 0
+    changed = effects[:before] != waited.effects
+    if changed.any():
+        # What was let in at this replay and waits no more went in; what is gone without it was superseded.
+        went_in = ~waited.refused & (effects[:before] == 0)
+        replayed = int(went_in.sum())
+        status = np.where(went_in, str(QuarantineStatus.REPLAYED), str(QuarantineStatus.SUPERSEDED))
+        at = pa.array(np.flatnonzero(changed))
+        settled = Settled(waited.rows.select(_POSITION).take(at), effects[:before][changed], status[changed].tolist())
+    is_written = bool(new.num_rows or settled is not None)
+    if is_written or order.waiting:
+        write_quarantine(new, paths.quarantine(order.table.id), place, order.to_lsn, settled)
+    lsn = rows.column("__commit_lsn").to_numpy()
+    late = pa.array(lsn > place.merged)
+    return Sifted(rows.filter(late), rows.filter(pc.invert(late)), waiting, replayed, 0, is_written)
+
+
+def _dropped(order: SliceOrder, paths: LakePaths, place: Place, waited: _Waiting, changes: pa.Table) -> Sifted:
+    assert order.to_lsn is not None
+    count = waited.rows.num_rows
+    if changes.num_rows:
+        raise TableError(
+            f"The changelog of {order.table.id} has changes that are not merged yet, besides those in quarantine.",
+            "Run wal2lake replay again after they are merged.",
+            str(order.table.id),
+        )
+    gone = Settled(
+        waited.rows.select(_POSITION), np.zeros(count, dtype=np.int8), [str(QuarantineStatus.DROPPED)] * count
+    )
+    if count:
+        none = _as_rows(waited.rows.slice(0, 0), [], np.zeros(0, dtype=np.int8), ())
+        write_quarantine(none, paths.quarantine(order.table.id), place, order.to_lsn, gone)
+    empty = changes.slice(0, 0)
+    return Sifted(empty, empty, 0, 0, count, bool(count))
+
+
+def _new_rows(order: SliceOrder, rows: pa.Table, effects: np.ndarray, found: Checked | None) -> pa.Table:
+    """The slice's rows that wait, as the quarantine table has them."""
+    at = np.flatnonzero(effects)
+    some = rows.take(pa.array(at, pa.int64()))
+    known: dict[tuple[int, int], list[str]] = {}
+    if found is not None and found.bad is not None and found.reasons is not None:
+        places = zip(*(found.bad.column(name).to_pylist() for name in _POSITION), strict=True)
+        known = dict(zip(places, found.reasons.to_pylist(), strict=True))
+    mine = zip(*(some.column(name).to_pylist() for name in _POSITION), strict=True)
+    # row-wise: rows that are refused or held
+    reasons = [known.get(place, [WAITS_FOR_EARLIER]) for place in mine]
+    return _as_rows(some, reasons, effects[at], merge_key(order.table))
+
+
+def _as_rows(rows: pa.Table, reasons: list[list[str]], effects: np.ndarray, key: Sequence[str]) -> pa.Table:
+    from cdc_core.quality.duck import as_quarantine_rows  # loads DuckDB, which only the tasks need
+
+    made = as_quarantine_rows(rows, pa.array(reasons, pa.list_(pa.string())), key)
+    return made.append_column("effects", pa.array(effects, pa.int8()))
+
+
+def _too_many(order: SliceOrder, waiting: int, most: int) -> TableError:
+    from cdc_core.errors import LimitExceededError
+
+    return LimitExceededError(
+        f"{waiting} changes of {order.table.id} would be in quarantine, which exceeds its limit of {most} rows.",
+        "Correct the source or the rule, or raise the limit; the changes are kept in the changelog.",
+        str(order.table.id),
+    )

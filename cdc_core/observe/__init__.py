@@ -1,0 +1,1 @@
+"""What others see of a connector while it runs: its options for Dagster and metrics."""

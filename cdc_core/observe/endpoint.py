@@ -1,0 +1,106 @@
+"""The address where Prometheus asks a process: one server for each address, for as long as the process lives.
+
+It serves ``/metrics``, and under ``/data-docs/`` the pages of Great Expectations that an earlier run has built.
+"""
+
+from __future__ import annotations
+
+import logging
+import socket
+import threading
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from socketserver import ThreadingMixIn
+from typing import TYPE_CHECKING, Any
+from wsgiref.simple_server import WSGIRequestHandler, WSGIServer, make_server
+
+from cdc_core.observe.metrics import ConnectorMetrics
+from cdc_core.observe.static_pages import DATA_DOCS_PATH, static_page
+
+if TYPE_CHECKING:
+    from prometheus_client import CollectorRegistry
+
+_log = logging.getLogger(__name__)
+_lock = threading.Lock()
+_registries: dict[tuple[str, int], CollectorRegistry] = {}
+_metrics: dict[tuple[str, int, str], ConnectorMetrics] = {}
+_docs: dict[tuple[str, int], tuple[Path, ...]] = {}
+
+
+def metrics_of(name: str, host: str, port: int, docs: Sequence[Path] = ()) -> ConnectorMetrics:
+    """The metrics of the connector ``name``, served at ``http://host:port/metrics`` unless ``port`` is 0.
+
+    The first folder of ``docs`` that exists when it is requested is served at ``/data-docs/``.
+
+    The same object for the same connector and address, so that counts continue from the snapshot to the stream. An
+    address that is taken leaves the run without an endpoint, with a line in the log.
+    """
+    if not port:
+        return ConnectorMetrics(name)
+    with _lock:
+        _docs[host, port] = tuple(docs) or _docs.get((host, port), ())
+        known = _metrics.get((host, port, name))
+        if known is not None:
+            return known
+        registry = _registries.get((host, port)) or _served(host, port)
+        made = ConnectorMetrics(name)
+        if registry is not None:
+            _registries[host, port] = registry
+            registry.register(made)
+            _metrics[host, port, name] = made
+        return made
+
+
+def _served(host: str, port: int) -> CollectorRegistry | None:
+    from prometheus_client import CollectorRegistry, make_wsgi_app
+
+    registry = CollectorRegistry()
+    try:
+        application = _application((host, port), make_wsgi_app(registry))
+        server = make_server(host, port, application, _server_class(host, port), _Handler)
+    except OSError as error:
+        _log.warning(
+            "Metrics are not served: cannot listen on %s:%d (%s). Use a different wal2lake.metrics.port for "
+            "each connector.",
+            host,
+            port,
+            error.strerror or type(error).__name__,
+        )
+        return None
+    threading.Thread(target=server.serve_forever, name="metrics", daemon=True).start()
+    _log.info("Metrics are served at http://%s:%d/metrics.", host, port)
+    return registry
+
+
+def _application(address: tuple[str, int], metrics: Callable[..., Iterable[bytes]]) -> Callable[..., Iterable[bytes]]:
+    def answer(environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
+        path = str(environ.get("PATH_INFO", ""))
+        if not path.startswith(DATA_DOCS_PATH.rstrip("/")):
+            return metrics(environ, start_response)
+        page = static_page(_docs.get(address, ()), path)
+        start_response(page.status, page.headers)
+        return [b""] if environ.get("REQUEST_METHOD") == "HEAD" else [page.body]
+
+    return answer
+
+
+class _Server(ThreadingMixIn, WSGIServer):
+    """A thread a request; none of them keeps the process alive."""
+
+    daemon_threads = True
+
+
+def _server_class(host: str, port: int) -> type[_Server]:
+    """For IPv4 or IPv6, as the host's name says."""
+    found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    return type("_Server", (_Server,), {"address_family": found[0][0]})
+
+
+class _Handler(WSGIRequestHandler):
+    """Without a line a request on stderr."""
+
+    # A client that stays silent does not keep its thread for ever.
+    timeout = 30
+
+    def log_message(self, format: str, *args: Any) -> None:
+        """Say nothing."""

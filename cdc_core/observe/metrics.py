@@ -1,0 +1,262 @@
+"""Debezium's snapshot and streaming attributes of a connector, under their own names, for Prometheus.
+
+The names and labels are those that Debezium's attributes have behind Prometheus' JMX exporter with Debezium's example
+configuration (``debezium_metrics_<Attribute>{context, name, plugin}``), so dashboards made for it work here too. What
+only wal2lake has begins with ``wal2lake_``.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:  # loaded where metrics are asked for, which a run without a port never is
+    from prometheus_client.core import Metric
+
+_LABELS = ("context", "name", "plugin")
+_PLUGIN = "postgres"
+SNAPSHOT, STREAMING = "snapshot", "streaming"
+
+
+@dataclass(slots=True)
+class SnapshotState:
+    """The last snapshot since the process started, or the one in progress. Times are in seconds of ``clock``."""
+
+    tables: set[str] = field(default_factory=set)
+    left: set[str] = field(default_factory=set)
+    rows: dict[str, int] = field(default_factory=dict)
+    started: float | None = None
+    ended: float | None = None
+    paused_since: float | None = None
+    paused_seconds: float = 0.0
+    is_aborted: bool = False
+    last_event: float | None = None
+
+
+@dataclass(slots=True)
+class StreamState:
+    """The stream since the process started."""
+
+    is_connected: bool = False
+    tables: set[str] = field(default_factory=set)
+    events: int = 0
+    last_event: float | None = None
+    lag_bytes: int = 0
+    lag_seconds: float = 0.0
+    lsn: int = 0
+    rounds: int = 0
+    round_seconds: float = 0.0
+    merged: dict[str, list[int]] = field(default_factory=dict)
+    paused: set[str] = field(default_factory=set)
+
+
+class ConnectorMetrics:
+    """The metrics of one connector; told by any thread, asked by Prometheus' server."""
+
+    def __init__(self, name: str, clock: Callable[[], float] = time.monotonic) -> None:
+        self._name = name
+        self._now = clock
+        self._lock = threading.Lock()
+        self._snapshot: SnapshotState | None = None
+        self._stream = StreamState()
+
+    # Snapshots.
+
+    def snapshot_started(self, tables: Iterable[str]) -> None:
+        """A snapshot of these tables begins, or they join the one that is in progress."""
+        with self._lock:
+            wanted = set(tables)
+            held = self._snapshot
+            if held is None or held.ended is not None:
+                self._snapshot = held = SnapshotState(started=self._now())
+            held.tables |= wanted
+            held.left |= wanted
+
+    def snapshot_resumed(self, table: str) -> None:
+        """The table is being read; where nothing was told of a start, an earlier process began the snapshot."""
+        with self._lock:
+            if self._snapshot is not None and self._snapshot.ended is None:
+                return
+        self.snapshot_started([table])
+
+    def snapshot_rows(self, table: str, rows: int, *, done: bool) -> None:
+        """So many rows of the table were read."""
+        with self._lock:
+            held = self._snapshot
+            if held is not None:
+                held.rows[table] = max(rows, held.rows.get(table, 0))
+                held.last_event = self._now()
+                if done:
+                    held.left.discard(table)
+
+    def snapshot_paused(self, paused: bool) -> None:
+        """No chunk is read until it is resumed; or again."""
+        with self._lock:
+            held = self._snapshot
+            if held is None or paused == (held.paused_since is not None):
+                return
+            if held.paused_since is not None:
+                held.paused_seconds += self._now() - held.paused_since
+            held.paused_since = self._now() if paused else None
+
+    def snapshot_ended(self, *, aborted: bool) -> None:
+        """The snapshot is whole, or was interrupted."""
+        self.snapshot_paused(False)
+        with self._lock:
+            held = self._snapshot
+            if held is not None and held.ended is None:
+                held.ended, held.is_aborted = self._now(), aborted
+                if not aborted:
+                    held.left.clear()
+
+    # The stream.
+
+    def connected(self, tables: Iterable[str]) -> None:
+        """The stream of these captured tables begins."""
+        with self._lock:
+            self._stream.is_connected = True
+            self._stream.tables = set(tables)
+
+    def disconnected(self) -> None:
+        """The stream ended."""
+        with self._lock:
+            self._stream.is_connected = False
+
+    def batch(self, events: int, lsn: int, lag_bytes: int) -> None:
+        """A micro-batch is durable."""
+        with self._lock:
+            held = self._stream
+            held.events += events
+            held.lsn, held.lag_bytes, held.last_event = lsn, lag_bytes, self._now()
+
+    def round(
+        self, seconds: float, lag_bytes: int, lag_seconds: float, merged: Mapping[str, Sequence[int]], paused: set[str]
+    ) -> None:
+        """A round is in the lake. ``merged``: rows inserted, updated, deleted and quarantined by table."""
+        with self._lock:
+            held = self._stream
+            held.rounds += 1
+            held.round_seconds += seconds
+            held.lag_bytes, held.lag_seconds, held.paused = lag_bytes, lag_seconds, set(paused)
+            for table, counts in merged.items():
+                sums = held.merged.setdefault(table, [0] * len(_CHANGES))
+                held.merged[table] = [a + b for a, b in zip(sums, counts, strict=True)]
+
+    # Prometheus.
+
+    def collect(self) -> Iterator[Metric]:
+        """The present values, snapshot attributes only once there was a snapshot."""
+        with self._lock:
+            now = self._now()
+            found = [*self._streaming(now), *self._own()]
+            if self._snapshot is not None:
+                found += self._of_snapshot(self._snapshot, now)
+        by_name: dict[str, Metric] = {}
+        for metric in found:
+            # One family holds the samples of both contexts.
+            known = by_name.setdefault(metric.name, metric)
+            if known is not metric:
+                known.samples.extend(metric.samples)
+        yield from by_name.values()
+
+    def _gauge(self, context: str, attribute: str, text: str, value: float) -> Metric:
+        from prometheus_client.core import GaugeMetricFamily
+
+        metric = GaugeMetricFamily(f"debezium_metrics_{attribute}", text, labels=_LABELS)
+        metric.add_metric((context, self._name, _PLUGIN), value)
+        return metric
+
+    def _by_table(self, context: str, attribute: str, text: str, values: dict[str, int]) -> Metric:
+        from prometheus_client.core import GaugeMetricFamily
+
+        metric = GaugeMetricFamily(f"debezium_metrics_{attribute}", text, labels=(*_LABELS, "table"))
+        for table, value in sorted(values.items()):
+            metric.add_metric((context, self._name, _PLUGIN, table), value)
+        return metric
+
+    def _since(self, context: str, last: float | None, now: float) -> Metric:
+        age = -1 if last is None else round((now - last) * 1000)
+        return self._gauge(
+            context, "MilliSecondsSinceLastEvent", "Time since the most recent event, -1 before the first event.", age
+        )
+
+    def _captured(self, context: str, tables: set[str]) -> Metric:
+        found = dict.fromkeys(tables, 1)
+        return self._by_table(context, "CapturedTables", "1 for each captured table.", found)
+
+    def _streaming(self, now: float) -> list[Metric]:
+        from prometheus_client.core import GaugeMetricFamily
+
+        held, gauge = self._stream, self._gauge
+        behind = round(held.lag_seconds * 1000)
+        position = GaugeMetricFamily(
+            "debezium_metrics_SourceEventPosition", "Position of the last event.", labels=(*_LABELS, "coordinate")
+        )
+        position.add_metric((STREAMING, self._name, _PLUGIN, "lsn"), held.lsn)
+        return [
+            gauge(STREAMING, "Connected", "Whether the stream is connected to the server.", held.is_connected),
+            gauge(STREAMING, "TotalNumberOfEventsSeen", "Events read since the process started.", held.events),
+            self._since(STREAMING, held.last_event, now),
+            gauge(
+                STREAMING,
+                "MilliSecondsBehindSource",
+                "Time since the source's commit of the newest merged transaction, while more changes are waiting.",
+                behind,
+            ),
+            self._captured(STREAMING, held.tables),
+            position,
+        ]
+
+    def _of_snapshot(self, held: SnapshotState, now: float) -> list[Metric]:
+        until = now if held.ended is None else held.ended
+        seconds = until - (held.started or until)
+        paused = held.paused_seconds + (0.0 if held.paused_since is None else now - held.paused_since)
+        is_done = held.ended is not None
+        values = (
+            ("TotalTableCount", "Tables of the snapshot.", len(held.tables)),
+            ("RemainingTableCount", "Tables that are still to be read.", len(held.left)),
+            ("SnapshotRunning", "Whether a snapshot is in progress.", not is_done),
+            ("SnapshotPaused", "Whether the snapshot is paused.", held.paused_since is not None),
+            ("SnapshotAborted", "Whether the snapshot was aborted.", held.is_aborted),
+            ("SnapshotCompleted", "Whether the snapshot was completed.", is_done and not held.is_aborted),
+            ("SnapshotDurationInSeconds", "Duration of the snapshot so far.", round(seconds, 3)),
+            ("SnapshotPausedDurationInSeconds", "Time during which the snapshot was paused.", round(paused, 3)),
+            ("TotalNumberOfEventsSeen", "Rows read.", sum(held.rows.values())),
+        )
+        return [
+            *(self._gauge(SNAPSHOT, name, text, float(value)) for name, text, value in values),
+            self._since(SNAPSHOT, held.last_event, now),
+            self._captured(SNAPSHOT, held.tables),
+            self._by_table(SNAPSHOT, "RowsScanned", "Rows read of each table.", held.rows),
+        ]
+
+    def _own(self) -> list[Metric]:
+        from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+
+        held = self._stream
+        lag = GaugeMetricFamily(
+            "wal2lake_lag_bytes", "WAL between the confirmed position and the end of the WAL.", labels=("name",)
+        )
+        lag.add_metric((self._name,), held.lag_bytes)
+        rounds = CounterMetricFamily("wal2lake_rounds", "Rounds merged into the lake.", labels=("name",))
+        rounds.add_metric((self._name,), held.rounds)
+        seconds = CounterMetricFamily("wal2lake_round_seconds", "Time spent in rounds.", labels=("name",))
+        seconds.add_metric((self._name,), held.round_seconds)
+        changed = CounterMetricFamily(
+            "wal2lake_lake_rows", "Rows of lake tables, by change.", labels=("name", "table", "change")
+        )
+        paused = GaugeMetricFamily(
+            "wal2lake_table_paused", "1 for each table that is not merged.", labels=("name", "table")
+        )
+        for table, counts in sorted(held.merged.items()):
+            for change, count in zip(_CHANGES, counts, strict=True):
+                changed.add_metric((self._name, table, change), count)
+        for table in sorted(held.paused):
+            paused.add_metric((self._name, table), 1)
+        return [lag, rounds, seconds, changed, paused]
+
+
+_CHANGES = ("inserted", "updated", "deleted", "quarantined")

@@ -1,0 +1,155 @@
+"""What is seen of a connector from outside, and what Dagster does with it at times of its own."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from zoneinfo import ZoneInfo
+
+from cdc_core.observe.cron import parse_cron
+from cdc_core.option import option, parse_list, parse_patterns
+from cdc_core.selection.patterns import compile_pattern
+
+_OWNER = re.compile(r"[^@\s,]+@[^@\s,]+\.[^@\s,]+|team:[\w .-]+")
+_WINDOW = re.compile(r"(\d+)([mhd])")
+_SECONDS = {"m": 60, "h": 3600, "d": 86_400}
+# Dagster's daemon and our sensor look at a table once or twice a minute.
+_LEAST_WINDOW_SECONDS = 300
+_TAG = re.compile(r"[A-Za-z0-9_.-]{1,63}")
+
+
+def parse_time_zone(text: str) -> str:
+    """A name of the IANA time zone database."""
+    try:
+        return ZoneInfo(text.strip()).key
+    except (KeyError, ValueError, OSError):
+        raise ValueError("a time zone such as UTC or Europe/Berlin") from None
+
+
+def parse_port(text: str) -> int:
+    """A port, or 0."""
+    port = int(text) if text.strip().isdecimal() else -1
+    if not 0 <= port <= 65_535:
+        raise ValueError("a port from 1 to 65535, or 0")
+    return port
+
+
+parse_port.kind = "integer"  # type: ignore[attr-defined]
+
+
+def parse_owners(text: str) -> tuple[str, ...]:
+    """E-mail addresses and ``team:NAME``, separated by commas."""
+    owners = parse_list(text)
+    if not all(_OWNER.fullmatch(owner) for owner in owners):
+        raise ValueError("e-mail addresses or team:name, separated by commas")
+    return owners
+
+
+def parse_tags(text: str) -> tuple[tuple[str, str], ...]:
+    """``name=value`` pairs, separated by commas; a value may be left out."""
+    pairs = [tuple(part.strip() for part in entry.partition("=")[::2]) for entry in parse_list(text)]
+    if not all(_TAG.fullmatch(name) and (not value or _TAG.fullmatch(value)) for name, value in pairs):
+        raise ValueError("name=value pairs of letters, digits, _, - and ., separated by commas")
+    return tuple((name, value) for name, value in pairs)
+
+
+@dataclass(frozen=True, slots=True)
+class FreshnessWindow:
+    """Tables whose name matches ``pattern`` are to be up to date: a warning after ``warn_seconds`` (None: without one),
+    a failure after ``fail_seconds``.
+    """
+
+    pattern: str
+    warn_seconds: int | None
+    fail_seconds: int
+
+
+def parse_freshness(text: str) -> tuple[FreshnessWindow, ...]:
+    """``pattern=FAIL`` or ``pattern=WARN:FAIL``, separated by commas."""
+    return tuple(_freshness_window(entry) for entry in parse_patterns(text))
+
+
+def _freshness_window(entry: str) -> FreshnessWindow:
+    pattern, equals, windows = entry.rpartition("=")
+    warn, colon, fail = windows.rpartition(":")
+    found = FreshnessWindow(pattern.strip(), _window_seconds(warn) if colon else None, _window_seconds(fail))
+    if not equals or not found.pattern or (found.warn_seconds or found.fail_seconds) < _LEAST_WINDOW_SECONDS:
+        raise ValueError("pattern=FAIL or pattern=WARN:FAIL, from 5m on, such as public\\.orders=15m:1h")
+    if found.warn_seconds is not None and found.warn_seconds >= found.fail_seconds:
+        raise ValueError("pattern=WARN:FAIL with a warning before the failure, such as public\\.orders=15m:1h")
+    compile_pattern(found.pattern)
+    return found
+
+
+def _window_seconds(text: str) -> int:
+    match = _WINDOW.fullmatch(text.strip())
+    if match is None:
+        raise ValueError("times such as 15m, 2h or 1d")
+    return int(match[1]) * _SECONDS[match[2]]
+
+
+parse_freshness.kind = "list"  # type: ignore[attr-defined]
+parse_owners.kind = parse_tags.kind = "list"  # type: ignore[attr-defined]
+
+
+@dataclass(frozen=True, slots=True)
+class ObserveOptions:
+    """What steers metrics, and schedules and labels in Dagster."""
+
+    snapshot_schedule: str = option(
+        "wal2lake.snapshot.schedule",
+        "",
+        "When Dagster requests an incremental snapshot from the streaming run: a cron expression, such as 0 3 * "
+        "* 0. If set, the schedule is running by default; otherwise it is weekly and stopped by default.",
+        parse=parse_cron,
+    )
+    snapshot_schedule_tables: tuple[str, ...] = option(
+        "wal2lake.snapshot.schedule.tables",
+        (),
+        "Captured tables (schema.table) that the scheduled snapshot reads; empty for all captured ones.",
+        parse=parse_patterns,
+    )
+    snapshot_schedule_timezone: str = option(
+        "wal2lake.snapshot.schedule.timezone",
+        "UTC",
+        "Time zone of wal2lake.snapshot.schedule.",
+        parse=parse_time_zone,
+    )
+    maintenance_schedule: str = option(
+        "wal2lake.maintenance.schedule",
+        "",
+        "When Dagster compacts small files of the lake's tables and removes old files: a cron expression, such "
+        "as 17 2 * * *. If set, the schedule is running by default; otherwise it is daily and stopped by "
+        "default. Maintenance can run concurrently with the stream.",
+        parse=parse_cron,
+    )
+    metrics_port: int = option(
+        "wal2lake.metrics.port",
+        0,
+        "Port on which a run serves Debezium's metrics for Prometheus (/metrics) and the data docs (/data-docs/) "
+        "while it is running; 0 for none. Connectors on the same machine need different ports.",
+        parse=parse_port,
+    )
+    metrics_host: str = option(
+        "wal2lake.metrics.host", "127.0.0.1", "Address on which wal2lake.metrics.port listens; 0.0.0.0 for all."
+    )
+    dagster_owners: tuple[str, ...] = option(
+        "wal2lake.dagster.owners",
+        (),
+        "Owners of the connector's assets in Dagster: e-mail addresses, or team:name.",
+        parse=parse_owners,
+    )
+    dagster_tags: tuple[tuple[str, str], ...] = option(
+        "wal2lake.dagster.tags",
+        (),
+        "Tags of the connector's assets in Dagster: domain=sales,tier=1.",
+        parse=parse_tags,
+    )
+    dagster_freshness: tuple[FreshnessWindow, ...] = option(
+        "wal2lake.dagster.freshness",
+        (),
+        "Freshness policies of lake tables in Dagster: pattern=FAIL or pattern=WARN:FAIL, such as "
+        "public\\\\.orders=15m:1h,.*=1d. The first pattern that matches schema.table is used; a table without a "
+        "match has no policy.",
+        parse=parse_freshness,
+    )

@@ -1,0 +1,87 @@
+"""The leaf partitions of a partitioned table that may be read by their own names, instead of the root's."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from cdc_core.postgres.connect import Connection
+from cdc_core.schema.table import TableId, TableSchema
+
+# pg_partition_tree() would lock every partition, and wait for whoever alters one; pg_inherits does neither, on every
+# version. A query of the root checks neither the privileges nor the row-level security of its partitions, a query of a
+# partition checks both; ctid needs the privilege for the whole table. What DETACH CONCURRENTLY has begun to take away
+# is no partition for some and one for others. A function that is asked for a table dropped just now gives NULL.
+_LEAVES = """
+WITH RECURSIVE held(oid, pending) AS (
+    SELECT c.oid, row_security_active(c.oid) FROM pg_class c WHERE c.oid = %(root)s AND c.relkind = 'p'
+    UNION ALL
+    SELECT i.inhrelid, h.pending OR {pending} FROM held h JOIN pg_inherits i ON i.inhparent = h.oid
+)
+SELECT c.oid::bigint, n.nspname, c.relname, c.xmin::text, has_table_privilege(c.oid, 'SELECT'),
+       c.relkind = 'r' AND NOT h.pending AND NOT row_security_active(c.oid) AND has_schema_privilege(n.oid, 'USAGE')
+       AND (has_table_privilege(c.oid, 'SELECT')
+            OR (SELECT bool_and(has_column_privilege(c.oid, a.attnum, 'SELECT')) FROM pg_attribute a
+                WHERE a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped
+                  AND (%(columns)s::text[] IS NULL OR a.attname = ANY(%(columns)s::text[])))),
+       c.reltuples::float8, c.relpages,
+       CASE WHEN c.relkind = 'r' THEN pg_relation_size(c.oid) / current_setting('block_size')::int ELSE 0 END
+FROM held h JOIN pg_class c ON c.oid = h.oid AND c.relkind <> 'p' JOIN pg_namespace n ON n.oid = c.relnamespace
+ORDER BY n.nspname COLLATE "C", c.relname COLLATE "C"
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Leaf:
+    """A leaf partition. ``pages`` were counted now; ``rows`` is the planner's guess for that many pages, None where it
+    was never analysed.
+
+    ``row`` is the xmin of its pg_class row: renamed, and named back, it is another. ``has_ctid`` says whether the role
+    may ask for ``ctid``, so that it can be read by ranges of pages.
+    """
+
+    id: TableId
+    oid: int
+    row: str
+    has_ctid: bool
+    pages: int
+    rows: int | None
+
+    @property
+    def identity(self) -> tuple[TableId, int, str]:
+        """What stays as long as statements that name it read the same table."""
+        return (self.id, self.oid, self.row)
+
+
+def leaves(connection: Connection, root: TableSchema, *, is_filtered: bool) -> tuple[Leaf, ...]:
+    """The leaves of a partitioned table, by name. None where it has none, or is to be read under its own name:
+
+    where its leaves are not those of its fingerprint; where one is a foreign table, or is being detached; where the
+    role may not read a leaf's columns (all of them with ``is_filtered``, for the publication's row filter may name
+    any); where row-level security applies to the root or a leaf. Raises psycopg.Error.
+    """
+    marks = root.fingerprint
+    if marks is None or not marks.is_partitioned:
+        return ()
+    pending = "i.inhdetachpending" if connection.info.server_version >= 140000 else "false"
+    columns = None if is_filtered else [column.name for column in root.columns]
+    rows = connection.execute(_LEAVES.format(pending=pending), {"root": root.oid, "columns": columns}).fetchall()
+    if {row[0] for row in rows} != {mark.oid for mark in marks.storage} or not all(row[5] for row in rows):
+        return ()
+    return tuple(
+        Leaf(
+            TableId(namespace, name),
+            oid,
+            xmin,
+            bool(whole),
+            pages or 0,
+            estimated_rows(tuples, known_pages, pages or 0),
+        )
+        for oid, namespace, name, xmin, whole, _, tuples, known_pages, pages in rows
+    )
+
+
+def estimated_rows(tuples: float, known_pages: int, pages: int) -> int | None:
+    """The planner's guess of a table's rows, from pg_class and its pages now; None where it was never analysed."""
+    if tuples < 0 or known_pages <= 0:
+        return 0 if pages == 0 else None
+    return round(tuples / known_pages * pages)

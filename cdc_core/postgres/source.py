@@ -1,0 +1,283 @@
+"""The source side of a run: connections, captured tables, publication, slot."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import dataclass
+
+from cdc_core import failpoints
+from cdc_core.errors import SourceError, TransientError
+from cdc_core.lsn import Lsn
+from cdc_core.postgres import publication, replica_identity
+from cdc_core.postgres import slot as slots
+from cdc_core.postgres.catalog import Catalog
+from cdc_core.postgres.connect import Connection, connect
+from cdc_core.postgres.copy_out import SnapshotHolder
+from cdc_core.postgres.options import PostgresOptions, PublicationAutocreateMode
+from cdc_core.postgres.server import server_info, wal_end
+from cdc_core.schema.table import TableId, TableSchema
+from cdc_core.selection.options import SelectionOptions
+from cdc_core.selection.tables import TableSelection
+
+_log = logging.getLogger(__name__)
+
+_FOREIGN = "foreign table"
+
+_OLDER_SECONDS = 90.0
+_OLDER_PAUSE_SECONDS = 0.1
+_CLAIM_SECONDS, _CLAIM_NAP_SECONDS = 5.0, 0.1
+_LOCK = "SELECT pg_try_advisory_lock(hashtextextended('wal2lake:' || %s, 0))"
+_IS_LOCKED = """
+SELECT EXISTS (
+    SELECT FROM pg_locks WHERE locktype = 'advisory' AND objsubid = 1 AND granted
+    AND (classid::bigint << 32) | objid::bigint = hashtextextended('wal2lake:' || %s, 0)
+)
+"""
+
+# The next free transaction id. A snapshot's xmax is not that: it lies behind the last transaction that has ended, and
+# transactions that are open may have later ids.
+_NEXT_ID = """
+SELECT xmax + ((age('3'::xid)::bigint + 3 - xmax) % (1::bigint << 32) + (1::bigint << 32)) % (1::bigint << 32)
+FROM (SELECT txid_snapshot_xmax(txid_current_snapshot()) AS xmax) AS snapshot
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class OpenSnapshot:
+    """A snapshot that lives until it is closed. ``lsn`` is where its view ends: a new slot's consistent point, else the
+    end of the WAL when it was taken. ``made_slot`` tells which.
+    """
+
+    holder: SnapshotHolder
+    lsn: Lsn
+    made_slot: bool
+    _closing: ExitStack
+
+    def close(self) -> None:
+        """End it, and with it the snapshot."""
+        self._closing.close()
+
+
+@dataclass(frozen=True, slots=True)
+class Published:
+    """``live`` are the captured tables whose changes come: of a partitioned table and its partitions, both captured,
+    only one name is. ``added`` joined the publication just now, so that earlier changes of theirs never come.
+    """
+
+    live: list[TableSchema]
+    added: frozenset[TableId]
+
+
+class Source:
+    """One connector's server, opened once a run. A context manager.
+
+    Raises SourceError, TransientError or ConfigError: in one sentence what was found, in another what to do.
+    """
+
+    def __init__(
+        self, options: PostgresOptions, selection: SelectionOptions, snapshot_include: tuple[str, ...]
+    ) -> None:
+        self.options = options
+        self.selection = TableSelection(selection, snapshot_include)
+        self._skipped = selection.skipped_operations
+        self._closing = ExitStack()
+
+    def __enter__(self) -> Source:
+        self._connection = self._open()
+        self.catalog = Catalog(self._connection, self.options.publication_name)
+        info = server_info(self._connection)
+        if info.wal_level != "logical":
+            self._closing.close()
+            raise SourceError(
+                f"The server's wal_level is {info.wal_level}, and logical replication needs logical.",
+                "Set wal_level = logical in postgresql.conf and restart the server.",
+            )
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self._closing.close()
+
+    def claim(self) -> None:
+        """Make sure that no other process of ours works on this slot: until ``__exit__`` nobody else gets past this.
+
+        Waits some seconds for a run that was killed just now: the server takes a moment to notice that it no longer
+        exists.
+        """
+        deadline = time.monotonic() + _CLAIM_SECONDS
+        while not self._is_free():
+            if time.monotonic() >= deadline:
+                raise TransientError(
+                    f"Another run of wal2lake is using slot {self.options.slot_name}.",
+                    "Wait until it has ended, or stop it: a slot has one consumer at a time.",
+                )
+            time.sleep(_CLAIM_NAP_SECONDS)
+
+    def _is_free(self) -> bool:
+        row = self._connection.execute(_LOCK, (self.options.slot_name,)).fetchone()
+        return row is None or bool(row[0])
+
+    def tables(self) -> list[TableSchema]:
+        """The captured tables, in the order of the include list, then by name. Foreign tables are left out with a line.
+
+        Raises SourceError when the include list names a table that is not there, or a view.
+        """
+        found = self.catalog.tables(self.selection.includes)
+        names, others = self.catalog.names(), self.catalog.no_tables()
+        foreign = [name for name, kind in others.items() if kind == _FOREIGN]
+        for name in filter(self.selection.includes, foreign):
+            _log.warning("%s is a foreign table and is not captured: its rows are not stored on this server.", name)
+        missing = self.selection.unmatched([*names, *foreign])
+        views = set(missing) - set(self.selection.unmatched([*names, *others]))
+        if views:
+            raise SourceError(
+                f"table.include.list names {', '.join(sorted(views))}, which is a view: the WAL has no changes "
+                "of views.",
+                "Name the tables of the view instead.",
+            )
+        if missing:
+            raise SourceError(
+                f"table.include.list names {', '.join(missing)}, and database {self.options.database_dbname} has no "
+                "such table.",
+                "Entries are regular expressions that must match the whole of schema.table; correct or remove them.",
+            )
+        return sorted(found, key=lambda table: self.selection.position(table.id))
+
+    def published(self) -> list[TableId]:
+        """The captured tables whose changes come, as the server has it now, in the order of ``tables``."""
+        found = publication.inspect(self._connection, self.options.publication_name).published
+        return sorted((name for name in found if self.selection.includes(name)), key=self.selection.position)
+
+    def check_publication(self, tables: list[TableSchema]) -> None:
+        """Raise SourceError where a publication is missing that we may not make; changes nothing."""
+        if self.options.publication_autocreate_mode is PublicationAutocreateMode.DISABLED:
+            publication.ensure(self._connection, self.options, tables)
+
+    def require_publication(self) -> None:
+        """Raise SourceError where there is none: some servers stream on in silence without it."""
+        name = self.options.publication_name
+        if not publication.inspect(self._connection, name).exists:
+            raise SourceError(
+                f'Publication "{name}" no longer exists, and the slot {self.options.slot_name} depends on it.',
+                "Re-read all tables with wal2lake snapshot: it creates the publication again.",
+            )
+
+    def publish(self, tables: list[TableSchema], *, always: str = "") -> Published:
+        """Make or adjust publication and replica identities, as the options say.
+
+        Operations in ``always`` are published though ``skipped.operations`` names them: a lake needs truncates.
+        """
+        skipped = [operation for operation in self._skipped if operation not in always]
+        change = publication.ensure(self._connection, self.options, tables, skipped)
+        added = {table.id for table in tables} if change.created else set(change.added)
+        if added and self.slot().exists:
+            self._await_older_transactions()
+        rules = self.options.replica_identity_autoset_values
+        for identity in replica_identity.autoset(self._connection, rules, tables) if rules else []:
+            if identity.problem:
+                _log.warning("%s", identity.problem)
+        published = publication.inspect(self._connection, self.options.publication_name).published
+        return Published([table for table in tables if table.id in published], frozenset(added))
+
+    def _await_older_transactions(self) -> None:
+        """Wait until every transaction that was open when tables joined the publication has ended.
+
+        What such a transaction wrote before is not published, and a snapshot taken before it commits does not show it:
+        it would be in neither. A new slot needs no such wait, its creation has the same one.
+        """
+        connection, deadline = self._connection, time.monotonic() + _OLDER_SECONDS
+        row = connection.execute(_NEXT_ID).fetchone()
+        while row is not None:
+            still = connection.execute("SELECT txid_snapshot_xmin(txid_current_snapshot()) < %s", (row[0],)).fetchone()
+            if still is None or not still[0]:
+                return
+            if time.monotonic() > deadline:
+                raise TransientError(
+                    "Tables were added to the publication, and older transactions are still open after "
+                    f"{_OLDER_SECONDS:g} s.",
+                    "End them (see pg_stat_activity, oldest xact_start first) and run again.",
+                )
+            time.sleep(_OLDER_PAUSE_SECONDS)
+
+    @property
+    def server_version(self) -> int:
+        """As libpq gives it: 150018."""
+        return self._connection.info.server_version
+
+    def slot(self) -> slots.SlotInfo:
+        """The slot as it is now."""
+        return slots.inspect(self._connection, self.options.slot_name)
+
+    def check_slot(self) -> slots.SlotInfo:
+        """The slot, after waiting for another consumer as slot.max.retries says; raises where it cannot serve."""
+        return slots.wait_until_free(self._connection, self.options)
+
+    def drop_slot(self) -> None:
+        """Drop the slot where it is lost, so that a new one can be made."""
+        slots.drop(self._connection, self.options.slot_name)
+
+    def drop_on_stop(self) -> None:
+        """What slot.drop.on.stop asks for."""
+        slots.drop_on_stop(self._connection, self.options)
+
+    def make_slot(self) -> Lsn:
+        """Create the slot without reading anything; its consistent point."""
+        with connect(self.options, replication=True) as replication:
+            made = slots.create(
+                replication, self.options.slot_name, self.options.plugin_name.value, failover=self.options.slot_failover
+            )
+        return made.consistent_point
+
+    def open_snapshot(self) -> OpenSnapshot:
+        """A snapshot of the source: exported by the slot's creation where there is no slot yet, else taken now."""
+        with ExitStack() as opening:
+            if self.check_slot().exists:
+                holder = opening.enter_context(SnapshotHolder(connect(self.options, statement_timeout_ms=0)))
+                return OpenSnapshot(holder, holder.facts.lsn, False, opening.pop_all())
+            replication = opening.enter_context(connect(self.options, replication=True))
+            made = slots.create(
+                replication, self.options.slot_name, self.options.plugin_name.value, failover=self.options.slot_failover
+            )
+            failpoints.hit(failpoints.AFTER_SLOT_CREATED)
+            reading = connect(self.options, statement_timeout_ms=0)
+            holder = opening.enter_context(SnapshotHolder(reading, made.snapshot_name))
+            return OpenSnapshot(holder, made.consistent_point, True, opening.pop_all())
+
+    def open_concurrent_snapshot(self) -> OpenSnapshot:
+        """A snapshot of the source now, while this connector streams from the slot."""
+        with ExitStack() as opening:
+            holder = opening.enter_context(SnapshotHolder(connect(self.options, statement_timeout_ms=0)))
+            return OpenSnapshot(holder, holder.facts.lsn, False, opening.pop_all())
+
+    def await_older_transactions(self) -> bool:
+        """Wait until every transaction that is open now has ended; False where one is still open after a while."""
+        try:
+            self._await_older_transactions()
+        except TransientError:
+            return False
+        return True
+
+    def wal_lsn(self) -> Lsn:
+        """The end of the server's WAL."""
+        return wal_end(self._connection)
+
+    def describing(self) -> Catalog:
+        """A catalogue on a connection of its own, for the reader's thread."""
+        catalog = Catalog(self._open(), self.options.publication_name)
+        catalog.types.load_enums()
+        return catalog
+
+    def includes(self) -> Callable[[TableId], bool]:
+        """Whether a table is captured."""
+        return self.selection.includes
+
+    def _open(self) -> Connection:
+        return self._closing.enter_context(connect(self.options))
+
+
+def is_claimed(connection: Connection, slot: str) -> bool:
+    """Whether some run of ours is at work on the slot now (``Source.claim``)."""
+    row = connection.execute(_IS_LOCKED, (slot,)).fetchone()
+    return bool(row and row[0])

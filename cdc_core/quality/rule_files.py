@@ -1,0 +1,266 @@
+"""The user's own rules in files: short SQL rules as YAML, Great Expectations suites as JSON. The door to PyYAML.
+
+    <folder>/<schema>.<table>.yaml    rules and limits of that table
+    <folder>/<schema>.<table>.json    a suite of that table, as Great Expectations itself writes it
+    <folder>/<anything>.yaml          with ``tables:``, patterns of the tables that it is for
+
+Everything that is wrong with a file is found when it is read, and told with its place in the file.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from cdc_core.errors import ConfigError
+from cdc_core.quality.expectations import NotCompiledError, compiled
+from cdc_core.quality.options import Limits
+from cdc_core.quality.rules import Severity
+from cdc_core.schema.table import TableId
+
+_SUFFIXES = (".yaml", ".yml", ".json")
+_TOP = {"tables", "limits", "rules"}
+_RULE = {"name", "condition", "severity", "tolerance", "description"}
+_NAME = re.compile(r"[A-Za-z0-9_.-]+")
+_TABLE_FILE = re.compile(r"([^.]+)\.(.+)")
+
+
+@dataclass(frozen=True, slots=True)
+class FileRule:
+    """One rule. ``condition`` is DuckDB SQL over the new image's columns; ``place`` says where it is written."""
+
+    name: str
+    condition: str
+    place: str
+    severity: Severity = Severity.ERROR
+    tolerated_rows: int = 0
+    tolerated_share: float = 0.0
+    description: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class RuleFile:
+    """One file. ``tables`` are regexes of schema.table. ``suite`` holds, as JSON text, the expectations that no row
+    alone can fail: Great Expectations runs them on samples. None of them: empty.
+    """
+
+    path: str
+    tables: tuple[str, ...]
+    rules: tuple[FileRule, ...] = ()
+    share: float | None = None
+    rows: int | None = None
+    suite: str = ""
+
+    def is_for(self, table: TableId) -> bool:
+        """Whether the file speaks of the table."""
+        return any(re.fullmatch(pattern, str(table)) for pattern in self.tables)
+
+
+@dataclass(frozen=True, slots=True)
+class RuleFiles:
+    """All files of a folder, in the order of their names."""
+
+    files: tuple[RuleFile, ...] = ()
+
+    def rules(self, table: TableId) -> tuple[FileRule, ...]:
+        """The rules of one table; of several with one name the last counts."""
+        found = {rule.name: rule for file in self.files if file.is_for(table) for rule in file.rules}
+        return tuple(found.values())
+
+    def limits(self, table: TableId, default: Limits) -> Limits:
+        """The table's limits; what no file says is as ``default``."""
+        share, rows = default.share, default.rows
+        for file in self.files:
+            if file.is_for(table):
+                share = share if file.share is None else file.share
+                rows = rows if file.rows is None else file.rows
+        return Limits(share, rows)
+
+    def suites(self, table: TableId) -> tuple[str, ...]:
+        """JSON texts of the expectations that run on samples of the table."""
+        return tuple(file.suite for file in self.files if file.suite and file.is_for(table))
+
+
+def read_rule_files(folder: str) -> RuleFiles:
+    """Read a folder of rule files. Raises ConfigError with every problem that was found."""
+    place = Path(folder)
+    if not place.is_dir():
+        raise ConfigError(
+            f"wal2lake.quality.rules.path: {folder} is not a folder.", "Create it, or remove the property."
+        )
+    files, problems = list[RuleFile](), list[str]()
+    for path in sorted(each for each in place.iterdir() if each.suffix.lower() in _SUFFIXES):
+        try:
+            text = path.read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            problems.append(f"{path.name} cannot be read ({type(error).__name__}).")
+            continue
+        reader = _Reader(path)
+        found = reader.suite(text) if path.suffix.lower() == ".json" else reader.rules(text)
+        problems += reader.problems
+        files += [] if found is None else [found]
+    if problems:
+        raise ConfigError(f"The rule files in {folder} are not valid: {' '.join(problems)}", "Correct the named files.")
+    return RuleFiles(tuple(files))
+
+
+class _Reader:
+    """Reads one file and gathers what is wrong with it."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self.problems: list[str] = []
+
+    def rules(self, text: str) -> RuleFile | None:
+        """A file of SQL rules."""
+        try:
+            node = yaml.compose(text, Loader=yaml.SafeLoader)
+        except yaml.YAMLError as error:
+            mark = getattr(error, "problem_mark", None)
+            self._wrong(None if mark is None else mark.line + 1, f"no YAML ({getattr(error, 'problem', None)})")
+            return None
+        if node is None:
+            return RuleFile(str(self._path), self._own_table(None))
+        top = self._mapping(node, _TOP, "a mapping with rules, tables or limits")
+        tables = self._tables(top.get("tables"))
+        share, rows = self._limits(top.get("limits"))
+        rules: dict[str, FileRule] = {}
+        for each in self._items(top.get("rules"), "a list of rules"):
+            rule = self._rule(each)
+            if rule is not None and rule.name in rules:
+                self._wrong(_line(each), f"a second rule named {rule.name}")
+            elif rule is not None:
+                rules[rule.name] = rule
+        return RuleFile(str(self._path), tables, tuple(rules.values()), share, rows)
+
+    def suite(self, text: str) -> RuleFile | None:
+        """A suite of Great Expectations."""
+        try:
+            raw = json.loads(text)
+        except json.JSONDecodeError as error:
+            self._wrong(error.lineno, f"no JSON ({error.msg})")
+            return None
+        given = raw.get("expectations") if isinstance(raw, dict) else None
+        if not isinstance(given, list) or not all(isinstance(each, dict) for each in given):
+            self._wrong(None, "no list of expectations, as Great Expectations' own suites have")
+            return None
+        rules, rest, names = list[FileRule](), list[dict[str, Any]](), dict[str, int]()
+        for number, each in enumerate(given, 1):
+            kind = each.get("type") or each.get("expectation_type")
+            if not isinstance(kind, str) or not isinstance(each.get("kwargs", {}), dict):
+                self._wrong(None, f"expectation {number} has no type, or kwargs that are no object")
+                continue
+            try:
+                rule = compiled(kind, each.get("kwargs", {}))
+            except NotCompiledError:
+                rest.append({**each, "type": kind, "kwargs": each.get("kwargs", {})})
+                continue
+            except ValueError as error:
+                self._wrong(None, f"expectation {number} ({kind}): {error}")
+                continue
+            names[rule.name] = names.get(rule.name, 0) + 1
+            name = rule.name if names[rule.name] == 1 else f"{rule.name}:{names[rule.name]}"
+            severity = Severity.WARN if str(each.get("severity", "critical")) != "critical" else Severity.ERROR
+            described = str(each.get("description") or rule.description)
+            place = f"{self._path.name}, expectation {number}"
+            rules.append(FileRule(name, rule.condition, place, severity, 0, rule.tolerated_share, described))
+        suite = json.dumps(rest) if rest else ""
+        return RuleFile(str(self._path), self._own_table(None), tuple(rules), suite=suite)
+
+    def _rule(self, node: yaml.Node) -> FileRule | None:
+        given = self._mapping(node, _RULE, "a rule with name and condition")
+        name, condition = self._text(given.get("name")), self._text(given.get("condition"))
+        if not name or not _NAME.fullmatch(name):
+            self._wrong(_line(node), "a rule without a name of letters, digits, _ . and -")
+            return None
+        if not condition:
+            self._wrong(_line(node), f"rule {name} has no condition")
+            return None
+        severity = self._text(given.get("severity")) or "error"
+        if severity not in ("error", "warn"):
+            self._wrong(_line(given["severity"]), f"severity of rule {name} is neither error nor warn")
+            severity = "error"
+        rows, share = self._tolerance(given.get("tolerance"), name)
+        place = f"{self._path.name}, line {_line(given['condition'])}"
+        return FileRule(name, condition, place, Severity(severity), rows, share, self._text(given.get("description")))
+
+    def _tolerance(self, node: yaml.Node | None, name: str) -> tuple[int, float]:
+        text = self._text(node)
+        if not text:
+            return 0, 0.0
+        found = re.fullmatch(r"(\d+)|(0?\.\d+|0\.\d*|1\.0*)|(\d+(?:\.\d+)?)\s*%", text)
+        share = None if found is None or found[1] else float(found[2]) if found[2] else float(found[3]) / 100
+        if found is None or (share is not None and share > 1):
+            self._wrong(_line(node), f"tolerance of rule {name} is no number of rows, no share (0.01), no percentage")
+            return 0, 0.0
+        return (int(found[1]), 0.0) if share is None else (0, share)
+
+    def _limits(self, node: yaml.Node | None) -> tuple[float | None, int | None]:
+        if node is None:
+            return None, None
+        given = self._mapping(node, {"share", "rows"}, "limits with share or rows")
+        share, rows = self._text(given.get("share")), self._text(given.get("rows"))
+        if share and not re.fullmatch(r"0|1|0?\.\d+|0\.\d*|1\.0*", share):
+            self._wrong(_line(given["share"]), "limits.share is not a number from 0 to 1")
+            share = ""
+        if rows and not rows.isdigit():
+            self._wrong(_line(given["rows"]), "limits.rows is not a whole number")
+            rows = ""
+        return float(share) if share else None, int(rows) if rows else None
+
+    def _tables(self, node: yaml.Node | None) -> tuple[str, ...]:
+        if node is None:
+            return self._own_table(None)
+        found = []
+        for each in self._items(node, "a list of patterns"):
+            pattern = self._text(each)
+            try:
+                re.compile(pattern)
+            except re.error:
+                self._wrong(_line(each), "a pattern in tables is no regular expression")
+                continue
+            found.append(pattern)
+        return tuple(found)
+
+    def _own_table(self, line: int | None) -> tuple[str, ...]:
+        match = _TABLE_FILE.fullmatch(self._path.stem)
+        if match is None:
+            self._wrong(line, "a name other than schema.table, and no tables: that it is for")
+            return ()
+        return (re.escape(self._path.stem),)
+
+    def _mapping(self, node: yaml.Node, known: set[str], wanted: str) -> Mapping[str, yaml.Node]:
+        if not isinstance(node, yaml.MappingNode):
+            self._wrong(_line(node), f"something else than {wanted}")
+            return {}
+        found: dict[str, yaml.Node] = {}
+        for key, value in node.value:
+            if key.value not in known:
+                self._wrong(_line(key), f"{key.value} is not known; known are {', '.join(sorted(known))}")
+            else:
+                found[key.value] = value
+        return found
+
+    def _items(self, node: yaml.Node | None, wanted: str) -> Iterator[yaml.Node]:
+        if node is not None and not isinstance(node, yaml.SequenceNode):
+            self._wrong(_line(node), f"something else than {wanted}")
+        yield from node.value if isinstance(node, yaml.SequenceNode) else ()
+
+    def _text(self, node: yaml.Node | None) -> str:
+        if node is not None and not isinstance(node, yaml.ScalarNode):
+            self._wrong(_line(node), "a list or mapping where one value belongs")
+            return ""
+        return "" if node is None else str(node.value).strip()
+
+    def _wrong(self, line: int | None, what: str) -> None:
+        self.problems.append(f"{self._path.name}{'' if line is None else f', line {line}'}: {what}.")
+
+
+def _line(node: yaml.Node | None) -> int:
+    return 0 if node is None else int(node.start_mark.line) + 1

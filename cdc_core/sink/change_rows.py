@@ -1,0 +1,261 @@
+"""Typed change rows: RawColumns of either path → the natural representation of every captured column.
+
+This is where decoding meets types. Everything here is pure and runs wherever its input is: on a Spark worker for spool
+files and COPY streams, in the driver for tables whose values must be masked before anything is written.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from cdc_core.decode.raw_columns import RawColumns, TupleBatch
+from cdc_core.envelope.options import FailureHandlingMode
+from cdc_core.errors import ConversionError
+from cdc_core.schema.table import TableSchema
+from cdc_core.selection.columns import ColumnPlan
+from cdc_core.types.codec import ColumnCodec
+
+OP, COMMIT_LSN, TX_INDEX, LSN, XID, COMMIT_TS, UNCHANGED = (
+    "__op",
+    "__commit_lsn",
+    "__tx_index",
+    "__lsn",
+    "__xid",
+    "__commit_ts",
+    "__unchanged",
+)
+BEFORE, AFTER, RESCUED = "before", "after", "__rescued"
+
+_log = logging.getLogger(__name__)
+_RESCUED_TYPE = pa.map_(pa.string(), pa.string())
+_COMMIT_TS_TYPE = pa.timestamp("us", tz="UTC")
+_OP_OF_KIND = {ord("I"): "c", ord("U"): "u", ord("D"): "d"}
+
+
+@dataclass(frozen=True, slots=True)
+class RowTyper:
+    """Turns a table version's text columns into natural values.
+
+    ``plans`` and ``codecs`` run parallel to ``table.columns``; a column whose plan is not included is left out.
+
+    What a natural type has no room for (an infinite date) is rescued, whatever ``failure`` says. Text that no server
+    writes is rescued too, so that nothing is lost; but with ``fail`` the methods raise ConversionError instead, and
+    with ``warn`` the log has a line. ``failure`` is event.converting.failure.handling.mode.
+    """
+
+    table: TableSchema
+    plans: tuple[ColumnPlan, ...]
+    codecs: tuple[ColumnCodec, ...]
+    failure: FailureHandlingMode = FailureHandlingMode.WARN
+
+    @property
+    def row_type(self) -> pa.StructType:
+        """The struct of ``before`` and ``after``: the captured columns and ``__rescued``."""
+        fields = [pa.field(plan.name, codec.natural.arrow_type) for plan, codec in self._included()]
+        return pa.struct([*fields, pa.field(RESCUED, _RESCUED_TYPE)])
+
+    @property
+    def change_schema(self) -> pa.Schema:
+        """The schema of ``changes`` and ``truncates``: one changelog row an event."""
+        return pa.schema(
+            [
+                pa.field(OP, pa.string()),
+                pa.field(COMMIT_LSN, pa.int64()),
+                pa.field(TX_INDEX, pa.int64()),
+                pa.field(LSN, pa.int64()),
+                pa.field(XID, pa.int64()),
+                pa.field(COMMIT_TS, _COMMIT_TS_TYPE),
+                pa.field(UNCHANGED, pa.list_(pa.string())),
+                pa.field(BEFORE, self.row_type),
+                pa.field(AFTER, self.row_type),
+            ]
+        )
+
+    @property
+    def read_schema(self) -> pa.Schema:
+        """The schema of ``reads``: one lake row a source row."""
+        return pa.schema(
+            [
+                *self.row_type,
+                pa.field(COMMIT_LSN, pa.int64()),
+                pa.field(TX_INDEX, pa.int64()),
+                pa.field(COMMIT_TS, _COMMIT_TS_TYPE),
+            ]
+        )
+
+    def changes(self, raw: pa.RecordBatch, tuples: TupleBatch) -> pa.RecordBatch:
+        """Row changes as changelog rows.
+
+        Shape:  RAW_SCHEMA[N], TupleBatch[N] -> change_schema[N]
+        Nulls:  ``after`` is null for a delete, ``before`` where the server sent no old tuple; an unchanged TOAST value
+                is null and named in ``__unchanged``, unless a FULL old tuple holds it.
+        """
+        count = raw.num_rows
+        op = _ops(tuples.op)
+        new, unchanged = self._with_old_values(tuples)
+        no_after = tuples.op == ord("D")
+        no_before = tuples.old_kind == 0
+        lsn = raw.column("lsn")
+        before = pa.nulls(count, self.row_type) if no_before.all() else self._struct(tuples.old, no_before, lsn)
+        after = pa.nulls(count, self.row_type) if no_after.all() else self._struct(new, no_after, lsn)
+        return pa.RecordBatch.from_arrays(
+            [op, *_positions(raw), self._unchanged_names(unchanged, count), before, after], schema=self.change_schema
+        )
+
+    def truncates(self, raw: pa.RecordBatch) -> pa.RecordBatch:
+        """Truncate events as changelog rows: op t, both images null. Shape: RAW_SCHEMA[N] -> change_schema[N]."""
+        count = raw.num_rows
+        none = pa.nulls(count, self.row_type)
+        op = pa.array(np.full(count, "t", dtype=object), pa.string())
+        return pa.RecordBatch.from_arrays(
+            [op, *_positions(raw), self._unchanged_names((), count), none, none], schema=self.change_schema
+        )
+
+    @property
+    def read_columns(self) -> tuple[str, ...]:
+        """The columns that ``reads`` needs, in the table's order; all where none is captured, so that rows are there.
+
+        What is left out is not asked for: the role may have no privilege for it.
+        """
+        included = tuple(plan.name for plan in self.plans if plan.included)
+        return included or tuple(plan.name for plan in self.plans)
+
+    def reads(self, columns: RawColumns, commit_lsn: int, taken_us: int) -> pa.RecordBatch:
+        """Snapshot rows as lake rows, all at the snapshot's position. Shape: RawColumns[N] -> read_schema[N].
+
+        ``columns`` are the table's, or ``read_columns`` alone.
+        """
+        count = len(columns)
+        if len(columns.text) < len(self.plans):
+            columns = self._with_gaps(columns)
+        values, rescued = self._typed(columns, None)
+        facts = [
+            pa.array(np.full(count, commit_lsn, dtype=np.int64)),
+            pa.array(np.full(count, -1, dtype=np.int64)),
+            pa.array(np.full(count, taken_us, dtype=np.int64)).cast(_COMMIT_TS_TYPE),
+        ]
+        return pa.RecordBatch.from_arrays([*values, rescued, *facts], schema=self.read_schema)
+
+    def _with_gaps(self, columns: RawColumns) -> RawColumns:
+        """The table's columns, nulls for those that were not read: they are left out of what is made."""
+        by_name = dict(zip(columns.names, columns.text, strict=True))
+        none = pa.nulls(len(columns), pa.string())
+        names = tuple(plan.name for plan in self.plans)
+        return RawColumns(names, tuple(by_name.get(name, none) for name in names), (None,) * len(names))
+
+    def _included(self) -> list[tuple[ColumnPlan, ColumnCodec]]:
+        return [(plan, codec) for plan, codec in zip(self.plans, self.codecs, strict=True) if plan.included]
+
+    def _struct(self, columns: RawColumns, is_null: np.ndarray, lsn: pa.Array) -> pa.StructArray:
+        values, rescued = self._typed(columns, lsn)
+        mask = pa.array(is_null) if is_null.any() else None
+        return pa.StructArray.from_arrays([*values, rescued], fields=list(self.row_type), mask=mask)
+
+    def _typed(self, columns: RawColumns, lsn: pa.Array | None) -> tuple[list[pa.Array], pa.Array]:
+        """The natural values of the included columns, and the ``__rescued`` map of those that do not fit."""
+        values: list[pa.Array] = []
+        misfits: list[tuple[str, pa.Array, pa.Array]] = []
+        for plan, codec, text in zip(self.plans, self.codecs, columns.text, strict=True):
+            if not plan.included:
+                continue
+            shown = text if plan.mapper is None else plan.mapper(text)
+            converted = codec.natural.convert(shown)
+            values.append(converted.values)
+            if converted.bad is not None and pc.any(converted.bad).as_py():
+                self._judge(plan.name, codec, shown, converted.bad, lsn)
+                misfits.append((plan.name, shown, converted.bad))
+        return values, _rescued(misfits, len(columns))
+
+    def _judge(self, name: str, codec: ColumnCodec, text: pa.Array, bad: pa.BooleanArray, lsn: pa.Array | None) -> None:
+        """Report texts that are no values of the type at all; misfits pass. Raises ConversionError with ``fail``."""
+        natural = codec.natural
+        places = np.flatnonzero(bad.fill_null(False).to_numpy(zero_copy_only=False))
+        if natural.is_misfit is not None:
+            places = places[~natural.is_misfit(text.take(pa.array(places))).to_numpy(zero_copy_only=False)]
+        if not len(places):
+            return
+        expected = self.table.column(name).type.name
+        at = None if lsn is None else int(lsn[int(places[0])].as_py())
+        error = ConversionError(str(self.table.id), name, f"text of type {expected}", len(places), at)
+        if self.failure is FailureHandlingMode.FAIL:
+            raise error
+        level = logging.WARNING if self.failure is FailureHandlingMode.WARN else logging.DEBUG
+        _log.log(level, "%s Their text is kept in %s.", error.message, RESCUED)
+
+    def _with_old_values(self, tuples: TupleBatch) -> tuple[RawColumns, tuple[np.ndarray | None, ...]]:
+        """``new`` with unchanged values taken from a FULL old tuple, and what is still unchanged after that."""
+        has_old = tuples.old_kind == ord("O")
+        if not has_old.any() or all(mask is None for mask in tuples.new.unchanged):
+            return tuples.new, tuples.new.unchanged
+        text: list[pa.Array] = []
+        unchanged: list[np.ndarray | None] = []
+        for new, old, mask in zip(tuples.new.text, tuples.old.text, tuples.new.unchanged, strict=True):
+            if mask is None:
+                text.append(new)
+                unchanged.append(None)
+                continue
+            known = mask & has_old & old.is_valid().to_numpy(zero_copy_only=False)
+            text.append(pc.if_else(pa.array(known), old, new))
+            unchanged.append(mask & ~known)
+        return RawColumns(tuples.new.names, tuple(text), tuple(unchanged)), tuple(unchanged)
+
+    def _unchanged_names(self, masks: Sequence[np.ndarray | None], count: int) -> pa.ListArray:
+        """Per row, the names of its unchanged columns. Shape: masks[C][N] -> list<string>[N], never null."""
+        live = [
+            (plan.name, mask)
+            for plan, mask in zip(self.plans, masks, strict=False)
+            if plan.included and mask is not None and mask.any()
+        ]
+        if not live:
+            return pa.ListArray.from_arrays(pa.array(np.zeros(count + 1, dtype=np.int32)), pa.array([], pa.string()))
+        grid = np.stack([mask for _, mask in live], axis=1)
+        offsets = np.concatenate(([0], np.cumsum(grid.sum(axis=1)))).astype(np.int32)
+        names = pa.array([name for name, _ in live], pa.string())
+        return pa.ListArray.from_arrays(pa.array(offsets), names.take(pa.array(np.nonzero(grid)[1])))
+
+
+def _ops(kinds: np.ndarray) -> pa.StringArray:
+    """Message kinds (ASCII of I, U, D) -> c, u, d."""
+    index = np.searchsorted(np.array(sorted(_OP_OF_KIND)), kinds)
+    names = pa.array([_OP_OF_KIND[kind] for kind in sorted(_OP_OF_KIND)], pa.string())
+    return names.take(pa.array(index))
+
+
+def _positions(raw: pa.RecordBatch) -> list[pa.Array]:
+    return [
+        raw.column("commit_lsn"),
+        raw.column("tx_index"),
+        raw.column("lsn"),
+        raw.column("xid"),
+        raw.column("commit_ts_us").cast(_COMMIT_TS_TYPE),
+    ]
+
+
+def _rescued(misfits: list[tuple[str, pa.Array, pa.Array]], count: int) -> pa.Array:
+    """The map column of values that their natural type cannot hold: name → text; null where all fit."""
+    if not misfits:
+        return pa.nulls(count, _RESCUED_TYPE)
+    grid = np.stack([bad.fill_null(False).to_numpy(zero_copy_only=False) for _, _, bad in misfits], axis=1)
+    per_row = grid.sum(axis=1)
+    offsets = np.concatenate(([0], np.cumsum(per_row))).astype(np.int32)
+    rows, which = np.nonzero(grid)
+    names = pa.array([name for name, _, _ in misfits], pa.string()).take(pa.array(which))
+    # One column after the other, laid end to end, so that (row, column) is one index into the whole.
+    laid = pa.concat_arrays([text.cast(pa.string()) for _, text, _ in misfits])
+    texts = laid.take(pa.array(which * count + rows))
+    validity = pa.array(per_row > 0)
+    entries = pa.StructArray.from_arrays(
+        [names, texts], fields=[pa.field("key", pa.string(), nullable=False), pa.field("value", pa.string())]
+    )
+    return pa.Array.from_buffers(
+        _RESCUED_TYPE,
+        count,
+        [validity.buffers()[1], pa.array(offsets).buffers()[1]],
+        children=[entries],
+    )

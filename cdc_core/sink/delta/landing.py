@@ -1,0 +1,205 @@
+"""Rows of chunks, read from the source at some moment, made ready to be put into a lake table that has gone on since.
+
+A chunk holds the rows that one SELECT gave under the snapshot V. Afterwards the end of the WAL was R. The lake table
+has reached M >= R: it holds what every transaction that committed by M did, to the rows that it had. E are the changes
+by M that V does not show; the changelog has them all, each with its transaction.
+
+Why a landed key is exactly the source's at M. Whatever V shows has committed before R, for a commit is in the WAL
+before anybody sees it; so V's rows and E together are the source at M. It remains that for one key the changes of E
+come after those that V shows, though their places in the WAL need not say so: a transaction that changes a row, puts a
+row at a key that another has left, or truncates the table waits until the transaction that did so before it has
+*ended*, which is when snapshots begin to show it. So where V shows a change of a key, it shows every earlier one of it.
+Hence:
+
+* A key that no change of E touches: the chunk's row as it is.
+* A key whose changes in E all keep the key of their row: the chunk's row as a read, placed before them, then they, by
+  the ordinary reduction. An unchanged TOAST value is found in the read, so that the lake's own row is never looked at:
+  it may be damaged, or missing. A row that was deleted since ends as deleted.
+* A key that a change of E moved a row to or away from: left out. The merges of the stream hold its last state, for each
+  such row arrived by an event that holds the whole row, with one exception:
+* A row that was moved to another key with TOAST columns unsent takes them, when it is merged, from the lake's row at
+  the old key, which may be missing or damaged. ``moved_unsent`` finds these keys among *all* changes since the last
+  landing, for a row may also move from keys that are yet to be read to those that were; they are re-read.
+* A truncate in E: the chunk is dropped. What the table has held since has come in the stream whole.
+
+Several chunks land together, each with its own V. A key that is in two of them is taken from the later one.
+
+Where the delete mode keeps rows, a key that ends as deleted is marked, or its version ends; in history mode a row that
+the lake has as it is stays, and one that differs begins a version at (M, -1).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from cdc_core.sink.delete_modes import DeleteMode
+from cdc_core.sink.delta.changes import Changes, MergeStrategy
+from cdc_core.sink.delta.conform import conform
+from cdc_core.sink.delta.delete_mode import mode_of
+from cdc_core.sink.delta.images import chosen, column, image, texts_of, validity
+from cdc_core.sink.delta.reads import as_reads
+from cdc_core.sink.delta.reduction import reduce_slice
+from cdc_core.sink.delta.row_keys import KeyColumns, KeyIndex
+from cdc_core.sink.delta.shape import RESCUED, bare_schema
+from cdc_core.sink.delta.soft import reduce_soft
+from cdc_core.sink.delta.survey import hidden, is_op, unsent
+from cdc_core.sink.delta.versions import found_versions
+
+_POSITION = ("__commit_lsn", "__tx_index")
+
+
+@dataclass(frozen=True, slots=True)
+class ChunkRows:
+    """The lake rows of one chunk; ``visible`` is the text of its pg_snapshot. One row a key."""
+
+    rows: pa.Table
+    visible: str
+
+
+def land(chunks: Sequence[ChunkRows], changes: pa.Table, key: Sequence[str], schema: pa.Schema, at: int) -> Changes:
+    """What the chunks, in the order in which they were read, do to a lake table that has reached the LSN ``at``.
+
+    ``changes`` are change rows of ``schema``'s columns (a part of them) that committed by ``at``, at least all that one
+    of the chunks does not show, without those that a rule refused. ``schema`` is the lake's.
+    Where the table keeps deleted rows (delete mode soft), they take their last values from the reads as well.
+    Rows that no later change touched stand at (``at``, -1) afterwards, so that every later one comes behind them.
+    """
+    mode = mode_of(schema.names)
+    reads = [as_reads(conform(chunk.rows, schema)) for chunk in chunks]
+    every = pa.concat_tables([conform(each, reads[0].schema) for each in (*reads, changes)]).combine_chunks()
+    owner = np.concatenate([np.full(each.num_rows, number) for number, each in enumerate(reads)]).astype(np.int64)
+    hides = np.stack([hidden(changes, chunk.visible) for chunk in chunks]) if changes.num_rows else None
+    kept = _kept(every, owner, hides, KeyColumns.of(key, schema), len(chunks))
+    rows = every if kept.all() else every.filter(pa.array(kept))
+    if mode is DeleteMode.SOFT:
+        reduced = reduce_soft(_reads_first(rows), key, schema)
+    else:
+        reduced = reduce_slice(_reads_first(rows), key, bare_schema(schema))
+    place = reduced.rows.schema.get_field_index("__commit_lsn")
+    is_read = column(reduced.rows, "__tx_index").to_numpy() < 0
+    lsn = np.where(is_read, at, column(reduced.rows, "__commit_lsn").to_numpy())
+    made = reduced.rows.set_column(place, reduced.rows.schema.field(place), pa.array(lsn, pa.int64()))
+    done = replace(reduced, rows=made)
+    if mode is DeleteMode.HISTORY:
+        return Changes(MergeStrategy.VERSIONS, rows.num_rows, guarded=False, versions=found_versions(done, schema, at))
+    return Changes(MergeStrategy.MERGE, rows.num_rows, guarded=False, reduced=done)
+
+
+def moved_unsent(changes: pa.Table, key: Sequence[str], schema: pa.Schema) -> pa.Table:
+    """The keys to which changes moved a row without sending all of it, each once: the columns ``KeyColumns.read``."""
+    columns = KeyColumns.of(key, schema)
+    wanted = pa.schema([schema.field(name) for name in columns.read])
+    bare = np.zeros(changes.num_rows, dtype=bool)
+    for mask in unsent(changes).values():
+        bare |= mask
+    some = changes.filter(pa.array(bare & is_op(changes, "u") & validity(column(changes, "before"))))
+    if not some.num_rows:
+        return wanted.empty_table()
+    after, before = (conform(image(some, name), wanted) for name in ("after", "before"))
+    after = _with_unsent_keys(after, before, some, columns)
+    _, codes = KeyIndex.of(columns, pa.concat_tables([after, before]).combine_chunks())
+    new, old = codes[: some.num_rows], codes[some.num_rows :]
+    moved = np.flatnonzero(new != old)
+    _, first = np.unique(new[moved], return_index=True)
+    return after.take(pa.array(np.sort(moved[first])))
+
+
+def key_texts(keys: pa.Table, names: Sequence[str]) -> list[tuple[str, ...]] | None:
+    """Keys as PostgreSQL reads them, in the order of ``names``; None where a type has no such text here."""
+    by_name = {name.lower(): name for name in keys.schema.names}
+    rescued = texts_of(column(keys, RESCUED)) if RESCUED in keys.schema.names else {}
+    texts = []
+    for name in names:
+        values = column(keys, by_name[name.lower()])
+        if not _is_plain(values.type):
+            return None
+        text = values.cast(pa.string())
+        if by_name[name.lower()] in rescued:
+            text = pc.coalesce(text, rescued[by_name[name.lower()]])
+        if text.null_count:
+            return None
+        texts.append(text.to_pylist())  # row-wise: few, for they become SQL
+    return list(zip(*texts, strict=True))
+
+
+def _is_plain(kind: pa.DataType) -> bool:
+    return bool(
+        pa.types.is_integer(kind)
+        or pa.types.is_string(kind)
+        or pa.types.is_boolean(kind)
+        or pa.types.is_decimal(kind)
+        or pa.types.is_date(kind)
+        or pa.types.is_timestamp(kind)
+    )
+
+
+def _kept(every: pa.Table, owner: np.ndarray, hides: np.ndarray | None, key: KeyColumns, chunks: int) -> np.ndarray:
+    """Which rows say what lands: reads first, ``owner`` their chunks, then changes. Shape: table[N] -> bool[N]."""
+    reads, kept = len(owner), np.zeros(every.num_rows, dtype=bool)
+    new, old, count = _keys(every, key)
+    # The chunk that each key is taken from, -1 where none has it, and the read: of equal keys the last one stays.
+    chunk_of, read_of = np.full(count, -1, dtype=np.int64), np.full(count, -1, dtype=np.int64)
+    chunk_of[new[:reads]], read_of[new[:reads]] = owner, np.arange(reads)
+    left_out = np.zeros(count, dtype=bool)
+    if hides is not None:
+        changes = every.slice(reads)
+        new, old = new[reads:], old[reads:]
+        truncates, deletes, updates = (is_op(changes, op) for op in ("t", "d", "u"))
+        dropped = (hides & truncates).any(axis=1)
+        left_out |= (chunk_of >= 0) & dropped[chunk_of]
+        moves = updates & (old >= 0) & (old != new)
+        for keys in (new, old):
+            at = np.flatnonzero(moves)
+            at = at[_is_hidden(hides, chunk_of, keys, at)]
+            left_out[keys[at]] = True
+        mine = np.where(deletes, old, new)
+        at = np.flatnonzero(~moves & (mine >= 0))
+        at = at[_is_hidden(hides, chunk_of, mine, at)]
+        kept[reads + at[~left_out[mine[at]]]] = True
+    landing = (read_of >= 0) & ~left_out
+    kept[read_of[landing]] = True
+    return kept
+
+
+def _is_hidden(hides: np.ndarray, chunk_of: np.ndarray, keys: np.ndarray, at: np.ndarray) -> np.ndarray:
+    """Whether the chunk that has a change's key does not show the change. Shape: keys[N], at[A] -> bool[A]."""
+    chunk = chunk_of[keys[at]]
+    return np.asarray((chunk >= 0) & hides[chunk, at])
+
+
+def _keys(every: pa.Table, key: KeyColumns) -> tuple[np.ndarray, np.ndarray, int]:
+    """Numbers of each row's new and old key, -1 where it has none, and how many keys there are."""
+    schema = pa.schema([every.schema.field("after").type.field(name) for name in key.read])
+    after, before = (conform(image(every, name), schema) for name in ("after", "before"))
+    after = _with_unsent_keys(after, before, every, key)
+    into = np.flatnonzero(validity(column(every, "after")))
+    out = np.flatnonzero(validity(column(every, "before")))
+    _, codes = KeyIndex.of(
+        key, pa.concat_tables([after.take(pa.array(into)), before.take(pa.array(out))]).combine_chunks()
+    )
+    new, old = np.full(every.num_rows, -1, dtype=np.int64), np.full(every.num_rows, -1, dtype=np.int64)
+    new[into], old[out] = codes[: len(into)], codes[len(into) :]
+    return new, old, int(codes.max(initial=-1)) + 1
+
+
+def _with_unsent_keys(after: pa.Table, before: pa.Table, rows: pa.Table, key: KeyColumns) -> pa.Table:
+    """A key stored out of line is not sent again when unchanged, but then the old tuple holds it."""
+    lost = {name.lower(): mask for name, mask in unsent(rows).items()}
+    for name in key.names:
+        mask = lost.get(name.lower())
+        if mask is not None:
+            value = chosen(mask, column(before, name), column(after, name))
+            after = after.set_column(after.schema.get_field_index(name), after.schema.field(name), value)
+    return after
+
+
+def _reads_first(rows: pa.Table) -> pa.Table:
+    """The rows with the reads at a position before every change."""
+    place = rows.schema.get_field_index("__commit_lsn")
+    lsn = np.where(column(rows, "__tx_index").to_numpy() < 0, 0, column(rows, "__commit_lsn").to_numpy())
+    return rows.set_column(place, rows.schema.field(place), pa.array(lsn, pa.int64()))

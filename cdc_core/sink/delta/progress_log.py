@@ -1,0 +1,45 @@
+"""How far the incremental snapshots into a lake are: one text, replaced as a whole, in a Delta table of the lake.
+
+It is written before the slot is confirmed past a signal, and before the rows of a chunk land. A commit removes the row
+of the one before, so of two writers the later one fails.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+import pyarrow as pa
+
+from cdc_core.sink.delta.compaction import tidy
+from cdc_core.sink.delta.shape import lake_properties
+from cdc_core.sink.delta.table import DeltaTable
+
+_SCHEMA = pa.schema([("progress", pa.string()), ("recorded_at", pa.timestamp("us", tz="UTC"))])
+
+
+class ProgressLog:
+    """The log of one connector; made by its first ``write``. For one thread, and for the one run that is at work."""
+
+    def __init__(self, path: str, history_minutes: int) -> None:
+        self._path = path
+        self._history_minutes = history_minutes
+        self._opened: DeltaTable | None = None
+
+    def read(self) -> str:
+        """The text written last, empty before the first. Raises LakeError where the table cannot be read."""
+        self._opened = DeltaTable.open(self._path)
+        if self._opened is None or not self._opened.files:
+            return ""
+        rows = pa.concat_tables([self._opened.read(file) for file in self._opened.files])
+        return str(rows.column("progress")[-1].as_py())
+
+    def write(self, progress: str) -> None:
+        """Replace the text. Raises CommitConflictError where another run has written since ``read``."""
+        if self._opened is None:
+            properties = lake_properties(self._history_minutes)
+            self._opened = DeltaTable.open(self._path) or DeltaTable.create(self._path, _SCHEMA, properties)
+        log = self._opened
+        rows = pa.Table.from_pylist([{"progress": progress, "recorded_at": datetime.now(UTC)}], schema=_SCHEMA)
+        since = log.version
+        log.commit([log.write(rows)], log.files)
+        tidy(log, since, self._history_minutes)

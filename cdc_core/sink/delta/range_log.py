@@ -1,0 +1,149 @@
+"""Ranges of tables that a snapshot has read, and the files that it wrote of them, before the table's own commit.
+
+A row a finished range, in one Delta table of the lake. What is recorded here is in no lake table yet, and
+``snapshot/resume`` says whether it may be used.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass
+from datetime import UTC, date, datetime
+from typing import Any
+
+import pyarrow as pa
+
+from cdc_core.schema.table import TableId
+from cdc_core.sink.delta.append import on_conflict
+from cdc_core.sink.delta.table import DataFile, DeltaTable
+
+_SCHEMA = pa.schema(
+    [
+        ("schema_name", pa.string()),
+        ("table_name", pa.string()),
+        ("token", pa.int64()),
+        ("lsn", pa.int64()),
+        ("since", pa.string()),
+        ("marks", pa.string()),
+        ("first_block", pa.int64()),
+        ("end_block", pa.int64()),
+        ("files", pa.string()),
+        ("recorded_at", pa.timestamp("us", tz="UTC")),
+    ]
+)
+
+
+@dataclass(frozen=True, slots=True)
+class FinishedRange:
+    """Pages ``first_block`` up to ``end_block`` (None: to the end), read, and the files that hold their rows.
+
+    ``since`` is the text of the pg_snapshot of the first attempt, whose LSN is ``lsn``: rows written since are not to
+    be taken from the files. ``token`` is that of the attempt that read the range. ``marks`` is a digest of all that the
+    files' rows depend on beside the table's own.
+    """
+
+    token: int
+    lsn: int
+    since: str
+    marks: str
+    first_block: int
+    end_block: int | None
+    files: tuple[DataFile, ...]
+
+
+class RangeLog:
+    """The log of one connector. For one thread; small, and empty of use once the tables are committed."""
+
+    def __init__(self, path: str, properties: dict[str, str]) -> None:
+        self._path = path
+        self._properties = properties
+        self._opened: DeltaTable | None = None
+
+    def read(self) -> dict[TableId, list[FinishedRange]]:
+        """What is recorded and not cleared, by table, in the order in which it was recorded."""
+        self._opened = DeltaTable.open(self._path)
+        if self._opened is None or not self._opened.files:
+            return {}
+        rows = pa.concat_tables([self._opened.read(file) for file in self._opened.files])
+        found: dict[TableId, list[FinishedRange]] = {}
+        for row in rows.sort_by("recorded_at").to_pylist():  # row-wise: one a range of a million rows
+            table = TableId(row["schema_name"], row["table_name"])
+            found.setdefault(table, []).append(_finished(row))
+        return found
+
+    def add(self, table: TableId, ranges: Iterable[FinishedRange]) -> None:
+        """Write down ranges whose files are complete."""
+        self._append(
+            [
+                {
+                    "schema_name": table.schema,
+                    "table_name": table.table,
+                    "recorded_at": datetime.now(UTC),
+                    "token": one.token,
+                    "lsn": one.lsn,
+                    "since": one.since,
+                    "marks": one.marks,
+                    "first_block": one.first_block,
+                    "end_block": one.end_block,
+                    "files": json.dumps([_plain(file) for file in one.files]),
+                }
+                for one in ranges
+            ]
+        )
+
+    def clear(self, tables: Collection[TableId]) -> None:
+        """Forget what is recorded of these tables."""
+        log = self._opened or DeltaTable.open(self._path)
+        if log is None or not tables:
+            return
+        self._opened = log
+        gone = {(table.schema, table.table) for table in tables}
+
+        def attempt() -> None:
+            files = log.files
+            if files:
+                rows = pa.concat_tables([log.read(file) for file in files])
+                names = zip(rows.column("schema_name").to_pylist(), rows.column("table_name").to_pylist(), strict=True)
+                rest = rows.filter(pa.array([name not in gone for name in names], pa.bool_()))
+                log.commit([log.write(rest)] if rest.num_rows else [], files)
+
+        on_conflict(attempt, log)
+
+    def _append(self, rows: list[dict[str, Any]]) -> None:
+        if not rows:
+            return
+        log = self._opened or DeltaTable.open(self._path) or DeltaTable.create(self._path, _SCHEMA, self._properties)
+        self._opened = log
+        table = pa.Table.from_pylist(rows, schema=_SCHEMA)
+        on_conflict(lambda: log.commit([log.write(table)]), log)
+
+
+def _finished(row: dict[str, Any]) -> FinishedRange:
+    files = tuple(
+        DataFile(
+            each["path"],
+            each["size"],
+            each["rows"],
+            _bounds(each["minimum"]),
+            _bounds(each["maximum"]),
+            each["nulls"],
+        )
+        for each in json.loads(row["files"])
+    )
+    marks = row["token"], row["lsn"], row["since"], row["marks"], row["first_block"], row["end_block"]
+    return FinishedRange(*marks, files)
+
+
+def _plain(file: DataFile) -> dict[str, Any]:
+    bounds = {
+        name: {key: {"date": value.isoformat()} if isinstance(value, date) else value for key, value in one.items()}
+        for name, one in (("minimum", file.minimum), ("maximum", file.maximum))
+    }
+    return {"path": file.path, "size": file.size, "rows": file.rows, "nulls": dict(file.nulls), **bounds}
+
+
+def _bounds(plain: dict[str, Any]) -> dict[str, Any]:
+    return {
+        name: date.fromisoformat(value["date"]) if isinstance(value, dict) else value for name, value in plain.items()
+    }

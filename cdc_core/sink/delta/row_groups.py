@@ -1,0 +1,46 @@
+"""Rows put together to a Parquet file's row groups, and which of its columns are worth a dictionary."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from cdc_core.sink.delta.conform import conform
+
+_GROUP_ROWS = 100_000
+_SAMPLE_ROWS = 10_000
+# Of few rows a dictionary costs more time and bytes than it saves.
+_MIN_ROWS = 10_000
+
+
+def row_groups(batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> Iterator[pa.Table]:
+    """The batches put together to row groups. No rows, no group."""
+    waiting: list[pa.RecordBatch] = []
+    count = 0
+    for batch in batches:
+        waiting.append(batch)
+        count += batch.num_rows
+        if count >= _GROUP_ROWS:
+            yield conform(pa.Table.from_batches(waiting), schema)
+            waiting, count = [], 0
+    if count:
+        yield conform(pa.Table.from_batches(waiting), schema)
+
+
+def repeated_columns(rows: pa.Table) -> list[str]:
+    """The columns whose values repeat, by the first rows: for others a dictionary costs more than it saves.
+
+    Nested columns are told by their outer name, which is no leaf's: they do without.
+    """
+    if rows.num_rows < _MIN_ROWS:
+        return []
+    sample = rows.slice(0, _SAMPLE_ROWS)
+    found = []
+    for each in rows.schema:
+        if not (pa.types.is_nested(each.type) or pa.types.is_boolean(each.type) or pa.types.is_null(each.type)):
+            distinct = pc.count_distinct(sample.column(each.name), mode="all").as_py()
+            if distinct <= sample.num_rows // 4:
+                found.append(each.name)
+    return found

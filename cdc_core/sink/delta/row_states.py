@@ -1,0 +1,106 @@
+"""What rows held at some of the touches of their keys, for delete modes that keep rows which are gone.
+
+A truncate touches no key by itself; here it becomes a delete of every key of the slice that has a row then, and a
+``Truncation`` for the lake rows whose keys the slice does not name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from cdc_core.sink.delta.images import column
+from cdc_core.sink.delta.reduction import Truncation
+from cdc_core.sink.delta.row_lineage import History, Touches, lineages
+
+
+@dataclass(frozen=True, slots=True)
+class KnownStates:
+    """A row's state at each touch asked for, as far as the slice tells it.
+
+    ``base`` is the change row with the row's newest image by then, ``sources`` another one for columns that this one
+    left unsent; -1 where the slice has none. ``keep`` names the columns whose value is the lake's, with the touches
+    that it is so for, and ``seek`` the number of the key at which the lake has that row, -1 for none. Shape: [A] each.
+    """
+
+    base: np.ndarray
+    sources: dict[str, np.ndarray]
+    keep: dict[str, np.ndarray]
+    seek: np.ndarray
+
+
+def known_states(
+    touches: Touches, asked: np.ndarray, unsent: dict[str, np.ndarray], columns: Sequence[str]
+) -> KnownStates:
+    """The states of rows at ``asked``; at a touch that took the row away, its state before.
+
+    ``columns`` are those of an image, ``unsent`` tells which change rows left one out. Shape: int64[A], bool[N] each.
+    """
+    history = History.of(lineages(touches), asked)
+    puts = ~touches.deleted
+    found = history.latest(puts)
+    bare = found < 0
+    sources: dict[str, np.ndarray] = {}
+    keep: dict[str, np.ndarray] = {name: bare for name in columns if name not in unsent and bare.any()}
+    kept = bare.copy()
+    for name, mask in unsent.items():
+        last = history.latest(puts & ~mask[touches.row])
+        sources[name] = np.where(last >= 0, touches.row[last], -1)
+        if (last < 0).any():
+            keep[name] = last < 0
+            kept |= last < 0
+    seek = np.full(len(asked), -1, dtype=np.int64)
+    seek[kept] = touches.key[history.first[kept]] if len(asked) else seek[kept]
+    return KnownStates(np.where(bare, -1, touches.row[found]), sources, keep, seek)
+
+
+def next_of_key(key: np.ndarray) -> np.ndarray:
+    """For each touch the next one of its key, -1 for none. Shape: int64[T] -> int64[T]."""
+    order = np.argsort(key, kind="stable")
+    same = key[order][1:] == key[order][:-1]
+    out = np.full(len(key), -1, dtype=np.int64)
+    out[order[:-1][same]] = order[1:][same]
+    return out
+
+
+def with_truncates(touches: Touches, keys: int) -> Touches:
+    """The touches with truncates (which have no key, -1) as deletes of the keys that may have a row then.
+
+    These are the keys with a row that the slice put there, and at the first truncate those that it touches only later.
+    """
+    cuts = np.flatnonzero(touches.key < 0)
+    if not len(cuts):
+        return touches
+    real = np.flatnonzero(touches.key >= 0)
+    following = next_of_key(touches.key)
+    first = np.full(keys, len(touches.key), dtype=np.int64)
+    first[touches.key[real][::-1]] = real[::-1]  # of equal keys the first place stays
+    puts = real[~touches.deleted[real]]
+    at = np.searchsorted(cuts, puts)
+    ends = np.where(following[puts] < 0, len(touches.key), following[puts])
+    cut = np.append(cuts, len(touches.key))[at]
+    ended = cut < ends
+    late = np.flatnonzero((first > cuts[0]) & (first < len(touches.key)))
+    places = np.concatenate([real, cut[ended], np.full(len(late), cuts[0])])
+    key = np.concatenate([touches.key[real], touches.key[puts[ended]], late])
+    extra = np.zeros(len(key) - len(real), dtype=bool)
+    order = np.argsort(places, kind="stable")
+    return Touches(
+        key[order],
+        touches.row[places[order]],
+        np.concatenate([touches.deleted[real], ~extra])[order],
+        np.concatenate([touches.moved[real], extra])[order],
+        np.concatenate([touches.begins[real], extra])[order],
+    )
+
+
+def truncation_of(rows: pa.Table, truncates: np.ndarray) -> Truncation | None:
+    """The first truncate of change rows in stream order; None where there is none."""
+    found = np.flatnonzero(truncates)
+    if not len(found):
+        return None
+    lsn, index, at = (column(rows, name)[int(found[0])] for name in ("__commit_lsn", "__tx_index", "__commit_ts"))
+    return Truncation(lsn.as_py(), index.as_py(), at)

@@ -1,0 +1,99 @@
+"""Which rows a snapshot that was read in several attempts has too many (``cdc_core/snapshot/resume`` says why).
+
+The snapshot in force shows everything up to V2; some of its rows are as of an earlier V1. Those whose key is gone at V2
+were deleted, or changed their key, in transactions that V1 does not show and V2 does. The changelog has these: of their
+changes, reduced by key, the keys that end without a row are to be deleted from the lake.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import pyarrow as pa
+
+from cdc_core.errors import RereadNeededError
+from cdc_core.schema.table import TableSchema
+from cdc_core.sink.delta.append import between
+from cdc_core.sink.delta.images import column
+from cdc_core.sink.delta.reduction import image_schema, reduce_slice
+from cdc_core.sink.delta.row_keys import KeyColumns, KeyIndex, merge_key
+from cdc_core.sink.delta.survey import check_old_rows, hidden, survey
+from cdc_core.sink.delta.table import DeltaTable
+
+
+def changes_between(changelog: DeltaTable, since: str, visible: str) -> Iterator[pa.Table]:
+    """The change rows that the pg_snapshot ``visible`` shows and ``since`` does not, file by file, in any order."""
+    for file in changelog.files:
+        if file.maximum.get("__tx_index") == -1:
+            continue  # rows of a snapshot
+        rows = between(changelog.read(file), 0, 2**63 - 1)
+        rows = rows.filter(pa.array(~hidden(rows, visible) & hidden(rows, since)))
+        if rows.num_rows:
+            yield rows
+
+
+class LastStates:
+    """Gathers, for each key that some changes touched, whether a row was left there by the last of them."""
+
+    def __init__(self, table: TableSchema, lake: pa.Schema) -> None:
+        self._table = table
+        self._lake = lake
+        self._key = KeyColumns.of(merge_key(table), lake)
+        self._parts: list[pa.Table] = []
+
+    def add(self, rows: pa.Table) -> None:
+        """Take note of change rows in the lake's columns. Keeps no more than one row a key of them.
+
+        Raises TableError where the source does not say which rows were deleted, RereadNeededError for a truncation.
+        """
+        facts = survey(rows)
+        check_old_rows(facts, True, self._table.id)
+        if facts.truncated_at is not None:
+            raise RereadNeededError(
+                f"{self._table.id} was truncated while it was read in several attempts.",
+                f"Run wal2lake snapshot with {self._table.id}.",
+                str(self._table.id),
+            )
+        reduced = reduce_slice(rows, merge_key(self._table), self._lake)
+        part = reduced.keys.select(self._key.read)
+        for each in ("__commit_lsn", "__tx_index"):
+            part = part.append_column(each, reduced.rows.column(each))
+        self._parts.append(part.append_column("gone", pa.array(reduced.deleted)))
+
+    def deletes(self) -> pa.Table:
+        """Change rows that delete the keys without a row: op d, of no transaction, before all others.
+
+        Shape: -> change rows, images of the lake's columns
+        """
+        if not self._parts:
+            return _deletes(pa.schema([self._lake.field(name) for name in self._key.read]).empty_table(), self._lake)
+        every = pa.concat_tables(self._parts).combine_chunks()
+        lsn, index = (column(every, name).to_numpy() for name in ("__commit_lsn", "__tx_index"))
+        every = every.take(pa.array(np.lexsort((index, lsn))))
+        _, codes = KeyIndex.of(self._key, every)
+        last = np.zeros(int(codes.max(initial=-1)) + 1, dtype=np.int64)
+        last[codes] = np.arange(len(codes))
+        ends = every.take(pa.array(last))
+        return _deletes(ends.filter(ends.column("gone")).select(self._key.read), self._lake)
+
+
+def _deletes(keys: pa.Table, lake: pa.Schema) -> pa.Table:
+    count = keys.num_rows
+    fields = list(image_schema(lake))
+    before = [
+        column(keys, each.name) if each.name in keys.schema.names else pa.nulls(count, each.type) for each in fields
+    ]
+    zero = pa.array(np.zeros(count, dtype=np.int64))
+    facts = {
+        "__op": pa.array(np.full(count, "d", dtype=object), pa.string()),
+        "__commit_lsn": zero,
+        "__tx_index": zero,
+        "__lsn": zero,
+        "__xid": pa.nulls(count, pa.int64()),
+        "__commit_ts": pa.nulls(count, pa.timestamp("us", tz="UTC")),
+        "__unchanged": pa.nulls(count, pa.list_(pa.string())),
+        "before": pa.StructArray.from_arrays(before, fields=fields),
+        "after": pa.nulls(count, pa.struct(fields)),
+    }
+    return pa.table(facts)

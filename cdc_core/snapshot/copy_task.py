@@ -1,0 +1,117 @@
+"""One Spark task of a snapshot: COPY ranges of tables under the exported snapshot, typed as lake rows, into files.
+
+A task reads its ranges one after the other on one connection and in one transaction, which imports the snapshot: for
+many small tables a connection each would cost more than their rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from cdc_core import failpoints
+from cdc_core.decode.copy_text import LineCutter, decode_copy
+from cdc_core.errors import CdcError, LakeError
+from cdc_core.postgres.connect import ConnectionString
+from cdc_core.postgres.copy_out import SnapshotReader
+from cdc_core.schema.table import TableId, TableSchema
+from cdc_core.sink.delta.replace import write_rows
+from cdc_core.sink.delta.table import DataFile, DeltaTable
+from cdc_core.sink.typing_plan import TypingPlan
+
+_CHUNK_BYTES = 4 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class RangeOrder:
+    """A range to be read: the rows that ``select`` gives of ``table``, into new files of the lake table at ``lake``.
+
+    ``select`` names the columns that the table's typer reads (``RowTyper.read_columns``), in their order.
+    ``schema`` is that of the files: columns that the rows have not are null. ``number`` is the place among the table's.
+    """
+
+    table: TableSchema
+    number: int
+    select: str
+    lake: str
+    schema: pa.Schema
+
+
+@dataclass(frozen=True, slots=True)
+class RangeResult:
+    """The files written, none for no rows; or the error that kept the range from being read."""
+
+    table: TableId
+    number: int
+    files: tuple[DataFile, ...] = ()
+    error: CdcError | None = None
+
+    @property
+    def rows(self) -> int:
+        """Rows in the files."""
+        return sum(file.rows for file in self.files)
+
+
+@dataclass(frozen=True, slots=True)
+class CopyRanges:
+    """Copies ranges into files; picklable. A later commit names the files.
+
+    Every task sees the same rows, for each imports ``snapshot_name``; ``commit_lsn`` and ``taken_us`` are that
+    snapshot's position and time.
+    """
+
+    plan: TypingPlan
+    connection: ConnectionString
+    snapshot_name: str
+    commit_lsn: int
+    taken_us: int
+    armed: failpoints.Armed | None = None
+
+    def __call__(self, batch: Sequence[RangeOrder]) -> list[RangeResult]:
+        """A result an order. An error of the server, of a value or of the lake is in its range's result."""
+        failpoints.adopt(self.armed)
+        found: list[RangeResult] = []
+        reader: SnapshotReader | None = None
+        try:
+            for order in batch:
+                try:
+                    reader = reader or SnapshotReader(self.connection, self.snapshot_name)
+                    files = tuple(self._copied(reader, order))
+                    found.append(RangeResult(order.table.id, order.number, files))
+                except CdcError as error:
+                    found.append(RangeResult(order.table.id, order.number, error=error))
+                    # The statement that failed has ended the transaction, and with it what was imported.
+                    if reader is not None:
+                        reader.close()
+                        reader = None
+                failpoints.hit(failpoints.AFTER_SNAPSHOT_RANGE)
+        finally:
+            if reader is not None:
+                reader.close()
+        return found
+
+    def _copied(self, reader: SnapshotReader, order: RangeOrder) -> list[DataFile]:
+        lake = DeltaTable.open(order.lake)
+        if lake is None:
+            raise LakeError(f"The Delta table {order.lake} no longer exists.", "Take the snapshot again.")
+        return write_rows(lake, self._rows(reader, order), order.schema)
+
+    def _rows(self, reader: SnapshotReader, order: RangeOrder) -> Iterator[pa.RecordBatch]:
+        """Lake rows, some ten thousand at a time.
+
+        Raises SourceError or TransientError from the server, ProtocolError for lines that are not as announced.
+        """
+        typer = self.plan.typer(order.table)
+        names = typer.read_columns
+        cutter = LineCutter()
+        for chunk in reader.copy(order.select, _CHUNK_BYTES):
+            lines = cutter.feed(chunk)
+            if lines:
+                columns = decode_copy(lines, names, str(order.table.id))
+                yield typer.reads(columns, self.commit_lsn, self.taken_us)
+        cutter.finish(str(order.table.id))
+
+    def __repr__(self) -> str:
+        return "CopyRanges()"

@@ -1,0 +1,305 @@
+"""Reads consecutive chunks of a table into files, in a thread of its own, until somebody wants them.
+
+A group of chunks lands in a lake table in one commit, so it holds as many as are read while the group before it lands.
+Each chunk is one statement, with a snapshot of its own; its rows are typed as the lake has them before they are written
+anywhere, for some may have to be masked.
+
+``floor`` of a chunk is an LSN up to which its snapshot shows every commit, so that only what lies behind it has to be
+looked through for what it does not show. It is proven by *bounds*, taken before: what had committed by the WAL's end R
+had a transaction id below X, and a snapshot whose xmin is X or more shows all of these (``bound``). While a transaction
+older than the first bound is open nothing is proven, and the floor is 0.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+import uuid
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from threading import Event
+
+import pyarrow as pa
+
+from cdc_core.clock import now_us
+from cdc_core.decode.copy_text import decode_copy
+from cdc_core.postgres.catalog import Catalog
+from cdc_core.postgres.chunk_sql import KeyColumn, chunk_sql, keys_sql, largest_key_sql
+from cdc_core.postgres.chunks import ChunkConnection
+from cdc_core.schema.plan import row_key
+from cdc_core.schema.table import TableSchema
+from cdc_core.schema.unseen import streamed
+from cdc_core.sink.typing_plan import TypingPlan
+from cdc_core.snapshot.incremental.lake_progress import LakeProgress
+from cdc_core.snapshot.incremental.progress import Collection, Key, Progress
+from cdc_core.snapshot.incremental.reader import ChunkReader, columns_of
+from cdc_core.snapshot.incremental.visibility import Visibility
+from cdc_core.snapshot.incremental.window import is_unaltered
+from cdc_core.snapshot.notifications import ScanStatus
+
+_GROUP_BYTES = 16 << 20
+_GROUP_CHUNKS = 256
+_BOUNDS = 64
+_PROOF_SECONDS, _PROOF_PAUSE_SECONDS = 5.0, 0.05
+# Beside a stream that has much to bring, chunks are read one part of the time in this many.
+_SHARE, _MAX_WAIT_SECONDS = 8, 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class ChunkFile:
+    """One chunk: an Arrow file of lake rows, how many, its pg_snapshot's text, and its floor."""
+
+    path: str
+    rows: int
+    visible: str
+    floor: int
+
+
+@dataclass(frozen=True, slots=True)
+class ChunkGroup:
+    """Chunks of one table, all read under one description of it (``table``, None where it no longer exists).
+
+    ``progress`` stands behind them; ``scanned`` is from where changes must be looked through where the table is begun
+    by this group, else None. ``rest``: how many of the keys of ``LakeProgress.rest`` were read, 0 for chunks by key.
+    ``reached`` is the WAL's end after the last one. ``ended`` is set where nothing follows. ``is_altered``: the table
+    was altered meanwhile, and nothing of this can be used.
+    """
+
+    collection: Collection
+    table: TableSchema | None
+    progress: Progress
+    chunks: tuple[ChunkFile, ...] = ()
+    reached: int = 0
+    scanned: int | None = None
+    rest: int = 0
+    ended: ScanStatus | None = None
+    is_altered: bool = False
+
+    @property
+    def rows(self) -> int:
+        """Rows in all chunks."""
+        return sum(chunk.rows for chunk in self.chunks)
+
+    def discard(self) -> None:
+        """Remove the files."""
+        for chunk in self.chunks:
+            Path(chunk.path).unlink(missing_ok=True)
+
+
+class GroupReader:
+    """Reads one group at a time. ``folder`` is where the lake's tasks find files; ``size`` is rows a chunk.
+
+    ``describe`` and ``connection`` are used in this class's thread alone.
+    """
+
+    def __init__(
+        self, connection: ChunkConnection, catalog: Catalog, cutter: ChunkReader, plan: TypingPlan, folder: Path
+    ) -> None:
+        self._connection = connection
+        self._catalog = catalog
+        self._cutter = cutter
+        self._plan = plan
+        self._folder = folder
+        self._enough = Event()
+        self._slow = Event()
+        self._closing = Event()
+        self._bounds: list[tuple[int, int]] = []
+        self._pool = ThreadPoolExecutor(1, thread_name_prefix="chunk-reader")
+
+    def start(self, state: LakeProgress) -> Future[ChunkGroup]:
+        """Begin with what follows ``state``: its current table's next rows, or its rest where ``upto_end`` is reached.
+
+        The future raises SourceError or TransientError.
+        """
+        self._enough = Event()
+        return self._pool.submit(self._read, state, self._enough)
+
+    def enough(self) -> None:
+        """The group is wanted as soon as it has a chunk."""
+        self._enough.set()
+
+    def slow(self, is_slow: bool) -> None:
+        """Leave most of the time to the stream, or not."""
+        self._slow.set() if is_slow else self._slow.clear()
+
+    def close(self) -> None:
+        """End the thread; a statement that is at work is cancelled."""
+        self._closing.set()
+        self._enough.set()
+        self._connection.cancel()
+        self._pool.shutdown(wait=True, cancel_futures=True)
+        self._connection.close()
+
+    def _read(self, state: LakeProgress, enough: Event) -> ChunkGroup:
+        collection = state.progress.current
+        assert collection is not None
+        found = self._catalog.current(collection.table)
+        if found is None:
+            return ChunkGroup(collection, None, state.progress, ended=ScanStatus.UNKNOWN_SCHEMA)
+        table = streamed(found)
+        key = self._cutter.key_of(table, collection)
+        if not key or not row_key(table):
+            return ChunkGroup(collection, table, state.progress, ended=ScanStatus.NO_PRIMARY_KEY)
+        group = _Group(self, table, collection, key, self._condition(table, collection.condition), state, enough)
+        made = group.read()
+        after = self._catalog.current(collection.table)
+        if after is None or not is_unaltered(table, streamed(after)):
+            made.discard()
+            return ChunkGroup(collection, table, state.progress, is_altered=True)
+        return made
+
+    def _condition(self, table: TableSchema, own: str) -> str:
+        """The signal's condition and the publication's row filter: what that leaves out comes in no event either."""
+        wanted = [each for each in (own, self._catalog.row_filter(table)) if each.strip()]
+        return " AND ".join(f"({each})" for each in wanted)
+
+    def note_bound(self) -> int:
+        """Take a bound; the WAL's end."""
+        end, before = self._connection.bound()
+        self._bounds = [*self._bounds[-_BOUNDS:], (int(end), before)]
+        return int(end)
+
+    def floor(self, visible: str) -> int:
+        """The LSN up to which a snapshot shows every commit, as far as it is proven."""
+        seen = Visibility.parse(visible)
+        return max((end for end, before in self._bounds if seen.shows_all_before(before)), default=0)
+
+    def prove(self) -> None:
+        """Take the first bound, and wait a moment for the transactions that are older."""
+        if self._bounds:
+            return
+        self.note_bound()
+        deadline = time.monotonic() + _PROOF_SECONDS
+        while not self.floor(self._connection.read().visible) and time.monotonic() < deadline:
+            if self._closing.wait(_PROOF_PAUSE_SECONDS):
+                return
+
+    def select(self, statement: str) -> tuple[bytes, str]:
+        """Rows as lines of COPY text, and the snapshot's text."""
+        began = time.monotonic()
+        found = self._connection.read(statement)
+        if self._slow.is_set():
+            self._closing.wait(min((_SHARE - 1) * (time.monotonic() - began), _MAX_WAIT_SECONDS))
+        return found.rows[0], found.visible
+
+    def store(self, table: TableSchema, lines: bytes, visible: str) -> ChunkFile:
+        """Type the rows and write them."""
+        columns = decode_copy(lines, tuple(column.name for column in table.columns), str(table.id))
+        rows = self._plan.typer(table).reads(columns, 0, now_us())
+        self._folder.mkdir(parents=True, exist_ok=True)
+        path = self._folder / f"chunk-{uuid.uuid4()}.arrow"
+        with pa.OSFile(str(path), "wb") as sink, pa.ipc.new_file(sink, rows.schema) as writer:
+            writer.write_batch(rows)
+        return ChunkFile(str(path), rows.num_rows, visible, self.floor(visible))
+
+    @property
+    def size(self) -> int:
+        """Rows a chunk."""
+        return self._cutter.size
+
+
+class _Group:
+    """The reading of one group."""
+
+    def __init__(
+        self,
+        reader: GroupReader,
+        table: TableSchema,
+        collection: Collection,
+        key: tuple[KeyColumn, ...],
+        condition: str,
+        state: LakeProgress,
+        enough: Event,
+    ) -> None:
+        self._enough = enough
+        self._reader = reader
+        self._table = table
+        self._collection = collection
+        self._key = key
+        self._condition = condition
+        self._state = state
+        self._names = tuple(column.name for column in table.columns)
+        self._only = table.fingerprint is not None and not table.fingerprint.is_partitioned
+        self._chunks: list[ChunkFile] = []
+
+    def read(self) -> ChunkGroup:
+        progress, scanned = self._state.progress, None
+        self._reader.prove()
+        names = tuple(column.name for column in self._key)
+        if progress.key != names or progress.maximum_key is None:
+            largest, scanned = self._largest()
+            if largest is None:
+                return self._group(progress, ScanStatus.EMPTY)
+            progress = progress.restarted().begun(names, largest)
+        if progress.last_key is not None and progress.last_key == progress.maximum_key and self._state.rest:
+            return self._read_rest(progress)
+        return self._read_chunks(progress, scanned)
+
+    def _largest(self) -> tuple[Key | None, int]:
+        statement = largest_key_sql(self._table.id, self._key, self._condition, only=self._only)
+        lines, visible = self._reader.select(statement)
+        names = tuple(column.name for column in self._key)
+        if not lines:
+            return None, 0
+        found = decode_copy(lines, names, str(self._table.id))
+        return tuple(text[0].as_py() for text in found.text), self._reader.floor(visible)
+
+    def _read_chunks(self, progress: Progress, scanned: int | None) -> ChunkGroup:
+        assert progress.maximum_key is not None
+        # What may have landed already is re-read to the same end, whatever else waits.
+        redo, octets = self._state.upto, 0
+        is_redone = redo is not None and progress.key == self._state.progress.key
+        upto = redo if is_redone and redo is not None else progress.maximum_key
+        while True:
+            select = chunk_sql(
+                self._table.id,
+                self._names,
+                self._key,
+                self._reader.size,
+                after=progress.last_key,
+                upto=upto,
+                condition=self._condition,
+                only=self._only,
+                bounded=True,
+            )
+            lines, visible = self._reader.select(select)
+            count = lines.count(b"\n")
+            octets += len(lines)
+            if count:
+                self._take(lines, visible)
+            if count < self._reader.size:
+                progress = progress.behind(upto)
+                ended = ScanStatus.SUCCEEDED if upto == progress.maximum_key else None
+                return self._group(progress, ended, scanned)
+            progress = progress.behind(self._last_key(lines))
+            is_full = len(self._chunks) >= _GROUP_CHUNKS or octets >= _GROUP_BYTES
+            if not is_redone and (is_full or self._enough.is_set()):
+                return self._group(progress, None, scanned)
+
+    def _read_rest(self, progress: Progress) -> ChunkGroup:
+        """The rows of keys that are read once more."""
+        keys = self._state.rest[: self._reader.size]
+        select = keys_sql(
+            self._table.id, self._names, row_key(self._table), keys, condition=self._condition, only=self._only
+        )
+        lines, visible = self._reader.select(select)
+        if lines:
+            self._take(lines, visible)
+        made = self._group(progress, ScanStatus.SUCCEEDED)
+        return dataclasses.replace(made, rest=len(keys))
+
+    def _take(self, lines: bytes, visible: str) -> None:
+        self._chunks.append(self._reader.store(self._table, lines, visible))
+
+    def _group(self, progress: Progress, ended: ScanStatus | None, scanned: int | None = None) -> ChunkGroup:
+        # Behind all that any of the chunks shows, and where the next group's floors begin.
+        reached = self._reader.note_bound()
+        return ChunkGroup(self._collection, self._table, progress, tuple(self._chunks), reached, scanned, ended=ended)
+
+    def _last_key(self, lines: bytes) -> Key:
+        last = lines[lines.rfind(b"\n", 0, len(lines) - 1) + 1 :]
+        found = columns_of(
+            decode_copy(last, self._names, str(self._table.id)), tuple(column.name for column in self._key)
+        )
+        return tuple(text[0].as_py() for text in found.text)

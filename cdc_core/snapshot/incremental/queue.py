@@ -1,0 +1,104 @@
+"""The queue of tables that are to be read in chunks, as signals change it, and word of what becomes of them."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable
+
+from cdc_core.schema.table import TableId, TableSchema
+from cdc_core.snapshot.incremental.progress import Collection, Progress
+from cdc_core.snapshot.notifications import INCREMENTAL, Notifier, ScanStatus, SnapshotStatus
+
+_log = logging.getLogger(__name__)
+
+
+class SnapshotQueue:
+    """The incremental snapshots that were asked for. Not for several threads.
+
+    ``describe`` gives a table as the catalogue has it now, None where it no longer exists. ``can_cut`` tells whether
+    something tells the table's rows apart, so that it can be read in chunks. ``progress`` is what a next run continues
+    from.
+    """
+
+    def __init__(
+        self,
+        describe: Callable[[TableId], TableSchema | None],
+        can_cut: Callable[[TableSchema, Collection], bool],
+        notifier: Notifier,
+        progress: Progress,
+        remedy: str = "Add a primary key, or name a unique column as surrogate-key in the signal.",
+    ) -> None:
+        self.describe = describe
+        self.progress = progress
+        self._can_cut = can_cut
+        self._notifier = notifier
+        self._remedy = remedy
+        self._rows = 0
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether a chunk is to be read."""
+        return bool(self.progress.queue and not self.progress.paused)
+
+    def request(self, wanted: Iterable[Collection]) -> None:
+        """Queue tables. One without anything that tells its rows apart is refused with a line in the log."""
+        taken = []
+        for collection in wanted:
+            table = self.describe(collection.table)
+            if table is None or not self._can_cut(table, collection):
+                self.refuse(collection, ScanStatus.UNKNOWN_SCHEMA if table is None else ScanStatus.NO_PRIMARY_KEY)
+            else:
+                taken.append(collection)
+        if taken:
+            self.notify(SnapshotStatus.STARTED, data_collections=",".join(str(one.table) for one in taken))
+            self.progress = self.progress.with_tables(tuple(taken))
+
+    def stop(self, is_stopped: Callable[[TableId], bool]) -> None:
+        """Take tables out of the queue; of the current one no further row comes."""
+        before = len(self.progress.queue)
+        self.progress = self.progress.without(is_stopped)
+        if len(self.progress.queue) != before:
+            self.notify(SnapshotStatus.ABORTED)
+
+    def pause(self, paused: bool) -> None:
+        """Pause or resume reading of chunks; a chunk that is in progress is still delivered."""
+        if paused != self.progress.paused and (self.progress.queue or not paused):
+            self.notify(SnapshotStatus.PAUSED if paused else SnapshotStatus.RESUMED)
+            self.progress = self.progress.pausing(paused)
+
+    def landed(self, progress: Progress, table: TableId, rows: int) -> None:
+        """Rows of the current table have come; ``progress`` stands behind them."""
+        self.progress = progress
+        self._rows += rows
+        self.notify(SnapshotStatus.IN_PROGRESS, current_collection_in_progress=table)
+
+    def done(self, status: ScanStatus) -> None:
+        """The current table is done with."""
+        current = self.progress.current
+        assert current is not None
+        self.notify(
+            SnapshotStatus.TABLE_SCAN_COMPLETED,
+            scanned_collection=current.table,
+            total_rows_scanned=self._rows,
+            status=status.value,
+        )
+        self._rows = 0
+        self.progress = self.progress.next_table()
+
+    def refuse(self, collection: Collection, status: ScanStatus) -> None:
+        """Say that a table is not read."""
+        if status is ScanStatus.NO_PRIMARY_KEY:
+            _log.warning(
+                "%s is skipped by the incremental snapshot: it has no key. %s",
+                collection.table,
+                self._remedy,
+            )
+        else:
+            _log.warning(
+                "%s is skipped by the incremental snapshot: it no longer exists in the source.", collection.table
+            )
+        self.notify(SnapshotStatus.TABLE_SCAN_COMPLETED, scanned_collection=collection.table, status=status.value)
+
+    def notify(self, status_type: SnapshotStatus, **data: object) -> None:
+        """Hand out word of the snapshots."""
+        self._notifier.notify(INCREMENTAL, status_type, **data)

@@ -1,0 +1,86 @@
+"""The channel ``sink`` of notifications: a Delta table of the lake, written in a thread of its own.
+
+Whoever reads the stream must not wait for a commit, so notifications are written in groups, at most one commit a
+second. What was told in the last second before the process is killed can be missing.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections import deque
+from datetime import UTC, datetime
+
+from cdc_core.sink.delta.notifications import NotificationRow, record_notifications
+from cdc_core.sink.delta.table import DeltaTable
+from cdc_core.snapshot.notifications import Notification
+
+_log = logging.getLogger(__name__)
+
+_EVERY_SECONDS = 1.0
+_CLOSE_SECONDS = 30.0
+# A lake that cannot be written to for long makes the oldest ones go.
+_MAX_WAITING = 10_000
+
+
+class NotificationTable:
+    """Writes notifications to the table at ``path``. ``add`` may be called from any thread."""
+
+    def __init__(self, path: str, history_minutes: int) -> None:
+        self._path = path
+        self._history = history_minutes
+        self._waiting: deque[Notification] = deque(maxlen=_MAX_WAITING)
+        self._lock = threading.Lock()
+        self._has_some = threading.Event()
+        self._is_closed = threading.Event()
+        self._opened: DeltaTable | None = None
+        self._thread = threading.Thread(target=self._work, name="notifications", daemon=True)
+        self._thread.start()
+
+    def add(self, notification: Notification) -> None:
+        """Have it written soon."""
+        with self._lock:
+            self._waiting.append(notification)
+        self._has_some.set()
+
+    def close(self) -> None:
+        """Write what waits, for half a minute at most; a failure is logged."""
+        self._is_closed.set()
+        self._has_some.set()
+        self._thread.join(_CLOSE_SECONDS)
+        if self._waiting:
+            _log.warning("%d notifications could not be written to %s.", len(self._waiting), self._path)
+
+    def _work(self) -> None:
+        while True:
+            self._has_some.wait()
+            self._has_some.clear()
+            is_last = self._is_closed.is_set()
+            is_written = self._write()
+            if is_last:
+                return
+            if not is_written:
+                self._has_some.set()
+            self._is_closed.wait(_EVERY_SECONDS)
+
+    def _write(self) -> bool:
+        with self._lock:
+            chosen = list(self._waiting)
+        if not chosen:
+            return True
+        try:
+            self._opened = record_notifications(self._path, [_row(one) for one in chosen], self._history, self._opened)
+        except Exception as error:
+            # Snapshots continue without them.
+            _log.warning("Notifications could not be written to %s (%s).", self._path, type(error).__name__)
+            self._opened = None
+            return False
+        with self._lock:
+            written = {one.id for one in chosen}
+            self._waiting = deque((one for one in self._waiting if one.id not in written), _MAX_WAITING)
+        return True
+
+
+def _row(one: Notification) -> NotificationRow:
+    at = datetime.fromtimestamp(one.timestamp_ms / 1000, UTC)
+    return NotificationRow(one.id, one.aggregate_type, one.type.value, dict(one.additional_data), at)

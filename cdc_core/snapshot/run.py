@@ -1,0 +1,464 @@
+"""Snapshots into the lake: one exported snapshot, tables cut into ranges, small tables put together, a task each.
+
+    open_snapshot ─▶ facts of all tables written down ─▶ COPY of ranges in tasks, several in parallel
+                                                          └─▶ a table whose ranges are all there: one commit
+
+A crash leaves some tables committed and the others as they were: they are re-read under a later snapshot, and the
+record of what each snapshot shows makes the stream continue exactly for both (docs/decisions/0003).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import closing
+from dataclasses import dataclass, field
+from typing import Any
+
+import pyarrow as pa
+
+from cdc_core import failpoints
+from cdc_core.errors import TransientError
+from cdc_core.lsn import Lsn
+from cdc_core.postgres.catalog import TableSize
+from cdc_core.postgres.connect import connection_string
+from cdc_core.postgres.source import OpenSnapshot, Source
+from cdc_core.schema.changes import LakeFeatures
+from cdc_core.schema.fingerprint import Fingerprint
+from cdc_core.schema.table import TableId, TableSchema
+from cdc_core.schema.unseen import streamed
+from cdc_core.sink.delete_modes import DeleteMode, DeleteModes
+from cdc_core.sink.delta.delete_mode import COLUMNS
+from cdc_core.sink.delta.features import FeaturePolicy
+from cdc_core.sink.delta.kept_rows import KeptRows
+from cdc_core.sink.delta.paths import LakePaths
+from cdc_core.sink.delta.positions import lake_position
+from cdc_core.sink.delta.reads import complete_reads
+from cdc_core.sink.delta.reduction import Truncation
+from cdc_core.sink.delta.register import register
+from cdc_core.sink.delta.replace import commit_snapshot, prepare
+from cdc_core.sink.delta.row_keys import merge_key
+from cdc_core.sink.delta.shape import lake_properties
+from cdc_core.sink.delta.shape_log import Shape, ShapeLog
+from cdc_core.sink.delta.snapshot_log import TakenSnapshot, record_snapshots
+from cdc_core.sink.delta.table import DeltaTable
+from cdc_core.sink.typing_plan import TypingPlan
+from cdc_core.snapshot.copy_task import CopyRanges
+from cdc_core.snapshot.key_ranges import key_column, key_conditions
+from cdc_core.snapshot.options import SnapshotLockingMode, SnapshotOptions
+from cdc_core.snapshot.plan import ALONE, expected_rows, plan_chunks, plan_leaves, rows_per_range
+from cdc_core.snapshot.range_tracker import RangeTracker
+from cdc_core.snapshot.reading import Reading, read_ranges
+from cdc_core.snapshot.reports import SnapshotProgress, SnapshotReport
+from cdc_core.spark.errors import received
+from cdc_core.spark.run_tasks import parallelism
+
+# How often a table is read that is altered while it is read.
+_TRIES = 5
+_OPENINGS, _COMMITS = 8, 4
+# The first server with TID range scans: an older one reads the whole table for each range.
+_TID_RANGES = 140_000
+
+OnProgress = Callable[[SnapshotProgress], None]
+
+
+@dataclass(frozen=True, slots=True)
+class SnapshotSettings:
+    """Ranges of ``rows_per_range`` rows at most, ``threads`` at a time, 0 for as many as Spark has tasks.
+
+    ``reads``: wal2lake.changelog.reads. ``keeps_dropped``: where a delete mode keeps rows, their columns that the
+    source has no more stay. ``database``: wal2lake.lake.catalog.database.
+    """
+
+    options: SnapshotOptions
+    rows_per_range: int
+    threads: int
+    reads: bool = False
+    history_minutes: int = 0
+    features: FeaturePolicy = field(default_factory=FeaturePolicy)
+    modes: DeleteModes = field(default_factory=DeleteModes)
+    keeps_dropped: bool = True
+    database: str = ""
+
+    @property
+    def has_features(self) -> bool:
+        """Whether tables are to have Delta features from the start."""
+        features = self.features
+        has_layout = bool(features.clustered) or features.commit_timestamps
+        return has_layout or features.features is LakeFeatures.MODERN
+
+
+class SnapshotRun:
+    """Reads tables into the lake under one snapshot."""
+
+    def __init__(
+        self, source: Source, spark: Any, paths: LakePaths, plan: TypingPlan, settings: SnapshotSettings
+    ) -> None:
+        self._source = source
+        self._spark = spark
+        self._paths = paths
+        self._plan = plan
+        self._settings = settings
+        self._lock = threading.Lock()
+        self._paused: set[TableId] = set()
+
+    def take(self, tables: Sequence[TableSchema], on_progress: OnProgress | None = None) -> list[SnapshotReport]:
+        """Replace each table's lake content by the source's rows at one point; in the order given.
+
+        Raises what the server, a type or the lake raises; tables committed by then stay, and are whole.
+        """
+        if not tables:
+            return []
+        time.sleep(self._settings.options.snapshot_delay_ms / 1000)
+        done: dict[TableId, SnapshotReport] = {}
+        left = tables
+        for _ in range(_TRIES):
+            taken = self._take(left, self._source.open_snapshot(), {}, on_progress)
+            done |= {report.table: report for report in taken if report is not None}
+            left = [table for table in tables if table.id not in done]
+            if not left:
+                return [done[table.id] for table in tables]
+            now = {
+                table.id: streamed(table) for table in self._source.catalog.tables({t.id for t in left}.__contains__)
+            }
+            left = [now.get(table.id, table) for table in left]
+        raise _changed(left[0].id)
+
+    def reread(self, table: TableSchema, merged: Lsn | None, shape: int) -> SnapshotReport:
+        """Replace one table's lake content while the stream continues; ``merged`` is the LSN that the lake has reached.
+
+        ``shape`` is the number for the shape that it brings. Changes up to ``merged`` need not be looked at again: what
+        they did is in the snapshot, once every transaction of their time has ended. Raises TransientError where the
+        table was altered meanwhile: the lake stays as it was then.
+        """
+        floor = merged if self._source.await_older_transactions() else None
+        numbers = {table.id: shape}
+        (report,) = self._take([table], self._source.open_concurrent_snapshot(), {table.id: floor}, None, numbers)
+        if report is None:
+            raise _changed(table.id)
+        return report
+
+    def take_together(
+        self, tables: Sequence[TableSchema], merged: Mapping[TableId, Lsn | None], shapes: Mapping[TableId, int]
+    ) -> dict[TableId, SnapshotReport]:
+        """``reread`` for several tables at one point; those that were altered meanwhile are left out."""
+        floors = merged if self._source.await_older_transactions() else {}
+        taken = self._take(tables, self._source.open_concurrent_snapshot(), floors, None, shapes)
+        return {report.table: report for report in taken if report is not None}
+
+    def _take(
+        self,
+        tables: Sequence[TableSchema],
+        opened: OpenSnapshot,
+        floors: Mapping[TableId, Lsn | None],
+        on_progress: OnProgress | None,
+        numbers: Mapping[TableId, int] | None = None,
+    ) -> list[SnapshotReport | None]:
+        """A report a table, None for one that was changed since it was described."""
+        try:
+            if self._settings.options.snapshot_locking_mode is SnapshotLockingMode.SHARED:
+                opened.holder.lock([table.id for table in tables], self._settings.options.snapshot_lock_timeout_ms)
+            with ThreadPoolExecutor(min(_OPENINGS, len(tables))) as pool:
+                readings = list(pool.map(lambda table: self._prepared(table, opened, floors.get(table.id)), tables))
+            is_concurrent = numbers is not None
+            self._measure(readings)
+            tracker = None if is_concurrent or self._settings.reads or self._settings.has_features else self._tracker()
+            if tracker is not None:
+                tracker.open(readings, opened)
+            record_snapshots(self._paths.snapshots, {reading.table.id: reading.taken for reading in readings})
+            shapes = self._new_shapes(tables, opened.lsn, numbers)
+            for reading in readings:
+                reading.shape = shapes[reading.table.id]
+            lanes = self._lanes(concurrent=is_concurrent)
+            self._plan_ranges(readings, lanes, tracker)
+            reports = self._read(readings, opened, lanes, on_progress, tracker, concurrent=is_concurrent)
+            return [reports.get(table.id) for table in tables]
+        finally:
+            opened.close()
+
+    def _lanes(self, *, concurrent: bool) -> int:
+        """How many ranges are read in parallel. ``concurrent``: with rounds running, one fewer than Spark has cores, so
+        that their tasks are scheduled too.
+        """
+        room = parallelism(self._spark)
+        lanes = max(self._settings.threads or room, self._settings.options.snapshot_max_threads)
+        return max(1, min(lanes, room - 1)) if concurrent else lanes
+
+    def _prepared(self, table: TableSchema, opened: OpenSnapshot, floor: Lsn | None) -> Reading:
+        """The table's place in the lake, made where it is missing, and the snapshot's mark in its commit.
+
+        The mark is its LSN, or one more than the last where the server's WAL has not moved.
+        """
+        mode = self._settings.modes.of(table.id)
+        typer = self._plan.typer(table)
+        schema = pa.schema([*typer.read_schema, *COLUMNS[mode]])
+        lake = prepare(self._paths.lake(table.id), schema, table.id, self._settings.history_minutes)
+        in_force = lake_position(lake, self._source.options.slot_name, table.id).token
+        token = max(int(opened.lsn), (in_force or 0) + 1)
+        taken = TakenSnapshot(token, opened.lsn, opened.holder.facts.visible, floor)
+        own = self._settings.options.statement_of(str(table.id))
+        wanted = self._source.catalog.row_filter(table) if own is None else ""
+        reading = Reading(table, typer.read_columns, lake, schema, taken, in_force, own, wanted)
+        reading.keeps_gone_rows = mode is not DeleteMode.HARD
+        return reading
+
+    def _tracker(self) -> RangeTracker:
+        return RangeTracker(self._source, self._spark, self._paths, self._plan, self._settings.history_minutes)
+
+    def _measure(self, readings: Sequence[Reading]) -> None:
+        """Set what the catalogue says of the tables' sizes, and of how they can be read."""
+        sizes = self._source.catalog.sizes([reading.table for reading in readings])
+        for reading in readings:
+            size = sizes.get(reading.table.id, TableSize(0, None))
+            reading.pages, reading.estimate = size.pages, size.rows
+            reading.has_ctid = size.has_ctid and self._source.server_version >= _TID_RANGES
+
+    def _plan_ranges(self, readings: Sequence[Reading], lanes: int, tracker: RangeTracker | None) -> None:
+        """One SELECT a range: of the table's pages, or of its key where these cannot be asked for; one in all for a
+        statement of the user's own.
+
+        A partitioned table whose leaves may be read by their names has theirs.
+        """
+        for reading in readings:
+            self._find_leaves(reading)
+        guesses = [_guess(reading) for reading in readings]
+        most = rows_per_range(guesses, self._settings.rows_per_range, lanes)
+        for reading, guess in zip(readings, guesses, strict=True):
+            if reading.leaves:
+                self._plan_leaves(reading, most)
+            elif reading.own_statement is not None:
+                reading.selects = [reading.query()]
+            elif not reading.has_ctid:
+                reading.selects = [reading.query(condition) for condition in self._key_conditions(reading, guess, most)]
+            elif tracker is not None and reading.marks is not None:
+                noted = tracker.plan(reading, most)
+                reading.chunks = {number: chunk for number, chunk in enumerate(noted) if chunk is not None}
+            else:
+                chunks = plan_chunks(reading.table.id, reading.pages, reading.estimate, most)
+                reading.selects = [reading.query(chunk.predicate()) for chunk in chunks]
+            count = len(reading.selects)
+            reading.weights = [guess if count == 1 else max(guess // count, ALONE)] * count
+
+    def _key_conditions(self, reading: Reading, rows: int, most: int) -> list[str]:
+        """The ranges of a table of whose pages none can be asked for; one in all where its key serves for none."""
+        column = key_column(reading.table) if rows > most else None
+        bounds = self._source.catalog.key_bounds(reading.table, column) if column is not None else None
+        return [""] if column is None or bounds is None else key_conditions(column, bounds, rows, most)
+
+    def _find_leaves(self, reading: Reading) -> None:
+        """Set the partitions that are read by their own names, and the rows that they are estimated to have."""
+        if reading.own_statement is not None:
+            return
+        leaves = self._source.catalog.leaves(reading.table, is_filtered=bool(reading.row_filter))
+        if self._source.server_version < _TID_RANGES:
+            leaves = tuple(dataclasses.replace(leaf, has_ctid=False) for leaf in leaves)
+        reading.leaves = leaves
+        counts = [leaf.rows for leaf in leaves if leaf.rows is not None]
+        # Nothing but an ANALYZE by hand counts a root's rows; autovacuum counts its leaves'.
+        if leaves and len(counts) == len(leaves):
+            reading.estimate = sum(counts)
+
+    @staticmethod
+    def _plan_leaves(reading: Reading, rows_per_range: int) -> None:
+        ranges = plan_leaves(reading.leaves, rows_per_range)
+        if len(ranges) == 1:
+            reading.leaves, reading.selects = (), [reading.query()]
+        else:
+            reading.selects = [reading.query_leaves(chunks) for chunks in ranges]
+
+    def _read(
+        self,
+        readings: Sequence[Reading],
+        opened: OpenSnapshot,
+        lanes: int,
+        on_progress: OnProgress | None,
+        tracker: RangeTracker | None,
+        *,
+        concurrent: bool,
+    ) -> dict[TableId, SnapshotReport]:
+        """Read and commit all; a table that was changed since it was described has no report."""
+        facts = opened.holder.facts
+        target = connection_string(self._source.options)
+        work = CopyRanges(self._plan, target, facts.name, int(opened.lsn), facts.timestamp_us, failpoints.armed())
+        by_table = {reading.table.id: reading for reading in readings}
+
+        def started(reading: Reading) -> None:
+            opened.holder.check()
+            self._report_progress(on_progress, reading)
+
+        def finish(whole: Sequence[Reading]) -> list[SnapshotReport]:
+            good = self._as_described(whole)
+            for reading in whole:
+                if reading not in good:
+                    reading.lake.discard(reading.files)
+            return [self._commit(reading, opened, on_progress, tracker, concurrent=concurrent) for reading in good]
+
+        ending: list[Future[list[SnapshotReport]]] = []
+        with (
+            ThreadPoolExecutor(_COMMITS) as committing,
+            closing(read_ranges(self._spark, readings, work, lanes, started)) as coming,
+        ):
+            for results in coming:
+                touched = [by_table[result.table] for result in results]
+                for reading, result in zip(touched, results, strict=True):
+                    if result.error is not None and self._as_described([reading]):
+                        raise result.error
+                    reading.results[result.number] = result
+                    if tracker is not None and result.error is None:
+                        tracker.note(reading, result.number)
+                    self._report_progress(on_progress, reading)
+                whole = [reading for reading in _distinct(touched) if reading.is_whole]
+                if whole:
+                    ending.append(committing.submit(finish, whole))
+                for each in ending:
+                    if each.done():
+                        each.result()
+            return {report.table: report for each in ending for report in each.result()}
+
+    def _new_shapes(
+        self, tables: Sequence[TableSchema], lsn: Lsn, given: Mapping[TableId, int] | None
+    ) -> dict[TableId, int]:
+        """Write down the shapes that the snapshot brings; they come into force with its commits."""
+        log = ShapeLog(self._paths.shapes, lake_properties(self._settings.history_minutes))
+        known = log.read()
+        self._paused = {table for table, history in known.items() if history.paused is not None}
+        numbers = {t.id: max(known[t.id].shapes, default=0) + 1 if t.id in known else 1 for t in tables}
+        numbers |= given or {}
+        log.add_shapes([(table.id, Shape(numbers[table.id], table)) for table in tables], lsn)
+        return numbers
+
+    def _resume(self, table: TableId, lsn: Lsn) -> None:
+        """A table that was paused continues: it was read now."""
+        with self._lock:
+            log = ShapeLog(self._paths.shapes, lake_properties(self._settings.history_minutes))
+            history = log.read().get(table)
+            if history is not None and history.paused is not None:
+                log.resume(table, lsn)
+
+    def _commit(
+        self,
+        reading: Reading,
+        opened: OpenSnapshot,
+        on_progress: OnProgress | None,
+        tracker: RangeTracker | None,
+        *,
+        concurrent: bool,
+    ) -> SnapshotReport:
+        """Put what was read of a table in force."""
+        table, lsn = reading.table.id, reading.taken.lsn
+        self._complete_reads(table)
+        failpoints.hit(failpoints.BEFORE_SNAPSHOT_COMMIT)
+        files = reading.files if tracker is None else tracker.files(reading)
+        written = commit_snapshot(
+            reading.lake,
+            files,
+            reading.schema,
+            self._source.options.slot_name,
+            table,
+            token=reading.taken.token,
+            shape=reading.shape,
+            facts={"lsn": str(lsn)},
+            spark=self._spark,
+            kept=self._kept(reading.table, opened),
+        )
+        failpoints.hit(failpoints.AFTER_SNAPSHOT_COMMIT)
+        self._enable_features(reading.lake, reading.table)
+        # Beside the rounds it may be paused meanwhile.
+        if concurrent or table in self._paused:
+            self._resume(table, lsn)
+        self._complete_reads(table)
+        if tracker is not None:
+            tracker.done(reading)
+        seconds = time.monotonic() - (reading.started or time.monotonic())
+        kept = reading.rows_kept
+        report = SnapshotReport(table, written.rows, Lsn(lsn), seconds, written.version, rows_kept=kept)
+        self._report_progress(on_progress, reading, report)
+        return report
+
+    def _kept(self, table: TableSchema, opened: OpenSnapshot) -> KeptRows:
+        """What a snapshot does to rows of a lake table that it does not show, where the delete mode keeps them."""
+        taken = Truncation(
+            int(opened.lsn), -1, pa.scalar(opened.holder.facts.timestamp_us, pa.timestamp("us", tz="UTC"))
+        )
+        settings = self._settings
+        return KeptRows(merge_key(table), taken, settings.features.rewrite_max_bytes, settings.keeps_dropped)
+
+    def _enable_features(self, lake: DeltaTable, table: TableSchema) -> None:
+        """Let features come on that tables are to have from the start."""
+        lake.refresh()
+        features = self._settings.features
+        # A table that is clustered already may have another key now.
+        if features.missing(lake, table) or features.cluster_by(lake, table):
+            from cdc_core.sink.delta.spark_commit import enable_missing
+
+            enable_missing(self._spark, lake, features, table)
+        if self._settings.database:
+            with received(f"registering {table.id} in Spark's catalogue"):
+                register(self._spark, self._settings.database, table.id, lake.path)
+
+    def _as_described(self, readings: Sequence[Reading]) -> list[Reading]:
+        """Those whose table no DDL touched since it was described, which was before the snapshot was opened.
+
+        COPY reads by the catalogue of its own moment: a column renamed meanwhile would be another's values, and rows
+        that ALTER TABLE rewrote are not seen by an older snapshot at all.
+        """
+        marks = self._source.catalog.fingerprints([reading.table.oid for reading in readings])
+        return [
+            reading
+            for reading in readings
+            if _is_unchanged(reading.table, marks.get(reading.table.oid)) and self._has_its_leaves(reading)
+        ]
+
+    def _has_its_leaves(self, reading: Reading) -> bool:
+        """Whether the names of the leaves that are read are still theirs: the table's marks do not hold them."""
+        if not reading.leaves:
+            return True
+        now = self._source.catalog.leaves(reading.table, is_filtered=bool(reading.row_filter))
+        return [leaf.identity for leaf in now] == [leaf.identity for leaf in reading.leaves]
+
+    def _complete_reads(self, table: TableId) -> None:
+        """Give the changelog the rows of the snapshot in force: this one, or a former one before it is replaced."""
+        if self._settings.reads:
+            slot = self._source.options.slot_name
+            complete_reads(
+                self._paths.lake(table), self._paths.changelog(table), slot, table, self._settings.history_minutes
+            )
+
+    def _report_progress(self, hook: OnProgress | None, reading: Reading, report: SnapshotReport | None = None) -> None:
+        if hook is not None:
+            rows, done = (reading.rows, False) if report is None else (report.rows, True)
+            with self._lock:
+                hook(SnapshotProgress(reading.table.id, rows, reading.estimate, done, *reading.ranges, report))
+
+
+def _guess(reading: Reading) -> int:
+    """How many rows a table has, about."""
+    if reading.leaves:
+        return sum(expected_rows(leaf.pages, leaf.rows) for leaf in reading.leaves)
+    return expected_rows(reading.pages, reading.estimate)
+
+
+def _distinct(readings: Sequence[Reading]) -> list[Reading]:
+    return list({reading.table.id: reading for reading in readings}.values())
+
+
+def _is_unchanged(table: TableSchema, now: Fingerprint | None) -> bool:
+    if table.fingerprint is None:
+        return True
+    return now is not None and _comparable(now) == _comparable(table.fingerprint)
+
+
+def _comparable(marks: Fingerprint) -> Fingerprint:
+    """The marks without what rows change: an empty partition fills."""
+    storage = tuple(dataclasses.replace(mark, is_empty=False) for mark in marks.storage)
+    return dataclasses.replace(marks, storage=storage)
+
+
+def _changed(table: TableId) -> TransientError:
+    return TransientError(
+        f"The columns or other properties of {table} were changed while it was read.",
+        "Read it again while it is not being altered.",
+    )

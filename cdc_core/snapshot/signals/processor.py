@@ -1,0 +1,146 @@
+"""What signals ask for, done: tables queued, taken out, paused; messages logged; classes of the user's own called.
+
+A signal that cannot be understood is reported and left out. Nothing here knows where the rows go.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from typing import Protocol
+
+from cdc_core.schema.table import TableId
+from cdc_core.selection.patterns import compile_pattern
+from cdc_core.snapshot.incremental.progress import Collection
+from cdc_core.snapshot.incremental.queue import SnapshotQueue
+from cdc_core.snapshot.signals.actions import SignalAction
+from cdc_core.snapshot.signals.parse import (
+    WATERMARKS,
+    ExecuteSnapshot,
+    Log,
+    MalformedSignalError,
+    PauseSnapshot,
+    ResumeSnapshot,
+    Signal,
+    SnapshotKind,
+    StopSnapshot,
+    action_of,
+    read_signal,
+)
+from cdc_core.snapshot.signals.rows import SignalRow
+
+_log = logging.getLogger(__name__)
+
+
+class Channel(Protocol):
+    """Where signals come from that are not in the stream."""
+
+    def take(self) -> list[Signal]:
+        """What came since the last call."""
+
+    def done(self) -> None:
+        """What ``take`` gave has been obeyed, and that is stored."""
+
+
+class SignalProcessor:
+    """Acts on signals, by changing ``queue``. Not for several threads.
+
+    ``table`` is the signal table, None where there is none; ``listens`` says whether signals are taken from it.
+    ``captured`` lists the tables that may be read. ``refusal`` says why no incremental snapshot can be had, empty where
+    one can. ``conditions_block``: whether a blocking snapshot can be of a part of a table; else such a part is read in
+    chunks.
+    """
+
+    def __init__(
+        self,
+        queue: SnapshotQueue,
+        table: TableId | None,
+        listens: bool,
+        channels: Sequence[Channel],
+        actions: Mapping[str, SignalAction],
+        captured: Callable[[], list[TableId]],
+        refusal: str = "",
+        *,
+        conditions_block: bool = True,
+    ) -> None:
+        self._queue = queue
+        self.table = table
+        self._listens = listens
+        self._channels = channels
+        self._actions = actions
+        self._captured = captured
+        self._refusal = refusal
+        self._conditions_block = conditions_block
+
+    def take(self, row: SignalRow, position: str) -> bool:
+        """Act on a row of the signal table; whether it was a signal. ``position`` is what a message shows as ``{}``."""
+        if not self._listens or row.is_deleted or row.type in WATERMARKS:
+            return False
+        try:
+            self.process(read_signal(row.id, row.type, row.data), position)
+        except MalformedSignalError as error:
+            _log.warning("A row of the signal table is skipped: %s.", error)
+        return True
+
+    def ask(self, position: str) -> bool:
+        """Act on what the other channels brought; whether there was something."""
+        found = [signal for channel in self._channels for signal in channel.take()]
+        for signal in found:
+            self.process(signal, position)
+        return bool(found)
+
+    def done(self) -> None:
+        """Tell the channels that what they brought need not be brought again."""
+        for channel in self._channels:
+            channel.done()
+
+    def process(self, signal: Signal, position: str) -> None:
+        """Act on a signal."""
+        try:
+            action = action_of(signal)
+        except MalformedSignalError as error:
+            _log.warning("A signal of type %s is skipped: %s.", signal.type, error)
+            return
+        match action:
+            case ExecuteSnapshot():
+                self._execute(action)
+            case StopSnapshot():
+                patterns = [compile_pattern(pattern) for pattern in action.collections]
+                self._queue.stop(
+                    lambda table: not patterns or any(pattern.fullmatch(str(table)) for pattern in patterns)
+                )
+            case PauseSnapshot() | ResumeSnapshot():
+                self._queue.pause(isinstance(action, PauseSnapshot))
+            case Log():
+                _log.info("%s", action.message.replace("{}", position))
+            case None:
+                self._act(signal)
+
+    def _execute(self, action: ExecuteSnapshot) -> None:
+        patterns = [compile_pattern(pattern) for pattern in action.collections]
+        captured = [table for table in self._captured() if table != self.table]
+        # In the order of the signal's own list.
+        chosen = dict.fromkeys(t for pattern in patterns for t in captured if pattern.fullmatch(str(t)))
+        if not chosen:
+            _log.warning("A signal of type execute-snapshot is skipped: none of its data-collections is captured.")
+            return
+        wanted = [Collection(t, action.condition_of(str(t)), action.surrogate_key) for t in chosen]
+        if action.kind is SnapshotKind.BLOCKING:
+            at_once = tuple(one for one in wanted if self._conditions_block or not one.condition)
+            self._queue.progress = self._queue.progress.with_blocking(at_once)
+            wanted = [one for one in wanted if one not in at_once]
+        if wanted and self._refusal:
+            _log.warning("A signal of type execute-snapshot is skipped: %s", self._refusal)
+        elif wanted:
+            self._queue.request(wanted)
+
+    def _act(self, signal: Signal) -> None:
+        action = self._actions.get(signal.type)
+        if action is None:
+            _log.warning("A signal is skipped: wal2lake.signal.actions has no class for its type.")
+            return
+        try:
+            action.arrived(signal)
+        except Exception:
+            # The user's own code: the stream continues without it.
+            _log.exception("The class for signals of type %s raised an error.", signal.type)

@@ -1,0 +1,148 @@
+"""Events that a snapshot run logs to Dagster: a materialization per finished table, and progress of the others."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+import dagster as dg
+
+from cdc_core.schema.table import TableId
+from cdc_core.snapshot.notifications import Notification, SnapshotStatus
+from cdc_core.snapshot.reports import SnapshotProgress, SnapshotReport
+from pipelines import metadata
+from pipelines.assets.notification_events import Budget, NotificationEvents
+from pipelines.keys import snapshot_key
+from pipelines.site import Site
+
+PROGRESS_SECONDS = 10.0
+PROGRESS_PER_MINUTE = 30
+_REST_SECONDS = 1.0
+# Tables are told by their materialisation and progress.
+_OF_TABLES = (SnapshotStatus.IN_PROGRESS, SnapshotStatus.TABLE_SCAN_COMPLETED)
+
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(slots=True)
+class _Table:
+    started: float
+    progress: SnapshotProgress
+    reported_at: float
+    is_reported: bool = False
+
+
+class SnapshotEvents:
+    """The engine's threads call ``listen`` and ``notified``; the step's thread reports, because Dagster's contexts must
+    not be shared between threads.
+    """
+
+    def __init__(
+        self, context: dg.AssetExecutionContext, site: Site, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._context = context
+        self._site = site
+        self._now = clock
+        self._lock = threading.Lock()
+        self._tables: dict[TableId, _Table] = {}
+        self._budget = Budget(PROGRESS_PER_MINUTE, clock)
+        self._notifications = NotificationEvents(site, clock)
+        self._rest_until = 0.0
+
+    def listen(self, progress: SnapshotProgress) -> None:
+        """Progress of a table; called by the engine."""
+        now = self._now()
+        with self._lock:
+            # A table that was altered while it was read starts again.
+            held = self._tables.setdefault(progress.table, _Table(now, progress, now))
+            held.progress = progress
+
+    def notified(self, notification: Notification) -> None:
+        """A notification about the whole snapshot; called by the engine."""
+        if notification.type not in _OF_TABLES:
+            self._notifications.listen(notification)
+
+    def report_soon(self) -> None:
+        """Log what is due; if it cannot be logged to Dagster, it is retried after a second."""
+        if self._now() < self._rest_until:
+            return
+        try:
+            self.report_due()
+        except Exception as error:
+            # Not by context.log: that is the same database. A snapshot does not end for it.
+            _log.warning("A report of the snapshot could not be logged to Dagster: %s. Retrying.", type(error).__name__)
+            self._rest_until = self._now() + _REST_SECONDS
+
+    def report_due(self) -> None:
+        """Log each finished table, and the progress of the others, at a limited rate."""
+        now = self._now()
+        with self._lock:
+            held = list(self._tables.values())
+        for one in held:
+            if one.progress.done and not one.is_reported:
+                self._report_done(one, now)
+            elif not one.progress.done and now - one.reported_at >= PROGRESS_SECONDS and self._budget.take():
+                self._report_progress(one, now)
+        for observation in self._notifications.due():
+            self._log(observation)
+
+    def finish(self, reports: Iterable[SnapshotReport]) -> int:
+        """Log all remaining results, including tables without progress. Returns the number of tables."""
+        count = 0
+        for report in reports:
+            count += 1
+            self.listen(SnapshotProgress(report.table, report.rows, report.rows, done=True, report=report))
+        self.flush()
+        return count
+
+    def flush(self) -> None:
+        """Log finished tables that are not logged yet: only the other tables have to be re-read after an error."""
+        self.report_due()
+        for observation in self._notifications.due(is_last=True):
+            self._log(observation)
+
+    def _report_done(self, one: _Table, now: float) -> None:
+        progress, table = one.progress, str(one.progress.table)
+        found = (
+            {"dagster/row_count": progress.rows, "seconds": round(now - one.started, 3)}
+            if progress.report is None
+            else metadata.snapshot(progress.report)
+        )
+        if progress.ranges_total > 1:
+            found["ranges"] = progress.ranges_total
+        self._log(
+            dg.AssetMaterialization(
+                asset_key=snapshot_key(self._site),
+                partition=table,
+                metadata=found,
+                # One version: a table that is re-read is replaced in the lake by the same run, so the lake's tables
+                # are no older for it.
+                tags={"dagster/data_version": self._site.slot},
+            )
+        )
+        one.is_reported = True
+        self._context.log.info(f"{table}: {progress.rows:,} rows, done")
+
+    def _report_progress(self, one: _Table, now: float) -> None:
+        one.reported_at = now
+        found = metadata.snapshot_progress(one.progress, now - one.started)
+        words = metadata.progress_text(one.progress, now - one.started)
+        self._log(
+            dg.AssetObservation(
+                asset_key=snapshot_key(self._site),
+                partition=str(one.progress.table),
+                description=words,
+                metadata=found,
+            )
+        )
+        self._context.log.info(f"{one.progress.table}: {words}")
+
+    def _log(self, event: dg.AssetMaterialization | dg.AssetObservation) -> None:
+        self._context.log_event(event)
+        # It is in the event log by now; the step need not keep it.
+        for _ in self._context.consume_events():
+            pass

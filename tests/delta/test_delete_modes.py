@@ -1,0 +1,63 @@
+"""Random histories on a real Delta table in the delete modes that keep rows: by copy-on-write, by Spark, one after the
+other, the table holds what the row-wise model holds.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from cdc_core.sink.delete_modes import DeleteMode
+from cdc_core.sink.delta.changes import prepare
+from cdc_core.sink.delta.delete_mode import as_live
+from cdc_core.sink.delta.shape import lake_schema
+from tests.delta.kept_model import KeptModel
+from tests.delta.source_model import ROW, TABLE, SourceTable
+from tests.support.spark import change_schema
+from tests.support.spark import lake_schema as bare_schema
+from tests.support.two_engines import ARROW, SPARK, TwoEngineLake
+from tests.unit.sink.test_delete_modes_model import MODES, assert_history, assert_soft
+
+pytestmark = pytest.mark.spark
+
+SEED = int(os.environ.get("WAL2LAKE_SEED", "20261121"))
+
+
+class Follower:
+    """Applies a source's transactions to a lake table by the engine it is told, and to the model."""
+
+    def __init__(self, spark: Any, folder: Path, source: SourceTable, mode: DeleteMode) -> None:
+        self.source, self.mode, self.chance = source, mode, random.Random(source.seed)
+        self.lake = TwoEngineLake(folder, lake_schema(ROW, mode), spark)
+        self.model = KeptModel(("h", "k"))
+        rows = source.snapshot()
+        self.model.take(rows, (source.lsn, -1, None))
+        if rows:
+            self.lake.add(as_live(pa.Table.from_pylist(rows, schema=bare_schema(ROW)), mode))
+
+    def follow(self, transactions: int, statements: int, engine: str) -> None:
+        rows = [row for _ in range(transactions) for row in self.source.next_transaction(statements)]
+        for row in rows:
+            self.model.apply(row)
+        self.chance.shuffle(rows)
+        changes = prepare(pa.Table.from_pylist(rows, schema=change_schema(ROW)), TABLE, self.lake.table.schema)
+        before = len(self.lake.rows)
+        inserted, _, _ = self.lake.apply(changes, engine)
+        after = self.lake.rows
+        (assert_soft if self.mode is DeleteMode.SOFT else assert_history)(after, self.model)
+        assert len(after) - before == inserted
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("truncates", [False, True])
+def test_histories_by_both_engines(spark: Any, tmp_path: Path, mode: DeleteMode, truncates: bool) -> None:
+    source = SourceTable(SEED, histories=60, truncates=truncates)
+    source.next_transaction(200)
+    follower = Follower(spark, tmp_path, source, mode)
+    for engine, statements in ((ARROW, 60), (SPARK, 100), (SPARK, 5)):
+        follower.follow(4, statements, engine)

@@ -1,0 +1,171 @@
+"""Layout of lake tables: clustering by key, in-commit timestamps, upkeep by Spark, merges that open few files."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from cdc_core.schema.changes import DeltaFeature
+from cdc_core.schema.pg_type import PgType
+from cdc_core.schema.table import Column, TableId, TableSchema
+from cdc_core.sink.delta.compaction import clean
+from cdc_core.sink.delta.features import FeaturePolicy, features_on
+from cdc_core.sink.delta.maintain import Retention, maintain
+from cdc_core.sink.delta.project import Step, StepColumn
+from cdc_core.sink.delta.replace import commit_snapshot, write_rows
+from cdc_core.sink.delta.shape import lake_properties, lake_schema
+from cdc_core.sink.delta.spark_commit import clustered_by, enable_missing
+from cdc_core.sink.delta.spark_evolve import evolve_by_spark
+from cdc_core.sink.delta.table import DeltaTable
+from cdc_core.sink.options import MergeEngine
+from tests.support.one_table import OneTable
+from tests.support.spark import AT, change, lake_rows, row_type
+
+pytestmark = pytest.mark.spark
+
+INT8, TEXT, BOOL = PgType(20, "int8"), PgType(25, "text"), PgType(16, "bool")
+TABLE = TableSchema(
+    TableId("public", "t"), 1, (Column("id", INT8, optional=False), Column("v", TEXT)), primary_key=("id",)
+)
+ROW = row_type(id=pa.int64(), v=pa.string())
+BOTH = FeaturePolicy(clustered=(r"public\.t",), commit_timestamps=True)
+
+
+def snapshot(side: OneTable, files: int, rows: int) -> DeltaTable:
+    """A lake table of some files, each of which holds a range of keys."""
+    lake = DeltaTable.create(side.lake, lake_schema(side.row), lake_properties(15))
+    written = []
+    for number in range(files):
+        made = [
+            {"id": number * rows + at, "v": "old", "__commit_lsn": 1, "__tx_index": -1, "__commit_ts": AT}
+            for at in range(rows)
+        ]
+        written += write_rows(lake, pa.Table.from_pylist(made, schema=lake_schema(side.row)).to_batches(), lake.schema)
+    commit_snapshot(lake, written, lake.schema, "slot", TABLE.id, token=1, shape=1)
+    lake.refresh()
+    return lake
+
+
+def update(key: int, lsn: int) -> dict[str, Any]:
+    row = {"id": key, "v": "new", "__rescued": None}
+    return change("u", lsn, 0, {"id": key, "v": "old", "__rescued": None}, row)
+
+
+def test_a_merge_writes_only_files_that_hold_a_changed_row(tmp_path: Path) -> None:
+    side = OneTable(tmp_path, TABLE, ROW)
+    # Fewer than are put together after a round.
+    lake = snapshot(side, files=7, rows=50)
+    before = {file.path for file in lake.files}
+    opened = []
+    read = DeltaTable.read
+
+    def told(self: DeltaTable, file: Any, columns: Any = None, **more: Any) -> pa.Table:
+        opened.append(file.path)
+        return read(self, file, columns, **more)
+
+    side.append([update(120, 10), update(130, 11), update(320, 12)], whole=12)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(DeltaTable, "read", told)
+        done = side.merge(12, token=1)
+    assert done.applied is not None and done.applied.updated == 3
+    lake.refresh()
+    after = {file.path for file in lake.files}
+    assert len(before - after) == 2, "the files of keys 100 to 149 and 300 to 349"
+    assert len(before & set(opened)) == 2, "by the log's statistics no other file is even opened"
+    assert sorted(row["id"] for row in side.rows if row["v"] == "new") == [120, 130, 320]
+
+
+def test_clustering_and_timestamps_come_on_and_spark_merges_from_then_on(tmp_path: Path, spark: Any) -> None:
+    side = OneTable(tmp_path, TABLE, ROW)
+    side.writer = replace(side.writer, features=BOTH)
+    lake = snapshot(side, files=4, rows=50)
+    wanted = {DeltaFeature.CLUSTERING, DeltaFeature.COMMIT_TIMESTAMPS}
+    assert BOTH.missing(lake, TABLE) == wanted
+    enable_missing(spark, lake, BOTH, TABLE)
+    lake.refresh()
+    assert features_on(lake) == wanted and BOTH.missing(lake, TABLE) == frozenset()
+    assert clustered_by(spark, lake.path) == ["id"]
+    version = lake.version
+    enable_missing(spark, lake, BOTH, TABLE)
+    lake.refresh()
+    assert lake.version == version, "what is on stays as it is"
+    side.append([update(7, 10), update(120, 11)], whole=11)
+    done = side.merge(11, token=1, spark=spark)
+    assert done.staged is not None, "delta-rs cannot commit to it"
+    assert sorted(row["id"] for row in side.rows if row["v"] == "new") == [7, 120]
+    assert len(side.rows) == 200
+    times = spark.sql(f"DESCRIBE HISTORY delta.`{lake.path}`").select("version", "timestamp").collect()
+    assert [row.timestamp for row in times] == sorted((row.timestamp for row in times), reverse=True)
+    # A snapshot anew keeps both.
+    lake.refresh()
+    rows = pa.Table.from_pylist(
+        [{"id": 1, "v": "again", "__commit_lsn": 20, "__tx_index": -1, "__commit_ts": AT}], schema=lake_schema(ROW)
+    )
+    files = write_rows(lake, rows.to_batches(), lake_schema(ROW))
+    commit_snapshot(lake, files, lake_schema(ROW), "slot", TABLE.id, token=20, shape=2, spark=spark)
+    assert [row["v"] for row in side.rows] == ["again"]
+    assert clustered_by(spark, lake.path) == ["id"]
+
+
+def test_a_clustered_table_whose_key_column_goes_is_clustered_no_more(tmp_path: Path, spark: Any) -> None:
+    side = OneTable(tmp_path, TABLE, ROW)
+    policy = FeaturePolicy(clustered=(r"public\.t",))
+    lake = snapshot(side, files=2, rows=5)
+    enable_missing(spark, lake, policy, TABLE)
+    lake.refresh()
+    # The key column's name is another's; the rows are written anew, for there is no column mapping.
+    steps = [Step(2, (StepColumn("number", "id", pa.int64()), StepColumn("v", "v", pa.string())))]
+    evolve_by_spark(spark, lake, steps, policy.evolution(lake, steps), "app", {}, tmp_path)
+    lake.refresh()
+    assert lake.schema.names[:2] == ["number", "v"]
+    assert clustered_by(spark, lake.path) == []
+    renamed = replace(
+        TABLE, columns=(Column("number", INT8, optional=False), Column("v", TEXT)), primary_key=("number",)
+    )
+    enable_missing(spark, lake, policy, renamed)
+    assert clustered_by(spark, lake.path) == ["number"]
+    assert sorted(row["number"] for row in lake_rows(lake.path)) == list(range(10))
+
+
+def test_only_key_columns_with_statistics_cluster_and_only_four(tmp_path: Path) -> None:
+    names = [f"c{number}" for number in range(6)]
+    columns = (*(Column(name, INT8, optional=False) for name in names), Column("b", BOOL, optional=False))
+    row = row_type(**{name: pa.int64() for name in names}, b=pa.bool_())
+    lake = DeltaTable.create(str(tmp_path / "t"), lake_schema(row), {})
+    policy = FeaturePolicy(clustered=(".*",))
+
+    def by(*key: str, name: str = "t") -> tuple[str, ...]:
+        return policy.cluster_by(lake, TableSchema(TableId("public", name), 1, columns, primary_key=key))
+
+    assert by("b", "c1", "c0") == ("c1", "c0")
+    assert by(*names) == ("c0", "c1", "c2", "c3")
+    assert by("b") == by() == ()
+    assert FeaturePolicy(clustered=("other",)).cluster_by(lake, TABLE) == ()
+    wide = DeltaTable.create(str(tmp_path / "w"), lake_schema(row_type(**{f"x{n}": pa.int64() for n in range(40)})), {})
+    far = TableSchema(TABLE.id, 1, tuple(Column(f"x{n}", INT8) for n in range(40)), primary_key=("x35", "x3"))
+    assert policy.cluster_by(wide, far) == ("x3",)
+
+
+def test_upkeep_of_a_table_with_deletion_vectors_is_sparks_and_keeps_its_rows(tmp_path: Path, spark: Any) -> None:
+    side = OneTable(tmp_path, TABLE, ROW, MergeEngine.SPARK)
+    lake = snapshot(side, files=6, rows=50)
+    for number in range(2):
+        side.append([update(key, 10 + number) for key in range(number, 300, 60)], whole=10 + number)
+        side.merge(10 + number, token=1, spark=spark)
+    lake.refresh()
+    assert lake.has_deletion_vectors
+    expected = sorted((row["id"], row["v"]) for row in side.rows)
+    # The rounds' own cleaning: files that are marked, not replaced, must stay.
+    clean(lake, 1)
+    assert sorted((row["id"], row["v"]) for row in side.rows) == expected
+    done = maintain(lake.path, Retention(1, 1), lambda: spark)
+    assert done is not None and done.engine == "spark"
+    assert done.files_after < done.files_before and done.rewritten > 1
+    assert sorted((row["id"], row["v"]) for row in side.rows) == expected
+    assert len(expected) == 300
+    by_spark = spark.read.format("delta").load(lake.path).select("id", "v").collect()
+    assert sorted((row.id, row.v) for row in by_spark) == expected

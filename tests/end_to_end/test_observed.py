@@ -1,0 +1,82 @@
+"""Notifications in the lake and metrics for Prometheus, of a run as a user starts it."""
+
+import json
+import socket
+import urllib.request
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from cdc_core.config.connector import load
+from cdc_core.schema.table import TableId
+from tests.support.lake import difference, rows, write_properties
+from tests.support.waits import wait_until
+
+pytestmark = [pytest.mark.postgres, pytest.mark.spark, pytest.mark.slow]
+
+ORDERS = TableId("public", "orders")
+SCHEMA = """
+create table orders (id int primary key, note text);
+create table empty (id int primary key);
+insert into orders select g, 'order ' || g from generate_series(1, 100) g;
+"""
+
+
+def free_port():
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+def scraped(port):
+    """(name without prefix, context, table) → value, as Prometheus reads it."""
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10) as answer:
+        text = answer.read().decode()
+    return {
+        (one.name.removeprefix("debezium_metrics_"), one.labels.get("context"), one.labels.get("table")): one.value
+        for family in text_string_to_metric_families(text)
+        for one in family.samples
+    }
+
+
+def test_a_run_tells_its_snapshots_and_its_stream(pg, program, tmp_path):
+    database, port = pg.database("observed"), free_port()
+    pg.execute(database, SCHEMA)
+    more = {
+        "schema.include.list": "public",
+        "notification.enabled.channels": "sink",
+        "wal2lake.metrics.port": str(port),
+        "wal2lake.lake.path": str(tmp_path / "lake"),
+        "wal2lake.state.path": str(tmp_path / "state"),
+        "wal2lake.freshness.seconds": "0",
+    }
+    file = write_properties(tmp_path / "observed.properties", pg.properties(database, **more))
+    told = tmp_path / "lake" / load(file).schema.topic_prefix / "__notifications"
+    with program.started("run", file) as running:
+        running.wait_for("snapshot: 100 rows of 2 tables", 150)
+        pg.execute(
+            database, "insert into orders values (200, 'streamed'), (201, 'too'); delete from orders where id = 1"
+        )
+        wait_until(lambda: difference(file, [ORDERS]) == [], 90, "the changes")
+        # The lake shows a round's changes a moment before the round is counted.
+        wait_until(lambda: scraped(port)["TotalNumberOfEventsSeen", "streaming", None] == 3, 30, "the count")
+        found = scraped(port)
+        assert found["Connected", "streaming", None] == 1
+        assert found["SnapshotCompleted", "snapshot", None] == 1
+        assert (found["TotalTableCount", "snapshot", None], found["RemainingTableCount", "snapshot", None]) == (2, 0)
+        assert found["RowsScanned", "snapshot", "public.orders"] == 100
+
+        data = json.dumps({"type": "incremental", "data-collections": ["public.orders"]})
+        # Cold: the borrowed Java process is the run's, and a signal needs none.
+        assert program.run("signal", file, "execute-snapshot", "--data", data, cold=True).returncode == 0
+        wait_until(lambda: scraped(port).get(("RowsScanned", "snapshot", "public.orders")) == 101, 60, "the snapshot")
+        assert running.end(2) in (0, -2), running.said()
+    kept = [(one["aggregate_type"], one["type"], dict(one["additional_data"])) for one in rows(told)]
+    assert len({one["id"] for one in rows(told)}) == len(kept)
+    kinds = [(aggregate.split()[0], kind) for aggregate, kind, _ in kept]
+    for kind in ("STARTED", "IN_PROGRESS", "TABLE_SCAN_COMPLETED", "COMPLETED"):
+        assert ("Initial", kind) in kinds
+        assert ("Incremental", kind) in kinds
+    statuses = {data["scanned_collection"]: data["status"] for _, kind, data in kept if "scanned_collection" in data}
+    assert statuses == {"public.orders": "SUCCEEDED", "public.empty": "EMPTY"}
+    pg.drop_database(database)

@@ -1,0 +1,190 @@
+"""Quarantine on a real server, through the command: what waits, what supersedes it, what a replay lets in."""
+
+import signal
+
+import pytest
+
+from cdc_core import failpoints
+from cdc_core.config.connector import load
+from cdc_core.schema.table import TableId
+from tests.support.lake import difference, doubled_events, lake_path, rows, write_properties
+
+pytestmark = [pytest.mark.postgres, pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(900)]
+
+DOCS, LATE = TableId("public", "docs"), TableId("public", "late")
+SCHEMA = """
+create table docs (id int primary key, n int, note text, body text);
+alter table docs alter column body set storage external;
+insert into docs select g, g, 'first', repeat('x', 3000) from generate_series(1, 3) g;
+create type mood as enum ('sad', 'ok');
+create table late (id int primary key, name varchar(20), mood mood);
+insert into late values (1, 'one', 'ok');
+"""
+RULES = """
+limits: {rows: 50}
+rules:
+  - name: positive
+    condition: n >= 0
+    description: n is not negative
+  - name: short
+    condition: length(note) < 100
+    severity: warn
+"""
+
+
+def settings(folder):
+    return {
+        "schema.include.list": "public",
+        "wal2lake.lake.path": str(folder / "lake"),
+        "wal2lake.state.path": str(folder / "state"),
+        "wal2lake.freshness.seconds": "0",
+        "wal2lake.quality.rules.path": str(folder / "rules"),
+        "wal2lake.quality.docs.path": str(folder / "docs"),
+    }
+
+
+class Line:
+    """A database, its connector, and what is in quarantine."""
+
+    def __init__(self, pg, program, folder, name):
+        self.pg, self.program, self.database = pg, program, pg.database(name)
+        pg.execute(self.database, SCHEMA)
+        self.rules = folder / "rules"
+        self.rules.mkdir()
+        (self.rules / "public.docs.yaml").write_text(RULES)
+        self.file = write_properties(folder / "q.properties", pg.properties(self.database, **settings(folder)))
+        self.config = load(self.file)
+
+    def run(self, *sql):
+        for statement in sql:
+            self.pg.execute(self.database, statement)
+        done = self.program.stream(self.file)
+        assert done.returncode == 0, done.stdout + done.stderr[-3000:]
+        return done
+
+    def replay(self, *arguments, **environment):
+        return self.program.run("replay", self.file, "public.docs", *arguments, **environment)
+
+    def aside(self, table=DOCS):
+        path = lake_path(self.config, table).parents[1] / "__quarantine" / table.schema / table.table
+        return rows(path, "select * from t order by __commit_lsn, __tx_index") if path.exists() else []
+
+    def waiting(self, table=DOCS):
+        return [(row["__op"], row["key"], row["reasons"]) for row in self.aside(table) if row["status"] == "waiting"]
+
+
+@pytest.fixture
+def line(pg, program, tmp_path):
+    return lambda name: Line(pg, program, tmp_path, name)
+
+
+def test_what_needs_a_refused_change_is_held_and_a_complete_one_supersedes_it(line):
+    one = line("held")
+    one.run()
+    one.run(
+        "update docs set n = -1 where id = 1",
+        "update docs set n = 7 where id = 1",  # leaves body out: it needs the one before
+        "update docs set n = -2 where id = 2",
+        "update docs set n = 5, body = repeat('y', 3000) where id = 2",  # complete: the fix at the source
+        "insert into docs values (9, -9, 'refused', 'b')",
+        "delete from docs where id = 3",
+    )
+    assert one.waiting() == [
+        ("u", '{"id":1}', ["user:positive"]),
+        ("u", '{"id":1}', ["waits_for_earlier_change"]),
+        ("c", '{"id":9}', ["user:positive"]),
+    ]
+    assert [row["reasons"] for row in one.aside() if row["status"] == "superseded"] == []
+    assert rows(lake_path(one.config, DOCS), "select id, n from t order by id") == [
+        {"id": 1, "n": 1},
+        {"id": 2, "n": 5},
+    ]
+    # Over several rounds: a key that changes, a delete, and a key that is given anew.
+    one.run("update docs set id = 10, n = 3, body = 'z' where id = 9")
+    assert [row["status"] for row in one.aside()] == ["waiting", "waiting", "superseded"]
+    one.run("delete from docs where id = 1", "insert into docs values (1, 1, 'anew', 'b')")
+    assert one.waiting() == []
+    assert difference(one.file, [DOCS]) == []
+    assert one.replay().returncode == 0
+    assert difference(one.file, [DOCS]) == []
+
+
+@pytest.mark.parametrize(
+    "step",
+    [failpoints.AFTER_QUARANTINE, failpoints.DURING_MERGE, failpoints.AFTER_APPLY, failpoints.BEFORE_ROUND_RECORD],
+)
+def test_a_replay_goes_in_once_wherever_it_is_killed(line, step):
+    one = line(f"replay_{step.replace('-', '_')}")
+    one.run()
+    one.run(
+        "update docs set n = -1 where id = 1",
+        "update docs set note = 'held' where id = 1",
+        "insert into docs values (4, -4, 'refused', 'b')",
+        "update docs set id = 5, n = -5 where id = 2",
+        "update docs set n = -3 where id = 3",
+        "update docs set n = 3, note = 'later', body = 'c' where id = 3",
+    )
+    assert len(one.waiting()) == 4
+    (one.rules / "public.docs.yaml").write_text(RULES.replace("n >= 0", "n > -5"))
+    killed = one.replay(WAL2LAKE_FAILPOINT=step)
+    assert killed.returncode == -signal.SIGKILL, killed.stdout + killed.stderr[-3000:]
+    done = one.replay()
+    assert done.returncode == 0, done.stdout + done.stderr[-3000:]
+    assert one.waiting() == [("u", '{"id":5}', ["user:positive"])]
+    assert rows(lake_path(one.config, DOCS), "select id, n, note, length(body) as l from t order by id") == [
+        {"id": 1, "n": -1, "note": "held", "l": 3000},
+        {"id": 2, "n": 2, "note": "first", "l": 3000},
+        {"id": 3, "n": 3, "note": "later", "l": 1},
+        {"id": 4, "n": -4, "note": "refused", "l": 1},
+    ]
+    assert one.replay("--accept", "positive").returncode == 0
+    assert one.waiting() == []
+    assert difference(one.file, [DOCS]) == []
+    assert doubled_events(one.file, DOCS) == 0
+
+
+def test_constraints_count_from_when_they_were_set(line):
+    one = line("late")
+    one.run()
+    one.run(
+        "insert into late values (2, null, 'sad'), (3, 'a longer name of 20.', 'ok')",
+        "update late set name = 'two' where id = 2; update late set name = 'three' where id = 3",
+        "alter table late alter column name set not null",
+        "alter table late alter column name type varchar(8)",
+        "alter type mood rename value 'sad' to 'blue'",
+        "insert into late values (4, 'four', 'blue')",
+    )
+    assert one.waiting(LATE) == []
+    assert difference(one.file, [LATE, DOCS]) == []
+
+
+def test_a_limit_pauses_one_table_and_a_replay_lets_it_go_on(line):
+    one = line("limits")
+    (one.rules / "public.docs.yaml").write_text(RULES.replace("rows: 50", "rows: 2"))
+    one.run()
+    one.pg.execute(one.database, "insert into docs select g, -g, 'bad', 'b' from generate_series(10, 14) g")
+    one.pg.execute(one.database, "insert into late values (5, 'five', 'ok')")
+    done = one.program.stream(one.file)
+    assert done.returncode == 1
+    assert "public.docs is not merged: 5 changes of public.docs would be in quarantine" in done.stdout + done.stderr
+    assert difference(one.file, [LATE]) == []
+    assert len(rows(lake_path(one.config, DOCS))) == 3
+    assert one.waiting() == []
+    (one.rules / "public.docs.yaml").write_text(RULES)
+    done = one.replay()
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert len(one.waiting()) == 5
+    done = one.replay("--drop")
+    assert "5 dropped" in done.stdout + done.stderr
+    assert {row["status"] for row in one.aside()} == {"dropped"}
+    assert len(rows(lake_path(one.config, DOCS))) == 3
+
+
+def test_a_rule_file_that_cannot_be_obeyed_is_told_before_anything_starts(line):
+    one = line("files")
+    (one.rules / "public.docs.yaml").write_text(RULES + "  - name: wrong\n    condition: total > 0\n")
+    for command in ("check", "run"):
+        done = one.program.run(command, one.file, *(("--until-idle", "1") if command == "run" else ()))
+        assert done.returncode != 0
+        said = " ".join((done.stdout + done.stderr).split())
+        assert "public.docs.yaml, line 11: rule wrong refers to total, which public.docs does not have." in said

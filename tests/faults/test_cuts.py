@@ -1,0 +1,263 @@
+"""Every recorded round is one consistent cut: under load, through kills, a table read again, and Spark's merges.
+
+A writer commits numbered transactions that change several tables at once, and keeps what each table holds after each.
+Afterwards every round is read by time travel with delta-rs and compared with what the source held at the round's LSN.
+"""
+
+import json
+import random
+import subprocess
+import sys
+import threading
+from bisect import bisect_right
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable, QueryBuilder
+
+from cdc_core import failpoints
+from cdc_core.config.connector import load
+from cdc_core.lsn import Lsn
+from cdc_core.schema.table import TableId
+from cdc_core.sink.delta.rounds import RoundLog, TableState
+from tests.support.lake import difference, lake_path, write_properties
+from tests.support.waits import wait_until
+
+pytestmark = [pytest.mark.postgres, pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(1800)]
+
+ACCOUNTS, ENTRIES, COUNTER, QUIET = (TableId("public", name) for name in ("accounts", "entries", "counter", "quiet"))
+COLUMNS = {
+    ACCOUNTS: ("id", "total"),
+    ENTRIES: ("id", "account_id", "amount"),
+    COUNTER: ("id", "n"),
+    QUIET: ("id", "n"),
+}
+SCHEMA = """
+create table accounts (id int primary key, total bigint);
+create table entries (id int primary key, account_id int references accounts deferrable initially deferred, amount int);
+create table counter (id int primary key, n int);
+create table quiet (id int primary key, n int);
+insert into accounts select g, 0 from generate_series(1, 5) g;
+insert into counter values (1, 0);
+insert into quiet select g, 0 from generate_series(1, 3) g;
+"""
+
+
+class Writer(threading.Thread):
+    """Commits transactions until told to stop; ``after[n]`` is what the tables hold once the n-th has committed."""
+
+    def __init__(self, pg, database, seed):
+        super().__init__(daemon=True)
+        self.pg, self.database, self.chance = pg, database, random.Random(seed)
+        self.stopped = threading.Event()
+        self.tables = {
+            ACCOUNTS: dict.fromkeys(range(1, 6), 0),
+            ENTRIES: {},
+            COUNTER: {1: 0},
+            QUIET: {1: 0, 2: 0, 3: 0},
+        }
+        self.after = [self._rows()]
+        self.lsns = []
+        self.wants_rewrite = threading.Event()
+        self.error = None
+
+    def _rows(self):
+        whole = {name: dict(rows) for name, rows in self.tables.items()}
+        entries = sorted((key, *value) for key, value in whole.pop(ENTRIES).items())
+        return {ENTRIES: entries, **{name: sorted(rows.items()) for name, rows in whole.items()}}
+
+    def run(self):
+        try:
+            with self.pg.connect(self.database) as connection:
+                connection.autocommit = True
+                number = 0
+                while not self.stopped.wait(0.05):
+                    number += 1
+                    with connection.transaction():
+                        self._one(connection, number)
+                    self.after.append(self._rows())
+                    row = connection.execute("select pg_current_wal_insert_lsn()").fetchone()
+                    self.lsns.append(int(Lsn.parse(row[0])))
+        except BaseException as error:
+            self.error = error
+            raise
+
+    def _one(self, connection, number):
+        accounts, entries = self.tables[ACCOUNTS], self.tables[ENTRIES]
+        self.tables[COUNTER][1] = number
+        connection.execute("update counter set n = %s", [number])
+        if number % 3 == 0:
+            accounts[number + 100] = 0
+            connection.execute("insert into accounts values (%s, 0)", [number + 100])
+        for step in range(self.chance.randint(1, 4)):
+            account, amount, key = self.chance.choice(sorted(accounts)), self.chance.randint(1, 99), number * 10 + step
+            accounts[account] += amount
+            entries[key] = (account, amount)
+            connection.execute("update accounts set total = total + %s where id = %s", [amount, account])
+            connection.execute("insert into entries values (%s, %s, %s)", [key, account, amount])
+        if number % 5 == 0:
+            gone = self.chance.choice(sorted(entries))
+            account, amount = entries.pop(gone)
+            accounts[account] -= amount
+            connection.execute("delete from entries where id = %s", [gone])
+            connection.execute("update accounts set total = total - %s where id = %s", [amount, account])
+        if number % 40 == 0:
+            self.tables[QUIET][2] = number
+            connection.execute("update quiet set n = %s where id = 2", [number])
+        if self.wants_rewrite.is_set():
+            # Rewrites every row without an event, so the table is read again; the accounts follow in events.
+            self.wants_rewrite.clear()
+            connection.execute("set constraints all immediate")
+            connection.execute("alter table entries alter column amount type bigint using amount * 2")
+            connection.execute("update accounts set total = total * 2")
+            self.tables[ENTRIES] = {key: (account, 2 * amount) for key, (account, amount) in entries.items()}
+            self.tables[ACCOUNTS] = {key: 2 * total for key, total in accounts.items()}
+
+
+def read(config, table, version):
+    opened = DeltaTable(str(lake_path(config, table)), version=version)
+    names = ", ".join(f'"{name}"' for name in COLUMNS[table])
+    found = QueryBuilder().register("t", opened).execute(f"select {names} from t").read_all()
+    return sorted(tuple(row.values()) for row in pa.table(found).to_pylist())
+
+
+def check_rounds(config, writer):
+    """Read every round; how many there were, and in how many of them all tables were at the round's LSN."""
+    log = RoundLog(f"{config.sink.lake_path}/{config.schema.topic_prefix}/__rounds", 60)
+    assert log.refresh()
+    heads, whole = log.heads(), 0
+    assert [head.number for head in heads] == list(range(1, len(heads) + 1))
+    assert [head.lsn for head in heads] == sorted(head.lsn for head in heads)
+    for head in heads:
+        found = log.round(head.number)
+        assert found is not None
+        at = {one.table: one.version for one in found.tables if one.state is TableState.CURRENT}
+        assert all(one.version is None for one in found.tables if one.state is not TableState.CURRENT)
+        held = {table: read(config, table, version) for table, version in at.items()}
+        # The round's LSN lies behind that many transactions, or is that of the next one's own commit record.
+        done = bisect_right(writer.lsns, int(head.lsn))
+        fits = [
+            number
+            for number in (done, done + 1)
+            if number < len(writer.after) and all(rows == writer.after[number][table] for table, rows in held.items())
+        ]
+        assert fits, f"round {head.number} at {head.lsn} shows neither transaction {done} nor {done + 1}: {at}"
+        if ACCOUNTS in held and ENTRIES in held:
+            totals = dict.fromkeys((key for key, _ in held[ACCOUNTS]), 0)
+            for _, account, amount in held[ENTRIES]:
+                totals[account] += amount
+            assert totals == dict(held[ACCOUNTS])
+        whole += len(at) == len(COLUMNS)
+    return len(heads), whole
+
+
+KILLS = {
+    "arrow": [
+        failpoints.BEFORE_ROUND_RECORD,
+        f"{failpoints.BETWEEN_MERGES}:6",
+        f"{failpoints.AFTER_APPLY}:7",
+    ],
+    # Entries grow beyond what may be rewritten, the other tables do not.
+    "auto": [failpoints.AFTER_SPARK_MERGE, f"{failpoints.BEFORE_ROUND_RECORD}:2"],
+}
+# That many at least between two kills; Spark's are slow.
+ROUNDS = {"arrow": 6, "auto": 2}
+
+
+@pytest.mark.parametrize("engine", KILLS)
+def test_every_round_is_one_state_of_the_source(pg, program, tmp_path, engine):
+    database = pg.database(f"cuts_{engine}")
+    pg.execute(database, SCHEMA)
+    settings = {
+        "schema.include.list": "public",
+        "wal2lake.lake.path": str(tmp_path / "lake"),
+        "wal2lake.state.path": str(tmp_path / "state"),
+        "wal2lake.freshness.seconds": "0.2",
+        "wal2lake.lake.history.minutes": "60",
+        "wal2lake.merge.engine": engine,
+        "wal2lake.merge.rewrite.max.bytes": "3500" if engine == "auto" else "10000000",
+    }
+    file = write_properties(tmp_path / "cuts.properties", pg.properties(database, **settings))
+    config = load(file)
+    writer = Writer(pg, database, seed=7)
+    assert program.stream(file).returncode == 0
+    writer.start()
+    for number, step in enumerate(KILLS[engine]):
+        done = program.run("run", file, "--max-seconds", "100", WAL2LAKE_FAILPOINT=step)
+        assert done.returncode < 0, f"{step} was not reached:\n{done.stdout}{done.stderr[-3000:]}"
+        with program.started("run", file) as running:
+            rounds = rounds_of(config)
+            wait_until(lambda before=rounds: rounds_of(config) > before + ROUNDS[engine], 180, "rounds")
+            if number == 1:
+                writer.wants_rewrite.set()
+                wait_until(lambda: "rereading" in states_of(config), 120, "a round without the table read again")
+                wait_until(lambda: set(states_of(config)) == {"current"}, 180, "the table read again")
+            # Anywhere within a round.
+            running.end(9)
+    writer.stopped.set()
+    writer.join(30)
+    assert writer.error is None and not writer.is_alive()
+    done = program.stream(file)
+    assert done.returncode == 0, done.stderr
+    assert difference(file, list(COLUMNS)) == []
+    rounds, whole = check_rounds(config, writer)
+    assert rounds > ROUNDS[engine] * len(KILLS[engine])
+    assert whole > rounds / 3, f"only {whole} of {rounds} rounds have all tables"
+    newest = json.loads(program.run("versions", file, "--json").stdout)
+    assert {row["table"]: row["state"] for row in newest["tables"]} == dict.fromkeys(map(str, COLUMNS), "current")
+    for row in newest["tables"]:
+        table = TableId(*row["table"].split("."))
+        assert read(config, table, row["version"]) == writer.after[-1][table]
+
+
+def test_upkeep_and_rounds_give_way_to_each_other(pg, program, tmp_path):
+    """OPTIMIZE and VACUUM by another process while the stream goes on, of tables that Arrow and that Spark writes."""
+    database = pg.database("cuts_upkeep")
+    pg.execute(database, SCHEMA)
+    settings = {
+        "schema.include.list": "public",
+        "wal2lake.lake.path": str(tmp_path / "lake"),
+        "wal2lake.state.path": str(tmp_path / "state"),
+        "wal2lake.freshness.seconds": "0.2",
+        "wal2lake.lake.history.minutes": "60",
+        "wal2lake.lake.clustered.tables": "public.counter",
+    }
+    file = write_properties(tmp_path / "cuts.properties", pg.properties(database, **settings))
+    config = load(file)
+    writer = Writer(pg, database, seed=11)
+    assert program.stream(file).returncode == 0
+    writer.start()
+    told = []
+    with program.started("run", file) as running:
+        for _ in range(2):
+            before = rounds_of(config)
+            command = [Path(sys.executable).parent / "wal2lake", "maintain", file, "--json"]
+            # In a Java process of its own: the borrowed one holds the stream's session.
+            done = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
+            assert done.returncode == 0, done.stderr[-3000:]
+            told += [json.loads(line) for line in done.stdout.splitlines()]
+            wait_until(lambda before=before: rounds_of(config) > before + 1, 120, "rounds after upkeep")
+        writer.stopped.set()
+        writer.join(30)
+        assert running.end(15, seconds=120) == 0, running.said()[-3000:]
+    assert writer.error is None and not writer.is_alive()
+    assert program.stream(file).returncode == 0
+    assert difference(file, list(COLUMNS)) == []
+    rounds, whole = check_rounds(config, writer)
+    assert rounds > 6 and whole > 2
+    engines = {(row["table"], row["engine"]) for row in told if row["kind"] == "lake"}
+    assert ("public.counter", "spark") in engines and ("public.accounts", "arrow") in engines
+    assert sum(row["rewritten"] for row in told) > 10
+
+
+def rounds_of(config) -> int:
+    log = RoundLog(f"{config.sink.lake_path}/{config.schema.topic_prefix}/__rounds", 60)
+    newest = log.newest() if log.refresh() else None
+    return 0 if newest is None else newest.head.number
+
+
+def states_of(config) -> list[str]:
+    log = RoundLog(f"{config.sink.lake_path}/{config.schema.topic_prefix}/__rounds", 60)
+    newest = log.newest() if log.refresh() else None
+    return [] if newest is None else [one.state.value for one in newest.tables]

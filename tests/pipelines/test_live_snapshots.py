@@ -1,0 +1,148 @@
+"""Snapshots on Dagster's own processes: backfills by GraphQL and the command line, signals, a schedule."""
+
+import json
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import dagster as dg
+import pytest
+
+from pipelines.keys import changes_key, snapshot_key
+from tests.pipelines.fake import ORDERS, PEOPLE, FakeEngine, site
+from tests.pipelines.live import BACKFILL, STEP_SECONDS, live_dagster
+from tests.pipelines.webhook import webhook
+
+pytestmark = pytest.mark.slow
+
+KEY = snapshot_key(site(FakeEngine()))
+STATUSES = (
+    '{ assetNodeOrError(assetKey: {path: ["shop", "snapshot"]}) { ... on AssetNode { assetPartitionStatuses {'
+    " ... on DefaultPartitionStatuses { materializedPartitions failedPartitions materializingPartitions } } } } }"
+)
+LAUNCH = (
+    "mutation($p: ExecutionParams!) { launchRun(executionParams: $p) { __typename ... on LaunchRunSuccess"
+    " { run { runId } } ... on RunConfigValidationInvalid { errors { message } } } }"
+)
+
+
+@pytest.fixture
+def hook():
+    with webhook() as held:
+        yield held
+
+
+@pytest.fixture
+def live(tmp_path, monkeypatch, hook):
+    environment = {"WAL2LAKE_TEST_CRON": "* * * * *", "WAL2LAKE_ALERT_WEBHOOK": hook.url}
+    with live_dagster(tmp_path, monkeypatch, **environment) as found:
+        yield found
+
+
+def partitions(live):
+    found = live.dagster.query(STATUSES)["assetNodeOrError"]["assetPartitionStatuses"]
+    return tuple(sorted(found[name]) for name in ("materializedPartitions", "failedPartitions"))
+
+
+def progress(live):
+    """What the observations of unfinished tables say: (partition, rows, ranges done)."""
+    found = live.instance.fetch_observations(KEY, limit=100).records
+    return [
+        (one.partition, one.metadata["rows"].value, one.metadata["ranges_done"].value)
+        for record in found
+        if "ranges_done" in (one := record.asset_observation).metadata
+    ]
+
+
+def command(live, *arguments):
+    """The command ``dagster`` beside the running processes."""
+    executable = Path(sys.executable).parent / "dagster"
+    done = subprocess.run(
+        [str(executable), *arguments, "-m", "tests.pipelines.live_site"],
+        env={**os.environ, **live.environment},
+        cwd=live.folder,
+        capture_output=True,
+        text=True,
+        timeout=STEP_SECONDS,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.timeout(500)
+def test_backfills_with_a_failed_partition_signals_and_the_schedule(live, hook):
+    live.wait("partitions", lambda: len(live.instance.get_dynamic_partitions("shop_tables")) == 2)
+    refused = live.folder / f"refuse_{PEOPLE}"
+    slow = live.folder / "slow"
+    refused.touch()
+    slow.touch()
+
+    # A backfill of all tables: progress is seen meanwhile, the good one is there at once, the refused one fails.
+    params = {"assetSelection": [{"path": list(KEY.path)}], "partitionNames": [str(ORDERS), str(PEOPLE)]}
+    assert "Success" in live.dagster.query(BACKFILL, {"p": params})["launchPartitionBackfill"]["__typename"]
+    live.wait("the first table", lambda: partitions(live)[0] == [str(ORDERS)])
+    assert not live.journal("end", "snapshot")
+    ((table, rows, ranges), *_) = progress(live)
+    assert (table, 0 < rows < 1000, 0 < ranges < 10) == (str(ORDERS), True, True)
+    slow.unlink()
+    live.wait("the refused table", lambda: partitions(live) == ([str(ORDERS)], [str(PEOPLE)]))
+
+    # The failed partition alone, by the command line; the schedule's runs do not wait for the slot.
+    refused.unlink()
+    command(live, "job", "backfill", "-j", "shop_snapshot_job", "--partitions", str(PEOPLE), "--noprompt")
+    live.wait("both tables", lambda: partitions(live) == ([str(ORDERS), str(PEOPLE)], []))
+    assert [one["tables"] for one in live.journal("start", "snapshot")] == [[str(ORDERS), str(PEOPLE)], [str(PEOPLE)]]
+
+    # The failed run was told to the web address, and the slot is checked without a run.
+    (alert,) = live.wait("the alert", lambda: hook.alerts)
+    assert (alert["event"], alert["message"]) == ("run_failure", f"Table {PEOPLE} is locked. Try again later.")
+    history = live.instance.event_log_storage.get_asset_check_execution_history
+    lag = dg.AssetCheckKey(changes_key(site(FakeEngine())), "slot_lag")
+    (checked,) = live.wait("the slot's checks", lambda: history(lag, limit=1))
+    assert checked.status.value == "SUCCEEDED"
+
+    assert_signal_is_sent(live)
+    assert_schedule_asks_for_its_table(live)
+
+    # All tables by the command line: a backfill is a run a table, a launched range one run.
+    tags = {"dagster/asset_partition_range_start": str(ORDERS), "dagster/asset_partition_range_end": str(PEOPLE)}
+    command(live, "job", "launch", "-j", "shop_snapshot_job", "--tags", json.dumps(tags))
+    live.wait("a third snapshot", lambda: len(live.journal("start", "snapshot")) == 3)
+    command(live, "job", "backfill", "-j", "shop_snapshot_job", "--all", "all", "--noprompt")
+    live.wait("both of them", lambda: len(live.journal("start", "snapshot")) == 5)
+    third, *others = [one["tables"] for one in live.journal("start", "snapshot")[2:]]
+    assert third == [str(ORDERS), str(PEOPLE)]
+    assert sorted(others) == [[str(ORDERS)], [str(PEOPLE)]]
+
+
+def assert_signal_is_sent(live):
+    repository = {"repositoryLocationName": "tests.pipelines.live_site", "repositoryName": "__repository__"}
+    selector = {**repository, "jobName": "shop_signal_job"}
+    wanted = {"type": "stop-snapshot", "data_collections": [str(PEOPLE)]}
+    config = {"ops": {"shop_signal": {"config": wanted}}}
+    launched = live.dagster.query(LAUNCH, {"p": {"selector": selector, "runConfigData": config}})["launchRun"]
+    assert launched["__typename"] == "LaunchRunSuccess", launched
+    run_id = launched["run"]["runId"]
+    live.wait("the signal's run", lambda: live.instance.get_run_by_id(run_id).is_finished)
+    assert live.instance.get_run_by_id(run_id).status is dg.DagsterRunStatus.SUCCESS
+    sent = [one["data"] for one in live.journal("signal") if one["signal"] == "stop-snapshot"]
+    assert sent == [{"type": "incremental", "data-collections": [str(PEOPLE)]}]
+
+    # A misspelt type is refused before a run starts.
+    config["ops"]["shop_signal"]["config"] = {"type": "stop-snapshots"}
+    refused = live.dagster.query(LAUNCH, {"p": {"selector": selector, "runConfigData": config}})["launchRun"]
+    assert refused["__typename"] == "RunConfigValidationInvalid"
+
+
+def assert_schedule_asks_for_its_table(live):
+    """The schedule ticks each minute and is on from the start, for its time is configured."""
+    wanted = dg.RunsFilter(job_name="shop_incremental_snapshot_job", statuses=[dg.DagsterRunStatus.SUCCESS])
+    (run, *_) = live.wait("a tick", lambda: live.instance.get_runs(wanted))
+    assert run.tags["dagster/schedule_name"] == "shop_incremental_snapshot_schedule"
+    sent = [one["data"] for one in live.journal("signal") if one["signal"] == "execute-snapshot"]
+    assert sent[0] == {"type": "incremental", "data-collections": [str(ORDERS)]}
+    deadline = time.monotonic() + STEP_SECONDS
+    while live.unfinished() and time.monotonic() < deadline:
+        time.sleep(0.5)

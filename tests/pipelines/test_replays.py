@@ -1,0 +1,202 @@
+"""Jobs that replay changes in quarantine and let paused tables go on."""
+
+from datetime import UTC, datetime
+
+import dagster as dg
+import pytest
+
+from cdc_core.engine.reports import Paused
+from cdc_core.errors import TableError
+from cdc_core.schema.table import TableId
+from pipelines.connectors import load_sites
+from pipelines.factory import definitions_of
+from pipelines.keys import lake_key
+from pipelines.slot_runs import consumes_slot
+from tests.pipelines.fake import ORDERS, PEOPLE, WEIRD, FakeEngine, site, table_status
+from tests.support.lake import difference, rows, write_properties
+from tests.support.spark import SETTINGS
+
+PAUSED = Paused("a reason", "a remedy", datetime.now(UTC), 3)
+WAITING = (table_status(ORDERS, quarantined=2), table_status(PEOPLE), table_status(WEIRD, paused=PAUSED))
+
+
+class NoSpark:
+    spark_session = None
+
+
+@pytest.fixture
+def instance():
+    with dg.DagsterInstance.ephemeral() as held:
+        yield held
+
+
+def press(here, instance, op, config=None):
+    """Run the op's job with that configuration, or as it is."""
+    run_config = {"ops": {f"shop_{op}": {"config": config}}} if config is not None else None
+    job = definitions_of([here]).resolve_job_def(f"shop_{op}_job")
+    return job.execute_in_process(run_config=run_config, instance=instance, raise_on_error=False)
+
+
+def failure_of(result):
+    (failed,) = [event for event in result.all_events if event.is_step_failure]
+    return failed.event_specific_data.user_failure_data.description
+
+
+@pytest.fixture
+def no_spark(monkeypatch):
+    monkeypatch.setattr("pipelines.factory.spark_resource", lambda site: NoSpark())
+
+
+@pytest.mark.parametrize(("op", "table"), [("replay", ORDERS), ("resume", WEIRD)])
+def test_as_they_are_the_jobs_take_the_tables_that_need_it(instance, no_spark, op, table):
+    engine = FakeEngine(statuses=WAITING)
+    assert press(site(engine), instance, op).success
+    assert engine.calls == [("replay", table, (), False, False)]
+    engine = FakeEngine(statuses=(table_status(ORDERS),))
+    assert press(site(engine), instance, op).success
+    assert engine.calls == []
+
+
+def test_tables_are_chosen_by_pattern_and_judged_as_the_configuration_says(instance, no_spark):
+    engine = FakeEngine(statuses=WAITING)
+    assert press(site(engine), instance, "replay", {"tables": [r"public\..*"], "accept": ["user:positive"]}).success
+    assert engine.calls == [("replay", table, ("user:positive",), False, False) for table in (ORDERS, PEOPLE)]
+    engine = FakeEngine(statuses=WAITING)
+    assert press(site(engine), instance, "replay", {"tables": ["public.people"], "drop": True}).success
+    assert engine.calls == [("replay", PEOPLE, (), False, True)]
+    engine = FakeEngine(statuses=WAITING)
+    assert press(site(engine), instance, "resume", {"tables": ["public.people"], "read_again": True}).success
+    assert engine.calls == [("snapshot", (PEOPLE,))]
+
+
+@pytest.mark.parametrize(
+    ("config", "sentence"),
+    [
+        ({"drop": True, "accept": ["positive"]}, "drop cannot be combined with accept or accept_all."),
+        ({"tables": ["public.ordres"]}, "Did you mean public.orders?"),
+        ({"tables": ["public.(ord"]}, "is not a regular expression"),
+    ],
+)
+def test_what_cannot_be_obeyed_fails_the_run_and_replays_nothing(instance, no_spark, config, sentence):
+    engine = FakeEngine(statuses=WAITING)
+    assert sentence in failure_of(press(site(engine), instance, "replay", config))
+    assert engine.calls == []
+
+
+def test_a_table_that_cannot_go_on_keeps_no_other_back(instance, no_spark):
+    refusal = TableError("Its key is gone.", "Give it one.", str(ORDERS))
+    engine = FakeEngine(statuses=(WAITING[0], table_status(PEOPLE, quarantined=1)), refusals={ORDERS: refusal})
+    result = press(site(engine), instance, "replay")
+    assert "1 of 2 tables could not be resumed: public.orders: Its key is gone." in failure_of(result)
+    assert [call[1] for call in engine.calls] == [ORDERS, PEOPLE]
+    keys = [lake_key(site(engine), table) for table in (ORDERS, PEOPLE)]
+    assert [instance.get_latest_materialization_event(key) is not None for key in keys] == [False, True]
+
+
+@pytest.mark.parametrize("op", ["replay", "resume"])
+def test_the_jobs_take_the_place_of_the_slot(instance, no_spark, op):
+    here = site(FakeEngine())
+    assert press(here, instance, op).success
+    (run,) = instance.get_runs()
+    assert consumes_slot(run, here)
+    (node,) = definitions_of([here]).resolve_job_def(f"shop_{op}_job").nodes
+    assert node.definition.pool == here.pool
+
+
+ITEMS = TableId("public", "items")
+RULES = "limits: {{rows: {rows}}}\nrules:\n  - name: positive\n    condition: n {condition}\n"
+
+
+@pytest.fixture
+def line(pg, tmp_path):
+    """A real connector whose rule file refuses negative numbers."""
+    database = pg.database("replays")
+    pg.execute(database, "create table items (id int primary key, n int); insert into items values (1, 1)")
+    (tmp_path / "rules").mkdir()
+    settings = {
+        "topic.prefix": "shop",
+        "publication.autocreate.mode": "filtered",
+        "table.include.list": "public.items",
+        "wal2lake.lake.path": str(tmp_path / "lake"),
+        "wal2lake.state.path": str(tmp_path / "state"),
+        "wal2lake.freshness.seconds": "0",
+        "wal2lake.quality.rules.path": str(tmp_path / "rules"),
+        **{f"wal2lake.spark.{name}": value for name, value in SETTINGS.items()},
+    }
+    file = write_properties(tmp_path / "shop.properties", pg.properties(database, **settings))
+    yield lambda *sql: [pg.execute(database, one) for one in sql], file, tmp_path
+    drop = "select pg_drop_replication_slot(slot_name) from pg_replication_slots where database = %s"
+    pg.execute(database, drop, [database])
+
+
+def rule(folder, condition=">= 0", most=0):
+    (folder / "rules" / "public.items.yaml").write_text(RULES.format(rows=most, condition=condition))
+
+
+def stream(file, instance):
+    """A run of the stream as the sensor starts it, with the definitions of now."""
+    (here,), _ = load_sites([file])
+    job = definitions_of([here]).resolve_job_def("shop_stream_job")
+    bounds = {"ops": {"shop_stream": {"config": {"idle_seconds": 2.0, "max_seconds": 120.0, "data_docs": False}}}}
+    return here, job.execute_in_process(run_config=bounds, instance=instance, raise_on_error=False)
+
+
+def checks(instance, result):
+    """What the run told of checks, by their names."""
+    kind = dg.DagsterEventType.ASSET_CHECK_EVALUATION
+    records = instance.get_records_for_run(result.run_id, of_type=kind).records
+    told = [record.event_log_entry.dagster_event.event_specific_data for record in records]
+    return {one.check_name: one.passed for one in told}
+
+
+def statuses(folder):
+    return sorted(row["status"] for row in rows(folder / "lake" / "shop" / "__quarantine" / "public" / "items"))
+
+
+@pytest.mark.spark
+@pytest.mark.postgres
+@pytest.mark.slow
+def test_what_was_refused_is_replayed_and_a_paused_table_goes_on(line, instance):
+    execute, file, folder = line
+    rule(folder)
+    (here,), _ = load_sites([file])
+    here.open().snapshot()
+    execute("insert into items values (2, -2), (3, 3)")
+    here, result = stream(file, instance)
+    assert not result.success
+    assert statuses(folder) == ["waiting"]
+
+    # By the same rules the change waits on, and the check says so.
+    result = press(here, instance, "replay")
+    assert result.success
+    assert (checks(instance, result), statuses(folder)) == ({"merged": True, "quarantine": False}, ["waiting"])
+    result = press(here, instance, "replay", {"accept": ["user:positive"]})
+    assert result.success
+    assert (checks(instance, result), statuses(folder)) == ({"merged": True, "quarantine": True}, ["replayed"])
+    assert difference(file, [ITEMS]) == []
+    metadata = instance.get_latest_materialization_event(lake_key(here, ITEMS)).asset_materialization.metadata
+    assert (metadata["dagster/row_count"].value, metadata["waiting"].value) == (3, 0)
+
+    # What is dropped stays away.
+    execute("insert into items values (4, -4)")
+    stream(file, instance)
+    assert press(here, instance, "replay", {"drop": True}).success
+    assert statuses(folder) == ["dropped", "replayed"]
+    (behind,) = difference(file, [ITEMS])
+    assert (behind.missing, behind.extra) == (1, 0)
+
+    # Past its limit the table pauses; reading it again lets it go on, and shows what was dropped, too.
+    rule(folder, most=1)
+    execute("insert into items values (5, -5), (6, -6), (7, 7)")
+    stream(file, instance)
+    assert here.open().status().tables[0].paused is not None
+    assert not press(here, instance, "resume").success, "its cause is not mended"
+    rule(folder, condition=">= -9")
+    result = press(here, instance, "resume")
+    assert result.success
+    assert checks(instance, result)["merged"]
+    assert here.open().status().tables[0].paused is None
+    (behind,) = difference(file, [ITEMS])
+    assert (behind.missing, behind.extra) == (1, 0)
+    assert press(here, instance, "resume", {"tables": ["public.items"], "read_again": True}).success
+    assert difference(file, [ITEMS]) == []

@@ -1,0 +1,166 @@
+"""The line on a real S3 server: merges by both engines, kills, time travel, upkeep, and commits that never get lost."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import threading
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable as Reader
+from deltalake import QueryBuilder
+
+from cdc_core import failpoints
+from cdc_core.errors import CdcError
+from cdc_core.sink.delta.append import on_conflict
+from cdc_core.sink.delta.storage import Location
+from cdc_core.sink.delta.table import DeltaTable
+from tests.s3.conftest import KEY, REGION, SECRET, Bucket
+from tests.support.lake import write_properties
+
+pytestmark = [pytest.mark.s3, pytest.mark.slow, pytest.mark.timeout(900)]
+
+SCHEMA = """
+create table notes (id int primary key, title text, body text);
+alter table notes alter column body set storage external;
+create table lines (a int, b text, v int, primary key (a, b));
+create table log (at int, what text);
+insert into notes select g, 'note ' || g, repeat(md5(g::text), 100) from generate_series(1, 50) g;
+insert into lines select g, 'k' || g, g from generate_series(1, 50) g;
+insert into log select g, 'line ' || g from generate_series(1, 50) g;
+"""
+CHANGES = """
+begin;
+insert into notes select {r} * 100 + g, 'new', repeat(md5(g::text), 100) from generate_series(1, 5) g;
+update notes set title = 'round {r}' where id % 3 = 0;
+insert into log values ({r}, 'round {r}');
+commit;
+update lines set v = v + {r} where a % 2 = 0;
+update notes set id = id + 100000 where id = {r} + 10;
+begin;
+delete from lines where a = {r};
+delete from notes where id = {r};
+commit;
+"""
+TABLES = {"notes": "id, title, body", "lines": "a, b, v", "log": "at, what"}
+# Notes are larger than what may be rewritten, so Spark merges them; the others are Arrow's.
+STEPS = [
+    failpoints.BEFORE_SNAPSHOT_COMMIT,
+    f"{failpoints.BETWEEN_APPENDS}:2",
+    failpoints.DURING_APPEND,
+    failpoints.DURING_MERGE,
+    failpoints.AFTER_SPARK_MERGE,
+    failpoints.AFTER_APPLY,
+    failpoints.BEFORE_ROUND_RECORD,
+]
+
+
+def read(bucket: Bucket, table: str, version: int | None = None) -> list[tuple[Any, ...]]:
+    """By delta-rs, with options of the test's own."""
+    options = bucket.storage.for_delta_rs()
+    opened = Reader(f"s3://{bucket.name}/lake/test/public/{table}", version=version, storage_options=options)
+    found = QueryBuilder().register("t", opened).execute(f"select {TABLES[table]} from t").read_all()
+    return sorted(tuple(row.values()) for row in pa.table(found).to_pylist())
+
+
+def source(pg: Any, database: str, table: str) -> list[tuple[Any, ...]]:
+    return sorted(tuple(row) for row in pg.execute(database, f"select {TABLES[table]} from {table}"))
+
+
+def test_killed_at_every_step_the_lake_on_s3_equals_the_source(pg, program, bucket, tmp_path):
+    database = pg.database("s3_kill")
+    pg.execute(database, SCHEMA)
+    settings = {
+        "schema.include.list": "public",
+        "wal2lake.lake.path": f"s3://{bucket.name}/lake",
+        "wal2lake.state.path": str(tmp_path / "state"),
+        "wal2lake.freshness.seconds": "0",
+        "wal2lake.merge.rewrite.max.bytes": "12000",
+        **bucket.properties,
+    }
+    file = write_properties(tmp_path / "s3.properties", pg.properties(database, **settings))
+    for number, step in enumerate(STEPS, 1):
+        pg.execute(database, CHANGES.format(r=number))
+        done = program.stream(file, step)
+        assert done.returncode == -signal.SIGKILL, f"{step} was not reached:\n{done.stdout}{done.stderr[-3000:]}"
+    pg.execute(database, CHANGES.format(r=20))
+    done = program.stream(file)
+    assert done.returncode == 0, done.stderr[-3000:]
+    for table in TABLES:
+        assert read(bucket, table) == source(pg, database, table), table
+    told = program.run("versions", file, "--json")
+    assert told.returncode == 0, told.stderr
+    cut = {row["table"].removeprefix("public."): row["version"] for row in json.loads(told.stdout)["tables"]}
+    for table in TABLES:
+        assert read(bucket, table, cut[table]) == source(pg, database, table), table
+    kept = program.run("maintain", file, "--json")
+    assert kept.returncode == 0, kept.stderr[-3000:]
+    assert {json.loads(line)["engine"] for line in kept.stdout.splitlines()} == {"arrow", "spark"}
+    for table in TABLES:
+        assert read(bucket, table) == source(pg, database, table), table
+    secret = os.environ["TEST_S3_SECRET"]
+    said = done.stdout + done.stderr + program.spark_log.read_text(errors="replace")
+    assert secret not in said
+    assert not list(Path(tmp_path).rglob("_delta_log")), "nothing of the lake is on the local disk"
+
+
+def test_the_server_creates_an_object_only_where_there_is_none(bucket):
+    """What commits rely on; without it the test below would judge the server, not the log store."""
+    boto3 = pytest.importorskip("boto3")
+    client = boto3.client(
+        "s3", endpoint_url=bucket.endpoint, region_name=REGION, aws_access_key_id=KEY, aws_secret_access_key=SECRET
+    )
+
+    def put(body: bytes) -> int:
+        try:
+            done = client.put_object(Bucket=bucket.name, Key="entry.json", Body=body, IfNoneMatch="*")
+        except client.exceptions.ClientError as error:
+            done = error.response
+        return int(done["ResponseMetadata"]["HTTPStatusCode"])
+
+    assert [put(b"first"), put(b"second")] == [200, 412]
+    assert client.get_object(Bucket=bucket.name, Key="entry.json")["Body"].read() == b"first"
+
+
+def test_commits_of_both_engines_at_once_are_never_lost(bucket, spark):
+    """Each engine appends to one table; every commit that was told to be made is there, and none other."""
+    path = Location(bucket.path("both"), bucket.storage)
+    schema = pa.schema([("id", pa.int64())])
+    DeltaTable.create(path, schema, {})
+    made: dict[str, list[int]] = {"spark": [], "arrow": []}
+    refused: list[str] = []
+
+    def by_spark() -> None:
+        for number in range(12):
+            try:
+                spark.range(number, number + 1).write.format("delta").mode("append").save(str(path))
+                made["spark"].append(number)
+            except Exception as error:
+                refused.append(type(error).__name__)
+
+    def by_arrow() -> None:
+        table = DeltaTable.open(path)
+        assert table is not None
+        for number in range(1000, 1060):
+            try:
+                rows = pa.table({"id": pa.array([number], pa.int64())})
+                on_conflict(
+                    lambda rows=rows: table.commit([table.write(rows)], txns={"a": int(rows[0][0].as_py())}), table
+                )
+                made["arrow"].append(number)
+            except CdcError:
+                refused.append("arrow")
+
+    threads = [threading.Thread(target=work) for work in (by_spark, by_arrow)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(300)
+    assert not any(thread.is_alive() for thread in threads)
+    found = sorted(row.id for row in spark.read.format("delta").load(str(path)).collect())
+    assert found == sorted([*made["spark"], *made["arrow"]])
+    assert len(made["spark"]) > 6 and len(made["arrow"]) > 30, refused

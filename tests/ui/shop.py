@@ -1,0 +1,191 @@
+"""One shop for all tests of the UI: a PostgreSQL, one connector with a rule file, Dagster's web server and daemon.
+
+Page views are many, so that their snapshot lasts long enough to be watched.
+"""
+
+import time
+from contextlib import contextmanager
+
+from cdc_core.demo.processes import DagsterProcesses, free_port
+from cdc_core.demo.server import DATABASE, DemoServer
+from cdc_core.demo.workload import Workload
+from cdc_core.observe.static_pages import data_docs_url
+from cdc_core.postgres.connect import connect
+
+LOCATION = "pipelines.definitions"
+TABLES = ("shop.customers", "shop.orders", "shop.page_views", "shop.products")
+VIEWS = 2_000_000
+REFUSED = 3
+CHANGES_A_SECOND = 20
+_SOURCE = f"""
+insert into shop.page_views (path, visitor, seconds)
+select '/product/' || n % 500, decode(md5(n::text), 'hex'), n / 3.0 from generate_series(1, {VIEWS}) n;
+analyze shop.page_views;
+"""
+_BAD_ROWS = """
+insert into shop.customers (name, email) select 'Guest ' || n, 'no address' from generate_series(1, {}) n
+"""
+_CONNECTOR = """\
+name=shop
+plugin.name=pgoutput
+database.hostname={host}
+database.port={port}
+database.user=postgres
+database.dbname={database}
+topic.prefix=shop
+table.include.list={tables}
+slot.name=shop
+publication.name=shop
+publication.autocreate.mode=filtered
+skipped.operations=none
+wal2lake.lake.path={folder}/lake
+wal2lake.state.path={folder}/state
+wal2lake.quality.rules.path={folder}/rules
+wal2lake.snapshot.rows.per.partition=100000
+snapshot.tables.order.by.row.count=ascending
+wal2lake.snapshot.schedule=0 3 * * 0
+wal2lake.snapshot.schedule.tables=shop.customers,shop.products
+wal2lake.dagster.owners=team:sales
+wal2lake.dagster.tags=domain=sales
+wal2lake.dagster.freshness=shop\\\\..*=6h:1d
+wal2lake.metrics.port={metrics_port}
+wal2lake.spark.spark.driver.memory=2g
+"""
+_RULES = """\
+rules:
+  - name: email_shape
+    condition: {}
+    description: an e-mail address has an @
+"""
+WRONG_RULE, MENDED_RULE = "email like '%@%'", "email like '%@%' or name like 'Guest %'"
+_STATUSES = (
+    '{ assetNodeOrError(assetKey: {path: ["shop", "snapshot"]}) { ... on AssetNode { partitionKeys'
+    " assetPartitionStatuses { ... on DefaultPartitionStatuses { materializedPartitions materializingPartitions } }"
+    " } } }"
+)
+_REPORTS = (
+    "query($key: AssetKeyInput!) { assetOrError(assetKey: $key) { ... on Asset { assetMaterializations(limit: 50) {"
+    " runOrError { ... on Run { id status } } metadataEntries { label ... on FloatMetadataEntry { floatValue }"
+    " ... on IntMetadataEntry { intValue } } } } } }"
+)
+_CHECK = (
+    "query($key: AssetKeyInput!) { assetNodeOrError(assetKey: $key) { ... on AssetNode { assetChecksOrError {"
+    " ... on AssetChecks { checks { name executionForLatestMaterialization { evaluation { success description } }"
+    " } } } } } }"
+)
+_FRESHNESS = (
+    "query($key: AssetKeyInput!) { assetNodeOrError(assetKey: $key) { ... on AssetNode {"
+    " freshnessStatusInfo { freshnessStatus } } } }"
+)
+_RUNS = "{ runsOrError(limit: 50) { ... on Runs { results { id jobName status tags { key value } } } } }"
+_BACKFILLS = "{ partitionBackfillsOrError(limit: 10) { ... on PartitionBackfills { results { id } } } }"
+_DAEMON = "query($type: String!) { instance { daemonHealth { daemonStatus(daemonType: $type) { healthy } } } }"
+
+
+class Shop:
+    """The running processes, and what Dagster's web server says of them."""
+
+    def __init__(self, dagster: DagsterProcesses, options, folder, data_docs: str) -> None:
+        self.dagster, self.options, self.folder, self.data_docs = dagster, options, folder, data_docs
+        self._has_bad_rows = False
+
+    def execute(self, sql: str) -> None:
+        """Change the source."""
+        with connect(self.options) as connection:
+            connection.execute(sql.encode())
+
+    def rule(self, condition: str) -> None:
+        """Write the rule file of the customers."""
+        (self.folder / "rules" / "shop.customers.yaml").write_text(_RULES.format(condition))
+
+    def wait(self, what: str, is_met, seconds: float = 180.0):
+        """Wait until ``is_met`` gives something; that."""
+        deadline = time.monotonic() + seconds
+        while not (found := is_met()):
+            assert time.monotonic() < deadline, f"{what}: not within {seconds:.0f} s; runs: {self.runs()}"
+            time.sleep(1)
+        return found
+
+    def partitions(self, kind: str = "") -> list[str]:
+        """The snapshot's partitions, all or those that are ``materialized`` or ``materializing`` now."""
+        node = self.dagster.query(_STATUSES)["assetNodeOrError"]
+        return node["assetPartitionStatuses"][f"{kind}Partitions"] if kind else node["partitionKeys"]
+
+    def backfills(self) -> list[dict]:
+        """The backfills that were launched."""
+        return self.dagster.query(_BACKFILLS)["partitionBackfillsOrError"]["results"]
+
+    def runs(self, job: str = "") -> list[dict]:
+        """The latest runs, newest first."""
+        found = self.dagster.query(_RUNS)["runsOrError"]["results"]
+        runs = [{**run, "tags": {tag["key"]: tag["value"] for tag in run["tags"]}} for run in found]
+        return [run for run in runs if job in ("", run["jobName"])]
+
+    def reports(self, table: str) -> list[dict]:
+        """The numbers of each materialisation of a lake table by a run at work now, newest first."""
+        asset = self.dagster.query(_REPORTS, {"key": lake_asset(table)})["assetOrError"]
+        return [
+            {entry["label"]: entry.get("floatValue", entry.get("intValue")) for entry in one["metadataEntries"]}
+            for one in asset.get("assetMaterializations", [])
+            if one["runOrError"].get("status") == "STARTED"
+        ]
+
+    def check(self, table: str, name: str) -> dict | None:
+        """The latest evaluation of a lake table's check; None where it has none."""
+        node = self.dagster.query(_CHECK, {"key": lake_asset(table)})["assetNodeOrError"]
+        (found,) = [one for one in node["assetChecksOrError"]["checks"] if one["name"] == name]
+        return (found["executionForLatestMaterialization"] or {}).get("evaluation")
+
+    def is_fresh(self, table: str) -> bool:
+        """Whether Dagster's daemon found that a lake table meets its freshness policy."""
+        info = self.dagster.query(_FRESHNESS, {"key": lake_asset(table)})["assetNodeOrError"]["freshnessStatusInfo"]
+        return info is not None and info["freshnessStatus"] == "HEALTHY"
+
+    def is_healthy(self, daemon: str) -> bool:
+        """Whether a daemon is at work."""
+        return self.dagster.query(_DAEMON, {"type": daemon})["instance"]["daemonHealth"]["daemonStatus"]["healthy"]
+
+    def snapshot_ended(self) -> bool:
+        """Whether every table's snapshot is in the lake."""
+        return len(self.partitions("materialized")) == len(TABLES)
+
+    def streaming(self) -> dict:
+        """Wait until the sensor's run of the stream has reported a table; that run."""
+        if not self._has_bad_rows:
+            self.execute(_BAD_ROWS.format(REFUSED))
+            self._has_bad_rows = True
+        self.wait("the stream's first report", lambda: self.reports("shop.orders"))
+        return next(run for run in self.runs("shop_stream_job") if run["status"] == "STARTED")
+
+
+def lake_asset(table: str) -> dict:
+    """The key of a lake table's asset, as GraphQL takes it."""
+    return {"path": ["shop", "lake", *table.split(".")]}
+
+
+@contextmanager
+def opened_shop(folder):
+    """Everything in ``folder``, started; ended when the context is left."""
+    with DemoServer(folder / "postgres") as server:
+        options = server.options()
+        with connect(options) as connection:
+            connection.execute(_SOURCE.encode())
+        for name in ("connectors", "rules"):
+            (folder / name).mkdir()
+        metrics_port = free_port()
+        text = _CONNECTOR.format(
+            host=options.database_hostname,
+            port=options.database_port,
+            database=DATABASE,
+            folder=folder,
+            metrics_port=metrics_port,
+            tables=",".join(table.replace(".", "\\\\.") for table in TABLES),
+        )
+        (folder / "connectors" / "shop.properties").write_text(text)
+        with (
+            Workload(options, CHANGES_A_SECOND),
+            DagsterProcesses(folder / "dagster", folder / "connectors", folder / "logs") as dagster,
+        ):
+            shop = Shop(dagster, options, folder, data_docs_url("127.0.0.1", metrics_port))
+            shop.rule(WRONG_RULE)
+            yield shop

@@ -1,0 +1,125 @@
+"""How tables stand to a round's LSN, and when a round is written down."""
+
+from datetime import UTC, datetime
+from types import SimpleNamespace
+
+import pytest
+
+from cdc_core.engine.cuts import Cuts, state_at
+from cdc_core.engine.merge_state import MergeState
+from cdc_core.engine.shapes import TableShape
+from cdc_core.schema.table import TableId
+from cdc_core.sink.delta.rounds import RoundLog, TableState
+from cdc_core.sink.delta.shape_log import Pause
+
+A, B = TableId("public", "a"), TableId("public", "b")
+AT = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+def merge_state(**facts):
+    shape = facts.pop("shape", TableShape())
+    return MergeState(shape, version=3, token=5, **facts)
+
+
+@pytest.mark.parametrize(
+    ("facts", "read_at", "wanted"),
+    [
+        ({"merged": 90}, None, TableState.CURRENT),
+        ({}, 100, TableState.CURRENT),
+        ({}, 101, TableState.AHEAD),
+        ({"merged": 101}, None, TableState.AHEAD),
+        ({"merged": 90, "backlog": 100}, None, TableState.BEHIND),
+        ({"merged": 90, "backlog": 101}, None, TableState.CURRENT),
+        # A transaction that is still open stands behind one that is whole and not merged.
+        ({"merged": 80, "backlog": 101, "whole": 90}, None, TableState.BEHIND),
+        ({"merged": 90, "backlog": 101, "whole": 90}, None, TableState.CURRENT),
+        ({"whole": 90}, None, TableState.BEHIND),
+        ({"merged": 90, "failed_at": 1.0}, None, TableState.FAILED),
+        ({"merged": 90, "shape": TableShape(reread="why")}, None, TableState.REREADING),
+        ({"merged": 90, "shape": TableShape(paused=Pause("", "", 1, AT))}, None, TableState.PAUSED),
+    ],
+)
+def test_state(facts, read_at, wanted):
+    assert state_at(merge_state(**facts), read_at, 100) is wanted
+
+
+def test_a_table_without_a_lake_table_is_unread():
+    assert state_at(MergeState(TableShape()), None, 100) is TableState.UNREAD
+
+
+class Known(dict):
+    """Merge states of some tables, none of which overlaps with its snapshot."""
+
+    looked = 0
+
+    def __iter__(self):
+        return iter(list(self.items()))
+
+    def overlap(self, table):
+        return None
+
+    def find_maintained_versions(self):
+        self.looked += 1
+
+
+@pytest.fixture
+def log(tmp_path):
+    return RoundLog(str(tmp_path / "rounds"), 0)
+
+
+def recorded(log):
+    log.refresh()
+    return [(head.lsn, head.committed_at) for head in log.heads()]
+
+
+def test_a_round_holds_every_table_and_its_last_commit_time(log):
+    known = Known({B: merge_state(merged=50), A: merge_state(merged=100)})
+    cuts = Cuts(log, known)
+    cuts.note_commit(100, int(AT.timestamp() * 1e6))
+    cuts.record(100)
+    # Nothing new is said twice, and a later LSN is a round whatever changed.
+    cuts.record(100)
+    known[A].failed_at = 1.0
+    cuts.note_commit(110, None)
+    cuts.record(110)
+    assert recorded(log) == [(100, AT), (110, AT)]
+    first, second = log.round(1), log.round(2)
+    assert [(one.table, one.version) for one in first.tables] == [(A, 3), (B, 3)]
+    assert [(one.table, one.version, one.state) for one in second.tables] == [
+        (A, None, TableState.FAILED),
+        (B, 3, TableState.CURRENT),
+    ]
+
+
+def test_a_later_run_goes_on_where_the_last_one_ended(log, tmp_path):
+    known = Known({A: merge_state(merged=100)})
+    first = Cuts(log, known)
+    first.note_commit(100, int(AT.timestamp() * 1e6))
+    first.record(100)
+    # The slot sends changes again, and tables are ahead of them: no round of an earlier LSN follows.
+    again = Cuts(RoundLog(str(tmp_path / "rounds"), 0), known)
+    again.record(90)
+    again.record(100)
+    assert recorded(log) == [(100, AT)]
+    known[A].version = 4
+    again.record(100)
+    again.record(120)
+    assert recorded(log) == [(100, AT), (100, AT), (120, AT)]
+
+
+def test_what_changes_without_a_round_is_written_down_too(log, monkeypatch):
+    known = Known({A: merge_state(merged=100, shape=TableShape(reread="why"))})
+    cuts = Cuts(log, known)
+    now = SimpleNamespace(monotonic=lambda: clock[0])
+    clock = [1000.0]
+    monkeypatch.setattr("cdc_core.engine.cuts.time", now)
+    cuts.between_rounds(100)
+    known[A].shape.reread = None
+    cuts.between_rounds(110)
+    assert recorded(log) == [(100, None)], "it looks seldom"
+    clock[0] += 6
+    cuts.between_rounds(110)
+    clock[0] += 6
+    cuts.between_rounds(120)
+    assert recorded(log) == [(100, None), (110, None)]
+    assert [one.state for one in log.newest().tables] == [TableState.CURRENT]

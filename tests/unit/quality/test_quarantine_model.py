@@ -1,0 +1,232 @@
+"""Random events under random rules: what waits, what is held behind it, what goes in later; against plain Python.
+
+The model folds the events over a dictionary, all but the effects that the quarantine table says are still to come. So
+the lake is right exactly where every change is either in it or told of, and nothing that is in it rests on one that is
+not. Which changes wait is modelled on its own, for rows that keep their keys.
+"""
+
+import shutil
+import tempfile
+from collections import Counter
+from pathlib import Path
+
+import deltalake
+import pyarrow as pa
+import pytest
+from hypothesis import HealthCheck, Phase, assume, event, given, settings
+from hypothesis import strategies as st
+
+from cdc_core.engine.slice_order import Replay
+from cdc_core.quality.options import QualityOptions, UserRule
+from cdc_core.schema.pg_type import PgType
+from cdc_core.schema.relation import ReplicaIdentity
+from cdc_core.schema.table import Column, TableId, TableSchema
+from tests.support.one_table import OneTable
+from tests.support.spark import change, lake_rows, row_type
+
+T = TableId("public", "things")
+ROW = row_type(k=pa.string(), v=pa.int64(), t=pa.string())
+COLUMNS = tuple(
+    Column(name, PgType(oid, kind)) for name, oid, kind in (("k", 25, "text"), ("v", 20, "int8"), ("t", 25, "text"))
+)
+KEYED = TableSchema(T, 1, COLUMNS, primary_key=("k",))
+FULL = TableSchema(T, 1, COLUMNS, primary_key=("k",), identity=ReplicaIdentity.FULL)
+KEYLESS = TableSchema(T, 1, COLUMNS, identity=ReplicaIdentity.FULL)
+PUT, TAKE = 1, 2
+
+
+def rules(**predicates):
+    return QualityOptions(quality_rules=tuple((name, UserRule(str(T), text)) for name, text in predicates.items()))
+
+
+def image(k, v=None, t=None):
+    return {"k": k, "v": v, "t": t, "__rescued": None}
+
+
+@st.composite
+def histories(draw, table, moves=True):
+    """Transactions of one or several events that a source could have sent, and where they are cut into slices."""
+    rows, multiset, out, lsn = {}, [], [], 100
+    for _ in range(draw(st.integers(1, 14))):
+        lsn += 100
+        for index in range(draw(st.integers(1, 3))):
+            made = _multiset_event(draw, multiset) if not table.primary_key else _keyed_event(draw, rows, table, moves)
+            if made is not None:
+                op, before, after, unsent = made
+                luck = draw(st.integers(0, 9))
+                out.append({**change(op, lsn, index, before, after, unsent), "__lsn": lsn - 50 + luck})
+    assume(out)
+    cuts = draw(st.sets(st.sampled_from([one["__commit_lsn"] for one in out])))
+    return out, sorted({*cuts, out[-1]["__commit_lsn"]})
+
+
+def _keyed_event(draw, rows, table, moves):
+    full = table.identity is ReplicaIdentity.FULL
+    free = sorted(set("abcd") - set(rows))
+    kinds = ["i"] * bool(free) + ["u", "u", "d"] * bool(rows) + ["m"] * bool(rows and free and moves)
+    kind = draw(st.sampled_from([*kinds, *(["t"] if draw(st.integers(0, 30)) == 0 else [])]))
+    if kind == "t":
+        rows.clear()
+        return "t", None, None, ()
+    if kind == "i":
+        k = draw(st.sampled_from(free))
+        rows[k] = (draw(st.integers(0, 9)), draw(st.sampled_from("pqr")))
+        return "c", None, image(k, *rows[k]), ()
+    k = draw(st.sampled_from(sorted(rows)))
+    old = image(k, *rows[k]) if full else image(k)
+    if kind == "d":
+        del rows[k]
+        return "d", old, None, ()
+    v, t = rows.pop(k)
+    is_sent = draw(st.booleans())
+    v, t = draw(st.integers(0, 9)), draw(st.sampled_from("xyz")) if is_sent else t
+    to = draw(st.sampled_from(free)) if kind == "m" else k
+    rows[to] = (v, t)
+    unsent = () if is_sent else ("t",)
+    return "u", old if full or kind == "m" else None, image(to, v, t if is_sent else None), unsent
+
+
+def _multiset_event(draw, multiset):
+    kind = draw(st.sampled_from(["i", *(["u", "d"] if multiset else [])]))
+    new = ("a", draw(st.integers(0, 3)), "p")
+    if kind == "i":
+        multiset.append(new)
+        return "c", None, image(*new), ()
+    old = multiset.pop(draw(st.integers(0, len(multiset) - 1)))
+    if kind == "d":
+        return "d", image(*old), None, ()
+    multiset.append(new)
+    return "u", image(*old), image(*new), ()
+
+
+def folded(events, table, without):
+    """The rows that the events leave but for the effects ``without`` ((lsn, index) → bits)."""
+    keyed, rows, multiset = bool(table.primary_key), {}, Counter()
+    for one in events:
+        lost = without.get((one["__commit_lsn"], one["__tx_index"]), 0)
+        before, after = one["before"], one["after"]
+        if one["__op"] == "t":
+            rows, multiset = {}, Counter()
+        elif not keyed:
+            if before and not lost & TAKE:
+                multiset[before["k"], before["v"], before["t"]] -= 1
+            if after and not lost & PUT:
+                multiset[after["k"], after["v"], after["t"]] += 1
+        else:
+            new = (after["k"], after["v"], after["t"]) if after else None
+            base = before["k"] if before else new[0]
+            if new and one["__unchanged"]:
+                new = (*new[:2], rows.get(base, (None, None))[1])
+            if before and (after is None or before["k"] != after["k"]) and not lost & TAKE:
+                rows.pop(before["k"], None)
+            if new and not lost & PUT:
+                rows[new[0]] = new[1:]
+    return Counter({(k, *rest): 1 for k, rest in rows.items()}) if keyed else +multiset
+
+
+class Run:
+    """One table brought along, with what its quarantine table says."""
+
+    def __init__(self, folder, table):
+        self.one = OneTable(folder, table, ROW)
+        self.aside = self.one.paths.quarantine(T)
+
+    @property
+    def entries(self):
+        return lake_rows(self.aside) if deltalake.DeltaTable.is_deltatable(self.aside) else []
+
+    @property
+    def waiting(self):
+        return {(one["__commit_lsn"], one["__tx_index"]): one["__effects"] for one in self.entries if one["__effects"]}
+
+    @property
+    def lake(self):
+        return Counter((row["k"], row["v"], row["t"]) for row in self.one.rows)
+
+
+@pytest.fixture
+def folder():
+    made = []
+
+    def make():
+        made.append(Path(tempfile.mkdtemp(prefix="w2l-quarantine-")))
+        return made[-1]
+
+    yield make
+    for each in made:
+        shutil.rmtree(each, ignore_errors=True)
+
+
+@pytest.mark.parametrize("table", [KEYED, FULL, KEYLESS], ids=["default", "full", "multiset"])
+@pytest.mark.parametrize("others", [False, True], ids=["one writer", "a new writer each round"])
+def test_the_lake_is_the_source_but_for_what_waits(table, others, folder):
+    @settings(
+        max_examples=12,
+        deadline=None,
+        derandomize=True,
+        phases=[Phase.generate],
+        suppress_health_check=list(HealthCheck),
+    )
+    @given(histories(table), st.integers(2, 5), st.data())
+    def run(history, luck, data):
+        events, cuts = history
+        run = Run(folder(), table)
+        run.one.quality = rules(luck=f"__op = 't' or __lsn % {luck} <> 0")
+        at = 0
+        for cut in cuts:
+            part = [one for one in events if at < one["__commit_lsn"] <= cut]
+            run.one.append(part, cut)
+            outcome = run.one.merge(cut)
+            at = cut
+            assert outcome.waiting in (None, len(run.waiting))
+            assert run.lake == folded([one for one in events if one["__commit_lsn"] <= at], table, run.waiting)
+            # What fails now and is sent as a whole later waits until then, and no longer.
+            assert set(run.waiting) <= {(one["__commit_lsn"], one["__tx_index"]) for one in events}
+            if data.draw(st.integers(0, 3)) == 0:
+                run.one.quality = rules(luck=f"__op = 't' or __lsn % {luck * 2} <> 0")
+                before = len(run.waiting)
+                done = run.one.merge(run.one.lake_position.lsn + 1, replay=Replay())
+                event("replayed" if done.replayed else "nothing to replay")
+                assert len(run.waiting) <= before
+                assert run.lake == folded([one for one in events if one["__commit_lsn"] <= at], table, run.waiting)
+                run.one.quality = rules(luck=f"__op = 't' or __lsn % {luck} <> 0")
+            if others:
+                run = Run(run.one.folder, table)
+                run.one.quality = rules(luck=f"__op = 't' or __lsn % {luck} <> 0")
+        event("some wait" if run.waiting else "none waits")
+        done = run.one.merge(run.one.lake_position.lsn + 1, replay=Replay(accept_all=True)) if run.entries else None
+        assert done is None or done.waiting == 0
+        assert not run.waiting
+        assert run.lake == folded(events, table, {})
+
+    run()
+
+
+@settings(
+    max_examples=25, deadline=None, derandomize=True, phases=[Phase.generate], suppress_health_check=list(HealthCheck)
+)
+@given(histories(KEYED, moves=False), st.integers(2, 4))
+def test_only_what_fails_waits_and_what_needs_it(tmp_path_factory, history, luck):
+    events, cuts = history
+    run = Run(tmp_path_factory.mktemp("waits"), KEYED)
+    run.one.quality = rules(luck=f"__op = 't' or __lsn % {luck} <> 0")
+    run.one.append(events, cuts[-1])
+    for cut in cuts:
+        run.one.merge(cut)
+    expected: dict[str, list] = {}
+    for one in events:
+        place = one["__commit_lsn"], one["__tx_index"]
+        if one["__op"] == "t":
+            expected.clear()
+            continue
+        key = (one["after"] or one["before"])["k"]
+        fails = one["__lsn"] % luck == 0
+        if fails or (one["__unchanged"] and expected.get(key)):
+            reasons = ["user:luck"] if fails else ["waits_for_earlier_change"]
+            expected.setdefault(key, []).append((place, reasons))
+        else:
+            expected[key] = []
+    found = {
+        (one["__commit_lsn"], one["__tx_index"]): one["reasons"] for one in run.entries if one["status"] == "waiting"
+    }
+    assert found == dict(pair for pairs in expected.values() for pair in pairs)
