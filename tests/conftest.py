@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -45,6 +46,16 @@ def each_pg(request: pytest.FixtureRequest) -> Cluster:
     """The test runs once on each server."""
     cluster: Cluster = request.getfixturevalue(request.param)
     return cluster
+
+
+@pytest.fixture(scope="session")
+def spark() -> Iterator[Any]:
+    """The one Spark session of this process, local with two cores. No test may stop it: others run after it."""
+    from tests.support.spark import test_session
+
+    session = test_session()
+    yield session
+    session.stop()
 
 
 def _served(flavour: str) -> Iterator[Cluster]:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import json
 import signal
 from collections import Counter
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -25,7 +24,6 @@ from cdc_core.schema.table import TableId
 from tests.support.cluster import Cluster
 from tests.support.lake import lake_path, query, write_properties
 from tests.support.program import Program
-from tests.support.spark import test_session as start_session
 
 pytestmark = [pytest.mark.postgres, pytest.mark.spark, pytest.mark.slow]
 
@@ -77,13 +75,6 @@ CASES = {
     "auto, large tables": Case("auto", LARGE, {"swapped": {MAPPING}, "wider": {WIDENING}, "reread": {MAPPING}}),
     "modern": Case("modern", {"wal2lake.changelog.reads": "true"}, {"mixed": {MAPPING, WIDENING}}),
 }
-
-
-@pytest.fixture(scope="module")
-def spark() -> Iterator[Any]:
-    session = start_session()
-    yield session
-    session.stop()
 
 
 @pytest.mark.parametrize("name", CASES)

@@ -54,3 +54,8 @@ def test_hot_rooms_go_row_by_row_only_where_they_say_why(path):
 @pytest.mark.parametrize("path", sources("cdc_core", "pipelines"), ids=name_of)
 def test_nothing_unfinished_is_left(path):
     assert not re.findall(r"\b(TODO|FIXME|XXX|NotImplementedError)\b", path.read_text(encoding="utf-8"))
+
+
+def test_no_test_stops_the_spark_session_that_its_process_shares():
+    stops = [p for p in sources("tests") if re.search(r"\b(session|spark)\.stop\(", p.read_text(encoding="utf-8"))]
+    assert [name_of(path) for path in stops] == ["tests/conftest.py"]
