@@ -44,7 +44,7 @@ _RETRY_SECONDS = 1.0
 _TRIES = 60
 _BUSY_SECONDS = 2.0
 # Beside a stream that has much to bring, landing takes one part of the time in this many, but waits no longer than so.
-_SHARE, _MAX_WAIT_SECONDS = 10, 15.0
+_SHARE, _MAX_WAIT_SECONDS = 15, 20.0
 _REST, _PASSES = 20_000, 5
 
 TakeBlockingSnapshot = Callable[[Mapping[TableId, int]], Mapping[TableId, SnapshotReport]]

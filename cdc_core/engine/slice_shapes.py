@@ -92,7 +92,12 @@ def _at(order: SliceOrder, shape: int) -> TableSchema:
     if _key(order, shape) is None or primary is None:
         raise _unreadable(order.table.id, "a key column that its changes refer to no longer exists")
     return replace(
-        order.table, primary_key=primary, unique_key=unique or (), identity=keyed.identity, identity_key=flagged
+        order.table,
+        primary_key=primary,
+        unique_key=unique or (),
+        identity=keyed.identity,
+        identity_key=flagged,
+        is_key_deferrable=keyed.is_key_deferrable,
     )
 
 

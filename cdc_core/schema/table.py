@@ -58,7 +58,8 @@ class TableSchema:
     ``columns`` stand in the order of the Relation (or of the table, before any Relation came). ``primary_key`` and
     ``unique_key`` (the first unique index of all rows over plain columns) hold column names in key order, empty where
     there is none. ``index_key`` is the first unique index as JDBC lists it: a partial one counts there, and columns
-    that are only INCLUDEd are part of it. ``identity_key`` holds the columns flagged as replica identity. ``version``
+    that are only INCLUDEd are part of it. ``identity_key`` holds the columns flagged as replica identity.
+    ``is_key_deferrable`` tells of the primary key; a deferrable unique index is never the ``unique_key``. ``version``
     counts from 1 within one process. ``fingerprint`` holds the catalogue's marks of the moment of reading, None where
     they were not read; two versions that differ in it alone are equal.
     """
@@ -74,6 +75,7 @@ class TableSchema:
     comment: str | None = None
     index_key: tuple[str, ...] = ()
     fingerprint: Fingerprint | None = field(default=None, compare=False)
+    is_key_deferrable: bool = False
 
     @property
     def key(self) -> tuple[str, ...]:
@@ -87,9 +89,11 @@ class TableSchema:
     def lake_key(self) -> tuple[str, ...]:
         """The key of the lake table: the primary key, else a unique index whose columns are all NOT NULL, else nothing.
 
-        A unique index over nullable columns does not identify rows (NULLs repeat), so such a table is keyless.
+        A unique index over nullable columns does not identify rows (NULLs repeat), so such a table is keyless. Nor does
+        a deferrable key: between two statements of a transaction two rows may have the same one, and an event that
+        deletes the first of them, found by its key, would delete the second.
         """
-        if self.primary_key:
+        if self.primary_key and not self.is_key_deferrable:
             return self.primary_key
         by_name = {column.name: column for column in self.columns}
         if self.unique_key and all(name in by_name and not by_name[name].optional for name in self.unique_key):

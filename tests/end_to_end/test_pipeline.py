@@ -169,3 +169,21 @@ def confirm_what_others_write(pg, slot):
         60,
         "the confirmation of WAL that others wrote",
     )
+
+
+def test_a_deferrable_key_may_be_held_by_two_rows_within_a_transaction(pg, program, tmp_path):
+    """Each update meets a row that has its new key until the same statement moves it on."""
+    database, moved = pg.database("deferred"), TableId("public", "moved")
+    pg.execute(
+        database,
+        "create table moved (id int primary key deferrable initially deferred, v text); "
+        "alter table moved replica identity full; insert into moved select g, 'v' || g from generate_series(1, 9) g",
+    )
+    file = write_properties(tmp_path / "deferred.properties", pg.properties(database, **settings(tmp_path)))
+    assert program.stream(file).returncode == 0
+    pg.execute(database, "update moved set id = id + 1")
+    pg.execute(database, "update moved set v = 'fifth' where id = 5; delete from moved where id = 10")
+    pg.execute(database, "insert into moved values (7, 'again'); delete from moved where id = 7 and v <> 'again'")
+    done = program.stream(file)
+    assert done.returncode == 0, done.stderr
+    assert difference(file, [moved]) == []

@@ -135,6 +135,21 @@ def test_keys_come_in_key_order_and_the_first_plain_unique_index_by_name(catalog
     assert tables["numbered"].key == ()
 
 
+def test_a_deferrable_key_identifies_no_lake_rows(pg: Cluster) -> None:
+    database = pg.database("deferrable")
+    pg.execute(
+        database,
+        "create table by_key (id int primary key deferrable, v int not null); "
+        "create table by_both (id int primary key deferrable, v int not null unique); "
+        "create table by_index (v int not null, w int not null, unique (v) deferrable, unique (w))",
+    )
+    with pg.connect(database) as connection:
+        tables = {table.id.table: table for table in Catalog(connection).tables(lambda table: True)}
+    assert (tables["by_key"].key, tables["by_key"].lake_key) == (("id",), ())
+    assert (tables["by_both"].key, tables["by_both"].lake_key) == (("id",), ("v",))
+    assert (tables["by_index"].key, tables["by_index"].lake_key) == (("v",), ("w",))
+
+
 def test_replica_identities_name_their_columns(catalog: Catalog) -> None:
     tables = shop(catalog)
     assert (tables["plain"].identity, tables["plain"].identity_key) == (ReplicaIdentity.DEFAULT, ("id", "name"))

@@ -23,7 +23,8 @@ def verdicts(tables: Sequence[TableSchema]) -> list[Finding]:
         table.id
         for table in tables
         if table.identity is ReplicaIdentity.NOTHING
-        or (table.identity is ReplicaIdentity.DEFAULT and not table.primary_key)
+        # PostgreSQL takes no deferrable key for a replica identity.
+        or (table.identity is ReplicaIdentity.DEFAULT and (not table.primary_key or table.is_key_deferrable))
     ]
     if not without:
         return [good(NAME, f"All {len(tables)} captured tables have a replica identity.")]

@@ -35,8 +35,8 @@ def check_key(table: TableSchema, mode: str) -> None:
     if not merge_key(table):
         raise TableError(
             f"{table.id} has no key, and delete mode {mode} identifies rows by their key.",
-            "Add a primary key, or list it in wal2lake.lake.delete.mode.hard and run wal2lake snapshot with "
-            f"{table.id}.",
+            "Add a primary key (a deferrable one does not identify rows within a transaction), or list it in "
+            f"wal2lake.lake.delete.mode.hard and run wal2lake snapshot with {table.id}.",
             str(table.id),
         )
 

@@ -43,7 +43,7 @@ _GROUP_CHUNKS = 256
 _BOUNDS = 64
 _PROOF_SECONDS, _PROOF_PAUSE_SECONDS = 5.0, 0.05
 # Beside a stream that has much to bring, chunks are read one part of the time in this many.
-_SHARE, _MAX_WAIT_SECONDS = 8, 0.5
+_SHARE, _MAX_WAIT_SECONDS = 12, 1.0
 
 
 @dataclass(frozen=True, slots=True)
