@@ -15,16 +15,15 @@ from pydantic import Field
 from cdc_core.engine.reports import ReplayReport, TableStatus
 from cdc_core.errors import CdcError, ConfigError, TableError
 from cdc_core.schema.table import TableId
-from cdc_core.selection.patterns import compile_pattern
 from pipelines import metadata
 from pipelines.assets.background import BackgroundWork
 from pipelines.assets.failure import reported
 from pipelines.checks.evaluation import evaluation
-from pipelines.checks.tables import MERGED, QUARANTINE
+from pipelines.checks.tables import merged_result, quarantine_result
 from pipelines.jobs import SLOT_TAG
 from pipelines.keys import lake_key
 from pipelines.lake_facts import LakeFacts
-from pipelines.signals import check_tables
+from pipelines.signals import matched_tables
 from pipelines.site import Engine, Site
 
 _STOP_SECONDS = 60.0
@@ -57,7 +56,7 @@ class ResumeConfig(dg.Config):
         description="Captured tables (schema.table), or regular expressions that match such names. Empty: all "
         "paused tables.",
     )
-    read_again: bool = Field(
+    reread: bool = Field(
         default=False,
         description="Re-read the tables from the source in any case. Otherwise the changes in the changelog are "
         "merged, and a table is re-read only if it cannot be brought up to date from the changelog.",
@@ -118,7 +117,7 @@ def _resume_job(site: Site) -> dg.JobDefinition:
             tables = _chosen(engine, config.tables, lambda status: status.paused is not None)
 
             def one(table: TableId) -> None:
-                if config.read_again:
+                if config.reread:
                     for report in engine.snapshot([table]):
                         context.log.info(f"{report.table}: {report.rows:,} rows re-read as of {report.lsn}")
                     return
@@ -149,9 +148,7 @@ def _chosen(engine: Engine, wanted: Sequence[str], needs: Callable[[TableStatus]
     """The tables that were asked for; where none was, those that need it. Raises ConfigError for one that is not."""
     if not wanted:
         return [status.table for status in engine.status().tables if needs(status)]
-    check_tables(engine, wanted)
-    patterns = [compile_pattern(entry.strip()) for entry in wanted]
-    return [t.id for t in engine.tables() if any(pattern.fullmatch(str(t.id)) for pattern in patterns)]
+    return matched_tables(engine, wanted)
 
 
 def _work(
@@ -209,27 +206,13 @@ def _report(context: dg.OpExecutionContext, site: Site, done: Iterable[TableStat
         )
         if status.table not in known:
             continue
-        results = {
-            MERGED: status.paused is None,
-            QUARANTINE: not status.quarantined,
-        }
-        for name, passed in results.items():
-            result = dg.AssetCheckResult(
-                asset_key=key,
-                check_name=name,
-                passed=passed,
-                severity=dg.AssetCheckSeverity.WARN if name == QUARANTINE else dg.AssetCheckSeverity.ERROR,
-                description=_described(name, status),
-                metadata={"waiting": status.quarantined} if name == QUARANTINE else {},
-            )
-            event: Any = evaluation(result, dg.AssetCheckKey(key, name), blocking=True)
+        reason = status.paused.reason if status.paused is not None else None
+        for result in (
+            merged_result(site, status.table, reason, facts.paused(status.table) if reason is not None else None),
+            quarantine_result(site, status.table, status.quarantined, where=facts.places(status.table)),
+        ):
+            event: Any = evaluation(result, dg.AssetCheckKey(key, str(result.check_name)), blocking=True)
             context.log_event(event)
-
-
-def _described(name: str, status: TableStatus) -> str:
-    if name == QUARANTINE:
-        return f"{status.quarantined} changes are waiting in the quarantine table." if status.quarantined else ""
-    return status.paused.reason if status.paused is not None else ""
 
 
 def _job(site: Site, name: str, op: dg.OpDefinition, description: str) -> dg.JobDefinition:

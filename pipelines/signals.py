@@ -15,6 +15,7 @@ import dagster as dg
 from pydantic import Field
 
 from cdc_core.errors import ConfigError
+from cdc_core.schema.table import TableId
 from cdc_core.selection.patterns import compile_pattern
 from cdc_core.snapshot.signals.parse import SnapshotKind
 from pipelines.assets.failure import reported
@@ -152,7 +153,7 @@ def _signal_job(site: Site) -> dg.JobDefinition:
         with reported():
             kind, data = config.sent()
             if kind == "execute-snapshot":
-                check_tables(site.open(), data["data-collections"])
+                matched_tables(site.open(), data["data-collections"])
             _send(context, site, kind, data)
 
     return _job(
@@ -207,7 +208,7 @@ def _request(
 ) -> None:
     with reported():
         if config.tables:
-            check_tables(site.open(), config.tables)
+            matched_tables(site.open(), config.tables)
         for tables in _in_parts(config.tables or [EVERY_TABLE]):
             data = _execute(kind, tables, config.additional_conditions, surrogate_key)
             _send(context, site, "execute-snapshot", data)
@@ -237,15 +238,20 @@ def _execute(
     return data
 
 
-def check_tables(engine: Engine, wanted: Sequence[str]) -> None:
-    """Raise ConfigError for an entry that matches no captured table: the connector would only log a message."""
-    captured = [str(table.id) for table in engine.tables()]
+def matched_tables(engine: Engine, wanted: Sequence[str]) -> list[TableId]:
+    """The captured tables that some entry matches, a name or a regular expression.
+
+    Raises ConfigError for an entry that matches none: the connector would only log a message.
+    """
+    tables = [table.id for table in engine.tables()]
+    captured, found = [str(table) for table in tables], set()
     for entry in wanted:
         try:
             pattern = compile_pattern(entry.strip())
         except ValueError as error:
             raise ConfigError(f"{entry!r} is not a regular expression ({error}).", "Write schema.table.") from None
-        if not any(pattern.fullmatch(name) for name in captured):
+        matched = {name for name in captured if pattern.fullmatch(name)}
+        if not matched:
             near = difflib.get_close_matches(entry, captured, n=1)
             raise ConfigError(
                 f"No captured table matches {entry}.",
@@ -253,6 +259,8 @@ def check_tables(engine: Engine, wanted: Sequence[str]) -> None:
                 if near
                 else "Use schema.table, as in the partition keys of the snapshot asset.",
             )
+        found |= matched
+    return [table for table in tables if str(table) in found]
 
 
 def _in_parts(tables: Sequence[str]) -> list[list[str]]:

@@ -47,13 +47,7 @@ def check_results(
     ``places`` has the paths of the quarantine table and the data docs, for failed checks.
     """
     key, where = lake_key(site, table), places or {}
-    yield dg.AssetCheckResult(
-        asset_key=key,
-        check_name=MERGED,
-        passed=error is None,
-        description=error or "",
-        metadata={"error": error or "", **(paused or {})},
-    )
+    yield merged_result(site, table, error, paused)
     if not checks.checks:
         return
     failed = checks.failed_rules(errors=True)
@@ -75,17 +69,37 @@ def check_results(
         passed=not checks.failed_checks,
         metadata=_suite_metadata(checks) | (where if checks.failed_checks else {}),
     )
-    yield dg.AssetCheckResult(
-        asset_key=key,
+    yield quarantine_result(site, table, checks.waiting, checks.quarantined, where)
+
+
+def merged_result(
+    site: Site, table: TableId, error: str | None, paused: metadata.Metadata | None = None
+) -> dg.AssetCheckResult:
+    """The result of ``merged``: ``error`` and ``paused`` as in ``check_results``."""
+    return dg.AssetCheckResult(
+        asset_key=lake_key(site, table),
+        check_name=MERGED,
+        passed=error is None,
+        description=error or "",
+        metadata={"error": error or "", **(paused or {})},
+    )
+
+
+def quarantine_result(
+    site: Site, table: TableId, waiting: int, quarantined: int = 0, where: metadata.Metadata | None = None
+) -> dg.AssetCheckResult:
+    """The result of ``quarantine``: changes in the quarantine table, and how many of them this run wrote there."""
+    return dg.AssetCheckResult(
+        asset_key=lake_key(site, table),
         check_name=QUARANTINE,
-        passed=not (checks.quarantined or checks.waiting),
+        passed=not (quarantined or waiting),
         # What waits since an earlier run was told by that one.
-        severity=dg.AssetCheckSeverity.ERROR if checks.quarantined else dg.AssetCheckSeverity.WARN,
-        description=_waiting(site, table, checks),
+        severity=dg.AssetCheckSeverity.ERROR if quarantined else dg.AssetCheckSeverity.WARN,
+        description=_waiting(site, table, waiting),
         metadata={
-            "quarantined": checks.quarantined,
-            "waiting": checks.waiting,
-            **(where if checks.quarantined or checks.waiting else {}),
+            "quarantined": quarantined,
+            "waiting": waiting,
+            **((where or {}) if quarantined or waiting else {}),
         },
     )
 
@@ -96,12 +110,12 @@ def _failures(checks: CheckTotals, names: list[str]) -> str:
     return "failed: " + ", ".join(f"{name} ({counts[name]} rows)" for name in names) if names else ""
 
 
-def _waiting(site: Site, table: TableId, checks: CheckTotals) -> str:
-    if not checks.waiting:
+def _waiting(site: Site, table: TableId, waiting: int) -> str:
+    if not waiting:
         return ""
     file = site.file if site.file is not None else "CONFIG"
     return (
-        f"{checks.waiting} changes are waiting in the quarantine table. Correct the rows at the source, or "
+        f"{waiting} changes are waiting in the quarantine table. Correct the rows at the source, or "
         f"correct the rule and run: wal2lake replay {file} {table}, or the job {site.safe_name}_replay_job"
     )
 

@@ -24,7 +24,8 @@ from pipelines.site import KnownTable, Site, SnapshotPlan
 
 ORDERS, PEOPLE, WEIRD = TableId("public", "orders"), TableId("public", "people"), TableId("my schema", "täb-le.x")
 
-
+# Removed with the process, as are the state folders in it.
+_STATES = tempfile.TemporaryDirectory(prefix="w2l-sites-")
 FIRST = Lsn(100)
 
 
@@ -140,7 +141,7 @@ def site(
         name,
         slot,
         # Data docs go there at the end of a run.
-        state or Path(tempfile.mkdtemp(prefix="w2l-site-")),
+        state or Path(tempfile.mkdtemp(dir=_STATES.name)),
         tuple(KnownTable(id_, table(id_)) for id_ in known),
         lambda: engine,
         spark_settings={"spark.master": "local[1]"},

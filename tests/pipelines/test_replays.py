@@ -65,7 +65,7 @@ def test_tables_are_chosen_by_pattern_and_judged_as_the_configuration_says(insta
     assert press(site(engine), instance, "replay", {"tables": ["public.people"], "drop": True}).success
     assert engine.calls == [("replay", PEOPLE, (), False, True)]
     engine = FakeEngine(statuses=WAITING)
-    assert press(site(engine), instance, "resume", {"tables": ["public.people"], "read_again": True}).success
+    assert press(site(engine), instance, "resume", {"tables": ["public.people"], "reread": True}).success
     assert engine.calls == [("snapshot", (PEOPLE,))]
 
 
@@ -198,5 +198,5 @@ def test_what_was_refused_is_replayed_and_a_paused_table_goes_on(line, instance)
     assert here.open().status().tables[0].paused is None
     (behind,) = difference(file, [ITEMS])
     assert (behind.missing, behind.extra) == (1, 0)
-    assert press(here, instance, "resume", {"tables": ["public.items"], "read_again": True}).success
+    assert press(here, instance, "resume", {"tables": ["public.items"], "reread": True}).success
     assert difference(file, [ITEMS]) == []
