@@ -75,7 +75,7 @@ SELECT i.indrelid::bigint, i.indisprimary, i.indisreplident, x.relname,
        (SELECT array_agg(a.attname::text ORDER BY k.place)
         FROM unnest(i.indkey::int2[]) WITH ORDINALITY AS k(attnum, place)
         JOIN pg_attribute a ON a.attrelid = i.indrelid AND a.attnum = k.attnum),
-       {key_columns}, i.indpred IS NOT NULL
+       {key_columns}, i.indpred IS NOT NULL, NOT i.indimmediate
 FROM pg_index i JOIN pg_class x ON x.oid = i.indexrelid
 WHERE i.indrelid = ANY(%s::oid[]) AND i.indisunique AND i.indisvalid AND i.indexprs IS NULL
 ORDER BY i.indrelid, i.indisclustered DESC, x.relname COLLATE "C"
@@ -129,6 +129,12 @@ class _Facts:
     identity_index: str | None = None
     identity_index_key: tuple[str, ...] = ()
     fingerprint: Fingerprint | None = None
+    primary_is_deferrable: bool = False
+    unique_is_deferrable: bool = False
+
+    @property
+    def deferrable_key(self) -> bool:
+        return self.primary_is_deferrable if self.primary_key else self.unique_is_deferrable
 
 
 class Catalog:
@@ -298,15 +304,15 @@ class Catalog:
 
     @staticmethod
     def _add_indexes(facts: dict[int, _Facts], indexes: list[tuple[Any, ...]]) -> None:
-        for oid, is_primary, is_identity, name, columns, count, is_partial in indexes:
+        for oid, is_primary, is_identity, name, columns, count, is_partial, is_deferrable in indexes:
             found, listed = facts[oid], tuple(columns or ())
             key = listed[:count]
             if is_primary:
-                found.primary_key = key
+                found.primary_key, found.primary_is_deferrable = key, is_deferrable
             else:
                 found.index_key = found.index_key or listed
-                if not is_partial:
-                    found.unique_key = found.unique_key or key
+                if not is_partial and not found.unique_key:
+                    found.unique_key, found.unique_is_deferrable = key, is_deferrable
             if is_identity:
                 found.identity_index, found.identity_index_key = name, key
 
@@ -338,6 +344,7 @@ class Catalog:
             comment=known.comment if known else None,
             index_key=index_key,
             fingerprint=known.fingerprint if known else None,
+            deferrable_key=known.deferrable_key if known else False,
         )
 
 
@@ -360,6 +367,7 @@ def _schema(oid: int, facts: _Facts) -> TableSchema:
         comment=facts.comment,
         index_key=facts.index_key,
         fingerprint=facts.fingerprint,
+        deferrable_key=facts.deferrable_key,
     )
 
 

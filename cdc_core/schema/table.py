@@ -60,7 +60,8 @@ class TableSchema:
     there is none. ``index_key`` is the first unique index as JDBC lists it: a partial one counts there, and columns
     that are only INCLUDEd are part of it. ``identity_key`` holds the columns flagged as replica identity. ``version``
     counts from 1 within one process. ``fingerprint`` holds the catalogue's marks of the moment of reading, None where
-    they were not read; two versions that differ in it alone are equal.
+    they were not read. ``deferrable_key``: the constraint behind ``lake_key`` is DEFERRABLE, so that within a
+    transaction two rows may have one key. Two versions that differ in these two alone are equal.
     """
 
     id: TableId
@@ -74,6 +75,7 @@ class TableSchema:
     comment: str | None = None
     index_key: tuple[str, ...] = ()
     fingerprint: Fingerprint | None = field(default=None, compare=False)
+    deferrable_key: bool = field(default=False, compare=False)
 
     @property
     def key(self) -> tuple[str, ...]:

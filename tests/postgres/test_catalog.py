@@ -242,3 +242,22 @@ def test_sizes_scale_the_planners_guess_to_the_pages_of_now(each_pg: Cluster, da
     assert catalog.sizes([root])[root.id].pages == 0
     each_pg.execute(database, "drop table shop.big")
     assert catalog.sizes([table]) == {}
+
+
+def test_a_deferrable_key_is_told_from_one_that_is_checked_row_by_row(each_pg: Cluster) -> None:
+    name = each_pg.database("deferrable")
+    each_pg.execute(
+        name,
+        "create table plain (a int primary key, b int unique deferrable);"
+        "create table late (a int primary key deferrable initially immediate, b int not null unique);"
+        "create table by_unique (b int not null constraint u unique deferrable initially deferred);"
+        "create table second (b int not null constraint z unique deferrable, a int not null constraint c unique);"
+        "create table none (a int)",
+    )
+    with connect(options_for(each_pg, name)) as connection:
+        found = {table.id.table: table for table in Catalog(connection).tables(lambda _: True)}
+        assert {name for name, table in found.items() if table.deferrable_key} == {"late", "by_unique"}
+        assert found["second"].lake_key == ("a",)
+        described = Catalog(connection).describe(relation_of(found["late"], identity=ReplicaIdentity.FULL))
+        assert described.deferrable_key and described.lake_key == ("a",)
+        assert TableSchema.from_json(described.to_json()).deferrable_key
