@@ -56,7 +56,11 @@ def constraint_marks(table: TableSchema) -> dict[str, Mark]:
     """What tells that a column's constraints are the same ones, by column; KEY for the table's key."""
     marks: dict[str, Mark] = {column.name: (*_declared(column), *_marked(table, column)) for column in table.columns}
     key, fingerprint = row_key(table), table.fingerprint
-    made = () if fingerprint is None else (fingerprint.oid, fingerprint.primary_key, fingerprint.unique_indexes)
+    made: Mark = ()
+    if fingerprint is not None:
+        # A rewrite by ALTER TABLE may change keys, and an unlogged table's changes reach no slot.
+        heaps = tuple((heap.oid, heap.toast, heap.is_unlogged) for heap in fingerprint.storage)
+        made = (fingerprint.oid, fingerprint.primary_key, fingerprint.unique_indexes, heaps)
     return {**marks, KEY: (key, table.deferrable_key, *made, *(marks.get(name) for name in key))}
 
 
