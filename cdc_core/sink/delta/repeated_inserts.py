@@ -28,7 +28,10 @@ def repeated_inserts(rows: pa.Table, key: Sequence[str], since: int = 0) -> np.n
     if len(inserts) < 2:
         return None
     columns = KeyColumns.of(key, pa.schema(list(rows.schema.field("after").type)))
-    index, codes = KeyIndex.of(columns, _images(rows, "after", columns, inserts))
+    images = _images(rows, "after", columns, inserts)
+    if _is_rising(images):
+        return None
+    index, codes = KeyIndex.of(columns, images)
     if np.bincount(codes).max() < 2:
         return None
     leaving, left = _leaving(rows, columns, index, counted)
@@ -55,6 +58,14 @@ def has_repeated_keys(parts: Sequence[pa.Table], key: Sequence[str]) -> bool:
     rows = pa.concat_tables(parts)
     columns = KeyColumns.of(key, rows.schema)
     return rows.num_rows > 1 and bool(np.bincount(KeyIndex.of(columns, rows)[1]).max() > 1)
+
+
+def _is_rising(keys: pa.Table) -> bool:
+    """Whether the key is one whole number that grows from row to row, as a sequence's does."""
+    if keys.num_columns > 1 or not pa.types.is_integer(keys.schema.types[0]) or keys.column(0).null_count:
+        return False
+    values = keys.column(0).to_numpy()
+    return bool((values[1:] > values[:-1]).all())
 
 
 def _leaving(

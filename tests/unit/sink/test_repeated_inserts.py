@@ -108,6 +108,13 @@ def test_a_value_kept_as_text_belongs_to_the_key():
     assert found([*rows, change("c", 3, 0, after=image(1, text="infinity"))], key=("day",)) == [3]
 
 
+@pytest.mark.parametrize(
+    ("keys", "expected"), [((1, 2, 3), []), ((1, 3, 3), [3]), ((1, 3, 1), [3]), ((1, None, 1), [3])]
+)
+def test_a_key_of_one_whole_number(keys, expected):
+    assert found([change("c", lsn, 0, after=image(key)) for lsn, key in enumerate(keys, 1)], key=("a",)) == expected
+
+
 def test_rows_that_are_no_changes_are_passed_by():
     rows = [change("c", 1, 0, after=image(1)), change("c", 2, 0, after=None), change("c", 3, 0, after=image(2))]
     rows.append({**change("c", 4, 0, after=image(1)), "__op": None})
