@@ -155,7 +155,9 @@ class LakeSink:
 
         A table that could not follow counts again after some seconds, one that is paused or read again does not.
         """
-        return any(self._merge_states.is_due(table, to_lsn) for table, _ in self._merge_states)
+        if any(self._merge_states.is_due(table, to_lsn) for table, _ in self._merge_states):
+            return True
+        return self._references is not None and self._references.is_due(self._merge_states, to_lsn)
 
     @property
     def is_busy(self) -> bool:

@@ -34,6 +34,7 @@ _log = logging.getLogger(__name__)
 
 REFERENCE_PRESENT = "reference_present"
 _FRESH_SECONDS = 30.0
+_RETRY_SECONDS = 10.0
 # Texts of these types that differ may be equal in the source.
 _LOOSE_TYPES = ("citext", "bpchar")
 
@@ -102,6 +103,7 @@ class References:
         self._since: dict[ForeignKey, int] = {}
         self._found: dict[ForeignKey, Missing] = {}
         self._told: set[str] = set()
+        self._failed_at = float("-inf")
 
     def judge(
         self,
@@ -121,9 +123,16 @@ class References:
                 todo = [[ReferenceOrder(key, self._since[key])] for key in due]
                 self._note(run_tasks(spark(), todo, ReferenceTask(task), "checking foreign keys"))
         except CdcError as error:
+            self._failed_at = time.monotonic()
             _log.warning("Foreign keys were not checked in this round: %s", error)
         for outcome in outcomes:
             self._report(outcome)
+
+    def is_due(self, states: MergeStates, to_lsn: int) -> bool:
+        """Whether a round to ``to_lsn`` without changes could judge what earlier ones could not."""
+        if time.monotonic() - self._failed_at < _RETRY_SECONDS:
+            return False
+        return any(self._can_judge(key, states, to_lsn, {}) for key in self._since)
 
     def _note_changed(self, round_: dict[TableId, tuple[SliceOrder, SliceOutcome]]) -> None:
         changed = [

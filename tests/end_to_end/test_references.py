@@ -1,5 +1,6 @@
 """Rules over more than one row, on a real server: rows without their parent row, and a key that is inserted twice."""
 
+import itertools
 import re
 import signal
 from collections import Counter
@@ -9,6 +10,7 @@ import pytest
 from cdc_core.config.connector import load
 from cdc_core.schema.table import TableId
 from tests.support.lake import difference, lake_path, rows, write_properties
+from tests.support.waits import wait_until
 
 pytestmark = [pytest.mark.postgres, pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(600)]
 
@@ -124,6 +126,30 @@ def test_a_parent_that_is_not_complete_is_named(pg, program, tmp_path):
     said = one.run(code=1)
     assert missing(said) == {}
     assert "Foreign key child_p of public.child is not checked while public.parent is paused." in said
+
+
+def test_rows_that_came_while_the_parent_was_re_read_are_judged_afterwards(pg, program, tmp_path):
+    one = Lines(pg, program, tmp_path, "reread")
+    one.run()
+    with program.started("run", one.file, "--max-seconds", "120") as running:
+        one.execute("insert into child values (1, 1)")
+        running.wait_for("changes into 1 tables")
+        one.execute(
+            "alter table parent alter column name type text using upper(name)",
+            "begin; insert into child values (2, 30); insert into parent values (30, 'thirty'); commit",
+            "!insert into child values (3, 31)",
+        )
+        number = itertools.count(1)
+
+        def is_told() -> bool:
+            # The parent is complete once the stream has passed its new snapshot.
+            one.execute(f"insert into unasked values ({next(number)}, 1)")
+            return "changed rows of public.child" in running.said()
+
+        wait_until(is_told, 90, "the foreign key to be judged", pause=1)
+        assert missing(" ".join(running.said().split())) == {"child_p": 1}
+        assert running.end(signal.SIGINT) == 0
+    assert {row["name"] for row in rows(lake_path(load(one.file), TableId("public", "parent")))} >= {"ONE", "thirty"}
 
 
 def test_a_key_that_is_inserted_twice_is_quarantined(pg, program, tmp_path):
