@@ -99,7 +99,9 @@ class References:
         self._severity = severity
         self._known: dict[TableId, list[ForeignKey]] = {}
         self._read_at = float("-inf")
-        # Foreign keys with rows that were not judged yet, and what was found and not reported yet.
+        # Tables that were changed, from which LSN on; foreign keys with rows that were not judged yet; what was found
+        # and not reported yet.
+        self._changed: dict[TableId, int] = {}
         self._since: dict[ForeignKey, int] = {}
         self._found: dict[ForeignKey, Missing] = {}
         self._told: set[str] = set()
@@ -135,16 +137,15 @@ class References:
         return any(self._can_judge(key, states, to_lsn, {}) for key in self._since)
 
     def _note_changed(self, round_: dict[TableId, tuple[SliceOrder, SliceOutcome]]) -> None:
-        changed = [
-            (table, order.merged or 0)
-            for table, (order, outcome) in round_.items()
-            if outcome.applied is not None and matches_any(self._patterns, str(table))
-        ]
-        if changed and time.monotonic() - self._read_at >= _FRESH_SECONDS:
+        for table, (order, outcome) in round_.items():
+            if outcome.applied is not None and matches_any(self._patterns, str(table)):
+                self._changed.setdefault(table, order.merged or 0)
+        if self._changed and time.monotonic() - self._read_at >= _FRESH_SECONDS:
             self._read()
-        for table, since in changed:
+        for table, since in self._changed.items():
             for key in self._known.get(table, ()):
                 self._since.setdefault(key, since)
+        self._changed.clear()
 
     def _read(self) -> None:
         """Read the foreign keys again, and leave out those that cannot be judged."""
@@ -195,8 +196,8 @@ class References:
                 self._tell(f"Foreign key {key.name} of {key.table} is not checked while {table} is paused.")
         if not behind and states.of(key.parent).token is None:
             self._tell(
-                f"Foreign key {key.name} of {key.table} is not checked: {key.parent} never had a snapshot, so rows of "
-                "before are not in the lake."
+                f"Foreign key {key.name} of {key.table} is not checked: {key.parent} never had a snapshot, so earlier "
+                "rows are not in the lake."
             )
             return False
         return not behind
