@@ -29,8 +29,11 @@ def parse_rule(text: str) -> UserRule:
 
 def _table_patterns(text: str) -> tuple[str, ...]:
     patterns = parse_patterns(text)
-    for pattern in patterns:
-        compile_pattern(pattern)
+    try:
+        for pattern in patterns:
+            compile_pattern(pattern)
+    except ValueError as error:
+        raise ValueError(f"regular expressions that match schema.table ({error})") from None
     return patterns
 
 
