@@ -149,11 +149,20 @@ def test_a_key_inserted_twice_is_quarantined_and_a_parent_that_was_re_read_is_aw
         one.execute("update pg_index set indisready = false where indexrelid = 'tree_pkey'::regclass")
         one.execute("!insert into tree values (7, null), (8, null); insert into tree values (7, 6)")
         running.wait_for("public.tree: 1 rows quarantined")
-        one.execute(
-            "alter table parent alter column name type text using upper(name)",
-            "begin; insert into child values (2, 30); insert into parent values (30, 'thirty'); commit",
-            "!insert into child values (3, 31)",
-        )
+        with one.pg.connect(one.database) as older:
+            # The parent is not read again before this has ended.
+            older.execute("begin")
+            older.execute("select txid_current()")
+            one.execute("alter table parent alter column name type text using upper(name)")
+            running.wait_for("public.parent is re-read")
+            one.execute(
+                "begin; insert into child values (2, 30); insert into parent values (30, 'thirty'); commit",
+                "!insert into child values (3, 31)",
+            )
+            child = lake_path(load(one.file), TableId("public", "child"))
+            wait_until(lambda: child.exists() and len(rows(child)) == 2, 60, "the child's rows in the lake", pause=0.2)
+            assert missing(running.said()) == {}
+            older.execute("commit")
         number = itertools.count(1)
 
         def is_told() -> bool:
