@@ -7,7 +7,10 @@ from collections.abc import Iterable
 from cdc_core.assemble.context import RunContext
 from cdc_core.engine.checks import TableChecks
 from cdc_core.engine.describe_now import DescribeNow
+from cdc_core.engine.references import References
+from cdc_core.engine.tables import TableRegistry
 from cdc_core.errors import CdcError
+from cdc_core.postgres.catalog import Catalog
 from cdc_core.postgres.connect import connection_string
 from cdc_core.postgres.preflight.finding import Finding, bad, good
 from cdc_core.quality.great_expectations import suite_problem
@@ -23,6 +26,15 @@ def table_checks(context: RunContext, tables: Iterable[TableSchema]) -> TableChe
     checks = TableChecks(config.quality, context.plan, DescribeNow(connection_string(config.postgres)), files)
     checks.require_rules(tables)
     return checks
+
+
+def reference_checks(context: RunContext, catalog: Catalog, registry: TableRegistry) -> References | None:
+    """The foreign keys that are checked after each round; None where none is to be."""
+    quality = context.config.quality
+    if not quality.quality_enabled or not quality.quality_references:
+        return None
+    severity = quality.quality_references_severity
+    return References(quality.quality_references, catalog.foreign_keys, registry, context.plan, severity)
 
 
 def rules_finding(context: RunContext) -> Finding | None:

@@ -7,7 +7,7 @@ from typing import Any
 
 from cdc_core.assemble.context import RunContext
 from cdc_core.assemble.lake_signals import lake_with_signals
-from cdc_core.assemble.quality import table_checks
+from cdc_core.assemble.quality import reference_checks, table_checks
 from cdc_core.assemble.table_snapshots import reread
 from cdc_core.engine.lake import LakeSink, SourceWatch
 from cdc_core.engine.noop import NoopSink
@@ -59,9 +59,10 @@ def open_lake(
 
     config, plan, paths = context.config, context.plan, context.paths
     checks = table_checks(context, registry)
+    catalog = source.describing()
     shapes = Shapes(
         ShapeLog(paths.shapes, lake_properties(config.sink.lake_history_minutes)),
-        source.describing(),
+        catalog,
         plan,
         config.sink.schema_policy,
         lambda table: None if (lake := DeltaTable.open(paths.lake(table))) is None else lake.schema,
@@ -82,4 +83,5 @@ def open_lake(
         context.spool_folder,
         records_rounds=records_rounds,
         docs_path=config.quality.quality_docs_path,
+        references=reference_checks(context, catalog, registry),
     )

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+import numpy as np
 import pyarrow as pa
 
 from cdc_core.engine.constraints import constraint_marks
@@ -13,8 +14,9 @@ from cdc_core.engine.reports import CheckReport, RuleResult
 from cdc_core.errors import TableError
 from cdc_core.quality.options import Limits, QualityOptions
 from cdc_core.quality.rule_files import FileRule, RuleFiles
-from cdc_core.quality.rules import Rule, rules_for
+from cdc_core.quality.rules import KEY_UNIQUE, Rule, rules_for
 from cdc_core.schema.table import TableId, TableSchema
+from cdc_core.sink.delta.repeated_inserts import repeated_inserts
 from cdc_core.sink.delta.row_keys import merge_key
 from cdc_core.sink.typing_plan import TypingPlan
 
@@ -22,8 +24,7 @@ if TYPE_CHECKING:
     from cdc_core.quality.evaluate import Checked
 
 # The rules of each table as this process made them last: a task is unpickled again for every slice.
-_Made = tuple[QualityOptions, RuleFiles, TypingPlan, TableSchema, Mapping[str, int], tuple[Rule, ...]]
-_made: dict[TableId, _Made] = {}
+_made: dict[TableId, tuple[tuple[object, ...], tuple[Rule, ...]]] = {}
 _NEVER = 2**63 - 1
 _SAMPLE_ROWS = 1_000
 
@@ -73,8 +74,9 @@ class TableChecks:
         """What the rules say of change rows before anything of them is merged; None where checks are off.
 
         ``since`` maps columns to the commit LSN up to which their constraints may have been others. Great Expectations
-        has not validated the summary yet. Raises LimitExceededError where more rows fail than the limit allows (unless
-        not ``limited``), and TableError where a position occurs twice and for a rule that cannot be evaluated.
+        has not validated the summary yet. Not ``limited``: the rows are no batch, but some that waited; rules over a
+        batch are left out then. Raises LimitExceededError where more rows of a batch fail than the limit allows, and
+        TableError where a position occurs twice and for a rule that cannot be evaluated.
         """
         if not self._options.quality_enabled:
             return None
@@ -88,7 +90,13 @@ class TableChecks:
             refresh=lambda: self._renewed(table, known),
             failure_limit=self._limits(table.id).share if limited else 1.0,
             key=merge_key(table),
+            over_batch=(lambda rules: _over_batch(changes, merge_key(table), rules)) if limited else None,
         )
+
+    def has_unique_key(self, table: TableSchema) -> bool:
+        """Whether a batch of the table's changes is checked for repeated keys."""
+        rules = self._table_rules(table, {}) if self._options.quality_enabled else ()
+        return any(rule.name == KEY_UNIQUE for rule in rules)
 
     def max_waiting(self, table: TableId) -> int:
         """How many changes of a table may wait in quarantine before it stops; 0 for any number."""
@@ -115,15 +123,28 @@ class TableChecks:
 
     def _table_rules(self, table: TableSchema, since: Mapping[str, int]) -> tuple[Rule, ...]:
         held = _made.get(table.id)
-        if held is None or held[:5] != (self._options, self._files, self._plan, table, since):
+        # Versions that differ in their marks alone are equal, but not in their rules.
+        of = (self._options, self._files, self._plan, table, table.fingerprint, since)
+        if held is None or held[0] != of:
             typer = self._plan.typer(table)
             natural = {field.name: field.type for field in typer.row_type}
             mapped = [plan.name for plan in typer.plans if plan.mapper is not None]
             rules = rules_for(table, natural, self._options.quality_rules, mapped, since)
+            if {"u", "d"} & set(self._plan.selection.skipped_operations):
+                rules = tuple(rule for rule in rules if rule.name != KEY_UNIQUE)
             own = self._files.rules(table.id)
             rules += self._file_rules(table, own) if own else ()
-            held = _made[table.id] = (self._options, self._files, self._plan, table, since, rules)
-        return held[5]
+            held = _made[table.id] = (of, rules)
+        return held[1]
+
+
+def _over_batch(changes: pa.Table, key: tuple[str, ...], rules: tuple[Rule, ...]) -> dict[str, np.ndarray]:
+    """The rows that fail rules which no row alone can fail, by the rule's name. Shape: bool[N] each."""
+    for rule in rules:
+        if rule.name == KEY_UNIQUE:
+            found = repeated_inserts(changes, key, rule.since)
+            return {} if found is None else {KEY_UNIQUE: found}
+    return {}
 
 
 def report_of(found: Checked, suites: tuple[str, ...] = ()) -> CheckReport:

@@ -12,9 +12,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from cdc_core.schema.pg_type import PgType
+from cdc_core.schema.plan import row_key
 from cdc_core.schema.table import Column, TableId, TableSchema
 
 Mark = tuple[object, ...]
+KEY = ""
+"""Stands for the table's key among its columns."""
 
 
 class ConstraintsSeen:
@@ -26,12 +29,15 @@ class ConstraintsSeen:
         self._told: dict[TableId, tuple[TableSchema, Mapping[str, int]]] = {}
 
     def since(self, table: TableSchema) -> Mapping[str, int]:
-        """Column → commit LSN after which its constraints are those of ``table``, which was read before this call."""
+        """Column → commit LSN after which its constraints are those of ``table``, which was read before this call.
+
+        The entry KEY is for the table's key.
+        """
         told = self._told.get(table.id)
         if told is not None and told[0] is table:
             return told[1]
         marks, known = constraint_marks(table), self._seen.get(table.id, {})
-        place = {column.name: (column.attnum, column.name) for column in table.columns}
+        place = {KEY: (0, KEY), **{column.name: (column.attnum, column.name) for column in table.columns}}
         now: int | None = None
         seen: dict[tuple[int, str], tuple[Mark, int]] = {}
         for name, mark in marks.items():
@@ -47,8 +53,15 @@ class ConstraintsSeen:
 
 
 def constraint_marks(table: TableSchema) -> dict[str, Mark]:
-    """What tells that a column's constraints are the same ones, by column."""
-    return {column.name: (*_declared(column), *_marked(table, column)) for column in table.columns}
+    """What tells that a column's constraints are the same ones, by column; KEY for the table's key."""
+    marks: dict[str, Mark] = {column.name: (*_declared(column), *_marked(table, column)) for column in table.columns}
+    key, fingerprint = row_key(table), table.fingerprint
+    made: Mark = ()
+    if fingerprint is not None:
+        # A rewrite by ALTER TABLE may change keys, and an unlogged table's changes reach no slot.
+        heaps = tuple((heap.oid, heap.toast, heap.is_unlogged) for heap in fingerprint.storage)
+        made = (fingerprint.oid, fingerprint.primary_key, fingerprint.unique_indexes, heaps)
+    return {**marks, KEY: (key, *made, *(marks.get(name) for name in key))}
 
 
 def _declared(column: Column) -> Mark:

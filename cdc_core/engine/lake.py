@@ -28,9 +28,11 @@ from cdc_core.engine.expiry import Expiry
 from cdc_core.engine.landing import LandOrder, LandOutcome, LandTask
 from cdc_core.engine.merge_state import MergeState, MergeStates, first_lsn
 from cdc_core.engine.options import EngineOptions
+from cdc_core.engine.references import References
 from cdc_core.engine.reports import MergeReport, QuarantineReport, RoundReport
+from cdc_core.engine.round_outcomes import cpu_parts, has_rest, merge_report
 from cdc_core.engine.shapes import Shapes, same_columns, same_shape
-from cdc_core.engine.slice_order import Applied, Replay, SliceOrder, SliceOutcome
+from cdc_core.engine.slice_order import Replay, SliceOrder, SliceOutcome
 from cdc_core.engine.slice_part import PartOrder, SlicePart, cut, joined
 from cdc_core.engine.slice_task import SliceTask
 from cdc_core.engine.table_writer import LakeWriter
@@ -86,12 +88,14 @@ class LakeSink:
         *,
         records_rounds: bool = True,
         docs_path: str = "",
+        references: References | None = None,
     ) -> None:
         self._spark = spark
         self._paths = paths
         self._slot = slot
         self._registry = registry
         self._watch = watch
+        self._references = references
         self._options = options
         self._engine = engine
         self._writer = LakeWriter.of(options, staging)
@@ -134,7 +138,9 @@ class LakeSink:
         outcomes = self._evolve(orders, outcomes)
         self._merge_staged(orders, outcomes)
         self._enable_features(orders, outcomes)
-        self._has_rest = any(_has_rest(*one) for one in zip(orders, outcomes, strict=True))
+        if self._references is not None:
+            self._references.judge(self._spark, self._task, self._merge_states, to_lsn, orders, outcomes)
+        self._has_rest = any(has_rest(*one) for one in zip(orders, outcomes, strict=True))
         merges = [merge for one in zip(orders, outcomes, strict=True) if (merge := self._settle(*one)) is not None]
         failed = {table: s.error for table, s in self._merge_states if s.awaits_retry}
         failed |= {outcome.table: str(outcome.error) for outcome in outcomes if outcome.error is not None}
@@ -142,14 +148,16 @@ class LakeSink:
         self._record(batch, Lsn(max([to_lsn, *(o.to_lsn or 0 for o in orders if o.table.id in tried)])))
         seconds = time.monotonic() - started
         again = {o.table: QuarantineReport(o.waiting or 0, o.replayed, o.dropped) for o in outcomes if o.table in tried}
-        return RoundReport(to_lsn, tuple(merges), failed, seconds=seconds, parts=_parts(outcomes), replays=again)
+        return RoundReport(to_lsn, tuple(merges), failed, seconds=seconds, parts=cpu_parts(outcomes), replays=again)
 
     def has_backlog(self, to_lsn: Lsn) -> bool:
         """Whether some changelog is ahead of its lake table with transactions that are whole at ``to_lsn``.
 
         A table that could not follow counts again after some seconds, one that is paused or read again does not.
         """
-        return any(self._merge_states.is_due(table, to_lsn) for table, _ in self._merge_states)
+        if any(self._merge_states.is_due(table, to_lsn) for table, _ in self._merge_states):
+            return True
+        return self._references is not None and self._references.is_due(self._merge_states, to_lsn)
 
     @property
     def is_busy(self) -> bool:
@@ -447,7 +455,7 @@ class LakeSink:
         if merge_state.backlog is not None and outcome.merged is not None and merge_state.backlog <= outcome.merged:
             merge_state.backlog = None
         outcome.check = self._validations.with_verdict(outcome.check)
-        return None if outcome.applied is None else _merge_report(order, outcome, outcome.applied)
+        return None if outcome.applied is None else merge_report(order, outcome, outcome.applied)
 
     def _note_failure(self, table: TableId, merge_state: MergeState, error: CdcError) -> None:
         merge_state.failed_at, merge_state.error = time.monotonic(), str(error)
@@ -467,34 +475,3 @@ class LakeSink:
             if batch is not None and batch.complete_lsn is not None:
                 self._cuts.note_commit(batch.complete_lsn, batch.last_commit_ts_us)
             self._cuts.record(to_lsn)
-
-
-def _has_rest(order: SliceOrder, outcome: SliceOutcome) -> bool:
-    """Whether Spark merged the first part of a slice whose key changed within: the next round merges the rest."""
-    if outcome.staged is None or outcome.error is not None or order.to_lsn is None:
-        return False
-    return outcome.staged.to_lsn < order.to_lsn
-
-
-def _merge_report(order: SliceOrder, outcome: SliceOutcome, applied: Applied) -> MergeReport:
-    return MergeReport(
-        order.table.id,
-        Lsn(outcome.merged or 0),
-        applied.version,
-        applied.events,
-        applied.inserted,
-        applied.updated,
-        applied.deleted,
-        sum(outcome.seconds.values()),
-        outcome.check,
-        outcome.waiting or 0,
-    )
-
-
-def _parts(outcomes: Sequence[SliceOutcome]) -> dict[str, float]:
-    """CPU-seconds of the round's tasks by part."""
-    found: dict[str, float] = {}
-    for outcome in outcomes:
-        for part, seconds in outcome.cpu_seconds.items():
-            found[part] = found.get(part, 0.0) + seconds
-    return found

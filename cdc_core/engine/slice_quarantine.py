@@ -20,6 +20,7 @@ import pyarrow.compute as pc
 from cdc_core.engine.slice_order import Replay, SliceOrder
 from cdc_core.engine.slice_shapes import by_shape, projected
 from cdc_core.errors import TableError
+from cdc_core.quality.rules import KEY_UNIQUE
 from cdc_core.sink.delta.append import read_positions
 from cdc_core.sink.delta.conform import conform
 from cdc_core.sink.delta.holding import PUT, TAKE, hold
@@ -127,17 +128,23 @@ def _waited(run: str, paths: LakePaths, order: SliceOrder, place: Place, schema:
     rows = pa.concat_tables([conform(part, schema) for part in parts])
     refused, reasons = np.ones(rows.num_rows, dtype=bool), places.column("reasons").to_pylist()
     if order.replay is not None and not order.replay.drop:
-        refused, reasons = _judged_again(rows, order.replay, judge)
+        refused, reasons = _judged_again(rows, order.replay, judge, reasons)
     return _Waiting(rows, reasons, np.asarray(places.column("effects").to_numpy()), refused)
 
 
-def _judged_again(rows: pa.Table, replay: Replay, judge: Judge) -> tuple[np.ndarray, list[list[str]]]:
-    """What the rules say of rows now, but for those that are accepted."""
+def _judged_again(
+    rows: pa.Table, replay: Replay, judge: Judge, before: list[list[str]]
+) -> tuple[np.ndarray, list[list[str]]]:
+    """What the rules say of rows now, but for those that are accepted.
+
+    What was found of a row among its batch stays so, for the batch is no longer together.
+    """
     found = judge(rows)
-    reasons: list[list[str]] = [[] for _ in range(rows.num_rows)]
+    stays = not replay.accept_all and KEY_UNIQUE not in replay.accept
+    reasons = [[KEY_UNIQUE] if stays and KEY_UNIQUE in names else [] for names in before]
     if found is not None and found.refused is not None and found.reasons is not None and not replay.accept_all:
         for at, names in zip(np.flatnonzero(np.asarray(found.refused)), found.reasons.to_pylist(), strict=True):
-            reasons[at] = [name for name in names if not {name, name.removeprefix("user:")} & set(replay.accept)]
+            reasons[at] += [name for name in names if not {name, name.removeprefix("user:")} & set(replay.accept)]
     return np.array([bool(names) for names in reasons], dtype=bool), reasons
 
 

@@ -46,6 +46,8 @@ from cdc_core.sink.delta.opened import keep, opened
 from cdc_core.sink.delta.paths import LakePaths
 from cdc_core.sink.delta.positions import changelog_position, lake_position
 from cdc_core.sink.delta.quarantine import Place
+from cdc_core.sink.delta.repeated_inserts import has_repeated_keys
+from cdc_core.sink.delta.row_keys import KeyColumns, merge_key
 from cdc_core.sink.delta.settle import LastStates, changes_between
 from cdc_core.sink.delta.shape import changelog_properties, ensure_table
 from cdc_core.sink.delta.table import DeltaTable
@@ -144,6 +146,8 @@ class SliceTask:
         if stands.lsn is not None and stands.lsn >= order.to_lsn:
             return
         since = lake.version
+        if order.arrived and self._repeats_keys(order, lake):
+            order = replace(order, arrived=())  # the changelog has the rows, too
         if order.arrived:
             with _timed(outcome, "apply"):
                 outcome.applied = self.writer.add_files(lake, order, self.slot)
@@ -169,6 +173,14 @@ class SliceTask:
         outcome.lake_files, outcome.lake_version = len(lake.files), lake.version
         outcome.lake_lsn = lake_position(lake, self.slot, order.table.id).lsn
         failpoints.hit(failpoints.AFTER_APPLY)
+
+    def _repeats_keys(self, order: SliceOrder, lake: DeltaTable) -> bool:
+        """Whether two of the files that tasks wrote of a slice's inserts have one key; each task saw only its own."""
+        if len(order.arrived) < 2 or not self.checks.has_unique_key(order.table):
+            return False
+        key = merge_key(order.table)
+        wanted = pa.schema([lake.schema.field(name) for name in KeyColumns.of(key, lake.schema).read])
+        return has_repeated_keys([lake.read_as(file, wanted) for file in order.arrived], key)
 
     def _settle(self, order: SliceOrder, lake: DeltaTable, outcome: SliceOutcome) -> None:
         """Delete what the snapshot in force has too many, in a commit of its own before every change's (LSN 1)."""

@@ -19,11 +19,13 @@ from psycopg.pq import TransactionStatus
 
 from cdc_core.postgres.connect import Connection
 from cdc_core.postgres.fingerprints import fingerprints
+from cdc_core.postgres.foreign_keys import foreign_keys
 from cdc_core.postgres.key_bounds import KeyBounds, key_bounds
 from cdc_core.postgres.leaves import Leaf, estimated_rows, leaves
 from cdc_core.postgres.sqlstate import translated
 from cdc_core.postgres.type_catalog import TypeCatalog
 from cdc_core.schema.fingerprint import Fingerprint
+from cdc_core.schema.foreign_key import ForeignKey
 from cdc_core.schema.relation import Relation, ReplicaIdentity
 from cdc_core.schema.table import Column, TableId, TableSchema
 
@@ -222,6 +224,11 @@ class Catalog:
             by_oid[oid]: TableSize(0 if is_root else pages, _rows(tuples, known_pages, is_root, pages), bool(has_ctid))
             for oid, tuples, known_pages, is_root, has_ctid, pages in rows
         }
+
+    def foreign_keys(self) -> list[ForeignKey]:
+        """Every foreign key of the database. Raises SourceError or TransientError."""
+        with self._lock, translated("reading foreign keys"):
+            return foreign_keys(self._connection)
 
     def key_bounds(self, table: TableSchema, column: str) -> KeyBounds | None:
         """The span of an integer column that an index leads with; None for an empty table, or where the server refuses.

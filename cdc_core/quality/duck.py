@@ -12,7 +12,7 @@ import atexit
 import os
 import threading
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import duckdb
@@ -81,11 +81,14 @@ class Judged:
     reasons: pa.ListArray | None = None
 
 
-def judge(table: str, changes: pa.Table, rules: Sequence[Rule]) -> Judged:
+def judge(
+    table: str, changes: pa.Table, rules: Sequence[Rule], found_failed: Mapping[str, np.ndarray] | None = None
+) -> Judged:
     """Evaluate the rules of ``table`` (``schema.table``) over its change rows in one pass.
 
-    A second pass, over the error rules that failed, is made only where one did. Raises TableError naming the user's
-    rule that DuckDB cannot understand or evaluate; the text never holds a row's values.
+    A second pass, over the error rules that failed, is made only where one did. ``found_failed`` has the rows that fail
+    rules which no row alone can fail, by rule, bool[N] each; such rules are true in SQL. Raises TableError naming the
+    user's rule that DuckDB cannot understand or evaluate; the text never holds a row's values.
     """
     rules = tuple(rules)
     rows = changes.num_rows
@@ -101,6 +104,7 @@ def judge(table: str, changes: pa.Table, rules: Sequence[Rule]) -> Judged:
             counts = engine.connection.execute(f"EXECUTE {plan.name}").fetchall()[0] if rules else ()
             # count_if is null where the rule was null for every row.
             failed = {rule.name: count or 0 for rule, count in zip(rules, counts, strict=True)}
+            failed |= {name: int(mask.sum()) for name, mask in (found_failed or {}).items()}
             failed |= {r.name: 0 for r in rules if r.severity is Severity.WARN and r.tolerates(failed[r.name], rows)}
             wrong = [rule for rule in error_rules(rules) if failed[rule.name]]
             if not wrong:
@@ -112,6 +116,9 @@ def judge(table: str, changes: pa.Table, rules: Sequence[Rule]) -> Judged:
         finally:
             plan.box.table = plan.empty
     grid = np.stack([np.asarray(found[f"f{n}"], dtype=bool) for n in range(len(wrong))], axis=1)
+    for number, rule in enumerate(wrong):
+        if found_failed and rule.name in found_failed:
+            grid[:, number] = found_failed[rule.name]
     _apply_tolerance(grid, wrong, changes)
     failed |= {rule.name: int(count) for rule, count in zip(wrong, grid.sum(axis=0), strict=True)}
     bad = grid.any(axis=1)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -42,24 +43,26 @@ def check(
     refresh: Callable[[], tuple[Rule, ...]] | None = None,
     failure_limit: float = 1.0,
     key: tuple[str, ...] = (),
+    over_batch: Callable[[tuple[Rule, ...]], Mapping[str, np.ndarray]] | None = None,
 ) -> Checked:
     """Evaluate ``rules`` over a slice of change rows before it is merged.
 
     Rows that fail an error rule come back as ``bad``. ``refresh`` gives the rules by the catalogue as it is now: it is
     asked once when a catalogue rule failed, for the source may have gained an enum label or lost a NOT NULL that the
     stream does not announce; such rules say since when they are known to be in force. ``key`` names the columns that
-    quarantine rows show as their key. Raises LimitExceededError when more than ``failure_limit`` (0 to 1) of the rows
+    quarantine rows show as their key. ``over_batch`` finds the rows that fail rules which no row alone can fail, by
+    the rule's name, bool[N] each. Raises LimitExceededError when more than ``failure_limit`` (0 to 1) of the rows
     fail, TableError when a position occurs twice, which nothing downstream could repair, and for a user's rule that
     DuckDB cannot evaluate.
     """
     name = str(table)
     rules = applicable(changes.schema, rules)
-    judged = judge(name, changes, rules)
+    judged = judge(name, changes, rules, None if over_batch is None else over_batch(rules))
     if refresh is not None and _catalogue_failed(rules, judged.summary):
         renewed = applicable(changes.schema, refresh())
         if renewed != rules:
             rules = renewed
-            judged = judge(name, changes, rules)
+            judged = judge(name, changes, rules, None if over_batch is None else over_batch(rules))
     summary = judged.summary
     if summary.duplicates:
         raise TableError(
@@ -84,7 +87,7 @@ def check(
 def applicable(schema: pa.Schema, rules: tuple[Rule, ...]) -> tuple[Rule, ...]:
     """The rules without those of columns that the slice does not carry, as when its rows are of an older version."""
     carried = {part.name for part in schema.field("after").type}
-    return tuple(rule for rule in rules if rule.origin is not Origin.CATALOGUE or rule.column in carried)
+    return tuple(rule for rule in rules if rule.origin is not Origin.CATALOGUE or rule.column in ("", *carried))
 
 
 def _split(changes: pa.Table, judged: Judged, key: tuple[str, ...]) -> tuple[pa.Table, pa.Table | None]:

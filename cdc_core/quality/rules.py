@@ -14,11 +14,16 @@ import pyarrow as pa
 
 from cdc_core.quality.options import UserRule
 from cdc_core.schema.pg_type import PgType, TypeKind
+from cdc_core.schema.plan import row_key
 from cdc_core.schema.table import Column, TableSchema
+
+KEY_UNIQUE = "key_unique_in_batch"
+"""The name of the rule that looks at all changes of a batch together; its failures are found by the caller."""
 
 _LENGTH_TYPES = ("varchar", "bpchar")
 _TYPMOD_HEADER = 4  # atttypmod of varchar(n) and char(n) counts the four bytes of the length word
 _UNBOUNDED_TYPES = ("numeric", "date", "timestamp", "timestamptz", "time", "timetz")
+_CONSTRAINTS = ("not_null", "max_length", "enum_member", KEY_UNIQUE)
 _HAS_AFTER = "__op in ('c', 'u', 'r')"
 
 
@@ -50,8 +55,8 @@ class Rule:
     """One predicate over change rows (``__op``, ``__commit_lsn``, ``before.<column>``, ``after.<column>`` …).
 
     A row fails when ``applies`` is true and ``predicate`` is false; as in a CHECK constraint, null passes. ``column``
-    is the column the rule speaks of, empty for the row as a whole, and ``reads`` what it needs of that column; what a
-    user's rule reads is found in its text. ``description`` is a sentence for people.
+    is the column the rule speaks of, empty for the row as a whole or its key, and ``reads`` what it needs of that
+    column; what a user's rule reads is found in its text. ``description`` is a sentence for people.
 
     Of rows up to the commit LSN ``since`` it is not known whether the rule was in force at the source, so these pass.
     Where no more than ``tolerated_rows``, or that share of a slice's rows, fail, none counts as failing.
@@ -98,6 +103,8 @@ def rules_for(
     rules = [*_row_rules()]
     key = table.lake_key
     rules += [_key_rule(column.name) for column in carried if column.name in key]
+    if _has_enforced_key(table) and set(row_key(table)) <= natural.keys() - set(mapped):
+        rules.append(_key_unique_rule(row_key(table)))
     for column in carried:
         if not column.optional and column.name not in key:
             rules.append(_not_null_rule(column.name))
@@ -127,7 +134,7 @@ def user_rules_for(table: TableSchema, user_rules: Iterable[tuple[str, UserRule]
 
 def _is_constraint(rule: Rule) -> bool:
     """Whether the rule is a constraint of the source's, which ALTER TABLE may have set just now."""
-    return rule.origin is Origin.CATALOGUE and rule.name.partition(":")[0] in ("not_null", "max_length", "enum_member")
+    return rule.origin is Origin.CATALOGUE and rule.name.partition(":")[0] in _CONSTRAINTS
 
 
 def quote(name: str) -> str:
@@ -186,6 +193,31 @@ def _key_rule(name: str) -> Rule:
         applies=f"(({_HAS_AFTER} and after is not null) or (__op = 'd' and before is not null))",
         reads=Reads.PRESENCE,
     )
+
+
+def _key_unique_rule(key: Sequence[str]) -> Rule:
+    return Rule(
+        KEY_UNIQUE,
+        "",
+        "true",
+        f"no two inserts of one key ({', '.join(key)}) without its delete between them",
+        reads=Reads.NOTHING,
+    )
+
+
+def _has_enforced_key(table: TableSchema) -> bool:
+    """Whether the stream cannot have two inserts of one key without an event that took the first row away.
+
+    Rows of a partitioned table also disappear with a partition that is detached or truncated, of a filtered one with
+    the filter; neither is an event.
+    """
+    marks, key = table.fingerprint, row_key(table)
+    if not key or marks is None or marks.is_partitioned:
+        return False
+    published = marks.publication
+    if published is None:
+        return True
+    return set("udt") <= set(published.operations) and not any(entry.is_filtered for entry in published.entries)
 
 
 def _value_rules(column: Column, natural: pa.DataType) -> list[Rule]:

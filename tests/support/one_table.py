@@ -16,6 +16,7 @@ from cdc_core.engine.slice_task import SliceTask
 from cdc_core.engine.table_writer import LakeWriter
 from cdc_core.quality.options import QualityOptions
 from cdc_core.schema.table import TableSchema
+from cdc_core.selection.options import SelectionOptions
 from cdc_core.sink.delta.append import Reached, append_changes
 from cdc_core.sink.delta.conform import conform
 from cdc_core.sink.delta.opened import opened
@@ -32,7 +33,9 @@ _MAX_BYTES = 64 << 20
 
 
 class FixedPlan:
-    """A typing plan of which nothing but the row type is asked."""
+    """A typing plan of which nothing but the row type is asked, and whether operations are skipped."""
+
+    selection = SelectionOptions()
 
     def __init__(self, row: pa.StructType) -> None:
         self.row_type = row
