@@ -21,8 +21,8 @@ from cdc_core.sink.delta.change_columns import empty_changes
 from cdc_core.sink.delta.conform import conform
 from cdc_core.sink.delta.delete_mode import POSITION, mode_of
 from cdc_core.sink.delta.holding import Held
-from cdc_core.sink.delta.images import chosen, column, indices
-from cdc_core.sink.delta.past_changes import past_ready, put_ends
+from cdc_core.sink.delta.images import column
+from cdc_core.sink.delta.past_changes import earlier_ends, past_ready, put_ends
 from cdc_core.sink.delta.quarantine import ENDED, PAST
 from cdc_core.sink.delta.row_keys import merge_key
 
@@ -77,19 +77,21 @@ def keep_past(
     ends = ends.slice(0, every.num_rows)
     if mode_of(schema.names) is not DeleteMode.HISTORY:
         return Kept(held.rows, held.effects, ends)
-    superseded, key = held.superseded, merge_key(order.table)
-    past = superseded | (effects & PAST != 0)
-    ends = _with_ends(ends, every, np.where(superseded, held.ended_by, -1))
+    past, key = held.superseded | (effects & PAST != 0), merge_key(order.table)
     left = np.where(past, PAST, held.effects).astype(np.int8)
-    if order.replay is None or order.replay.drop:
+    if past.any():
+        ends = earlier_ends(every, past, ends, held.rows, key, schema)
+    if order.replay is None:
         return Kept(held.rows, left, ends)
-    ready = past_ready(every, past & ~refused, (left != 0) & ~(past & ~refused), ends, key, schema)
+    asked = past & ~refused
+    ready = past_ready(every, asked, (left != 0) & ~asked, ends, key, schema)
     left[ready] = 0
     mask = pa.array(ready)
     some, theirs = every.filter(mask), ends.filter(mask)
-    marks = put_ends(some, theirs, key, schema)
-    placed = pa.concat_tables([conform(marks, every.schema), held.rows, some])
-    return Kept(every.slice(0, 0), left, ends, placed)
+    placed = pa.concat_tables([held.rows, some])
+    ends = earlier_ends(every, left == PAST, ends, placed, key, schema)
+    marks = conform(put_ends(some, theirs, key, schema), every.schema)
+    return Kept(every.slice(0, 0), left, ends, pa.concat_tables([marks, placed]))
 
 
 def still_there(places: pa.Table, read: pa.Table) -> pa.Table:
@@ -104,18 +106,18 @@ def still_there(places: pa.Table, read: pa.Table) -> pa.Table:
     return places.filter(pa.array(found | waits))
 
 
+def differ(ends: pa.Table, before: pa.Table) -> np.ndarray:
+    """Which rows end elsewhere than before, if their ends were known at all. Shape: ends[N], ends[N or 0] -> bool[N]"""
+    if not before.num_rows:
+        return np.zeros(ends.num_rows, dtype=bool)
+    now, then = (
+        np.stack([column(each, name).fill_null(-1).to_numpy() for name in ENDED[:2]]) for each in (ends, before)
+    )
+    return np.asarray((now != then).any(axis=0))
+
+
 def beside(rows: pa.Table, more: pa.Table) -> pa.Table:
     """Two tables of equally many rows, column by column."""
     for name, values in zip(more.schema.names, more.columns, strict=True):
         rows = rows.append_column(name, values)
     return rows
-
-
-def _with_ends(ends: pa.Table, every: pa.Table, ended_by: np.ndarray) -> pa.Table:
-    """The ends with the places of the rows that superseded some, -1 for none. Shape: ends[N], rows[N], int64[N]."""
-    at = indices(ended_by)
-    columns = [
-        chosen(ended_by >= 0, column(every, source).take(at), column(ends, name))
-        for name, source in zip(ENDED, POSITION, strict=True)
-    ]
-    return pa.Table.from_arrays(columns, schema=ends.schema)

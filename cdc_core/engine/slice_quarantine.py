@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from cdc_core.engine.slice_order import Replay, SliceOrder
-from cdc_core.engine.slice_past import NO_ENDS, Kept, beside, keep_past, still_there
+from cdc_core.engine.slice_past import NO_ENDS, Kept, beside, differ, keep_past, still_there
 from cdc_core.engine.slice_shapes import by_shape, projected
 from cdc_core.errors import TableError
 from cdc_core.sink.delete_modes import DeleteMode
@@ -168,7 +168,7 @@ def _written(
         raise _too_many(order, waiting, max_waiting)
     new = _new_rows(order, every.slice(before), effects[before:], kept.ends.slice(before), found)
     settled, replayed = None, 0
-    changed = effects[:before] != waited.effects
+    changed = (effects[:before] != waited.effects) | differ(kept.ends.slice(0, before), waited.ends)
     if changed.any():
         # What was let in at this replay and waits no more went in; what is gone without it was superseded.
         went_in = ~waited.refused & (effects[:before] == 0)

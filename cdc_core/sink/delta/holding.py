@@ -35,18 +35,12 @@ PUT, TAKE = 1, 2
 class Held:
     """``rows`` are to be applied. Of the change rows given, ``effects`` are the bits of those that are still to come:
 
-    0 for a row that is applied or superseded as a whole. ``ended_by`` is the number of the row which superseded a row,
-    or took away what it would have put; -1 for others. Shape: int8[N], int64[N]
+    0 for a row that is applied or superseded as a whole. ``superseded`` are the latter. Shape: int8[N], bool[N]
     """
 
     rows: pa.Table
     effects: np.ndarray
-    ended_by: np.ndarray
-
-    @property
-    def superseded(self) -> np.ndarray:
-        """The rows that were superseded as a whole. Shape: bool[N]"""
-        return np.asarray((self.effects == 0) & (self.ended_by >= 0))
+    superseded: np.ndarray
 
 
 def hold(rows: pa.Table, refused: np.ndarray, effects: np.ndarray, key: Sequence[str], schema: pa.Schema) -> Held:
@@ -63,14 +57,14 @@ def hold(rows: pa.Table, refused: np.ndarray, effects: np.ndarray, key: Sequence
     concerned = _concerned(touched, refused | (effects != PUT | TAKE))
     truncates = is_op(rows, "t")
     concerned |= truncates
-    left, ended_by = np.zeros(rows.num_rows, dtype=np.int8), np.full(rows.num_rows, -1, dtype=np.int64)
+    left, superseded = np.zeros(rows.num_rows, dtype=np.int8), np.zeros(rows.num_rows, dtype=bool)
     takes_only, puts_only = list[int](), list[int]()
     applied = np.ones(rows.num_rows, dtype=bool)
     # row-wise: only rows whose key was touched by one that was refused
     for at in np.flatnonzero(concerned).tolist():
         row = waiting.row(at, int(effects[at]))
         if truncates[at] and not refused[at]:
-            waiting.forget(at)
+            waiting.forget()
         elif refused[at] or not waiting.lets_in(row):
             waiting.add(row)
             applied[at] = False
@@ -79,11 +73,11 @@ def hold(rows: pa.Table, refused: np.ndarray, effects: np.ndarray, key: Sequence
             (puts_only if row.puts else takes_only).extend([at] if row.puts or row.takes else [])
     for row in waiting.rows:
         left[row.at] = (PUT if row.puts else 0) | (TAKE if row.takes else 0)
-        ended_by[row.at] = row.ended_by
+        superseded[row.at] = not left[row.at] and bool(effects[row.at]) and max(row.new, row.old) >= 0
     takes_only += waiting.made_up
     parts = [rows.filter(pa.array(applied))]
     parts += [_as(rows, takes_only, "d"), _as(rows, puts_only, "c")]
-    return Held(in_order(pa.concat_tables(parts)), left, ended_by)
+    return Held(in_order(pa.concat_tables(parts)), left, superseded)
 
 
 @dataclass(slots=True, eq=False)
@@ -96,7 +90,6 @@ class _Row:
     incomplete: bool
     puts: bool
     takes: bool
-    ended_by: int = -1
 
     @property
     def is_whole(self) -> bool:
@@ -130,10 +123,9 @@ class _Waiting:
         for key in row.keys:
             self._by_key.setdefault(key, []).append(row)
 
-    def forget(self, at: int) -> None:
-        """The truncate ``at``: whatever waited no longer exists in the source as well."""
+    def forget(self) -> None:
+        """A truncate: whatever waited no longer exists in the source as well."""
         for row in self.rows:
-            row.ended_by = at if row.puts or row.takes else row.ended_by
             row.puts = row.takes = False
         self._by_key.clear()
 
@@ -146,11 +138,10 @@ class _Waiting:
         if row.incomplete and self._live(base):
             return False
         ended = list(self._ended(row))
-        if any(take and ender < 0 and each.incomplete and each.puts for each, ender, take in ended):
+        if any(take and not put and each.incomplete and each.puts for each, put, take in ended):
             return False
-        for each, ender, take in ended:
-            each.ended_by = row.at if ender < 0 else ender
-            each.puts &= ender < 0
+        for each, put, take in ended:
+            each.puts &= not put
             if take:
                 each.takes = False
                 self.made_up.append(each.at)
@@ -165,26 +156,23 @@ class _Waiting:
             if (each.puts and each.new == key) or (each.takes and each.old == key)
         ]
 
-    def _ended(self, row: _Row) -> Iterator[tuple[_Row, int, bool]]:
-        """What waits at the row's keys, and at those that such a row was to leave.
-
-        Each with the number of the row that ends its put, -1 where none does, and whether its take ends.
-        """
-        marks: dict[int, tuple[_Row, int, bool]] = {}
+    def _ended(self, row: _Row) -> Iterator[tuple[_Row, bool, bool]]:
+        """What waits at the row's keys, and at those that such a row was to leave: (row, its put, its take)."""
+        marks: dict[int, tuple[_Row, bool, bool]] = {}
         todo = [(key, row.at) for key in row.keys]
         while todo:
             key, before = todo.pop()
             for each in self._live(key):
                 if each.at >= before:
                     continue
-                _, ender, take = marks.get(each.at, (each, -1, False))
-                if each.puts and each.new == key and ender < 0:
-                    ender = before
+                _, put, take = marks.get(each.at, (each, False, False))
+                if each.puts and each.new == key and not put:
+                    put = True
                     if each.takes and each.old != key and not take:
                         take = True
                         todo.append((each.old, each.at))
                 take |= each.takes and each.old == key
-                marks[each.at] = (each, ender, take)
+                marks[each.at] = (each, put, take)
         yield from marks.values()
 
     def _cancel(self, row: _Row) -> None:

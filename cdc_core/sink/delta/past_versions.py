@@ -18,9 +18,9 @@ import pyarrow as pa
 
 from cdc_core.sink.delta.candidates import Content, Ranges
 from cdc_core.sink.delta.conform import conform
-from cdc_core.sink.delta.delete_mode import POSITION, TO, TO_LSN, is_live, with_column
+from cdc_core.sink.delta.delete_mode import POSITION, TO, TO_LSN, is_live
 from cdc_core.sink.delta.images import column, validity
-from cdc_core.sink.delta.reduction import Puts, image_schema, numbered_keys
+from cdc_core.sink.delta.reduction import Puts, image_schema, numbered_keys, touched_keys
 from cdc_core.sink.delta.rewrite import Rewrite, host_of, parts_of
 from cdc_core.sink.delta.row_keys import KeyColumns, KeyIndex
 from cdc_core.sink.delta.survey import is_op
@@ -55,7 +55,8 @@ def placed_versions(content: Content, rows: pa.Table, key: Sequence[str]) -> Pla
     found = list(_held(content, rows, key))
     held = pa.concat_tables([schema.empty_table(), *[each.rows for each in found]]).combine_chunks()
     # Of equal positions a delete stands first, and a version that the table has last: the late one is of length zero.
-    every = pa.concat_tables([_closings(held), rows, _openings(held)])
+    late = _without_doubled_deletes(pa.concat_tables([_closings(held), rows]).combine_chunks(), key, schema)
+    every = pa.concat_tables([late, _openings(held)])
     made = version_slice(every, key, schema)
     numbers = np.concatenate([made.index.match(held.select(made.index.columns.read)), made.key[made.begun]])
     versions = pa.concat_tables([held, made.rows])
@@ -153,6 +154,15 @@ def _as_changes(held: pa.Table, op: str, side: str, at: Sequence[str]) -> pa.Tab
     made |= {name: column(held, source) for name, source in zip(POSITION, at, strict=True)}
     made[side] = pa.StructArray.from_arrays([column(held, each.name) for each in fields], fields=fields)
     return conform(pa.table(made), schema)
+
+
+def _without_doubled_deletes(rows: pa.Table, key: Sequence[str], schema: pa.Schema) -> pa.Table:
+    """The rows without deletes that tell of another row only that its key was touched there."""
+    touched, deletes = touched_keys(rows, key, schema), is_op(rows, "d")
+    whole = np.concatenate([np.where(deletes, -1, touched.puts), np.where(deletes, -1, touched.takes), touched.takes])
+    codes = _numbered(whole, pa.concat_tables([rows, rows, rows]))
+    own, others = codes[2 * len(deletes) :], codes[: 2 * len(deletes)][whole[: 2 * len(deletes)] >= 0]
+    return rows.filter(pa.array(~(deletes & np.isin(own, others))))
 
 
 def _is_empty(versions: pa.Table) -> np.ndarray:

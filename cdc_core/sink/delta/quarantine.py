@@ -251,7 +251,8 @@ def _brought_up(held: pa.Table, place: Place, round_lsn: int, settled: Settled |
         elif at[row] >= 0 and settled is not None:
             before[row], effects[row], rounds[row] = effects[row], settled.effects[at[row]], round_lsn
             if not effects[row] & ~PAST:
-                status[row], when[row] = str(settled.status[at[row]]), now
+                when[row] = when[row] if status[row] == settled.status[at[row]] else now
+                status[row] = str(settled.status[at[row]])
     made = {"status": pa.array(status, pa.string()), "settled_at": pa.array(when, _AT), "__round": pa.array(rounds)}
     made |= {"__effects": pa.array(effects), "__effects_before": pa.array(before)}
     made |= _ends(held, settled, at, undone & (effects & ~PAST != 0))

@@ -4,6 +4,7 @@ The model is the history of all events, as if nothing had been refused. At any t
 model but for those whose change the quarantine table still holds; in the end it has all of them.
 """
 
+import itertools
 from dataclasses import replace
 
 import pytest
@@ -72,7 +73,7 @@ class PastRun(Run):
             }
         for key in {key for key, _ in ended}:
             mine = sorted((began, to) for (k, began), to in ended.items() if k == key)
-            for (_, to), (following, _) in zip(mine, mine[1:], strict=False):
+            for (_, to), (following, _) in itertools.pairwise(mine):
                 assert to is not None and to <= following
         waits = {place: effects & ~PAST for place, effects in self.waiting.items()}
         current = {(row["k"], row["v"], row["t"]) for row in self.one.rows if row["__current"]}
