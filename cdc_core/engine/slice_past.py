@@ -53,11 +53,12 @@ def with_replay(order: SliceOrder, replay: Replay, schema: pa.Schema, merged: in
     ``schema`` is the lake table's, ``merged`` the LSN that it has reached, None before the first merge.
     """
     none = empty_changes(schema)
-    if replay.drop or merged is None or mode_of(schema.names) is not DeleteMode.HISTORY:
+    if replay.drop or mode_of(schema.names) is not DeleteMode.HISTORY:
         return itertools.chain([next(slices, (order, none))], slices)
-    # No other transaction commits within the bytes of the commit record that the lake stands at.
-    first = replace(order, to_lsn=merged + 1)
-    return itertools.chain([(first, none)], ((replace(part, replay=None), rows) for part, rows in slices))
+    # Before the first merge nothing waits. No other transaction commits within the bytes of the commit record that the
+    # lake stands at.
+    first = [] if merged is None else [(replace(order, to_lsn=merged + 1), none)]
+    return itertools.chain(first, ((replace(part, replay=None), rows) for part, rows in slices))
 
 
 def keep_past(

@@ -52,8 +52,8 @@ class Sifted:
     """What of a slice goes to the lake: ``rows`` of the slice itself, and ``earlier`` ones, at or before its start.
 
     ``waiting`` rows are in quarantine after it, ``replayed`` and ``dropped`` ones are no more. ``changed``: the
-    quarantine table was written, so the lake must come to the round's LSN even where no row goes to it. ``placed``: late
-    changes of a history table, which go in instead of ``rows`` and ``earlier``; None where there is no such replay.
+    quarantine table was written, so the lake must come to the round's LSN even where no row goes to it.
+    ``placed``: late changes, which go into a history table instead of ``rows`` and ``earlier``; None without a replay.
     """
 
     rows: pa.Table

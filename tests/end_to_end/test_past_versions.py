@@ -1,4 +1,4 @@
-"""A history table whose quarantined changes are replayed: its versions are those of the source, whatever came before."""
+"""A history table whose quarantined changes are replayed has the versions of the source."""
 
 import signal
 

@@ -43,8 +43,9 @@ class MergeStrategy(enum.Enum):
 class Changes:
     """A slice with its merge strategy. ``events`` is the number of its change rows.
 
-    ``reduced`` is there for MERGE, ``net`` for MULTISET, ``versions`` for VERSIONS, ``placed`` for PLACED, ``plus`` (lake
-    rows) for APPEND and REPLACE. ``guarded``: a change must not overwrite a lake row of its own or a later position.
+    ``reduced`` is there for MERGE, ``net`` for MULTISET, ``versions`` for VERSIONS, ``placed`` for PLACED, ``plus``
+    (lake rows) for APPEND and REPLACE. ``guarded``: a change must not overwrite a lake row of its own or a later
+    position.
     """
 
     strategy: MergeStrategy

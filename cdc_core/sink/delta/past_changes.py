@@ -1,8 +1,9 @@
 """Changes of a history table that were superseded while they were in quarantine: which may go in as past versions.
 
-Such a change was a state of the source until the next change of its key. The version that it begins lies before versions
-that the lake has. Where one that the lake has had ended it, and left no version there (a delete of a row that the lake
-did not have), only the quarantine table tells its end: the place of the first change of the key that is applied.
+Such a change was a state of the source until the next change of its key, so the version that it begins lies before
+others. Where the next change was applied while this version was missing, it may have left nothing in the lake (a delete
+of a row that the lake did not have). So the quarantine table tells the end of each missing version: the place of the
+first change of its key that was applied.
 
 A complete change, or a delete, says everything itself. A change that leaves columns out needs the version that it
 changed, so it stays in quarantine while that version is not in the lake.

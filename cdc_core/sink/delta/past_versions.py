@@ -51,6 +51,8 @@ class PlacedVersions:
 def placed_versions(content: Content, rows: pa.Table, key: Sequence[str]) -> PlacedVersions:
     """The versions that change rows (none a truncate, all with their keys) begin and end, wherever they belong."""
     schema = content.schema
+    if not rows.num_rows:
+        return PlacedVersions([], schema.empty_table(), tuple(key))
     rows = conform(rows, _change_schema(schema))
     found = list(_held(content, rows, key))
     held = pa.concat_tables([schema.empty_table(), *[each.rows for each in found]]).combine_chunks()
@@ -60,15 +62,13 @@ def placed_versions(content: Content, rows: pa.Table, key: Sequence[str]) -> Pla
     made = version_slice(every, key, schema)
     numbers = np.concatenate([made.index.match(held.select(made.index.columns.read)), made.key[made.begun]])
     versions = pa.concat_tables([held, made.rows])
-    lasts = ~_is_empty(versions)
-    first = np.flatnonzero(lasts)[np.flatnonzero(lasts) < held.num_rows]
-    later = np.flatnonzero(lasts)[np.flatnonzero(lasts) >= held.num_rows]
+    lasting = np.flatnonzero(~_is_empty(versions))
+    had, wanted = lasting[lasting < held.num_rows], lasting[lasting >= held.num_rows]
     codes = _numbered(numbers, versions)
-    place = np.full(int(codes.max(initial=-1)) + 1, -1, dtype=np.int64)
-    place[codes[later]] = later
-    new = np.setdiff1d(later, place[codes[first]])
-    wanted = versions.take(pa.array(place[codes[first]]))
-    changed = first[~_same_ends(held.take(pa.array(first)), wanted)]
+    place = np.full(int(codes.max()) + 1, -1, dtype=np.int64)
+    place[codes[wanted]] = wanted
+    new = np.setdiff1d(wanted, place[codes[had]])
+    changed = had[~_same_ends(versions.take(pa.array(had)), versions.take(pa.array(place[codes[had]])))]
     ends = versions.take(pa.array(place[codes[changed]]))
     return PlacedVersions(_by_file(found, held, changed, ends), versions.take(pa.array(new)), tuple(key))
 
@@ -187,7 +187,7 @@ def _same_ends(held: pa.Table, wanted: pa.Table) -> np.ndarray:
 
 
 def _by_file(found: Sequence[_Held], held: pa.Table, changed: np.ndarray, ends: pa.Table) -> list[ChangedEnds]:
-    """The versions that end elsewhere, where they lie. ``changed`` numbers rows of ``held``, ``ends`` has their ends."""
+    """The versions that end elsewhere, where they lie. ``changed`` numbers rows of ``held``; ``ends``: theirs."""
     at = ends.select(list(TO)).rename_columns(list(POSITION))
     rows = ended(held.take(pa.array(changed)), at)
     starts = np.cumsum([0, *[len(each.places) for each in found]])

@@ -28,10 +28,10 @@ from cdc_core.sink.delta.table import DataFile, DeltaTable
 
 QUARANTINED_AT = "__quarantined_at"
 PAST = 4
-"""As a bit of a row's effects, beside those of ``holding``: the row was superseded, but in a table that keeps its history
-it was a state of the source, which is not in the lake. It does not wait, and may be replayed."""
+"""As a bit of a row's effects, beside those of ``holding``: the row was superseded and waits no more, but its table
+keeps its history, in which the version that it began is missing. It may be replayed."""
 ENDED = ("__ended_lsn", "__ended_index", "__ended_at")
-"""The place and time of the change that superseded a row."""
+"""The place and time of the change that ended the version which a superseded row began."""
 WAITS_FOR_EARLIER = "waits_for_earlier_change"
 """As a reason: the row itself passes, but needs one before it that is not in the lake."""
 
@@ -145,8 +145,9 @@ def write_quarantine(
     """Add rows that wait from the round to ``round_lsn`` on, and settle others; how many were not known before.
 
     ``rows`` holds the position columns, ``reasons`` array<string>, ``row`` and ``key`` (JSON text), ``effects`` (int8)
-    and perhaps the columns of ENDED. A row is known by its position, so a round that is done again adds each row once; rows of a round that the
-    lake did not come to (above ``place.merged``) are replaced by what this one found. Write it before the merge.
+    and perhaps the columns of ENDED. A row is known by its position, so a round that is done again adds each row once;
+    rows of a round that the lake did not come to (above ``place.merged``) are replaced by what this one found. Write it
+    before the merge.
     """
     now = datetime.now(UTC)
     fresh = _fresh(rows, place, round_lsn, now)

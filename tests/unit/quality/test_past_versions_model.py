@@ -90,7 +90,7 @@ def luck(number):
 
 @pytest.mark.parametrize("table", [KEYED, FULL], ids=["default", "full"])
 @settings(
-    max_examples=40, deadline=None, derandomize=True, phases=[Phase.generate], suppress_health_check=list(HealthCheck)
+    max_examples=20, deadline=None, derandomize=True, phases=[Phase.generate], suppress_health_check=list(HealthCheck)
 )
 @given(number=st.integers(2, 4), data=st.data())
 def test_replayed_changes_become_versions_in_between(tmp_path_factory, table, number, data):
