@@ -102,7 +102,8 @@ def still_there(places: pa.Table, read: pa.Table) -> pa.Table:
         return places
     at = places.append_column("at", pa.array(np.arange(places.num_rows)))
     found = np.zeros(places.num_rows, dtype=bool)
-    found[at.select([*names, "at"]).join(read.select(names), keys=names, join_type="left semi").column("at")] = True
+    there = at.select([*names, "at"]).join(read.select(names), keys=names, join_type="left semi")
+    found[there.column("at").to_numpy()] = True
     waits = column(places, "effects").to_numpy() & ~PAST != 0
     return places.filter(pa.array(found | waits))
 
