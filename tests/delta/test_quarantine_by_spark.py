@@ -67,13 +67,13 @@ def test_past_versions_go_in_by_spark(spark, tmp_path):
 
     def round_(lsn, *rows, **more):
         one.append([{**change(op, lsn, n, *images), "__lsn": lsn} for n, (op, *images) in enumerate(rows)], lsn)
-        return one.merge(lsn, 1, spark=spark, **more)
+        return one.merge(lsn, spark=spark, **more)
 
     round_(100, ("c", None, new("a", 1)), ("c", None, new("b", 1)))
     round_(200, ("u", None, new("a", -2, "u")), ("u", None, new("a", 3, None), ("t",)), ("c", None, new("c", -4)))
     round_(300, ("u", None, new("a", 5)), ("d", new("c", None, None), None), ("u", None, new("b", -6)))
     assert [row["status"] for row in lake_rows(one.paths.quarantine(TABLE.id))].count("superseded") == 3
-    done = one.merge(301, 1, spark=spark, replay=Replay(accept_all=True))
+    done = one.merge(301, spark=spark, replay=Replay(accept_all=True))
     assert (done.waiting, done.replayed) == (0, 4)
     wanted = [
         ("a", 1, "t", 100, (200, 0)),
@@ -85,7 +85,7 @@ def test_past_versions_go_in_by_spark(spark, tmp_path):
         ("c", -4, "t", 200, (300, 1)),
     ]
     assert versions(one) == wanted
-    assert one.merge(302, 1, spark=spark, replay=Replay(accept_all=True)).replayed == 0
+    assert one.merge(302, spark=spark, replay=Replay(accept_all=True)).replayed == 0
     assert round_(400, ("u", None, new("b", 7))).waiting == 0
     assert [row for row in versions(one) if row[0] == "b"][1:] == [
         ("b", -6, "t", 300, (400, 0)),

@@ -65,7 +65,7 @@ def placed_versions(content: Content, rows: pa.Table, key: Sequence[str]) -> Pla
     lasting = np.flatnonzero(~_is_empty(versions))
     had, wanted = lasting[lasting < held.num_rows], lasting[lasting >= held.num_rows]
     codes = _numbered(numbers, versions)
-    place = np.full(int(codes.max()) + 1, -1, dtype=np.int64)
+    place = np.full(int(codes.max(initial=-1)) + 1, -1, dtype=np.int64)
     place[codes[wanted]] = wanted
     new = np.setdiff1d(wanted, place[codes[had]])
     changed = had[~_same_ends(versions.take(pa.array(had)), versions.take(pa.array(place[codes[had]])))]
@@ -166,9 +166,10 @@ def _without_doubled_deletes(rows: pa.Table, key: Sequence[str], schema: pa.Sche
 
 
 def _is_empty(versions: pa.Table) -> np.ndarray:
-    """Versions that end where they begin: they were never in force. Shape: table[N] -> bool[N]."""
+    """Versions that end no later than they begin: they were never in force. Shape: table[N] -> bool[N]."""
     began, ends = (_positions(versions, names) for names in (POSITION[:2], TO[:2]))
-    return np.asarray((began == ends).all(axis=1))
+    earlier = (ends[:, 0] < began[:, 0]) | ((ends[:, 0] == began[:, 0]) & (ends[:, 1] <= began[:, 1]))
+    return np.asarray(earlier & validity(column(versions, TO_LSN)))
 
 
 def _positions(rows: pa.Table, names: Sequence[str]) -> np.ndarray:

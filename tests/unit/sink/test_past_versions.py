@@ -86,6 +86,12 @@ def test_late_changes_of_keys() -> None:
     assert versions(content.rows, "c") == [(20, None, 20, "b")]
 
 
+def test_late_deletes_of_rows_that_the_table_never_had_change_nothing() -> None:
+    content = table_of("a")
+    for rows in (slice_of(change("d", 9, 0, image("b"))), slice_of()):
+        assert apply(content, prepare_placed(rows, TABLE, content)).changes_nothing
+
+
 def test_changes_without_a_key_or_an_old_row_stop_the_table() -> None:
     content = table_of("a")
     with pytest.raises(TableError, match="no key, and delete mode history"):
