@@ -49,8 +49,14 @@ def statuses(line):
     return [row["status"] for row in line.aside()]
 
 
-def test_replayed_changes_are_versions_between_those_that_the_lake_has(pg, program, tmp_path):
-    line = Line(pg, program, tmp_path, "past", **{"wal2lake.lake.delete.mode.history": "public.docs"})
+@pytest.fixture
+def line(pg, program, tmp_path):
+    made = Line(pg, program, tmp_path, "past", **{"wal2lake.lake.delete.mode.history": "public.docs"})
+    yield made
+    pg.drop_database(made.database)
+
+
+def test_replayed_changes_are_versions_between_those_that_the_lake_has(line):
     line.run()
     snapshot = versions(line)
     line.run(
