@@ -18,15 +18,20 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from cdc_core.engine.slice_order import Replay, SliceOrder
+from cdc_core.engine.slice_past import NO_ENDS, Kept, beside, differ, keep_past, still_there
 from cdc_core.engine.slice_shapes import by_shape, projected
 from cdc_core.errors import TableError
 from cdc_core.quality.rules import KEY_UNIQUE
+from cdc_core.sink.delete_modes import DeleteMode
 from cdc_core.sink.delta.append import read_positions
 from cdc_core.sink.delta.conform import conform
+from cdc_core.sink.delta.delete_mode import mode_of
 from cdc_core.sink.delta.holding import PUT, TAKE, hold
 from cdc_core.sink.delta.opened import opened
 from cdc_core.sink.delta.paths import LakePaths
 from cdc_core.sink.delta.quarantine import (
+    ENDED,
+    PAST,
     WAITS_FOR_EARLIER,
     Place,
     QuarantineStatus,
@@ -49,6 +54,7 @@ class Sifted:
 
     ``waiting`` rows are in quarantine after it, ``replayed`` and ``dropped`` ones are no more. ``changed``: the
     quarantine table was written, so the lake must come to the round's LSN even where no row goes to it.
+    ``placed``: late changes, which go into a history table instead of ``rows`` and ``earlier``; None without a replay.
     """
 
     rows: pa.Table
@@ -57,16 +63,18 @@ class Sifted:
     replayed: int = 0
     dropped: int = 0
     changed: bool = False
+    placed: pa.Table | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class _Waiting:
     """Rows that waited before the slice. ``reasons`` one list a row, ``effects`` and ``refused`` as ``hold`` has them.
 
-    Shape: rows[W], W lists, int8[W], bool[W]
+    ``ends`` has the columns of ENDED, or none. Shape: rows[W], ends[W], W lists, int8[W], bool[W]
     """
 
     rows: pa.Table
+    ends: pa.Table = field(default_factory=lambda: NO_ENDS)
     reasons: list[list[str]] = field(default_factory=list)
     effects: np.ndarray = field(default_factory=lambda: np.zeros(0, dtype=np.int8))
     refused: np.ndarray = field(default_factory=lambda: np.zeros(0, dtype=bool))
@@ -93,30 +101,31 @@ def sift(
     if bad is None and not order.waiting:
         return Sifted(changes, changes.slice(0, 0))
     assert order.to_lsn is not None
-    waited = _waited(run, paths, order, place, changes.schema, judge)
+    past = order.replay is not None and mode_of(schema.names) is DeleteMode.HISTORY
+    waited = _waited(run, paths, order, place, changes.schema, judge, past)
     # A commit that was made first may have been a part of the slice itself.
     fresh = np.asarray(changes.column("__commit_lsn").to_numpy() > place.merged)
     refused = np.zeros(changes.num_rows, dtype=bool) if bad is None else np.asarray(bad)
     if order.replay is not None and order.replay.drop:
         return _dropped(order, paths, place, waited, changes)
     every = pa.concat_tables([waited.rows, changes.filter(pa.array(fresh))])
-    held = hold(
-        every,
-        np.concatenate([waited.refused, refused[fresh]]),
-        np.concatenate([waited.effects, np.full(int(fresh.sum()), PUT | TAKE, dtype=np.int8)]),
-        merge_key(order.table),
-        schema,
-    )
-    return _written(order, paths, place, waited, every, held.rows, held.effects, found, max_waiting)
+    refused = np.concatenate([waited.refused, refused[fresh]])
+    effects = np.concatenate([waited.effects, np.full(int(fresh.sum()), PUT | TAKE, dtype=np.int8)])
+    held = hold(every, refused, effects & ~PAST, merge_key(order.table), schema)
+    kept = keep_past(order, every, refused, effects, waited.ends, held, schema)
+    return _written(order, paths, place, waited, every, kept, found, max_waiting)
 
 
-def _waited(run: str, paths: LakePaths, order: SliceOrder, place: Place, schema: pa.Schema, judge: Judge) -> _Waiting:
+def _waited(
+    run: str, paths: LakePaths, order: SliceOrder, place: Place, schema: pa.Schema, judge: Judge, past: bool
+) -> _Waiting:
     table = opened(run, paths.quarantine(order.table.id))
-    places = None if table is None else waiting_rows(table, place)
+    places = None if table is None else waiting_rows(table, place, past)
     if places is None or not places.num_rows:
         return _Waiting(schema.empty_table())
     changelog = opened(run, paths.changelog(order.table.id))
     read = None if changelog is None else read_positions(changelog, places)
+    places = places if read is None or not past else still_there(places, read)
     if read is None or read.num_rows != places.num_rows:
         raise TableError(
             f"{places.num_rows - (0 if read is None else read.num_rows)} quarantined changes of {order.table.id} "
@@ -129,7 +138,8 @@ def _waited(run: str, paths: LakePaths, order: SliceOrder, place: Place, schema:
     refused, reasons = np.ones(rows.num_rows, dtype=bool), places.column("reasons").to_pylist()
     if order.replay is not None and not order.replay.drop:
         refused, reasons = _judged_again(rows, order.replay, judge, reasons)
-    return _Waiting(rows, reasons, np.asarray(places.column("effects").to_numpy()), refused)
+    ends = places.select(list(ENDED)) if past else NO_ENDS
+    return _Waiting(rows, ends, reasons, np.asarray(places.column("effects").to_numpy()), refused)
 
 
 def _judged_again(
@@ -154,32 +164,35 @@ def _written(
     place: Place,
     waited: _Waiting,
     every: pa.Table,
-    rows: pa.Table,
-    effects: np.ndarray,
+    kept: Kept,
     found: Checked | None,
     max_waiting: int,
 ) -> Sifted:
     assert order.to_lsn is not None
-    before = waited.rows.num_rows
-    waiting = int(np.count_nonzero(effects))
-    if max_waiting and waiting > max_waiting and waiting > before:
+    before, effects = waited.rows.num_rows, kept.effects
+    waiting = int(np.count_nonzero(effects & ~PAST))
+    if max_waiting and waiting > max_waiting and waiting > np.count_nonzero(waited.effects & ~PAST):
         raise _too_many(order, waiting, max_waiting)
-    new = _new_rows(order, every.slice(before), effects[before:], found)
+    new = _new_rows(order, every.slice(before), effects[before:], kept.ends.slice(before), found)
     settled, replayed = None, 0
-    changed = effects[:before] != waited.effects
+    changed = (effects[:before] != waited.effects) | differ(kept.ends.slice(0, before), waited.ends)
     if changed.any():
         # What was let in at this replay and waits no more went in; what is gone without it was superseded.
         went_in = ~waited.refused & (effects[:before] == 0)
         replayed = int(went_in.sum())
         status = np.where(went_in, str(QuarantineStatus.REPLAYED), str(QuarantineStatus.SUPERSEDED))
         at = pa.array(np.flatnonzero(changed))
-        settled = Settled(waited.rows.select(_POSITION).take(at), effects[:before][changed], status[changed].tolist())
+        places = beside(waited.rows.select(_POSITION), kept.ends.slice(0, before)).take(at)
+        settled = Settled(places, effects[:before][changed], status[changed].tolist())
     is_written = bool(new.num_rows or settled is not None)
     if is_written or order.waiting:
         write_quarantine(new, paths.quarantine(order.table.id), place, order.to_lsn, settled)
-    lsn = rows.column("__commit_lsn").to_numpy()
+    if kept.placed is not None:
+        none = every.slice(0, 0)
+        return Sifted(none, none, waiting, replayed, 0, is_written, kept.placed)
+    lsn = kept.rows.column("__commit_lsn").to_numpy()
     late = pa.array(lsn > place.merged)
-    return Sifted(rows.filter(late), rows.filter(pc.invert(late)), waiting, replayed, 0, is_written)
+    return Sifted(kept.rows.filter(late), kept.rows.filter(pc.invert(late)), waiting, replayed, 0, is_written)
 
 
 def _dropped(order: SliceOrder, paths: LakePaths, place: Place, waited: _Waiting, changes: pa.Table) -> Sifted:
@@ -201,7 +214,9 @@ def _dropped(order: SliceOrder, paths: LakePaths, place: Place, waited: _Waiting
     return Sifted(empty, empty, 0, 0, count, bool(count))
 
 
-def _new_rows(order: SliceOrder, rows: pa.Table, effects: np.ndarray, found: Checked | None) -> pa.Table:
+def _new_rows(
+    order: SliceOrder, rows: pa.Table, effects: np.ndarray, ends: pa.Table, found: Checked | None
+) -> pa.Table:
     """The slice's rows that wait, as the quarantine table has them."""
     at = np.flatnonzero(effects)
     some = rows.take(pa.array(at, pa.int64()))
@@ -212,7 +227,8 @@ def _new_rows(order: SliceOrder, rows: pa.Table, effects: np.ndarray, found: Che
     mine = zip(*(some.column(name).to_pylist() for name in _POSITION), strict=True)
     # row-wise: rows that are refused or held
     reasons = [known.get(place, [WAITS_FOR_EARLIER]) for place in mine]
-    return _as_rows(some, reasons, effects[at], merge_key(order.table))
+    made = _as_rows(some, reasons, effects[at], merge_key(order.table))
+    return beside(made, ends.take(pa.array(at, pa.int64())))
 
 
 def _as_rows(rows: pa.Table, reasons: list[list[str]], effects: np.ndarray, key: Sequence[str]) -> pa.Table:

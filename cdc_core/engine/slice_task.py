@@ -25,6 +25,7 @@ import pyarrow as pa
 from cdc_core import failpoints
 from cdc_core.engine.checks import TableChecks, report_of
 from cdc_core.engine.slice_order import Applied, SliceOrder, SliceOutcome
+from cdc_core.engine.slice_past import with_replay
 from cdc_core.engine.slice_quarantine import Sifted, sift
 from cdc_core.engine.slice_shapes import Decoded, by_shape, keyed_slices
 from cdc_core.engine.spool import ReadSpoolFiles
@@ -40,7 +41,7 @@ from cdc_core.sink.delta.append import (
     on_conflict,
     read_changes,
 )
-from cdc_core.sink.delta.change_columns import empty_changes, stored, stored_schema
+from cdc_core.sink.delta.change_columns import stored, stored_schema
 from cdc_core.sink.delta.compaction import tidy
 from cdc_core.sink.delta.opened import keep, opened
 from cdc_core.sink.delta.paths import LakePaths
@@ -160,8 +161,7 @@ class SliceTask:
             order = self._within_bounds(order, rows, stands.lsn or 0)
             slices = self._slices(order, rows, stands.lsn or 0)
             if order.replay is not None:
-                first = next(slices, (order, empty_changes(lake.schema)))
-                slices = itertools.chain([first], slices)
+                slices = with_replay(order, order.replay, lake.schema, stands.lsn, slices)
             for part, changes in slices:
                 mine = replace(part, waiting=True) if outcome.waiting else part
                 self._check_and_write(mine, lake, changes, outcome)
@@ -243,7 +243,7 @@ class SliceTask:
                 failpoints.hit(failpoints.AFTER_QUARANTINE)
         try:
             with _timed(outcome, "apply"):
-                outcome.applied = on_conflict(lambda: self._write(lake, order, sifted), lake)
+                outcome.applied = on_conflict(lambda: self._write(lake, order, sifted), lake) or outcome.applied
         except TooLargeError as large:
             assert order.to_lsn is not None
             outcome.staged = self.writer.stage(large.changes, order.to_lsn)
@@ -280,6 +280,9 @@ class SliceTask:
         stands = lake_position(lake, self.slot, order.table.id)
         if (stands.token or 0) != order.token:
             raise _read_anew(order.table.id)
+        if sifted.placed is not None:
+            is_open = stands.lsn is not None and stands.lsn < order.to_lsn and sifted.changed
+            return self.writer.write_placed(lake, order, sifted.placed, self.slot) if is_open else None
         rest = sifted.rows if stands.lsn is None else between(sifted.rows, stands.lsn, order.to_lsn)
         if stands.lsn is None or stands.lsn < order.to_lsn:
             rest = pa.concat_tables([sifted.earlier, rest]) if sifted.earlier.num_rows else rest

@@ -23,7 +23,7 @@ from cdc_core.errors import LakeError, TransientError
 from cdc_core.sink.delete_modes import DeleteMode, DeleteModes
 from cdc_core.sink.delta.append import on_conflict
 from cdc_core.sink.delta.apply import apply, bytes_to_scan
-from cdc_core.sink.delta.changes import Changes, MergeStrategy, prepare
+from cdc_core.sink.delta.changes import Changes, MergeStrategy, prepare, prepare_placed
 from cdc_core.sink.delta.conform import plain_schema
 from cdc_core.sink.delta.delete_mode import check_mode, mode_of
 from cdc_core.sink.delta.features import WRITABLE, EvolutionMethod, FeaturePolicy, announce, features_on, for_names
@@ -103,7 +103,13 @@ class LakeWriter:
         Raises TooLargeError where the slice is for Spark, CommitConflictError where another commit was made first,
         TableError where the source does not say which rows changed.
         """
-        changes = prepare(rows, order.table, lake.schema, order.visible)
+        return self._written(lake, order, prepare(rows, order.table, lake.schema, order.visible), slot)
+
+    def write_placed(self, lake: DeltaTable, order: SliceOrder, rows: pa.Table, slot: str) -> Applied | None:
+        """The same for late change rows of a history table, which become versions between those that it has."""
+        return self._written(lake, order, prepare_placed(rows, order.table, lake), slot)
+
+    def _written(self, lake: DeltaTable, order: SliceOrder, changes: Changes, slot: str) -> Applied | None:
         if self._is_for_spark(lake, order, changes):
             raise TooLargeError(changes)
         rewrite = apply(lake, changes)

@@ -46,13 +46,13 @@ def settings(folder):
 class Line:
     """A database, its connector, and what is in quarantine."""
 
-    def __init__(self, pg, program, folder, name):
+    def __init__(self, pg, program, folder, name, **more):
         self.pg, self.program, self.database = pg, program, pg.database(name)
         pg.execute(self.database, SCHEMA)
         self.rules = folder / "rules"
         self.rules.mkdir()
         (self.rules / "public.docs.yaml").write_text(RULES)
-        self.file = write_properties(folder / "q.properties", pg.properties(self.database, **settings(folder)))
+        self.file = write_properties(folder / "q.properties", pg.properties(self.database, **settings(folder), **more))
         self.config = load(self.file)
 
     def run(self, *sql):

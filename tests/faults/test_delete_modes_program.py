@@ -2,8 +2,9 @@
 
 Changes of rows, keys and tables, large values that updates leave out, truncates, and rows that a rule refuses. At the
 end the rows in force are the source's in each mode. The rows that the modes soft and history keep are those of a model
-that is built from the changelog's events; and reading the tables again adds and loses none. Of a table that had to be
-read again on the way, events do not tell when, so only what holds for any history is looked at.
+that is built from the changelog's events; after a replay the history table also has those of the refused rows; and
+reading the tables again adds and loses none. Of a table that had to be read again on the way, events do not tell when,
+so only what holds for any history is looked at.
 
 ``WAL2LAKE_KILLS_SEED`` sets the seed, ``WAL2LAKE_KILLS_SECONDS`` how long new rounds are begun (default 30). Of an odd
 seed Spark merges, of an even one Arrow.
@@ -91,6 +92,7 @@ def test_each_mode_keeps_what_it_says_through_kills(pg: Cluster, program: Progra
         work.setup()
         assert program.run("snapshot", file).returncode == 0
         models = {table: _begun(config, table) for table in (SOFT, HISTORY)}
+        whole = _begun(config, HISTORY, "true")
         tokens = {table: _token(config, table) for table in models}
         killed = _run_and_kill(work, program, file)
         done = program.stream(file)
@@ -104,6 +106,9 @@ def test_each_mode_keeps_what_it_says_through_kills(pg: Cluster, program: Progra
             else:
                 _assert_kept(config, table, model, told)
         assert killed, told
+        if HISTORY not in read_again:
+            _replay_and_kill(program, file)
+            _assert_kept(config, HISTORY, whole, told, "true")
         before = _versions(config)
         again = program.run("snapshot", file)
         assert again.returncode == 0, again.stderr[-2000:]
@@ -154,6 +159,16 @@ def _run_and_kill(work: Work, program: Program, file: Path) -> Counter[str]:
     return +killed
 
 
+def _replay_and_kill(program: Program, file: Path) -> None:
+    """Let all refused changes of the history table in, by a replay that is killed and another one."""
+    arguments = ("replay", file, f"public.{HISTORY}", "--accept-all")
+    places = (failpoints.AFTER_QUARANTINE, failpoints.DURING_MERGE, failpoints.AFTER_APPLY)
+    killed = program.run(*arguments, WAL2LAKE_FAILPOINT=places[SEED % len(places)])
+    assert killed.returncode in (0, -signal.SIGKILL), killed.stderr[-2000:]
+    done = program.run(*arguments)
+    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
+
+
 def _assert_rows_in_force(work: Work, config: ConnectorConfig, told: str) -> None:
     for table in TABLES:
         path = lake_path(config, TableId("public", table))
@@ -180,23 +195,23 @@ def _assert_no_overlap(config: ConnectorConfig, table: str, told: str) -> None:
             assert ended is not None and ended <= began, f"{key} of {table}\n{told}"
 
 
-def _begun(config: ConnectorConfig, table: str) -> KeptModel:
-    """The model as of the first snapshot, whose rows the lake has."""
+def _begun(config: ConnectorConfig, table: str, where: str = REFUSED) -> KeptModel:
+    """The model as of the first snapshot, whose rows the lake has, for the rows that ``where`` tells."""
     model = KeptModel(("id",))
-    found = rows(lake_path(config, TableId("public", table)), f"select * from t where {REFUSED}")
+    found = rows(lake_path(config, TableId("public", table)), f"select * from t where {where}")
     model.take([{"id": row["id"], "c": row["c"]} for row in found], (found[0]["__commit_lsn"], -1, None))
     return model
 
 
-def _assert_kept(config: ConnectorConfig, table: str, model: KeptModel, told: str) -> None:
+def _assert_kept(config: ConnectorConfig, table: str, model: KeptModel, told: str, where: str = REFUSED) -> None:
     """The model brought on by the changelog's events, against the lake's rows: keys, the large column, positions."""
     name = TableId("public", table)
     for event in sorted(rows(changelog_path(config, name)), key=lambda row: (row["__commit_lsn"], row["__tx_index"])):
         sides = {side: _part(event[side]) for side in ("before", "after")}
         key = (sides["after"] or sides["before"] or {"id": 0})["id"]
-        if key % 100000 % 17 != 3:
+        if where != REFUSED or key % 100000 % 17 != 3:
             model.apply({**event, **sides, "__unchanged": [each for each in event["__unchanged"] if each == "c"]})
-    held = rows(lake_path(config, name), f"select * from t where {REFUSED}")
+    held = rows(lake_path(config, name), f"select * from t where {where}")
     if table == SOFT:
         shown: Any = {(r["id"],): (r["c"], r["__deleted"], (r["__commit_lsn"], r["__tx_index"])) for r in held}
         wanted: Any = {key: (values["c"], gone, at) for key, (values, gone, at) in model.soft.items()}

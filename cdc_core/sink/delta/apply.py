@@ -19,6 +19,7 @@ from cdc_core.sink.delta.changes import Changes, MergeStrategy
 from cdc_core.sink.delta.delete_mode import DELETED, is_live
 from cdc_core.sink.delta.images import column, indices
 from cdc_core.sink.delta.multiset import NetRows, taken
+from cdc_core.sink.delta.past_versions import apply_placed
 from cdc_core.sink.delta.reading import ReadOnce, ahead
 from cdc_core.sink.delta.reduction import ReducedSlice, Truncation
 from cdc_core.sink.delta.rewrite import FILE_BYTES, Rewrite, host_of, parts_of, with_kept_values
@@ -31,6 +32,8 @@ _POSITION = ("__commit_lsn", "__tx_index")
 
 def candidates(content: Content, changes: Changes) -> list[DataFile]:
     """The files that must be looked into, by the log's statistics alone; nothing is read."""
+    if changes.placed is not None:
+        return [each.file for each in changes.placed.changed]
     if changes.versions is not None:
         return version_candidates(content.files, changes.versions)
     if changes.reduced is not None:
@@ -54,6 +57,8 @@ def apply(content: Content, changes: Changes, file_bytes: int = FILE_BYTES) -> R
         return _merge(ReadOnce(content), changes, changes.reduced, file_bytes)
     if changes.net is not None:
         return _take_away(ReadOnce(content), changes, changes.net, file_bytes)
+    if changes.placed is not None:
+        return apply_placed(ReadOnce(content), changes.placed, file_bytes)
     if changes.versions is not None:
         return apply_versions(ReadOnce(content), changes.versions, changes.guarded, file_bytes)
     assert changes.plus is not None

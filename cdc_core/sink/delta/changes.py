@@ -4,6 +4,7 @@ APPEND     only inserts, past the snapshot's overlap: the source's own key says 
 MERGE      everything else with a key; of a table that keeps deleted rows (``soft``) inserts and truncates, too
 MULTISET   everything else without one
 VERSIONS   everything else of a table that keeps its history (``versions``)
+PLACED     late changes of a table that keeps its history, replayed from quarantine (``past_versions``)
 REPLACE    a truncate was in the slice: what came after it is the table's whole content
 """
 
@@ -16,8 +17,10 @@ import pyarrow as pa
 
 from cdc_core.schema.table import TableSchema
 from cdc_core.sink.delete_modes import DeleteMode
+from cdc_core.sink.delta.candidates import Content
 from cdc_core.sink.delta.delete_mode import mode_of
 from cdc_core.sink.delta.multiset import NetRows, arrivals, net_rows
+from cdc_core.sink.delta.past_versions import PlacedVersions, placed_versions
 from cdc_core.sink.delta.reduction import ReducedSlice, reduce_slice
 from cdc_core.sink.delta.row_keys import check_key, merge_key
 from cdc_core.sink.delta.soft import reduce_soft
@@ -31,6 +34,7 @@ class MergeStrategy(enum.Enum):
     APPEND = "append"
     MERGE = "merge"
     VERSIONS = "versions"
+    PLACED = "placed"
     MULTISET = "multiset"
     REPLACE = "replace"
 
@@ -39,8 +43,9 @@ class MergeStrategy(enum.Enum):
 class Changes:
     """A slice with its merge strategy. ``events`` is the number of its change rows.
 
-    ``reduced`` is there for MERGE, ``net`` for MULTISET, ``versions`` for VERSIONS, ``plus`` (lake rows) for APPEND and
-    REPLACE. ``guarded``: a change must not overwrite a lake row of its own or a later position.
+    ``reduced`` is there for MERGE, ``net`` for MULTISET, ``versions`` for VERSIONS, ``placed`` for PLACED, ``plus``
+    (lake rows) for APPEND and REPLACE. ``guarded``: a change must not overwrite a lake row of its own or a later
+    position.
     """
 
     strategy: MergeStrategy
@@ -50,6 +55,7 @@ class Changes:
     net: NetRows | None = None
     plus: pa.Table | None = None
     versions: VersionedSlice | None = None
+    placed: PlacedVersions | None = None
 
 
 def prepare(rows: pa.Table, table: TableSchema, schema: pa.Schema, snapshot: str | None = None) -> Changes:
@@ -76,6 +82,17 @@ def prepare(rows: pa.Table, table: TableSchema, schema: pa.Schema, snapshot: str
     if not key:
         return Changes(MergeStrategy.MULTISET, facts.rows, guarded, net=net_rows(rows, schema))
     return Changes(MergeStrategy.MERGE, facts.rows, guarded, reduced=reduce_slice(rows, key, schema))
+
+
+def prepare_placed(rows: pa.Table, table: TableSchema, content: Content) -> Changes:
+    """Late change rows made ready for a history table, whose versions of their keys are read for it.
+
+    Raises TableError where the source does not say which rows changed.
+    """
+    facts, key = survey(rows), merge_key(table)
+    check_old_rows(facts, bool(key), table.id)
+    check_key(table, DeleteMode.HISTORY.value)
+    return Changes(MergeStrategy.PLACED, facts.rows, True, placed=placed_versions(content, rows, key))
 
 
 def _replacement(

@@ -35,11 +35,12 @@ PUT, TAKE = 1, 2
 class Held:
     """``rows`` are to be applied. Of the change rows given, ``effects`` are the bits of those that are still to come:
 
-    0 for a row that is applied or superseded as a whole. Shape: int8[N]
+    0 for a row that is applied or superseded as a whole. ``superseded`` are the latter. Shape: int8[N], bool[N]
     """
 
     rows: pa.Table
     effects: np.ndarray
+    superseded: np.ndarray
 
 
 def hold(rows: pa.Table, refused: np.ndarray, effects: np.ndarray, key: Sequence[str], schema: pa.Schema) -> Held:
@@ -56,7 +57,7 @@ def hold(rows: pa.Table, refused: np.ndarray, effects: np.ndarray, key: Sequence
     concerned = _concerned(touched, refused | (effects != PUT | TAKE))
     truncates = is_op(rows, "t")
     concerned |= truncates
-    left = np.zeros(rows.num_rows, dtype=np.int8)
+    left, superseded = np.zeros(rows.num_rows, dtype=np.int8), np.zeros(rows.num_rows, dtype=bool)
     takes_only, puts_only = list[int](), list[int]()
     applied = np.ones(rows.num_rows, dtype=bool)
     # row-wise: only rows whose key was touched by one that was refused
@@ -72,10 +73,11 @@ def hold(rows: pa.Table, refused: np.ndarray, effects: np.ndarray, key: Sequence
             (puts_only if row.puts else takes_only).extend([at] if row.puts or row.takes else [])
     for row in waiting.rows:
         left[row.at] = (PUT if row.puts else 0) | (TAKE if row.takes else 0)
+        superseded[row.at] = not left[row.at] and bool(effects[row.at]) and max(row.new, row.old) >= 0
     takes_only += waiting.made_up
     parts = [rows.filter(pa.array(applied))]
     parts += [_as(rows, takes_only, "d"), _as(rows, puts_only, "c")]
-    return Held(in_order(pa.concat_tables(parts)), left)
+    return Held(in_order(pa.concat_tables(parts)), left, superseded)
 
 
 @dataclass(slots=True, eq=False)

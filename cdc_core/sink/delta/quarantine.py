@@ -23,9 +23,15 @@ import pyarrow.compute as pc
 from cdc_core.sink.delta.append import on_conflict
 from cdc_core.sink.delta.compaction import compact
 from cdc_core.sink.delta.conform import conform
+from cdc_core.sink.delta.images import chosen, column, indices
 from cdc_core.sink.delta.table import DataFile, DeltaTable
 
 QUARANTINED_AT = "__quarantined_at"
+PAST = 4
+"""As a bit of a row's effects, beside those of ``holding``: the row was superseded and waits no more, but its table
+keeps its history, in which the version that it began is missing. It may be replayed."""
+ENDED = ("__ended_lsn", "__ended_index", "__ended_at")
+"""The place and time of the change that ended the version which a superseded row began."""
 WAITS_FOR_EARLIER = "waits_for_earlier_change"
 """As a reason: the row itself passes, but needs one before it that is not in the lake."""
 
@@ -44,6 +50,7 @@ _STATE = pa.schema(
         ("__effects_before", pa.int8()),
     ]
 )
+_ENDED = pa.schema(list(zip(ENDED, (pa.int64(), pa.int64(), _AT), strict=True)))
 
 
 class QuarantineStatus(StrEnum):
@@ -65,10 +72,10 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class Settled:
-    """New states of rows that waited: ``effects`` are the bits still to come, ``status`` applies to those with
-    none.
+    """New states of rows that waited: ``effects`` are the bits still to come, ``status`` applies to those that wait no
+    more.
 
-    Shape: places[N] with the position columns, int8[N], N texts
+    Shape: places[N] with the position columns and perhaps those of ENDED, int8[N], N texts
     """
 
     places: pa.Table
@@ -76,20 +83,28 @@ class Settled:
     status: Sequence[str]
 
 
-def waiting_rows(table: DeltaTable, place: Place) -> pa.Table:
-    """The positions, ``reasons`` and ``effects`` (int8) of rows that are not in the lake as it stands, in order."""
+def waiting_rows(table: DeltaTable, place: Place, past: bool = False) -> pa.Table:
+    """The positions, ``reasons`` and ``effects`` (int8) of rows that are not in the lake as it stands, in order.
+
+    With ``past`` also those that were superseded and may be replayed, and the columns of ENDED.
+    """
     parts = []
+    wanted = np.int8(~0 if past else ~PAST)
+    ended = _ENDED if past else pa.schema([])
     for file in table.files if "__effects" in table.schema.names else ():
         if _is_at_rest(file, place) and file.maximum["__effects"] == 0:
             continue
-        rows = table.read(file, [*_POSITION, "reasons", *_STATE.names])
+        names = [*_POSITION, "reasons", *_STATE.names, *ended.names]
+        rows = table.read(file, [name for name in names if name in table.schema.names])
         effects = _in_force(rows, place)
         is_there = (_ints(rows, "__token") == place.token) & (_ints(rows, _POSITION[0]) <= place.merged)
         found = rows.select([*_POSITION, "reasons"]).append_column("effects", pa.array(effects))
-        parts.append(found.filter(pa.array(is_there & (effects != 0))))
+        for name, values in zip(ended.names, conform(rows, ended).columns, strict=True):
+            found = found.append_column(name, values)
+        parts.append(found.filter(pa.array(is_there & (effects & wanted != 0))))
     if not parts:
         fields = [("__commit_lsn", pa.int64()), ("__tx_index", pa.int64()), ("reasons", pa.list_(pa.string()))]
-        return pa.schema([*fields, ("effects", pa.int8())]).empty_table()
+        return pa.schema([*fields, ("effects", pa.int8()), *ended]).empty_table()
     waiting = pa.concat_tables(parts)
     return waiting.take(pa.array(np.lexsort((_ints(waiting, _POSITION[1]), _ints(waiting, _POSITION[0])))))
 
@@ -103,10 +118,13 @@ def count_waiting(path: str, place: Place) -> int:
 def refused_among(rows: pa.Table, table: DeltaTable) -> np.ndarray:
     """Which change rows are not in the lake, as the quarantine table has it. Shape: table[N] -> bool[N]."""
     found = np.zeros(rows.num_rows, dtype=bool)
-    names = [*_POSITION, *(["status"] if "status" in table.schema.names else [])]
+    names = [name for name in (*_POSITION, "status", ENDED[0]) if name in table.schema.names]
     for file in table.files if rows.num_rows else ():
         held = table.read(file, names)
-        if len(names) > len(_POSITION):
+        if ENDED[0] in names:
+            # The lake is as if it had such a row, also where it was dropped as a past version.
+            held = held.filter(pc.is_null(held.column(ENDED[0])))
+        if "status" in names:
             # Before there was a status whatever was refused stayed out.
             lost = pa.array([None, str(QuarantineStatus.WAITING), str(QuarantineStatus.DROPPED)], pa.string())
             held = held.filter(pc.is_in(held.column("status"), value_set=lost))
@@ -126,9 +144,10 @@ def write_quarantine(
 ) -> int:
     """Add rows that wait from the round to ``round_lsn`` on, and settle others; how many were not known before.
 
-    ``rows`` holds the position columns, ``reasons`` array<string>, ``row`` and ``key`` (JSON text), and ``effects``
-    (int8). A row is known by its position, so a round that is done again adds each row once; rows of a round that the
-    lake did not come to (above ``place.merged``) are replaced by what this one found. Write it before the merge.
+    ``rows`` holds the position columns, ``reasons`` array<string>, ``row`` and ``key`` (JSON text), ``effects`` (int8)
+    and perhaps the columns of ENDED. A row is known by its position, so a round that is done again adds each row once;
+    rows of a round that the lake did not come to (above ``place.merged``) are replaced by what this one found. Write it
+    before the merge.
     """
     now = datetime.now(UTC)
     fresh = _fresh(rows, place, round_lsn, now)
@@ -179,16 +198,19 @@ def _fresh(rows: pa.Table, place: Place | None, round_lsn: int, now: datetime) -
     """The rows as the table has them at first."""
     count = rows.num_rows
     effects = rows.column("effects") if "effects" in rows.schema.names else pa.array(np.zeros(count, dtype=np.int8))
+    is_past = pc.equal(effects, PAST)
+    waits, superseded = (pa.scalar(str(each)) for each in (QuarantineStatus.WAITING, QuarantineStatus.SUPERSEDED))
     state = {
         QUARANTINED_AT: pa.array([now] * count, _AT),
-        "status": pa.array([str(QuarantineStatus.WAITING)] * count, pa.string()),
-        "settled_at": pa.nulls(count, _AT),
+        "status": pc.if_else(is_past, superseded, waits),
+        "settled_at": pc.if_else(is_past, pa.scalar(now, _AT), pa.scalar(None, _AT)),
         "__token": pa.array(np.full(count, 0 if place is None else place.token)),
         "__round": pa.array(np.full(count, round_lsn)),
         "__effects": effects,
         "__effects_before": pa.array(np.zeros(count, dtype=np.int8)),
     }
-    bare = rows.drop_columns(["effects"]) if "effects" in rows.schema.names else rows
+    state |= dict(zip(ENDED, conform(rows, _ENDED).columns, strict=True))
+    bare = rows.drop_columns([name for name in ("effects", *ENDED) if name in rows.schema.names])
     for name, values in state.items():
         bare = bare.append_column(name, values)
     return bare
@@ -221,19 +243,35 @@ def _brought_up(held: pa.Table, place: Place, round_lsn: int, settled: Settled |
     when = held.column("settled_at").to_pylist()
     # row-wise: rows whose state changes
     for row in np.flatnonzero(undone | ended | (at >= 0)).tolist():
-        status[row], when[row] = str(QuarantineStatus.WAITING), None
+        if effects[row] & ~PAST or not effects[row]:
+            status[row], when[row] = str(QuarantineStatus.WAITING), None
+        elif undone[row]:
+            status[row] = str(QuarantineStatus.SUPERSEDED)
         if ended[row]:
             status[row], when[row], effects[row], before[row] = str(QuarantineStatus.SUPERSEDED), now, 0, 0
         elif at[row] >= 0 and settled is not None:
             before[row], effects[row], rounds[row] = effects[row], settled.effects[at[row]], round_lsn
-            if not effects[row]:
-                status[row], when[row] = str(settled.status[at[row]]), now
+            if not effects[row] & ~PAST:
+                when[row] = when[row] if status[row] == settled.status[at[row]] else now
+                status[row] = str(settled.status[at[row]])
     made = {"status": pa.array(status, pa.string()), "settled_at": pa.array(when, _AT), "__round": pa.array(rounds)}
     made |= {"__effects": pa.array(effects), "__effects_before": pa.array(before)}
+    made |= _ends(held, settled, at, undone & (effects & ~PAST != 0))
     for name, values in made.items():
         place_of = held.schema.get_field_index(name)
         held = held.set_column(place_of, held.schema.field(place_of), values)
     return held.filter(pa.array(kept))
+
+
+def _ends(held: pa.Table, settled: Settled | None, at: np.ndarray, undone: np.ndarray) -> dict[str, pa.Array]:
+    """The columns of ENDED: as settled, null where that was undone, else as they were. Shape: int64[N], bool[N]."""
+    out = {}
+    for name in ENDED if ENDED[0] in held.schema.names else ():
+        values = chosen(undone, pa.nulls(held.num_rows, held.schema.field(name).type), column(held, name))
+        if settled is not None and name in settled.places.schema.names:
+            values = chosen(at >= 0, column(settled.places, name).take(indices(at)), values)
+        out[name] = values
+    return out
 
 
 def _is_in(rows: pa.Table, others: pa.Table) -> np.ndarray:

@@ -1,7 +1,8 @@
 """Which touches of keys belong to one row of the source, across its key changes.
 
 A row's life in a slice is a sequence of stays at keys. A stay begins with the row that the lake has at that key, with
-an insert, or with the key change that brought the row there; it ends at the delete or key change that took it away. A
+an insert, or with the key change that brought the row there; it ends at the delete or key change that took it away.
+After that another row is at the key, also where the change that brought it there is not here (it is in quarantine). A
 key change links the stay it ended to the one it began. Following the links back to the first stay is pointer jumping,
 in as many steps as the longest chain has binary digits.
 """
@@ -59,7 +60,7 @@ def lineages(touches: Touches) -> np.ndarray:
     key = touches.key[order]
     first = touches.begins[order]
     first[0] = True
-    first[1:] |= key[1:] != key[:-1]
+    first[1:] |= (key[1:] != key[:-1]) | touches.deleted[order][:-1]
     stay = np.empty(len(order), dtype=np.int64)
     stay[order] = np.cumsum(first) - 1
     up = np.arange(int(stay.max()) + 1)

@@ -52,7 +52,7 @@ def apply_staged(spark: SparkSession, staged: str, facts: StagedFacts, commit: C
     already carries this ``txn`` at this version or a later one.
     """
     session = spark.newSession()
-    if facts.strategy in (MergeStrategy.MERGE, MergeStrategy.VERSIONS):
+    if facts.strategy in (MergeStrategy.MERGE, MergeStrategy.VERSIONS, MergeStrategy.PLACED):
         _mark_deleted_rows(session, commit.lake)
     rows = session.read.parquet(staged)
     lake = session.read.format("delta").load(commit.lake)
@@ -62,6 +62,10 @@ def apply_staged(spark: SparkSession, staged: str, facts: StagedFacts, commit: C
         from cdc_core.sink.delta.spark_versions import apply_versions_staged
 
         return apply_versions_staged(session, rows, lake, facts, commit)
+    if facts.strategy is MergeStrategy.PLACED:
+        from cdc_core.sink.delta.spark_versions import apply_placed_staged
+
+        return apply_placed_staged(session, rows, lake, facts, commit)
     if facts.strategy is MergeStrategy.APPEND:
         _write(rows, commit, "append")
         return Counts(rows.count(), 0, 0)

@@ -47,6 +47,23 @@ def apply_versions_staged(
     return _merge(session, source, lake, facts, commit)
 
 
+def apply_placed_staged(
+    session: SparkSession, rows: DataFrame, lake: DataFrame, facts: StagedFacts, commit: Commit
+) -> Counts:
+    """Apply staged versions of any time: those that the lake has end where the staged ones do, others are inserted."""
+    same = same_key(lake.schema, facts.key, field_of("t"), field_of("s"))
+    for name in POSITION[:2]:
+        same = same & (F.col(f"t.{name}") == F.col(f"s.{name}"))
+    # A version that ends where it begins was never in force, and is none of those staged.
+    ends = [F.col(f"t.{end}").eqNullSafe(F.col(f"t.{name}")) for end, name in zip(TO, POSITION[:2], strict=False)]
+    same = same & ~(ends[0] & ends[1])
+    set_ends = {name: F.col(f"s.{name}") for name in (*TO, CURRENT)}
+    merge = merge_into(session, rows, commit, same).whenMatchedUpdate(set=set_ends)
+    done: Any = merge.whenNotMatchedInsertAll().execute()
+    counts = done.collect() if done is not None else []
+    return Counts(counts[0]["num_inserted_rows"], counts[0]["num_updated_rows"], 0) if counts else Counts(0, 0, 0)
+
+
 def _unseen(rows: DataFrame, current: DataFrame, lake: DataFrame, facts: StagedFacts) -> DataFrame:
     """The touches that come after the current row of their key, beside that row's key and position (null for none)."""
     if facts.found:

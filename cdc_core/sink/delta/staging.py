@@ -10,6 +10,7 @@ The rows are in the lake's columns and types, so that nothing is left to decide 
                       Of a table that keeps deleted rows ``__gone`` keeps all of the lake row's columns
     VERSIONS          one row a touch of a key (``__number``) in the order of ``__touch``, with its position and
                       ``__key``; where ``__put`` the version that it begins, with ``__keep``, and ``__seek`` for any key
+    PLACED            versions that are new, or end elsewhere than in the lake
 """
 
 from __future__ import annotations
@@ -60,6 +61,10 @@ def staged(changes: Changes) -> tuple[pa.Table, StagedFacts]:
         return _keyed(changes.reduced, changes.guarded)
     if changes.versions is not None:
         return _touches(changes.versions, changes.guarded)
+    if changes.placed is not None:
+        placed = changes.placed
+        rows = pa.concat_tables([placed.rows, *[each.rows for each in placed.changed]])
+        return rows, StagedFacts(MergeStrategy.PLACED, changes.guarded, placed.key)
     if changes.net is not None:
         net = changes.net
         lost = net.came - net.plus.num_rows

@@ -89,6 +89,13 @@ def test_unsent_values_go_with_the_row_through_key_changes() -> None:
     assert reduce(*known) == {"a": None, "b": (1, "big 0")}
 
 
+def test_a_key_that_was_left_is_another_rows_also_where_its_change_is_missing() -> None:
+    """The change that brought another row to a is in quarantine; the row that moved to d was not that one."""
+    rows = [put("c", 0, "a"), put("u", 1, "d", old="a", unsent=True), put("u", 3, "c", old="a")]
+    found = reduce(*rows, put("u", 4, "d", unsent=True))
+    assert found == {"a": None, "c": (3, "big 3"), "d": (4, "big 0")}
+
+
 def test_swapped_rows_keep_what_is_theirs() -> None:
     swap = [
         put("u", 0, "t", "a", unsent=True),

@@ -1,0 +1,108 @@
+"""Changes of a history table that were superseded while they were in quarantine: which may go in as past versions.
+
+Such a change was a state of the source until the next change of its key, so the version that it begins lies before
+others. Where the next change was applied while this version was missing, it may have left nothing in the lake (a delete
+of a row that the lake did not have). So the quarantine table tells the end of each missing version: the place of the
+first change of its key that was applied.
+
+A complete change, or a delete, says everything itself. A change that leaves columns out needs the version that it
+changed, so it stays in quarantine while that version is not in the lake.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import pyarrow as pa
+
+from cdc_core.sink.delta.delete_mode import POSITION
+from cdc_core.sink.delta.images import column, indices, validity
+from cdc_core.sink.delta.reduction import Puts, image_schema, touched_keys
+from cdc_core.sink.delta.row_keys import KeyColumns
+from cdc_core.sink.delta.survey import is_op
+
+
+def past_ready(
+    rows: pa.Table, asked: np.ndarray, missing: np.ndarray, ends: pa.Table, key: Sequence[str], schema: pa.Schema
+) -> np.ndarray:
+    """Which of the change rows ``asked`` may go in.
+
+    ``rows`` stand in stream order. ``missing`` ones are in quarantine and stay there; ``ends`` tells the place (LSN and
+    index) where what each row put ended, null where it did not. ``key`` and ``schema`` are the lake table's.
+    Shape: table[N], bool[N], bool[N], ends[N] -> bool[N]
+    """
+    touched = touched_keys(rows, key, schema)
+    lsn, index = (column(rows, name).to_numpy() for name in POSITION[:2])
+    never = np.iinfo(np.int64).max
+    end_lsn, end_index = (column(ends, name).fill_null(never).to_numpy() for name in ends.schema.names[:2])
+    base = np.where(touched.takes >= 0, touched.takes, touched.puts)
+    lost: dict[int, list[int]] = {}
+    ready = asked.copy()
+    # row-wise: rows in quarantine
+    for at in np.flatnonzero(asked | missing).tolist():
+        if ready[at] and touched.incomplete[at]:
+            place = lsn[at], index[at]
+            ready[at] = all((end_lsn[each], end_index[each]) < place for each in lost.get(int(base[at]), ()))
+        if not ready[at] and touched.puts[at] >= 0:
+            lost.setdefault(int(touched.puts[at]), []).append(at)
+    return ready
+
+
+def earlier_ends(
+    rows: pa.Table, missing: np.ndarray, ends: pa.Table, applied: pa.Table, key: Sequence[str], schema: pa.Schema
+) -> pa.Table:
+    """The ends of what ``missing`` rows put, no later than the first change after each that is applied to its key.
+
+    The lake has no version there that would keep this place. ``applied`` are change rows in the columns of ``rows``.
+    Shape: rows[N], bool[N], ends[N] (LSN, index and time) -> ends[N]
+    """
+    count, names = rows.num_rows, ends.schema.names
+    every = pa.concat_tables([rows, applied]).combine_chunks()
+    touched = touched_keys(every, key, schema)
+    ended = pa.table([column(ends, name) for name in names], names=list(POSITION))
+    places = pa.concat_tables([every.select(list(POSITION)), ended])
+    grid = np.stack([column(places, name).fill_null(-1).to_numpy() for name in POSITION[:2]], axis=1)
+    order = np.asarray(np.unique(grid, axis=0, return_inverse=True)[1]).reshape(-1)
+    own, theirs, old = np.split(order, [count, every.num_rows])
+    later = np.arange(count, every.num_rows)
+    never, step = len(order), len(order) + 1
+    at = np.where(validity(column(ends, names[0])), old, never)
+    source = np.where(at < never, every.num_rows + np.arange(count), -1)
+    asked = np.flatnonzero(missing & (touched.puts >= 0)[:count])
+    # A truncate touches every key.
+    cuts = later[is_op(applied, "t")]
+    for numbers in (touched.puts, touched.takes, None):
+        hits = cuts if numbers is None else later[numbers[later] >= 0]
+        keys = np.zeros(len(every), dtype=np.int64) if numbers is None else numbers
+        wanted = np.zeros(count, dtype=np.int64) if numbers is None else touched.puts[:count]
+        codes = keys[hits] * step + theirs[hits - count]
+        by_code = np.argsort(codes, kind="stable")
+        found = np.searchsorted(codes[by_code], wanted[asked] * step + own[asked], side="right")
+        inside = np.flatnonzero(found < len(hits))
+        hit = hits[by_code[found[inside]]]
+        mine = keys[hit] == wanted[asked[inside]]
+        row, hit = asked[inside[mine]], hit[mine]
+        nearer = theirs[hit - count] < at[row]
+        at[row[nearer]], source[row[nearer]] = theirs[hit[nearer] - count], hit[nearer]
+    taken = places.take(indices(source))
+    return pa.Table.from_arrays([column(taken, name) for name in POSITION], schema=ends.schema)
+
+
+def put_ends(rows: pa.Table, ends: pa.Table, key: Sequence[str], schema: pa.Schema) -> pa.Table:
+    """Deletes that stand where what the change rows put ended; none for a row that put nothing or has no end.
+
+    Shape: table[N], ends[N] (LSN, index and time) -> table[M]
+    """
+    new = Puts.of(rows, KeyColumns.of(key, schema), image_schema(schema)).columns
+    image = pa.StructArray.from_arrays([column(new, each.name) for each in new.schema], fields=list(new.schema))
+    count = rows.num_rows
+    made = {
+        "__op": pa.array(np.full(count, "d", dtype=object), pa.string()),
+        **{name: column(ends, end) for name, end in zip(POSITION, ends.schema.names, strict=True)},
+        "__unchanged": pa.nulls(count, pa.list_(pa.string())),
+        "before": image,
+        "after": pa.nulls(count, image.type),
+    }
+    puts = ~is_op(rows, "d") & validity(column(ends, ends.schema.names[0]))
+    return pa.table(made).filter(pa.array(puts))
