@@ -164,6 +164,7 @@ class LakeSink:
         """Whether a table is being re-read, or waits for its place in the stream, or a slice was merged in part."""
         return (
             self._has_rest
+            or self._watch.shapes.is_poll_due
             or self._watch.rereads.are_under_way
             or any(s.shape.is_on_its_way or s.is_waiting(self._merge_states.passed) for _, s in self._merge_states)
         )
@@ -177,7 +178,7 @@ class LakeSink:
         for ended in self._watch.rereads.finished():
             self._note_reread(ended, passed)
         self._note_renamed_tables()
-        if time.monotonic() - self._checked_at >= _POLL_SECONDS:
+        if self._watch.shapes.is_poll_due or time.monotonic() - self._checked_at >= _POLL_SECONDS:
             self._checked_at = time.monotonic()
             self._watch.shapes.poll(self._watch.wal_lsn)
         self._watch.shapes.settle(passed)

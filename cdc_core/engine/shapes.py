@@ -127,6 +127,12 @@ class Shapes:
         self._reads_new_tables = reads_new_tables
         self._tables: dict[TableId, TableShape] = {}
         self._histories: dict[TableId, History] = log.read()
+        self._is_poll_due = False
+
+    @property
+    def is_poll_due(self) -> bool:
+        """Whether a change that ``poll`` found gave way to an earlier one of the stream, and is to be found again."""
+        return self._is_poll_due
 
     def open(self, table: TableId, in_force: int | None) -> TableShape:
         """The table's state; ``in_force`` is the number in its lake table's commits, None where there is none."""
@@ -191,6 +197,7 @@ class Shapes:
             if state.shape is not None and state.reread is None
         }
         marks = self._catalogue.fingerprints(known)
+        self._is_poll_due = False
         for oid, (table, state) in known.items():
             found = marks.get(oid)
             if state.paused is not None:
@@ -269,7 +276,8 @@ class Shapes:
         is_late = read_at is not None and lsn <= read_at
         if state.holds_back or is_late:
             return self._add(state, version.id, version, None, lsn, decided=False).number
-        # Decided by what the stream says, at its place.
+        # Decided by what the stream says, at its place; what a poll found may be later than that.
+        self._is_poll_due |= state.waiting is not None
         state.waiting = None
         decision = self._decide(base.table, version, current)
         if decision.verdict is Verdict.FOLLOW:

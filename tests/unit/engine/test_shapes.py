@@ -155,6 +155,22 @@ def test_a_refused_table_is_read_again_once_its_remedy_was_done(tmp_path: Path) 
     assert known.of(ORDERS).paused is None and known.of(ORDERS).reread is not None
 
 
+def test_a_column_without_changes_is_found_again_after_an_earlier_change_came_first(tmp_path: Path) -> None:
+    known, server = begun(tmp_path, table(ID, NOTE))
+    one, two = column(3, "one", INT), column(4, "two", INT)
+    server.now = table(ID, NOTE, one, two)
+    known.poll(lambda: 500)
+    assert known.of(ORDERS).is_on_its_way and not known.is_poll_due
+    # Rows that were written between the two ALTER TABLE.
+    known.number(dataclasses.replace(table(ID, NOTE, one), version=2), server.now, 200, 100)
+    assert known.is_poll_due
+    known.poll(lambda: 500)
+    assert not known.is_poll_due
+    assert known.settle(500) == [ORDERS]
+    shape = known.of(ORDERS).shape
+    assert shape is not None and [each.name for each in shape.table.columns] == ["id", "note", "one", "two"]
+
+
 @pytest.mark.parametrize("is_first", [False, True])
 def test_the_policy_pauses_what_else_would_be_read_again(tmp_path: Path, is_first: bool) -> None:
     first = table(ID, NOTE)
