@@ -60,7 +60,6 @@ def test_deltalake_and_duckdb(base):
 
 
 def test_polars(base):
-    pytest.importorskip("polars")
     names = run(block("QueryBuilder"), base)
     assert sorted(run(block("polars"), base, **names)["orders"]["id"].to_list()) == [1, 2]
 

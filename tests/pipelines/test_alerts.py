@@ -12,20 +12,7 @@ from pipelines.partitions import partitions_name
 from tests.pipelines.fake import ORDERS, FakeEngine, merge, round_of, site
 from tests.pipelines.webhook import webhook
 
-
-@pytest.fixture
-def instance():
-    with dg.DagsterInstance.ephemeral() as held:
-        yield held
-
-
-class NoSpark:
-    spark_session = "the session"
-
-
-@pytest.fixture(autouse=True)
-def no_spark(monkeypatch):
-    monkeypatch.setattr("pipelines.factory.spark_resource", lambda site: NoSpark())
+pytestmark = pytest.mark.usefixtures("no_spark")
 
 
 @pytest.fixture

@@ -21,12 +21,6 @@ QUIET = Backlog(has_changes=False)
 PAUSED = Paused("a reason", "a remedy", datetime.now(UTC), 3)
 
 
-@pytest.fixture
-def instance():
-    with dg.DagsterInstance.ephemeral() as held:
-        yield held
-
-
 def look(instance, backlog=QUIET, *statuses):
     engine = FakeEngine(backlog=backlog, statuses=statuses)
     found = up_to_date(instance, site(engine, freshness=WINDOWS), backlog)

@@ -13,12 +13,6 @@ from tests.pipelines.fake import Backlog, FakeEngine, site
 HERE = site(FakeEngine())
 
 
-@pytest.fixture
-def instance():
-    with dg.DagsterInstance.ephemeral() as held:
-        yield held
-
-
 def look(engine, instance, cursor=None):
     return health_sensor(site(engine))(dg.build_sensor_context(instance=instance, cursor=cursor))
 

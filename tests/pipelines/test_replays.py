@@ -20,16 +20,6 @@ PAUSED = Paused("a reason", "a remedy", datetime.now(UTC), 3)
 WAITING = (table_status(ORDERS, quarantined=2), table_status(PEOPLE), table_status(WEIRD, paused=PAUSED))
 
 
-class NoSpark:
-    spark_session = None
-
-
-@pytest.fixture
-def instance():
-    with dg.DagsterInstance.ephemeral() as held:
-        yield held
-
-
 def press(here, instance, op, config=None):
     """Run the op's job with that configuration, or as it is."""
     run_config = {"ops": {f"shop_{op}": {"config": config}}} if config is not None else None
@@ -40,11 +30,6 @@ def press(here, instance, op, config=None):
 def failure_of(result):
     (failed,) = [event for event in result.all_events if event.is_step_failure]
     return failed.event_specific_data.user_failure_data.description
-
-
-@pytest.fixture
-def no_spark(monkeypatch):
-    monkeypatch.setattr("pipelines.factory.spark_resource", lambda site: NoSpark())
 
 
 @pytest.mark.parametrize(("op", "table"), [("replay", ORDERS), ("resume", WEIRD)])

@@ -12,20 +12,7 @@ from pipelines.keys import changes_key, lake_key, snapshot_key
 from pipelines.partitions import partitions_name
 from tests.pipelines.fake import ORDERS, PEOPLE, WEIRD, Backlog, FakeEngine, merge, round_of, site
 
-
-@pytest.fixture
-def instance():
-    with dg.DagsterInstance.ephemeral() as held:
-        yield held
-
-
-class NoSpark:
-    spark_session = "the session"
-
-
-@pytest.fixture(autouse=True)
-def no_spark(monkeypatch):
-    monkeypatch.setattr("pipelines.factory.spark_resource", lambda site: NoSpark())
+pytestmark = pytest.mark.usefixtures("no_spark")
 
 
 def run(job, here, instance, **more):

@@ -15,12 +15,6 @@ from pipelines.slot_runs import RETRY_SECONDS, retry_to_come
 from tests.pipelines.fake import ORDERS, PEOPLE, Backlog, FakeEngine, merge, round_of, site
 
 
-@pytest.fixture
-def instance():
-    with dg.DagsterInstance.ephemeral() as held:
-        yield held
-
-
 def evaluate(sensor, instance, cursor=None):
     return sensor(dg.build_sensor_context(instance=instance, cursor=cursor))
 

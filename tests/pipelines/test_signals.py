@@ -15,12 +15,6 @@ from pipelines.site import SnapshotPlan
 from tests.pipelines.fake import FakeEngine, site
 
 
-@pytest.fixture
-def instance():
-    with dg.DagsterInstance.ephemeral() as held:
-        yield held
-
-
 @pytest.fixture(autouse=True)
 def no_spark(monkeypatch):
     monkeypatch.setattr("pipelines.factory.spark_resource", lambda site: object())

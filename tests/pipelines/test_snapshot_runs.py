@@ -16,23 +16,10 @@ from pipelines.keys import snapshot_key
 from pipelines.partitions import partitions_name
 from tests.pipelines.fake import ORDERS, PEOPLE, FakeEngine, site
 
+pytestmark = pytest.mark.usefixtures("no_spark")
+
 KEYS = [str(ORDERS), str(PEOPLE)]
 RANGE = {"dagster/asset_partition_range_start": KEYS[0], "dagster/asset_partition_range_end": KEYS[1]}
-
-
-@pytest.fixture
-def instance():
-    with dg.DagsterInstance.ephemeral() as held:
-        yield held
-
-
-class NoSpark:
-    spark_session = "the session"
-
-
-@pytest.fixture(autouse=True)
-def no_spark(monkeypatch):
-    monkeypatch.setattr("pipelines.factory.spark_resource", lambda site: NoSpark())
 
 
 def run(here, instance, job="shop_snapshot_job", **more):

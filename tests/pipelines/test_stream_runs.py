@@ -39,19 +39,8 @@ ORIGIN = RemoteJobOrigin(RemoteRepositoryOrigin(RegisteredCodeLocationOrigin("so
 QUEUED = {"status": dg.DagsterRunStatus.QUEUED, "remote_job_origin": ORIGIN}
 
 
-@pytest.fixture
-def instance():
-    with dg.DagsterInstance.ephemeral() as held:
-        yield held
-
-
-class NoSpark:
-    spark_session = "the session"
-
-
 @pytest.fixture(autouse=True)
-def quick(monkeypatch):
-    monkeypatch.setattr("pipelines.factory.spark_resource", lambda site: NoSpark())
+def quick(no_spark, monkeypatch):
     monkeypatch.setattr(stream, "FIRST_REPORT_SECONDS", 0.2)
     monkeypatch.setattr(background, "_TICK_SECONDS", 0.02)
     monkeypatch.setattr("pipelines.slot_runs.POLL_SECONDS", 0.1)

@@ -1,0 +1,27 @@
+"""What the tests of runs and jobs share: an instance of Dagster, and definitions that start no Spark."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import dagster as dg
+import pytest
+
+
+@pytest.fixture
+def instance() -> Iterator[dg.DagsterInstance]:
+    """An instance that keeps everything in memory and in a folder of its own."""
+    with dg.DagsterInstance.ephemeral() as held:
+        yield held
+
+
+class NoSpark:
+    """Stands where Dagster's Spark resource would be."""
+
+    spark_session = "the session"
+
+
+@pytest.fixture
+def no_spark(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Definitions made from now on have no Spark session."""
+    monkeypatch.setattr("pipelines.factory.spark_resource", lambda site: NoSpark())
