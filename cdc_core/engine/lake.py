@@ -98,6 +98,8 @@ class LakeSink:
         self._references = references
         self._options = options
         self._engine = engine
+        # Without a stream nothing else makes it.
+        staging.mkdir(parents=True, exist_ok=True)
         self._writer = LakeWriter.of(options, staging)
         self._task = SliceTask(uuid.uuid4().hex, slot, paths, plan, checks, self._writer)
         self._merge_states = MergeStates(paths, slot, options, watch.shapes)
