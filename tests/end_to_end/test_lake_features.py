@@ -8,7 +8,6 @@ with the features on and off.
 from __future__ import annotations
 
 import json
-import signal
 from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
@@ -121,8 +120,7 @@ def test_killed_between_the_features_and_the_change(pg: Cluster, program: Progra
     for place, change, more in zip(places, changes, (AFTER, LATER), strict=True):
         pg.execute(database, change)
         execute(pg, database, more, tables)
-        done = program.stream(file, place)
-        assert done.returncode == -signal.SIGKILL, (done.stdout + done.stderr)[-4000:]
+        program.killed_at(place, file)
         done = program.stream(file)
         assert done.returncode == 0, (done.stdout + done.stderr)[-4000:]
         judge(pg, database, file, spark, tables)

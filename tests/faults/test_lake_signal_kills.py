@@ -4,7 +4,6 @@ changelog once."""
 from __future__ import annotations
 
 import json
-import signal
 
 import deltalake
 import pytest
@@ -59,8 +58,7 @@ def test_killed_at_every_step_of_a_snapshot_it_is_done_once(pg, program, tmp_pat
         pg.execute(
             database, f"update notes set id = id + 1000 where id = {90 - number}; delete from notes where id = {number}"
         )
-        done = program.stream(file, step)
-        assert done.returncode == -signal.SIGKILL, f"{step} was not reached:\n{done.stdout}{done.stderr[-3000:]}"
+        program.killed_at(step, file)
     done = program.stream(file)
     assert done.returncode == 0, done.stderr[-3000:]
     assert difference(file, [NOTES]) == []

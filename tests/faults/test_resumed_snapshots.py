@@ -11,7 +11,6 @@ from __future__ import annotations
 import json
 import random
 import re
-import signal
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -189,8 +188,7 @@ class Changes:
 
 
 def _killed(program: Any, site: Site, number: int, step: str = failpoints.AFTER_SNAPSHOT_RANGE) -> None:
-    done = program.stream(site.properties, f"{step}:{number}")
-    assert done.returncode == -signal.SIGKILL, done.stdout + done.stderr[-3000:]
+    program.killed_at(f"{step}:{number}", site.properties)
 
 
 def _finished(program: Any, site: Site) -> None:
