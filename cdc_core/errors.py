@@ -3,6 +3,7 @@
     CdcError
     ├─ ConfigError            before anything starts: names the property, what was found, what is allowed
     ├─ TransientError         may pass by itself: connection, time-out, server restarting, conflicting commit
+    │   └─ CommitConflictError  another writer's commit was made first
     ├─ DefiniteError          a fact about the source or the lake; the same at every retry
     │   ├─ SourceError        slot, publication, privilege, server setting
     │   ├─ TableError         one table: missing, without identity, incompatible change, undecodable value
@@ -40,6 +41,18 @@ class ConfigError(CdcError):
 
 class TransientError(CdcError):
     """A temporary fault: the operation can be retried."""
+
+
+class CommitConflictError(TransientError):
+    """Another writer's commit was made first: load the table again and decide again."""
+
+    def __init__(
+        self, message: str = "The commit conflicted with a commit of another writer.", remedy: str = ""
+    ) -> None:
+        super().__init__(
+            message,
+            remedy or "Check for other writers of this lake; only one run of wal2lake may write to it at a time.",
+        )
 
 
 class DefiniteError(CdcError):
