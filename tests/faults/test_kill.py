@@ -13,7 +13,7 @@ from cdc_core.config.connector import load
 from cdc_core.schema.table import TableId
 from tests.faults import test_resumed_snapshots as resumed
 from tests.faults.test_lake_signal_kills import STEPS as OF_SIGNALS
-from tests.support.lake import difference, doubled_events, lake_path, rows, write_properties
+from tests.support.lake import difference, doubled_events, lake_path, lake_settings, rows, write_properties
 from tests.support.sampling import sample
 
 NOTES, LINES, LOG, VISITS = (TableId("public", name) for name in ("notes", "lines", "log", "visits"))
@@ -114,9 +114,7 @@ def test_killed_at_every_step_the_lake_still_equals_the_source(pg, program, tmp_
         database,
         **{
             "schema.include.list": "public",
-            "wal2lake.lake.path": str(tmp_path / "lake"),
-            "wal2lake.state.path": str(tmp_path / "state"),
-            "wal2lake.freshness.seconds": "0",
+            **lake_settings(tmp_path),
             "wal2lake.merge.engine": engine,
             "wal2lake.merge.rewrite.max.bytes": "12000",
             "wal2lake.quality.rule.positive": "public.visits: after.n >= 0",

@@ -5,7 +5,7 @@ import pytest
 from cdc_core import failpoints
 from cdc_core.config.connector import load
 from cdc_core.schema.table import TableId
-from tests.support.lake import changelog_path, difference, rows, write_properties
+from tests.support.lake import changelog_path, difference, lake_settings, rows, write_properties
 
 pytestmark = [pytest.mark.postgres, pytest.mark.spark, pytest.mark.slow]
 
@@ -49,9 +49,7 @@ def test_a_transaction_larger_than_a_batch_survives_a_kill_in_its_middle(pg, pro
     pg.execute(database, SCHEMA)
     extra = {
         "schema.include.list": "public",
-        "wal2lake.lake.path": str(tmp_path / "lake"),
-        "wal2lake.state.path": str(tmp_path / "state"),
-        "wal2lake.freshness.seconds": "0",
+        **lake_settings(tmp_path),
     }
 
     def properties(rows_a_batch):

@@ -21,7 +21,7 @@ import pytest
 from cdc_core import failpoints
 from cdc_core.config.connector import load
 from cdc_core.schema.table import TableId
-from tests.support.lake import difference, rows, write_properties
+from tests.support.lake import difference, lake_settings, rows, write_properties
 
 # Where runs are killed here; test_kill has the other places.
 STEPS = (failpoints.AFTER_SNAPSHOT_RANGE, failpoints.BEFORE_SETTLING)
@@ -101,9 +101,7 @@ def site(pg, tmp_path):
         database,
         **{
             "schema.include.list": "public",
-            "wal2lake.lake.path": str(tmp_path / "lake"),
-            "wal2lake.state.path": str(tmp_path / "state"),
-            "wal2lake.freshness.seconds": "0",
+            **lake_settings(tmp_path),
             "wal2lake.snapshot.rows.per.partition": str(RANGE_ROWS),
             # One range at a time, so that the place where a run is killed tells how many are read.
             "wal2lake.snapshot.threads": "1",
