@@ -8,7 +8,8 @@
     │   ├─ SourceError        slot, publication, privilege, server setting
     │   ├─ TableError         one table: missing, without identity, incompatible change, undecodable value
     │   │   ├─ RereadNeededError   its changes cannot be merged; the table must be re-read
-    │   │   └─ LimitExceededError  more of its changes fail a quality rule than its limit allows
+    │   │   ├─ LimitExceededError  more of its changes fail a quality rule than its limit allows
+    │   │   └─ MissingKeyError     it has no key, which its delete mode needs
     │   └─ LakeError          the lake's path or tables cannot take what must be written
     ├─ ProtocolError          malformed bytes, or messages in an impossible order
     └─ InvariantError         a defect of wal2lake
@@ -78,6 +79,10 @@ class RereadNeededError(TableError):
 
 class LimitExceededError(TableError):
     """More changes of a table fail a quality rule than its limit allows: the table is paused, the others continue."""
+
+
+class MissingKeyError(TableError):
+    """A table has no key, and its delete mode needs one: the table is paused, the others continue."""
 
 
 class LakeError(DefiniteError):
