@@ -3,11 +3,13 @@
     CdcError
     ├─ ConfigError            before anything starts: names the property, what was found, what is allowed
     ├─ TransientError         may pass by itself: connection, time-out, server restarting, conflicting commit
+    │   └─ CommitConflictError  another writer's commit was made first
     ├─ DefiniteError          a fact about the source or the lake; the same at every retry
     │   ├─ SourceError        slot, publication, privilege, server setting
     │   ├─ TableError         one table: missing, without identity, incompatible change, undecodable value
     │   │   ├─ RereadNeededError   its changes cannot be merged; the table must be re-read
-    │   │   └─ LimitExceededError  more of its changes fail a quality rule than its limit allows
+    │   │   ├─ LimitExceededError  more of its changes fail a quality rule than its limit allows
+    │   │   └─ MissingKeyError     it has no key, which its delete mode needs
     │   └─ LakeError          the lake's path or tables cannot take what must be written
     ├─ ProtocolError          malformed bytes, or messages in an impossible order
     └─ InvariantError         a defect of wal2lake
@@ -42,6 +44,18 @@ class TransientError(CdcError):
     """A temporary fault: the operation can be retried."""
 
 
+class CommitConflictError(TransientError):
+    """Another writer's commit was made first: load the table again and decide again."""
+
+    def __init__(
+        self, message: str = "The commit conflicted with a commit of another writer.", remedy: str = ""
+    ) -> None:
+        super().__init__(
+            message,
+            remedy or "Check for other writers of this lake; only one run of wal2lake may write to it at a time.",
+        )
+
+
 class DefiniteError(CdcError):
     """A permanent fault: a retry fails in the same way."""
 
@@ -65,6 +79,10 @@ class RereadNeededError(TableError):
 
 class LimitExceededError(TableError):
     """More changes of a table fail a quality rule than its limit allows: the table is paused, the others continue."""
+
+
+class MissingKeyError(TableError):
+    """A table has no key, and its delete mode needs one: the table is paused, the others continue."""
 
 
 class LakeError(DefiniteError):

@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +16,7 @@ from pathlib import Path
 from benchmarks.freshness.load import create_table
 from benchmarks.freshness.processes import descendants, processes
 from tests.support.cluster import Cluster
+from tests.support.lake import write_properties
 
 PROGRAM = Path(sys.executable).parent / "wal2lake"
 _STOP_SECONDS = ((signal.SIGINT, 120), (signal.SIGTERM, 30), (signal.SIGKILL, 20))
@@ -75,18 +76,11 @@ def made_site(cluster: Cluster, folder: Path, prefix: str, tables: int, rows: in
             "wal2lake.state.path": str(home / "state"),
             **extra,
         }
-        config = write_config(home / "connector.properties", cluster.properties(database, **given))
+        config = write_properties(home / "connector.properties", cluster.properties(database, **given))
         yield Site(cluster, database, home, config, names)
     finally:
         cluster.drop_database(database)
         shutil.rmtree(home, ignore_errors=True)
-
-
-def write_config(path: Path, properties: Mapping[str, str]) -> Path:
-    """A .properties file, backslashes escaped as Java's format wants them."""
-    lines = [f"{key}={value.replace(chr(92), chr(92) * 2)}\n" for key, value in properties.items()]
-    path.write_text("".join(lines), encoding="utf-8")
-    return path
 
 
 class Product:

@@ -15,8 +15,9 @@ import numpy as np
 from benchmarks.freshness.bench import Bench, Observed, observed, say
 from benchmarks.freshness.figures import first_visible, spread
 from benchmarks.freshness.load import Mix, Writer
-from benchmarks.freshness.product import PROGRAM, MeasureError, Product, running, write_config
+from benchmarks.freshness.product import PROGRAM, MeasureError, Product, running
 from cdc_core.lsn import Lsn
+from tests.support.lake import write_properties
 
 _ROOT = Path(__file__).parents[2]
 _RUN_SECONDS = 900
@@ -132,7 +133,7 @@ def _cold_run(bench: Bench, database: str, turn: int, end: Lsn, rows: int) -> fl
         bench.cluster.execute(database, "select pg_create_logical_replication_slot(%s, 'pgoutput')", [slot])
         end = Lsn.parse(bench.cluster.execute(database, "select pg_current_wal_lsn()")[0][0])
     properties = stream.connector_properties(bench.cluster, database, slot, home)
-    config = write_config(home / "connector.properties", {**properties, **bench.properties})
+    config = write_properties(home / "connector.properties", {**properties, **bench.properties})
     product = Product(config, "--until-lsn", str(end))
     began = time.monotonic()
     try:

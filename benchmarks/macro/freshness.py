@@ -19,10 +19,8 @@ from __future__ import annotations
 import argparse
 import json
 import math
-import shutil
 import signal
 import sys
-import tempfile
 import time
 from collections.abc import Callable
 from dataclasses import replace
@@ -35,15 +33,9 @@ from benchmarks.freshness.long_run import f5
 from benchmarks.freshness.reread import s1
 from benchmarks.freshness.start import f4, f6
 from benchmarks.freshness.under_load import f1, f2, f3
-from tests.support.cluster import Cluster, binaries
+from benchmarks.server import bench_server
 
 SCENARIOS: dict[str, Callable[[Bench], Any]] = {"F1": f1, "F2": f2, "F3": f3, "F4": f4, "F5": f5, "F6": f6, "S1": s1}
-_SERVER = {
-    "shared_buffers": "256MB",
-    "max_wal_size": "8GB",
-    "checkpoint_timeout": "1h",
-    "autovacuum_naptime": "1min",
-}
 
 
 def main() -> int:
@@ -55,18 +47,13 @@ def main() -> int:
         arguments.json.parent.mkdir(parents=True, exist_ok=True)
     wanted = [name for name in SCENARIOS if name in arguments.only]
     figures: dict[str, Any] = {"machine": report.machine(), "quick": arguments.quick, "properties": arguments.set}
-    folder = Path(tempfile.mkdtemp(prefix="w2l-freshness-"))
-    cluster = Cluster.start("debian15" if binaries("debian15") else "embedded18", settings=_SERVER)
-    try:
+    with bench_server(autovacuum_naptime="1min") as (cluster, folder):
         figures["server"] = cluster.execute("postgres", "show server_version")[0][0]
         bench = Bench(cluster, folder, plan, dict(arguments.set))
         for name in wanted:
             figures[name] = _measured(name, bench)
             if arguments.json:  # what is there is kept, should a later one fail
                 arguments.json.write_text(json.dumps(_plain(figures), indent=1))
-    finally:
-        cluster.stop()
-        shutil.rmtree(folder, ignore_errors=True)
     print(report.as_text(figures))
     return 1 if report.problems(figures) else 0
 

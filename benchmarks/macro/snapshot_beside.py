@@ -15,7 +15,6 @@ import json
 import shutil
 import statistics
 import sys
-import tempfile
 import threading
 import time
 from dataclasses import dataclass
@@ -23,13 +22,15 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.macro.stream import connector_properties, drop_slot
+from benchmarks.server import bench_server
 from cdc_core.assemble import Connector
 from cdc_core.engine.reports import Until
 from cdc_core.lsn import Lsn
 from cdc_core.snapshot.notifications import Notification
 from cdc_core.snapshot.signals.channels import Inbox
 from cdc_core.snapshot.signals.parse import Signal
-from tests.support.cluster import Cluster, binaries
+from tests.support.cluster import Cluster
+from tests.support.lake import write_properties
 
 _SECONDS = 600
 
@@ -51,16 +52,8 @@ def main() -> None:
     parser.add_argument("--warm-up", type=int, default=1, help="turns before, not counted")
     parser.add_argument("--json", type=Path, help="file for the figures")
     arguments = parser.parse_args()
-    cluster = Cluster.start(
-        "debian15" if binaries("debian15") else "embedded18",
-        settings={"shared_buffers": "256MB", "max_wal_size": "8GB", "checkpoint_timeout": "1h"},
-    )
-    folder = Path(tempfile.mkdtemp(prefix="w2l-bench-"))
-    try:
+    with bench_server() as (cluster, folder):
         figures = _measure(cluster, folder, arguments)
-    finally:
-        cluster.stop()
-        shutil.rmtree(folder, ignore_errors=True)
     _print(figures)
     if arguments.json:
         arguments.json.write_text(json.dumps(figures, indent=1))
@@ -99,8 +92,7 @@ def _turn(cluster: Cluster, database: str, folder: Path, rows: int, with_snapsho
     cluster.execute(database, "truncate load")
     cluster.execute(database, "select pg_create_logical_replication_slot(%s, 'pgoutput')", [slot])
     properties = connector_properties(cluster, database, slot, folder)
-    file = folder.parent / f"{folder.name}.properties"
-    file.write_text("".join(f"{key}={value}\n" for key, value in properties.items()))
+    file = write_properties(folder.parent / f"{folder.name}.properties", properties)
     connector, inbox, stop = Connector.from_file(file), Inbox(), threading.Event()
     spark = connector.spark()
     spark.range(1).count()

@@ -18,15 +18,16 @@ import shutil
 import statistics
 import subprocess
 import sys
-import tempfile
 import time
 from pathlib import Path
 from typing import Any
 
+from benchmarks.server import bench_server
 from cdc_core.assemble import Connector
 from cdc_core.engine.reports import Until
 from cdc_core.lsn import Lsn
-from tests.support.cluster import Cluster, binaries
+from tests.support.cluster import Cluster
+from tests.support.lake import write_properties
 
 _RUN_SECONDS = 900
 
@@ -41,16 +42,8 @@ def main() -> None:
     parser.add_argument("--only", choices=("noop", "lake"), help="measure one target only")
     parser.add_argument("--json", type=Path, help="file for the figures")
     arguments = parser.parse_args()
-    cluster = Cluster.start(
-        "debian15" if binaries("debian15") else "embedded18",
-        settings={"shared_buffers": "256MB", "max_wal_size": "8GB", "checkpoint_timeout": "1h"},
-    )
-    folder = Path(tempfile.mkdtemp(prefix="w2l-bench-"))
-    try:
+    with bench_server() as (cluster, folder):
         figures = _measure(cluster, folder, arguments)
-    finally:
-        cluster.stop()
-        shutil.rmtree(folder, ignore_errors=True)
     _print(figures, arguments)
     if arguments.json:
         arguments.json.write_text(json.dumps(figures, indent=1))
@@ -155,9 +148,7 @@ def _wal2lake(cluster: Cluster, database: str, folder: Path, target: str, turn: 
         "wal2lake.sinks": target,
         "wal2lake.spark.spark.driver.memory": "3g",
     }
-    file = folder / f"{slot}.properties"
-    file.write_text("".join(f"{key}={value}\n" for key, value in properties.items()))
-    connector = Connector.from_file(file)
+    connector = Connector.from_file(write_properties(folder / f"{slot}.properties", properties))
     spark = connector.spark()
     spark.range(1).count()
     started = time.monotonic()

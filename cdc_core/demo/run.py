@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from cdc_core.assemble import Connector
+from cdc_core.demo.connector import connector_text
 from cdc_core.demo.processes import DagsterProcesses
 from cdc_core.demo.server import DATABASE, DemoServer, psql
 from cdc_core.demo.verify import Comparison, LakeState, compare, count_source, lake_state
@@ -21,27 +22,6 @@ TABLES = tuple(
     TableId("shop", name)
     for name in ("customers", "products", "orders", "order_items", "coupons", "page_views", "stock")
 )
-_CONNECTOR = """\
-# What a Debezium user would write, and below it what wal2lake adds.
-name=shop
-connector.class=io.debezium.connector.postgresql.PostgresConnector
-plugin.name=pgoutput
-database.hostname={host}
-database.port={port}
-database.user=postgres
-database.dbname={database}
-topic.prefix=shop
-schema.include.list=shop
-table.include.list={tables}
-slot.name=wal2lake_demo
-publication.name=wal2lake_demo
-publication.autocreate.mode=filtered
-skipped.operations=none
-
-wal2lake.lake.path={folder}/lake
-wal2lake.state.path={folder}/state
-wal2lake.spark.spark.driver.memory=2g
-"""
 _LOCATIONS = "{ repositoriesOrError { __typename ... on RepositoryConnection { nodes { name location { name } } } } }"
 _PARTITION = (
     "mutation($r: RepositorySelector!, $set: String!, $key: String!) { addDynamicPartition(repositorySelector: $r,"
@@ -128,17 +108,7 @@ class Demo:
     def _write_connector(self) -> Path:
         path = self.folder / "connectors" / "shop.properties"
         path.parent.mkdir(parents=True, exist_ok=True)
-        options = self._options
-        path.write_text(
-            _CONNECTOR.format(
-                host=options.database_hostname,
-                port=options.database_port,
-                database=DATABASE,
-                folder=self.folder,
-                tables=",".join(f"shop\\\\.{table.table}" for table in TABLES),
-            ),
-            encoding="utf-8",
-        )
+        path.write_text(connector_text(self._options, self.folder, TABLES), encoding="utf-8")
         return path
 
     def _launch_backfill(self, dagster: DagsterProcesses) -> None:

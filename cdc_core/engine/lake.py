@@ -38,7 +38,7 @@ from cdc_core.engine.slice_task import SliceTask
 from cdc_core.engine.table_writer import LakeWriter
 from cdc_core.engine.tables import TableRegistry
 from cdc_core.engine.validations import Validations
-from cdc_core.errors import CdcError, LimitExceededError, RereadNeededError, TransientError
+from cdc_core.errors import CdcError, LimitExceededError, MissingKeyError, RereadNeededError, TransientError
 from cdc_core.lsn import Lsn
 from cdc_core.schema.table import TableId, TableSchema
 from cdc_core.sink.delta.append import Reached
@@ -464,7 +464,7 @@ class LakeSink:
         merge_state.failed_at, merge_state.error = time.monotonic(), str(error)
         # What it may have written to its quarantine table is to be looked at.
         merge_state.waiting = True
-        if isinstance(error, LimitExceededError):
+        if isinstance(error, (LimitExceededError, MissingKeyError)):
             self._watch.shapes.pause(table, error.message, error.remedy, merge_state.merged or 0)
         elif isinstance(error, RereadNeededError):
             self._watch.shapes.want_reread(table, error.message)

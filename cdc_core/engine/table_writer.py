@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import json
 import uuid
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -41,9 +41,6 @@ from cdc_core.sink.typing_plan import TypingPlan
 from cdc_core.spark.errors import received
 
 _SPARK_FILES = 48
-_SPARK_TRIES = 5
-
-T = TypeVar("T")
 
 
 class TooLargeError(Exception):
@@ -172,14 +169,18 @@ class LakeWriter:
         self, spark: Any, path: str, slot: str, order: SliceOrder, waiting: Staged, txn: tuple[str, int | None]
     ) -> Applied:
         # Spark's Python side is not needed, nor loaded, where every slice fits a task.
-        from cdc_core.sink.delta.spark_merge import Commit, apply_staged, compact
+        from cdc_core.sink.delta.spark_merge import Commit, Counts, apply_staged, compact
 
         app, version = txn[0], waiting.to_lsn if txn[1] is None else txn[1]
         metadata = {"slot": slot, "lsn": str(waiting.to_lsn), "snapshot": str(order.token)}
         commit = Commit(path, app, version, json.dumps(metadata))
-        counts = _again_after_conflicts(
-            lambda: apply_staged(spark, waiting.path, waiting.facts, commit), f"merging changes of {order.table.id}"
-        )
+
+        def merge() -> Counts:
+            with received(f"merging changes of {order.table.id}"):
+                return apply_staged(spark, waiting.path, waiting.facts, commit)
+
+        # Compaction (OPTIMIZE) conflicts too. It replaces files and changes no row, so the result is the same.
+        counts = on_conflict(merge)
         Path(waiting.path).unlink(missing_ok=True)
         lake = DeltaTable.open(path)
         if lake is None or lake.txn(app) != version:
@@ -250,23 +251,6 @@ class LakeWriter:
 def unseen(rows: pa.Table, visible: str | None) -> pa.Table:
     """The rows that the snapshot does not show; all of them where there is no overlap."""
     return rows if visible is None else invisible(rows, visible)
-
-
-def _again_after_conflicts(action: Callable[[], T], doing: str) -> T:
-    """What ``action`` returns. It is repeated where a commit of another writer conflicts with its own: compaction
-    (OPTIMIZE) replaces files and changes no row, so the result is the same.
-
-    Raises TransientError where every attempt ended so, and what ``received`` raises.
-    """
-    tries = 1
-    while True:
-        try:
-            with received(doing):
-                return action()
-        except TransientError:
-            if tries == _SPARK_TRIES:
-                raise
-            tries += 1
 
 
 def _existing(path: str) -> DeltaTable:

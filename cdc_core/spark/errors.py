@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 
-from cdc_core.errors import CdcError, LakeError, TransientError
+from cdc_core.errors import CdcError, CommitConflictError, LakeError
 
 _MARK = re.compile(r"wal2lake-error:([A-Za-z0-9+/=]+):")
 
@@ -39,7 +39,7 @@ def sent() -> Iterator[None]:
 def received(doing: str) -> Iterator[None]:
     """Around an action on the driver: raise a worker's CdcError as itself, and Spark's own errors as a LakeError.
 
-    ``doing`` completes the sentence "Spark failed while …". Delta's conflicts are transient; everything else is not.
+    ``doing`` completes the sentence "Spark failed while …". Conflicts that Delta finds become a CommitConflictError.
     """
     try:
         yield
@@ -51,7 +51,7 @@ def received(doing: str) -> Iterator[None]:
         kind = _kind(error, text)
         remedy = "No partial result was committed. See Spark's log for the cause; run again once it is corrected."
         if "Concurrent" in kind or "CONCURRENT" in kind:
-            raise TransientError(f"Spark failed while {doing}: {kind}.", remedy) from None
+            raise CommitConflictError(f"Spark failed while {doing}: {kind}.", remedy) from None
         raise LakeError(f"Spark failed while {doing}: {kind}.", remedy) from None
 
 

@@ -2,8 +2,9 @@
 
 import pytest
 
-from cdc_core.errors import ConversionError, LakeError, ProtocolError, TransientError
-from cdc_core.sink.delta.table import CommitConflictError
+from cdc_core.errors import CommitConflictError, ConversionError, LakeError, ProtocolError, TransientError
+from cdc_core.sink.delta.append import on_conflict
+from cdc_core.sink.delta.spark_commit import transaction
 from cdc_core.spark.errors import received
 from cdc_core.spark.run_tasks import run_tasks
 
@@ -47,6 +48,24 @@ def test_an_error_of_spark_names_its_kind_and_no_value(spark):
     assert "merging public.orders" in str(caught.value)
     assert "CAST_INVALID_INPUT" in str(caught.value)
     assert "very secret" not in str(caught.value)
+
+
+def test_a_conflict_that_delta_finds_is_repeated_as_any_other(spark, tmp_path):
+    path, tries = str(tmp_path / "t"), []
+    spark.range(3).write.format("delta").save(path)
+
+    def attempt():
+        tries.append(1)
+        with received("changing t"), transaction(spark, path) as late:
+            late.position("a")
+            if len(tries) < 3:
+                with transaction(spark, path) as early:
+                    early.commit({"a": len(tries)}, {})
+            return late.commit({"a": 9}, {})
+
+    with pytest.raises(CommitConflictError, match=r"Spark failed while changing t: .*Concurrent"):
+        attempt()
+    assert on_conflict(attempt) == 3 and len(tries) == 3
 
 
 def test_another_error_of_a_worker_is_no_secret_either(spark):

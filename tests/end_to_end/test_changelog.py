@@ -13,7 +13,7 @@ from cdc_core.assemble import Connector
 from cdc_core.engine.reports import Until
 from cdc_core.schema.table import TableId
 from tests.support.cluster import Cluster
-from tests.support.lake import changelog_path, difference, rows, write_properties
+from tests.support.lake import changelog_path, difference, lake_settings, rows, write_properties
 from tests.support.spark import SETTINGS, test_session
 
 pytestmark = [pytest.mark.postgres, pytest.mark.spark, pytest.mark.slow]
@@ -45,9 +45,7 @@ def configured(pg: Cluster, database: str, folder: Path) -> Path:
         f"{statement}.public.chosen": "select * from chosen where id <= 5",
         # Without a place in the list it says nothing.
         f"{statement}.public.whole": "select * from whole where id <= 5",
-        "wal2lake.lake.path": str(folder / "lake"),
-        "wal2lake.state.path": str(folder / "state"),
-        "wal2lake.freshness.seconds": "0",
+        **lake_settings(folder),
         "wal2lake.changelog.reads": "true",
         "wal2lake.changelog.retention.days": "2",
         **{f"wal2lake.spark.{name}": value for name, value in SETTINGS.items()},

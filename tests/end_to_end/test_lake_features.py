@@ -8,7 +8,6 @@ with the features on and off.
 from __future__ import annotations
 
 import json
-import signal
 from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,7 +21,7 @@ from cdc_core import failpoints
 from cdc_core.config.connector import load
 from cdc_core.schema.table import TableId
 from tests.support.cluster import Cluster
-from tests.support.lake import lake_path, query, write_properties
+from tests.support.lake import lake_path, lake_settings, query, write_properties
 from tests.support.program import Program
 
 pytestmark = [pytest.mark.postgres, pytest.mark.spark, pytest.mark.slow]
@@ -121,8 +120,7 @@ def test_killed_between_the_features_and_the_change(pg: Cluster, program: Progra
     for place, change, more in zip(places, changes, (AFTER, LATER), strict=True):
         pg.execute(database, change)
         execute(pg, database, more, tables)
-        done = program.stream(file, place)
-        assert done.returncode == -signal.SIGKILL, (done.stdout + done.stderr)[-4000:]
+        program.killed_at(place, file)
         done = program.stream(file)
         assert done.returncode == 0, (done.stdout + done.stderr)[-4000:]
         judge(pg, database, file, spark, tables)
@@ -132,9 +130,7 @@ def test_killed_between_the_features_and_the_change(pg: Cluster, program: Progra
 def settings(pg: Cluster, database: str, folder: Path, policy: str, more: dict[str, str]) -> Path:
     given = {
         "table.include.list": "public.*",
-        "wal2lake.lake.path": str(folder / "lake"),
-        "wal2lake.state.path": str(folder / "state"),
-        "wal2lake.freshness.seconds": "0",
+        **lake_settings(folder),
         "wal2lake.lake.dropped.columns": "drop",
         "wal2lake.lake.features": policy,
     }

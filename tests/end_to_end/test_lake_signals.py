@@ -15,7 +15,7 @@ from cdc_core.schema.table import TableId
 from cdc_core.snapshot.notifications import Notification, SnapshotStatus
 from cdc_core.snapshot.signals.channels import Inbox
 from cdc_core.snapshot.signals.parse import Signal
-from tests.support.lake import changelog_path, difference, lake_path, rows, write_properties
+from tests.support.lake import changelog_path, difference, lake_path, lake_settings, rows, write_properties
 from tests.support.spark import test_session
 from tests.support.waits import wait_until
 
@@ -54,9 +54,7 @@ def settings(pg, database: str, folder: Path, **more: str) -> Path:
                 "notification.enabled.channels": "log",
                 "snapshot.mode": "no_data",
                 "incremental.snapshot.chunk.size": "40",
-                "wal2lake.lake.path": str(folder / "lake"),
-                "wal2lake.state.path": str(folder / "state"),
-                "wal2lake.freshness.seconds": "0",
+                **lake_settings(folder),
                 **more,
             },
         ),

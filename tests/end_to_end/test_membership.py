@@ -6,7 +6,7 @@ import time
 import pytest
 
 from cdc_core.schema.table import TableId
-from tests.support.lake import difference, write_properties
+from tests.support.lake import difference, lake_settings, write_properties
 
 pytestmark = [pytest.mark.postgres, pytest.mark.spark, pytest.mark.slow]
 
@@ -27,9 +27,7 @@ def capturing(pg, database, folder, *tables):
             **{
                 "table.include.list": ",".join(f"public.{table}" for table in tables),
                 "publication.autocreate.mode": "filtered",
-                "wal2lake.lake.path": str(folder / "lake"),
-                "wal2lake.state.path": str(folder / "state"),
-                "wal2lake.freshness.seconds": "0",
+                **lake_settings(folder),
             },
         ),
     )

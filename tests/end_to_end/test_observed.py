@@ -9,7 +9,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from cdc_core.config.connector import load
 from cdc_core.schema.table import TableId
-from tests.support.lake import difference, rows, write_properties
+from tests.support.lake import difference, lake_settings, rows, write_properties
 from tests.support.waits import wait_until
 
 pytestmark = [pytest.mark.postgres, pytest.mark.spark, pytest.mark.slow]
@@ -46,9 +46,7 @@ def test_a_run_tells_its_snapshots_and_its_stream(pg, program, tmp_path):
         "schema.include.list": "public",
         "notification.enabled.channels": "sink",
         "wal2lake.metrics.port": str(port),
-        "wal2lake.lake.path": str(tmp_path / "lake"),
-        "wal2lake.state.path": str(tmp_path / "state"),
-        "wal2lake.freshness.seconds": "0",
+        **lake_settings(tmp_path),
     }
     file = write_properties(tmp_path / "observed.properties", pg.properties(database, **more))
     told = tmp_path / "lake" / load(file).schema.topic_prefix / "__notifications"

@@ -8,7 +8,7 @@ import pytest
 from cdc_core.config.connector import load
 from cdc_core.schema.table import TableId
 from tests.support.cluster import Cluster
-from tests.support.lake import changelog_path, difference, lake_path, rows, write_properties
+from tests.support.lake import changelog_path, difference, lake_path, lake_settings, rows, write_properties
 from tests.support.waits import wait_until
 
 pytestmark = [pytest.mark.postgres, pytest.mark.spark, pytest.mark.slow]
@@ -38,9 +38,7 @@ insert into kinds values ({id}, true, -32768, 9223372036854775807, 'NaN', 1e308,
 def settings(folder, **more):
     return {
         "schema.include.list": "public",
-        "wal2lake.lake.path": str(folder / "lake"),
-        "wal2lake.state.path": str(folder / "state"),
-        "wal2lake.freshness.seconds": "0",
+        **lake_settings(folder),
         **more,
     }
 

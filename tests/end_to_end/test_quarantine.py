@@ -7,7 +7,7 @@ import pytest
 from cdc_core import failpoints
 from cdc_core.config.connector import load
 from cdc_core.schema.table import TableId
-from tests.support.lake import difference, doubled_events, lake_path, rows, write_properties
+from tests.support.lake import difference, doubled_events, lake_path, lake_settings, rows, write_properties
 
 pytestmark = [pytest.mark.postgres, pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(900)]
 
@@ -35,9 +35,7 @@ rules:
 def settings(folder):
     return {
         "schema.include.list": "public",
-        "wal2lake.lake.path": str(folder / "lake"),
-        "wal2lake.state.path": str(folder / "state"),
-        "wal2lake.freshness.seconds": "0",
+        **lake_settings(folder),
         "wal2lake.quality.rules.path": str(folder / "rules"),
         "wal2lake.quality.docs.path": str(folder / "docs"),
     }

@@ -7,7 +7,6 @@ columns and of the new ones. Then every lake table is read by delta-rs and compa
 
 from __future__ import annotations
 
-import json
 import re
 import signal
 import threading
@@ -26,7 +25,7 @@ from cdc_core.schema.table import TableId
 from tests.postgres.schema_change_forms import FORMS, SETUP, Form
 from tests.postgres.test_schema_changes_forms import documented, statements
 from tests.support.cluster import Cluster
-from tests.support.lake import changelog_path, doubled_events, lake_path, rows, write_properties
+from tests.support.lake import changelog_path, doubled_events, lake_path, lake_settings, rows, write_properties
 from tests.support.program import Program
 from tests.support.random_ddl import difference, events_of
 from tests.support.waits import wait_until
@@ -127,7 +126,7 @@ def test_no_change_of_a_table_makes_the_lake_differ_in_silence(
         for case in down:
             change(session, database, case)
         run_until_idle(program, file)
-        paused = paused_tables(program, file)
+        paused = {table: found["reason"] for table, found in program.paused(file).items()}
         judge(session, file, tried, paused)
         assert has_all_events(session, file, database, tried) == {}
         bring_in(session, program, file, database, tried, paused)
@@ -165,9 +164,7 @@ def settings(pg: Cluster, database: str, folder: Path) -> dict[str, str]:
         **{
             "table.include.list": r"[fh]\d+\.t9?",
             "publication.autocreate.mode": "disabled",
-            "wal2lake.lake.path": str(folder / "lake"),
-            "wal2lake.state.path": str(folder / "state"),
-            "wal2lake.freshness.seconds": "0",
+            **lake_settings(folder),
         },
     )
 
@@ -259,13 +256,6 @@ def is_confirmed(session: psycopg.Connection[Any], slot: str, lsn: str) -> bool:
         "select confirmed_flush_lsn >= %s::pg_lsn from pg_replication_slots where slot_name = %s", [lsn, slot]
     ).fetchall()
     return found == [(True,)]
-
-
-def paused_tables(program: Program, file: Path) -> dict[str, str]:
-    status = program.run("status", file, "--json")
-    assert status.returncode == 0, status.stderr
-    found = {one["table"]: one.get("paused") for one in json.loads(status.stdout)["tables"]}
-    return {table: paused["reason"] for table, paused in found.items() if paused}
 
 
 def judge(session: psycopg.Connection[Any], file: Path, tried: Sequence[Case], paused: dict[str, str]) -> None:

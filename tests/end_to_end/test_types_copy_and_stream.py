@@ -20,7 +20,7 @@ from cdc_core.assemble import Connector
 from cdc_core.engine.reports import Until
 from cdc_core.schema.table import TableId
 from tests.support.cluster import Cluster
-from tests.support.lake import lake_path, query, write_properties
+from tests.support.lake import lake_path, lake_settings, query, write_properties
 from tests.support.spark import SETTINGS, test_session
 from tests.unit.types.cases import ALL
 from tests.unit.types.source_table import SourceTable, same
@@ -71,9 +71,7 @@ def lake(each_pg: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator
         **{
             "publication.autocreate.mode": "filtered",
             "table.include.list": "public.every_type,public.toast",
-            "wal2lake.lake.path": str(folder / "lake"),
-            "wal2lake.state.path": str(folder / "state"),
-            "wal2lake.freshness.seconds": "0",
+            **lake_settings(folder),
             **{f"wal2lake.spark.{name}": value for name, value in SETTINGS.items()},
         },
     )

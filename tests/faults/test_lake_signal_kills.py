@@ -4,7 +4,6 @@ changelog once."""
 from __future__ import annotations
 
 import json
-import signal
 
 import deltalake
 import pytest
@@ -12,7 +11,7 @@ import pytest
 from cdc_core import failpoints
 from cdc_core.config.connector import load
 from cdc_core.schema.table import TableId
-from tests.support.lake import changelog_path, difference, lake_path, rows, write_properties
+from tests.support.lake import changelog_path, difference, lake_path, lake_settings, rows, write_properties
 
 NOTES = TableId("public", "notes")
 SCHEMA = """
@@ -43,9 +42,7 @@ def test_killed_at_every_step_of_a_snapshot_it_is_done_once(pg, program, tmp_pat
         "signal.data.collection": "public.signals",
         "snapshot.mode": "no_data",
         "incremental.snapshot.chunk.size": "10",
-        "wal2lake.lake.path": str(tmp_path / "lake"),
-        "wal2lake.state.path": str(tmp_path / "state"),
-        "wal2lake.freshness.seconds": "0",
+        **lake_settings(tmp_path),
         "wal2lake.changelog.reads": "true",
     }
     file = write_properties(tmp_path / "steps.properties", pg.properties(database, **rules))
@@ -59,8 +56,7 @@ def test_killed_at_every_step_of_a_snapshot_it_is_done_once(pg, program, tmp_pat
         pg.execute(
             database, f"update notes set id = id + 1000 where id = {90 - number}; delete from notes where id = {number}"
         )
-        done = program.stream(file, step)
-        assert done.returncode == -signal.SIGKILL, f"{step} was not reached:\n{done.stdout}{done.stderr[-3000:]}"
+        program.killed_at(step, file)
     done = program.stream(file)
     assert done.returncode == 0, done.stderr[-3000:]
     assert difference(file, [NOTES]) == []

@@ -1,13 +1,11 @@
 """One transaction that is larger than a batch: cut, killed in between, and still there once, whole and in order."""
 
-import signal
-
 import pytest
 
 from cdc_core import failpoints
 from cdc_core.config.connector import load
 from cdc_core.schema.table import TableId
-from tests.support.lake import changelog_path, difference, rows, write_properties
+from tests.support.lake import changelog_path, difference, lake_settings, rows, write_properties
 
 pytestmark = [pytest.mark.postgres, pytest.mark.spark, pytest.mark.slow]
 
@@ -51,9 +49,7 @@ def test_a_transaction_larger_than_a_batch_survives_a_kill_in_its_middle(pg, pro
     pg.execute(database, SCHEMA)
     extra = {
         "schema.include.list": "public",
-        "wal2lake.lake.path": str(tmp_path / "lake"),
-        "wal2lake.state.path": str(tmp_path / "state"),
-        "wal2lake.freshness.seconds": "0",
+        **lake_settings(tmp_path),
     }
 
     def properties(rows_a_batch):
@@ -66,8 +62,7 @@ def test_a_transaction_larger_than_a_batch_survives_a_kill_in_its_middle(pg, pro
     # Every run cuts at other places than the one before.
     for number, (step, size) in enumerate(zip(STEPS, (90, 130, 110), strict=True), 1):
         pg.execute(database, LARGE.format(r=number))
-        done = program.stream(properties(size), step)
-        assert done.returncode == -signal.SIGKILL, f"{step} was not reached:\n{done.stderr[-3000:]}"
+        program.killed_at(step, properties(size))
     file = properties(100)
     done = program.stream(file)
     assert done.returncode == 0, done.stderr[-3000:]

@@ -10,7 +10,7 @@ import pytest
 
 from cdc_core import failpoints
 from cdc_core.schema.table import TableId
-from tests.support.lake import difference, doubled_events, write_properties
+from tests.support.lake import difference, doubled_events, lake_settings, write_properties
 from tests.support.waits import wait_until
 
 pytestmark = [pytest.mark.postgres, pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(900)]
@@ -82,9 +82,7 @@ def test_a_worker_that_outlives_its_run_changes_nothing(pg, program, tmp_path, p
         database,
         **{
             "schema.include.list": "public",
-            "wal2lake.lake.path": str(tmp_path / "lake"),
-            "wal2lake.state.path": str(tmp_path / "state"),
-            "wal2lake.freshness.seconds": "0",
+            **lake_settings(tmp_path),
             "wal2lake.batch.max.rows": rows_a_batch,
         },
     )

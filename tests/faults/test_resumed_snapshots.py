@@ -11,7 +11,6 @@ from __future__ import annotations
 import json
 import random
 import re
-import signal
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -22,7 +21,7 @@ import pytest
 from cdc_core import failpoints
 from cdc_core.config.connector import load
 from cdc_core.schema.table import TableId
-from tests.support.lake import difference, rows, write_properties
+from tests.support.lake import difference, lake_settings, rows, write_properties
 
 # Where runs are killed here; test_kill has the other places.
 STEPS = (failpoints.AFTER_SNAPSHOT_RANGE, failpoints.BEFORE_SETTLING)
@@ -102,9 +101,7 @@ def site(pg, tmp_path):
         database,
         **{
             "schema.include.list": "public",
-            "wal2lake.lake.path": str(tmp_path / "lake"),
-            "wal2lake.state.path": str(tmp_path / "state"),
-            "wal2lake.freshness.seconds": "0",
+            **lake_settings(tmp_path),
             "wal2lake.snapshot.rows.per.partition": str(RANGE_ROWS),
             # One range at a time, so that the place where a run is killed tells how many are read.
             "wal2lake.snapshot.threads": "1",
@@ -189,8 +186,7 @@ class Changes:
 
 
 def _killed(program: Any, site: Site, number: int, step: str = failpoints.AFTER_SNAPSHOT_RANGE) -> None:
-    done = program.stream(site.properties, f"{step}:{number}")
-    assert done.returncode == -signal.SIGKILL, done.stdout + done.stderr[-3000:]
+    program.killed_at(f"{step}:{number}", site.properties)
 
 
 def _finished(program: Any, site: Site) -> None:

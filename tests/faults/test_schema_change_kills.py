@@ -9,7 +9,6 @@ was killed fewer than three times by then. An odd seed's publication lists the t
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import subprocess
@@ -24,7 +23,7 @@ from cdc_core import failpoints
 from cdc_core.config.connector import load
 from cdc_core.schema.table import TableId
 from tests.support.cluster import Cluster
-from tests.support.lake import changelog_path, doubled_events, lake_path, rows, write_properties
+from tests.support.lake import changelog_path, doubled_events, lake_path, lake_settings, rows, write_properties
 from tests.support.program import Program
 from tests.support.random_ddl import RandomDdl, events_of
 
@@ -64,9 +63,7 @@ def test_killed_amid_changes_of_its_tables_no_lake_table_differs_in_silence(
             **{
                 "table.include.list": "public.t.*",
                 "publication.autocreate.mode": "filtered" if is_listed else "all_tables",
-                "wal2lake.lake.path": str(tmp_path / "lake"),
-                "wal2lake.state.path": str(tmp_path / "state"),
-                "wal2lake.freshness.seconds": "0",
+                **lake_settings(tmp_path),
             },
         ),
     )
@@ -78,7 +75,7 @@ def test_killed_amid_changes_of_its_tables_no_lake_table_differs_in_silence(
         done = program.stream(file)
         assert ended_well(done), done.stderr[-3000:]
         told = f"seed {SEED}, killed at {killed}\n" + "\n".join(work.log)
-        paused = paused_tables(program, file)
+        paused = {table.removeprefix("public."): found["reason"] for table, found in program.paused(file).items()}
         assert work.different(tmp_path / "lake" / "test", sorted(paused)) == {}, told
         assert changelog_events(file) == wanted_events(work, f"{database}_all"), told
         assert sum(killed.values()) >= 1, told
@@ -110,14 +107,6 @@ def run_and_kill(work: RandomDdl, program: Program, file: Path) -> Counter[str]:
 def ended_well(done: subprocess.CompletedProcess[str]) -> bool:
     """At the end of what came; where a table is paused, with the exit code and the sentence that tell of it."""
     return done.returncode == 0 or (done.returncode == 1 and "is not merged" in done.stdout + done.stderr)
-
-
-def paused_tables(program: Program, file: Path) -> dict[str, str]:
-    """The tables that ``status`` lists as paused, with the reason."""
-    status = program.run("status", file, "--json")
-    assert status.returncode == 0, status.stderr
-    found = {one["table"].removeprefix("public."): one.get("paused") for one in json.loads(status.stdout)["tables"]}
-    return {table: paused["reason"] for table, paused in found.items() if paused}
 
 
 def changelog_events(file: Path) -> dict[str, int]:

@@ -14,7 +14,7 @@ from pipelines.factory import definitions_of
 from pipelines.keys import changes_key, lake_key, snapshot_key
 from pipelines.partitions import partitions_name
 from pipelines.sensors import discovery_sensor, slot_sensor
-from tests.support.lake import difference, doubled_events, rows, write_properties
+from tests.support.lake import difference, doubled_events, lake_settings, rows, write_properties
 from tests.support.spark import SETTINGS
 
 pytestmark = [pytest.mark.spark, pytest.mark.postgres, pytest.mark.slow]
@@ -48,9 +48,7 @@ def connector(pg, tmp_path):
             "publication.autocreate.mode": "filtered",
             "skipped.operations": "none",
             "schema.include.list": "public",
-            "wal2lake.lake.path": str(tmp_path / "lake"),
-            "wal2lake.state.path": str(tmp_path / "state"),
-            "wal2lake.freshness.seconds": "0",
+            **lake_settings(tmp_path),
             "wal2lake.quality.rule.no_grim": "public.people: after.mood <> 'grim'",
             **{f"wal2lake.spark.{name}": value for name, value in SETTINGS.items()},
         },

@@ -13,7 +13,7 @@ from pipelines.factory import definitions_of
 from pipelines.keys import lake_key
 from pipelines.slot_runs import consumes_slot
 from tests.pipelines.fake import ORDERS, PEOPLE, WEIRD, FakeEngine, site, table_status
-from tests.support.lake import difference, rows, write_properties
+from tests.support.lake import difference, lake_settings, rows, write_properties
 from tests.support.spark import SETTINGS
 
 PAUSED = Paused("a reason", "a remedy", datetime.now(UTC), 3)
@@ -102,9 +102,7 @@ def line(pg, tmp_path):
         "topic.prefix": "shop",
         "publication.autocreate.mode": "filtered",
         "table.include.list": "public.items",
-        "wal2lake.lake.path": str(tmp_path / "lake"),
-        "wal2lake.state.path": str(tmp_path / "state"),
-        "wal2lake.freshness.seconds": "0",
+        **lake_settings(tmp_path),
         "wal2lake.quality.rules.path": str(tmp_path / "rules"),
         **{f"wal2lake.spark.{name}": value for name, value in SETTINGS.items()},
     }

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import signal
 import threading
 from pathlib import Path
 from typing import Any
@@ -85,8 +84,7 @@ def test_killed_at_every_step_the_lake_on_s3_equals_the_source(pg, program, buck
     file = write_properties(tmp_path / "s3.properties", pg.properties(database, **settings))
     for number, step in enumerate(STEPS, 1):
         pg.execute(database, CHANGES.format(r=number))
-        done = program.stream(file, step)
-        assert done.returncode == -signal.SIGKILL, f"{step} was not reached:\n{done.stdout}{done.stderr[-3000:]}"
+        program.killed_at(step, file)
     pg.execute(database, CHANGES.format(r=20))
     done = program.stream(file)
     assert done.returncode == 0, done.stderr[-3000:]

@@ -20,6 +20,15 @@ def write_properties(path: Path, properties: dict[str, Any]) -> Path:
     return path
 
 
+def lake_settings(folder: Path) -> dict[str, str]:
+    """A lake and a state folder in ``folder``, and merges that do not wait for more changes."""
+    return {
+        "wal2lake.lake.path": str(folder / "lake"),
+        "wal2lake.state.path": str(folder / "state"),
+        "wal2lake.freshness.seconds": "0",
+    }
+
+
 def query(path: Path, sql: str) -> pa.Table:
     """Run SQL over the Delta table at ``path``, which is called ``t``."""
     return pa.table(QueryBuilder().register("t", DeltaTable(str(path))).execute(sql))

@@ -7,7 +7,9 @@ with ``cold=True`` start their own Java process, as users' runs do.
 
 from __future__ import annotations
 
+import json
 import os
+import signal
 import subprocess
 import sys
 import tempfile
@@ -56,6 +58,18 @@ class Program:
         """``run`` until nothing came for a second; ends with SIGKILL at ``failpoint``."""
         armed = {"WAL2LAKE_FAILPOINT": failpoint} if failpoint else {}
         return self.run("run", properties, "--until-idle", "1", "--max-seconds", "120", **armed, **more)
+
+    def killed_at(self, failpoint: str, properties: Path, **more: Any) -> None:
+        """``stream``, which must reach the failpoint."""
+        done = self.stream(properties, failpoint, **more)
+        said = f"{done.stdout}{done.stderr[-3000:]}"
+        assert done.returncode == -signal.SIGKILL, f"{failpoint} was not reached:\n{said}"
+
+    def paused(self, properties: Path) -> dict[str, dict[str, Any]]:
+        """The tables that ``status`` lists as paused, with what it says of each."""
+        done = self.run("status", properties, "--json")
+        assert done.returncode == 0, done.stderr
+        return {one["table"]: one["paused"] for one in json.loads(done.stdout)["tables"] if one.get("paused")}
 
     @contextmanager
     def started(

@@ -6,14 +6,16 @@ Page views are many, so that their snapshot lasts long enough to be watched.
 import time
 from contextlib import contextmanager
 
+from cdc_core.demo.connector import connector_text
 from cdc_core.demo.processes import DagsterProcesses, free_port
-from cdc_core.demo.server import DATABASE, DemoServer
+from cdc_core.demo.server import DemoServer
 from cdc_core.demo.workload import Workload
 from cdc_core.observe.static_pages import data_docs_url
 from cdc_core.postgres.connect import connect
+from cdc_core.schema.table import TableId
 
 LOCATION = "pipelines.definitions"
-TABLES = ("shop.customers", "shop.orders", "shop.page_views", "shop.products")
+TABLES = tuple(TableId("shop", name) for name in ("customers", "orders", "page_views", "products"))
 VIEWS = 2_000_000
 REFUSED = 3
 CHANGES_A_SECOND = 20
@@ -25,21 +27,7 @@ analyze shop.page_views;
 _BAD_ROWS = """
 insert into shop.customers (name, email) select 'Guest ' || n, 'no address' from generate_series(1, {}) n
 """
-_CONNECTOR = """\
-name=shop
-plugin.name=pgoutput
-database.hostname={host}
-database.port={port}
-database.user=postgres
-database.dbname={database}
-topic.prefix=shop
-table.include.list={tables}
-slot.name=shop
-publication.name=shop
-publication.autocreate.mode=filtered
-skipped.operations=none
-wal2lake.lake.path={folder}/lake
-wal2lake.state.path={folder}/state
+_MORE = """\
 wal2lake.quality.rules.path={folder}/rules
 wal2lake.snapshot.rows.per.partition=100000
 snapshot.tables.order.by.row.count=ascending
@@ -49,7 +37,6 @@ wal2lake.dagster.owners=team:sales
 wal2lake.dagster.tags=domain=sales
 wal2lake.dagster.freshness=shop\\\\..*=6h:1d
 wal2lake.metrics.port={metrics_port}
-wal2lake.spark.spark.driver.memory=2g
 """
 _RULES = """\
 rules:
@@ -173,14 +160,7 @@ def opened_shop(folder):
         for name in ("connectors", "rules"):
             (folder / name).mkdir()
         metrics_port = free_port()
-        text = _CONNECTOR.format(
-            host=options.database_hostname,
-            port=options.database_port,
-            database=DATABASE,
-            folder=folder,
-            metrics_port=metrics_port,
-            tables=",".join(table.replace(".", "\\\\.") for table in TABLES),
-        )
+        text = connector_text(options, folder, TABLES) + _MORE.format(folder=folder, metrics_port=metrics_port)
         (folder / "connectors" / "shop.properties").write_text(text)
         with (
             Workload(options, CHANGES_A_SECOND),

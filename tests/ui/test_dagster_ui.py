@@ -24,7 +24,7 @@ def backfill(browser, shop, images):
     """A backfill of every partition of the snapshots, launched by pressing its buttons."""
     pages = Pages(browser, shop.dagster.url, images)
     shop.wait("the partitions", lambda: len(shop.partitions()) == len(TABLES))
-    pages.open("assets/shop/snapshot?view=partitions", *TABLES)
+    pages.open("assets/shop/snapshot?view=partitions", *map(str, TABLES))
     assert "Materialized (0)" in pages.wait_for("Missing (4)")
     pages.click("Materialize…")
     pages.click("All")

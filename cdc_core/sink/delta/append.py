@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 
 from cdc_core import failpoints
-from cdc_core.errors import TransientError
+from cdc_core.errors import CommitConflictError, TransientError
 from cdc_core.lsn import Lsn
 from cdc_core.schema.table import TableId
 from cdc_core.sink.delta.positions import (
@@ -25,7 +25,7 @@ from cdc_core.sink.delta.positions import (
     open_app,
     open_index_app,
 )
-from cdc_core.sink.delta.table import CommitConflictError, DataFile, DeltaTable
+from cdc_core.sink.delta.table import DataFile, DeltaTable
 
 Result = TypeVar("Result")
 

@@ -19,9 +19,10 @@ import pyarrow as pa
 from deltalake.exceptions import DeltaError
 
 from cdc_core import failpoints
+from cdc_core.errors import CommitConflictError
 from cdc_core.sink.delta.features import features_on
 from cdc_core.sink.delta.shape import file_hours, phase
-from cdc_core.sink.delta.table import CommitConflictError, DataFile, DeltaTable
+from cdc_core.sink.delta.table import DataFile, DeltaTable
 
 _SMALLEST = 64 << 10
 _FACTOR = 8

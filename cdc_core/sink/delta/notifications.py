@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from typing import Any
 
 import pyarrow as pa
 
-from cdc_core.sink.delta.append import on_conflict
 from cdc_core.sink.delta.compaction import tidy
+from cdc_core.sink.delta.log_table import all_rows, append_rows, log_table
 from cdc_core.sink.delta.shape import lake_properties
 from cdc_core.sink.delta.table import DeltaTable
 
@@ -43,30 +44,29 @@ def record_notifications(
 
     Raises TransientError where other writers were faster eight times, and what the file system raises.
     """
-    table = opened or DeltaTable.open(path) or DeltaTable.create(path, _SCHEMA, lake_properties(history_minutes))
+    table = log_table(opened, path, _SCHEMA, lake_properties(history_minutes))
     if rows:
-        columns = {
-            "id": [row.id for row in rows],
-            "aggregate_type": [row.aggregate_type for row in rows],
-            "type": [row.type for row in rows],
-            "additional_data": [list(row.additional_data.items()) for row in rows],
-            "timestamp": [row.timestamp.astimezone(UTC) for row in rows],
-        }
-        made = pa.table(columns, schema=_SCHEMA)
         since = table.version
-        on_conflict(lambda: table.commit([table.write(made)]), table)
+        append_rows(table, [_plain(row) for row in rows], _SCHEMA)
         tidy(table, since, history_minutes)
     return table
 
 
 def read_notifications(path: str, limit: int = 1000) -> list[NotificationRow]:
     """The newest notifications, newest first, at most ``limit`` of them; empty before the first."""
-    table = DeltaTable.open(path)
-    if table is None or not table.files:
-        return []
-    rows = pa.concat_tables([table.read(file) for file in table.files]).sort_by([("timestamp", "descending")])
+    rows = all_rows(DeltaTable.open(path), _SCHEMA).sort_by([("timestamp", "descending")])
     # row-wise: a few rows a snapshot
     return [
         NotificationRow(row["id"], row["aggregate_type"], row["type"], dict(row["additional_data"]), row["timestamp"])
         for row in rows.slice(0, limit).to_pylist()
     ]
+
+
+def _plain(row: NotificationRow) -> dict[str, Any]:
+    return {
+        "id": row.id,
+        "aggregate_type": row.aggregate_type,
+        "type": row.type,
+        "additional_data": list(row.additional_data.items()),
+        "timestamp": row.timestamp.astimezone(UTC),
+    }

@@ -11,6 +11,7 @@ from datetime import UTC, datetime
 import pyarrow as pa
 
 from cdc_core.sink.delta.compaction import tidy
+from cdc_core.sink.delta.log_table import all_rows, log_table
 from cdc_core.sink.delta.shape import lake_properties
 from cdc_core.sink.delta.table import DeltaTable
 
@@ -28,17 +29,13 @@ class ProgressLog:
     def read(self) -> str:
         """The text written last, empty before the first. Raises LakeError where the table cannot be read."""
         self._opened = DeltaTable.open(self._path)
-        if self._opened is None or not self._opened.files:
-            return ""
-        rows = pa.concat_tables([self._opened.read(file) for file in self._opened.files])
-        return str(rows.column("progress")[-1].as_py())
+        rows = all_rows(self._opened, _SCHEMA)
+        return str(rows.column("progress")[-1].as_py()) if rows.num_rows else ""
 
     def write(self, progress: str) -> None:
         """Replace the text. Raises CommitConflictError where another run has written since ``read``."""
-        if self._opened is None:
-            properties = lake_properties(self._history_minutes)
-            self._opened = DeltaTable.open(self._path) or DeltaTable.create(self._path, _SCHEMA, properties)
-        log = self._opened
+        log = log_table(self._opened, self._path, _SCHEMA, lake_properties(self._history_minutes))
+        self._opened = log
         rows = pa.Table.from_pylist([{"progress": progress, "recorded_at": datetime.now(UTC)}], schema=_SCHEMA)
         since = log.version
         log.commit([log.write(rows)], log.files)

@@ -16,6 +16,7 @@ import pyarrow as pa
 
 from cdc_core.schema.table import TableId
 from cdc_core.sink.delta.append import on_conflict
+from cdc_core.sink.delta.log_table import all_rows, append_rows, log_table
 from cdc_core.sink.delta.table import DataFile, DeltaTable
 
 _SCHEMA = pa.schema(
@@ -63,9 +64,7 @@ class RangeLog:
     def read(self) -> dict[TableId, list[FinishedRange]]:
         """What is recorded and not cleared, by table, in the order in which it was recorded."""
         self._opened = DeltaTable.open(self._path)
-        if self._opened is None or not self._opened.files:
-            return {}
-        rows = pa.concat_tables([self._opened.read(file) for file in self._opened.files])
+        rows = all_rows(self._opened, _SCHEMA)
         found: dict[TableId, list[FinishedRange]] = {}
         for row in rows.sort_by("recorded_at").to_pylist():  # row-wise: one a range of a million rows
             table = TableId(row["schema_name"], row["table_name"])
@@ -103,7 +102,7 @@ class RangeLog:
         def attempt() -> None:
             files = log.files
             if files:
-                rows = pa.concat_tables([log.read(file) for file in files])
+                rows = all_rows(log, _SCHEMA)
                 names = zip(rows.column("schema_name").to_pylist(), rows.column("table_name").to_pylist(), strict=True)
                 rest = rows.filter(pa.array([name not in gone for name in names], pa.bool_()))
                 log.commit([log.write(rest)] if rest.num_rows else [], files)
@@ -111,12 +110,9 @@ class RangeLog:
         on_conflict(attempt, log)
 
     def _append(self, rows: list[dict[str, Any]]) -> None:
-        if not rows:
-            return
-        log = self._opened or DeltaTable.open(self._path) or DeltaTable.create(self._path, _SCHEMA, self._properties)
-        self._opened = log
-        table = pa.Table.from_pylist(rows, schema=_SCHEMA)
-        on_conflict(lambda: log.commit([log.write(table)]), log)
+        if rows:
+            self._opened = log_table(self._opened, self._path, _SCHEMA, self._properties)
+            append_rows(self._opened, rows, _SCHEMA)
 
 
 def _finished(row: dict[str, Any]) -> FinishedRange:

@@ -80,18 +80,15 @@ def reduce_slice(rows: pa.Table, key: Sequence[str], schema: pa.Schema) -> Reduc
 
     ``rows`` are change rows without truncates, in any order; ``schema`` is the lake's, whose columns hold theirs.
     """
-    rows = in_order(rows)
-    columns = KeyColumns.of(key, schema)
-    puts = Puts.of(rows, columns, image_schema(schema))
-    deletes, updates = is_op(rows, "d"), is_op(rows, "u")
-    index, keys, new, old = numbered_keys(rows, columns, puts, deletes)
-    touches = Touches.of(new, old, deletes, updates)
-    last = touches.last(keys.num_rows)
+    events = SliceEvents.of(rows, key, schema)
+    touches, puts = events.touches, events.puts
+    last = touches.last(events.keys.num_rows)
     deleted, row = touches.deleted[last], touches.row[last]
     source = np.where(deleted, -1, row)
     sources, keep, seek = _states(touches, last, source, puts.unsent)
-    made = state_rows(puts, sources, source, schema, rows.select([each.name for each in META]).take(pa.array(row)))
-    return ReducedSlice(index, keys, made, deleted, keep, seek)
+    own = events.rows.select([each.name for each in META]).take(pa.array(row))
+    made = state_rows(puts, sources, source, schema, own)
+    return ReducedSlice(events.index, events.keys, made, deleted, keep, seek)
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,6 +143,38 @@ class Puts:
             text = chosen(mask, texts_of(column(before, RESCUED)).get(name, none), texts.get(name, none))
             texts = {**texts, name: text}
         return cls(after, texts, lost)
+
+
+@dataclass(frozen=True, slots=True)
+class SliceEvents:
+    """The change rows of a slice in stream order, and what each of them touches.
+
+    ``index`` and ``keys`` are as in ``ReducedSlice``. ``touches`` are of these keys; a truncate has none, so its touch
+    is a delete at key -1. ``truncates`` tells which rows are truncates. Shape: rows[N], puts[N], truncates[N], keys[K]
+    """
+
+    rows: pa.Table
+    puts: Puts
+    index: KeyIndex
+    keys: pa.Table
+    touches: Touches
+    truncates: np.ndarray
+
+    @classmethod
+    def of(cls, rows: pa.Table, key: Sequence[str], schema: pa.Schema) -> SliceEvents:
+        """``rows`` are change rows in any order; ``schema`` is the lake's, whose columns hold theirs."""
+        rows = in_order(rows)
+        columns = KeyColumns.of(key, schema)
+        puts = Puts.of(rows, columns, image_schema(schema))
+        truncates = is_op(rows, "t")
+        deletes = is_op(rows, "d") | truncates
+        index, keys, new, old = numbered_keys(rows, columns, puts, deletes)
+        return cls(rows, puts, index, keys, Touches.of(new, old, deletes, is_op(rows, "u")), truncates)
+
+    @property
+    def image_names(self) -> list[str]:
+        """The lake's names of the columns that an image has."""
+        return [name for name in self.puts.columns.column_names if name != RESCUED]
 
 
 def numbered_keys(

@@ -31,6 +31,7 @@ from cdc_core.lsn import Lsn
 from cdc_core.schema.table import TableId
 from cdc_core.sink.delta.append import on_conflict
 from cdc_core.sink.delta.compaction import is_its_turn, tidy
+from cdc_core.sink.delta.log_table import log_table
 from cdc_core.sink.delta.shape import file_hours, lake_properties
 from cdc_core.sink.delta.table import DataFile, DeltaTable
 
@@ -128,11 +129,7 @@ class RoundLog:
 
         Raises TransientError after repeated conflicts with another writer.
         """
-        log = self._opened or DeltaTable.open(self._path)
-        if log is None:
-            log = DeltaTable.create(self._path, _SCHEMA, lake_properties(self._history))
-        elif not set(_SCHEMA.names) <= set(log.schema.names):
-            log.widen(_SCHEMA)
+        log = log_table(self._opened, self._path, _SCHEMA, lake_properties(self._history))
         self._opened, since = log, log.version
 
         def attempt() -> bool:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from cdc_core.errors import TableError
+from cdc_core.errors import MissingKeyError
 from cdc_core.schema.relation import ReplicaIdentity
 from cdc_core.schema.table import TableSchema
 from cdc_core.sink.delta.codes import Tuples
@@ -31,12 +31,12 @@ def merge_key(table: TableSchema) -> tuple[str, ...]:
 
 
 def check_key(table: TableSchema, mode: str) -> None:
-    """Raise TableError for a table without a key, by which its delete mode distinguishes rows."""
+    """Raise MissingKeyError for a table without a key, by which its delete mode distinguishes rows."""
     if not merge_key(table):
-        raise TableError(
+        raise MissingKeyError(
             f"{table.id} has no key, and delete mode {mode} identifies rows by their key.",
-            "Add a primary key (a deferrable one does not identify rows within a transaction), or list it in "
-            f"wal2lake.lake.delete.mode.hard and run wal2lake snapshot with {table.id}.",
+            "Add a primary key (a deferrable one does not identify rows within a transaction) or list it in "
+            f"wal2lake.lake.delete.mode.hard, then run wal2lake snapshot with {table.id}.",
             str(table.id),
         )
 

@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from cdc_core.schema.changes import Projected
 from cdc_core.schema.table import Column, TableId, TableSchema, column_from_plain
-from cdc_core.sink.delta.append import on_conflict
+from cdc_core.sink.delta.log_table import all_rows, append_rows, log_table
 from cdc_core.sink.delta.table import DeltaTable
 
 _SCHEMA = pa.schema(
@@ -85,9 +85,7 @@ class ShapeLog:
     def read(self) -> dict[TableId, History]:
         """Every table's history."""
         self._opened = DeltaTable.open(self._path)
-        if self._opened is None or not self._opened.files:
-            return {}
-        rows = pa.concat_tables([self._opened.read(file) for file in self._opened.files])
+        rows = all_rows(self._opened, _SCHEMA)
         found: dict[TableId, History] = {}
         # row-wise: one row a change of a table's description
         for row in rows.sort_by([("recorded_at", "ascending"), ("shape", "ascending")]).to_pylist():
@@ -139,12 +137,9 @@ class ShapeLog:
         return {**named, "recorded_at": datetime.now(UTC), **facts}
 
     def _append(self, rows: list[dict[str, object]]) -> None:
-        if not rows:
-            return
-        log = self._opened or DeltaTable.open(self._path) or DeltaTable.create(self._path, _SCHEMA, self._properties)
-        self._opened = log
-        table = pa.Table.from_pylist(rows, schema=_SCHEMA)
-        on_conflict(lambda: log.commit([log.write(table)]), log)
+        if rows:
+            self._opened = log_table(self._opened, self._path, _SCHEMA, self._properties)
+            append_rows(self._opened, rows, _SCHEMA)
 
 
 def _bare(table: TableSchema) -> TableSchema:

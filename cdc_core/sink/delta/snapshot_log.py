@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from cdc_core.lsn import Lsn
 from cdc_core.schema.table import TableId
-from cdc_core.sink.delta.append import on_conflict
+from cdc_core.sink.delta.log_table import all_rows, append_rows, log_table
 from cdc_core.sink.delta.table import DeltaTable
 
 _SCHEMA = pa.schema(
@@ -51,42 +51,33 @@ class TakenSnapshot:
 
 def record_snapshots(path: str, taken: Mapping[TableId, TakenSnapshot]) -> None:
     """Write down snapshots that are about to be committed, one entry a table."""
-    log = DeltaTable.open(path) or DeltaTable.create(path, _SCHEMA, {})
-    if not log.schema.equals(_SCHEMA):
-        log.widen(_SCHEMA)
     now = datetime.now(UTC)
-    rows = pa.Table.from_pylist(
-        [
-            {
-                "schema_name": table.schema,
-                "table_name": table.table,
-                "token": one.token,
-                "lsn": int(one.lsn),
-                "visible": one.visible,
-                "floor": None if one.floor is None else int(one.floor),
-                "since": one.since,
-                "recorded_at": now,
-            }
-            for table, one in taken.items()
-        ],
-        schema=_SCHEMA,
-    )
-    on_conflict(lambda: log.commit([log.write(rows)]), log)
+    rows = [
+        {
+            "schema_name": table.schema,
+            "table_name": table.table,
+            "token": one.token,
+            "lsn": int(one.lsn),
+            "visible": one.visible,
+            "floor": None if one.floor is None else int(one.floor),
+            "since": one.since,
+            "recorded_at": now,
+        }
+        for table, one in taken.items()
+    ]
+    append_rows(log_table(None, path, _SCHEMA, {}), rows, _SCHEMA)
 
 
 def read_snapshots(path: str) -> dict[tuple[TableId, int], TakenSnapshot]:
     """Every entry by table and token."""
-    log = DeltaTable.open(path)
-    if log is None or not log.files:
-        return {}
-    rows = pa.concat_tables([log.read(file) for file in log.files]).to_pylist()  # row-wise: one a snapshot of a table
+    rows = all_rows(DeltaTable.open(path), _SCHEMA).to_pylist()  # row-wise: one a snapshot of a table
     return {
         (TableId(row["schema_name"], row["table_name"]), row["token"]): TakenSnapshot(
             row["token"],
             Lsn(row["lsn"]),
             row["visible"],
             None if row["floor"] is None else Lsn(row["floor"]),
-            row.get("since"),
+            row["since"],
         )
         for row in rows
     }

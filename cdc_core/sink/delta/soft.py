@@ -12,15 +12,10 @@ from collections.abc import Sequence
 import numpy as np
 import pyarrow as pa
 
-from cdc_core.sink.delta.append import in_order
 from cdc_core.sink.delta.delete_mode import DELETED, POSITION, with_column
 from cdc_core.sink.delta.images import chosen, column
-from cdc_core.sink.delta.reduction import Puts, ReducedSlice, Truncation, image_schema, numbered_keys, state_rows
-from cdc_core.sink.delta.row_keys import KeyColumns
-from cdc_core.sink.delta.row_lineage import Touches
+from cdc_core.sink.delta.reduction import ReducedSlice, SliceEvents, Truncation, state_rows
 from cdc_core.sink.delta.row_states import known_states, truncation_of, with_truncates
-from cdc_core.sink.delta.shape import RESCUED
-from cdc_core.sink.delta.survey import is_op
 
 
 def reduce_soft(rows: pa.Table, key: Sequence[str], schema: pa.Schema) -> ReducedSlice:
@@ -28,22 +23,17 @@ def reduce_soft(rows: pa.Table, key: Sequence[str], schema: pa.Schema) -> Reduce
 
     A key without an image in the slice keeps all of the lake row's columns and is only marked.
     """
-    rows = in_order(rows)
-    columns = KeyColumns.of(key, schema)
-    images = image_schema(schema)
-    puts = Puts.of(rows, columns, images)
-    truncates = is_op(rows, "t")
-    deletes = is_op(rows, "d") | truncates
-    index, keys, new, old = numbered_keys(rows, columns, puts, deletes)
-    touches = with_truncates(Touches.of(new, old, deletes, is_op(rows, "u")), keys.num_rows)
-    last = touches.last(keys.num_rows)
-    names = [name for name in images.names if name != RESCUED]
-    known = known_states(touches, last, puts.unsent, names)
-    own = rows.select(list(POSITION)).take(pa.array(touches.row[last]))
+    events = SliceEvents.of(rows, key, schema)
+    touches = with_truncates(events.touches, events.keys.num_rows)
+    last = touches.last(events.keys.num_rows)
+    known = known_states(touches, last, events.puts.unsent, events.image_names)
+    own = events.rows.select(list(POSITION)).take(pa.array(touches.row[last]))
     own = own.append_column(DELETED, pa.array(touches.deleted[last]))
-    made = state_rows(puts, known.sources, known.base, schema, own)
-    truncated = truncation_of(rows, truncates)
-    return ReducedSlice(index, keys, made, known.base < 0, known.keep, known.seek, marks=True, truncated=truncated)
+    made = state_rows(events.puts, known.sources, known.base, schema, own)
+    truncated = truncation_of(events.rows, events.truncates)
+    return ReducedSlice(
+        events.index, events.keys, made, known.base < 0, known.keep, known.seek, marks=True, truncated=truncated
+    )
 
 
 def marked(rows: pa.Table, places: np.ndarray, truncation: Truncation) -> pa.Table:

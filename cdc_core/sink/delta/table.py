@@ -23,7 +23,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from cdc_core.errors import LakeError, TransientError
+from cdc_core.errors import CommitConflictError, LakeError
 from cdc_core.sink.delta.bounds import Bounds
 from cdc_core.sink.delta.conform import conform, has_local_timestamps, plain_schema
 from cdc_core.sink.delta.delete_mode import TO_LSN
@@ -35,18 +35,6 @@ _COMPRESSION = "zstd"
 _NTZ = "timestampNtz"
 _MAPPING = "columnMapping"
 _DICTIONARY_ROWS = 100_000
-
-
-class CommitConflictError(TransientError):
-    """Another writer's commit was made first: load the table again and decide again."""
-
-    def __init__(
-        self, message: str = "The commit conflicted with a commit of another writer.", remedy: str = ""
-    ) -> None:
-        super().__init__(
-            message,
-            remedy or "Check for other writers of this lake; only one run of wal2lake may write to it at a time.",
-        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,15 +15,11 @@ import numpy as np
 import pyarrow as pa
 
 from cdc_core.sink.delete_modes import DeleteMode
-from cdc_core.sink.delta.append import in_order
 from cdc_core.sink.delta.delete_mode import CURRENT, FROM_LSN, FROM_TIME, POSITION, TO, as_live, with_column
 from cdc_core.sink.delta.images import chosen, column, indices
-from cdc_core.sink.delta.reduction import Puts, ReducedSlice, Truncation, image_schema, numbered_keys, state_rows
-from cdc_core.sink.delta.row_keys import KeyColumns, KeyIndex
-from cdc_core.sink.delta.row_lineage import Touches
+from cdc_core.sink.delta.reduction import ReducedSlice, SliceEvents, Truncation, state_rows
+from cdc_core.sink.delta.row_keys import KeyIndex
 from cdc_core.sink.delta.row_states import known_states, next_of_key, truncation_of, with_truncates
-from cdc_core.sink.delta.shape import RESCUED
-from cdc_core.sink.delta.survey import is_op
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,23 +49,16 @@ class VersionedSlice:
 
 def version_slice(rows: pa.Table, key: Sequence[str], schema: pa.Schema) -> VersionedSlice:
     """The versions of change rows in any order; ``schema`` is the lake's."""
-    rows = in_order(rows)
-    columns = KeyColumns.of(key, schema)
-    images = image_schema(schema)
-    puts = Puts.of(rows, columns, images)
-    truncates = is_op(rows, "t")
-    deletes = is_op(rows, "d") | truncates
-    index, keys, new, old = numbered_keys(rows, columns, puts, deletes)
-    touches = with_truncates(Touches.of(new, old, deletes, is_op(rows, "u")), keys.num_rows)
+    events = SliceEvents.of(rows, key, schema)
+    touches = with_truncates(events.touches, events.keys.num_rows)
     begun = np.flatnonzero(~touches.deleted)
-    known = known_states(touches, begun, puts.unsent, [name for name in images.names if name != RESCUED])
-    at = rows.select(list(POSITION)).take(pa.array(touches.row))
+    known = known_states(touches, begun, events.puts.unsent, events.image_names)
+    at = events.rows.select(list(POSITION)).take(pa.array(touches.row))
     following = next_of_key(touches.key)[begun]
     own = _own_columns(at.take(pa.array(begun)), at.take(indices(following)), following < 0)
-    made = state_rows(puts, known.sources, known.base, schema, own)
-    return VersionedSlice(
-        index, keys, touches.key, at, made, begun, known.keep, known.seek, truncation_of(rows, truncates)
-    )
+    made = state_rows(events.puts, known.sources, known.base, schema, own)
+    truncated = truncation_of(events.rows, events.truncates)
+    return VersionedSlice(events.index, events.keys, touches.key, at, made, begun, known.keep, known.seek, truncated)
 
 
 def found_versions(reduced: ReducedSlice, schema: pa.Schema, lsn: int) -> VersionedSlice:

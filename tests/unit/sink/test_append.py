@@ -8,10 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from cdc_core.errors import TransientError
+from cdc_core.errors import CommitConflictError, TransientError
 from cdc_core.sink.delta.append import between, beyond, in_order, on_conflict, read_changes
 from cdc_core.sink.delta.positions import COMPLETE, ChangelogPosition
-from cdc_core.sink.delta.table import CommitConflictError
 from tests.delta.source_model import ROW, TABLE
 from tests.support.one_table import OneTable
 from tests.support.spark import change

@@ -14,14 +14,14 @@ import pyarrow as pa
 import pytest
 
 from cdc_core.engine.slice_order import Applied
-from cdc_core.errors import InvariantError, TransientError
+from cdc_core.errors import CommitConflictError, InvariantError, TransientError
 from cdc_core.sink.delta.append import Reached, append_changes, commit_append
 from cdc_core.sink.delta.compaction import compact
 from cdc_core.sink.delta.positions import COMPLETE
 from cdc_core.sink.delta.quarantine import write_quarantine
 from cdc_core.sink.delta.reads import complete_reads
 from cdc_core.sink.delta.replace import commit_snapshot, prepare, write_rows
-from cdc_core.sink.delta.table import CommitConflictError, DeltaTable
+from cdc_core.sink.delta.table import DeltaTable
 from tests.delta.source_model import KEYLESS, ROW, TABLE
 from tests.support.one_table import SLOT, OneTable
 from tests.support.spark import AT, change, lake_rows, lake_schema

@@ -10,9 +10,9 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from cdc_core.errors import LakeError, TransientError
+from cdc_core.errors import CommitConflictError, LakeError, TransientError
 from cdc_core.sink.delta.opened import keep, opened
-from cdc_core.sink.delta.table import CommitConflictError, DeltaTable
+from cdc_core.sink.delta.table import DeltaTable
 from tests.support.spark import lake_rows
 
 SCHEMA = pa.schema([("id", pa.int64()), ("name", pa.string())])
