@@ -108,9 +108,7 @@ class Batch:
         return max(int(commits[-1]) for version in self.versions[table] for commits in version.commits)
 
     def open_at(self, table: TableId) -> tuple[int, int] | None:
-        """Return the table's last row in the transaction that continues in the next batch: (commit LSN, index), or
-        None.
-        """
+        """Return the table's last row in a transaction continued in the next batch: (commit LSN, index), or None."""
         last = max(version.last for version in self.versions[table])
         return last if last[0] == self.open_lsn else None
 

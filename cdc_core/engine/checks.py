@@ -48,8 +48,7 @@ class TableChecks:
         self._files = RuleFiles() if files is None else files
 
     def require_rules(self, tables: Iterable[TableSchema]) -> None:
-        """Raise TableError, naming every problem, if a rule of the rule files cannot be applied to one of the tables.
-        """
+        """Raise TableError, naming every problem, if a rule of the files cannot be applied to one of the tables."""
         problems = []
         for table in tables:
             rules = self._files.rules(table.id) if self._options.quality_enabled else ()
@@ -117,8 +116,7 @@ class TableChecks:
         return rules_of_files(table, rules)
 
     def _renewed(self, table: TableSchema, since: Mapping[str, int]) -> tuple[Rule, ...]:
-        """Return the rules for the current catalogue. A constraint that has changed applies to none of the given rows.
-        """
+        """Return the rules for the current catalogue. A constraint that has changed applies to none of the rows."""
         current = self._refresh(table)
         was, now = constraint_marks(table), constraint_marks(current)
         known = {name: since.get(name, 0) if was.get(name) == mark else _NEVER for name, mark in now.items()}

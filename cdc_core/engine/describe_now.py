@@ -11,8 +11,7 @@ from cdc_core.schema.table import TableSchema
 
 @dataclass(frozen=True, slots=True)
 class DescribeNow:
-    """Reads a table's description again; picklable. For a table that no longer exists, returns the given description.
-    """
+    """Reads a table's description again; picklable. For a table that no longer exists, returns the given one."""
 
     connection: ConnectionString
 

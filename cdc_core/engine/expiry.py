@@ -42,8 +42,7 @@ class Expiry:
                 )
 
     def _needless(self, table: TableId, merge_state: MergeState) -> int | None:
-        """The LSN up to which no change of a table is needed. A change in quarantine is read again when it is replayed.
-        """
+        """Return the LSN up to which no change of a table is needed. A replay reads changes in quarantine again."""
         if not merge_state.waiting or merge_state.merged is None:
             return merge_state.merged
         first = first_waiting(self._paths.quarantine(table), Place(merge_state.token or 0, merge_state.shown or 0))

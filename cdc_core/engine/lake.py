@@ -60,8 +60,7 @@ _SLICE_ROWS = 2_000
 
 @dataclass(frozen=True, slots=True)
 class SourceWatch:
-    """What is needed to follow changes without events: the shapes, tables being re-read, and the server's end of WAL.
-    """
+    """State for following changes without events: the shapes, tables being re-read, and the server's end of WAL."""
 
     shapes: Shapes
     rereads: Rereads
@@ -114,8 +113,7 @@ class LakeSink:
         self._constraints = ConstraintsSeen(watch.wal_lsn)
 
     def positions(self, tables: Iterable[TableId]) -> dict[TableId, Position]:
-        """Return the position of each table's changelog; the reader skips rows up to it when the slot sends them again.
-        """
+        """Return the position of each table's changelog; the reader skips rows up to it that the slot sends again."""
         self._merge_states.open(tables)
         return {table: s.changelog for table, s in self._merge_states if s.changelog is not None}
 
@@ -294,9 +292,7 @@ class LakeSink:
         self._watch.shapes.pause(table, error.message, error.remedy or remedy, passed)
 
     def _note_renamed_tables(self) -> None:
-        """Record re-reads of renamed tables before the slot is confirmed: changes under uncaptured names are not
-        stored.
-        """
+        """Record re-reads of renamed tables before the slot is confirmed: changes under the new name are not stored."""
         for table in self._registry.take_renamed():
             self._watch.shapes.want_reread(table, "it was changed while it had a name that is not captured")
 
@@ -401,8 +397,7 @@ class LakeSink:
         failpoints.hit(failpoints.BEFORE_CONFIRM)
 
     def _evolve(self, orders: Sequence[SliceOrder], outcomes: Sequence[SliceOutcome]) -> list[SliceOutcome]:
-        """Change tables with Spark whose new shape a task cannot apply, then merge the changes that require that shape.
-        """
+        """Change tables with Spark whose new shape a task cannot apply, then merge the changes that need that shape."""
         found, again = {outcome.table: outcome for outcome in outcomes}, []
         for order in orders:
             outcome = found[order.table.id]

@@ -231,8 +231,7 @@ class References:
                 )
 
     def _report(self, outcome: SliceOutcome) -> None:
-        """Add the rules of a table's foreign keys to its check; the result of a delayed check is added to the next one.
-        """
+        """Add the rules of a table's foreign keys to its check; a delayed result is added to the next check."""
         keys = self._known.get(outcome.table, ())
         if not keys or outcome.applied is None:
             return

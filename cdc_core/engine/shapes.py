@@ -88,8 +88,7 @@ class TableShape:
 
     @property
     def is_on_its_way(self) -> bool:
-        """Whether the lake table will change without a user's action: by a re-read, or by a plan waiting for its LSN.
-        """
+        """Whether the lake table will change without a user's action: by a re-read, or by a plan with a later LSN."""
         return self.paused is None and (self.reread is not None or self.waiting is not None)
 
     @property
@@ -252,8 +251,7 @@ class Shapes:
             state.reread = reason
 
     def reserve(self, table: TableId) -> int:
-        """Reserve the number of the shape that re-reading the table gives it; rows received meanwhile get later ones.
-        """
+        """Reserve the number of the shape that re-reading the table gives it; rows received meanwhile get later ones."""
         state = self._tables[table]
         state.reserved = state.newest + 1
         return state.reserved

@@ -1,7 +1,7 @@
 """A large slice in several tasks: each decodes and writes some of its files, one commit adds all files.
 
-    files 1–4 ─▶ task ─▶ changelog file (and a lake file, if the slice only inserts) ┐
-    files 5–8 ─▶ task ─▶ changelog file …                                            ├▶ one commit (slice_task)
+files 1–4 ─▶ task ─▶ changelog file (and a lake file, if the slice only inserts) ┐
+files 5–8 ─▶ task ─▶ changelog file …                                            ├▶ one commit (slice_task)
 """
 
 from __future__ import annotations

@@ -178,8 +178,7 @@ class SliceTask:
         failpoints.hit(failpoints.AFTER_APPLY)
 
     def _repeats_keys(self, order: SliceOrder, lake: DeltaTable) -> bool:
-        """Whether two files that tasks wrote of a slice's inserts contain the same key; each task checked only its own.
-        """
+        """Whether two files that tasks wrote of a slice's inserts contain one key; each task checked only its own."""
         if len(order.arrived) < 2 or not self.checks.has_unique_key(order.table):
             return False
         key = merge_key(order.table)

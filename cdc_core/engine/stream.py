@@ -56,9 +56,7 @@ class Sink(Protocol):
         """Whether background work is in progress that changes the lake."""
 
     def between_rounds(self, passed: int) -> None:
-        """Do maintenance outside rounds; ``passed``: the LSN up to which everything received is processed. Called
-        often.
-        """
+        """Do maintenance outside rounds; ``passed``: the LSN up to which all received is processed. Called often."""
 
     def close(self) -> None:
         """Stop background work."""

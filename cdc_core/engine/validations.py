@@ -33,8 +33,7 @@ class Validations:
         return check if verdict is None else replace(check, validation_json=verdict.shown.json)
 
     def close(self, places: Mapping[str, str]) -> None:
-        """Wait a bounded time for validations and build the data docs; ``places``: quarantine tables by schema.table.
-        """
+        """Wait a bounded time for validations and build data docs; ``places``: quarantine tables by schema.table."""
         self._validator.close(_SECONDS)
         if self._docs_path:
             write_docs(self._docs_path, places)
