@@ -1,20 +1,20 @@
-"""Every error wal2lake raises, as one tree.
+"""The hierarchy of wal2lake's errors.
 
     CdcError
     ├─ ConfigError            before anything starts: names the property, what was found, what is allowed
-    ├─ TransientError         may pass by itself: connection, time-out, server restarting, conflicting commit
+    ├─ TransientError         may succeed on retry: connection, time-out, server restarting, conflicting commit
     ├─ DefiniteError          a fact about the source or the lake; the same at every retry
     │   ├─ SourceError        slot, publication, privilege, server setting
     │   ├─ TableError         one table: missing, without identity, incompatible change, undecodable value
     │   │   ├─ RereadNeededError   its changes cannot be merged; the table must be re-read
     │   │   └─ LimitExceededError  more of its changes fail a quality rule than its limit allows
-    │   └─ LakeError          the lake's path or tables cannot take what must be written
+    │   └─ LakeError          the lake's path or tables cannot be written as required
     ├─ ProtocolError          malformed bytes, or messages in an impossible order
     └─ InvariantError         a defect of wal2lake
 
-An error is one sentence that says what was found and, where somebody can act, a second that says what to do. It never
-holds a row's values or a secret: relation, column, LSN, counts and types only. All are picklable, because they are sent
-from Spark's workers to the driver.
+An error is one sentence that describes what was found and, if the user can act, a second that describes what to do. It
+never contains a row's values or a secret: relation, column, LSN, counts and types only. All are picklable, because they
+are sent from Spark's workers to the driver.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from typing import Any
 
 
 class CdcError(Exception):
-    """Root of the tree. ``message`` says what was found, ``remedy`` what to do about it (may be empty)."""
+    """Root of the hierarchy. ``message`` describes what was found, ``remedy`` what to do about it (may be empty)."""
 
     def __init__(self, message: str, remedy: str = "") -> None:
         super().__init__(message, remedy)
@@ -95,7 +95,7 @@ class ProtocolError(CdcError):
 
 
 class ConversionError(TableError):
-    """A value its type's converter cannot read. Holds the column's name and the count, never the value."""
+    """A value that its type's converter cannot read. Contains the column's name and the count, never the value."""
 
     def __init__(self, table: str, column: str, expected: str, count: int, lsn: int | None = None) -> None:
         at = f" at LSN {lsn >> 32:X}/{lsn & 0xFFFFFFFF:X}" if lsn is not None else ""

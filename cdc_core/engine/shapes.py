@@ -251,7 +251,7 @@ class Shapes:
             state.reread = reason
 
     def reserve(self, table: TableId) -> int:
-        """Reserve the number of the shape that re-reading the table gives it; rows received meanwhile get later ones."""
+        """Reserve the number of the shape that a re-read of the table creates; later rows get greater numbers."""
         state = self._tables[table]
         state.reserved = state.newest + 1
         return state.reserved

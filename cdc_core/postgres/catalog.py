@@ -169,8 +169,7 @@ class Catalog:
             return self._completed(relation, known)
 
     def resolve_relation(self, relation: Relation) -> ResolvedRelation:
-        """Return the table as announced, and as it is in the catalogue, including unlogged tables; read in one
-        snapshot.
+        """Return the table as announced, and as in the catalogue (also if unlogged); read in one snapshot.
 
         Raises SourceError or TransientError.
         """
@@ -194,7 +193,7 @@ class Catalog:
             return fingerprints(self._connection, oids, self._publication)
 
     def row_filter(self, table: TableSchema) -> str:
-        """Return the condition of the publication's row filter, empty for none. Raises SourceError or TransientError."""
+        """Return the condition of the publication's row filter, or empty. Raises SourceError or TransientError."""
         if not self._publication or self._connection.info.server_version < 150000:
             return ""
         with self._lock, translated("reading the publication's row filter"):

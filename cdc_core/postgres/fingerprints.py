@@ -1,4 +1,4 @@
-"""The fingerprints of any number of tables (``cdc_core.schema.fingerprint``), with two queries for all server versions."""
+"""The fingerprints of any number of tables (``cdc_core.schema.fingerprint``), with two queries for all versions."""
 
 from __future__ import annotations
 

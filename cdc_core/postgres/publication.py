@@ -42,7 +42,7 @@ class PublicationInfo:
 
 @dataclass(frozen=True, slots=True)
 class PublicationChange:
-    """The result of ``ensure``: ``created`` it, or ``added`` and ``dropped`` tables; nothing if no change was needed."""
+    """The result of ``ensure``: ``created`` it, or ``added`` and ``dropped`` tables; nothing if it was unchanged."""
 
     name: str
     created: bool = False

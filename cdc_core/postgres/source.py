@@ -124,10 +124,10 @@ class Source:
         return row is None or bool(row[0])
 
     def tables(self) -> list[TableSchema]:
-        """Return the captured tables, in the order of the include list, then by name. Foreign tables are logged and
-        left out.
+        """Return the captured tables, in the order of the include list, then by name. Foreign tables are left out.
 
-        Raises SourceError if the include list contains a table that does not exist, or a view.
+        A log message names the foreign tables. Raises SourceError if the include list contains a table that does not
+        exist, or a view.
         """
         found = self.catalog.tables(self.selection.includes)
         names, others = self.catalog.names(), self.catalog.no_tables()
@@ -161,7 +161,7 @@ class Source:
             publication.ensure(self._connection, self.options, tables)
 
     def require_publication(self) -> None:
-        """Raise SourceError if there is no publication: without it some servers stream no changes and report no error."""
+        """Raise SourceError if there is no publication: without it some servers stream nothing and report no error."""
         name = self.options.publication_name
         if not publication.inspect(self._connection, name).exists:
             raise SourceError(

@@ -126,8 +126,7 @@ class ReplicationStream:
             self._is_idle = idle
 
     def read(self, max_rows: int, max_bytes: int, max_seconds: float) -> Segment | None:
-        """Return frames until a limit is reached (the last frame may exceed ``max_bytes``), or None if none arrived in
-        time.
+        """Return frames until a limit is reached (the last may exceed ``max_bytes``), or None if none arrived in time.
 
         Answers the server meanwhile. Raises TransientError if the connection ends or receives nothing, SourceError if
         the server refuses to continue.
@@ -156,7 +155,7 @@ class ReplicationStream:
             raise self._lost(error) from None
 
     def close(self) -> None:
-        """Send the last confirmation to the server, end the stream and the connection. Bounded in time; never raises."""
+        """Send the last confirmation to the server, end the stream and the connection. Bounded time; never raises."""
         if self._closed:
             return
         self._closed = True
@@ -253,7 +252,7 @@ class ReplicationStream:
         self._pg.flush()
 
     def _send_final_status(self) -> None:
-        """End this side of the copy and read until the server has ended its side: then it has received the last status."""
+        """End this side of the copy and read until the server ends its side: then it has received the last status."""
         self._pg.put_copy_end()
         deadline = time.monotonic() + _FINAL_STATUS_SECONDS
         while time.monotonic() < deadline:

@@ -16,7 +16,7 @@ _KEY_RULE = re.compile(r"\s*([^\s:]+):([^:\s]+(?:\s*,\s*[^:\s]+)*)\s*")
 
 
 class NameAdjustmentMode(StrEnum):
-    """``none``: unchanged names. ``avro``: characters not allowed by Avro become ``_``; ``avro_unicode``: ``_uXXXX``."""
+    """``none``: unchanged names. ``avro``: characters not allowed in Avro become ``_``. ``avro_unicode``: ``_uXXXX``"""
 
     NONE = "none"
     AVRO = "avro"

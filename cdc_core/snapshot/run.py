@@ -420,7 +420,7 @@ class SnapshotRun:
         return [leaf.identity for leaf in now] == [leaf.identity for leaf in reading.leaves]
 
     def _complete_reads(self, table: TableId) -> None:
-        """Append the rows of the snapshot in force to the changelog: this one, or a former one that is to be replaced."""
+        """Append the rows of the snapshot in force to the changelog: this one, or a former one to be replaced."""
         if self._settings.reads:
             slot = self._source.options.slot_name
             complete_reads(

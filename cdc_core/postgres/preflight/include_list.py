@@ -21,7 +21,7 @@ def check(context: Context) -> list[Finding]:
 
 
 def verdicts(patterns: Sequence[str], names: Sequence[TableId], captured: int) -> list[Finding]:
-    """``patterns``: table.include.list. ``names``: every existing table. ``captured``: the number of captured tables."""
+    """``patterns``: table.include.list. ``names``: all existing tables. ``captured``: the number of captured tables."""
     findings = []
     for pattern in patterns:
         if any(re.fullmatch(pattern, str(name), re.IGNORECASE | re.ASCII) for name in names):

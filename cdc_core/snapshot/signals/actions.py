@@ -22,9 +22,7 @@ class SignalAction(Protocol):
 
 
 def load_actions(named: Iterable[tuple[str, str]]) -> Mapping[str, SignalAction]:
-    """Return signal type → object. Raises ConfigError if a class cannot be instantiated or lacks the method
-    ``arrived``.
-    """
+    """Return signal type → object. Raises ConfigError if a class cannot be instantiated or lacks ``arrived``."""
     found: dict[str, SignalAction] = {}
     for name, path in named:
         module, _, attribute = path.rpartition(".")

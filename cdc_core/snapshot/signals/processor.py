@@ -73,7 +73,7 @@ class SignalProcessor:
         self._conditions_block = conditions_block
 
     def take(self, row: SignalRow, position: str) -> bool:
-        """Process a row of the signal table; returns whether it is a signal. ``position`` replaces ``{}`` in messages."""
+        """Process a row of the signal table; returns whether it is a signal. ``position`` replaces ``{}`` in texts."""
         if not self._listens or row.is_deleted or row.type in WATERMARKS:
             return False
         try:
