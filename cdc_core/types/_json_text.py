@@ -16,9 +16,7 @@ def quoted(text: pa.Array) -> pa.Array:
     data, starts, ends, _ = flatten(text)
     used = data[int(starts[0]) : int(ends.max())] if len(starts) else data[:0]
     present = np.flatnonzero(np.bincount(used, minlength=256)) if len(used) else ()
-    for byte in sorted(
-        present, key=lambda byte: byte != 0x5C
-    ):  # backslash first: the other characters' escapes add backslashes
+    for byte in sorted(present, key=lambda byte: byte != 0x5C):  # backslash first: the other escapes contain it
         if byte in (0x5C, 0x22) or byte < 0x20:
             text = pc.replace_substring(text, chr(byte), _escape(int(byte)))
     return pc.binary_join_element_wise('"', text, '"', "")

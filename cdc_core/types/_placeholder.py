@@ -6,7 +6,7 @@ from cdc_core.types.options import TypeOptions
 
 
 def placeholder_bytes(options: TypeOptions) -> bytes:
-    """Return the octets of ``unavailable.value.placeholder``: of its text, or of its hexadecimal digits after ``hex:``."""
+    """Return the octets of ``unavailable.value.placeholder``: of its text, or its hexadecimal digits after ``hex:``."""
     value = options.unavailable_value_placeholder
     return bytes.fromhex(value[4:]) if value.startswith("hex:") else value.encode()
 

@@ -39,7 +39,7 @@ _MONTH_DAYS = (31, 28, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31)
 
 
 def days_of(year: int, month: int, day: int) -> int:
-    """Return days from 1970-01-01 to a proleptic Gregorian date; year 0 is 1 BC. Raises ValueError for an invalid date."""
+    """Return days from 1970-01-01 to a proleptic Gregorian date; year 0 is 1 BC. Raises ValueError if invalid."""
     leap = year % 4 == 0 and (year % 100 != 0 or year % 400 == 0)
     if not 1 <= month <= 12 or not 1 <= day <= _MONTH_DAYS[month - 1] + (leap and month == 2):
         raise ValueError("no such date")

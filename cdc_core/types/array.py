@@ -241,7 +241,7 @@ _PREPARE: dict[str, _Prepare] = {
 
 
 def build_catalogue_vector(column: Column, options: TypeOptions, resolve: Resolve) -> ColumnCodec:
-    """int2vector, oidvector: PostgreSQL's catalogue arrays, printed as ``1 2``. Text; in events always an empty array."""
+    """int2vector, oidvector: arrays of the catalogue, printed as ``1 2``. Text; in events always an empty array."""
     connect_type, arrow_type = ("int16", pa.int16()) if column.type.name == "int2vector" else ("int64", pa.int64())
     schema = ConnectSchema("array", optional=True, items=ConnectSchema(connect_type))
 
