@@ -145,7 +145,7 @@ def told(done: ReplayReport) -> str:
 
 
 def _chosen(engine: Engine, wanted: Sequence[str], needs: Callable[[TableStatus], bool]) -> list[TableId]:
-    """Return the requested tables, or those that need it if none was requested. Raises ConfigError for an unknown one."""
+    """Return the requested tables, or those that need it if none is requested. Raises ConfigError if unknown."""
     if not wanted:
         return [status.table for status in engine.status().tables if needs(status)]
     return matched_tables(engine, wanted)
@@ -159,7 +159,7 @@ def _work(
     one: Callable[[TableId], None],
     reason: str,
 ) -> None:
-    """Do ``one`` for each table, then report the tables' state to Dagster. A failed table does not affect the others."""
+    """Do ``one`` for each table, then report the tables to Dagster. A failed table does not affect the others."""
     if not tables:
         context.log.info(f"No table {reason}: nothing to do.")
         return

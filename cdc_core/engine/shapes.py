@@ -240,7 +240,7 @@ class Shapes:
         self._tables[table].paused = None
 
     def want_reread(self, table: TableId, reason: str, *, is_first: bool = False) -> None:
-        """Record that the table must be re-read, or pause it if the policy says so (not for its first snapshot)."""
+        """Record that the table must be re-read, or pause it if the policy requires it (not for its first snapshot)."""
         state = self._tables[table]
         if self._policy.changes is SchemaChanges.PAUSE and not is_first:
             remedy = f"Run wal2lake replay with {table}, or set wal2lake.lake.schema.changes=reread."

@@ -256,7 +256,7 @@ class SliceTask:
             outcome.applied = replace(outcome.applied, events=changes.num_rows)
 
     def _sifted(self, order: SliceOrder, lake: DeltaTable, changes: pa.Table, outcome: SliceOutcome) -> Sifted:
-        """Return the slice's rows for the lake; the others have been written to the quarantine table."""
+        """Return the slice's rows for the lake; the others are in the quarantine table when this returns."""
         found = self.checks.judged(order.table, changes, order.since)
         stands = lake_position(lake, self.slot, order.table.id)
         sifted = sift(

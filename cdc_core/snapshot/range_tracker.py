@@ -28,7 +28,7 @@ from cdc_core.snapshot.resume import (
 )
 from cdc_core.spark.run_tasks import balanced, parallelism, run_tasks
 
-# Few of the requested rows exist.
+# Ranges of rows written since the first attempt are larger by this factor, because few of their rows match.
 _FRESH_FACTOR = 4
 
 

@@ -117,7 +117,7 @@ class StreamEvents:
     def _log_changes(self) -> None:
         """Materialized once per run, then observed.
 
-        A newer materialization than a table's own would let Dagster show every table as out of sync, including tables
+        With a newer materialization than a table's own, Dagster would show every table as out of sync, including tables
         without changes since.
         """
         key = changes_key(self._site)

@@ -124,7 +124,10 @@ def read_positions(changelog: DeltaTable, places: pa.Table) -> pa.Table:
 
 
 def cut_within(changelog: DeltaTable, from_lsn: int, to_lsn: int, most_bytes: int) -> int:
-    """Return the commit LSN, at most ``to_lsn``, that splits off about ``most_bytes`` of files after ``from_lsn``."""
+    """Return the commit LSN, at most ``to_lsn``, up to which changes occupy about ``most_bytes`` of files.
+
+    Only files with changes after ``from_lsn`` are counted.
+    """
     ends: list[tuple[int, int]] = []
     for file in changelog.files:
         low, high = file.minimum.get("__commit_lsn", from_lsn), file.maximum.get("__commit_lsn", to_lsn)
