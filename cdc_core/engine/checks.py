@@ -61,10 +61,9 @@ class TableChecks:
             raise TableError(" ".join(problems), "Correct the named files.")
 
     def check(self, table: TableSchema, changes: pa.Table) -> tuple[pa.Table, pa.Table | None, CheckReport | None]:
-        """Return the rows that may be merged, the rows for the quarantine table (None if there are none), and the
-        report.
+        """Return the rows that may be merged, the rows for the quarantine table, and the report.
 
-        See ``judged``. The report is None if checks are disabled.
+        See ``judged``. The second is None if there are no such rows. The report is None if checks are disabled.
         """
         found = self.judged(table, changes)
         return (changes, None, None) if found is None else (found.good, found.bad, report_of(found))
@@ -160,8 +159,9 @@ def report_of(found: Checked, suites: tuple[str, ...] = ()) -> CheckReport:
 
 
 def _sample(rows: pa.Table) -> bytes:
-    """Return at most _SAMPLE_ROWS new rows, evenly spread, as Arrow IPC. Shape: change rows[N] -> the columns of
-    ``after``.
+    """Return at most _SAMPLE_ROWS new rows, evenly spread, as Arrow IPC.
+
+    Shape: change rows[N] -> the columns of ``after``.
     """
     new = rows.column("after").drop_null().combine_chunks()
     new = new.chunk(0) if isinstance(new, pa.ChunkedArray) and new.num_chunks else new

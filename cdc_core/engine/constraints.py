@@ -30,10 +30,9 @@ class ConstraintsSeen:
         self._told: dict[TableId, tuple[TableSchema, Mapping[str, int]]] = {}
 
     def since(self, table: TableSchema) -> Mapping[str, int]:
-        """Return column → commit LSN after which its constraints are those of ``table``, which was read before this
-        call.
+        """Return column → commit LSN after which its constraints are those of ``table``.
 
-        The entry KEY is for the table's key.
+        ``table`` was read before this call. The entry KEY is for the table's key.
         """
         told = self._told.get(table.id)
         if told is not None and told[0] is table:
@@ -55,8 +54,9 @@ class ConstraintsSeen:
 
 
 def constraint_marks(table: TableSchema) -> dict[str, Mark]:
-    """Return, by column, values that are equal as long as the column's constraints are unchanged; KEY for the table's
-    key.
+    """Return, by column, values that are equal as long as the column's constraints are unchanged.
+
+    The entry KEY is for the table's key.
     """
     marks: dict[str, Mark] = {column.name: (*_declared(column), *_marked(table, column)) for column in table.columns}
     key, fingerprint = row_key(table), table.fingerprint

@@ -258,8 +258,9 @@ class LakeSink:
         return outcome
 
     def reserve(self, tables: Sequence[TableId]) -> dict[TableId, int] | None:
-        """Reserve numbers for the shapes that these tables get when they are read; None while one of them is being
-        read.
+        """Reserve numbers for the shapes that these tables get when they are read.
+
+        Returns None while one of them is being read.
         """
         if any(table in self._watch.rereads for table in tables):
             return None

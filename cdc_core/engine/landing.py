@@ -123,8 +123,9 @@ class LandTask:
         return self.slices.writer.land(lake, order, changes, self.slices.slot)
 
     def _check(self, lake: DeltaTable, order: SliceOrder) -> None:
-        """Raise TransientError if the lake table is not at the position that the driver knew: chunk rows are valid
-        there only.
+        """Raise TransientError if the lake table is not at the position that the driver knew.
+
+        Chunk rows are valid only at that position.
         """
         stands = lake_position(lake, self.slices.slot, order.table.id)
         if (stands.token or 0) != order.token or (stands.lsn or 0) > (order.to_lsn or 0):

@@ -7,7 +7,7 @@ So a change of a table is one commit, whatever it does, and includes its positio
 A commit is made on the version that this object has loaded. A commit that only adds files fails with
 ``CommitConflictError`` if another commit was made first that has one of the same ``txn`` ids; other appends and
 compactions do not conflict. A commit that removes files fails if any other commit was made first. This is also the
-fence against a writer that outlasts its run: its commit has the same id as ours.
+fence against a writer that outlasts its run: its commit has the same id as this run's.
 """
 
 from __future__ import annotations
