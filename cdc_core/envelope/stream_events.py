@@ -142,7 +142,7 @@ class StreamEvents:
     def _restart(self, marks: pa.RecordBatch) -> None:
         """Restart the counts of a transaction that is sent again after a reconnect."""
         assert self._counter is not None
-        for mark in marks.select(["kind", "commit_lsn"]).to_pylist():  # once per transaction
+        for mark in marks.select(["kind", "commit_lsn"]).to_pylist():  # once a transaction
             if mark["kind"] == ord("B"):
                 self._counter.begin(mark["commit_lsn"])
 
@@ -150,7 +150,7 @@ class StreamEvents:
         if self._counter is None:
             return []
         tables = []
-        for mark in marks.to_pylist():  # once per transaction
+        for mark in marks.to_pylist():  # once a transaction
             seq, xid, ts_us = mark["seq"], mark["xid"], mark["commit_ts_us"]
             if mark["kind"] == ord("B"):
                 tables.append(self._transactions.begin(seq, xid, mark["lsn"], ts_us))
