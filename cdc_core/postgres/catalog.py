@@ -233,7 +233,7 @@ class Catalog:
             return foreign_keys(self._connection)
 
     def key_bounds(self, table: TableSchema, column: str) -> KeyBounds | None:
-        """Return the bounds of an indexed integer column; None for an empty table, or if the server refuses.
+        """Return the bounds of an integer column that is the first of an index, None for an empty table or if refused.
 
         Raises SourceError or TransientError.
         """

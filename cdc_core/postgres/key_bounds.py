@@ -29,7 +29,7 @@ class KeyBounds:
 
 
 def key_bounds(connection: Connection, table: TableSchema, column: str) -> KeyBounds | None:
-    """Return the bounds of an indexed integer column, for the rows of the table alone (without inheriting tables).
+    """Return the bounds of an integer column that is the first of an index; without rows of inheriting tables.
 
     None for an empty table, and if the server refuses: reading the table's rows then reports the reason. The connection
     is in autocommit, so no lock remains. Raises psycopg.Error if the connection is lost.

@@ -17,7 +17,10 @@ Bools = npt.NDArray[np.bool_]
 
 @dataclass(frozen=True, slots=True)
 class Visibility:
-    """A ``pg_snapshot``: transactions before ``xmin`` are visible, from ``xmax`` on hidden, between but ``running``."""
+    """A ``pg_snapshot``: which transactions are visible.
+
+    Those before ``xmin`` are visible, those from ``xmax`` on are not; those between are, except ``running``.
+    """
 
     xmin: int
     xmax: int

@@ -1,9 +1,9 @@
 """A chunk of a table that waits for its position in the stream, and the changes that remove rows from it meanwhile.
 
-The chunk shows the table at one snapshot. Its rows are inserted into the stream at a position that precedes every later
-change that the snapshot does not show. So a row must be left out if such a change of it precedes that position: the
-change contains the newer state. Changes between the window's two marks remove rows too, whether the snapshot shows them
-or not, as in Debezium: the later state of the same row is in the stream already.
+The chunk shows the table at one snapshot. Its rows are inserted into the stream at a position after every change that
+the snapshot shows. Changes that the snapshot does not show may precede this position too; a row with such a change must
+be left out, because the change contains the newer state. Changes between the window's two marks remove rows too,
+whether the snapshot shows them or not, as in Debezium: the later state of the same row is in the stream already.
 """
 
 from __future__ import annotations
