@@ -187,3 +187,28 @@ def test_signals_of_this_process_and_word_of_what_they_ask_for(pg, tmp_path):
         ("public.lines", "300", "SUCCEEDED"),
     ]
     pg.drop_database(database)
+
+
+def test_an_incremental_snapshot_needs_no_privilege_for_excluded_columns(pg, program, tmp_path):
+    database = pg.database("signals")
+    pg.execute(database, SCHEMA)
+    role = f"reader_{database}"
+    pg.execute(
+        database,
+        f"create role {role} login replication password 'pw'; grant select (id, title, n) on notes to {role}; "
+        f"grant select on signals to {role}; create publication {database} for table notes, signals",
+    )
+    own = {"database.user": role, "database.password": "pw", "publication.autocreate.mode": "disabled"}
+    only = {"table.include.list": "public.notes", "column.exclude.list": "public.notes.body"}
+    file = settings(pg, database, tmp_path, **own, **only)
+    try:
+        run(program, file)
+        ask(pg, database, "execute-snapshot", data_collections=["public.notes"])
+        run(program, file)
+        found = rows(lake_path(load(file), NOTES), "select id, title, n from t order by id")
+        source = pg.execute(database, "select id, title, n from notes order by id")
+        assert [(row["id"], row["title"], row["n"]) for row in found] == source and len(found) == 300
+        assert "body" not in columns(lake_path(load(file), NOTES))
+    finally:
+        pg.drop_database(database)
+        pg.execute("postgres", f"drop role {role}")

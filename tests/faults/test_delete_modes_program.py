@@ -1,20 +1,24 @@
-"""Random transactions on three tables, one a delete mode, through runs killed at random places.
+"""Random transactions on three tables, one a delete mode, through runs killed at random places (hypothesis).
 
-Changes of rows, keys and tables, large values that updates leave out, truncates, and rows that a rule refuses. At the
-end the rows in force are the source's in each mode. The rows that the modes soft and history keep are those of a model
-that is built from the changelog's events; after a replay the history table also has those of the refused rows; and
-reading the tables again adds and loses none. Of a table that had to be read again on the way, events do not tell when,
-so only what holds for any history is looked at.
+Changes of rows, keys and tables, large values that updates leave out, truncates, and rows that a rule refuses; runs of
+the stream and replays, any of which may be killed at any place. After each run that ends by itself the rows in force
+are the source's in each mode. At the end of an example the rows that the modes soft and history keep are those of a
+model that is built from the changelog's events; after a replay the history table also has those of the refused rows;
+and reading the tables again adds and loses none. Of a table that had to be read again on the way, events do not tell
+when, so only what holds for any history is looked at.
 
-``WAL2LAKE_KILLS_SEED`` sets the seed, ``WAL2LAKE_KILLS_SECONDS`` how long new rounds are begun (default 30). Of an odd
-seed Spark merges, of an even one Arrow.
+``WAL2LAKE_KILLS_SEED`` sets the seed, ``WAL2LAKE_KILLS_EXAMPLES`` how many examples (default 2, the first of them
+hypothesis's simplest), ``WAL2LAKE_KILLS_SHRINK`` whether a failing one is made smaller, which takes long.
 """
 
 from __future__ import annotations
 
 import itertools
 import os
+import random
 import signal
+import subprocess
+import sys
 import threading
 import time
 from collections import Counter
@@ -22,6 +26,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import HealthCheck, Phase, seed, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, rule, run_state_machine_as_test
 
 from cdc_core import failpoints
 from cdc_core.config.connector import ConnectorConfig, load
@@ -34,11 +41,10 @@ from tests.support.lake import changelog_path, lake_path, rows, write_properties
 from tests.support.program import Program
 from tests.support.random_ddl import CONSTANTS, TYPES, RandomDdl, columns_of, difference
 
-pytestmark = [pytest.mark.postgres, pytest.mark.spark, pytest.mark.slow]
+pytestmark = [pytest.mark.postgres, pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(1500)]
 
 HARD, SOFT, HISTORY = TABLES = ("t_hard", "t_soft", "t_history")
 LIVE = {HARD: "true", SOFT: "not __deleted", HISTORY: "__current"}
-SECONDS = float(os.environ.get("WAL2LAKE_KILLS_SECONDS", "30"))
 SEED = int(os.environ.get("WAL2LAKE_KILLS_SEED") or time.time_ns() % 1_000_000)
 # Keys move by 100000, so that a row which a rule refused is refused wherever it goes.
 REFUSED = "id % 100000 % 17 <> 3"
@@ -48,6 +54,19 @@ PLACES = (
     *(failpoints.DURING_EVOLUTION, failpoints.AFTER_EVOLUTION, failpoints.BEFORE_ROUND_RECORD),
 )
 SPARK_PLACES = (failpoints.BEFORE_SPARK_MERGE, failpoints.AFTER_SPARK_MERGE)
+REPLAY_PLACES = (failpoints.AFTER_QUARANTINE, failpoints.DURING_MERGE, failpoints.AFTER_APPLY)
+PHASES = (Phase.generate, *((Phase.shrink,) if os.environ.get("WAL2LAKE_KILLS_SHRINK") else ()))
+SETTINGS = settings(
+    max_examples=int(os.environ.get("WAL2LAKE_KILLS_EXAMPLES", "2")),
+    stateful_step_count=6,
+    phases=PHASES,
+    deadline=None,
+    database=None,
+    suppress_health_check=list(HealthCheck),
+)
+# What a step does to the tables is drawn from a seed of its own, which also a thread beside the stream may use.
+EVERYWHERE = st.sampled_from((*PLACES, *SPARK_PLACES))
+SEEDS = st.integers(0, 2**32)
 VERBS = ("insert", "update", "update all", "delete", "move", "many", "large", "large", "twice", "again")
 
 
@@ -81,46 +100,130 @@ class Work(RandomDdl):
         }
         return own[verb] if verb in own else super()._statements(verb, table)
 
+    def insert_and_delete(self) -> None:
+        """One row more in each table, which goes again in a transaction of its own."""
+        self.next_id += 20
+        new = next(number for number in itertools.count(self.next_id) if number % 17 != 3)
+        for table in self.tables:
+            self._try(f"insert into {table} (id) values ({new})")
+            self._try(f"delete from {table} where id = {new}")
+
+
+class DeleteModes(RuleBasedStateMachine):
+    """One connector over the three tables. ``pg``, ``program`` and ``folder`` are set by the test."""
+
+    pg: Cluster
+    program: Program
+    folder: Path
+
+    @initialize(engine=st.sampled_from(("arrow", "spark")), chance=SEEDS)
+    def begin(self, engine: str, chance: int) -> None:
+        """The first snapshot, from which the models start."""
+        self.database = self.pg.database("modes")
+        self.work = Work(self.pg, self.database, chance, TABLES, publication=self.database)
+        folder = self.folder / self.database
+        folder.mkdir()
+        properties = _properties(self.pg, self.database, folder, engine)
+        self.file = write_properties(folder / "modes.properties", properties)
+        self.config = load(self.file)
+        self.work.log.append(f"-- engine {engine}")
+        self.work.setup()
+        self._note("snapshot", self.program.run("snapshot", self.file))
+        self.models = {table: _begun(self.config, table) for table in (SOFT, HISTORY)}
+        self.whole = _begun(self.config, HISTORY, "true")
+        self.tokens = {table: _token(self.config, table) for table in self.models}
+
+    @rule(chance=SEEDS, steps=st.integers(1, 16))
+    def change(self, chance: int, steps: int) -> None:
+        """Transactions while no run looks."""
+        self.work.random = random.Random(chance)
+        self.work.run(steps)
+
+    @rule(
+        chance=SEEDS, steps=st.integers(1, 12), place=st.sampled_from((*PLACES, *SPARK_PLACES)), time=st.integers(1, 2)
+    )
+    def stream_killed(self, chance: int, steps: int, place: str, time: int) -> None:
+        """A run amid transactions, killed where it comes to the place so many times."""
+        self.work.random = random.Random(chance)
+        beside = threading.Thread(target=self.work.run, args=(steps,))
+        beside.start()
+        try:
+            done = self.program.stream(self.file, f"{place}:{time}")
+        finally:
+            beside.join(60)
+        self._note(f"run {place}:{time}", done, (0, -signal.SIGKILL))
+
+    @rule()
+    def stream(self) -> None:
+        """A run to the end of what there is."""
+        self._catch_up()
+
+    @rule(place=st.sampled_from(REPLAY_PLACES), table=st.sampled_from(TABLES))
+    def replay_killed(self, place: str, table: str) -> None:
+        """Let the refused changes of a table in, by a replay that is killed where it comes to the place."""
+        self._replay(table, place)
+
+    def teardown(self) -> None:
+        """Everything is brought in and compared."""
+        if not hasattr(self, "tokens"):
+            return
+        try:
+            if sys.exc_info()[0] is None:  # otherwise a step has failed, which is what counts
+                self._end()
+        finally:
+            self.work.close()
+            self.pg.drop_database(self.database)
+
+    def _end(self) -> None:
+        # The run comes to this place whatever else there is, and each table has lost a row.
+        self.work.insert_and_delete()
+        killed = self.program.stream(self.file, failpoints.AFTER_APPEND)
+        self._note("run", killed, (-signal.SIGKILL,))
+        self._catch_up()
+        read_again = {table for table in self.models if _token(self.config, table) != self.tokens[table]}
+        for table, model in self.models.items():
+            if table in read_again:
+                _assert_no_overlap(self.config, table, self._told())
+            else:
+                _assert_kept(self.config, table, model, self._told())
+        if HISTORY not in read_again:
+            self._replay(HISTORY)
+            _assert_kept(self.config, HISTORY, self.whole, self._told(), "true")
+        before = _versions(self.config)
+        self._note("snapshot", self.program.run("snapshot", self.file))
+        _assert_rows_in_force(self.work, self.config, self._told())
+        assert _versions(self.config) == before, self._told()
+
+    def _catch_up(self) -> None:
+        self._note("run", self.program.stream(self.file))
+        _assert_rows_in_force(self.work, self.config, self._told())
+
+    def _replay(self, table: str, place: str | None = None) -> None:
+        armed = {"WAL2LAKE_FAILPOINT": place} if place else {}
+        done = self.program.run("replay", self.file, f"public.{table}", "--accept-all", **armed)
+        self._note(f"replay {table} {place or ''}", done, (0, -signal.SIGKILL) if place else (0,))
+
+    def _note(self, what: str, done: subprocess.CompletedProcess[str], codes: tuple[int, ...] = (0,)) -> None:
+        lines = [line for line in done.stderr.splitlines() if "is re-read" in line]
+        self.work.log += [f"-- {line}" for line in (*lines, f"{what}: {done.returncode}")]
+        assert done.returncode in codes, self._told(done.stdout[-2000:] + done.stderr[-2000:])
+
+    def _told(self, said: str = "") -> str:
+        return f"{said}\nseed {SEED}\n" + "\n".join(self.work.log)
+
 
 def test_each_mode_keeps_what_it_says_through_kills(pg: Cluster, program: Program, tmp_path: Path) -> None:
     print(f"WAL2LAKE_KILLS_SEED={SEED}")
-    database = pg.database("modes")
-    work = Work(pg, database, SEED, TABLES, publication=database)
-    file = write_properties(tmp_path / "modes.properties", _properties(pg, database, tmp_path))
-    config = load(file)
-    try:
-        work.setup()
-        assert program.run("snapshot", file).returncode == 0
-        models = {table: _begun(config, table) for table in (SOFT, HISTORY)}
-        whole = _begun(config, HISTORY, "true")
-        tokens = {table: _token(config, table) for table in models}
-        killed = _run_and_kill(work, program, file)
-        done = program.stream(file)
-        assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
-        told = f"seed {SEED}, killed at {killed}\n" + "\n".join(work.log)
-        _assert_rows_in_force(work, config, told)
-        read_again = {table for table in models if _token(config, table) != tokens[table]}
-        for table, model in models.items():
-            if table in read_again:
-                _assert_no_overlap(config, table, told)
-            else:
-                _assert_kept(config, table, model, told)
-        assert killed, told
-        if HISTORY not in read_again:
-            _replay_and_kill(program, file)
-            _assert_kept(config, HISTORY, whole, told, "true")
-        before = _versions(config)
-        again = program.run("snapshot", file)
-        assert again.returncode == 0, again.stderr[-2000:]
-        _assert_rows_in_force(work, config, told)
-        assert _versions(config) == before, told
-        program.run("status", file)
-    finally:
-        work.close()
-        pg.drop_database(database)
+
+    @seed(SEED)
+    class Here(DeleteModes):
+        pass
+
+    Here.pg, Here.program, Here.folder = pg, program, tmp_path
+    run_state_machine_as_test(Here, settings=SETTINGS)
 
 
-def _properties(pg: Cluster, database: str, folder: Path) -> dict[str, Any]:
+def _properties(pg: Cluster, database: str, folder: Path, engine: str) -> dict[str, Any]:
     rules = {f"wal2lake.quality.rule.{table}": f"public.{table}: after.{REFUSED}" for table in TABLES}
     return pg.properties(
         database,
@@ -133,40 +236,10 @@ def _properties(pg: Cluster, database: str, folder: Path) -> dict[str, Any]:
             "wal2lake.lake.delete.mode": "history",
             "wal2lake.lake.delete.mode.soft": "public.t_soft",
             "wal2lake.lake.delete.mode.hard": "public.t_hard",
-            "wal2lake.merge.engine": "spark" if SEED % 2 else "arrow",
+            "wal2lake.merge.engine": engine,
             **rules,
         },
     )
-
-
-def _run_and_kill(work: Work, program: Program, file: Path) -> Counter[str]:
-    """Runs amid changes until the time is up; where they were killed, how often."""
-    killed: Counter[str] = Counter()
-    chance, end = work.random, time.monotonic() + SECONDS
-    places = [*PLACES, *(SPARK_PLACES * 2 if SEED % 2 else ())]
-    while time.monotonic() < end or (sum(killed.values()) < 2 and time.monotonic() < end + 120):
-        place = chance.choice(places)
-        work.run(chance.randrange(6, 16))
-        beside = threading.Thread(target=work.run, args=(chance.randrange(1, 12),))
-        beside.start()
-        try:
-            done = program.stream(file, f"{place}:{chance.choice((1, 1, 2))}")
-        finally:
-            beside.join(60)
-        assert done.returncode in (0, -signal.SIGKILL), f"{place}: {done.stdout[-2000:]}{done.stderr[-2000:]}"
-        killed[place] += done.returncode == -signal.SIGKILL
-        work.log += [f"-- {line}" for line in done.stderr.splitlines() if "is re-read" in line]
-    return +killed
-
-
-def _replay_and_kill(program: Program, file: Path) -> None:
-    """Let all refused changes of the history table in, by a replay that is killed and another one."""
-    arguments = ("replay", file, f"public.{HISTORY}", "--accept-all")
-    places = (failpoints.AFTER_QUARANTINE, failpoints.DURING_MERGE, failpoints.AFTER_APPLY)
-    killed = program.run(*arguments, WAL2LAKE_FAILPOINT=places[SEED % len(places)])
-    assert killed.returncode in (0, -signal.SIGKILL), killed.stderr[-2000:]
-    done = program.run(*arguments)
-    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
 
 
 def _assert_rows_in_force(work: Work, config: ConnectorConfig, told: str) -> None:

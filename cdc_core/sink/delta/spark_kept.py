@@ -28,9 +28,10 @@ from cdc_core.sink.delta.shape import RESCUED, holds
 from cdc_core.sink.delta.spark_commit import enable, transaction
 from cdc_core.sink.delta.spark_evolve import TEXTS, as_declared, fields_of, spark_type
 from cdc_core.sink.delta.spark_merge import comparable, field_of, quoted, same_key
+from cdc_core.sink.delta.staging import helper
 from cdc_core.sink.delta.table import DeltaTable
 
-_SHOWN, _ROW = "__shown", "__row"
+_SHOWN, _ROW = helper("__shown"), helper("__row")
 
 
 def keep_by_spark(

@@ -17,7 +17,7 @@ from pyspark.sql import types as T  # noqa: N812
 from cdc_core.sink.delta.changes import MergeStrategy
 from cdc_core.sink.delta.delete_mode import DELETED
 from cdc_core.sink.delta.shape import META, RESCUED
-from cdc_core.sink.delta.staging import GONE, KEEP, KEY, SEEK, SIGN, StagedFacts
+from cdc_core.sink.delta.staging import GONE, KEEP, KEY, SEEK, SIGN, StagedFacts, helper
 
 # Types that represent every text that PostgreSQL prints (``row_keys.is_total`` for Spark types).
 _TOTAL = (T.IntegralType, T.FloatType, T.DoubleType, T.StringType, T.BooleanType, T.BinaryType)
@@ -25,6 +25,7 @@ _TEXTS = T.MapType(T.StringType(), T.StringType())
 _DELETION_VECTORS = "delta.enableDeletionVectors"
 _SMALL_BYTES = 16 << 20
 _META = tuple(each.name for each in META)
+_LAKE, _TAKEN, _PLACE = helper("__lake"), helper("__taken"), helper("__place")
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,9 +117,9 @@ def multiset_after(rows: DataFrame, lake: DataFrame) -> DataFrame:
     alike = Window.partitionBy(F.struct(*[comparable(F.col(quoted(f.name)), f.dataType) for f in fields]))
     order = alike.orderBy(F.col(SIGN).desc(), "__commit_lsn", "__tx_index")
     gone = F.count_if(F.col(SIGN) < 0).over(alike)
-    counted = both.withColumn("__taken", gone).withColumn("__place", F.row_number().over(order))
-    left = counted.filter((F.col(SIGN) > 0) & (F.col("__place") > F.col("__taken")))
-    return left.drop(SIGN, "__taken", "__place")
+    counted = both.withColumn(_TAKEN, gone).withColumn(_PLACE, F.row_number().over(order))
+    left = counted.filter((F.col(SIGN) > 0) & (F.col(_PLACE) > F.col(_TAKEN)))
+    return left.drop(SIGN, _TAKEN, _PLACE)
 
 
 def quoted(name: str) -> str:
@@ -220,15 +221,15 @@ def _with_moved_values(rows: DataFrame, lake: DataFrame, facts: StagedFacts) -> 
     """Set kept columns of rows that changed their key from the lake row at their old key; they keep nothing then."""
     there = F.struct(*[F.col(quoted(name)) for name in lake.columns])
     seeks = F.col(SEEK).isNotNull()
-    same = same_key(lake.schema, facts.key, field_of("__lake"), field_of(SEEK), null_safe=True)
-    joined = rows.join(lake.select(there.alias("__lake")), seeks & same, "left")
+    same = same_key(lake.schema, facts.key, field_of(_LAKE), field_of(SEEK), null_safe=True)
+    joined = rows.join(lake.select(there.alias(_LAKE)), seeks & same, "left")
     out = []
     for name in rows.columns:
         value = F.col(quoted(name))
         if name in facts.keeps:
-            value = F.when(seeks & F.array_contains(KEEP, name), field_of("__lake")(name)).otherwise(value)
+            value = F.when(seeks & F.array_contains(KEEP, name), field_of(_LAKE)(name)).otherwise(value)
         elif name == RESCUED:
-            texts = with_kept_texts(value, field_of("__lake")(RESCUED), F.col(KEEP))
+            texts = with_kept_texts(value, field_of(_LAKE)(RESCUED), F.col(KEEP))
             value = F.when(seeks, texts).otherwise(value)
         elif name == KEEP:
             value = F.when(seeks, F.array().cast("array<string>")).otherwise(value)

@@ -26,9 +26,9 @@ from cdc_core.sink.delta.spark_merge import (
     truncation_position,
     with_kept_texts,
 )
-from cdc_core.sink.delta.staging import KEEP, KEY, NUMBER, PUT, SEEK, TOUCH, StagedFacts
+from cdc_core.sink.delta.staging import KEEP, KEY, NUMBER, PUT, SEEK, TOUCH, StagedFacts, helper
 
-_OWN, _LAKE, _ENDS = "__own", "__lake", "__ends"
+_OWN, _LAKE, _ENDS, _PLACE = (helper(name) for name in ("__own", "__lake", "__ends", "__place"))
 
 
 def apply_versions_staged(
@@ -38,8 +38,8 @@ def apply_versions_staged(
     current = lake.filter(F.col(TO_LSN).isNull())
     fresh = _unseen(rows, current, lake, facts)
     first = Window.partitionBy(NUMBER).orderBy(TOUCH)
-    met = fresh.filter(F.col(_OWN).isNotNull()).withColumn("__place", F.row_number().over(first))
-    ends = met.filter(F.col("__place") == 1).drop("__place").withColumn(_ENDS, F.lit(True))
+    met = fresh.filter(F.col(_OWN).isNotNull()).withColumn(_PLACE, F.row_number().over(first))
+    ends = met.filter(F.col(_PLACE) == 1).drop(_PLACE).withColumn(_ENDS, F.lit(True))
     begun = fresh.filter(F.col(PUT))
     if facts.keeps:
         begun = _with_lake_values(begun, current, lake, facts)
@@ -115,7 +115,7 @@ def _with_lake_values(begun: DataFrame, current: DataFrame, lake: DataFrame, fac
 
 
 def _merge(session: SparkSession, source: DataFrame, lake: DataFrame, facts: StagedFacts, commit: Commit) -> Counts:
-    """End the rows marked by ``__ends`` at the position of their touch, and insert the versions."""
+    """End the rows marked by ``_ENDS`` at the position of their touch, and insert the versions."""
     same = (
         F.col(f"t.{TO_LSN}").isNull()
         & F.col(f"s.{_ENDS}")

@@ -28,8 +28,20 @@ from cdc_core.sink.delta.multiset import NetRows
 from cdc_core.sink.delta.reduction import ReducedSlice, Truncation
 from cdc_core.sink.delta.versions import VersionedSlice
 
-NUMBER, TOUCH, PUT = "__number", "__touch", "__put"
-GONE, KEEP, KEY, SEEK, SIGN = "__gone", "__keep", "__key", "__seek", "__sign"
+# Longer than PostgreSQL's longest identifier (63 bytes), so no column of a source table has such a name.
+_HELPER_LENGTH = 64
+
+
+def helper(name: str) -> str:
+    """Return the name of a column that exists only while rows are merged.
+
+    This is ``name`` extended with underscores, so that it never equals the name of a source column.
+    """
+    return name.ljust(_HELPER_LENGTH, "_")
+
+
+NUMBER, TOUCH, PUT = helper("__number"), helper("__touch"), helper("__put")
+GONE, KEEP, KEY, SEEK, SIGN = (helper(name) for name in ("__gone", "__keep", "__key", "__seek", "__sign"))
 _NAMES = pa.list_(pa.string())
 
 

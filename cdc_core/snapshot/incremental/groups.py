@@ -15,6 +15,7 @@ from __future__ import annotations
 import dataclasses
 import time
 import uuid
+from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -184,9 +185,14 @@ class GroupReader:
             self._closing.wait(min((_SHARE - 1) * (time.monotonic() - began), _MAX_WAIT_SECONDS))
         return found.rows[0], found.visible
 
-    def store(self, table: TableSchema, lines: bytes, visible: str) -> ChunkFile:
-        """Type the rows and write them to a file."""
-        columns = decode_copy(lines, tuple(column.name for column in table.columns), str(table.id))
+    def columns(self, table: TableSchema, key: Sequence[KeyColumn]) -> tuple[str, ...]:
+        """Return the columns to read: those captured, and the key's. The role may have no privilege for others."""
+        wanted = {*self._plan.typer(table).read_columns, *(column.name for column in key)}
+        return tuple(column.name for column in table.columns if column.name in wanted)
+
+    def store(self, table: TableSchema, names: tuple[str, ...], lines: bytes, visible: str) -> ChunkFile:
+        """Type the rows, which have the columns ``names``, and write them to a file."""
+        columns = decode_copy(lines, names, str(table.id))
         rows = self._plan.typer(table).reads(columns, 0, now_us())
         self._folder.mkdir(parents=True, exist_ok=True)
         path = self._folder / f"chunk-{uuid.uuid4()}.arrow"
@@ -220,7 +226,7 @@ class _Group:
         self._key = key
         self._condition = condition
         self._state = state
-        self._names = tuple(column.name for column in table.columns)
+        self._names = reader.columns(table, key)
         self._only = table.fingerprint is not None and not table.fingerprint.is_partitioned
         self._chunks: list[ChunkFile] = []
 
@@ -291,7 +297,7 @@ class _Group:
         return dataclasses.replace(made, rest=len(keys))
 
     def _take(self, lines: bytes, visible: str) -> None:
-        self._chunks.append(self._reader.store(self._table, lines, visible))
+        self._chunks.append(self._reader.store(self._table, self._names, lines, visible))
 
     def _group(self, progress: Progress, ended: ScanStatus | None, scanned: int | None = None) -> ChunkGroup:
         # After everything that any of the chunks shows; the bound is also used for the next group's floors.
