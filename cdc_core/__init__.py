@@ -1,1 +1,1 @@
-"""PostgreSQL change data capture into Delta Lake, with Debezium's events. `cdc_core/README.md` has the drawing."""
+"""PostgreSQL change data capture into Delta Lake, with Debezium's events. See `cdc_core/README.md` for a diagram."""

@@ -1,10 +1,10 @@
-"""Epochs, units and the one clock that tests can replace."""
+"""Epochs, units and the current time, which tests can replace."""
 
 from __future__ import annotations
 
 import time
 
-# 2000-01-01T00:00:00Z, PostgreSQL's epoch, in the Unix epoch's units.
+# 2000-01-01T00:00:00Z, PostgreSQL's epoch, in units since the Unix epoch.
 POSTGRES_EPOCH_S = 946_684_800
 POSTGRES_EPOCH_US = POSTGRES_EPOCH_S * 1_000_000
 
@@ -20,5 +20,5 @@ def now_us() -> int:
 
 
 def postgres_now_us() -> int:
-    """Microseconds since 2000-01-01T00:00:00Z, as the replication protocol counts."""
+    """Return microseconds since 2000-01-01T00:00:00Z, as in the replication protocol."""
     return now_us() - POSTGRES_EPOCH_US

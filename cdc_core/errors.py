@@ -1,8 +1,8 @@
-"""Every error wal2lake raises, as one tree.
+"""The hierarchy of wal2lake's errors.
 
     CdcError
     ├─ ConfigError            before anything starts: names the property, what was found, what is allowed
-    ├─ TransientError         may pass by itself: connection, time-out, server restarting, conflicting commit
+    ├─ TransientError         may succeed on retry: connection, time-out, server restarting, conflicting commit
     │   └─ CommitConflictError  another writer's commit was made first
     ├─ DefiniteError          a fact about the source or the lake; the same at every retry
     │   ├─ SourceError        slot, publication, privilege, server setting
@@ -10,13 +10,13 @@
     │   │   ├─ RereadNeededError   its changes cannot be merged; the table must be re-read
     │   │   ├─ LimitExceededError  more of its changes fail a quality rule than its limit allows
     │   │   └─ MissingKeyError     it has no key, which its delete mode needs
-    │   └─ LakeError          the lake's path or tables cannot take what must be written
+    │   └─ LakeError          the lake's path or tables cannot be written as required
     ├─ ProtocolError          malformed bytes, or messages in an impossible order
     └─ InvariantError         a defect of wal2lake
 
-An error is one sentence that says what was found and, where somebody can act, a second that says what to do. It never
-holds a row's values or a secret: relation, column, LSN, counts and types only. All are picklable, because they are sent
-from Spark's workers to the driver.
+An error is one sentence that describes what was found and, if the user can act, a second that describes what to do. It
+never contains a row's values or a secret: relation, column, LSN, counts and types only. All are picklable, because they
+are sent from Spark's workers to the driver.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from typing import Any
 
 
 class CdcError(Exception):
-    """Root of the tree. ``message`` says what was found, ``remedy`` what to do about it (may be empty)."""
+    """Root of the hierarchy. ``message`` describes what was found, ``remedy`` what to do about it (may be empty)."""
 
     def __init__(self, message: str, remedy: str = "") -> None:
         super().__init__(message, remedy)
@@ -45,7 +45,7 @@ class TransientError(CdcError):
 
 
 class CommitConflictError(TransientError):
-    """Another writer's commit was made first: load the table again and decide again."""
+    """Another writer's commit was made first: load the table again and repeat the decision."""
 
     def __init__(
         self, message: str = "The commit conflicted with a commit of another writer.", remedy: str = ""
@@ -113,7 +113,7 @@ class ProtocolError(CdcError):
 
 
 class ConversionError(TableError):
-    """A value its type's converter cannot read. Holds the column's name and the count, never the value."""
+    """A value that its type's converter cannot read. Contains the column's name and the count, never the value."""
 
     def __init__(self, table: str, column: str, expected: str, count: int, lsn: int | None = None) -> None:
         at = f" at LSN {lsn >> 32:X}/{lsn & 0xFFFFFFFF:X}" if lsn is not None else ""

@@ -1,10 +1,9 @@
-"""Named places where a crash is interesting. Tests arm one with ``WAL2LAKE_FAILPOINT=<name>[:<hit number>[:stop]]``.
+"""Named points at which tests kill a process. Armed with ``WAL2LAKE_FAILPOINT=<name>[:<hit number>[:stop]]``.
 
-An armed failpoint ends the run's process at once with SIGKILL, as a power cut would: no handler runs, nothing is
-flushed. Reached in a worker, it ends the run's process and the worker; Spark's Java process notices by itself.
-With ``stop`` the process that reaches it sleeps instead, by SIGSTOP, until somebody wakes it: a writer that may outlive
-its run.
-Unarmed, ``hit`` is one dictionary look-up per durable step (never per row).
+An armed failpoint ends the run's process immediately with SIGKILL, like a power failure: no handler runs, nothing is
+flushed. If reached in a worker, it ends the run's process and the worker; Spark's Java process then ends by itself.
+With ``stop`` the process that reaches it is stopped instead, by SIGSTOP, until it is continued: a writer that may
+outlast its run. If unarmed, ``hit`` is one dictionary lookup per durable step (never per row).
 """
 
 from __future__ import annotations
@@ -74,27 +73,27 @@ _adopted: list[Armed] = []
 
 
 class Armed(NamedTuple):
-    """What a test armed, and the process that it means to end: the run's own, wherever the place is reached."""
+    """What a test armed, and the process to be killed: the run's own, wherever the failpoint is reached."""
 
     text: str
     process: int
 
 
 def armed() -> Armed | None:
-    """What is armed in this process, for a worker to adopt; None for nothing."""
+    """Return what is armed in this process, for a worker to adopt; None for nothing."""
     text = os.environ.get("WAL2LAKE_FAILPOINT")
     return Armed(text, os.getpid()) if text else None
 
 
 def adopt(carried: Armed | None) -> None:
-    """In a worker: take over what is armed in the run that gave it its work. Hits are counted a worker and run."""
+    """In a worker: adopt what is armed in the run that started its task. Hits are counted per worker and run."""
     if _adopted != ([carried] if carried else []):
         _hits.clear()
     _adopted[:] = [carried] if carried else []
 
 
 def hit(name: str) -> None:
-    """Note that the process reached ``name``; end the run here if a test armed that place."""
+    """Record that the process reached ``name``; kill the run here if a test armed this failpoint."""
     found = _adopted[0] if _adopted else armed()
     if found is None:
         return
@@ -105,7 +104,7 @@ def hit(name: str) -> None:
     if _hits[name] >= int(number or 1):
         if how == "stop":
             if os.getpgrp() != os.getpid():
-                os.setsid()  # else the end of those that started it would wake it, and end it too
+                os.setsid()  # otherwise the end of the processes that started it would continue it, and end it too
             os.kill(os.getpid(), signal.SIGSTOP)
             return
         os.kill(found.process, signal.SIGKILL)

@@ -8,15 +8,15 @@ _TEXT = re.compile(r"([0-9A-Fa-f]{1,8})/([0-9A-Fa-f]{1,8})")
 
 
 class Lsn(int):
-    """A position in the write-ahead log. Orders and adds like the integer it is; prints as PostgreSQL prints it."""
+    """A position in the write-ahead log. Compares and adds like an integer; prints as PostgreSQL prints it."""
 
     __slots__ = ()
 
     @classmethod
     def parse(cls, text: str) -> Lsn:
-        """Read ``HIGH/LOW`` in hexadecimal.
+        """Parse ``HIGH/LOW`` in hexadecimal.
 
-        Raises ValueError when the text has another form.
+        Raises ValueError for text in another form.
         """
         match = _TEXT.fullmatch(text.strip())
         if match is None:

@@ -1,10 +1,11 @@
-"""How a package declares a connector property: once, beside the behaviour it steers.
+"""Declaration of connector properties, next to the code that they configure.
 
-A package's ``options.py`` holds a frozen dataclass whose fields are made with ``option()``. ``cdc_core.config`` gathers
-the classes; parsing, error texts, docs/configuration.md and ``wal2lake check --explain`` all derive from the
-declarations.
-The field's name is the property's with dots turned to underscores (``decimal.handling.mode`` →
-``decimal_handling_mode``; the prefix ``wal2lake.`` falls away).
+A package's ``options.py`` contains a frozen dataclass whose fields are created with ``option()``. ``cdc_core.config``
+collects the classes; parsing, error texts, docs/configuration.md and ``wal2lake check --explain`` are all derived from
+the declarations.
+
+The field's name is the property's with dots replaced by underscores (``decimal.handling.mode`` →
+``decimal_handling_mode``; the prefix ``wal2lake.`` is removed).
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ _ESCAPED_OR_COMMA = re.compile(r"\\.|,", re.DOTALL)
 
 
 class Status(StrEnum):
-    """What wal2lake does with a property."""
+    """How wal2lake treats a property."""
 
     SUPPORTED = "supported"
     NOT_YET = "not supported yet"
@@ -35,10 +36,10 @@ def _as_it_is(text: str) -> str:
 
 
 class Secret:
-    """A text that is never shown: ``repr``, ``str`` and ``format`` give a mask; ``reveal`` gives the text.
+    """A text that is never shown: ``repr``, ``str`` and ``format`` return a mask; ``reveal`` returns the text.
 
-    ``resolve`` replaces references such as ``${env:NAME}`` when the text is used, so what is kept, pickled or compared
-    is the reference, never what it stands for.
+    ``resolve`` replaces references such as ``${env:NAME}`` when the text is used, so the reference, not the resolved
+    value, is stored, pickled and compared.
     """
 
     __slots__ = ("_resolve", "_text")
@@ -48,7 +49,7 @@ class Secret:
         self._resolve = resolve
 
     def reveal(self) -> str:
-        """The text with its references resolved. Raises ConfigError where one cannot be."""
+        """Return the text with its references resolved. Raises ConfigError if this is not possible."""
         return self._resolve(self._text)
 
     def __repr__(self) -> str:
@@ -71,9 +72,10 @@ class Secret:
 class Property:
     """One property of a connector file.
 
-    ``parse`` turns its text into the field's value and raises ValueError with what was expected. ``aliases`` are older
+    ``parse`` converts its text to the field's value and raises ValueError with what was expected. ``aliases`` are older
     names, accepted with one warning. ``pattern`` marks a family of names (``column.mask.with.N.chars``): a regex whose
-    groups, with the value, make one entry of the field's tuple. ``reason`` says why it is ignored, refused or not yet.
+    groups, with the value, are one entry of the field's tuple. ``reason`` is why it is ignored, refused or not yet
+    supported.
     """
 
     name: str
@@ -104,26 +106,26 @@ def option(
     status: Status = Status.SUPPORTED,
     reason: str = "",
 ) -> Any:
-    """Declare a property as a dataclass field. The parser follows the default's type unless one is given."""
+    """Declare a property as a dataclass field. The parser is derived from the default's type unless one is given."""
     parser, kind, allowed = (
         _parser_for(default)
         if parse is None
         else (parse, getattr(parse, "kind", "string"), getattr(parse, "allowed", ()))
     )
     declared = Property(name, default, doc, parser, status, reason, aliases, allowed, kind, required, secret, pattern)
-    # Families carry salts and Spark's credentials in names and values, so they stay out of a repr as secrets do.
+    # Families contain salts and Spark's credentials in names and values, so they are not in a repr, like secrets.
     return dataclasses.field(default=default, metadata={"property": declared}, repr=not (secret or pattern))
 
 
 def properties_of(options: type[Any]) -> dict[str, Property]:
-    """Field name → Property of a package's options class, in declaration order."""
+    """Return field name → Property of a package's options class, in declaration order."""
     return {f.name: f.metadata["property"] for f in dataclasses.fields(options) if "property" in f.metadata}
 
 
 def _parser_for(default: Any) -> tuple[Callable[[str], Any], str, tuple[str, ...]]:
     if isinstance(default, Enum):
         return _enum_parser(type(default)), "enum", tuple(str(member.value) for member in type(default))
-    # bool stands before int, of which it is one.
+    # bool is before int, of which it is a subclass.
     for kind, parser, name, allowed in (
         (Secret, Secret, "password", ()),
         (bool, parse_bool, "boolean", ("true", "false")),
@@ -147,7 +149,7 @@ def _enum_parser(members: type[Enum]) -> Callable[[str], Any]:
 
 
 def parse_bool(text: str) -> bool:
-    """``true`` or ``false``, in any case."""
+    """Parse ``true`` or ``false``, in any case."""
     lowered = text.strip().lower()
     if lowered not in ("true", "false"):
         raise ValueError("true or false")
@@ -155,7 +157,7 @@ def parse_bool(text: str) -> bool:
 
 
 def parse_int(text: str) -> int:
-    """A whole number."""
+    """Parse an integer."""
     try:
         return int(text.strip())
     except ValueError:
@@ -163,7 +165,7 @@ def parse_int(text: str) -> int:
 
 
 def parse_number(text: str) -> float:
-    """A finite number, with or without decimals."""
+    """Parse a finite number, with or without decimals."""
     try:
         value = float(text.strip())
     except ValueError:
@@ -174,7 +176,7 @@ def parse_number(text: str) -> float:
 
 
 def at_least(minimum: int) -> Callable[[str], int]:
-    """A parser of whole numbers from ``minimum`` on."""
+    """Return a parser of integers from ``minimum`` on."""
 
     def parse(text: str) -> int:
         try:
@@ -190,7 +192,7 @@ def at_least(minimum: int) -> Callable[[str], int]:
 
 
 def number_in(low: float, high: float) -> Callable[[str], float]:
-    """A parser of numbers from ``low`` to ``high``, both included."""
+    """Return a parser of numbers from ``low`` to ``high``, both included."""
 
     def parse(text: str) -> float:
         value = parse_number(text)
@@ -203,9 +205,9 @@ def number_in(low: float, high: float) -> Callable[[str], float]:
 
 
 def parse_patterns(text: str) -> tuple[str, ...]:
-    """Comma-separated regular expressions; ``\\,`` is a comma inside one, spaces around them are dropped.
+    """Parse comma-separated regular expressions; ``\\,`` is a comma inside one, spaces around them are removed.
 
-    A backslash takes the next character with it, so ``\\\\,`` is an escaped backslash before a separator.
+    A backslash escapes the next character, so ``\\\\,`` is an escaped backslash before a separator.
     """
     parts = _ESCAPED_OR_COMMA.sub(lambda match: match[0] if match[0] != "," else "\0", text).split("\0")
     return tuple(part.strip().replace("\\,", ",") for part in parts if part.strip())
@@ -215,5 +217,5 @@ parse_patterns.kind = "list of regular expressions"  # type: ignore[attr-defined
 
 
 def parse_list(text: str) -> tuple[str, ...]:
-    """Comma-separated values, spaces around them dropped, empty ones left out."""
+    """Parse comma-separated values, with spaces around them removed, without empty ones."""
     return tuple(part.strip() for part in text.split(",") if part.strip())

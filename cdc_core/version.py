@@ -1,7 +1,7 @@
-"""The version of wal2lake, and of the Debezium whose events it writes."""
+"""The version of wal2lake, and of the Debezium version whose events it writes."""
 
 __version__ = "0.1.0"
 
-# What source.version says in an event: ours, with the contract that it follows.
+# The value of source.version in an event: wal2lake's version, with the Debezium version.
 DEBEZIUM_CONTRACT = "3.6.3"
 EVENT_VERSION = f"{DEBEZIUM_CONTRACT}.wal2lake-{__version__}"

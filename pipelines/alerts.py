@@ -143,7 +143,7 @@ def _why(context: dg.RunFailureSensorContext) -> str:
         data = event.step_failure_data
         if data.user_failure_data is not None and data.user_failure_data.description:
             return data.user_failure_data.description
-        # A step that was tried again until no try was left ends with another error, which has ours as its cause.
+        # A step that failed in all retries ends with another error, whose cause is the engine's error.
         error = data.error
         while error is not None:
             if error.cls_name == "Failure":

@@ -87,7 +87,7 @@ def _load(file: Path) -> Site:
 
 
 def _open(file: Path) -> Engine:
-    """Read the file again, so that what changed in it is obeyed by the next run; the engine is imported only now."""
+    """Read the file again, so that the next run uses its changes; the engine is imported only now."""
     from cdc_core.assemble import Connector
 
     return Connector.from_file(file)

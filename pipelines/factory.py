@@ -1,4 +1,4 @@
-"""From connector files to definitions. A file with an error is shown in the UI and does not affect the others."""
+"""Creates definitions from connector files. A file with an error is shown in the UI and does not affect the others."""
 
 from __future__ import annotations
 

@@ -21,12 +21,12 @@ from pipelines.keys import lake_key
 from pipelines.site import Site, SlotBacklog
 
 _VERSION = "dagster/data_version"
-# A table is told of anew well before its window ends; the sensor looks once a minute.
+# A table is materialized again well before its window ends; the sensor checks it once a minute.
 _PART = 0.5
 
 
 def freshness_policy(site: Site, table: TableId) -> dg.FreshnessPolicy | None:
-    """The policy of a lake table; None where no pattern matches it."""
+    """The policy of a lake table; None if no pattern matches it."""
     window = window_of(site, table)
     if window is None:
         return None
@@ -40,9 +40,9 @@ def window_of(site: Site, table: TableId) -> FreshnessWindow | None:
 
 
 def up_to_date(instance: dg.DagsterInstance, site: Site, backlog: SlotBacklog) -> list[dg.AssetMaterialization]:
-    """Materialisations of the tables with a policy that have had none for half their window and lack no change.
+    """Materializations of tables with a policy that had none for half their window and are up to date.
 
-    Asks the connector where its tables stand only where there is such a table. Raises CdcError.
+    Queries the connector's status only if there is such a table. Raises CdcError.
     """
     due = dict(_due(instance, site, backlog))
     if not due:
@@ -53,7 +53,7 @@ def up_to_date(instance: dg.DagsterInstance, site: Site, backlog: SlotBacklog) -
             lake_key(site, status.table),
             description=_told(backlog),
             metadata={"lsn": str(status.lake_lsn or status.snapshot_lsn)},
-            # The same version as before: nothing that follows the table is out of date by this.
+            # The same version as before: downstream assets do not become out of date.
             tags={_VERSION: due[status.table] or str(status.lake_lsn or status.snapshot_lsn)},
         )
         for status in found
@@ -67,7 +67,7 @@ def _told(backlog: SlotBacklog) -> str:
 
 
 def _due(instance: dg.DagsterInstance, site: Site, backlog: SlotBacklog) -> Iterator[tuple[TableId, str]]:
-    """The tables that are to be told of, with the version that was told last (empty for none)."""
+    """The tables to be materialized again, with their last version (empty for none)."""
     windows = {table.id: window for table in site.tables if (window := window_of(site, table.id)) is not None}
     if not windows or not backlog.slot_exists or backlog.wal_status == "lost":
         return
@@ -85,14 +85,14 @@ def _due(instance: dg.DagsterInstance, site: Site, backlog: SlotBacklog) -> Iter
 
 
 def _is_followed(backlog: SlotBacklog, seconds: float) -> bool:
-    """Whether the slot has nothing that waits, or a run reads it and is less than ``seconds`` behind."""
+    """Whether the slot has no backlog, or an active run is less than ``seconds`` behind."""
     if not backlog.has_changes:
         return True
     return backlog.slot_active and backlog.lag_seconds is not None and backlog.lag_seconds < seconds
 
 
 def _is_current(status: TableStatus) -> bool:
-    """Whether the lake table holds all that the changelog has of it."""
+    """Whether all changes in the changelog are merged into the lake table."""
     if status.paused is not None or status.snapshot_lsn is None:
         return False
     return status.changelog_lsn is None or status.changelog_lsn <= (status.lake_lsn or status.snapshot_lsn)

@@ -18,7 +18,7 @@ POLL_SECONDS = 60
 
 
 def health_sensor(site: Site) -> dg.SensorDefinition:
-    """Checks the slot each minute: a change of its checks is reported at once, an unchanged state every five minutes.
+    """Checks the slot each minute: reports a change of its checks immediately, an unchanged state every five minutes.
 
     Tables with a freshness policy that are up to date without a change are materialized again (``up_to_date``).
     """

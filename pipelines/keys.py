@@ -31,8 +31,8 @@ def lake_key(site: Site, table: TableId) -> dg.AssetKey:
 
 
 def part(name: str) -> str:
-    """A name as part of an asset key: itself where Dagster allows it, else with other characters as ``_hex_``.
+    """Return a name as part of an asset key: unchanged if Dagster allows it, else with other characters as ``_hex_``.
 
-    Two names never become one, unless somebody names a table after the escape of another.
+    Different names remain different, unless a table's name is equal to the escaped name of another.
     """
     return re.sub(r"[^A-Za-z0-9_]", lambda found: f"_{ord(found[0]):x}_", name)

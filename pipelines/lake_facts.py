@@ -25,7 +25,7 @@ class LakeFacts:
         }
 
     def of(self, table: TableId) -> metadata.Metadata:
-        """``dagster/column_schema``, ``dagster/column_lineage`` and ``dagster/row_count``, as far as they are known."""
+        """``dagster/column_schema``, ``dagster/column_lineage`` and ``dagster/row_count``, if known."""
         found: metadata.Metadata = {}
         schema = self._schemas.get(table)
         if schema is not None:
@@ -41,7 +41,7 @@ class LakeFacts:
         return found
 
     def paused(self, table: TableId) -> metadata.Metadata:
-        """Since when a table is paused, how many of its changes wait, and what to do; nothing where it is not."""
+        """Since when a table is paused, how many of its changes wait, and the remedy; empty if it is not paused."""
         if not self._site.lake_path:
             return {}
         from cdc_core.engine.status import paused_now
@@ -54,23 +54,23 @@ class LakeFacts:
         return {"paused_since": since, "waiting_changes": found.waiting, "remedy": remedy}
 
     def places(self, table: TableId) -> metadata.Metadata:
-        """Where a table's refused rows are, and the pages of Great Expectations, once there are some."""
+        """The paths of a table's refused rows and of Great Expectations' pages, if they exist."""
         found: metadata.Metadata = {}
         if self._site.lake_path:
             found["quarantine_table"] = dg.MetadataValue.path(self.place(table))
         return found | self.data_docs()
 
     def data_docs(self) -> metadata.Metadata:
-        """Where the pages of Great Expectations are, once some were built."""
+        """The location of Great Expectations' pages, if they exist."""
         index = pages_folder(self._site.state_path.resolve() / DATA_DOCS_FOLDER) / "index.html"
         return {"data_docs": data_docs_link(self._site, index)} if index.exists() else {}
 
     def place(self, table: TableId) -> str:
-        """The quarantine table of a table."""
+        """The path of a table's quarantine table."""
         return self._site.paths().quarantine(table)
 
     def _lake_columns(self, table: TableId) -> tuple[str, ...]:
-        """The lake table's columns when the run first reported it; none where there is no such table."""
+        """The lake table's columns when the run first reported it; empty if it does not exist."""
         if table not in self._columns and self._site.lake_path:
             from cdc_core.errors import CdcError
             from cdc_core.sink.delta.table import DeltaTable
@@ -89,5 +89,5 @@ class LakeFacts:
 
 
 def data_docs_link(site: Site, index: Path) -> dg.MetadataValue[Any]:
-    """The first page of the data docs: its address where it is served, else its path."""
+    """The first page of the data docs: its URL if it is served, else its path."""
     return dg.MetadataValue.url(site.data_docs_url) if site.data_docs_url else dg.MetadataValue.path(str(index))

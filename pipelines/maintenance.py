@@ -1,6 +1,6 @@
 """OPTIMIZE and VACUUM: one asset per captured table, and a job and schedule for all of them."""
 
-# Dagster looks at the annotation of `context` itself, so annotations are not postponed in this file.
+# Dagster inspects the annotation of `context` itself, so annotations are not postponed in this file.
 
 from collections.abc import Iterator
 from typing import Any
@@ -61,7 +61,7 @@ def maintenance_assets(site: Site) -> dg.AssetsDefinition | None:
         is_all = len(tables) == len(by_key)
         with retried(context), reported():
             found = engine.maintain(
-                # A table that is known and not in the lake yet is no error where all are maintained.
+                # If all tables are maintained, a known table that is not in the lake yet is not an error.
                 None if is_all else tables,
                 lambda: getattr(context.resources, spark_key(site)).spark_session,
                 lambda report: context.log.info(_line(report)),

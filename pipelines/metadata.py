@@ -125,7 +125,7 @@ def snapshot_progress(progress: SnapshotProgress, seconds: float) -> Metadata:
     }
     if progress.rows_estimated:
         found["rows_estimated"] = progress.rows_estimated
-        # The planner's guess may be too low, and the table is not done before it is.
+        # The planner's estimate may be too low, and 100 % is only for a finished table.
         found["percent"] = min(99, round(100 * progress.rows / progress.rows_estimated))
     if progress.ranges_total > 1:
         found |= {"ranges_done": progress.ranges_done, "ranges_total": progress.ranges_total}

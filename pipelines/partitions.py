@@ -13,5 +13,5 @@ def table_partitions(site: Site) -> dg.DynamicPartitionsDefinition:
 
 
 def partitions_name(site: Site) -> str:
-    """The name under which the instance keeps the keys."""
+    """The name of the partitions definition in the instance."""
     return f"{site.safe_name}_tables"

@@ -4,7 +4,7 @@ They write to the slot's tables and use the slot's pool, like a snapshot: a stre
 and the sensor starts the next one afterwards.
 """
 
-# Dagster looks at the annotation of `context` itself, so annotations are not postponed in this file.
+# Dagster inspects the annotation of `context` itself, so annotations are not postponed in this file.
 
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
@@ -39,10 +39,10 @@ class ReplayConfig(dg.Config):
     )
     accept: list[str] = Field(default=[], description="Rules whose failures are accepted, such as user:email_shape.")
     accept_all: bool = Field(default=False, description="Accept the changes regardless of the rules they fail.")
-    drop: bool = Field(default=False, description="Give up the changes in quarantine instead.")
+    drop: bool = Field(default=False, description="Discard the quarantined changes instead.")
 
     def checked(self) -> "ReplayConfig":
-        """Itself. Raises ConfigError where its fields contradict each other."""
+        """Return itself. Raises ConfigError if its fields contradict each other."""
         if self.drop and (self.accept or self.accept_all):
             raise ConfigError("drop cannot be combined with accept or accept_all.", "Remove one of them.")
         return self
@@ -135,7 +135,7 @@ def _resume_job(site: Site) -> dg.JobDefinition:
 
 
 def told(done: ReplayReport) -> str:
-    """A table's replay as a line of the log."""
+    """Return a table's replay as a line for the log."""
     read = f"{done.snapshot.rows:,} rows re-read as of {done.snapshot.lsn}, " if done.snapshot is not None else ""
     found = done.quarantine
     return (
@@ -145,7 +145,7 @@ def told(done: ReplayReport) -> str:
 
 
 def _chosen(engine: Engine, wanted: Sequence[str], needs: Callable[[TableStatus], bool]) -> list[TableId]:
-    """The tables that were asked for; where none was, those that need it. Raises ConfigError for one that is not."""
+    """Return the requested tables, or those that need it if none is requested. Raises ConfigError if unknown."""
     if not wanted:
         return [status.table for status in engine.status().tables if needs(status)]
     return matched_tables(engine, wanted)
@@ -159,7 +159,7 @@ def _work(
     one: Callable[[TableId], None],
     reason: str,
 ) -> None:
-    """Do ``one`` for each table, and tell Dagster where the tables are then. A table that fails keeps no other back."""
+    """Do ``one`` for each table, then report the tables to Dagster. A failed table does not affect the others."""
     if not tables:
         context.log.info(f"No table {reason}: nothing to do.")
         return
@@ -174,8 +174,8 @@ def _work(
             except TableError as error:
                 failed[table] = error
 
-    # The engine starts its own Spark session: with Dagster's resource the launchpad would be full of Spark's settings.
-    # Not in the main thread, where PySpark would take the handler of interrupts from Dagster.
+    # The engine starts its own Spark session: with Dagster's resource the launchpad would contain all of Spark's
+    # settings. Not in the main thread, where PySpark would replace Dagster's handler of interrupts.
     BackgroundWork(each, f"The replay of {site.name}").run(lambda: None, context.log, _STOP_SECONDS)
     done = [status for status in engine.status().tables if status.table in set(tables) - set(failed)]
     _report(context, site, done)
@@ -189,7 +189,7 @@ def _work(
 
 
 def _report(context: dg.OpExecutionContext, site: Site, done: Iterable[TableStatus]) -> None:
-    """Materialise the tables at their new positions, and let the checks say what is so now."""
+    """Materialize the tables at their new positions, and report their current checks."""
     facts = LakeFacts(site)
     known = {table.id for table in site.tables}
     for status in done:

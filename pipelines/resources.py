@@ -14,5 +14,5 @@ def spark_key(site: Site) -> str:
 
 
 def spark_resource(site: Site) -> LazyPySparkResource:
-    """The connector's Spark session; no JVM starts before an asset asks for it."""
+    """The connector's Spark session; no JVM is started before an asset uses it."""
     return LazyPySparkResource(spark_config=dict(spark_conf(site.spark_settings)))

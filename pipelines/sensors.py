@@ -20,7 +20,7 @@ DISCOVERY_SECONDS = 30
 SLOT_SECONDS = 5
 BACKOFF_SECONDS = 15.0
 BACKOFF_MAX_SECONDS = 600.0
-# A run that has started takes this long at the most to start Spark and claim the slot.
+# A started run takes at most this long to start Spark and claim the slot.
 DEAD_AFTER_SECONDS = 180.0
 
 

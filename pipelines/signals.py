@@ -4,7 +4,7 @@ A job only sends the signal through an enabled channel; the streaming run proces
 which keeps its single consumer.
 """
 
-# Dagster looks at the annotation of `context` itself, so annotations are not postponed in this file.
+# Dagster inspects the annotation of `context` itself, so annotations are not postponed in this file.
 
 import difflib
 import json
@@ -22,7 +22,7 @@ from pipelines.assets.failure import reported
 from pipelines.keys import snapshot_key
 from pipelines.site import Engine, Site
 
-# The column data of a signal table is varchar(2048), as Debezium describes it.
+# The column data of a signal table is varchar(2048) in Debezium's documentation.
 _MAX_CHARACTERS = 2000
 EVERY_TABLE = ".*"
 
@@ -239,7 +239,7 @@ def _execute(
 
 
 def matched_tables(engine: Engine, wanted: Sequence[str]) -> list[TableId]:
-    """The captured tables that some entry matches, a name or a regular expression.
+    """Return the captured tables matched by some entry, a name or a regular expression.
 
     Raises ConfigError for an entry that matches none: the connector would only log a message.
     """
@@ -264,7 +264,7 @@ def matched_tables(engine: Engine, wanted: Sequence[str]) -> list[TableId]:
 
 
 def _in_parts(tables: Sequence[str]) -> list[list[str]]:
-    """The tables, so many together as a row of the signal table holds."""
+    """Divide the tables into groups that fit into a row of the signal table."""
     parts: list[list[str]] = [[]]
     for table in tables:
         if parts[-1] and len(json.dumps([*parts[-1], table])) > _MAX_CHARACTERS // 2:

@@ -78,7 +78,7 @@ class MaintainReport(Protocol):
 
     @property
     def done(self) -> Any:
-        """What was done (``cdc_core.sink.delta.maintain.MaintenanceResult``)."""
+        """The result (``cdc_core.sink.delta.maintain.MaintenanceResult``)."""
 
 
 class Engine(Protocol):
@@ -120,10 +120,10 @@ class Engine(Protocol):
         accept_all: bool = False,
         drop: bool = False,
     ) -> ReplayReport:
-        """Let a paused table go on, and judge its changes in quarantine again."""
+        """Resume a paused table, and replay its quarantined changes."""
 
     def status(self) -> Status:
-        """Where each table stands: paused or not, and how many changes wait in quarantine."""
+        """The state of each table: whether it is paused, and the number of changes in quarantine."""
 
     def maintain(
         self,
@@ -134,7 +134,7 @@ class Engine(Protocol):
         """Optimize and vacuum the Delta tables of captured tables; None for all in the lake."""
 
     def pending(self) -> SlotBacklog:
-        """The backlog of the slot; one cheap query."""
+        """The backlog of the slot; one fast query."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,7 +172,7 @@ class Site:
     owners: tuple[str, ...] = ()
     tags: Mapping[str, str] = field(default_factory=dict)
     freshness: tuple[FreshnessWindow, ...] = ()
-    # Where the data docs are served; empty where they are not.
+    # The URL of the data docs; empty if they are not served.
     data_docs_url: str = ""
 
     def paths(self) -> LakePaths:
@@ -181,16 +181,16 @@ class Site:
 
     @property
     def safe_name(self) -> str:
-        """The name as jobs, sensors and resources may spell it: letters, digits and underscores."""
+        """The name for jobs, sensors and resources: letters, digits and underscores."""
         return re.sub(r"\W", "_", self.name, flags=re.ASCII)
 
     @property
     def pool(self) -> str:
-        """The pool that lets one run at a time consume the slot."""
+        """The pool that allows one run at a time to consume the slot."""
         return f"slot_{re.sub(r'[^A-Za-z0-9_]', '_', self.slot)}"
 
     def table_id(self, key: str) -> TableId:
-        """The table that a partition key names. Raises ValueError for a key without a dot."""
+        """Return the table of a partition key. Raises ValueError for a key without a dot."""
         for table in self.tables:
             if str(table.id) == key:
                 return table.id

@@ -13,7 +13,8 @@ from pipelines.keys import part
 from pipelines.site import Site
 
 POLL_SECONDS = 3.0
-# A queued run waits this long for max_concurrent_runs; then a streaming run ends for it that has run at least so long.
+# A queued run waits this long for max_concurrent_runs; then a streaming run ends for it that has run at least
+# MIN_STREAM_SECONDS.
 QUEUED_SECONDS = 60.0
 MIN_STREAM_SECONDS = 120.0
 # Dagster's daemon retries a crashed run within seconds; after this time no retry is expected.
@@ -120,7 +121,7 @@ class YieldPolicy:
         for run in self._instance.get_runs(dg.RunsFilter(statuses=_WAITING), limit=_MAX):
             if run.run_id == self._run_id:
                 is_newer = False
-            # One that started before this one and has not ended has lost its process: it waits for nothing.
+            # A run that was started before this one and has not ended has lost its process and does not wait.
             elif (is_newer or run.status is dg.DagsterRunStatus.QUEUED) and consumes_slot(run, self._site):
                 return run.run_id
         return None

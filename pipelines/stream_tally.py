@@ -1,4 +1,4 @@
-"""Totals of a streaming run: per table since its last report, check results over the whole run.
+"""Totals of a streaming run: per table since its last report, check results over the entire run.
 
 The engine calls ``add_batch`` and ``add_round`` from any thread, about once per second each; the step's thread queries
 and takes what is due. Memory grows with the number of tables, not with the duration of the run.
@@ -19,7 +19,7 @@ from cdc_core.schema.table import TableId
 
 @dataclass(slots=True)
 class TableTotals:
-    """A table's merges since its last report: sums, the last merge's position and lags, and the worst lag."""
+    """A table's merges since its last report: sums, the last merge's position and lags, and the maximum lag."""
 
     rounds: int = 0
     events: int = 0
@@ -35,7 +35,7 @@ class TableTotals:
     lag_seconds_max: float = 0.0
 
     def add(self, other: TableTotals) -> None:
-        """Add what came later."""
+        """Add later totals."""
         for name in ("rounds", "events", "inserted", "updated", "deleted", "quarantined", "seconds"):
             setattr(self, name, getattr(self, name) + getattr(other, name))
         self.lag_seconds_max = max(self.lag_seconds_max, other.lag_seconds_max)
@@ -44,14 +44,14 @@ class TableTotals:
             self.lag_bytes, self.lag_seconds = other.lag_bytes, other.lag_seconds
 
     def emptied(self) -> TableTotals:
-        """No sums, the same position."""
+        """Return totals without sums, with the same position."""
         return TableTotals(
             lsn=self.lsn, lake_version=self.lake_version, lag_bytes=self.lag_bytes, lag_seconds=self.lag_seconds
         )
 
     @classmethod
     def of(cls, merge: MergeReport, report: RoundReport) -> TableTotals:
-        """One table in one round."""
+        """The totals of one table in one round."""
         return cls(
             1,
             merge.events,
@@ -72,10 +72,8 @@ class TableTotals:
 class CheckTotals:
     """A table's checks over the run. ``rules``: (name, column, severity) → [checked, failed].
 
-    ``waiting`` changes were in its quarantine table after the last one.
-
-    ``validation_json`` is what Great Expectations said last, off the rounds: of the last failure, else of the last
-    validation; empty while there is none.
+    ``waiting`` changes were in its quarantine table after the last one. ``validation_json`` is Great Expectations' last
+    result, validated in the background: of the last failure, else of the last validation; empty if there is none.
     """
 
     checks: int = 0
@@ -99,18 +97,18 @@ class CheckTotals:
             held[1] += rule.failed
 
     def failed_rules(self, *, errors: bool) -> list[str]:
-        """Names of the rules some row failed: those of severity error, or the others."""
+        """Return the names of failed rules: those of severity error, or the others."""
         return sorted(
             {name for (name, _, kind), (_, failed) in self.rules.items() if failed and errors == _is_error(kind)}
         )
 
     def state(self) -> tuple[object, ...]:
-        """What is to be reported again when it differs: what failed, and that Great Expectations has spoken at all."""
+        """A value that changes when the checks must be reported again: failures, and whether a validation exists."""
         failed = tuple(sorted((key, counts[1]) for key, counts in self.rules.items()))
         return self.failed_checks, self.quarantined, self.waiting, bool(self.validation_json), failed
 
     def copy(self) -> CheckTotals:
-        """The same, apart from what is added later."""
+        """Return a copy that later additions do not change."""
         return replace(self, rules={key: list(counts) for key, counts in self.rules.items()})
 
 
@@ -142,7 +140,7 @@ class ChangesTotals:
     lag_seconds_max: float = 0.0
 
     def add(self, other: ChangesTotals) -> None:
-        """Add what came later."""
+        """Add later totals."""
         for name in ("batches", "events", "rounds", "seconds"):
             setattr(self, name, getattr(self, name) + getattr(other, name))
         self.lag_seconds_max = max(self.lag_seconds_max, other.lag_seconds_max)
@@ -153,7 +151,7 @@ class ChangesTotals:
             self.lag_seconds = other.lag_seconds
 
     def emptied(self) -> ChangesTotals:
-        """No sums, the same position."""
+        """Return totals without sums, with the same position."""
         return ChangesTotals(commit_lsn=self.commit_lsn, lag_bytes=self.lag_bytes, lag_seconds=self.lag_seconds)
 
 
@@ -179,7 +177,7 @@ class _Table:
 
 
 class RunTally:
-    """The sums of one run. Safe to be used from several threads.
+    """The totals of one run. Thread-safe.
 
     A table is due ``first_seconds`` after its first change in the run, and then ``every_seconds`` after its last report
     if there are unreported changes.
@@ -195,7 +193,7 @@ class RunTally:
         self.merged: set[TableId] = set()
 
     def add_batch(self, report: BatchReport) -> None:
-        """One micro-batch in the changelog."""
+        """Add one micro-batch in the changelog."""
         with self._lock:
             events = sum(report.events.values())
             self._changes.add(ChangesTotals(1, events, 0, report.seconds, Lsn(report.commit_lsn), report.lag_bytes))

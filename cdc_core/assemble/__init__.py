@@ -1,4 +1,4 @@
-"""From a connector file to a running pipeline: the only package that imports all others."""
+"""Creates a running pipeline from a connector file: the only package that imports all others."""
 
 from cdc_core.assemble.backlog import SlotBacklog
 from cdc_core.assemble.connector import Connector

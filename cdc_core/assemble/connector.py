@@ -32,7 +32,7 @@ from cdc_core.snapshot.notifications import Notification
 from cdc_core.snapshot.reports import SnapshotReport
 from cdc_core.snapshot.signals.channels import Inbox
 
-if TYPE_CHECKING:  # loads Arrow, which most verbs' callers need not
+if TYPE_CHECKING:  # loads Arrow, which most callers do not need
     from cdc_core.sink.delta.cuts import Cut
 
 
@@ -124,8 +124,7 @@ class Connector:
         inbox: Inbox | None = None,
         on_notification: Callable[[Notification], None] | None = None,
     ) -> StreamReport:
-        """Stream changes from the slot to the sink until a limit of ``until`` is reached. Changes read by then are
-        merged.
+        """Stream changes from the slot to the sink until a limit of ``until`` is reached; they are merged by then.
 
         ``inbox`` supplies signals of this process; ``on_notification`` is called in the calling thread with
         notifications of the snapshots that signals request.

@@ -23,7 +23,7 @@ from cdc_core.snapshot.plan import order_tables
 
 @dataclass(frozen=True, slots=True)
 class RunContext:
-    """One connector's configuration and the resources that an operation opens with it. Keeps nothing open itself.
+    """One connector's configuration and the resources that an operation opens with it. Holds no open resource itself.
 
     Methods raise CdcError, with a message and a remedy.
     """
@@ -53,7 +53,7 @@ class RunContext:
 
     @property
     def plan(self) -> TypingPlan:
-        """How a captured table's columns are typed."""
+        """The types of a captured table's columns."""
         config = self.config
         return TypingPlan(config.types, config.selection, config.envelope.event_converting_failure_handling_mode)
 
@@ -151,8 +151,10 @@ class RunContext:
         )
 
     def _lake_tables(self, tables: list[TableSchema]) -> list[TableSchema]:
-        """The tables that can be written to a lake. Raises TableError if masking or exclusion removes columns that
-        identify rows, or if a table does not meet the requirements of its delete mode.
+        """Return the tables that can be written to a lake.
+
+        Raises TableError if masking or exclusion removes columns that identify rows, or if a table does not meet the
+        requirements of its delete mode.
         """
         for table in tables:
             lost = lake_key_conflicts(table, plan_columns(table, self.config.selection))

@@ -46,7 +46,7 @@ def envelopes(
         run = EnvelopeRun(source, events, config.types, config.selection, config.snapshot, notifier)
         left = run.resume(written_to)
         if left.makes_slot and left.in_snapshot and mode.interrupted:
-            # The rows that it wrote are cut off; the new slot exports the view that they are read by again.
+            # The rows that it wrote are removed; the new slot exports a snapshot with which they are read again.
             source.drop_slot()
         found = source.check_slot()
         written = 0
@@ -65,7 +65,7 @@ def envelopes(
 
 
 def _reads(mode: ModeActions, left: Position, slot_exists: bool, is_lost: bool) -> bool:
-    """Whether this start reads rows. ``left`` is where the last run ended."""
+    """Whether this start reads rows. ``left`` is the position at the end of the last run."""
     if left.in_snapshot:
         return mode.interrupted
     if is_lost or (not slot_exists and left.lsn and mode.position_lost):

@@ -28,11 +28,11 @@ def initial_snapshot(
                 raise context.slot_gone()
             reads = mode.later or mode.first or is_lost
             if not found.exists or (reads and any(table.id not in known for table in wanted)):
-                # Before anything is created at the source: if Java is missing, nothing is left behind.
+                # Before anything is created at the source: if Java is missing, nothing remains to be removed.
                 spark = context.ready(spark)
             published = source.publish(tables, always=context.published_always)
-            # A new slot knows nothing of what came before it, and a table that joins the publication (again) has
-            # changes that never come: both are re-read.
+            # A new slot has no changes from before its creation, and a table that is added to the publication (again)
+            # has unpublished ones: both are re-read.
             known = known - published.added if found.exists else set()
             unread = [table for table in wanted if table.id not in known and table in published.live]
             if unread and reads:

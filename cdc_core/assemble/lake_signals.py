@@ -32,7 +32,7 @@ from cdc_core.snapshot.signals.processor import Channel, SignalProcessor
 
 _log = logging.getLogger(__name__)
 
-# How often the state folder is read for signals of other processes.
+# Interval at which the state folder is checked for signals of other processes.
 _OWN_INTERVAL_MS = 1_000
 
 

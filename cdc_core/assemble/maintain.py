@@ -16,8 +16,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class MaintainReport:
-    """One Delta table of a captured table. ``kind`` is lake, changelog or quarantine, or the name of a table of the
-    connector's own (then ``table`` is None).
+    """One Delta table of a captured table.
+
+    ``kind`` is lake, changelog or quarantine, or the name of one of the connector's own tables (then ``table`` is
+    None).
     """
 
     table: TableId | None

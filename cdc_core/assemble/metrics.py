@@ -25,7 +25,7 @@ class Meter:
     metrics: ConnectorMetrics
 
     def progress(self, hook: Callable[[SnapshotProgress], None] | None) -> Callable[[SnapshotProgress], None]:
-        """Rows of a snapshot that replaces tables."""
+        """Count the rows of a snapshot that replaces tables."""
 
         def told(progress: SnapshotProgress) -> None:
             self.metrics.snapshot_rows(str(progress.table), progress.rows, done=progress.done)
@@ -35,7 +35,7 @@ class Meter:
         return told
 
     def notification(self, hook: Callable[[Notification], None] | None) -> Callable[[Notification], None]:
-        """Snapshots of every kind."""
+        """Count snapshots of every kind."""
 
         def told(notification: Notification) -> None:
             self._note(notification)
@@ -45,7 +45,7 @@ class Meter:
         return told
 
     def hooks(self, given: Hooks) -> Hooks:
-        """Micro-batches and rounds of the stream."""
+        """Count micro-batches and rounds of the stream."""
 
         def on_batch(report: BatchReport) -> None:
             self.metrics.batch(sum(report.events.values()), report.commit_lsn, report.lag_bytes)
@@ -88,7 +88,7 @@ def meter(context: RunContext) -> Meter:
 
 
 def data_docs_sites(config: ConnectorConfig) -> list[Path]:
-    """Where the pages of the data docs may be: of runs on the command line, and of Dagster's."""
+    """The folders in which data docs may exist: those of runs on the command line, and of Dagster's."""
     given = config.quality.quality_docs_path
     folders = [Path(given)] if given else []
     return [pages_folder(folder.resolve()) for folder in (*folders, config.state_path / DATA_DOCS_FOLDER)]

@@ -29,7 +29,7 @@ def table_checks(context: RunContext, tables: Iterable[TableSchema]) -> TableChe
 
 
 def reference_checks(context: RunContext, catalog: Catalog, registry: TableRegistry) -> References | None:
-    """The foreign keys that are checked after each round; None where none is to be."""
+    """The foreign keys that are checked after each round; None if none are to be checked."""
     quality = context.config.quality
     if not quality.quality_enabled or not quality.quality_references:
         return None

@@ -32,7 +32,7 @@ def replay(
         captured, _ = context.checked(source)
         chosen = chosen_tables(captured, [table])
         registry = TableRegistry(source.describing(), source.includes(), [streamed(each) for each in captured])
-        # One table is brought to its own changelog's end, which the others' need not have reached.
+        # One table is merged up to the end of its own changelog, which the other tables need not have reached.
         sink = open_lake(context, source, registry, session, records_rounds=False)
         with closing(sink):
             positions = sink.positions(each.id for each in captured)
@@ -41,7 +41,7 @@ def replay(
             if not sink.resume(table, reached):
                 snapshot = take(context, source, session(), chosen, on_progress)[0]
                 sink.reopen(table)
-            if again.drop:  # what was merged is settled first, for only what waits then is given up
+            if again.drop:  # other changes are merged first: only those that wait after that are dropped
                 sink.apply(None, reached, lambda: None)
             merged = sink.apply(None, reached, lambda: None, {table: again})
         failed = merged.failed.get(table)

@@ -16,11 +16,11 @@ from cdc_core.snapshot.signals.parse import MalformedSignalError, action_of, rea
 
 
 def signal(context: RunContext, kind: str, data: str) -> str:
-    """Send a signal through the first enabled channel of ``source`` and ``file``, otherwise through a file in the
-    state folder that streaming runs read (``in-process``). Returns the channel that was used.
+    """Send a signal through the first enabled channel of ``source`` and ``file``, otherwise ``in-process``.
 
-    ``data`` is a JSON object as text, empty for none. Raises ConfigError for a signal that is not valid or if no
-    channel is enabled, SourceError or TransientError from the server.
+    ``in-process`` is a file in the state folder that streaming runs read. Returns the channel that was used. ``data``
+    is a JSON object as text, empty for none. Raises ConfigError for a signal that is not valid or if no channel is
+    enabled, SourceError or TransientError from the server.
     """
     own = {name for name, _ in context.config.signals.signal_actions}
     try:

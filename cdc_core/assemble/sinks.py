@@ -33,9 +33,7 @@ def open_sink(
     inbox: Inbox | None,
     should_stop: Callable[[], bool] | None = None,
 ) -> tuple[Sink, dict[TableId, Any], SignalTable | None]:
-    """The sink that ``wal2lake.sinks`` names, the position that each table's changelog has reached, and the table whose
-    rows are signals, where there is one.
-    """
+    """Open the sink of ``wal2lake.sinks``; returns it, the changelogs' positions, and the signal table (or None)."""
     if "noop" in context.config.engine.sinks:
         return NoopSink(spark, context.plan), {}, None
     lake = open_lake(context, source, registry, spark)

@@ -32,7 +32,7 @@ def snapshot(
             raise context.slot_gone()
         spark = context.ready(spark)
         published = source.publish(captured, always=context.published_always)
-        # Changes of a table that is added to the publication again were not published meanwhile: it is re-read too.
+        # Changes of a table that is added to the publication again were not published meanwhile: it is re-read, too.
         again = [table for table in others if table.id in published.added]
         again = [table for table in again if table.id in context.known_tables(again)]
         chosen = [table for table in [*chosen, *again] if table in published.live]

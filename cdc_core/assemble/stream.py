@@ -33,8 +33,7 @@ def stream(
     inbox: Inbox | None = None,
     on_notification: Callable[[Notification], None] | None = None,
 ) -> StreamReport:
-    """Stream changes from the slot to the sink until a limit of ``until`` is reached. Changes read by then are
-    merged."""
+    """Stream changes from the slot to the sink until a limit of ``until`` is reached; they are merged by then."""
     context.config.require_carried()
     # Spark takes seconds to start: this happens while the server is queried and the first changes are read.
     session = context.session(spark)
@@ -46,7 +45,7 @@ def stream(
                 "Take the first snapshot.",
             )
         source.require_publication()
-        # The publication stays as the last snapshot made it: a table that joined it here would have a gap.
+        # The publication is not changed here: a table added to it would lack earlier changes.
         start = found.confirmed_lsn
         metered = meter(context)
         with (

@@ -33,7 +33,7 @@ def take(
     """Replace the content of lake tables by the source's rows at one consistent point. Raises CdcError."""
     from cdc_core.spark.errors import received
 
-    # Described again: the publication may have been made or changed since, and it belongs to a table's marks.
+    # Described again: the publication may have been created or changed since, and is part of a table's fingerprint.
     wanted = {table.id for table in tables}
     now = {table.id: streamed(table) for table in source.catalog.tables(wanted.__contains__)}
     tables = context.in_reading_order(source, [now.get(table.id, table) for table in tables])

@@ -1,1 +1,1 @@
-"""The connector file: read, checked, explained."""
+"""Reads, checks and explains the connector file."""

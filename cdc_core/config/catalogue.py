@@ -1,4 +1,4 @@
-"""Every property that a connector file may hold, gathered from the packages that declare them."""
+"""All properties of a connector file, collected from the packages that declare them."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from cdc_core.snapshot.options import SnapshotOptions
 from cdc_core.snapshot.signals.options import SignalOptions
 from cdc_core.types.options import TypeOptions
 
-# Attribute of ConnectorConfig → (heading in the documentation, options class), in the order of the flow.
+# Attribute of ConnectorConfig → (heading in the documentation, options class), in the order of the data flow.
 PACKAGES: dict[str, tuple[str, type[Any]]] = {
     "postgres": ("Connection, slot and publication", PostgresOptions),
     "schema": ("Names and keys", SchemaOptions),
@@ -36,15 +36,15 @@ PACKAGES: dict[str, tuple[str, type[Any]]] = {
     "engine": ("Runs", EngineOptions),
     "observe": ("Schedules and metrics", ObserveOptions),
 }
-# Properties of Debezium 1.x that are translated rather than renamed: name → what holds in their place.
+# Properties of Debezium 1.x that are translated rather than renamed: name → the property used instead.
 TRANSLATED = {"truncate.handling.mode": "skipped.operations"}
 
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """A name of a connector file, recognised. ``package`` and ``field`` are empty for properties without effect.
+    """A known name of a connector file. ``package`` and ``field`` are empty for properties without effect.
 
-    ``groups`` are a family's variable parts. ``alias`` tells an older name from the property's own.
+    ``groups`` are a family's variable parts. ``alias``: it is an older name.
     """
 
     property: Property
@@ -83,7 +83,7 @@ def _families() -> tuple[tuple[re.Pattern[str], Property, str, str], ...]:
 
 
 def find(name: str) -> Found | None:
-    """What a name of a connector file is, or None where nothing declares it."""
+    """Return the declaration for a name of a connector file, or None if there is none."""
     found = _named().get(name)
     if found is not None:
         return found
@@ -95,12 +95,12 @@ def find(name: str) -> Found | None:
 
 
 def is_declared(name: str) -> bool:
-    """Whether a connector file may hold that name."""
+    """Whether a connector file may contain that name."""
     return name in TRANSLATED or find(name) is not None
 
 
 def nearest(name: str) -> str | None:
-    """The declared name most like ``name``, or None where none is alike."""
+    """Return the declared name most similar to ``name``, or None if none is similar."""
     names = [*_named(), *(declared.name for _, declared, _, _ in _families())]
     by_lower = {known.lower(): known for known in names}
     close = get_close_matches(name.lower(), by_lower, n=1, cutoff=0.6)
@@ -108,6 +108,6 @@ def nearest(name: str) -> str | None:
 
 
 def declared_by_package() -> dict[str, tuple[Property, ...]]:
-    """Heading → its properties, those that belong to no package last."""
+    """Return heading → its properties, with those of no package last."""
     packages = {title: tuple(properties_of(options).values()) for title, options in PACKAGES.values()}
     return {**packages, "Accepted, without effect": unsupported_properties()}

@@ -1,4 +1,4 @@
-"""What can be wrong between properties that are each right."""
+"""Checks of combinations of properties that are each valid."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _FAMILIES = ("column_truncate_to_n_chars", "column_mask_with_n_chars", "column_m
 
 
 def check(packages: Mapping[str, Any], given: Mapping[str, str]) -> tuple[list[str], list[str]]:
-    """(problems, warnings) of a whole configuration. ``given`` are the file's entries."""
+    """Return (problems, warnings) of a complete configuration. ``given`` are the file's entries."""
     problems = [
         *_both_lists(packages["selection"]),
         *_bad_patterns(packages["selection"], packages["snapshot"], packages["schema"], packages["sink"], given),
@@ -47,7 +47,7 @@ def check(packages: Mapping[str, Any], given: Mapping[str, str]) -> tuple[list[s
 
 
 def unready(postgres: PostgresOptions, snapshot: SnapshotOptions) -> list[str]:
-    """One sentence for each chosen value that is not supported yet."""
+    """Return one sentence for each chosen value that is not supported yet."""
     missing = []
     if postgres.plugin_name is not OutputPlugin.PGOUTPUT:
         missing.append(f"plugin.name={postgres.plugin_name} is not supported yet: set plugin.name=pgoutput.")
@@ -84,7 +84,7 @@ def _bad_patterns(
             try:
                 compile_pattern(pattern)
             except ValueError as error:
-                # What a reference stands for is not printed.
+                # The resolved value of a reference is not printed.
                 subject = "its value" if has_reference(given.get(name, "")) else repr(pattern)
                 yield f"{name}: {subject} is not a regular expression ({error})."
 

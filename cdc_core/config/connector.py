@@ -1,4 +1,4 @@
-"""The connector file as one value: every package's options, and what is to be said about them."""
+"""The connector file as one value: every package's options, and warnings about them."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ class ConnectorConfig:
     """One connector, as configured.
 
     ``source`` names the file, ``connector_name`` is its property ``name`` or the topic prefix. ``warnings`` are lines
-    for the log. ``settings`` are the file's own entries, references unresolved; they stay out of the repr, as secrets
-    do. Picklable: a secret travels as it stands in the file.
+    for the log. ``settings`` are the file's own entries, references unresolved; they are not in the repr, because of
+    secrets. Picklable: a secret is pickled as written in the file.
     """
 
     source: str
@@ -51,18 +51,18 @@ class ConnectorConfig:
     settings: tuple[Setting, ...] = field(default=(), repr=False)
 
     def require_carried(self) -> None:
-        """Raise ConfigError where a chosen value is not supported yet, so that a run does not start with it.
+        """Raise ConfigError if a chosen value is not supported yet, so that no run is started with it.
 
-        Reading and explaining such a file works; only running it does not.
+        Such a file can be read and explained, but not run.
         """
         missing = unready(self.postgres, self.snapshot)
         if missing:
             raise ConfigError(" ".join(missing))
 
     def require_lake(self) -> None:
-        """Raise ConfigError where changes are to go to a lake that has no path.
+        """Raise ConfigError if changes are to be written to a lake without a path.
 
-        Debezium's own files name no lake; reading them, and writing their events, does not need one.
+        Debezium's own files contain no lake; reading them, and writing their events, does not require one.
         """
         if "lake" in self.engine.sinks and not self.sink.lake_path:
             raise ConfigError(
@@ -79,7 +79,7 @@ class ConnectorConfig:
 def load(path: Path | str) -> ConnectorConfig:
     """Read a connector file: Debezium's .properties, or JSON as ``{"name": …, "config": {…}}`` or flat.
 
-    Raises ConfigError, with every problem that was found in one message, before anything is started.
+    Raises ConfigError, with every problem in one message, before anything is started.
     """
     place = Path(path)
     try:
@@ -97,7 +97,7 @@ def load(path: Path | str) -> ConnectorConfig:
 
 
 def from_entries(entries: Iterable[tuple[str, str]], source: str = "the configuration") -> ConnectorConfig:
-    """The same from (name, value) pairs in their order. Raises ConfigError."""
+    """As ``load``, from (name, value) pairs in their order. Raises ConfigError."""
     reader = Reader(source)
     for name, text in entries:
         reader.take(name, text)

@@ -1,4 +1,4 @@
-"""docs/configuration.md, written from the declarations."""
+"""Creates docs/configuration.md from the declarations."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _STATUS = {
 
 
 def configuration_page() -> str:
-    """The whole page as Markdown, ending in one line end."""
+    """Return the page as Markdown, with one line end at its end."""
     parts = [_HEAD]
     for title, properties in declared_by_package().items():
         parts.append(f"\n## {title}\n\n")

@@ -1,4 +1,4 @@
-"""Every property with the value in force, where it comes from and what becomes of it: ``wal2lake check --explain``."""
+"""Every property with its value, its origin and how it is used: ``wal2lake check --explain``."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ _EMPTY = "set to an empty value, so the default applies"
 
 @dataclass(frozen=True, slots=True)
 class ExplainRow:
-    """One property. ``value`` has secrets masked and references as written; ``default`` tells it was not given.
+    """One property. ``value`` has secrets masked and references as written; ``default``: it was not given.
 
-    ``status`` is a Status's value or ``translated``. ``reason`` says why it is ignored or not supported, or which older
-    name gave it; ``text`` is one line for a reader: the reason where there is one, else what the property does.
+    ``status`` is a Status's value or ``translated``. ``reason`` is why it is ignored or not supported, or the older
+    name that set it; ``text`` is one line for users: the reason if there is one, else the property's description.
     """
 
     name: str
@@ -33,9 +33,9 @@ class ExplainRow:
 
 
 def explain(config: ConnectorConfig, everything: bool = True) -> tuple[ExplainRow, ...]:
-    """Packages in the order of the flow, each with its properties; then what is given and belongs to no package.
+    """Return packages in the order of the data flow, each with its properties; then given entries of no package.
 
-    Without ``everything`` only what the file gives.
+    Without ``everything`` only the file's entries.
     """
     rows: list[ExplainRow] = []
     told: set[str] = set()
@@ -47,7 +47,7 @@ def explain(config: ConnectorConfig, everything: bool = True) -> tuple[ExplainRo
             if declared.pattern:
                 rows += [_row(setting.shown_name, setting.shown, declared) for setting in given]
             elif given:
-                # Where an older name is given beside the present one, the present one holds.
+                # If an older name is given in addition to the present one, the present one is used.
                 holding = next((s for s in given if s.name == declared.name), given[-1])
                 older = "" if holding.name == declared.name else f"set by its older name {holding.name}"
                 rows.append(_row(declared.name, holding.shown, declared, older))
@@ -60,7 +60,7 @@ def explain(config: ConnectorConfig, everything: bool = True) -> tuple[ExplainRo
 
 
 def as_text(value: Any) -> str:
-    """A value as a connector file would hold it; a secret is masked."""
+    """Return a value in the form of a connector file; a secret is masked."""
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, float):

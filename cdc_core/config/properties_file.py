@@ -1,4 +1,4 @@
-"""Java's .properties format, as java.util.Properties.load reads it."""
+"""Java's .properties format, parsed like java.util.Properties.load."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ _ESCAPES = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
 
 
 def parse_properties(text: str, source: str) -> tuple[tuple[str, str], ...]:
-    """(name, value) pairs in the file's order, repeated names included. ``source`` names the file in errors.
+    """Return (name, value) pairs in the file's order, including repeated names. ``source`` names the file in errors.
 
-    Raises ConfigError for a ``\\u`` that four hexadecimal digits do not follow.
+    Raises ConfigError for a ``\\u`` that is not followed by four hexadecimal digits.
     """
     return tuple(_split(line, f"{source}, line {number}") for number, line in _logical_lines(text))
 
 
 def _logical_lines(text: str) -> Iterator[tuple[int, str]]:
-    """Lines without comments and blanks; one that ends in an odd number of backslashes continues in the next."""
+    """Yield lines without comments and blanks; one that ends in an odd number of backslashes continues in the next."""
     held = ""
     started = 0
     for number, natural in enumerate(_LINE_END.split(text), 1):
@@ -41,7 +41,7 @@ def _logical_lines(text: str) -> Iterator[tuple[int, str]]:
 
 
 def _split(line: str, where: str) -> tuple[str, str]:
-    """The name ends at the first ``=``, ``:`` or blank that no backslash precedes."""
+    """Split a line: the name ends at the first ``=``, ``:`` or blank that is not preceded by a backslash."""
     at = 0
     while at < len(line) and line[at] not in "=:" + _BLANK:
         at += 2 if line[at] == "\\" else 1
@@ -72,5 +72,5 @@ def _unescape(text: str, where: str) -> str:
             at += 4
         else:
             out.append(_ESCAPES.get(letter, letter))
-    # Two \u escapes can be the halves of one character.
+    # Two \u escapes may be the two halves of one character.
     return "".join(out).encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")

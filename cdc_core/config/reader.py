@@ -1,4 +1,4 @@
-"""Takes a connector file's entries one by one and makes the packages' options of them."""
+"""Reads a connector file's entries one by one and creates the packages' options."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from cdc_core.errors import ConfigError
 from cdc_core.option import MASK, Property, Secret, Status, properties_of
 from cdc_core.postgres.options import LsnFlushMode
 
-# Names whose values are hidden although no package declares them secret: Spark's, a producer's, a JDBC driver's.
+# Names whose values are masked although no package declares them secret: Spark's, a producer's, a JDBC driver's.
 _TELLTALE = re.compile(r"password|passwd|secret|token|credential|jaas|access\.?key|account\.?key|private\.?key", re.I)
 
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Setting:
-    """One entry of the file. ``text`` is as written; ``shown`` is what may be printed of it."""
+    """One entry of the file. ``text`` is as written; ``shown`` is its printable form."""
 
     name: str
     text: str
@@ -28,7 +28,7 @@ class Setting:
 
     @property
     def shown_name(self) -> str:
-        """The name as it may be printed: a hash's salt is a secret that stands in the name."""
+        """The printable name: a hash's salt is a secret in the name."""
         return masked_salt(self.name)
 
     def __repr__(self) -> str:
@@ -36,7 +36,7 @@ class Setting:
 
 
 def shown(name: str, text: str, declared: Property | None) -> str:
-    """A value as it may be printed: a reference as it is written, a secret masked."""
+    """Return a value's printable form: a reference as it is written, a secret masked."""
     if has_reference(text) and not re.sub(r"\$\{[^{}]*\}", "", text).strip():
         return text
     if text and ((declared is not None and declared.secret) or _TELLTALE.search(name)):
@@ -45,12 +45,12 @@ def shown(name: str, text: str, declared: Property | None) -> str:
 
 
 def masked_salt(name: str) -> str:
-    """A property's name with the salt it may hold masked."""
+    """Return a property's name with any salt in it masked."""
     return re.sub(r"(\.with\.salt\.).+", rf"\g<1>{MASK}", name)
 
 
 class Reader:
-    """Gathers entries, then gives options, problems (which end the reading) and warnings (which do not)."""
+    """Collects entries, then returns options, problems (which are errors) and warnings (which are not)."""
 
     def __init__(self, source: str) -> None:
         self.source = source
@@ -60,7 +60,7 @@ class Reader:
         self._repeated: list[str] = []
 
     def take(self, name: str, text: str) -> None:
-        """One entry. A name given before is replaced, as Java's Properties and JSON do."""
+        """Add one entry. It replaces an earlier one with the same name, as in Java's Properties and JSON."""
         name = name.strip()
         if name in self.given:
             self._repeated.append(name)
@@ -68,7 +68,7 @@ class Reader:
         self.given[name] = text
 
     def packages(self) -> dict[str, Any]:
-        """Attribute of ConnectorConfig → options, defaults where nothing (or nothing readable) is given."""
+        """Return attribute of ConnectorConfig → options, with defaults for entries that are missing or invalid."""
         values: dict[str, dict[str, Any]] = {package: {} for package in PACKAGES}
         headed = self._headed_names()
         for name, text in self.given.items():
@@ -90,14 +90,14 @@ class Reader:
         return options
 
     def settings(self) -> tuple[Setting, ...]:
-        """The entries in the file's order."""
+        """Return the entries in the file's order."""
         return tuple(
             Setting(name, text, shown(name, text, self._found[name].property if name in self._found else None))
             for name, text in self.given.items()
         )
 
     def warnings(self) -> list[str]:
-        """One line a fact: older names, names given twice, and what is read but not obeyed, bundled by its reason."""
+        """Return one line per fact: older names, names given twice, and properties without effect, by reason."""
         lines = [f"{name} is set twice; the last value is used." for name in dict.fromkeys(self._repeated)]
         bundles: dict[tuple[Status, str], list[str]] = {}
         for name, found in self._found.items():

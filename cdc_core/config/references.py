@@ -1,4 +1,4 @@
-"""``${env:NAME}``, ``${file:PATH}`` and ``${file:PATH:KEY}``: values that a connector file points at."""
+"""``${env:NAME}``, ``${file:PATH}`` and ``${file:PATH:KEY}``: references in a connector file."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ _REFERENCE = re.compile(r"\$\{([A-Za-z][A-Za-z0-9_-]*):([^{}]*)\}")
 
 
 def has_reference(text: str) -> bool:
-    """Whether the text holds ``${provider:…}``."""
+    """Whether the text contains ``${provider:…}``."""
     return _REFERENCE.search(text) is not None
 
 
 def resolve_references(text: str) -> str:
-    """Replace each reference by what it stands for: ``${file:PATH}`` by the file's text without its last line end.
+    """Replace each reference by its value: ``${file:PATH}`` by the file's text without its last line end.
 
-    Raises ConfigError, naming the reference and never a value, where the variable, file or key is missing or the
-    provider is another one.
+    Raises ConfigError, naming the reference and never a value, if the variable, file or key is missing or the provider
+    is unknown.
     """
     return _REFERENCE.sub(lambda match: _resolve(match[1], match[2]), text)
 

@@ -1,7 +1,7 @@
-"""Properties that steer nothing in a package: Kafka Connect's machinery, Java's classes, and what is not supported yet.
+"""Properties without effect in any package: Kafka Connect's, Java's classes, and those not supported yet.
 
-Each is declared once with its reason, so that a connector file made for Debezium is read whole and nothing in it is
-dropped silently.
+Each is declared once with its reason, so that a connector file made for Debezium is read completely and nothing in it
+is dropped silently.
 """
 
 from __future__ import annotations
@@ -124,12 +124,12 @@ _NOT_YET: dict[str, tuple[str, ...]] = {
 _NOT_YET_FAMILIES: dict[str, tuple[tuple[str, str], ...]] = {
     LATER_SIGNALS: (("signal.consumer.*", r"signal\.consumer\..+"),),
 }
-# Their values are names that head further properties: with ``converters=a``, everything under ``a.``
+# Their values are prefixes of further properties: with ``converters=a``, everything under ``a.``
 NAMING_LISTS = ("converters", "post.processors")
 
 
 def unsupported_properties() -> tuple[Property, ...]:
-    """All of them, in the order of the tables above."""
+    """Return all of them, in the order of the tables above."""
     found: list[Property] = []
     for status, names in ((Status.IGNORED, _IGNORED), (Status.REFUSED, _REFUSED), (Status.NOT_YET, _NOT_YET)):
         for reason, group in names.items():

@@ -1,1 +1,1 @@
-"""What the server sends, taken apart in vectors: replication messages and COPY text become text columns."""
+"""Vectorized decoding of the server's data: replication messages and COPY text to text columns."""

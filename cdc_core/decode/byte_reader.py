@@ -1,4 +1,4 @@
-"""Reading big-endian numbers at many places of one buffer at once."""
+"""Reads big-endian numbers at many positions of one buffer at once."""
 
 from __future__ import annotations
 
@@ -12,8 +12,9 @@ _PAD = 8
 class ByteReader:
     """Vector reads from ``data`` (uint8[N]).
 
-    Every method takes positions (int64[M]) and gives int64[M]. A position outside the buffer is not an error here: it
-    reads the nearest place inside, so that a walk over malformed messages can continue to the check that finds them.
+    Every method takes positions (int64[M]) and returns int64[M]. A position outside the buffer is not an error here:
+    the nearest position inside is read, so that decoding of malformed messages continues up to the check that detects
+    them.
     """
 
     __slots__ = ("_i64", "_u16", "_u32", "data")
@@ -44,13 +45,13 @@ class ByteReader:
 
 
 def _view(data: np.ndarray, dtype: str) -> np.ndarray:
-    """One element for every byte offset: a stride of 1 makes unaligned reads plain indexing."""
+    """Return one element for every byte offset: with a stride of 1, unaligned reads are plain indexing."""
     width = np.dtype(dtype).itemsize
     return np.ndarray((len(data) - width + 1,), dtype, data, 0, (1,))
 
 
 def _read(view: np.ndarray, at: np.ndarray) -> Any:
-    # take() would first copy the whole overlapping view; fancy indexing does not, but it refuses places outside.
+    # take() would first copy the entire overlapping view; fancy indexing does not, but rejects positions outside it.
     if len(at) and (at[-1] >= len(view) or at.max() >= len(view)):
         at = np.minimum(at, len(view) - 1)
     return view[at].astype(np.int64)

@@ -1,4 +1,4 @@
-"""COPY … TO STDOUT in text format → columns: the snapshot's path to the same RawColumns."""
+"""Decodes COPY … TO STDOUT in text format to the RawColumns that the stream uses, too: for snapshots."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from cdc_core.decode.gather import as_text, concat, gather_binary
 from cdc_core.decode.raw_columns import RawColumns
 from cdc_core.errors import ProtocolError
 
-# Bytes decoded at once: they stay in the cache while every column is gathered from them.
+# Bytes decoded at once: they remain in the CPU cache while every column is gathered from them.
 CHUNK_BYTES = 1 << 20
 
 _TAB, _NEWLINE, _BACKSLASH, _NULL_LETTER = 0x09, 0x0A, 0x5C, ord("N")
-# What the byte behind a backslash stands for; every byte not named stands for itself.
+# The byte represented by each byte after a backslash; bytes not listed represent themselves.
 _ESCAPED = np.arange(256, dtype=np.uint8)
 for _letter, _byte in zip(b"bfnrtv", b"\b\f\n\r\t\v", strict=True):
     _ESCAPED[_letter] = _byte
@@ -26,12 +26,15 @@ _HEX = frozenset(b"0123456789abcdefABCDEF")
 
 
 def decode_copy(data: bytes | bytearray | memoryview, names: tuple[str, ...], relation: str = "") -> RawColumns:
-    """Whole lines of COPY's text format, with its default delimiter and null string, as text columns.
+    """Decode complete lines of COPY's text format, with its default delimiter and null string, to text columns.
 
-    Shape:  lines[N] of len(names) fields → RawColumns of N rows. Without columns there are no arrays to hold N.
-    Nulls:  an unescaped ``\\N`` is null; an empty field is the empty string. ``unchanged`` is None everywhere.
+    Shape:  lines[N] of len(names) fields → RawColumns of N rows. Without columns the number of rows is lost.
+
+    Nulls:  an unescaped ``\\N`` is null; an empty field is the empty string. ``unchanged`` is None for all columns.
+
     Raises: ProtocolError(relation, None, expected, found) for a line with another number of fields, data that do not
-            end with a line's end, a backslash at the end of a field, bytes that are not UTF-8.
+    end with a line end, a backslash at the end of a field, bytes that are not UTF-8.
+
     Source: PostgreSQL manual, COPY, "Text Format".
     """
     whole = np.frombuffer(data, dtype=np.uint8)
@@ -51,7 +54,7 @@ def decode_copy(data: bytes | bytearray | memoryview, names: tuple[str, ...], re
 
 
 class LineCutter:
-    """Cuts a stream of blocks at line ends. A line's end never stands inside a field, where COPY writes ``\\n``."""
+    """Splits a stream of blocks at line ends. A field never contains a line end, which COPY writes as ``\\n``."""
 
     __slots__ = ("_rest",)
 
@@ -59,7 +62,7 @@ class LineCutter:
         self._rest: list[bytes] = []
 
     def feed(self, block: bytes | bytearray | memoryview) -> bytes:
-        """The whole lines complete with this block, empty where there are none; the rest is kept for the next."""
+        """Return the lines complete with this block, empty if there are none; the rest is kept for the next block."""
         block = bytes(block)
         cut = block.rfind(b"\n") + 1
         if cut == 0:
@@ -70,14 +73,14 @@ class LineCutter:
         return lines
 
     def finish(self, relation: str = "") -> None:
-        """Check that the stream ended with a whole line; raises ProtocolError where it did not."""
+        """Check that the stream ended with a complete line; raises ProtocolError otherwise."""
         left = sum(len(part) for part in self._rest)
         if left:
             raise ProtocolError(relation, None, "COPY data that end with a complete line", f"{left} bytes of another")
 
 
 def _line_end(whole: np.ndarray, at: int) -> int:
-    """The offset behind the first line end at or behind ``at``, looking further in growing steps."""
+    """Return the offset after the first line end at or after ``at``, searching in growing steps."""
     step = 4096
     while at < len(whole):
         found = np.flatnonzero(whole[at : at + step] == _NEWLINE)
@@ -89,15 +92,15 @@ def _line_end(whole: np.ndarray, at: int) -> int:
 
 
 def _plain_lines(data: np.ndarray, names: tuple[str, ...]) -> list[pa.Array] | None:
-    """The columns of lines in which no backslash stands but a null's, read by Arrow's CSV reader: twice as fast.
+    """Decode lines without backslashes other than those of nulls with Arrow's CSV reader: twice as fast.
 
-    None where there is another backslash, and where something is wrong with the lines: ``_decode_lines`` tells what.
+    None if there is another backslash, or the lines are invalid: ``_decode_lines`` reports the error.
     """
     text = data.tobytes()
-    # The reader takes a byte order mark at the start for its own.
+    # The reader would remove a byte order mark at the start.
     if not names or text.startswith((_BOM, b"\n")):
         return None
-    # Two columns may bear one name.
+    # Two columns may have the same name.
     numbers = [str(number) for number in range(len(names))]
     try:
         rows = csv.read_csv(
@@ -114,7 +117,8 @@ def _plain_lines(data: np.ndarray, names: tuple[str, ...]) -> list[pa.Array] | N
         return None
     if text.count(b"\\") != sum(column.null_count for column in rows.columns):
         return None
-    # It takes an empty line for one of empty fields. Looking for one is slow, and it shows as an empty first field.
+    # The reader treats an empty line as one of empty fields. Searching for one is slow, so this is done only if a first
+    # field is empty.
     if pc.min(pc.binary_length(rows.column(0))).as_py() == 0 and b"\n\n" in text:
         return None
     return [concat(column.chunks) for column in rows.columns]
@@ -147,7 +151,7 @@ def _decode_lines(data: np.ndarray, names: tuple[str, ...], relation: str) -> li
 
 
 def _field_ends(data: np.ndarray, width: int, relation: str) -> np.ndarray:
-    """Where each field ends, row by row; every line must have ``width`` fields."""
+    """Return the end of each field, row by row; every line must have ``width`` fields."""
     ends = np.flatnonzero((data == _TAB) | (data == _NEWLINE))
     if width == 0:
         if len(ends) != len(data) or (data != _NEWLINE).any():
@@ -164,16 +168,16 @@ def _field_ends(data: np.ndarray, width: int, relation: str) -> np.ndarray:
 def _unescape(
     data: np.ndarray, slashes: np.ndarray, starts: np.ndarray, ends: np.ndarray, relation: str
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Drop the escaping backslashes and put in what they stand for; field bounds move along.
+    """Remove the escaping backslashes, replace the bytes after them, and adjust the field bounds.
 
-    In a run of backslashes every other one escapes its follower, starting with the first. A null's ``\\N`` becomes an N
-    that the null mask covers.
+    In a run of backslashes every other one escapes the byte after it, starting with the first. A null's ``\\N`` becomes
+    an N, which the null mask hides.
     """
     new_run = np.ones(len(slashes), dtype=bool)
     new_run[1:] = np.diff(slashes) != 1
     run_start = np.maximum.accumulate(np.where(new_run, np.arange(len(slashes)), 0))
     escaping = slashes[(np.arange(len(slashes)) - run_start) % 2 == 0]
-    followers = data[escaping + 1]  # there is one: the data end with a newline
+    followers = data[escaping + 1]  # exists, because the data end with a newline
     if ((followers == _TAB) | (followers == _NEWLINE)).any():
         raise ProtocolError(relation, None, "a character behind every backslash of COPY", "the field's end")
     out = data.copy()
@@ -188,7 +192,7 @@ def _unescape(
 
 
 def _numeric_escape(data: np.ndarray, at: int, out: np.ndarray, keep: np.ndarray) -> None:
-    """Up to three octal digits, or x and up to two hexadecimal ones, behind the backslash at ``at``: one byte."""
+    """Decode up to three octal digits, or x and up to two hexadecimal ones, after the backslash at ``at``."""
     behind = bytes(data[at + 1 : at + 4])
     if behind[:1] == b"x":
         digits = _leading(behind[1:3], _HEX)

@@ -1,4 +1,4 @@
-"""Gathering byte ranges of one buffer into Arrow arrays."""
+"""Gathers byte ranges of one buffer into Arrow arrays."""
 
 from __future__ import annotations
 
@@ -13,14 +13,15 @@ INT32_MAX = 2**31 - 1
 
 
 def gather_binary(data: np.ndarray, starts: np.ndarray, ends: np.ndarray) -> pa.Array:
-    """Byte ranges → binary[N].
+    """Gather byte ranges into binary[N].
 
     Shape: ``starts[N]``, ``ends[N]`` are offsets into ``data`` with starts[i] <= ends[i] <= starts[i + 1]; the last end
-    lies less than 2 GiB behind the first start.
+    is less than 2 GiB after the first start.
+
     Nulls: none.
 
-    The ranges and the gaps between them are one binary array over the untouched buffer; taking every second element
-    is one copy in C++.
+    The ranges and the gaps between them are one binary array over the unchanged buffer; taking every second element is
+    a single copy in C++.
     """
     count = len(starts)
     if count == 0:
@@ -35,11 +36,13 @@ def gather_binary(data: np.ndarray, starts: np.ndarray, ends: np.ndarray) -> pa.
 
 
 def as_text(values: pa.Array, null: np.ndarray | None, where: str, lsn: np.ndarray | None = None) -> pa.Array:
-    """Values as ``gather_binary`` gives them, as text.
+    """Convert values returned by ``gather_binary`` to text.
 
     Shape:  binary[N] → string[N].
-    Nulls:  where ``null`` (bool[N], or None for nowhere) says so.
-    Raises: ProtocolError when a value is not UTF-8, naming ``where`` and the first bad row's LSN, from ``lsn[N]``.
+
+    Nulls:  where ``null`` (bool[N], or None for none) is true.
+
+    Raises: ProtocolError if a value is not UTF-8, with ``where`` and the first bad row's LSN, from ``lsn[N]``.
     """
     if len(values) == 0:
         return pa.array([], type=pa.string())
@@ -57,12 +60,12 @@ def null_text(count: int) -> pa.Array:
 
 
 def concat(parts: list[pa.Array]) -> pa.Array:
-    """One array out of at least one."""
+    """Concatenate at least one array."""
     return parts[0] if len(parts) == 1 else pa.concat_arrays(parts)
 
 
 def _is_ascii(content: pa.Buffer | None) -> bool:
-    """Whether no byte has its high bit set: such text needs no further look at its UTF-8."""
+    """Whether no byte has its high bit set: such text is valid UTF-8 without a further check."""
     if content is None or content.size == 0:
         return True
     return int(np.frombuffer(content, dtype=np.uint8).max()) < 0x80
@@ -77,7 +80,7 @@ def _is_utf8(values: pa.Array) -> bool:
 
 
 def _first_not_utf8(values: pa.Array) -> int:
-    """The index of the first bad value, by halving."""
+    """Return the index of the first bad value, by bisection."""
     first, count = 0, len(values)
     while count > 1:
         half = count // 2

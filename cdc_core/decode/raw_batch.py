@@ -1,6 +1,6 @@
-"""RawBatch: gathered, undecoded messages of one relation — what the slot reader spools and the workers decode.
+"""RawBatch: collected, undecoded messages of one relation, which the slot reader spools and the workers decode.
 
-Truncate and logical-message rows never stand in a spool file of row changes; they have batches of their own.
+Truncates and logical messages are never in a spool file of row changes; they have separate batches.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""RawColumns: what both paths (pgoutput tuples and COPY text) end in, and what ``types`` starts from."""
+"""RawColumns: the output of both decoders (pgoutput tuples and COPY text), and the input of ``types``."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ import pyarrow as pa
 
 @dataclass(frozen=True, slots=True)
 class RawColumns:
-    """The text of N rows, column by column.
+    """The text of N rows, by column.
 
     ``names`` are the relation's columns in order. ``text[i]`` is a string array of length N: PostgreSQL's text of the
     value, null for SQL NULL and for a value that was not sent. ``unchanged[i]`` is a boolean numpy mask of length N, or
-    None where no row of that column is an unchanged TOAST value.
+    None if no row of that column is an unchanged TOAST value.
     """
 
     names: tuple[str, ...]
@@ -29,8 +29,8 @@ class RawColumns:
 class TupleBatch:
     """The decoded row changes of one relation, N in stream order.
 
-    ``op`` holds the message kind of each row as its ASCII code: I, U or D. ``old_kind`` is 0 where no old tuple was
-    sent, else the ASCII code K (key columns only; the others are null) or O (the whole old row). ``new`` and ``old``
+    ``op`` contains the message kind of each row as its ASCII code: I, U or D. ``old_kind`` is 0 if no old tuple was
+    sent, else the ASCII code K (key columns only; the others are null) or O (the entire old row). ``new`` and ``old``
     have N rows each; a row without such a tuple is null in every column.
     """
 

@@ -1,4 +1,4 @@
-"""Segment: what the receive loop hands over — bytes it only appended, and where each frame ends."""
+"""Segment: the output of the receive loop, the bytes received and the end of each frame."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ FRAME_HEADER = 25
 
 @dataclass(frozen=True, slots=True)
 class Segment:
-    """A stretch of the replication stream, in order.
+    """A part of the replication stream, in order.
 
-    ``buffer`` holds XLogData frames as received, one behind the other; ``ends[i]`` (int64) is the offset at which frame
-    i ends. Frame 0 starts at 0, frame i at ``ends[i - 1]``. Keepalives are not in it. A segment may be cut between any
-    two frames, inside a transaction too. The buffer must not change while the segment is in use.
+    ``buffer`` contains XLogData frames as received, concatenated; ``ends[i]`` (int64) is the offset at which frame i
+    ends. Frame 0 starts at 0, frame i at ``ends[i - 1]``. Keepalives are not included. A segment may end between any
+    two frames, also inside a transaction. The buffer must not change while the segment is in use.
     """
 
     buffer: bytes | bytearray
@@ -28,7 +28,7 @@ class Segment:
 
     @classmethod
     def of(cls, frames: Iterable[bytes]) -> Segment:
-        """A segment of whole frames."""
+        """Create a segment of complete frames."""
         parts = list(frames)
         lengths = np.fromiter((len(part) for part in parts), dtype=np.int64, count=len(parts))
         return cls(b"".join(parts), np.cumsum(lengths, dtype=np.int64))

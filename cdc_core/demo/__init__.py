@@ -1,1 +1,1 @@
-"""The demo: a small shop on an embedded PostgreSQL, kept busy, and the whole product at work on it."""
+"""The demo: a small shop on an embedded PostgreSQL with a workload, captured by the complete pipeline."""

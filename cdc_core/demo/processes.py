@@ -1,4 +1,4 @@
-"""Dagster's web server and daemon as child processes, and the few questions the demo asks them over GraphQL."""
+"""Dagster's web server and daemon as child processes, and the GraphQL queries of the demo."""
 
 from __future__ import annotations
 
@@ -35,17 +35,17 @@ _CANCEL = (
 
 
 def free_port() -> int:
-    """A port of the loopback that nobody uses now."""
+    """Return a port of the loopback interface that is not in use."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
 
 
 class DagsterProcesses:
-    """Web server and daemon on one DAGSTER_HOME, each in a process group of its own. A context manager.
+    """Web server and daemon on one DAGSTER_HOME, each in a separate process group. A context manager.
 
-    ``before_daemon`` is called once the web server answers: what it asks for is there at the daemon's first look. The
-    daemon looks for backfills twice a minute only.
+    ``before_daemon`` is called once the web server answers: what it creates exists when the daemon starts. The daemon
+    checks for backfills only twice a minute.
     """
 
     def __init__(
@@ -67,7 +67,7 @@ class DagsterProcesses:
 
     @property
     def url(self) -> str:
-        """Where the UI is."""
+        """The URL of the UI."""
         return f"http://127.0.0.1:{self.port}"
 
     def __enter__(self) -> DagsterProcesses:
@@ -78,7 +78,7 @@ class DagsterProcesses:
             shutil.copy(shipped, self._home / "dagster.yaml")
         try:
             self._start("dagster-webserver", "-h", "127.0.0.1", "-p", str(self.port))
-            # One after the other: the first makes Dagster's database, and two at once would stand in each other's way.
+            # One after the other: the first creates Dagster's database, and two at once would conflict.
             self._wait_until_up()
             self._end_leftover_runs()
             if self._before_daemon is not None:
@@ -93,7 +93,7 @@ class DagsterProcesses:
         self.stop()
 
     def stop(self) -> None:
-        """End both and everything they started; runs at work are asked to end first."""
+        """End both and everything they started; active runs are requested to end first."""
         if self._children and all(child.poll() is None for child in self._children):
             with suppress(TransientError):
                 self.end_runs()
@@ -110,9 +110,9 @@ class DagsterProcesses:
         self._children.clear()
 
     def end_runs(self, seconds: float = _RUNS_SECONDS) -> bool:
-        """Ask every run to end and wait for that; False where one was still at work after ``seconds``.
+        """Request every run to end and wait for that; False if one was still active after ``seconds``.
 
-        A run of the stream lasts an hour, but ends within a round when it is asked to.
+        A run of the stream lasts an hour, but ends within a round on request.
         """
         deadline = time.monotonic() + seconds
         asked: set[str] = set()
@@ -126,7 +126,7 @@ class DagsterProcesses:
         return True
 
     def query(self, text: str, variables: dict[str, Any] | None = None) -> dict[str, Any]:
-        """Ask the web server. Raises TransientError when it does not answer or answers with an error."""
+        """Query the web server. Raises TransientError if it does not answer or returns an error."""
         body = json.dumps({"query": text, "variables": variables or {}}).encode()
         request = urllib.request.Request(f"{self.url}/graphql", body, {"Content-Type": "application/json"})
         try:
@@ -162,7 +162,7 @@ class DagsterProcesses:
             )
 
     def _end_leftover_runs(self) -> None:
-        """Runs of an earlier demo ended with it, whatever Dagster's database says of them."""
+        """End runs of an earlier demo in Dagster's database: their processes ended with it."""
         found = self._unfinished()
         if found:
             self.query(_CANCEL, {"ids": found, "how": "MARK_AS_CANCELED_IMMEDIATELY"})

@@ -1,4 +1,4 @@
-"""The demo from start to verdict."""
+"""The demo from start to comparison."""
 
 from __future__ import annotations
 
@@ -42,10 +42,10 @@ _PAUSE_SECONDS = 0.5
 
 @dataclass(frozen=True, slots=True)
 class DemoState:
-    """One look at both sides. ``lag_bytes`` is None while the slot does not exist.
+    """State of source and lake. ``lag_bytes`` is None while the slot does not exist.
 
-    ``lag_seconds`` is how long ago the newest change in the lake was committed at the source, None while there is none.
-    As the workload never pauses, that is how far the lake is behind.
+    ``lag_seconds`` is the time since the newest change in the lake was committed in the source, None if there is none.
+    As the workload never pauses, this is the lag of the lake.
     """
 
     seconds: float
@@ -58,7 +58,7 @@ class DemoState:
 
 @dataclass(slots=True)
 class DemoHooks:
-    """What the caller shows, and how it asks the demo to end."""
+    """The caller's output functions, and its request to end the demo."""
 
     say: Callable[[str], None]
     show: Callable[[DemoState], None]
@@ -68,7 +68,7 @@ class DemoHooks:
 
 @dataclass(slots=True)
 class Demo:
-    """A demo in ``folder``: what an earlier one left there is continued."""
+    """A demo in ``folder``: continues an earlier one there."""
 
     folder: Path
     hooks: DemoHooks
@@ -77,9 +77,9 @@ class Demo:
     _backfill: str = ""
 
     def run(self, seconds: float | None) -> list[Comparison]:
-        """Run for ``seconds`` (None: until asked to stop) after the snapshot; then catch up and compare every table.
+        """Run for ``seconds`` (None: until stopped) after the snapshot; then catch up and compare every table.
 
-        Returns no comparison when it was stopped by request. Raises CdcError when a part of it fails.
+        Returns no comparison if it was stopped by request. Raises CdcError if a part of it fails.
         """
         self.folder = self.folder.resolve()
         self.folder.mkdir(parents=True, exist_ok=True)
@@ -112,10 +112,10 @@ class Demo:
         return path
 
     def _launch_backfill(self, dagster: DagsterProcesses) -> None:
-        """Launch one backfill over every table's snapshot partition, unless the lake has all.
+        """Launch one backfill of every table's snapshot partition, unless the lake has all.
 
         The sensor adds the partitions, too, and the backfill could be launched at any time; but the daemon, which is
-        started after this, would begin with it half a minute later.
+        started after this, would start it half a minute later.
         """
         self.hooks.say(f"Dagster's UI: {dagster.url}")
         if all(self._lake_state(table) is not None for table in TABLES):
@@ -141,7 +141,7 @@ class Demo:
         self._backfill = str(launched["backfillId"])
 
     def _wait_for_snapshot(self, dagster: DagsterProcesses) -> None:
-        """Wait for the backfill, where one was launched, and say which tables are in the lake."""
+        """Wait for the backfill, if one was launched, and print which tables are in the lake."""
         if not self._backfill:
             return
         shown: set[TableId] = set()
@@ -152,13 +152,13 @@ class Demo:
             status = answer.get("status", "")
             if status in ("FAILED", "COMPLETED_FAILED", "CANCELED"):
                 raise TransientError(f"The backfill ended as {status}; see {dagster.url}/overview/backfills.")
-            # Dagster's daemon notices the end of a backfill's run some seconds after the last table is in the lake.
+            # Dagster's daemon detects the end of a backfill's run some seconds after the last table is in the lake.
             return len(shown) == len(TABLES) or str(status) in ("COMPLETED", "COMPLETED_SUCCESS")
 
         self._wait(finished, _SNAPSHOT_SECONDS, "the snapshot did not finish")
 
     def _show_new_tables(self, known: set[TableId]) -> list[TableId]:
-        """Say which tables' snapshots are in the lake since the last look; every table of the shop has rows."""
+        """Print the tables whose snapshots are in the lake since the last call; every table of the shop has rows."""
         looks = {table: self._lake_state(table) for table in TABLES if table not in known}
         found = {table: state.rows for table, state in looks.items() if state is not None and state.rows}
         if found:
@@ -167,7 +167,7 @@ class Demo:
         return list(found)
 
     def _invite(self, dagster: DagsterProcesses) -> None:
-        """What to look at, and what to try."""
+        """Print what to look at, and what to try."""
         options, url = self._options, dagster.url
         insert = (
             "insert into shop.customers (name, email) values ('Ada', 'ada@example.org');"
@@ -201,7 +201,7 @@ class Demo:
         self.hooks.show(DemoState(elapsed, changes, pending.lag_bytes, min(ages, default=None), source_rows, rows))
 
     def _catch_up(self, connector_file: Path) -> list[Comparison]:
-        """Compare again and again until all is equal or the bound is reached; the last comparisons are the verdict."""
+        """Compare repeatedly until all tables are equal or the time limit is reached; returns the last comparisons."""
         deadline = time.monotonic() + _CATCH_UP_SECONDS
         while True:
             found = [compare(self._options, table, self._lake_path(table)) for table in TABLES]
@@ -224,5 +224,5 @@ class Demo:
     def _lake_state(self, table: TableId) -> LakeState | None:
         try:
             return lake_state(self._lake_path(table))
-        except OSError as error:  # a file that a commit replaced while it was being read
+        except OSError as error:  # a commit replaced the file while it was read
             raise CdcError(f"The lake table {table} could not be read: {type(error).__name__}.") from None

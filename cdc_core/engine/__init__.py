@@ -1,1 +1,1 @@
-"""When: reading, batches, the order of steps, snapshots, rounds."""
+"""The order of operations: reading, batches, snapshots, rounds."""

@@ -1,4 +1,4 @@
-"""A micro-batch: spool files by table version, and the positions that its end means."""
+"""A micro-batch: spool files by table version, and the positions that are reached at its end."""
 
 from __future__ import annotations
 
@@ -11,21 +11,22 @@ import pyarrow as pa
 from cdc_core.schema.table import TableId, TableSchema
 from cdc_core.snapshot.signals.rows import SignalRow
 
-# A position behind every row of its transaction.
+# Greater than the index of every row of a transaction.
 WHOLE_TRANSACTION = (1 << 62) - 1
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class Position:
-    """How far a table's changelog reaches: every row at or before (commit LSN, index in the transaction) is in it."""
+    """Position of a table's changelog: it contains every row at or before (commit LSN, index in the transaction)."""
 
     commit_lsn: int = 0
     tx_index: int = WHOLE_TRANSACTION
 
     def drops(self, raw: pa.RecordBatch) -> np.ndarray | None:
-        """Which rows of RAW_SCHEMA lie at or before this position: bool[N], or None for none of them.
+        """Return which rows of RAW_SCHEMA are at or before this position: bool[N], or None if none are.
 
-        Rows come in commit order, so a batch whose first row lies beyond is all new: the usual case costs one look.
+        Rows are in commit order, so a batch whose first row is past the position is entirely new. This is the usual
+        case, and it requires one comparison.
         """
         if raw.num_rows == 0 or raw.column("commit_lsn")[0].as_py() > self.commit_lsn:
             return None
@@ -50,16 +51,16 @@ class VersionFiles:
     only_inserts: bool = True
 
     def note(self, raw: pa.RecordBatch, only_inserts: bool = False) -> None:
-        """Note the rows of ``raw``, at least one; ``only_inserts`` where nothing else is among them."""
+        """Record the rows of ``raw`` (at least one); ``only_inserts``: all of them are inserts."""
         self.rows += raw.num_rows
         self.commits.append(np.unique(raw.column("commit_lsn").to_numpy()))
-        # Truncates are noted after the rows around them, so the last to be noted need not be the last.
+        # Truncates are recorded after the rows around them, so the rows recorded last need not be last in stream order.
         last = int(raw.column("commit_lsn").to_numpy()[-1]), int(raw.column("tx_index").to_numpy()[-1])
         self.last = max(self.last, last)
         self.only_inserts = self.only_inserts and only_inserts
 
     def last_commit_before(self, bound: int | None) -> int | None:
-        """The largest commit LSN in the files that lies below ``bound`` (None: any); None where there is none."""
+        """Return the largest commit LSN in the files that is less than ``bound`` (None: any); None if there is none."""
         known = np.concatenate(self.commits)
         inside = known if bound is None else known[known < bound]
         return int(inside.max()) if len(inside) else None
@@ -67,12 +68,12 @@ class VersionFiles:
 
 @dataclass(slots=True)
 class Batch:
-    """What one micro-batch holds.
+    """The content of one micro-batch.
 
-    ``versions`` keeps, per table, its versions in stream order. ``complete_lsn`` is the commit LSN of the last complete
-    transaction, ``confirm_lsn`` that transaction's end (which may be confirmed to the slot); both None where no
-    transaction ended in it. ``open_lsn`` is the commit LSN of the transaction that the batch's end cuts through, else
-    None. ``signals`` are the rows of the signal table in stream order.
+    ``versions`` maps each table to its versions in stream order. ``complete_lsn`` is the commit LSN of the last
+    complete transaction, ``confirm_lsn`` the end LSN of that transaction (which may be confirmed to the slot); both are
+    None if no transaction ended in the batch. ``open_lsn`` is the commit LSN of the transaction that continues in the
+    next batch, else None. ``signals`` are the rows of the signal table in stream order.
     """
 
     number: int
@@ -86,17 +87,18 @@ class Batch:
     signals: list[SignalRow] = field(default_factory=list)
 
     def files_of(self, table: TableSchema) -> VersionFiles:
-        """The files of that version, made when it is new."""
+        """Return the files of this table version; creates the entry for a new version."""
         known = self.versions.setdefault(table.id, [])
         if not known or known[-1].table.version != table.version:
             known.append(VersionFiles(table))
         return known[-1]
 
     def complete_to(self, table: TableId) -> int | None:
-        """The commit LSN up to which appending the batch makes the table's changelog complete; None: no whole one.
+        """Return the commit LSN up to which the table's changelog is complete after the batch is appended.
 
-        A transaction that continues beyond the batch is not complete yet: were its LSN stored with the first part, a
-        crash before the second would lose that part.
+        None if the batch contains no complete transaction of the table. A transaction that continues in the next batch
+        is not complete: if its LSN were stored with the first part, a crash before the second part would lose the
+        second part.
         """
         found = [version.last_commit_before(self.open_lsn) for version in self.versions[table]]
         return max((lsn for lsn in found if lsn is not None), default=None)
@@ -106,12 +108,12 @@ class Batch:
         return max(int(commits[-1]) for version in self.versions[table] for commits in version.commits)
 
     def open_at(self, table: TableId) -> tuple[int, int] | None:
-        """The table's last row in the transaction that the batch's end cuts: commit LSN and index; None for none."""
+        """Return the table's last row in a transaction continued in the next batch: (commit LSN, index), or None."""
         last = max(version.last for version in self.versions[table])
         return last if last[0] == self.open_lsn else None
 
     def only_inserts(self, table: TableId) -> bool:
-        """Whether the table's rows are inserts alone, all of one version and of whole transactions."""
+        """Whether all of the table's rows are inserts of one table version and of complete transactions."""
         versions = self.versions[table]
         return len(versions) == 1 and versions[0].only_inserts and self.open_at(table) is None
 

@@ -1,4 +1,4 @@
-"""Checks before a merge: which change rows of a slice may continue, and what is reported of the others."""
+"""Checks before a merge: which change rows of a slice may be merged, and the report of the rows that failed."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ from cdc_core.sink.typing_plan import TypingPlan
 if TYPE_CHECKING:
     from cdc_core.quality.evaluate import Checked
 
-# The rules of each table as this process made them last: a task is unpickled again for every slice.
+# The rules of each table as last created in this process: a task is unpickled again for every slice.
 _made: dict[TableId, tuple[tuple[object, ...], tuple[Rule, ...]]] = {}
 _NEVER = 2**63 - 1
 _SAMPLE_ROWS = 1_000
 
 
 class TableChecks:
-    """The quality step of every table. ``refresh`` reads one table's description from the source as it is now.
+    """The quality checks of every table. ``refresh`` reads the current description of one table from the source.
 
-    Picklable where ``refresh`` is, for it travels to the tasks that take a slice through the round.
+    Picklable if ``refresh`` is: the tasks that process slices receive it.
     """
 
     def __init__(
@@ -48,7 +48,7 @@ class TableChecks:
         self._files = RuleFiles() if files is None else files
 
     def require_rules(self, tables: Iterable[TableSchema]) -> None:
-        """Raise TableError, with every problem, where a rule of the files cannot be obeyed for one of the tables."""
+        """Raise TableError, naming every problem, if a rule of the files cannot be applied to one of the tables."""
         problems = []
         for table in tables:
             rules = self._files.rules(table.id) if self._options.quality_enabled else ()
@@ -61,9 +61,9 @@ class TableChecks:
             raise TableError(" ".join(problems), "Correct the named files.")
 
     def check(self, table: TableSchema, changes: pa.Table) -> tuple[pa.Table, pa.Table | None, CheckReport | None]:
-        """The rows that may be merged, those for the quarantine table (None where there are none), and the report.
+        """Return the rows that may be merged, the rows for the quarantine table, and the report.
 
-        As ``judged``, without a report where checks are off.
+        See ``judged``. The second is None if there are no such rows. The report is None if checks are disabled.
         """
         found = self.judged(table, changes)
         return (changes, None, None) if found is None else (found.good, found.bad, report_of(found))
@@ -71,12 +71,12 @@ class TableChecks:
     def judged(
         self, table: TableSchema, changes: pa.Table, since: Mapping[str, int] | None = None, *, limited: bool = True
     ) -> Checked | None:
-        """What the rules say of change rows before anything of them is merged; None where checks are off.
+        """Evaluate the rules on change rows before any of them is merged; None if checks are disabled.
 
-        ``since`` maps columns to the commit LSN up to which their constraints may have been others. Great Expectations
-        has not validated the summary yet. Not ``limited``: the rows are no batch, but some that waited; rules over a
-        batch are left out then. Raises LimitExceededError where more rows of a batch fail than the limit allows, and
-        TableError where a position occurs twice and for a rule that cannot be evaluated.
+        ``since`` maps columns to the commit LSN up to which their constraints may have been different. Great
+        Expectations has not validated the summary yet. If not ``limited``, the rows are not a batch but rows from
+        quarantine, and rules over a batch are skipped. Raises LimitExceededError if more rows of a batch fail than the
+        limit allows, and TableError if a position occurs twice or a rule cannot be evaluated.
         """
         if not self._options.quality_enabled:
             return None
@@ -99,11 +99,11 @@ class TableChecks:
         return any(rule.name == KEY_UNIQUE for rule in rules)
 
     def max_waiting(self, table: TableId) -> int:
-        """How many changes of a table may wait in quarantine before it stops; 0 for any number."""
+        """Maximum number of changes of a table in quarantine before the table is paused; 0 for no limit."""
         return self._limits(table).rows
 
     def suites(self, table: TableId) -> tuple[str, ...]:
-        """The user's expectations that need more than one row, as JSON texts."""
+        """The user's expectations that require more than one row, as JSON texts."""
         return self._files.suites(table)
 
     def _limits(self, table: TableId) -> Limits:
@@ -115,7 +115,7 @@ class TableChecks:
         return rules_of_files(table, rules)
 
     def _renewed(self, table: TableSchema, since: Mapping[str, int]) -> tuple[Rule, ...]:
-        """The rules by the catalogue as it is now. What differs from before holds for none of the rows in hand."""
+        """Return the rules for the current catalogue. A constraint that has changed applies to none of the rows."""
         current = self._refresh(table)
         was, now = constraint_marks(table), constraint_marks(current)
         known = {name: since.get(name, 0) if was.get(name) == mark else _NEVER for name, mark in now.items()}
@@ -123,7 +123,7 @@ class TableChecks:
 
     def _table_rules(self, table: TableSchema, since: Mapping[str, int]) -> tuple[Rule, ...]:
         held = _made.get(table.id)
-        # Versions that differ in their marks alone are equal, but not in their rules.
+        # Table versions that differ in their fingerprint only are equal, but their rules are not.
         of = (self._options, self._files, self._plan, table, table.fingerprint, since)
         if held is None or held[0] != of:
             typer = self._plan.typer(table)
@@ -139,7 +139,7 @@ class TableChecks:
 
 
 def _over_batch(changes: pa.Table, key: tuple[str, ...], rules: tuple[Rule, ...]) -> dict[str, np.ndarray]:
-    """The rows that fail rules which no row alone can fail, by the rule's name. Shape: bool[N] each."""
+    """Return, by rule name, the rows that fail rules over several rows. Shape: bool[N] each."""
     for rule in rules:
         if rule.name == KEY_UNIQUE:
             found = repeated_inserts(changes, key, rule.since)
@@ -148,7 +148,7 @@ def _over_batch(changes: pa.Table, key: tuple[str, ...], rules: tuple[Rule, ...]
 
 
 def report_of(found: Checked, suites: tuple[str, ...] = ()) -> CheckReport:
-    """The report of a check. ``suites`` are the user's that run on a sample of the rows that pass."""
+    """Create the report of a check. ``suites`` are the user's suites that run on a sample of the rows that pass."""
     told = found.report
     rules = tuple(
         RuleResult(rule.name, rule.column, rule.severity, rule.checked, rule.failed, rule.description)
@@ -159,7 +159,10 @@ def report_of(found: Checked, suites: tuple[str, ...] = ()) -> CheckReport:
 
 
 def _sample(rows: pa.Table) -> bytes:
-    """At most so many new rows, spread evenly, as Arrow IPC. Shape: change rows[N] -> the columns of ``after``."""
+    """Return at most _SAMPLE_ROWS new rows, evenly spread, as Arrow IPC.
+
+    Shape: change rows[N] -> the columns of ``after``.
+    """
     new = rows.column("after").drop_null().combine_chunks()
     new = new.chunk(0) if isinstance(new, pa.ChunkedArray) and new.num_chunks else new
     if not len(new):

@@ -1,10 +1,11 @@
-"""Since when the source's constraints are known to be in force, for each column of each table.
+"""The LSN from which the source's constraints are known to be in force, for each column of each table.
 
-The stream does not announce a NOT NULL, a length or an enum's labels with an LSN. What the catalogue says at some
-moment holds for what commits after that moment, for setting a constraint locks the table and looks at its rows; of what
-committed before it may be wrong. So a rule made from a constraint counts from the end of the WAL at the time when the
-column's marks in the catalogue were first seen as they are (``Fingerprint``: they change with every ALTER of the
-column). A change after it is told by other marks, which a failing rule asks for.
+The stream does not contain the LSN of a change to a NOT NULL constraint, a length or an enum's labels. The constraints
+that the catalogue shows at some moment hold for rows committed after that moment, because adding a constraint locks the
+table and checks its rows; they may not hold for rows committed earlier. So a rule derived from a constraint applies
+from the end of the WAL at the time when the column's fingerprint in the catalogue was first observed (``Fingerprint``:
+it changes with every ALTER of the column). A later change of the constraint changes the fingerprint again, which is
+checked when a rule fails.
 """
 
 from __future__ import annotations
@@ -17,11 +18,11 @@ from cdc_core.schema.table import Column, TableId, TableSchema
 
 Mark = tuple[object, ...]
 KEY = ""
-"""Stands for the table's key among its columns."""
+"""The entry for the table's key in mappings by column name."""
 
 
 class ConstraintsSeen:
-    """What this run has seen. For one thread. ``wal_lsn`` asks for the end of the WAL."""
+    """The constraints observed by this run. For one thread. ``wal_lsn`` returns the server's current end of WAL."""
 
     def __init__(self, wal_lsn: Callable[[], int]) -> None:
         self._wal_lsn = wal_lsn
@@ -29,9 +30,9 @@ class ConstraintsSeen:
         self._told: dict[TableId, tuple[TableSchema, Mapping[str, int]]] = {}
 
     def since(self, table: TableSchema) -> Mapping[str, int]:
-        """Column → commit LSN after which its constraints are those of ``table``, which was read before this call.
+        """Return column → commit LSN after which its constraints are those of ``table``.
 
-        The entry KEY is for the table's key.
+        ``table`` was read before this call. The entry KEY is for the table's key.
         """
         told = self._told.get(table.id)
         if told is not None and told[0] is table:
@@ -53,12 +54,15 @@ class ConstraintsSeen:
 
 
 def constraint_marks(table: TableSchema) -> dict[str, Mark]:
-    """What tells that a column's constraints are the same ones, by column; KEY for the table's key."""
+    """Return, by column, values that are equal as long as the column's constraints are unchanged.
+
+    The entry KEY is for the table's key.
+    """
     marks: dict[str, Mark] = {column.name: (*_declared(column), *_marked(table, column)) for column in table.columns}
     key, fingerprint = row_key(table), table.fingerprint
     made: Mark = ()
     if fingerprint is not None:
-        # A rewrite by ALTER TABLE may change keys, and an unlogged table's changes reach no slot.
+        # A rewrite by ALTER TABLE may change keys, and the slot receives no changes of an unlogged table.
         heaps = tuple((heap.oid, heap.toast, heap.is_unlogged) for heap in fingerprint.storage)
         made = (fingerprint.oid, fingerprint.primary_key, fingerprint.unique_indexes, heaps)
     return {**marks, KEY: (key, *made, *(marks.get(name) for name in key))}

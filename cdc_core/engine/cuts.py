@@ -1,4 +1,4 @@
-"""Writes rounds down: after each, which version of every table shows the source as of the round's LSN."""
+"""Records rounds: after each round, the version of every table that shows the source as of the round's LSN."""
 
 from __future__ import annotations
 
@@ -24,17 +24,17 @@ class Cuts:
         self._checked_at = float("-inf")
 
     def note_commit(self, lsn: int, commit_ts_us: int | None) -> None:
-        """The source's commit time of the last transaction up to ``lsn``, microseconds since 1970."""
+        """Record the source's commit time (microseconds since 1970) of the last transaction up to ``lsn``."""
         if commit_ts_us is not None:
             at = datetime.fromtimestamp(commit_ts_us / 1e6, UTC)
-            # Concurrent transactions take their commit times a little before their places in the WAL.
+            # Concurrent transactions get their commit times shortly before their positions in the WAL.
             self._committed = (lsn, at if self._committed is None else max(at, self._committed[1]))
 
     def record(self, lsn: int) -> None:
-        """Write down how all tables stand, once everything up to ``lsn`` is in the changelogs.
+        """Record the state of all tables, once everything up to ``lsn`` is in the changelogs.
 
-        Nothing is written where the newest round says the same, or has a later LSN: of changes that the slot sends
-        again after a crash, some tables have more already.
+        Nothing is written if the newest recorded round is equal or has a later LSN: when the slot sends changes again
+        after a crash, some tables already contain later ones.
         """
         if self._last_lsn is None:
             self._begin()
@@ -48,9 +48,10 @@ class Cuts:
             self._last, self._last_lsn = tables, Lsn(lsn)
 
     def between_rounds(self, passed: int) -> None:
-        """Record the round again if states of tables changed without a round: re-read, resumed, compacted.
+        """Record the round again if the state of a table changed without a round: re-read, resumed, compacted.
 
-        ``passed`` is the LSN up to which everything is in the changelogs. Called often; checks at intervals.
+        ``passed`` is the LSN up to which everything is in the changelogs. Called often; checks at intervals of
+        _POLL_SECONDS.
         """
         if time.monotonic() - self._checked_at < _POLL_SECONDS:
             return
@@ -62,7 +63,7 @@ class Cuts:
             self.record(passed)
 
     def tables_at(self, lsn: int) -> tuple[RecordedTable, ...]:
-        """The state of every known table at an LSN, by name."""
+        """Return the state of every known table at an LSN, ordered by name."""
         found = []
         for table, merge_state in sorted(self._merge_states, key=lambda each: each[0]):
             overlap = self._merge_states.overlap(table)
@@ -72,7 +73,7 @@ class Cuts:
         return tuple(found)
 
     def _begin(self) -> None:
-        """Take up where the last run ended."""
+        """Load the newest recorded round of earlier runs."""
         newest = self._log.newest() if self._log.refresh() else None
         self._last_lsn = self._log.newest_lsn or Lsn(0)
         if newest is not None:
@@ -83,13 +84,13 @@ class Cuts:
 
 
 def state_at(merge_state: MergeState, read_at: int | None, lsn: int) -> TableState:
-    """How a table stands to an LSN up to which its changelog is complete.
+    """Return the state of a table relative to an LSN up to which its changelog is complete.
 
-    ``read_at`` is the LSN of the snapshot in force while nothing beyond it is merged, else None.
+    ``read_at`` is the LSN of the snapshot in force while no later change is merged, else None.
     """
     shape, merged = merge_state.shape, merge_state.merged
     waits = merge_state.backlog is not None and merge_state.backlog <= lsn
-    # A transaction of which only a part has come hides in ``backlog`` what is whole before it.
+    # ``backlog`` may be the commit of an incomplete transaction; ``whole`` is the last complete one before it.
     lacks = merge_state.whole is not None and (merged is None or merged < merge_state.whole)
     rules = (
         (TableState.PAUSED, shape.paused is not None),

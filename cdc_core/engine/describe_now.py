@@ -1,4 +1,4 @@
-"""One table's description as the catalogue has it now, asked from inside a task."""
+"""Reads one table's current description from the catalogue, inside a Spark task."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from cdc_core.schema.table import TableSchema
 
 @dataclass(frozen=True, slots=True)
 class DescribeNow:
-    """Reads a table's description again; picklable. A table that no longer exists keeps the description it had."""
+    """Reads a table's description again; picklable. For a table that no longer exists, returns the given one."""
 
     connection: ConnectionString
 
     def __call__(self, table: TableSchema) -> TableSchema:
-        """Raises SourceError or TransientError where the server cannot be asked."""
+        """Raises SourceError or TransientError if the server cannot be queried."""
         connection = connect_with(self.connection)
         try:
             found = Catalog(connection).tables(lambda name: name == table.id)

@@ -1,8 +1,9 @@
-"""The file of records, and beside it a small one that says how far it is whole.
+"""The output file of records, and a position file with the length up to which it is complete.
 
-Records are written as they come, a transaction's first ones before its Commit. A process may die at any moment, and the
-server sends again what was not confirmed. So after each Commit ``<output>.position`` is replaced: the bytes up to it
-and its LSN. The next run cuts the output back to these bytes and reads on from that LSN: no record is lost or doubled.
+Records are written when they are received, the first records of a transaction before its Commit. The process may be
+killed at any time, and the server then sends everything again that was not confirmed. So after each Commit
+``<output>.position`` is replaced; it contains the number of bytes up to the Commit and its LSN. The next run truncates
+the output to this length and continues from that LSN: no record is lost or duplicated.
 """
 
 from __future__ import annotations
@@ -21,9 +22,9 @@ _NOWHERE = Lsn(0)
 
 @dataclass(frozen=True, slots=True)
 class Position:
-    """``lsn``: up to where the stream is in the file, 0 where it has not begun. ``in_snapshot``: a snapshot has begun
-    and not ended; ``makes_slot`` tells that the slot was to be made by it. ``progress``: how far the snapshots are that
-    signals asked for, as text (snapshot.incremental.progress).
+    """``lsn``: LSN up to which the stream is in the file, 0 if streaming has not begun. ``in_snapshot``: a snapshot has
+    begun and not ended; ``makes_slot``: the slot is created by this snapshot. ``progress``: progress of the snapshots
+    requested by signals, as text (snapshot.incremental.progress).
     """
 
     lsn: Lsn = _NOWHERE
@@ -35,7 +36,7 @@ class Position:
 class EnvelopeOutput:
     """One output of one slot. ``open`` before writing; a context manager that closes it.
 
-    A device (``/dev/stdout``) is written to and nothing else: what it was given cannot be taken back.
+    A device (``/dev/stdout``) has no position file and is not truncated: what was written to it cannot be removed.
     """
 
     def __init__(self, path: Path, slot: str) -> None:
@@ -52,7 +53,7 @@ class EnvelopeOutput:
         return self._file is None or not self._is_file or self._file.tell() == self._marked
 
     def open(self) -> Position:
-        """Cut the output back to where it is whole, and say where that is."""
+        """Truncate the output to its complete part and return the position of that part."""
         found, size = self._read()
         self._file = self._path.open("ab")
         if self._is_file and size is not None and self._file.tell() >= size:
@@ -71,19 +72,19 @@ class EnvelopeOutput:
             self._file = None
 
     def write(self, lines: Sequence[str]) -> int:
-        """Add lines; how many."""
+        """Append lines; returns their number."""
         assert self._file is not None
         if lines:
             self._file.write("".join(f"{line}\n" for line in lines).encode())
         return len(lines)
 
     def flush(self) -> None:
-        """Hand everything to the system."""
+        """Flush the file's buffer to the operating system."""
         assert self._file is not None
         self._file.flush()
 
     def mark(self, position: Position) -> None:
-        """Everything written so far is whole, and durable when this returns."""
+        """Store that everything written so far is complete; it is durable when this returns."""
         self.flush()
         if not self._is_file or self._file is None:
             return
@@ -107,7 +108,10 @@ class EnvelopeOutput:
         fresh.replace(self._beside)
 
     def _read(self) -> tuple[Position, int | None]:
-        """What the last run left, and how long the output was; nothing where it was of another slot or is gone."""
+        """Return the position stored by the last run and the output's length in bytes then.
+
+        The start position and None if the position is of another slot, cannot be parsed, or a file no longer exists.
+        """
         if not self._is_file or not self._beside.exists() or not self._path.exists():
             return Position(), None
         try:

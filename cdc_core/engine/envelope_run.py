@@ -1,7 +1,7 @@
-"""Debezium's records as lines of a file: snapshot as the mode says, then the stream; no Spark, no lake.
+"""Writes Debezium's records as lines of a file: the snapshot of the mode, then the stream; without Spark and lake.
 
-The slot is confirmed only after the lines before it are on disk. A run that was killed is taken up again without a
-record lost or doubled (EnvelopeOutput).
+The slot is confirmed only after the preceding lines are on disk. After a kill the next run continues without losing or
+duplicating a record (EnvelopeOutput).
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ _MANY_ROWS = 200
 _SEGMENT_BYTES = 8 << 20
 _SEGMENT_SECONDS = 0.2
 _CHUNK_SECONDS = 0.005
-# A filter of a blocking snapshot may be a whole statement, as Debezium has it.
+# As in Debezium, the filter of a blocking snapshot may be a complete statement.
 _STATEMENT = re.compile(r"\s*(select|with|values|table)\b", re.IGNORECASE)
 
 
@@ -73,19 +73,19 @@ class EnvelopeRun:
         self._is_calm = True
 
     def use_signals(self, signals: EnvelopeSignals) -> None:
-        """Act on signals while streaming."""
+        """Process signals while streaming."""
         self._signals = signals
 
     def resume(self, output: EnvelopeOutput) -> Position:
-        """Open the output where the last run left it, and say where that is.
+        """Open the output at the position that the last run stored, and return that position.
 
-        What a snapshot wrote that was interrupted is cut off.
+        The rows of an interrupted snapshot are removed.
         """
         self._position = output.open()
         return self._position
 
     def snapshot(self, tables: list[TableSchema], output: EnvelopeOutput) -> int:
-        """Write a read event for every row; how many. The slot is made by it where there was none."""
+        """Write a read event for every row; returns their number. Creates the slot if it does not exist."""
         makes_slot = not self._source.slot().exists
         output.mark(replace(self._position, in_snapshot=True, makes_slot=makes_slot))
         time.sleep(self._snapshot.snapshot_delay_ms / 1000)
@@ -110,7 +110,9 @@ class EnvelopeRun:
         conditions: Mapping[TableId, str],
         meanwhile: Callable[[], None],
     ) -> int:
-        """Write the tables' rows at one point; how many. ``meanwhile`` is called from time to time."""
+        """Write the tables' rows as of one snapshot; returns their number. ``meanwhile`` is called after each block of
+        rows.
+        """
         try:
             if self._snapshot.snapshot_locking_mode is SnapshotLockingMode.SHARED:
                 opened.holder.lock([table.id for table in tables], self._snapshot.snapshot_lock_timeout_ms)
@@ -127,7 +129,7 @@ class EnvelopeRun:
             opened.close()
 
     def _blocking(self, stream: ReplicationStream, output: EnvelopeOutput) -> int:
-        """Read the tables that signals asked for at once, the stream resting; how many rows."""
+        """Take the blocking snapshots that signals requested, while streaming is paused; returns the number of rows."""
         assert self._signals is not None
         progress = self._signals.progress
         conditions = {one.table: one.condition for one in progress.blocking}
@@ -151,10 +153,11 @@ class EnvelopeRun:
         should_stop: Callable[[], bool],
         resumed_at: Lsn | None = None,
     ) -> int:
-        """Write the stream's records until a bound is met; how many.
+        """Write the stream's records until a bound is reached; returns their number.
 
-        ``resumed_at``: what the slot had confirmed, None where it is new. source.sequence continues from there. Raises
-        what the server sends, the decoding finds or ``event.converting.failure.handling.mode`` asks for.
+        ``resumed_at``: the LSN that the slot had confirmed, None for a new slot. source.sequence continues from there.
+        Raises the errors of the server and of decoding, and those required by
+        ``event.converting.failure.handling.mode``.
         """
         options = self._source.options
         began_at = max(resumed_at or Lsn(0), self._position.lsn) if resumed_at is not None else Lsn(0)
@@ -195,15 +198,16 @@ class EnvelopeRun:
         return written
 
     def _segment_seconds(self) -> float:
-        """How long to gather a segment: a chunk on its way is let go soon, and the next one read."""
+        """Seconds to collect a segment; less during an incremental snapshot, so that each chunk is emitted soon."""
         is_busy = self._signals is not None and self._signals.snapshots.is_busy
         return _CHUNK_SECONDS if is_busy and self._is_calm else _SEGMENT_SECONDS
 
     def _between(
         self, signals: EnvelopeSignals, stream: ReplicationStream, output: EnvelopeOutput, is_silent: bool
     ) -> int:
-        """What signals ask for between two segments, no transaction being open; how many records it made."""
-        # What was written since the last mark would come again after a kill: then nothing is marked before the next.
+        """Process signals between two segments, while no transaction is open; returns the number of records written."""
+        # Records written since the last mark would be written again after a kill, so then no mark is set before the
+        # next Commit.
         is_marked = output.is_marked
         written = output.write(signals.idle(stream.wal_end)) if is_silent else 0
         signals.between(str(self._position.lsn), is_silent)
@@ -216,7 +220,7 @@ class EnvelopeRun:
         return written
 
     def _write(self, output: EnvelopeOutput, records: pa.Table, found: SortedSegment) -> int:
-        """Write a segment's records, and mark the output at the last Commit among them."""
+        """Write a segment's records, and mark the output after the last Commit among them."""
         rows = lines(records)
         if found.last_commit_end_lsn is None:
             return output.write(rows)
@@ -231,13 +235,13 @@ class EnvelopeRun:
         return len(rows)
 
     def _rows(self, table: TableSchema, opened: OpenSnapshot, condition: str) -> Iterator[RawColumns]:
-        """The rows that a snapshot reads. ``condition``: SQL of a signal's, a condition or a statement of its own."""
+        """Read the rows of a snapshot. ``condition``: SQL of a signal, either a condition or a complete statement."""
         names = self.included(table)
         own = condition if _STATEMENT.match(condition) else self._snapshot.statement_of(str(table.id))
         if own is None:
             select = select_sql(table.id, names, f"({condition})" if condition else "")
         else:
-            # The user's statement may name columns in any order: they are taken by name.
+            # The user's statement may return columns in any order: they are selected by name.
             select = select_from(own, names)
         cutter = LineCutter()
         for chunk in copy_chunks(connection_string(self._source.options), opened.holder.name, select):
@@ -247,11 +251,11 @@ class EnvelopeRun:
         cutter.finish(str(table.id))
 
     def included(self, table: TableSchema) -> tuple[str, ...]:
-        """The columns that rows show. One that is left out is not read, not even where it is part of the key."""
+        """The columns that rows contain. An excluded column is not read, even if it is part of the key."""
         return tuple(plan.name for plan in plan_columns(table, self._selection) if plan.included)
 
     def row_events(self, table: TableSchema) -> TableEvents:
-        """What makes the events of rows that a query reads."""
+        """Create the events of rows that a query reads."""
         return self._table_events(table, snapshot=True)
 
     def _table_events(self, table: TableSchema, snapshot: bool = False) -> TableEvents:
@@ -260,7 +264,7 @@ class EnvelopeRun:
         return TableEvents(table, codecs, self._context, plans, snapshot=snapshot)
 
     def _act(self, due: float) -> float:
-        """Run heartbeat.action.query when it is due; when it is due next."""
+        """Run heartbeat.action.query if it is due; returns when it is due next (monotonic seconds)."""
         options = self._source.options
         if not options.heartbeat_interval_ms or not options.heartbeat_action_query or time.monotonic() < due:
             return due
@@ -288,7 +292,7 @@ class EnvelopeRun:
 
 
 class _Xmin:
-    """The slot's catalog_xmin, asked again after xmin.fetch.interval.ms; None where that is 0."""
+    """The slot's catalog_xmin, queried again after xmin.fetch.interval.ms; None if that is 0."""
 
     def __init__(self, source: Source) -> None:
         self._source = source

@@ -1,4 +1,4 @@
-"""Old changes leave the changelogs once nothing needs them, once a day and table."""
+"""Removes old changes from the changelogs once they are no longer needed, once a day for each table."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _log = logging.getLogger(__name__)
 
 
 class Expiry:
-    """Takes merged changes out that are older than ``days`` (wal2lake.changelog.retention.days; 0: none)."""
+    """Removes merged changes older than ``days`` (wal2lake.changelog.retention.days; 0: none are removed)."""
 
     def __init__(self, paths: LakePaths, slot: str, merge_states: MergeStates, days: int) -> None:
         self._paths = paths
@@ -26,7 +26,7 @@ class Expiry:
         self._done_on: int | None = None
 
     def between_rounds(self) -> None:
-        """Do what is due. A table where another writer is in the way keeps its rows until the next run."""
+        """Remove expired changes if due. If another writer conflicts, the table keeps its rows until the next run."""
         now = now_us()
         today = now // DAY_US
         if not self._days or self._done_on == today:
@@ -42,7 +42,7 @@ class Expiry:
                 )
 
     def _needless(self, table: TableId, merge_state: MergeState) -> int | None:
-        """The LSN up to which no change of a table is needed: one in quarantine is re-read when it may go in."""
+        """Return the LSN up to which no change of a table is needed. A replay reads changes in quarantine again."""
         if not merge_state.waiting or merge_state.merged is None:
             return merge_state.merged
         first = first_waiting(self._paths.quarantine(table), Place(merge_state.token or 0, merge_state.shown or 0))

@@ -1,12 +1,12 @@
-"""The lake as the engine sees it: a round is one Spark job over all tables with changes, and a record of the cut.
+"""The lake sink of the engine: a round is one Spark job over all tables with changes, and a recorded consistent cut.
 
-    batch ─▶ orders, a table each ─▶ one job (engine/slice_task) ─▶ durable: the position may be confirmed
-                                                                 ─▶ Spark's MERGE where a slice is too large for a task
-                                                                 ─▶ the round is written down
+    batch ─▶ one order per table ─▶ one job (engine/slice_task) ─▶ durable: the position may be confirmed
+                                                                ─▶ Spark's MERGE if a slice is too large for a task
+                                                                ─▶ the round is recorded
 
-A table whose slice is large is cut: its files are decoded and written by several tasks of the same job, and a second
-job commits what they wrote (``engine/slice_part``). A table whose source changed takes the steps that its change asks
-for, is re-read concurrently with rounds, or pauses (``engine/shapes``); the others never wait for it.
+A large slice is split: several tasks of the same job decode its files and write them, and a second job commits the
+files that they wrote (``engine/slice_part``). If a table's source changed, the lake table is altered, is re-read
+concurrently with rounds, or is paused (``engine/shapes``); the other tables are not delayed.
 """
 
 from __future__ import annotations
@@ -52,15 +52,15 @@ from cdc_core.spark.run_tasks import balanced, parallelism, run_tasks
 _log = logging.getLogger(__name__)
 
 _POLL_SECONDS = 5.0
-# A table that is changed again and again while it is read comes to rest some time.
+# A table that changes repeatedly while it is read can be read once the changes stop.
 _REREAD_TRIES = 20
-# What a slice costs beside its rows, in rows: opening, committing, checking.
+# Fixed cost of a slice (open, commit, check), expressed as a number of rows.
 _SLICE_ROWS = 2_000
 
 
 @dataclass(frozen=True, slots=True)
 class SourceWatch:
-    """State for changes without events: the shapes, tables that are re-read, and the server's WAL end."""
+    """State for following changes without events: the shapes, tables being re-read, and the server's end of WAL."""
 
     shapes: Shapes
     rereads: Rereads
@@ -68,9 +68,9 @@ class SourceWatch:
 
 
 class LakeSink:
-    """A ``stream.Sink`` over Delta tables. One process at a time.
+    """A ``stream.Sink`` over Delta tables. Only one process may use it at a time.
 
-    ``records_rounds``: what it is told to apply, and where it ends, is a cut of all tables.
+    ``records_rounds``: each round that it applies ends at a consistent cut of all tables, which is recorded.
     """
 
     def __init__(
@@ -98,7 +98,7 @@ class LakeSink:
         self._references = references
         self._options = options
         self._engine = engine
-        # Without a stream nothing else makes it.
+        # The stream creates this folder; without a stream nothing else does.
         staging.mkdir(parents=True, exist_ok=True)
         self._writer = LakeWriter.of(options, staging)
         self._task = SliceTask(uuid.uuid4().hex, slot, paths, plan, checks, self._writer)
@@ -113,7 +113,7 @@ class LakeSink:
         self._constraints = ConstraintsSeen(watch.wal_lsn)
 
     def positions(self, tables: Iterable[TableId]) -> dict[TableId, Position]:
-        """What each table's changelog holds already: the reader drops it when the slot sends it again."""
+        """Return the position of each table's changelog; the reader skips rows up to it that the slot sends again."""
         self._merge_states.open(tables)
         return {table: s.changelog for table, s in self._merge_states if s.changelog is not None}
 
@@ -124,11 +124,11 @@ class LakeSink:
         on_durable: Callable[[], None],
         replays: Mapping[TableId, Replay] | None = None,
     ) -> RoundReport:
-        """Append the batch, then bring every table with whole transactions up to ``to_lsn`` to it.
+        """Append the batch, then merge every table's complete transactions up to ``to_lsn``.
 
-        ``on_durable`` is called once every row of the batch is in its changelog. A table that cannot follow is named in
-        the report, its changes wait in the changelog; an append that fails raises. ``replays`` are tables whose changes
-        in quarantine are tried again.
+        ``on_durable`` is called once every row of the batch is in its changelog. A table that cannot be merged is
+        listed in the report and its changes stay in the changelog; an append that fails raises. ``replays`` are tables
+        whose quarantined changes are to be replayed.
         """
         started = time.monotonic()
         self._note_renamed_tables()
@@ -153,9 +153,9 @@ class LakeSink:
         return RoundReport(to_lsn, tuple(merges), failed, seconds=seconds, parts=cpu_parts(outcomes), replays=again)
 
     def has_backlog(self, to_lsn: Lsn) -> bool:
-        """Whether some changelog is ahead of its lake table with transactions that are whole at ``to_lsn``.
+        """Whether some changelog contains transactions, complete at ``to_lsn``, that are not in its lake table.
 
-        A table that could not follow counts again after some seconds, one that is paused or read again does not.
+        A table whose merge failed is included again after some seconds; one that is paused or being re-read is not.
         """
         if any(self._merge_states.is_due(table, to_lsn) for table, _ in self._merge_states):
             return True
@@ -163,7 +163,9 @@ class LakeSink:
 
     @property
     def is_busy(self) -> bool:
-        """Whether a table is being re-read, or waits for its place in the stream, or a slice was merged in part."""
+        """Whether a table is being re-read or cannot be merged before the stream reaches an LSN, or a slice was partly
+        merged.
+        """
         return (
             self._has_rest
             or self._watch.shapes.is_poll_due
@@ -172,9 +174,9 @@ class LakeSink:
         )
 
     def between_rounds(self, passed: int) -> None:
-        """Maintain what no batch brings: changed tables, tables re-read, changes past their retention.
+        """Do maintenance outside rounds: tables changed in the source, tables re-read, changes past their retention.
 
-        ``passed`` is the LSN up to which everything that the server had for us is done. Called often.
+        ``passed`` is the LSN up to which everything received from the server is processed. Called often.
         """
         self._merge_states.passed = passed
         for ended in self._watch.rereads.finished():
@@ -192,9 +194,9 @@ class LakeSink:
             self._cuts.between_rounds(passed)
 
     def resume(self, table: TableId, lsn: int) -> bool:
-        """Resume a paused table with the next round; False where it must be re-read first.
+        """Resume a paused table with the next round; False if it must be re-read first.
 
-        Raises TableError where what it was paused for is still so.
+        Raises TableError if the cause of the pause still exists.
         """
         if not self._watch.shapes.can_go_on(table):
             return False
@@ -202,13 +204,13 @@ class LakeSink:
         return True
 
     def reopen(self, table: TableId) -> None:
-        """Reload the table's merge state: it was re-read."""
+        """Reload the table's merge state after it was re-read."""
         self._merge_states.reload(table)
 
     def is_current(self, table: TableSchema) -> bool:
-        """Whether the lake table stands at this description of its source and follows the stream.
+        """Whether the lake table has the shape of this description of its source and is merged by rounds.
 
-        A table that the lake knows nothing of takes the description for its first.
+        For a table that the lake does not know, the description becomes its first shape.
         """
         state = self._merge_states.of(table.id).shape
         if state.holds_back or table.id in self._watch.rereads:
@@ -218,12 +220,13 @@ class LakeSink:
         return is_settled and same_shape(known.table, table) and same_columns(known.table, table)
 
     def order_to_land(self, table: TableId, reached: int, passed: int) -> SliceOrder | None:
-        """What to tell a task that puts rows into the lake table, once that holds every change up to ``reached``.
+        """Return the order for a task that writes incremental-snapshot rows, once changes up to ``reached`` are merged.
 
-        None before. ``to_lsn`` is how far the table is; ``passed`` as for ``between_rounds``.
+        None before that. ``to_lsn`` of the order is the LSN up to which the table is merged; ``passed`` as for
+        ``between_rounds``.
         """
         merge_state = self._merge_states.of(table)
-        # With nothing in the changelog that the lake lacks, it is as far as the stream.
+        # If the changelog has no unmerged change, the table contains everything that the stream has delivered.
         at = max(passed if merge_state.backlog is None else 0, merge_state.merged or 0)
         if at < reached or self._merge_states.holds_back(table, passed):
             return None
@@ -231,7 +234,7 @@ class LakeSink:
         return replace(order, views=self._watch.shapes.views(table), visible=None, has_backlog=False)
 
     def land(self, order: LandOrder) -> LandOutcome:
-        """Put rows that were read into the lake table, in one commit; what goes wrong is in the outcome."""
+        """Write rows of an incremental snapshot to the lake table in one commit; errors are returned in the outcome."""
         wanted, path = order.order, self._paths.lake(order.order.table.id)
         work, spark = LandTask(self._task), self._spark()
         try:
@@ -249,29 +252,32 @@ class LakeSink:
         elif outcome.error is None:
             merge_state.merged = max(merge_state.merged or 0, wanted.to_lsn or 0)
             if outcome.applied is not None:
-                # A MERGE of Spark's leaves the LSN in the table as it is.
+                # Spark's MERGE does not change the LSN stored in the table.
                 merge_state.shown = merge_state.shown if outcome.staged is not None else wanted.to_lsn
                 merge_state.version, merge_state.checked_at = outcome.applied.version, time.monotonic()
         return outcome
 
     def reserve(self, tables: Sequence[TableId]) -> dict[TableId, int] | None:
-        """Numbers for the shapes that reading these tables brings; None while one of them is being read already."""
+        """Reserve numbers for the shapes that these tables get when they are read.
+
+        Returns None while one of them is being read.
+        """
         if any(table in self._watch.rereads for table in tables):
             return None
         self._merge_states.open(table for table in tables if not self._merge_states.knows(table))
         return {table: self._watch.shapes.reserve(table) for table in tables}
 
     def note_read(self, table: TableId) -> None:
-        """Reload the table's merge state: it was read by another run."""
+        """Reload the table's merge state after another run read it."""
         self._merge_states.reload(table)
 
     def close(self) -> None:
-        """Let background work end: tables being read, validations; for a bounded time."""
+        """Wait, for a bounded time, until background work ends: re-reads and validations."""
         self._watch.rereads.close()
         self._validations.close({str(table): self._paths.quarantine(table) for table, _ in self._merge_states})
 
     def _note_reread(self, ended: Reread, passed: int) -> None:
-        """Go on with a table that was re-read; one that could not be is tried again where that may help."""
+        """Update a table whose re-read ended. Transient errors are retried; after other errors the table is paused."""
         table, error = ended.table, ended.error
         if error is None:
             self._reread_tries.pop(table, None)
@@ -287,16 +293,16 @@ class LakeSink:
         self._watch.shapes.pause(table, error.message, error.remedy or remedy, passed)
 
     def _note_renamed_tables(self) -> None:
-        """Changes under a name that is not captured are nowhere, so this is written down before the slot moves on."""
+        """Record re-reads of renamed tables before the slot is confirmed: changes under the new name are not stored."""
         for table in self._registry.take_renamed():
             self._watch.shapes.want_reread(table, "it was changed while it had a name that is not captured")
 
     def _orders(self, batch: Batch | None, to_lsn: int) -> list[SliceOrder]:
-        """One order a table that has something in the batch, or waiting in its changelog."""
+        """Create one order for each table with rows in the batch or unmerged changes in its changelog."""
         in_batch = {} if batch is None else batch.versions
         orders = []
         if batch is not None:
-            # What is new of a table is decided first, for it may hold the table back.
+            # New shapes of a table are decided first, because the decision may pause the table.
             orders = [self._batch_order(batch, table, to_lsn) for table in in_batch]
         due = [t for t, _ in self._merge_states if t not in in_batch and self._merge_states.is_due(t, to_lsn)]
         return orders + [self._order(table, self._known(table), to_lsn) for table in due]
@@ -346,13 +352,14 @@ class LakeSink:
         )
 
     def _replaying(self, orders: list[SliceOrder], to_lsn: int, replays: Mapping[TableId, Replay]) -> list[SliceOrder]:
-        """The orders with those of tables that are to be replayed."""
+        """Return the orders including those of the tables to be replayed."""
         given = {order.table.id: order for order in orders}
         for table, replay in replays.items():
             merge_state = self._merge_states.of(table)
             if merge_state.shape.holds_back:
                 continue
-            # No other transaction commits within the bytes of the commit record that the lake stands at.
+            # The LSN up to which the lake table is merged is the start of a commit record, and no other transaction
+            # commits within the bytes of that record.
             cut = max(to_lsn, (merge_state.merged or 0) + 1)
             order = given.get(table) or self._order(table, self._known(table), cut)
             given[table] = replace(order, waiting=True, replay=replay, only_inserts=False)
@@ -372,7 +379,7 @@ class LakeSink:
         parts = [part for order in large for part in cut(order, parallelism(spark))]
         items: list[SliceOrder | PartOrder] = [*parts, *small]
         todo = balanced(items, lambda item: item.rows + _SLICE_ROWS, groups)
-        # balanced() takes the work apart by weight, so results are told by table, not by place.
+        # balanced() reorders the work by weight, so results are matched by table, not by position.
         found = run_tasks(spark, todo, SlicePart(self._task), "merging changes into the lake")
         done = {outcome.table: outcome for outcome in found if isinstance(outcome, SliceOutcome)}
         if large:
@@ -391,7 +398,7 @@ class LakeSink:
         failpoints.hit(failpoints.BEFORE_CONFIRM)
 
     def _evolve(self, orders: Sequence[SliceOrder], outcomes: Sequence[SliceOutcome]) -> list[SliceOutcome]:
-        """Let Spark bring the tables to their shapes that tasks cannot, and merge what waits for that."""
+        """Change tables with Spark whose new shape a task cannot apply, then merge the changes that need that shape."""
         found, again = {outcome.table: outcome for outcome in outcomes}, []
         for order in orders:
             outcome = found[order.table.id]
@@ -403,7 +410,7 @@ class LakeSink:
             except CdcError as error:
                 outcome.error = error
                 continue
-            # What the first attempt appended is in the changelog now.
+            # The rows that the first attempt appended are in the changelog now.
             waits = order.has_backlog or bool(order.files or order.written)
             again.append(replace(order, files=(), written=(), arrived=(), rows=0, has_backlog=waits))
         for done in self._run_orders(again):
@@ -420,7 +427,7 @@ class LakeSink:
                     outcome.error = error
 
     def _merge_staged(self, orders: Sequence[SliceOrder], outcomes: Sequence[SliceOutcome]) -> None:
-        """Spark's MERGE for the slices that are too large for a task."""
+        """Run Spark's MERGE for the slices that are too large for a task."""
         for order, outcome in zip(orders, outcomes, strict=True):
             if outcome.staged is None or outcome.error is not None:
                 continue
@@ -439,7 +446,7 @@ class LakeSink:
             outcome.seconds["spark merge"] = time.monotonic() - started
 
     def _settle(self, order: SliceOrder, outcome: SliceOutcome) -> MergeReport | None:
-        """Note where a table stands now."""
+        """Update the table's merge state from the outcome; returns its report, None if nothing was merged."""
         table, merge_state = order.table.id, self._merge_states.of(order.table.id)
         if outcome.error is not None:
             self._note_failure(table, merge_state, outcome.error)
@@ -449,7 +456,8 @@ class LakeSink:
         merge_state.failed_at = None
         merge_state.merged = outcome.merged
         if outcome.waiting is not None:
-            # A part that Spark has yet to merge leaves the table as it was until it is looked at again.
+            # If Spark still has to merge a part, the state of the quarantine table is determined again in the next
+            # round.
             merge_state.waiting = bool(outcome.waiting)
         if outcome.lake_version is not None:
             merge_state.version, merge_state.shown = outcome.lake_version, outcome.lake_lsn
@@ -462,14 +470,14 @@ class LakeSink:
 
     def _note_failure(self, table: TableId, merge_state: MergeState, error: CdcError) -> None:
         merge_state.failed_at, merge_state.error = time.monotonic(), str(error)
-        # What it may have written to its quarantine table is to be looked at.
+        # The failed slice may have written to its quarantine table, so that is read in the next round.
         merge_state.waiting = True
         if isinstance(error, (LimitExceededError, MissingKeyError)):
             self._watch.shapes.pause(table, error.message, error.remedy, merge_state.merged or 0)
         elif isinstance(error, RereadNeededError):
             self._watch.shapes.want_reread(table, error.message)
         elif isinstance(error, TransientError):
-            # What is known of the table may be out of date: another writer was at work on it.
+            # Another writer changed the table, so its merge state may be out of date.
             self._merge_states.reload(table)
 
     def _record(self, batch: Batch | None, to_lsn: Lsn) -> None:

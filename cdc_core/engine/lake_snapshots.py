@@ -1,16 +1,18 @@
-"""Snapshots that signals ask for while a stream goes into the lake: in chunks beside it, or at once while streaming is
-paused.
+"""Snapshots requested by signals while streaming into the lake.
 
-    signal ─▶ queue, written down ─▶ group of chunks (a thread) ─▶ the table's lake has passed what they show ─▶ lands
+Incremental snapshots are read in chunks concurrently with the stream, blocking snapshots while streaming is paused.
 
-While one group waits and lands, the next is read. Everything here runs between two rounds, in their thread.
+    signal ─▶ stored queue ─▶ group of chunks (a thread) ─▶ lake table merged past the chunks' LSN ─▶ chunks are written
 
-Crash safety. What is stored is the queue, the key behind which everything has landed, and the place of the last signal.
-It is stored before the slot is confirmed past a signal (the slot sends it again otherwise), so that a signal is neither
-lost nor, for its place is compared, obeyed twice; and before a group lands, with the key up to which it reaches. A run
-that was killed reads from the one key to the other again, with the same ordinal: rows that are in the lake already land
-as they are, and rows that are in the changelog already (``wal2lake.changelog.reads``) do not go there twice. A blocking
-snapshot is stored as asked for until it is in the lake; it may be taken twice, and replaces its tables either way.
+While one group waits and is written, the next is read. Everything here runs between two rounds, in their thread.
+
+Crash safety. The stored state is the queue, the key up to which all rows have been written, and the position of the
+last signal. It is stored before the slot is confirmed past a signal (otherwise the slot sends it again), so that no
+signal is lost, and none is processed twice because its position is compared. It is also stored before a group is
+written, with the group's last key. After a kill the next run reads the range between the two keys again, with the same
+ordinal: writing rows again that are in the lake already does not change them, and rows that are in the changelog
+already (``wal2lake.changelog.reads``) are not appended twice. The request for a blocking snapshot is stored until the
+snapshot is in the lake; it may be taken twice, and replaces its tables either way.
 """
 
 from __future__ import annotations
@@ -43,7 +45,8 @@ _log = logging.getLogger(__name__)
 _RETRY_SECONDS = 1.0
 _TRIES = 60
 _BUSY_SECONDS = 2.0
-# Beside a stream that has much to bring, landing takes one part of the time in this many, but waits no longer than so.
+# While the stream delivers many changes, writing chunks takes at most 1/_SHARE of the time, but is delayed at most
+# _MAX_WAIT_SECONDS.
 _SHARE, _MAX_WAIT_SECONDS = 15, 20.0
 _REST, _PASSES = 20_000, 5
 
@@ -51,29 +54,29 @@ TakeBlockingSnapshot = Callable[[Mapping[TableId, int]], Mapping[TableId, Snapsh
 
 
 class Lake(Protocol):
-    """What is asked of the lake (``cdc_core.engine.lake.LakeSink``)."""
+    """The operations of the lake that snapshots use (``cdc_core.engine.lake.LakeSink``)."""
 
     def is_current(self, table: TableSchema) -> bool:
-        """Whether the lake table stands at this description of its source and follows the stream."""
+        """Whether the lake table has the shape of this description of its source and is merged by rounds."""
 
     def order_to_land(self, table: TableId, reached: int, passed: int) -> SliceOrder | None:
-        """The order, where the lake table has reached an LSN; None where it has not."""
+        """Return the order once the lake table is merged up to ``reached``; None before that."""
 
     def land(self, order: LandOrder) -> LandOutcome:
-        """Put rows into the lake table."""
+        """Write rows to the lake table."""
 
     def reserve(self, tables: Sequence[TableId]) -> dict[TableId, int] | None:
-        """Numbers for the shapes that reading the tables at once brings; None while one is being read already."""
+        """Reserve numbers for the shapes that the tables get when they are read; None while one is being read."""
 
     def note_read(self, table: TableId) -> None:
-        """The table was read."""
+        """Reload the state of a table that was read."""
 
 
 class LakeSnapshots:
-    """The snapshots of one run. ``take`` reads tables into the lake at once; those that it leaves out are tried again.
+    """The snapshots of one run. ``take`` reads tables into the lake; tables missing in its result are retried.
 
-    ``keeps_reads``: the rows of chunks go to the changelog too. ``should_stop``: the run is about to end, so that no
-    blocking snapshot is begun any more; the next run takes it.
+    ``keeps_reads``: the rows of chunks are also appended to the changelog. ``should_stop``: the run is about to end, so
+    no further blocking snapshot is started; the next run takes it.
     """
 
     def __init__(
@@ -107,11 +110,11 @@ class LakeSnapshots:
 
     @property
     def is_busy(self) -> bool:
-        """Whether something is to be read or has to land, and does not wait for a table that is paused."""
+        """Whether rows are to be read or written, unless the table is paused or being re-read."""
         return (self._queue.is_busy and not self._is_held_up) or bool(self._queue.progress.blocking)
 
     def note(self, signals: Sequence[SignalRow], rows: int) -> None:
-        """Process the signals of a batch, before its position is confirmed; ``rows`` is how much else came."""
+        """Process the signals of a batch before its position is confirmed; ``rows`` is its number of other rows."""
         if rows:
             self._busy_until = time.monotonic() + _BUSY_SECONDS
         done = False
@@ -126,7 +129,7 @@ class LakeSnapshots:
             failpoints.hit(failpoints.AFTER_SIGNAL)
 
     def between_rounds(self, lake: Lake, passed: int) -> None:
-        """Do what is due between two rounds; ``passed`` is the LSN up to which all that came is done."""
+        """Do what is due between two rounds; ``passed`` is the LSN up to which everything received is processed."""
         if self._processor.ask(str(Lsn(passed))):
             self._follow()
         self._processor.done()
@@ -138,7 +141,7 @@ class LakeSnapshots:
         self._read_on()
 
     def close(self) -> None:
-        """End the reading; what is known of it is stored."""
+        """Stop reading and store the progress."""
         self._reader.close()
         self._drop()
         try:
@@ -147,7 +150,7 @@ class LakeSnapshots:
             _log.warning("The progress of the incremental snapshot could not be stored: %s", error)
 
     def _follow(self) -> None:
-        """The queue was changed by signals: what is read for a table that is not the current one is let go."""
+        """Follow a queue changed by signals: rows read for a table that is no longer the current one are discarded."""
         self._adopt()
         self._store()
 
@@ -174,7 +177,7 @@ class LakeSnapshots:
             self._waiting = None
 
     def _collect(self) -> None:
-        """Take the group that has been read."""
+        """Take over the group that has been read."""
         if self._reading is None or not self._reading.done() or self._waiting is not None:
             return
         reading, self._reading = self._reading, None
@@ -190,7 +193,7 @@ class LakeSnapshots:
             self._end_table(ScanStatus.SQL_EXCEPTION)
             return
         except Exception:
-            # A fault of ours in what one table asks for is that table's alone.
+            # An internal error while one table is read affects only that table.
             _log.exception("Reading rows of an incremental snapshot failed unexpectedly; its table is skipped.")
             self._end_table(ScanStatus.SQL_EXCEPTION)
             return
@@ -202,7 +205,7 @@ class LakeSnapshots:
             self._waiting = group
 
     def _refuse(self, group: ChunkGroup) -> None:
-        """A table without rows, or one that cannot be read in chunks."""
+        """Skip a table that is empty or cannot be read in chunks."""
         assert group.ended is not None
         if group.ended is not ScanStatus.EMPTY:
             _log.warning("%s is skipped by the incremental snapshot: %s.", group.collection.table, group.ended.value)
@@ -223,7 +226,7 @@ class LakeSnapshots:
             self._end_table(ScanStatus.SKIPPED)
 
     def _read_on(self) -> None:
-        """Read the next group while one waits, and hand over what is read when none does."""
+        """Start reading the next group while one waits; end the current read if no group waits."""
         is_slow = time.monotonic() < self._busy_until
         self._reader.slow(is_slow)
         if self._reading is not None:
@@ -235,7 +238,7 @@ class LakeSnapshots:
         state = self._state
         if self._waiting is not None:
             if self._waiting.ended is not None or self._waiting.rest:
-                return  # what follows depends on what its landing finds
+                return  # the next range depends on the result of writing this group
             state = replace(state, progress=self._waiting.progress, upto=None)
         self._reading = self._reader.start(state)
 
@@ -245,7 +248,7 @@ class LakeSnapshots:
             return
         assert group.table is not None
         if not lake.is_current(group.table):
-            # It is paused, or being re-read, or the stream has not come to its last change yet.
+            # It is paused or being re-read, or the stream has not reached its last schema change.
             if not self._is_held_up:
                 _log.info("Rows of %s wait until the lake table has the current columns of the source.", group.table.id)
             self._is_held_up = True
@@ -259,7 +262,7 @@ class LakeSnapshots:
         began = time.monotonic()
         scanned = self._state.scanned if group.scanned is None else group.scanned
         self._set(group, self._state.progress.last_key if self._state.progress.key == group.progress.key else None)
-        # What was begun and has not ended keeps its number: its rows may be in the changelog already.
+        # A group that was started and did not finish keeps its ordinal: its rows may be in the changelog already.
         is_redone = self._state.upto is not None and self._state.upto == group.progress.last_key
         ordinal = self._state.ordinal + (not is_redone)
         self._state = replace(self._state, scanned=scanned, upto=group.progress.last_key, ordinal=ordinal)
@@ -276,7 +279,7 @@ class LakeSnapshots:
         self._note_landed(group, outcome, int(order.to_lsn or 0))
 
     def _set(self, group: ChunkGroup, last_key: Key | None) -> None:
-        """The current table's keys as the group has them, all has landed up to ``last_key``."""
+        """Set the current table's keys to those of the group; all rows up to ``last_key`` have been written."""
         mine = group.progress
         progress = replace(self._queue.progress, key=mine.key, maximum_key=mine.maximum_key, last_key=last_key)
         self._queue.progress = progress
@@ -311,12 +314,12 @@ class LakeSnapshots:
     def _note_failure(self, table: TableId, error: CdcError) -> None:
         _log.warning("Rows of %s could not be written to the lake and will be re-read: %s", table, error)
         if isinstance(error, RereadNeededError):
-            # What was changed since the table was begun cannot be read any more: it is begun again.
+            # Changes since the table was started can no longer be read: its snapshot starts again.
             self._restart(self._state.passes)
         self._retry()
 
     def _restart(self, passes: int) -> None:
-        """Read the current table from its first row on."""
+        """Read the current table again from its first row."""
         self._drop()
         self._queue.progress = self._queue.progress.restarted()
         self._state = replace(self._state.for_next_table(self._queue.progress), passes=passes)
@@ -334,7 +337,7 @@ class LakeSnapshots:
             self._queue.notify(SnapshotStatus.COMPLETED)
 
     def _read_at_once(self, lake: Lake) -> None:
-        """Read the tables of blocking snapshots, while the caller takes nothing from the stream."""
+        """Read the tables of blocking snapshots while the caller does not read the stream."""
         wanted = [one.table for one in self._queue.progress.blocking]
         numbers = lake.reserve(wanted)
         if numbers is None:

@@ -1,8 +1,8 @@
-"""Rows of chunks put into a lake table, in a Spark task: chunk files ─▶ what has changed since ─▶ one commit.
+"""Writes rows of chunks to a lake table, in a Spark task: chunk files ─▶ changes made since ─▶ one commit.
 
-What lands, and why it is exact, stands in ``sink/delta/landing``. The commit is made as a merge's is, on the snapshot
-in force and the LSN merged, so that it fails if another commit was made first. It may be made again: rows that
-landed already land as they are.
+``sink/delta/landing`` describes which rows are written, and why the result is exact. Like a merge, the commit requires
+the snapshot in force and the merged LSN to be unchanged, so that it fails if another commit was made first. It may be
+repeated: writing rows again that were already written does not change them.
 """
 
 from __future__ import annotations
@@ -42,10 +42,11 @@ _ANY_LSN = 2**63 - 1
 
 @dataclass(frozen=True, slots=True)
 class LandOrder:
-    """``order`` says which table, and what it has reached (``to_lsn``); ``chunks`` in the order of their reading.
+    """``order`` names the table and the LSN up to which it is merged (``to_lsn``); ``chunks`` are in reading order.
 
-    ``scanned``: changes up to this LSN have been looked through for rows that moved unsent. ``reached`` is the WAL's
-    end after the chunks were read, ``ordinal`` is None where their rows do not go to the changelog too.
+    ``scanned``: changes up to this LSN have already been searched for moved rows with TOAST values that were not sent.
+    ``reached`` is the end of WAL after the chunks were read, ``ordinal`` is None if their rows are not appended to the
+    changelog.
     """
 
     order: SliceOrder
@@ -57,9 +58,9 @@ class LandOrder:
 
 @dataclass(slots=True)
 class LandOutcome:
-    """What became of it. ``rest`` are the keys to be read once more, None where no text can be made of them.
+    """The result. ``rest`` are the keys to be read again, None if they cannot be converted to text.
 
-    ``staged``: Spark has to merge the rows. ``evolves``: Spark has to bring the table to its shape first.
+    ``staged``: Spark has to merge the rows. ``evolves``: Spark has to change the table's shape first.
     """
 
     table: TableId
@@ -72,12 +73,12 @@ class LandOutcome:
 
 @dataclass(frozen=True, slots=True)
 class LandTask:
-    """Lands the chunks of one table; picklable."""
+    """Writes the chunks of one table to the lake; picklable."""
 
     slices: SliceTask
 
     def __call__(self, order: LandOrder) -> LandOutcome:
-        """Land them; what goes wrong is in the outcome."""
+        """Write the chunks; errors are returned in the outcome."""
         failpoints.adopt(self.slices.armed)
         outcome = LandOutcome(order.order.table.id)
         try:
@@ -122,7 +123,10 @@ class LandTask:
         return self.slices.writer.land(lake, order, changes, self.slices.slot)
 
     def _check(self, lake: DeltaTable, order: SliceOrder) -> None:
-        """The lake table is still where the driver knew it to be: rows of chunks belong to that place alone."""
+        """Raise TransientError if the lake table is not at the position that the driver knew.
+
+        Chunk rows are valid only at that position.
+        """
         stands = lake_position(lake, self.slices.slot, order.table.id)
         if (stands.token or 0) != order.token or (stands.lsn or 0) > (order.to_lsn or 0):
             raise TransientError(
@@ -130,8 +134,9 @@ class LandTask:
             )
 
     def _changes(self, order: LandOrder) -> pa.Table:
-        """Changes by the order's LSN that the oldest chunk does not show, and those to be looked through for moves; in
-        the columns of the shape in force.
+        """Return the changes up to the order's LSN that the oldest chunk does not show, or not yet searched for moves.
+
+        They are in the columns of the shape in force.
         """
         wanted = order.order
         assert wanted.to_lsn is not None
@@ -160,7 +165,7 @@ class LandTask:
         keys = moved_unsent(between(changes, scanned, _ANY_LSN), key, schema)
         if not keys.num_rows:
             return ()
-        # Of a hashed key nobody can tell which row of the source it is.
+        # The row of the source cannot be found by a hashed key.
         masked = {plan.name for plan in self.slices.plan.typer(table).plans if plan.mapper is not None}
         texts = None if masked & set(key) else key_texts(keys, key)
         return None if texts is None else tuple(texts)

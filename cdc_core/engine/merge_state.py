@@ -21,21 +21,21 @@ from cdc_core.sink.options import MergeEngine, SinkOptions
 
 _THREADS = 8
 _RETRY_SECONDS = 10.0
-# Maintenance by other processes creates versions and expires earlier ones: they are noticed within minutes.
+# Maintenance by other processes creates versions and expires earlier ones; they are detected within minutes.
 _MAINTAINED_SECONDS = 120.0
 _MAINTAINED_TABLES = 4
 
 
 @dataclass(slots=True)
 class MergeState:
-    """One table. ``backlog`` is the newest commit in its changelog that the lake table may lack.
+    """State of one table. ``backlog`` is the newest commit in its changelog that the lake table may lack.
 
-    It may be the commit of a transaction of which only a part has come: it is merged once the stream is past it.
-    ``waits_for`` is an LSN that the stream must have passed before the first merge (``snapshot/resume``), or None.
-    ``waiting``: its quarantine table may hold changes that are not in the lake.
-    ``whole`` is the last transaction that is whole in the changelog. ``version`` is the newest version known of the
-    lake table, ``shown`` the merged LSN that it carries: ``merged`` may be later, of changes that changed no row.
-    ``failed_at`` is when (monotonic seconds) the lake table last could not follow, None since it did, ``error`` why.
+    It may be the commit of a transaction that is incomplete; it is merged once the stream is past it. ``waits_for`` is
+    an LSN that the stream must have passed before the first merge (``snapshot/resume``), or None.
+    ``waiting``: its quarantine table may contain changes that are not in the lake. ``whole`` is the last transaction
+    that is complete in the changelog. ``version`` is the newest known version of the lake table, ``shown`` the merged
+    LSN stored in it: ``merged`` may be later, if the changes since did not change a row. ``failed_at`` is when
+    (monotonic seconds) the last merge failed, None after a successful one, ``error`` the reason.
     """
 
     shape: TableShape
@@ -54,22 +54,22 @@ class MergeState:
     engine: MergeEngine = MergeEngine.AUTO
 
     def is_waiting(self, passed: int) -> bool:
-        """Whether its snapshot cannot be merged into yet, the stream having passed ``passed``."""
+        """Whether changes cannot be merged into its snapshot yet; the stream is past ``passed``."""
         return self.merged is None and self.waits_for is not None and passed < self.waits_for
 
     @property
     def has_failed(self) -> bool:
-        """Whether a merge failed within the last seconds: it is retried some seconds later."""
+        """Whether a merge failed less than _RETRY_SECONDS ago: it is retried after that."""
         return self.failed_at is not None and time.monotonic() - self.failed_at < _RETRY_SECONDS
 
     @property
     def awaits_retry(self) -> bool:
-        """Whether the last merge failed and the table waits for a retry."""
+        """Whether the last merge failed and is to be retried."""
         has_more = self.backlog is not None or bool(self.shape.pending) or self.shape.holds_back
         return self.failed_at is not None and has_more
 
     def is_due(self, to_lsn: int) -> bool:
-        """Whether the lake table has something to do without a batch: changes whole at ``to_lsn``, or a step."""
+        """Whether a round without a batch has work for the table: transactions complete at ``to_lsn``, or steps."""
         if self.shape.holds_back or self.has_failed:
             return False
         return bool(self.shape.pending) or (self.backlog is not None and self.backlog <= to_lsn)
@@ -86,13 +86,13 @@ class MergeStates:
         self._known: dict[TableId, MergeState] = {}
         self._snapshots = read_snapshots(paths.snapshots)
         self.passed = 0
-        """The LSN up to which everything that the server had for us is in the changelogs."""
+        """The LSN up to which everything received from the server is in the changelogs."""
 
     def open(self, tables: Iterable[TableId]) -> None:
         """Load the merge states of several tables in parallel."""
         wanted = list(tables)
         with ThreadPoolExecutor(_THREADS) as pool:
-            # Only reading is done in parallel: the shapes are for one thread.
+            # Only reading is done in parallel: the shapes may be used by one thread only.
             found = list(pool.map(self._look, wanted))
         for table, (merge_state, in_force) in zip(wanted, found, strict=True):
             merge_state.shape = self._shapes.open(table, in_force)
@@ -125,7 +125,7 @@ class MergeStates:
     def find_maintained_versions(self) -> None:
         """Find versions created by maintenance of tables that no round has changed for some minutes.
 
-        Checks a few tables at a time, those first whose last check is oldest.
+        Checks at most _MAINTAINED_TABLES tables per call, those with the oldest check first.
         """
         now = time.monotonic()
         due = [pair for pair in self._known.items() if now - pair[1].checked_at >= _MAINTAINED_SECONDS]
@@ -136,7 +136,7 @@ class MergeStates:
                 merge_state.version = lake.version
 
     def overlap(self, table: TableId) -> TakenSnapshot | None:
-        """The snapshot whose rows the next slice may hold again; None once merging is past it."""
+        """Return the snapshot whose rows the next slice may contain again; None once later changes are merged."""
         merge_state = self._known[table]
         taken = self._snapshots.get((table, merge_state.token or 0))
         if taken is None or (merge_state.merged is not None and merge_state.merged >= taken.lsn):
@@ -149,12 +149,12 @@ class MergeStates:
         return known.has_failed or known.shape.holds_back or known.is_waiting(max(self.passed, to_lsn))
 
     def is_due(self, table: TableId, to_lsn: int) -> bool:
-        """Whether a round to ``to_lsn`` has something to do for the table without a batch."""
+        """Whether a round to ``to_lsn`` without a batch has work for the table."""
         return self._known[table].is_due(to_lsn) and not self.holds_back(table, to_lsn)
 
     def _look(self, table: TableId) -> tuple[MergeState, int | None]:
         if self._options.changelog_reads and not self._is_mixed(table):
-            # Before anything is merged, for then the lake no longer shows the snapshot alone.
+            # Before anything is merged, because after that the lake no longer shows the snapshot alone.
             hours = self._options.lake_history_minutes
             complete_reads(self._paths.lake(table), self._paths.changelog(table), self._slot, table, hours)
         changelog = DeltaTable.open(self._paths.changelog(table))
@@ -178,12 +178,12 @@ class MergeStates:
         return merge_state, None if opened is None else opened.txn(shape_app(self._slot, table))
 
     def _is_mixed(self, table: TableId) -> bool:
-        """Whether the snapshot in force has rows that it does not show: they are no reads of it."""
+        """Whether the snapshot in force has rows that it does not show, and that are thus no read events of it."""
         token = lake_position(DeltaTable.open(self._paths.lake(table)), self._slot, table).token
         taken = self._snapshots.get((table, token or 0))
         return taken is not None and taken.since is not None
 
 
 def first_lsn(taken: TakenSnapshot | None) -> Lsn:
-    """The LSN up to which a snapshot shows every change."""
+    """The LSN up to which a snapshot contains every change."""
     return Lsn(0) if taken is None or taken.floor is None else taken.floor

@@ -1,6 +1,6 @@
 """A sink that discards changes: every batch is decoded and converted on the workers, and nothing is stored.
 
-It measures how fast typed events can be had, and tries a connector file out without a lake.
+It measures the throughput of decoding and conversion, and tests a connector file without a lake.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class NoopSink:
         self._plan = plan
 
     def apply(self, batch: Batch | None, to_lsn: Lsn, on_durable: Callable[[], None]) -> RoundReport:
-        """Decode and type every row of the batch, then forget it."""
+        """Decode and convert every row of the batch, then discard it."""
         if batch is not None and batch.rows:
             spark = self._spark()
             groups = [[paths] for paths in in_groups(batch.paths(), parallelism(spark))]
@@ -33,19 +33,19 @@ class NoopSink:
         return RoundReport(to_lsn, ())
 
     def has_backlog(self, to_lsn: Lsn) -> bool:
-        """Never."""
+        """Always False."""
         return False
 
     @property
     def is_busy(self) -> bool:
-        """Never."""
+        """Always False."""
         return False
 
     def between_rounds(self, passed: int) -> None:
-        """There is nothing to maintain."""
+        """Do nothing: there is nothing to maintain."""
 
     def close(self) -> None:
-        """There is nothing to end."""
+        """Do nothing: there is no background work."""
 
 
 class _Discard:

@@ -10,7 +10,7 @@ SINKS = ("lake", "noop")
 
 
 def parse_sinks(text: str) -> tuple[str, ...]:
-    """Comma-separated of lake and noop; noop stands alone."""
+    """Parse a comma-separated list of lake and noop; noop cannot be combined. Raises ValueError."""
     parts = tuple(dict.fromkeys(part.strip().lower() for part in text.split(",") if part.strip()))
     if not parts or any(part not in SINKS for part in parts) or (len(parts) > 1 and "noop" in parts):
         raise ValueError("one of lake, noop")
@@ -22,7 +22,7 @@ parse_sinks.allowed = SINKS  # type: ignore[attr-defined]
 
 @dataclass(frozen=True, slots=True)
 class EngineOptions:
-    """What steers a run."""
+    """The options of a run."""
 
     sinks: tuple[str, ...] = option(
         "wal2lake.sinks",

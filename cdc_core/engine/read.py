@@ -1,18 +1,19 @@
-"""From the slot to micro-batches, beside whatever the caller is doing.
+"""Reads a slot into micro-batches, concurrently with the caller.
 
     walsender ──▶ reader thread ──segments──▶ sorter thread ──Batch──▶ caller (Spark)
                   appends bytes,              classifies, drops what the     appends, merges,
                   answers keepalives          changelog has, spools          confirms
 
-The reader thread does nothing but receive, so that the walsender never waits for Python longer than it must, and it
-keeps answering keepalives while the caller is busy with Spark. Both queues are bounded: when the caller is slow the
-spool fills to its limit, then the segments' queue, then TCP holds the server back; WAL stays where it is safest.
+The reader thread only receives, so that the walsender is blocked by Python as little as possible, and it answers
+keepalives while the caller is busy with Spark. Both queues are bounded: if the caller is slow, the spool reaches its
+limit, then the queue of segments, and then TCP flow control blocks the server, which retains the WAL.
 
 Invariants
-* A batch takes all that has come by the time it is asked for: a slow caller gets larger batches, not later ones.
-* A batch is passed on only whole; the caller confirms only what its own durable work covers.
-* Segments end anywhere; batches are cut at a transaction's end unless one transaction alone exceeds the limits.
-* An error in either thread reaches the caller at its next ``next_batch``, after the batches that came before it.
+
+* A batch contains everything received by the time it is requested: a slow caller gets larger batches, not later ones.
+* Only complete batches are passed on; the caller confirms only what it has made durable.
+* Segments end anywhere; batches end at the end of a transaction unless a single transaction exceeds the limits.
+* An error in either thread is raised by the caller's next ``next_batch``, after the batches that precede it.
 """
 
 from __future__ import annotations
@@ -49,20 +50,20 @@ _JOIN_SECONDS = 30.0
 
 
 class Stream(Protocol):
-    """What the reader needs of a replication stream (``cdc_core.postgres.stream.ReplicationStream``)."""
+    """The operations of a replication stream that the reader uses (``cdc_core.postgres.stream.ReplicationStream``)."""
 
     def read(self, max_rows: int, max_bytes: int, max_seconds: float) -> Segment | None:
-        """Frames received, or None when none came in time."""
+        """Return the frames received, or None if none arrived in time."""
 
     def tick(self) -> None:
         """Keep the connection alive while not reading."""
 
     def close(self) -> None:
-        """End the conversation."""
+        """Close the connection."""
 
     @property
     def wal_end(self) -> int:
-        """The server's WAL end as its last message told it."""
+        """The server's end of WAL in its last message."""
 
 
 Describe = Callable[[Relation, int], TableSchema | None]
@@ -79,7 +80,7 @@ class BatchBounds:
 
 @dataclass(frozen=True, slots=True)
 class SignalTable:
-    """The table whose rows are signals. ``is_kept``: it is captured like any other table too."""
+    """The signal table. ``is_kept``: it is also captured like any other table."""
 
     table: TableId
     is_kept: bool
@@ -87,7 +88,7 @@ class SignalTable:
 
 @dataclass(slots=True)
 class _Progress:
-    """What the two threads share with the caller, under one lock."""
+    """State shared by the two threads and the caller, under one lock."""
 
     lock: threading.Lock = field(default_factory=threading.Lock)
     unsorted: int = 0
@@ -98,7 +99,7 @@ class _Progress:
 
 
 class SlotReader:
-    """Reads a stream into micro-batches. A context manager; ``next_batch`` and ``done`` are the caller's side."""
+    """Reads a stream into micro-batches. A context manager; the caller uses ``next_batch`` and ``done``."""
 
     def __init__(
         self,
@@ -142,9 +143,9 @@ class SlotReader:
         self._stream.close()
 
     def next_batch(self, timeout: float) -> Batch | None:
-        """A micro-batch of what has come, or None when nothing comes within ``timeout`` seconds.
+        """Return a micro-batch of everything received, or None if nothing is received within ``timeout`` seconds.
 
-        Raises what ended the reading, once every batch before it has been passed on.
+        Raises the error that ended the reading, once every batch before it has been returned.
         """
         self._wanted.set()
         try:
@@ -157,7 +158,7 @@ class SlotReader:
         return item
 
     def done(self, batch: Batch) -> None:
-        """Release a batch's files: its rows are durable."""
+        """Delete a batch's files after its rows have become durable."""
         for path in batch.paths():
             path.unlink(missing_ok=True)
         with self._progress.lock:
@@ -165,9 +166,9 @@ class SlotReader:
             self._progress.outstanding_batches -= 1
 
     def idle_position(self) -> int | None:
-        """The WAL end up to which the server had nothing for us, when all it did send is done; else None.
+        """Return the end of WAL up to which the server had no changes for us; None unless all received ones are done.
 
-        This is what may be confirmed although no transaction of ours ended there.
+        It may be confirmed although no captured transaction ended there.
         """
         with self._progress.lock:
             busy = self._progress.outstanding_batches or self._progress.unsorted
@@ -175,7 +176,7 @@ class SlotReader:
 
     @property
     def is_drained(self) -> bool:
-        """Whether everything received so far has been passed on and is done."""
+        """Whether everything received so far has been returned and is done."""
         with self._progress.lock:
             return not self._progress.outstanding_batches and not self._progress.unsorted
 
@@ -186,7 +187,7 @@ class SlotReader:
 
     @property
     def wal_end(self) -> int:
-        """The server's WAL end, as last heard."""
+        """The server's end of WAL in its last message."""
         return self._stream.wal_end
 
     def _guard(self, body: Callable[[], None]) -> None:
@@ -197,7 +198,7 @@ class SlotReader:
             self._hand_over(error)
 
     def _read(self) -> None:
-        # A batch is cut between segments, so no segment may be larger than a batch.
+        # A batch is only split between segments, so no segment may be larger than a batch.
         most_rows = min(_SEGMENT_ROWS, self._bounds.max_rows)
         most_bytes = min(_SEGMENT_BYTES, self._bounds.max_bytes)
         while not self._stop.is_set():
@@ -218,7 +219,7 @@ class SlotReader:
                     self._stream.tick()
 
     def _note_silence(self, wal_end: int) -> None:
-        # Taken before the read that brought nothing: every frame up to it was handed on by an earlier read.
+        # Read before the read that returned nothing: every frame up to it was returned by an earlier read.
         with self._progress.lock:
             if self._progress.unsorted == 0:
                 self._progress.idle_wal_end = wal_end
@@ -250,7 +251,7 @@ class SlotReader:
     def _is_due(self, batch: Batch) -> bool:
         if batch.rows >= self._bounds.max_rows or batch.bytes >= self._bounds.max_bytes:
             return True
-        # Only a transaction that is larger than a whole batch is cut.
+        # Only a transaction that is larger than a batch is split.
         return batch.open_lsn is None and self._wanted.is_set()
 
     def _wait_for_room(self) -> None:
@@ -273,7 +274,7 @@ class SlotReader:
         pieces: list[tuple[TableSchema, pa.RecordBatch, Relation | None]]
         pieces = [(run.table, run.raw, run.relation) for run in found.runs]
         pieces += [(table, _truncate_row(cut), None) for cut in found.truncates for table in cut.tables]
-        # In stream order, so that a table's versions follow one another as they were in force.
+        # In stream order, so that a table's versions are in the order in which they were in force.
         if self._signals is not None:
             batch.signals += signal_rows(found, self._signals.table)
             if not self._signals.is_kept:
@@ -305,7 +306,7 @@ class SlotReader:
 
 
 def _only_inserts(raw: pa.RecordBatch) -> bool:
-    """Whether every message is an Insert, told by its first byte."""
+    """Whether every message is an Insert, determined by its first byte."""
     payload = raw.column("payload")
     octets = np.frombuffer(payload.buffers()[2], dtype=np.uint8)
     wide = pa.types.is_large_binary(payload.type)

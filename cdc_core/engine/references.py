@@ -1,8 +1,8 @@
-"""Foreign keys between lake tables: whether the rows that a round wrote find the rows that they refer to.
+"""Foreign keys between lake tables: whether the rows written by a round have the rows that they refer to.
 
-A deferred foreign key may be broken within a transaction, so nothing is judged before the round's end, where both
-tables stand at one LSN: then whatever commits in the source as a whole is in the lake as a whole. Where one of the two
-cannot follow, because it is paused or being re-read, its foreign keys are judged once it does, for all rows since.
+A deferred foreign key may be violated within a transaction, so keys are checked only at the end of a round, when both
+tables are merged up to the same LSN and every transaction is complete in the lake. If one of the two tables cannot be
+merged, because it is paused or being re-read, its foreign keys are checked once it is merged again, for all rows since.
 """
 
 from __future__ import annotations
@@ -35,13 +35,13 @@ _log = logging.getLogger(__name__)
 REFERENCE_PRESENT = "reference_present"
 _FRESH_SECONDS = 30.0
 _RETRY_SECONDS = 10.0
-# Texts of these types that differ may be equal in the source.
+# Different texts of these types may be equal in the source.
 _LOOSE_TYPES = ("citext", "bpchar")
 
 
 @dataclass(frozen=True, slots=True)
 class ReferenceOrder:
-    """A foreign key that is to be judged, for rows that changes after the LSN ``since`` wrote."""
+    """A foreign key to be checked, for rows written by changes after the LSN ``since``."""
 
     key: ForeignKey
     since: int
@@ -49,8 +49,8 @@ class ReferenceOrder:
 
 @dataclass(frozen=True, slots=True)
 class ReferenceOutcome:
-    """``found`` is None where the lake's columns cannot be compared. ``waiting`` changes of the parent are in
-    quarantine, counted only where a row is missing.
+    """``found`` is None if the lake's columns cannot be compared. ``waiting`` is the number of the parent's changes in
+    quarantine, counted only if a row is missing.
     """
 
     key: ForeignKey
@@ -60,12 +60,12 @@ class ReferenceOutcome:
 
 @dataclass(frozen=True, slots=True)
 class ReferenceTask:
-    """Judges one foreign key, in a Spark task; picklable."""
+    """Checks one foreign key, in a Spark task; picklable."""
 
     task: SliceTask
 
     def __call__(self, order: ReferenceOrder) -> ReferenceOutcome:
-        """Raises LakeError where a lake table cannot be read."""
+        """Raises LakeError if a lake table cannot be read."""
         key, run, paths = order.key, self.task.run, self.task.paths
         child, parent = opened(run, paths.lake(key.table)), opened(run, paths.lake(key.parent))
         if child is None or parent is None:
@@ -81,7 +81,7 @@ class ReferenceTask:
 class References:
     """The foreign keys of the tables that ``patterns`` match. For one thread.
 
-    ``foreign_keys`` asks the source; it is asked again from time to time, and before a row counts as missing.
+    ``foreign_keys`` queries the source; it is called again at intervals, and before a row is counted as missing.
     """
 
     def __init__(
@@ -99,8 +99,8 @@ class References:
         self._severity = severity
         self._known: dict[TableId, list[ForeignKey]] = {}
         self._read_at = float("-inf")
-        # Tables that were changed, from which LSN on; foreign keys with rows that were not judged yet; what was found
-        # and not reported yet.
+        # Changed tables with the LSN of the first unchecked change; foreign keys with unchecked rows; results not
+        # reported yet.
         self._changed: dict[TableId, int] = {}
         self._since: dict[ForeignKey, int] = {}
         self._found: dict[ForeignKey, Missing] = {}
@@ -116,7 +116,9 @@ class References:
         orders: Sequence[SliceOrder],
         outcomes: Sequence[SliceOutcome],
     ) -> None:
-        """Judge what a round to ``to_lsn`` wrote, and add it to the checks in its outcomes. Never raises a CdcError."""
+        """Check the rows written by a round to ``to_lsn``, and add the results to its outcomes. Never raises a
+        CdcError.
+        """
         round_ = {order.table.id: (order, outcome) for order, outcome in zip(orders, outcomes, strict=True)}
         try:
             self._note_changed(round_)
@@ -131,7 +133,7 @@ class References:
             self._report(outcome)
 
     def is_due(self, states: MergeStates, to_lsn: int) -> bool:
-        """Whether a round to ``to_lsn`` without changes could judge what earlier ones could not."""
+        """Whether a round to ``to_lsn`` without changes could check keys that earlier rounds could not."""
         if time.monotonic() - self._failed_at < _RETRY_SECONDS:
             return False
         return any(self._can_judge(key, states, to_lsn, {}) for key in self._since)
@@ -148,7 +150,7 @@ class References:
         self._changed.clear()
 
     def _read(self) -> None:
-        """Read the foreign keys again, and leave out those that cannot be judged."""
+        """Read the foreign keys again, and leave out those that cannot be checked."""
         found: dict[TableId, list[ForeignKey]] = {}
         for key in self._foreign_keys():
             if not matches_any(self._patterns, str(key.table)) or key.table not in self._registry:
@@ -164,7 +166,7 @@ class References:
         self._found = {key: result for key, result in self._found.items() if key in every}
 
     def _problem(self, key: ForeignKey) -> str:
-        """Why a foreign key cannot be judged; empty where it can."""
+        """Return why a foreign key cannot be checked; empty if it can."""
         if key.parent not in self._registry:
             return f"its parent table {key.parent} is not captured"
         if not key.is_exact:
@@ -188,7 +190,7 @@ class References:
         to_lsn: int,
         round_: dict[TableId, tuple[SliceOrder, SliceOutcome]],
     ) -> bool:
-        """Whether both tables are at the round's LSN."""
+        """Whether both tables are merged up to the round's LSN."""
         behind = [table for table in (key.table, key.parent) if not _is_at(table, states, to_lsn, round_)]
         for table in behind:
             paused = states.of(table).shape.paused
@@ -204,7 +206,7 @@ class References:
 
     def _note(self, outcomes: Sequence[ReferenceOutcome]) -> None:
         if any(outcome.found is not None and outcome.found.missing for outcome in outcomes):
-            # A foreign key that was dropped meanwhile forbids nothing.
+            # A foreign key that was dropped in the meantime is no longer violated.
             self._read()
         for outcome in outcomes:
             key, found = outcome.key, outcome.found
@@ -229,7 +231,7 @@ class References:
                 )
 
     def _report(self, outcome: SliceOutcome) -> None:
-        """Add the rules of a table's foreign keys to its check; one that was judged late is in the next check."""
+        """Add the rules of a table's foreign keys to its check; a delayed result is added to the next check."""
         keys = self._known.get(outcome.table, ())
         if not keys or outcome.applied is None:
             return
@@ -246,7 +248,7 @@ class References:
         outcome.check = replace(check, rules=(*check.rules, *rules), summary=summary)
 
     def _tell(self, text: str) -> None:
-        """Log a text once a run."""
+        """Log a text once per run."""
         if text not in self._told:
             self._told.add(text)
             _log.warning("%s", text)
@@ -267,7 +269,7 @@ def _is_at(
     to_lsn: int,
     round_: dict[TableId, tuple[SliceOrder, SliceOutcome]],
 ) -> bool:
-    """Whether the lake table shows the source as of the end of a round to ``to_lsn``, which has not been noted yet."""
+    """Whether the lake table shows the source as of the end of a round to ``to_lsn`` that has not been recorded yet."""
     state = states.of(table)
     overlap = states.overlap(table)
     if (state.version is None and table not in round_) or (overlap is not None and overlap.lsn > to_lsn):

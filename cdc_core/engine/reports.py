@@ -10,7 +10,7 @@ from cdc_core.lsn import Lsn
 from cdc_core.schema.table import TableId
 from cdc_core.snapshot.reports import SnapshotReport
 
-if TYPE_CHECKING:  # loads Arrow, which whoever only reads reports need not
+if TYPE_CHECKING:  # loads Arrow, which is not needed to read reports
     from cdc_core.quality.report import Summary
 
 
@@ -30,9 +30,9 @@ class RuleResult:
 class CheckReport:
     """The checks of one table before one merge; picklable.
 
-    ``suite_success`` is the verdict of its Great Expectations suite: no error rule failed. ``summary`` and ``rules``
-    are what that suite validates off the rounds, and ``validation_json`` its whole result, empty where it has not run.
-    ``suites`` are the user's expectations that need more than one row, and ``sample`` the rows for them (Arrow IPC).
+    ``suite_success`` is the result of its Great Expectations suite: no error rule failed. ``summary`` and ``rules`` are
+    validated by that suite in the background, and ``validation_json`` is its complete result, empty if it has not run.
+    ``suites`` are the user's expectations that require more than one row, and ``sample`` the rows for them (Arrow IPC).
     """
 
     table: TableId
@@ -48,7 +48,7 @@ class CheckReport:
 
 @dataclass(frozen=True, slots=True)
 class BatchReport:
-    """One micro-batch made durable in the changelog tables. ``events`` counts rows per table."""
+    """One micro-batch made durable in the changelog tables. ``events`` is the number of rows of each table."""
 
     number: int
     events: dict[TableId, int]
@@ -59,7 +59,7 @@ class BatchReport:
 
 @dataclass(frozen=True, slots=True)
 class QuarantineReport:
-    """A table's quarantine after a round: changes that wait, and those that the round let in or gave up."""
+    """A table's quarantine after a round: changes in quarantine, and changes that the round replayed or dropped."""
 
     waiting: int = 0
     replayed: int = 0
@@ -68,7 +68,7 @@ class QuarantineReport:
 
 @dataclass(frozen=True, slots=True)
 class MergeReport:
-    """One table brought to the round's LSN. ``waiting`` changes are in its quarantine then."""
+    """One table merged up to the round's LSN. ``waiting`` changes are in its quarantine after that."""
 
     table: TableId
     lsn: Lsn
@@ -84,10 +84,10 @@ class MergeReport:
 
 @dataclass(frozen=True, slots=True)
 class RoundReport:
-    """One round: every table with changes brought to one commit LSN. ``failed`` maps a table to its error's text.
+    """One round: every table with changes merged up to one commit LSN. ``failed`` maps a table to its error's text.
 
     ``parts`` are the CPU-seconds of the round's tasks by part (decode, append, check, apply, compact). ``replays``
-    tells of the tables whose quarantine was tried again.
+    contains the tables whose quarantined changes were replayed.
     """
 
     lsn: Lsn
@@ -102,9 +102,9 @@ class RoundReport:
 
 @dataclass(frozen=True, slots=True)
 class ReplayReport:
-    """A paused table that continues, and changes in quarantine that were tried again.
+    """A paused table that was resumed, and the replay of its quarantined changes.
 
-    ``events`` of its changelog were merged; ``snapshot`` where it was re-read.
+    ``events`` is the number of changes of its changelog that were merged; ``snapshot`` is set if the table was re-read.
     """
 
     table: TableId
@@ -115,7 +115,7 @@ class ReplayReport:
 
 @dataclass(frozen=True, slots=True)
 class StreamReport:
-    """A bounded run of the stream, as a whole. ``stopped_by`` is lsn, idle, time, rows or request."""
+    """A bounded run of the stream. ``stopped_by`` is lsn, idle, time, rows or request."""
 
     batches: int
     events: int
@@ -127,7 +127,10 @@ class StreamReport:
 
 @dataclass(frozen=True, slots=True)
 class Paused:
-    """Why a table's changes are kept in its changelog and not merged, what to do, since when (UTC), how many wait."""
+    """A paused table: the reason, the remedy, since when (UTC), and the number of changes not merged.
+
+    Its changes are kept in its changelog.
+    """
 
     reason: str
     remedy: str
@@ -137,9 +140,9 @@ class Paused:
 
 @dataclass(frozen=True, slots=True)
 class TableStatus:
-    """One captured table, source beside lake. None where a side cannot be asked or has nothing yet.
+    """One captured table in the source and in the lake. None if a side cannot be queried or has no value yet.
 
-    ``quarantined`` changes wait in its quarantine table.
+    ``quarantined`` is the number of changes in its quarantine table.
     """
 
     table: TableId
@@ -156,7 +159,7 @@ class TableStatus:
 
 @dataclass(frozen=True, slots=True)
 class Status:
-    """The connector at one look. ``lag_bytes`` is WAL the server keeps for the slot and we have not confirmed."""
+    """Status of the connector. ``lag_bytes``: WAL that the server retains for the slot and that is not confirmed."""
 
     slot: str
     slot_exists: bool
@@ -171,10 +174,10 @@ class Status:
 
 @dataclass(frozen=True, slots=True)
 class Until:
-    """Where a run of the stream stops: whichever comes first; all None means until asked to.
+    """When a run of the stream stops: at the first bound reached; if all are None, when it is asked to stop.
 
-    ``lsn``: the first commit at or past it is durable and merged. ``idle_seconds``: nothing came for so long.
-    ``max_seconds``, ``max_rows``: bounds of this run.
+    ``lsn``: the first commit at or past it is durable and merged. ``idle_seconds``: no change was received for this
+    time. ``max_seconds``, ``max_rows``: bounds of this run.
     """
 
     lsn: Lsn | None = None

@@ -1,4 +1,4 @@
-"""What the outcomes of a round's slices say together, for its report."""
+"""Aggregates the outcomes of a round's slices for its report."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from cdc_core.lsn import Lsn
 
 
 def has_rest(order: SliceOrder, outcome: SliceOutcome) -> bool:
-    """Whether Spark merged the first part of a slice whose key changed within: the next round merges the rest."""
+    """Whether Spark merged only the first part of a slice because its key changed: the next round merges the rest."""
     if outcome.staged is None or outcome.error is not None or order.to_lsn is None:
         return False
     return outcome.staged.to_lsn < order.to_lsn
 
 
 def merge_report(order: SliceOrder, outcome: SliceOutcome, applied: Applied) -> MergeReport:
-    """The report of a table that the round brought forward."""
+    """The report of a table that the round merged."""
     return MergeReport(
         order.table.id,
         Lsn(outcome.merged or 0),

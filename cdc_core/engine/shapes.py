@@ -1,11 +1,11 @@
-"""Which shape of its source each lake table stands at, and what becomes of it when the source changes.
+"""The shape of the source that each lake table has, and what is done when the source changes.
 
-    Relation message with another shape ─▶ decide (schema/evolution) ─▶ FOLLOW   a step for the lake, at this place
-    marks of the catalogue changed      ─▶                           ─▶ REREAD   this table alone is re-read
-                                                                     ─▶ REFUSE   this table alone pauses
+    Relation message with another shape ─▶ decide (schema/evolution) ─▶ FOLLOW   a step for the lake, at this position
+    fingerprint in the catalogue changed ─▶                          ─▶ REREAD   only this table is re-read
+                                                                     ─▶ REFUSE   only this table is paused
 
-Events go to the changelog whatever is decided, each with the number of the shape it was decoded under: nothing waits
-for a table, and what a table missed while it was paused or read again is in its changelog, in order.
+Events are appended to the changelog in all cases, each with the number of the shape under which it was decoded: no
+table delays the others, and the changes to a table while it was paused or re-read are in its changelog, in order.
 """
 
 from __future__ import annotations
@@ -35,20 +35,20 @@ _log = logging.getLogger(__name__)
 
 
 class Catalogue(Protocol):
-    """What is asked of the source (``cdc_core.postgres.catalog.Catalog``)."""
+    """The queries to the source (``cdc_core.postgres.catalog.Catalog``)."""
 
     def current(self, name: TableId) -> TableSchema | None:
-        """The table as it is now, with marks; None where there is none."""
+        """Return the table as it is now, with its fingerprint; None if it does not exist."""
 
     def fingerprints(self, oids: Iterable[int]) -> dict[int, Fingerprint]:
-        """Marks by oid."""
+        """Return the fingerprints by oid."""
 
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """How change rows of one shape are read now: their columns, their table's key, and the steps to the shape in force.
+    """How change rows of one shape are read: their columns, their table's key, and the steps to the shape in force.
 
-    ``steps`` is None where no way leads there.
+    ``steps`` is None if no sequence of steps leads to the shape in force.
     """
 
     columns: tuple[str, ...]
@@ -58,11 +58,11 @@ class View:
 
 @dataclass(slots=True)
 class TableShape:
-    """One table. ``shape`` is the one decided last, ``in_force`` the number that the lake table carries.
+    """State of one table. ``shape`` is the one decided last, ``in_force`` the number stored in the lake table.
 
-    ``reread`` is why the table must be re-read, ``paused`` why it is not merged. ``waiting`` is a plan that comes
-    into force once the stream has passed its LSN, for no row has been changed since the source changed. ``reserved`` is
-    the number of the shape that reading the table again will bring.
+    ``reread`` is the reason why the table must be re-read, ``paused`` the reason why it is not merged. ``waiting`` is a
+    plan that is applied once the stream has passed its LSN, because no row has changed since the source changed.
+    ``reserved`` is the number of the shape that the table gets when it is re-read.
     """
 
     shapes: dict[int, Shape] = field(default_factory=dict)
@@ -78,22 +78,22 @@ class TableShape:
 
     @property
     def newest(self) -> int:
-        """The highest number that a shape has or is to have."""
+        """The highest number that is assigned or reserved."""
         return max([self.reserved, self.in_force, *self.shapes])
 
     @property
     def holds_back(self) -> bool:
-        """Whether the lake table must stay as it is for now."""
+        """Whether the lake table must not be changed for now."""
         return self.reread is not None or self.paused is not None
 
     @property
     def is_on_its_way(self) -> bool:
-        """Whether the lake table is to change by itself: it is to be re-read, or a plan waits for its place."""
+        """Whether the lake table will change without a user's action: by a re-read, or by a plan with a later LSN."""
         return self.paused is None and (self.reread is not None or self.waiting is not None)
 
     @property
     def pending(self) -> tuple[Step, ...]:
-        """Steps that the lake table has not taken yet."""
+        """The steps not yet applied to the lake table."""
         if self.shape is None or not self.in_force:
             return ()
         found: list[Step] = []
@@ -131,11 +131,11 @@ class Shapes:
 
     @property
     def is_poll_due(self) -> bool:
-        """Whether a change that ``poll`` found gave way to an earlier one of the stream, and is to be found again."""
+        """Whether ``poll`` must run again because an earlier change of the stream replaced one that it had found."""
         return self._is_poll_due
 
     def open(self, table: TableId, in_force: int | None) -> TableShape:
-        """The table's state; ``in_force`` is the number in its lake table's commits, None where there is none."""
+        """Load the table's state; ``in_force`` is the number in its lake table's commits, None if there is none."""
         history = self._histories.get(table, History({}))
         state = TableShape(dict(history.shapes), in_force=in_force or 0, paused=history.paused)
         if in_force is not None and in_force in history.shapes:
@@ -147,20 +147,20 @@ class Shapes:
         return state
 
     def reopen(self, table: TableId, in_force: int | None) -> TableShape:
-        """The state again, after the table was re-read."""
+        """Reload the state after the table was re-read."""
         self._histories = self._log.read()
         return self.open(table, in_force)
 
     def of(self, table: TableId) -> TableShape:
-        """The table's state; KeyError where it was never opened."""
+        """Return the table's state; raises KeyError if it was never opened."""
         return self._tables[table]
 
     def number(self, version: TableSchema, current: TableSchema | None, lsn: int, read_at: int | None) -> int:
-        """The number of the shape that a version of a table has. Decides what is new, and writes it down.
+        """Return the number of the shape of a table version. Decides about a new shape, and stores the decision.
 
-        ``current`` is the catalogue's description at the time of the Relation message, None where the table was gone.
-        ``lsn`` is that of its first rows, ``read_at`` that of the snapshot in force: a table that the lake knows
-        nothing of and that was never read is read.
+        ``current`` is the catalogue's description at the time of the Relation message, None if the table no longer
+        existed. ``lsn`` is that of the version's first rows, ``read_at`` that of the snapshot in force: a table that is
+        not in the lake and was never read is read.
         """
         state = self._tables[version.id]
         if version.version not in state.by_version:
@@ -175,11 +175,11 @@ class Shapes:
         return state.by_version[version.version]
 
     def adopt(self, table: TableSchema, wal_lsn: Callable[[], int]) -> Shape:
-        """Take a description for the first shape of a table that the lake knows nothing of, and write it down."""
+        """Store a description as the first shape of a table that is not in the lake yet."""
         return self._add(self._tables[table.id], table.id, table, None, wal_lsn())
 
     def views(self, table: TableId) -> dict[int, View]:
-        """How to read change rows of each shape that the table has had."""
+        """Return how to read change rows of each shape that the table has had."""
         state = self._tables[table]
         if state.shape is None:
             return {}
@@ -190,7 +190,7 @@ class Shapes:
         return found
 
     def poll(self, wal_lsn: Callable[[], int]) -> None:
-        """Look whether the catalogue's marks changed without a Relation message. Two queries for all tables."""
+        """Check if fingerprints in the catalogue changed without a Relation message. Two queries for all tables."""
         known = {
             state.shape.table.oid: (table, state)
             for table, state in self._tables.items()
@@ -209,7 +209,7 @@ class Shapes:
             self._look(table, state, found, wal_lsn)
 
     def settle(self, passed: int) -> list[TableId]:
-        """Plans whose place the stream has passed without a change of a row come into force; their tables."""
+        """Apply the plans whose LSN the stream has passed without a change of a row; returns their tables."""
         done = []
         for table, state in self._tables.items():
             if state.waiting is None or state.waiting[0] > passed or state.holds_back:
@@ -221,9 +221,9 @@ class Shapes:
         return done
 
     def can_go_on(self, table: TableId) -> bool:
-        """Whether a paused table's changes can be merged as its source is now; False: it must be re-read first.
+        """Whether a paused table's changes can be merged with its source's current shape, without a re-read.
 
-        Raises TableError where what it was paused for is still so.
+        Raises TableError if the cause of the pause still exists.
         """
         state = self._tables[table]
         if state.shape is None or state.reread is not None:
@@ -240,7 +240,7 @@ class Shapes:
         self._tables[table].paused = None
 
     def want_reread(self, table: TableId, reason: str, *, is_first: bool = False) -> None:
-        """Note that the table must be re-read, or pause it where the policy says so (not for its first reading)."""
+        """Record that the table must be re-read, or pause it if the policy requires it (not for its first snapshot)."""
         state = self._tables[table]
         if self._policy.changes is SchemaChanges.PAUSE and not is_first:
             remedy = f"Run wal2lake replay with {table}, or set wal2lake.lake.schema.changes=reread."
@@ -251,13 +251,13 @@ class Shapes:
             state.reread = reason
 
     def reserve(self, table: TableId) -> int:
-        """The number for the shape that reading the table again brings; rows that come meanwhile get later ones."""
+        """Reserve the number of the shape that a re-read of the table creates; later rows get greater numbers."""
         state = self._tables[table]
         state.reserved = state.newest + 1
         return state.reserved
 
     def pause(self, table: TableId, reason: str, remedy: str, lsn: int) -> None:
-        """Stop merging the table and say why; its changes continue to be kept in its changelog."""
+        """Stop merging the table and log the reason; its changes are still appended to its changelog."""
         state = self._tables[table]
         if state.paused is None:
             _log.warning("%s is paused: %s %s", table, reason, remedy)
@@ -272,11 +272,11 @@ class Shapes:
             return self._add(state, version.id, streamed, None, lsn).number
         if same_shape(base.table, version) and same_columns(base.table, version):
             return base.number
-        # Of the time before the snapshot: it shows what these rows did, so nothing follows from them.
+        # From before the snapshot, which already shows what these rows changed, so no decision is needed.
         is_late = read_at is not None and lsn <= read_at
         if state.holds_back or is_late:
             return self._add(state, version.id, version, None, lsn, decided=False).number
-        # Decided by what the stream says, at its place; what a poll found may be later than that.
+        # The stream decides, at its position; a change found by a poll may be later than that.
         self._is_poll_due |= state.waiting is not None
         state.waiting = None
         decision = self._decide(base.table, version, current)
@@ -302,7 +302,7 @@ class Shapes:
         )
 
     def _follow(self, table: TableId, state: TableShape, decision: Decision, lsn: int) -> int:
-        """Put the plan's step in place; the number of the shape it leads to."""
+        """Add the plan's step; returns the number of the resulting shape."""
         assert decision.table is not None and state.shape is not None
         state.seen = decision.table.fingerprint
         if not decision.operations or not any(_touches_lake(operation) for operation in decision.operations):
@@ -326,11 +326,11 @@ class Shapes:
         *,
         decided: bool = True,
     ) -> Shape:
-        """Write the next shape down. ``decided``: it is the one that the lake is to come to."""
+        """Store the next shape. ``decided``: the lake table is to get this shape."""
         number = state.newest + 1
         parent = None if columns is None or state.shape is None else state.shape.number
         shape = Shape(number, table, columns, parent)
-        # What a killed run decided the same way keeps its number: its changes may be in the changelog under it.
+        # A shape that a killed run decided in the same way keeps its number: changes in the changelog may refer to it.
         known = (each for each in state.shapes.values() if columns is not None and each.parent == parent is not None)
         same = next((e for e in known if e.projection == columns and same_shape(e.table, table)), None)
         if same is not None:
@@ -353,7 +353,8 @@ class Shapes:
         state = self._tables[name]
         before = state.shapes.get(shape.parent or 0)
         if shape.number <= state.in_force and before is not None:
-            # A step of an earlier run: the lake table has gone on since, and its names may be others' now.
+            # A step of an earlier run: the lake table has changed since, and its names may now be those of other
+            # columns.
             types |= {column.name: self._lake_type(column) for column in before.table.columns}
         columns = []
         for each in shape.projection:
@@ -371,7 +372,7 @@ class Shapes:
         return Step(shape.number, tuple(columns))
 
     def _lake_fields(self, table: TableId, before: int) -> list[pa.Field]:
-        """The lake's own columns left out; as they are after the step ``before``, else as the table has them."""
+        """Return the lake table's data columns after the step ``before``; without such a step, its current ones."""
         state = self._tables[table]
         step = state.steps.get(before)
         if step is not None and before > state.in_force:
@@ -389,10 +390,10 @@ class Shapes:
         return [each.name for each in self._lake_fields(table, number)]
 
     def _look(self, table: TableId, state: TableShape, found: Fingerprint | None, wal_lsn: Callable[[], int]) -> None:
-        """The marks of a table changed, or it no longer exists."""
+        """Handle a table whose fingerprint changed, or that no longer exists."""
         assert state.shape is not None
         current = self._catalogue.current(table)
-        # Asked after the catalogue: whatever is seen there was committed before this place.
+        # Queried after the catalogue: every change visible there was committed before this LSN.
         lsn = wal_lsn()
         decision = self._decide(state.shape.table, None, current)
         state.seen = found if current is None else current.fingerprint
@@ -407,7 +408,7 @@ class Shapes:
             self.pause(table, decision.reason, decision.remedy, lsn)
 
     def _look_at_paused(self, table: TableId, state: TableShape, paused: Pause) -> None:
-        """A table whose remedy is to be re-read once somebody has acted: perhaps somebody has."""
+        """Resume a paused table by a re-read if the user has removed the cause of the pause."""
         if not paused.remedy.endswith(READ_AGAIN_THEN) or self._policy.changes is SchemaChanges.PAUSE:
             return
         assert state.shape is not None
@@ -421,7 +422,7 @@ class Shapes:
         if number == target.number:
             return ()
         shape, found, at = state.shapes[number].table, list[Step](), target
-        # Parent by parent: what a run decided and did not come to lies beside the way, not on it.
+        # From parent to parent: a shape that was decided but never applied is not an ancestor of the target.
         while at.parent is not None and at.number != number:
             step = state.steps.get(at.number) or self._known_step(state, at.number)
             if step is None:
@@ -433,21 +434,21 @@ class Shapes:
         return () if same_shape(shape, target.table) and same_columns(shape, target.table) else None
 
     def _known_step(self, state: TableShape, number: int) -> Step | None:
-        """The step of a shape that an earlier run wrote down."""
+        """Return the step of a shape that an earlier run stored."""
         shape = state.shapes.get(number)
         if shape is None or shape.projection is None:
             return None
         return self._step(shape.table.id, shape)
 
     def _masked(self, columns: Sequence[Projected], table: TableSchema) -> tuple[Projected, ...]:
-        """The projection with the constants of masked columns masked: it is written down, as the lake's rows are."""
+        """Return the projection with the constants of masked columns masked: it is stored, as the lake's rows are."""
         mappers = {plan.name: plan.mapper for plan in plan_columns(table, self._plan.selection)}
         out = []
         for each in columns:
             mapper, fill = mappers.get(each.name), each.fill
             if mapper is not None and fill is not None and each.source is None:
                 fill = mapper(pa.array([fill], pa.string()))[0].as_py()
-            # What older rows take stands in the fill alone.
+            # The value for older rows is only in ``fill``.
             bare = None if each.column is None else dataclasses.replace(each.column, missing=None)
             out.append(dataclasses.replace(each, fill=fill, column=bare))
         return tuple(out)
@@ -460,12 +461,12 @@ class Shapes:
 
 
 def with_marks(version: TableSchema, current: TableSchema) -> TableSchema:
-    """A version as announced, with the marks of the catalogue's description."""
+    """Return a version as announced, with the fingerprint of the catalogue's description."""
     return dataclasses.replace(version, fingerprint=current.fingerprint)
 
 
 def same_shape(one: TableSchema, other: TableSchema) -> bool:
-    """Whether rows of both read alike: columns, types, and what distinguishes rows."""
+    """Whether rows of both are read in the same way: same columns, types, key and replica identity."""
     return (
         [(c.name, c.type.oid, c.modifier) for c in one.columns]
         == [(c.name, c.type.oid, c.modifier) for c in other.columns]
@@ -476,7 +477,7 @@ def same_shape(one: TableSchema, other: TableSchema) -> bool:
 
 
 def same_columns(one: TableSchema, other: TableSchema) -> bool:
-    """Whether columns of one name are the same column: one that was dropped and added again is another."""
+    """Whether columns of one name are the same column: one that was dropped and added again is a different column."""
     known = {column.name: column.attnum for column in one.columns if column.attnum}
     return all(known.get(each.name, each.attnum) == each.attnum for each in other.columns if each.attnum)
 

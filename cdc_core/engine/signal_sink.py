@@ -19,22 +19,22 @@ class SignalSink:
         self._snapshots = snapshots
 
     def apply(self, batch: Batch | None, to_lsn: Lsn, on_durable: Callable[[], None]) -> RoundReport:
-        """A round. Signals are processed, and this is stored, before the position is confirmed."""
+        """Run a round. Signals are processed, and the result is stored, before the position is confirmed."""
         if batch is not None:
             self._snapshots.note(batch.signals, batch.rows)
         return self._lake.apply(batch, to_lsn, on_durable)
 
     def has_backlog(self, to_lsn: Lsn) -> bool:
-        """As the lake has it."""
+        """As for ``LakeSink``."""
         return self._lake.has_backlog(to_lsn)
 
     @property
     def is_busy(self) -> bool:
-        """Whether the lake is, or a snapshot is in progress that is not paused."""
+        """Whether the lake is busy, or a snapshot is in progress that is not paused."""
         return self._lake.is_busy or self._snapshots.is_busy
 
     def between_rounds(self, passed: int) -> None:
-        """Background work of the lake, then of the snapshots."""
+        """Run background work of the lake, then of the snapshots."""
         self._lake.between_rounds(passed)
         self._snapshots.between_rounds(self._lake, passed)
 

@@ -18,9 +18,10 @@ from cdc_core.sink.options import MergeEngine
 
 @dataclass(frozen=True, slots=True)
 class Replay:
-    """Changes in quarantine are judged again, and those that pass go in.
+    """Quarantined changes are checked again, and those that pass are merged.
 
-    Failures of the rules in ``accept``, or of every rule, do not count. ``drop``: all that wait are given up instead.
+    Failures of the rules in ``accept``, or of all rules (``accept_all``), are ignored. ``drop``: all quarantined
+    changes are discarded instead.
     """
 
     accept: tuple[str, ...] = ()
@@ -32,19 +33,19 @@ class Replay:
 class SliceOrder:
     """One table's part of a round.
 
-    ``files`` are the batch's spool files of the table in stream order with the number of the shape that each was
-    written under, empty where only a backlog is to be merged;
-    ``written`` are changelog files that other tasks made of them already, ``arrived`` the lake files of an insert-only
-    slice. ``to_lsn`` is the round's cut, None where nothing is whole yet and the rows are appended only.
-    ``position`` is where the changelog ends, as the driver knows it; None before its first row.
-    ``has_backlog``: the changelog holds unmerged rows of earlier batches. ``token`` and ``merged`` are the snapshot in
-    force and the LSN merged since, ``visible`` the text of its pg_snapshot while the slice may overlap it.
+    ``files`` are the batch's spool files of the table in stream order with the number of the shape under which each was
+    written, empty if only a backlog is to be merged; ``written`` are changelog files that other tasks created from them
+    already, ``arrived`` the lake files of an insert-only slice. ``to_lsn`` is the round's cut, None if no transaction
+    is complete yet and the rows are appended only. ``position`` is the end of the changelog as known by the driver;
+    None before its first row.
+    ``has_backlog``: the changelog contains unmerged rows of earlier batches. ``token`` and ``merged`` are the snapshot
+    in force and the LSN merged since, ``visible`` the text of its pg_snapshot while the slice may overlap it.
     ``resumed``: the snapshot in force was read in several attempts, of which this text is the first's pg_snapshot, and
-    nothing was merged since: what it has too many is deleted first (``sink/delta/settle``).
-    ``floor`` is an LSN up to which the snapshot in force shows everything. ``shape`` is the one that the lake is to
-    stand at, ``steps`` lead there, ``views`` tell how change rows of each shape are read. ``since`` maps columns to the
-    commit LSN up to which their constraints may have been others. ``waiting``: the quarantine table may hold changes
-    that are not in the lake; ``replay`` says that they are to be tried again.
+    nothing was merged since: its surplus rows are deleted first (``sink/delta/settle``). ``floor`` is an LSN up to
+    which the snapshot in force contains every change. ``shape`` is the shape that the lake table is to have, ``steps``
+    lead to it, ``views`` define how change rows of each shape are read. ``since`` maps columns to the commit LSN up to
+    which their constraints may have been different.
+    ``waiting``: the quarantine table may contain changes that are not in the lake; ``replay`` requests their replay.
     """
 
     table: TableSchema
@@ -73,7 +74,7 @@ class SliceOrder:
 
 @dataclass(frozen=True, slots=True)
 class Applied:
-    """What a slice did to its lake table. ``events`` counts its change rows."""
+    """The changes that a slice made to its lake table. ``events`` is its number of change rows."""
 
     version: int
     events: int
@@ -84,7 +85,7 @@ class Applied:
 
 @dataclass(frozen=True, slots=True)
 class Staged:
-    """A prepared slice that waits for Spark: a Parquet file of it, and what Spark's side must know of its rows."""
+    """A prepared slice for Spark's MERGE: a Parquet file of it, and the facts about its rows that MERGE needs."""
 
     path: str
     to_lsn: int
@@ -94,15 +95,16 @@ class Staged:
 
 @dataclass(slots=True)
 class SliceOutcome:
-    """What became of an order.
+    """The result of an order.
 
-    ``appended`` rows are durable whatever else failed. ``applied`` and ``staged`` are None where the lake needs nothing
-    (or ``error`` tells why it could not be changed). ``merged`` is the LSN that the lake table has reached. ``seconds``
-    and ``cpu_seconds`` are by part: decode, append, check, reduce, apply, compact. ``evolves``: nothing was applied,
-    for Spark has to bring the lake table to its shape first. ``lacks_features``: some are to come on after this.
-    ``waiting`` changes are in quarantine after it, None where nobody looked; ``replayed`` and ``dropped`` were.
-    ``lake_version`` is the lake table's version at the end, upkeep included, ``lake_lsn`` the merged LSN that it
-    carries; None where it was not come to.
+    ``appended`` rows are durable even if a later step failed. ``applied`` and ``staged`` are None if the lake needs no
+    change (or could not be changed, see ``error``). ``merged`` is the LSN up to which the lake table is merged.
+    ``seconds`` and ``cpu_seconds`` are by part: decode, append, check, reduce, apply, compact.
+    ``evolves``: nothing was applied because Spark has to change the lake table's shape first. ``lacks_features``: table
+    features are to be enabled after this. ``waiting`` is the number of changes in quarantine after it, None if they
+    were not counted; ``replayed`` and ``dropped`` changes left the quarantine. ``lake_version`` is the lake table's
+    version at the end, maintenance included, ``lake_lsn`` the merged LSN stored in it; both are None if the lake table
+    was not opened.
     """
 
     table: TableId

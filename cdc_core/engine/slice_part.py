@@ -1,7 +1,7 @@
-"""A large slice over several tasks: each decodes some of its files and writes them out, one commit names them all.
+"""A large slice in several tasks: each decodes and writes some of its files, one commit adds all files.
 
-files 1–4 ─▶ task ─▶ changelog file (and a lake file, where the slice only inserts) ┐
-files 5–8 ─▶ task ─▶ changelog file …                                               ├▶ one commit a table (slice_task)
+files 1–4 ─▶ task ─▶ changelog file (and a lake file, if the slice only inserts) ┐
+files 5–8 ─▶ task ─▶ changelog file …                                            ├▶ one commit (slice_task)
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from cdc_core.sink.delta.table import DataFile
 
 @dataclass(frozen=True, slots=True)
 class PartOrder:
-    """Some neighbouring files of an order. ``number`` counts the parts of one table in stream order."""
+    """Some consecutive files of an order. ``number`` counts the parts of one table in stream order."""
 
     order: SliceOrder
     number: int
@@ -33,7 +33,7 @@ class PartOrder:
 
 @dataclass(frozen=True, slots=True)
 class PartOutcome:
-    """The files that a part was written to. ``arrived`` is None where its rows cannot just be appended to the lake."""
+    """The files to which a part was written. ``arrived`` is None if its rows cannot simply be appended to the lake."""
 
     table: TableId
     number: int
@@ -43,12 +43,12 @@ class PartOutcome:
 
 @dataclass(frozen=True, slots=True)
 class SlicePart:
-    """What a task of a round's job does: a whole order, or a part of one."""
+    """The work of a task of a round's job: a complete order, or a part of one."""
 
     task: SliceTask
 
     def __call__(self, item: SliceOrder | PartOrder) -> SliceOutcome | PartOutcome:
-        """Bring a small slice through the round, or write a part of a large one out. Raises what ``SliceTask`` does."""
+        """Process a small slice, or write a part of a large one to files. Raises what ``SliceTask`` does."""
         failpoints.adopt(self.task.armed)
         return self._write(item) if isinstance(item, PartOrder) else self.task(item)
 
@@ -68,7 +68,7 @@ class SlicePart:
         return PartOutcome(table, part.number, written[0], arrived)
 
     def _arrived(self, order: SliceOrder, rows: pa.Table) -> DataFile | None:
-        """The file of rows that can just be added to the lake table; None where some of them cannot."""
+        """Write rows that can simply be added to the lake table to a file; None if some of them cannot."""
         task = self.task
         try:
             lake = task.writer.prepare(task.run, task.paths.lake(order.table.id), order, task.plan, task.slot)
@@ -81,7 +81,7 @@ class SlicePart:
 
 
 def cut(order: SliceOrder, parts: int) -> list[PartOrder]:
-    """An order's files in at most ``parts`` runs of neighbours, of about the same number of files."""
+    """Divide an order's files into at most ``parts`` runs of consecutive files, about equal in number."""
     count = max(1, min(parts, len(order.files)))
     bounds = [len(order.files) * number // count for number in range(count + 1)]
     share = order.rows // count
@@ -93,7 +93,7 @@ def cut(order: SliceOrder, parts: int) -> list[PartOrder]:
 
 
 def joined(order: SliceOrder, found: Iterable[SliceOutcome | PartOutcome]) -> SliceOrder:
-    """The order that commits what its parts wrote."""
+    """Return the order that commits the files written by its parts."""
     mine: Sequence[PartOutcome] = sorted(
         (each for each in found if isinstance(each, PartOutcome) and each.table == order.table.id),
         key=lambda each: each.number,

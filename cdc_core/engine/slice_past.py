@@ -1,9 +1,9 @@
 """A history table's quarantine in a slice: superseded changes are kept, and replayed as past versions.
 
-In a table that keeps its history a superseded change was a state of the source all the same. So it stays in the
-quarantine table as one that may be replayed (the bit PAST of its effects), with the place of the change that superseded
-it. A replay is a slice of its own, before all changes that are not merged yet: everything that it lets in is placed
-between the versions that the lake has (``sink/delta/past_versions``).
+In a history table a superseded change is still a past state of the source. So it stays in the quarantine table as one
+that may be replayed (the bit PAST of its effects), with the position of the change that superseded it. A replay is a
+separate slice before all changes that are not merged yet: every change that it merges is inserted between the existing
+versions of the lake (``sink/delta/past_versions``).
 """
 
 from __future__ import annotations
@@ -30,15 +30,15 @@ Slices = Iterator[tuple[SliceOrder, pa.Table]]
 
 _TIME = pa.timestamp("us", tz="UTC")
 NO_ENDS = pa.schema(list(zip(ENDED, (pa.int64(), pa.int64(), _TIME), strict=True))).empty_table()
-"""The columns of ENDED, of no row."""
+"""The columns of ENDED, without rows."""
 
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """What ``hold`` says, with what a history table has in quarantine besides.
+    """The result of ``hold``, and the superseded changes of a history table.
 
-    ``rows`` go to the lake; ``effects`` are of all rows, ``ends`` the places of the changes that superseded them.
-    ``placed``: rows that go in by their places instead, in a replay of a history table. Shape: int8[N], ends[N]
+    ``rows`` are for the lake; ``effects`` are of all rows, ``ends`` the positions of the changes that superseded them.
+    ``placed``: rows to be inserted by their positions instead, in a replay of a history table. Shape: int8[N], ends[N]
     """
 
     rows: pa.Table
@@ -48,15 +48,15 @@ class Kept:
 
 
 def with_replay(order: SliceOrder, replay: Replay, schema: pa.Schema, merged: int | None, slices: Slices) -> Slices:
-    """The slices of an order with its replay: with the first of them, or of a history table in one before them.
+    """Return the slices of an order with its replay: in the first slice, or for a history table in a slice before it.
 
-    ``schema`` is the lake table's, ``merged`` the LSN that it has reached, None before the first merge.
+    ``schema`` is the lake table's, ``merged`` the LSN up to which it is merged, None before the first merge.
     """
     none = empty_changes(schema)
     if replay.drop or mode_of(schema.names) is not DeleteMode.HISTORY:
         return itertools.chain([next(slices, (order, none))], slices)
-    # Before the first merge nothing waits. No other transaction commits within the bytes of the commit record that the
-    # lake stands at.
+    # Before the first merge nothing is in quarantine. The LSN up to which the lake table is merged is the start of a
+    # commit record, and no other transaction commits within the bytes of that record.
     first = [] if merged is None else [(replace(order, to_lsn=merged + 1), none)]
     return itertools.chain(first, ((replace(part, replay=None), rows) for part, rows in slices))
 
@@ -70,9 +70,9 @@ def keep_past(
     held: Held,
     schema: pa.Schema,
 ) -> Kept:
-    """What goes in and what stays of the rows that ``hold`` was given, in the lake table of ``schema``.
+    """Decide which of the rows given to ``hold`` are merged into the lake table of ``schema``, and which stay.
 
-    ``effects`` are those before, ``ends`` the places at which the first of the rows were superseded before.
+    ``effects`` are the previous ones, ``ends`` the positions at which the first of the rows were superseded before.
     """
     ends = pa.concat_tables([ends, conform(pa.table({ENDED[0]: pa.nulls(every.num_rows, pa.int64())}), NO_ENDS.schema)])
     ends = ends.slice(0, every.num_rows)
@@ -96,7 +96,7 @@ def keep_past(
 
 
 def still_there(places: pa.Table, read: pa.Table) -> pa.Table:
-    """Rows of the quarantine table without superseded ones whose change is no longer in the changelog."""
+    """Return rows of the quarantine table without superseded ones whose change is no longer in the changelog."""
     names = list(POSITION[:2])
     if places.num_rows == read.num_rows:
         return places
@@ -109,7 +109,7 @@ def still_there(places: pa.Table, read: pa.Table) -> pa.Table:
 
 
 def differ(ends: pa.Table, before: pa.Table) -> np.ndarray:
-    """Which rows end elsewhere than before, if their ends were known at all. Shape: ends[N], ends[N or 0] -> bool[N]"""
+    """Return which rows have an end other than before, if it was known. Shape: ends[N], ends[N or 0] -> bool[N]"""
     if not before.num_rows:
         return np.zeros(ends.num_rows, dtype=bool)
     now, then = (
@@ -119,7 +119,7 @@ def differ(ends: pa.Table, before: pa.Table) -> np.ndarray:
 
 
 def beside(rows: pa.Table, more: pa.Table) -> pa.Table:
-    """Two tables of equally many rows, column by column."""
+    """Combine the columns of two tables with equal numbers of rows."""
     for name, values in zip(more.schema.names, more.columns, strict=True):
         rows = rows.append_column(name, values)
     return rows

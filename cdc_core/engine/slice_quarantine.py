@@ -1,10 +1,10 @@
-"""A slice beside the table's quarantine: which of its changes go to the lake, which wait, and what waits no more.
+"""A slice and the table's quarantine: which changes are merged, which are quarantined, and which leave the quarantine.
 
-    changes ─▶ rules ─▶ refused ┐
-                       passing  ├▶ hold (sink/delta/holding) ─▶ rows for the lake
-    waiting before ─────────────┘                            ─▶ quarantine: new rows, rows that are settled
+    changes ─▶ rules ─▶ refused  ┐
+                        passing  ├▶ hold (sink/delta/holding) ─▶ rows for the lake
+    in quarantine before ────────┘                            ─▶ quarantine: new rows, rows that are settled
 
-Nothing of this costs anything while a table has no row in quarantine and none is refused.
+None of this is executed while a table has no row in quarantine and none is refused.
 """
 
 from __future__ import annotations
@@ -50,11 +50,11 @@ Judge = Callable[[pa.Table], "Checked | None"]
 
 @dataclass(frozen=True, slots=True)
 class Sifted:
-    """What of a slice goes to the lake: ``rows`` of the slice itself, and ``earlier`` ones, at or before its start.
+    """The rows of a slice for the lake: ``rows`` of the slice itself, and ``earlier`` ones, at or before its start.
 
-    ``waiting`` rows are in quarantine after it, ``replayed`` and ``dropped`` ones are no more. ``changed``: the
-    quarantine table was written, so the lake must come to the round's LSN even where no row goes to it.
-    ``placed``: late changes, which go into a history table instead of ``rows`` and ``earlier``; None without a replay.
+    ``waiting`` rows are in quarantine after it, ``replayed`` and ``dropped`` ones no longer are.
+    ``changed``: the quarantine table was written, so the round's LSN must be committed to the lake even without rows.
+    ``placed``: late changes, inserted into a history table instead of ``rows`` and ``earlier``; None without a replay.
     """
 
     rows: pa.Table
@@ -68,9 +68,9 @@ class Sifted:
 
 @dataclass(frozen=True, slots=True)
 class _Waiting:
-    """Rows that waited before the slice. ``reasons`` one list a row, ``effects`` and ``refused`` as ``hold`` has them.
+    """The rows in quarantine before the slice. ``reasons``: one list per row; ``effects``, ``refused``: see ``hold``.
 
-    ``ends`` has the columns of ENDED, or none. Shape: rows[W], ends[W], W lists, int8[W], bool[W]
+    ``ends`` has the columns of ENDED, or no rows. Shape: rows[W], ends[W], W lists, int8[W], bool[W]
     """
 
     rows: pa.Table
@@ -91,11 +91,11 @@ def sift(
     judge: Judge,
     max_waiting: int,
 ) -> Sifted:
-    """Put aside what must not go to the lake, and write it down, for the round to ``order.to_lsn``.
+    """Quarantine the rows that must not be merged, and record this for the round to ``order.to_lsn``.
 
-    ``changes`` are the slice's rows and ``found`` what the rules say of them, ``judge`` says it of others; ``place`` is
-    where the lake stands, ``schema`` its schema. Raises LimitExceededError where more than ``max_waiting`` rows would
-    wait (0: any number), before anything is written.
+    ``changes`` are the slice's rows and ``found`` their check result, ``judge`` checks other rows; ``place`` is the
+    lake table's position, ``schema`` its schema. Raises LimitExceededError if more than ``max_waiting`` rows would be
+    in quarantine (0: no limit), before anything is written.
     """
     bad = None if found is None else found.refused
     if bad is None and not order.waiting:
@@ -145,9 +145,9 @@ def _waited(
 def _judged_again(
     rows: pa.Table, replay: Replay, judge: Judge, before: list[list[str]]
 ) -> tuple[np.ndarray, list[list[str]]]:
-    """What the rules say of rows now, but for those that are accepted.
+    """Check rows again; failures of accepted rules are ignored.
 
-    What was found of a row among its batch stays so, for the batch is no longer together.
+    A failure of a rule over the row's batch remains, because the batch can no longer be checked as a whole.
     """
     found = judge(rows)
     stays = not replay.accept_all and KEY_UNIQUE not in replay.accept
@@ -177,7 +177,7 @@ def _written(
     settled, replayed = None, 0
     changed = (effects[:before] != waited.effects) | differ(kept.ends.slice(0, before), waited.ends)
     if changed.any():
-        # What was let in at this replay and waits no more went in; what is gone without it was superseded.
+        # Rows accepted by this replay that are no longer held were merged; those settled without it were superseded.
         went_in = ~waited.refused & (effects[:before] == 0)
         replayed = int(went_in.sum())
         status = np.where(went_in, str(QuarantineStatus.REPLAYED), str(QuarantineStatus.SUPERSEDED))
@@ -217,7 +217,7 @@ def _dropped(order: SliceOrder, paths: LakePaths, place: Place, waited: _Waiting
 def _new_rows(
     order: SliceOrder, rows: pa.Table, effects: np.ndarray, ends: pa.Table, found: Checked | None
 ) -> pa.Table:
-    """The slice's rows that wait, as the quarantine table has them."""
+    """Return the slice's rows to be quarantined, in the columns of the quarantine table."""
     at = np.flatnonzero(effects)
     some = rows.take(pa.array(at, pa.int64()))
     known: dict[tuple[int, int], list[str]] = {}

@@ -1,4 +1,4 @@
-"""Change rows of several shapes made into slices that the lake table, as it stands now, can take."""
+"""Converts change rows of several shapes into slices that can be merged into the lake table in its current shape."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Decoded = tuple[int, pa.Table]
 
 
 def by_shape(rows: pa.Table) -> list[Decoded]:
-    """Changelog rows in stream order, cut where the shape changes; in the changelog's columns still."""
+    """Split changelog rows in stream order where the shape changes; the columns remain the changelog's."""
     numbers = shapes_of(rows)
     cuts = np.flatnonzero(np.diff(numbers)) + 1
     bounds = [0, *cuts.tolist(), len(numbers)]
@@ -30,10 +30,10 @@ def by_shape(rows: pa.Table) -> list[Decoded]:
 
 
 def keyed_slices(order: SliceOrder, found: Sequence[Decoded]) -> Iterator[tuple[SliceOrder, pa.Table]]:
-    """Slices in the columns of the shape in force, each with an order to its own end; at least rows of one key each.
+    """Yield slices in the columns of the shape in force, each with an order up to its own end; one slice per key.
 
-    Raises RereadNeededError where rows of some shape cannot be read as the lake stands, or the key changed inside of a
-    transaction that changed rows before and after.
+    Raises RereadNeededError if rows of some shape cannot be converted to the lake table's shape, or the key changed
+    within a transaction that changed rows before and after.
     """
     if not found:
         return
@@ -56,7 +56,7 @@ def keyed_slices(order: SliceOrder, found: Sequence[Decoded]) -> Iterator[tuple[
 
 
 def key_of(order: SliceOrder, shape: int) -> int:
-    """The first shape from which on the table had the key that it has under this one."""
+    """Return the first shape from which on the table has had the key that it has under this one."""
     wanted = _key(order, shape)
     for number in sorted(order.views, reverse=True):
         if number <= shape and _key(order, number) != wanted:
@@ -66,7 +66,7 @@ def key_of(order: SliceOrder, shape: int) -> int:
 
 
 def _key(order: SliceOrder, shape: int) -> tuple[str, ...] | None:
-    """The columns that told rows apart under a shape, by the names that they bear now; None where one is gone."""
+    """Return the key columns under a shape, by their current names; None if one no longer exists."""
     view = order.views.get(shape)
     return row_key(order.table) if view is None else _named_now(view, row_key(view.table))
 
@@ -81,12 +81,12 @@ def _named_now(view: View, names: tuple[str, ...]) -> tuple[str, ...] | None:
 
 
 def _at(order: SliceOrder, shape: int) -> TableSchema:
-    """The order's table with the key of a shape. Raises RereadNeededError where a column of it no longer exists."""
+    """Return the order's table with the key of a shape. Raises RereadNeededError if a key column no longer exists."""
     view = order.views.get(shape)
     if view is None or _key(order, shape) == row_key(order.table):
         return order.table
     keyed = view.table
-    # Under FULL every column is flagged, and one that no longer exists since tells no rows apart.
+    # Under REPLICA IDENTITY FULL every column is flagged, and a column dropped since does not identify rows.
     flagged = tuple(name for one in keyed.identity_key for name in _named_now(view, (one,)) or ())
     primary, unique = _named_now(view, keyed.primary_key), _named_now(view, keyed.unique_key)
     if _key(order, shape) is None or primary is None:
@@ -102,7 +102,7 @@ def _at(order: SliceOrder, shape: int) -> TableSchema:
 
 
 def projected(order: SliceOrder, shape: int, rows: pa.Table) -> pa.Table:
-    """Changelog rows of one shape in the columns of the shape in force. Raises RereadNeededError where no way leads."""
+    """Convert changelog rows of one shape to the shape in force. Raises RereadNeededError if that is not possible."""
     view: View | None = order.views.get(shape)
     if view is None:
         raise _unreadable(order.table.id, f"shape {shape} is not recorded")

@@ -1,14 +1,16 @@
 """One table's slice, in a Spark task: spool files ─▶ decode ─▶ type ─▶ changelog ─▶ check ─▶ reduce ─▶ lake table.
 
-The slice is one Arrow table that is made once and looked over once. Every durable step asks the table's own commits
-how far it is and carries the position it reaches, so a task may be run again, and may outlive its run, without harm:
+The slice is one Arrow table that is created once. Every durable step reads the current position from the table's own
+commits and commits the position that it reaches, so a task may be executed again, and may continue after its run has
+ended, without harm:
 
-    append       drops what the changelog has; commits rows and position together
+    append       drops rows that the changelog has; commits rows and position together
     quarantine   adds a row once, by its position; before the lake changes
-    apply        leaves out what the lake has merged; commits rows and LSN together
+    apply        leaves out changes that the lake has; commits rows and LSN together
 
-An error before the append is durable ends the run, for the slot must not be told of rows that are nowhere. An error
-after it is this table's own: the round continues without the table, whose changes wait in the changelog.
+An error before the append is durable ends the run, because the slot must not be confirmed past rows that are not
+stored. An error after it affects only this table: the round continues without the table, whose changes stay in the
+changelog.
 """
 
 from __future__ import annotations
@@ -56,15 +58,15 @@ from cdc_core.sink.typing_plan import TypingPlan
 
 _log = logging.getLogger(__name__)
 
-# Of a backlog's files, which are compressed: its rows take some ten times as much in memory.
+# Size of compressed backlog files; their rows require about ten times as much memory.
 _SLICE_BYTES = 64 << 20
-# Below every change's commit: what a snapshot has too many goes before anything is merged.
+# Less than every change's commit LSN: surplus rows of a snapshot are deleted before anything is merged.
 _SETTLED = 1
 
 
 @dataclass(frozen=True, slots=True)
 class SliceTask:
-    """Processes one table in a round; picklable. ``run`` tells this run's open tables from another run's."""
+    """Processes one table in a round; picklable. ``run`` distinguishes this run's open tables from another run's."""
 
     run: str
     slot: str
@@ -77,7 +79,8 @@ class SliceTask:
     def __call__(self, order: SliceOrder) -> SliceOutcome:
         """Append, check and apply the slice of ``order``.
 
-        Raises what kept the rows from becoming durable; what happens after that is in the outcome's ``error``.
+        Raises the error that prevented the rows from being committed to the changelog; errors after that are in the
+        outcome's ``error``.
         """
         failpoints.adopt(self.armed)
         outcome = SliceOutcome(order.table.id, merged=order.merged)
@@ -92,7 +95,7 @@ class SliceTask:
             except CdcError as error:
                 outcome.error = error
             except Exception as error:
-                # A fault of ours in one table's slice is that table's alone; the others continue.
+                # An internal error in one table's slice affects only that table; the others continue.
                 _log.exception("Merging changes of %s into its lake table failed unexpectedly.", order.table.id)
                 outcome.error = LakeError(
                     f"Changes of {order.table.id} could not be merged into its lake table ({type(error).__name__}).",
@@ -101,7 +104,7 @@ class SliceTask:
         return outcome
 
     def _append(self, order: SliceOrder, outcome: SliceOutcome) -> list[Decoded] | None:
-        """Make the batch's rows durable; the rows, or None where other tasks wrote them into files."""
+        """Commit the batch's rows to the changelog; returns the rows, or None if other tasks wrote them to files."""
         table, path = order.table.id, self.paths.changelog(order.table.id)
         assert order.reached is not None
         if order.written:
@@ -124,7 +127,7 @@ class SliceTask:
         return versions
 
     def _commit_written(self, order: SliceOrder, changelog: DeltaTable) -> None:
-        """Commit the files that other tasks wrote; their rows begin where the driver knew the changelog to end."""
+        """Commit files that other tasks wrote; raises TransientError unless they start at the end of the changelog."""
         assert order.reached is not None
         held = changelog_position(changelog, self.slot, order.table.id)
         if (None if held is None else tuple(held)) != order.position:
@@ -148,7 +151,7 @@ class SliceTask:
             return
         since = lake.version
         if order.arrived and self._repeats_keys(order, lake):
-            order = replace(order, arrived=())  # the changelog has the rows, too
+            order = replace(order, arrived=())  # the rows are in the changelog, too
         if order.arrived:
             with _timed(outcome, "apply"):
                 outcome.applied = self.writer.add_files(lake, order, self.slot)
@@ -175,7 +178,7 @@ class SliceTask:
         failpoints.hit(failpoints.AFTER_APPLY)
 
     def _repeats_keys(self, order: SliceOrder, lake: DeltaTable) -> bool:
-        """Whether two of the files that tasks wrote of a slice's inserts have one key; each task saw only its own."""
+        """Whether two files that tasks wrote of a slice's inserts contain one key; each task checked only its own."""
         if len(order.arrived) < 2 or not self.checks.has_unique_key(order.table):
             return False
         key = merge_key(order.table)
@@ -183,14 +186,14 @@ class SliceTask:
         return has_repeated_keys([lake.read_as(file, wanted) for file in order.arrived], key)
 
     def _settle(self, order: SliceOrder, lake: DeltaTable, outcome: SliceOutcome) -> None:
-        """Delete what the snapshot in force has too many, in a commit of its own before every change's (LSN 1)."""
+        """Delete surplus rows of the snapshot in force, in a separate commit before that of every change (LSN 1)."""
         assert order.resumed is not None and order.visible is not None
         changelog = self._open(self.paths.changelog(order.table.id))
         states: LastStates | None = None
         first = order
         for found in changes_between(changelog, order.resumed, order.visible):
             for part, changes in keyed_slices(order, by_shape(in_order(found))):
-                # No DDL came between the two snapshots, so there is one key.
+                # No DDL was executed between the two snapshots, so there is one key.
                 first = replace(part, to_lsn=_SETTLED)
                 states = states or LastStates(part.table, lake.schema)
                 states.add(changes)
@@ -212,7 +215,7 @@ class SliceTask:
             outcome.staged = self.writer.stage(large.changes, _SETTLED)
 
     def _within_bounds(self, order: SliceOrder, rows: list[Decoded] | None, merged: int) -> SliceOrder:
-        """The order, with a nearer cut where a long backlog would not fit into memory; the next round continues."""
+        """Return the order, with an earlier cut if a long backlog would exceed the memory; the next round continues."""
         if order.to_lsn is None or not (order.has_backlog or (rows is None and order.written)):
             return order
         changelog = self._open(self.paths.changelog(order.table.id))
@@ -221,9 +224,10 @@ class SliceTask:
     def _slices(
         self, order: SliceOrder, rows: list[Decoded] | None, merged: int
     ) -> Iterator[tuple[SliceOrder, pa.Table]]:
-        """The unmerged changes up to the round's cut, as the lake reads them, without those that the snapshot shows.
+        """Yield the unmerged changes up to the round's cut in the lake's columns, without those the snapshot shows.
 
-        One slice, unless the table's key changed in between: changes find their rows by the key of their time.
+        One slice, unless the table's key changed in between: changes identify their rows by the key in force at their
+        time.
         """
         assert order.to_lsn is not None
         if rows is None and not order.has_backlog and not order.written:
@@ -252,7 +256,7 @@ class SliceTask:
             outcome.applied = replace(outcome.applied, events=changes.num_rows)
 
     def _sifted(self, order: SliceOrder, lake: DeltaTable, changes: pa.Table, outcome: SliceOutcome) -> Sifted:
-        """What of the slice goes to the lake; the rest is in the quarantine table when this returns."""
+        """Return the slice's rows for the lake; the others are in the quarantine table when this returns."""
         found = self.checks.judged(order.table, changes, order.since)
         stands = lake_position(lake, self.slot, order.table.id)
         sifted = sift(
@@ -273,9 +277,7 @@ class SliceTask:
         return sifted
 
     def _write(self, lake: DeltaTable, order: SliceOrder, sifted: Sifted) -> Applied | None:
-        """One attempt: a commit that was made first may have been the slice itself, by a writer that outlived its
-        run.
-        """
+        """Make one attempt: a commit made first may be this slice, written by a task that outlasted its run."""
         assert order.to_lsn is not None
         stands = lake_position(lake, self.slot, order.table.id)
         if (stands.token or 0) != order.token:
@@ -297,7 +299,7 @@ class SliceTask:
 
 
 def decoded(plan: TypingPlan, files: Sequence[tuple[int, str]]) -> list[Decoded]:
-    """The change rows of spool files in stream order, one table a run of files of one shape."""
+    """Return the change rows of spool files in stream order, one table per run of files of the same shape."""
     found = []
     for shape, run in itertools.groupby(files, key=lambda file: file[0]):
         batches = list(ReadSpoolFiles(plan)(tuple(path for _, path in run)))
@@ -312,7 +314,7 @@ def _read_anew(table: TableId) -> TransientError:
 
 
 def changelog_of(task: SliceTask, table: TableId, versions: Sequence[Decoded]) -> DeltaTable:
-    """The changelog of a table, made or grown so that it has every column of the versions (at least one)."""
+    """Create or widen the changelog of a table so that it has every column of the versions (at least one)."""
     path, properties = task.paths.changelog(table), changelog_properties(task.writer.history_minutes)
     found = opened(task.run, path)
     for shape, rows in versions:

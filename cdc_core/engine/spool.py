@@ -1,12 +1,12 @@
-"""The spool: the files by which messages travel from the slot's reader to the workers.
+"""The spool: the files that transport messages from the slot's reader to the workers.
 
-A spool file is an Arrow IPC stream of one relation version. It is a buffer bounded in bytes, not a log: after a crash
-the slot sends everything again, so files are neither synced nor kept, and a run starts with an empty folder.
+A spool file is an Arrow IPC stream of one relation version. The spool is a buffer bounded in bytes, not a log: after a
+crash the slot sends everything again, so files are neither synced nor kept, and a run starts with an empty folder.
 
 Three kinds, distinguished by the schema's metadata:
 
     raw        RAW_SCHEMA, undecoded row messages; decoded on the workers
-    truncate   RAW_SCHEMA with empty payloads; one row a truncate of that table
+    truncate   RAW_SCHEMA with empty payloads; one row per truncate of that table
     changes    change rows, decoded and masked in the driver: for tables with masked or excluded columns, whose clear
                text must not be written anywhere
 """
@@ -35,7 +35,7 @@ _RAW, _TRUNCATE, _CHANGES = b"raw", b"truncate", b"changes"
 _KEPT_TYPERS = 2_000
 _typers: dict[tuple[TypingPlan, str], RowTyper] = {}
 
-# Larger batches fall out of the cache while their columns are walked.
+# Larger batches exceed the CPU cache while their columns are decoded.
 _DECODE_ROWS = 10_000
 
 
@@ -58,12 +58,12 @@ class Spool:
         return self._write(raw, {_KIND_KEY: _TRUNCATE, TABLE_KEY: table.to_json()})
 
     def write_changes(self, typer: RowTyper, relation: Relation, raw: pa.RecordBatch) -> Path:
-        """Decode and mask in this process, and spool the outcome."""
+        """Decode and mask in this process, and spool the change rows."""
         changes = pa.Table.from_batches(list(_decoded(typer, relation, raw)), typer.change_schema)
         return self._write(changes, {_KIND_KEY: _CHANGES, TABLE_KEY: typer.table.to_json()})
 
     def close(self) -> None:
-        """Remove the folder and what is left in it."""
+        """Remove the folder and its files."""
         shutil.rmtree(self.folder, ignore_errors=True)
 
     def _write(self, data: pa.RecordBatch | pa.Table, metadata: dict[bytes, str | bytes]) -> Path:
@@ -83,7 +83,7 @@ class ReadSpoolFiles:
         self._plan = plan
 
     def _typer(self, table: str) -> RowTyper:
-        """The typer of a table version, made once in this process: making it costs more than a small file's rows."""
+        """Return the typer of a table version, cached per process: creating it takes longer than typing a few rows."""
         key = (self._plan, table)
         if key not in _typers:
             if len(_typers) >= _KEPT_TYPERS:
@@ -94,7 +94,7 @@ class ReadSpoolFiles:
     def __call__(self, item: tuple[str, ...]) -> Iterator[pa.RecordBatch]:
         """Yield change rows (``RowTyper.change_schema``) in stream order.
 
-        Raises ProtocolError when a message does not follow the protocol.
+        Raises ProtocolError if a message does not follow the protocol.
         """
         for path in item:
             yield from self._read(path)
@@ -116,7 +116,7 @@ class ReadSpoolFiles:
 
 
 def in_groups(paths: list[Path], groups: int) -> list[tuple[str, ...]]:
-    """At most ``groups`` runs of neighbouring files, one a task, of about the same number of files."""
+    """Divide files into at most ``groups`` runs of consecutive files, one per task, about equal in number."""
     count = max(1, min(groups, len(paths)))
     bounds = [len(paths) * index // count for index in range(count + 1)]
     return [tuple(str(path) for path in paths[a:b]) for a, b in itertools.pairwise(bounds)]

@@ -1,4 +1,4 @@
-"""Rows on their way into spool files: gathered by table, so that a batch has a few files of each and not hundreds."""
+"""Collects rows by table before they are spooled, so that a batch has a few files per table and not hundreds."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from cdc_core.engine.spool import Spool
 from cdc_core.schema.relation import Relation
 from cdc_core.sink.typing_plan import TypingPlan
 
-# One file is one task's work at least, so large slices are cut into files of this size.
+# One file is processed by one task, so large slices are divided into files of this size.
 _FILE_BYTES = 8 << 20
 _HELD_BYTES = 32 << 20
 
 
 class SpoolWriter:
-    """Gathers rows until a file is worth writing; ``flush`` writes the rest. For one thread.
+    """Collects rows until a file is large enough; ``flush`` writes the rest. For one thread.
 
-    A file holds rows of one relation as it stood: what comes under another one begins the next file.
+    A file contains rows of one version of a relation: rows of another version start the next file.
     """
 
     def __init__(self, spool: Spool, plan: TypingPlan) -> None:
@@ -27,7 +27,7 @@ class SpoolWriter:
         self._bytes = 0
 
     def add(self, files: VersionFiles, relation: Relation, raw: pa.RecordBatch) -> None:
-        """Take rows of one table version."""
+        """Add rows of one table version."""
         held = self._held.get(id(files))
         if held is not None and held[1] != relation:
             self._write(id(files))
@@ -48,7 +48,7 @@ class SpoolWriter:
         files.paths.append(self._spool.write_truncates(files.table, raw))
 
     def flush(self) -> None:
-        """Write what is held."""
+        """Write all collected rows."""
         for number in list(self._held):
             self._write(number)
 

@@ -23,7 +23,7 @@ _THREADS = 8
 
 
 def source_rows(options: PostgresOptions, tables: Sequence[TableSchema]) -> dict[TableId, int]:
-    """Rows of each table now, counted in one snapshot of the source."""
+    """Return the current number of rows of each table, counted in one snapshot of the source."""
     with connect(options) as connection, connection.transaction():
         connection.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ READ ONLY")
         counts = {}
@@ -42,10 +42,10 @@ def lake_status(
     count: bool,
     includes: Callable[[TableId], bool],
 ) -> dict[TableId, TableStatus]:
-    """Each table's snapshot, changelog and lake positions, from the logs alone; with ``count``, the lake's rows too.
+    """Return each table's snapshot, changelog and lake positions from the logs alone; with ``count``, also lake rows.
 
-    A captured table (``includes``) that is paused is included though the server no longer has it as one to capture:
-    it may be UNLOGGED, or gone.
+    A paused table that is captured (``includes``) is included even if the server no longer lists it as one to capture:
+    it may be UNLOGGED, or dropped.
     """
     histories = ShapeLog(paths.shapes, {}).read()
     listed = {table.id for table in tables}
@@ -75,7 +75,7 @@ def lake_status(
 
 
 def paused_now(paths: LakePaths, slot: str, table: TableId) -> Paused | None:
-    """Why a table is paused, by the logs alone; None where it is not."""
+    """Return why a table is paused, from the logs alone; None if it is not."""
     history = ShapeLog(paths.shapes, {}).read().get(table)
     lake = lake_position(DeltaTable.open(paths.lake(table)), slot, table)
     return _paused(history, DeltaTable.open(paths.changelog(table)), lake)

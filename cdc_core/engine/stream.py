@@ -1,23 +1,24 @@
-"""The streaming run: a batch of all that has come, one round that brings the lake to its end, and again.
+"""The streaming run: reads a batch of everything received, merges it in one round, and repeats.
 
     batch ─▶ round: append ─▶ check ─▶ apply, all tables in parallel
                       │ durable
                       └─▶ confirm to the slot
-                 an append carries its own position, a lake commit the LSN it reached
+                 an append commits its own position, a lake commit the LSN it reached
 
-While a round is at work the next batch is gathered, so a slow round makes the next batch larger, not later.
+While a round runs the next batch is collected, so a slow round makes the next batch larger, not later.
 
-Crash safety. Let S be what the slot was told, C(t) the position in table t's changelog, M(t) the LSN in t's lake table.
-The order of steps keeps  M(t) ≤ round ≤ C(t)  and  S ≤ min C(t):
+Crash safety. Let S be the LSN confirmed to the slot, C(t) the position in table t's changelog, M(t) the LSN in t's lake
+table. The order of steps guarantees  M(t) ≤ round ≤ C(t)  and  S ≤ min C(t). A crash
 
-* before an append         the slot sends the batch again; C(t) is unchanged, nothing is dropped.
-* between two appends      the slot sends it again; tables with the append drop what they have, the others take it.
-* after appends, before the confirm   all drop it; the confirm follows with the next batch or the next silence.
-* inside an apply          Delta commits it whole or not at all; the round's LSN is in the commit, so an apply that did
-                           commit is passed by when it is asked for again.
-* between two applies      the tables stand at different LSNs until the next round brings them level.
+* before an append: the slot sends the batch again; C(t) is unchanged, nothing is dropped.
+* between two appends: the slot sends it again; tables with the append drop the rows they have, the others append them.
+* after the appends, before the confirmation: all tables drop the rows; the slot is confirmed with the next batch or
+  when the stream is idle.
+* during an apply: a Delta commit is atomic; the round's LSN is in the commit, so an apply that was committed is skipped
+  when it is repeated.
+* between two applies: the tables are merged up to different LSNs until the next round merges all up to the same LSN.
 
-Nothing else is remembered between runs: no checkpoint file, no batch numbers.
+No other state is kept between runs: no checkpoint file, no batch numbers.
 """
 
 from __future__ import annotations
@@ -39,31 +40,31 @@ _KEPT_ROUNDS = 1_000
 
 
 class Sink(Protocol):
-    """Where batches go (``cdc_core.engine.lake.LakeSink``, ``cdc_core.engine.noop.NoopSink``)."""
+    """The destination of batches (``cdc_core.engine.lake.LakeSink``, ``cdc_core.engine.noop.NoopSink``)."""
 
     def apply(self, batch: Batch | None, to_lsn: Lsn, on_durable: Callable[[], None]) -> RoundReport:
-        """Make every row of the batch durable, or raise; call ``on_durable``; bring every table to ``to_lsn``.
+        """Make every row of the batch durable, or raise; call ``on_durable``; merge every table up to ``to_lsn``.
 
-        Idempotent by each table's own position. A table that cannot follow is named in the report's ``failed``.
+        Idempotent by each table's own position. A table that cannot be merged is listed in the report's ``failed``.
         """
 
     def has_backlog(self, to_lsn: Lsn) -> bool:
-        """Whether a round to ``to_lsn`` would do anything without a batch."""
+        """Whether a round to ``to_lsn`` without a batch has any work."""
 
     @property
     def is_busy(self) -> bool:
-        """Whether background work is in progress that brings changes to the lake."""
+        """Whether background work is in progress that changes the lake."""
 
     def between_rounds(self, passed: int) -> None:
-        """Maintain what no batch brings; ``passed`` is the LSN up to which all that came is done. Called often."""
+        """Do maintenance outside rounds; ``passed``: the LSN up to which all received is processed. Called often."""
 
     def close(self) -> None:
-        """End background work."""
+        """Stop background work."""
 
 
 @dataclass(slots=True)
 class Hooks:
-    """What the caller wants to hear, and how it asks the run to end."""
+    """Callbacks of the caller: reports, and whether the run is to stop."""
 
     on_batch: Callable[[BatchReport], None] | None = None
     on_round: Callable[[RoundReport], None] | None = None
@@ -103,9 +104,9 @@ class StreamRun:
         self._last_round = float("-inf")
 
     def run(self, until: Until) -> StreamReport:
-        """Stream until one of ``until``'s bounds is met; what was read by then is in the lake, what is too old let go.
+        """Stream until one of the bounds is reached; by then everything read is merged and expired changes are removed.
 
-        Raises what the server, the decoding or the lake raised; everything appended by then stays.
+        Raises the errors of the server, of decoding or of the lake; everything appended by then is kept.
         """
         while True:
             self._wait_for_turn()
@@ -120,12 +121,12 @@ class StreamRun:
             self._sink.between_rounds(max(self._tally.complete, self._tally.silent))
             if reason:
                 if self._tally.rounds and self._tally.rounds[-1].failed:
-                    # A table may have been corrected since by being re-read, which no round of changes tells.
+                    # A table may have been corrected since by a re-read, which is not part of a round of changes.
                     self._tally.rounds.append(self._sink.apply(None, Lsn(self._tally.complete), lambda: None))
                 return self._report(reason)
 
     def _wait_for_turn(self) -> None:
-        """Leave the time between rounds that was asked for, but for a request to stop."""
+        """Wait for the configured time between rounds, unless the run is asked to stop."""
         while (left := self._last_round + self._round_seconds - time.monotonic()) > 0:
             if self._hooks.should_stop is not None and self._hooks.should_stop():
                 return
@@ -177,7 +178,7 @@ class StreamRun:
             self._confirm_to_slot(lsn)
 
     def _confirm_silence(self) -> None:
-        """Tell the slot of WAL that held nothing for us, so that an idle database keeps none of it for our sake."""
+        """Confirm WAL without captured changes to the slot, so that an idle database does not retain it."""
         position = self._reader.idle_position()
         if position is not None:
             self._tally.silent = position
@@ -205,7 +206,7 @@ class StreamRun:
         return max(0, self._reader.wal_end - self._tally.confirmed)
 
     def _lag_seconds(self) -> float:
-        """How old the newest merged commit is while more is waiting, else 0."""
+        """Return the age of the newest merged commit in seconds while more changes are waiting, else 0."""
         if self._reader.is_drained or self._tally.last_commit_ts_us is None:
             return 0.0
         return max(0.0, (now_us() - self._tally.last_commit_ts_us) / 1e6)

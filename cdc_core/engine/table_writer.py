@@ -1,8 +1,8 @@
-"""How a slice gets into its lake table: the engine that fits its size, and one Delta commit with the LSN reached.
+"""Writes a slice into its lake table: with the engine that fits its size, in one Delta commit with the LSN reached.
 
-Arrow rewrites the files that hold changed rows, in the task. Where the files that may hold one are larger than
+Arrow rewrites the files that contain changed rows, in the task. If the files that may contain one are larger than
 ``wal2lake.merge.rewrite.max.bytes``, or the table has Delta features that only Spark writes, the reduced slice is
-staged and Spark's MERGE takes it from there (docs/decisions/0004).
+staged and merged by Spark's MERGE (docs/decisions/0004).
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _SPARK_FILES = 48
 
 
 class TooLargeError(Exception):
-    """The slice is not for a task: Spark's MERGE takes it."""
+    """The slice is too large for a task and must be merged by Spark's MERGE."""
 
     def __init__(self, changes: Changes) -> None:
         super().__init__()
@@ -52,12 +52,12 @@ class TooLargeError(Exception):
 
 
 class ForDriverError(Exception):
-    """The lake table has to be brought to its shape by Spark, which only the driver can ask (``evolve_with_spark``)."""
+    """The lake table's shape must be changed by Spark, which only the driver can call (``evolve_with_spark``)."""
 
 
 @dataclass(frozen=True, slots=True)
 class LakeWriter:
-    """Writes slices into lake tables; picklable. ``staging`` is a folder that the driver reads too."""
+    """Writes slices into lake tables; picklable. ``staging`` is a folder that the driver can read, too."""
 
     engine: MergeEngine
     rewrite_max_bytes: int
@@ -68,7 +68,7 @@ class LakeWriter:
 
     @classmethod
     def of(cls, options: SinkOptions, staging: Path) -> LakeWriter:
-        """As the options say."""
+        """Create the writer from the options."""
         return cls(
             options.merge_engine,
             options.merge_rewrite_max_bytes,
@@ -79,9 +79,9 @@ class LakeWriter:
         )
 
     def prepare(self, run: str, path: str, order: SliceOrder, plan: TypingPlan, slot: str) -> DeltaTable:
-        """The lake table in the order's shape, made where it is missing.
+        """Return the lake table in the order's shape; creates it if it does not exist.
 
-        Raises TableError where it cannot hold the shape, ForDriverError where Spark has to bring it there.
+        Raises TableError if it cannot have the shape, ForDriverError if Spark has to change its shape.
         """
         properties, app = lake_properties(self.history_minutes), shape_app(slot, order.table.id)
         found, mode = opened(run, path), self.modes.of(order.table.id)
@@ -99,15 +99,15 @@ class LakeWriter:
         return made
 
     def write(self, lake: DeltaTable, order: SliceOrder, rows: pa.Table, slot: str) -> Applied | None:
-        """Bring change rows into the table in one commit; None where they change nothing.
+        """Merge change rows into the table in one commit; returns None if they change nothing.
 
-        Raises TooLargeError where the slice is for Spark, CommitConflictError where another commit was made first,
-        TableError where the source does not say which rows changed.
+        Raises TooLargeError if the slice must be merged by Spark, CommitConflictError if another commit was made first,
+        TableError if the changed rows cannot be identified.
         """
         return self._written(lake, order, prepare(rows, order.table, lake.schema, order.visible), slot)
 
     def write_placed(self, lake: DeltaTable, order: SliceOrder, rows: pa.Table, slot: str) -> Applied | None:
-        """The same for late change rows of a history table, which become versions between those that it has."""
+        """As ``write``, for late change rows of a history table, which become versions between the existing ones."""
         return self._written(lake, order, prepare_placed(rows, order.table, lake), slot)
 
     def _written(self, lake: DeltaTable, order: SliceOrder, changes: Changes, slot: str) -> Applied | None:
@@ -120,9 +120,9 @@ class LakeWriter:
         return Applied(version, changes.events, rewrite.inserted, rewrite.updated, rewrite.deleted)
 
     def land(self, lake: DeltaTable, order: SliceOrder, changes: Changes, slot: str) -> Applied:
-        """Put rows that an incremental snapshot has read into the table, which has reached the order's LSN.
+        """Write rows of an incremental snapshot to the table, which is merged up to the order's LSN.
 
-        Raises TooLargeError where they are for Spark, CommitConflictError where another commit was made first.
+        Raises TooLargeError if they must be merged by Spark, CommitConflictError if another commit was made first.
         """
         if self._is_for_spark(lake, order, changes):
             raise TooLargeError(changes)
@@ -134,11 +134,11 @@ class LakeWriter:
         return Applied(version, changes.events, rewrite.inserted, rewrite.updated, rewrite.deleted)
 
     def takes_files(self, lake: DeltaTable) -> bool:
-        """Whether files with the rows that inserts leave can just be added to the table."""
+        """Whether files with the rows resulting from inserts can simply be added to the table."""
         return not features_on(lake) and mode_of(lake.schema.names) is not DeleteMode.SOFT
 
     def write_arrivals(self, lake: DeltaTable, rows: pa.Table) -> DataFile:
-        """Write the rows that inserts leave into a new file; ``add_files`` commits it."""
+        """Write the rows resulting from inserts to a new file; ``add_files`` commits it."""
         return lake.write(arrivals(rows, lake.schema))
 
     def add_files(self, lake: DeltaTable, order: SliceOrder, slot: str) -> Applied:
@@ -149,18 +149,18 @@ class LakeWriter:
         return Applied(version, events, events, 0, 0)
 
     def stage(self, changes: Changes, to_lsn: int) -> Staged:
-        """Write the prepared slice where Spark finds it."""
+        """Write the prepared slice to the staging folder for Spark."""
         rows, facts = staged(changes)
         path = f"{self.staging}/{uuid.uuid4()}.staged.parquet"
         pq.write_table(rows, path, compression="zstd", store_schema=False)
         return Staged(path, to_lsn, changes.events, facts)
 
     def merge_with_spark(self, spark: Any, path: str, slot: str, order: SliceOrder, waiting: Staged) -> Applied:
-        """Spark's MERGE of a staged slice. Raises TransientError where another writer was in the way."""
+        """Merge a staged slice with Spark's MERGE. Raises TransientError if another writer's commit conflicts."""
         return self._by_spark(spark, path, slot, order, waiting, (merge_app(slot, order.table.id, order.token), None))
 
     def land_with_spark(self, spark: Any, path: str, slot: str, order: SliceOrder, waiting: Staged) -> Applied:
-        """The same for staged rows of an incremental snapshot, which leave the LSN merged as it is."""
+        """As ``merge_with_spark``, for staged rows of an incremental snapshot, which do not change the merged LSN."""
         app = landings_app(slot, order.table.id)
         number = (_existing(path).txn(app) or 0) + 1
         return self._by_spark(spark, path, slot, order, waiting, (app, number))
@@ -168,7 +168,7 @@ class LakeWriter:
     def _by_spark(
         self, spark: Any, path: str, slot: str, order: SliceOrder, waiting: Staged, txn: tuple[str, int | None]
     ) -> Applied:
-        # Spark's Python side is not needed, nor loaded, where every slice fits a task.
+        # Spark's Python modules are not needed, nor imported, if every slice fits a task.
         from cdc_core.sink.delta.spark_merge import Commit, Counts, apply_staged, compact
 
         app, version = txn[0], waiting.to_lsn if txn[1] is None else txn[1]
@@ -189,13 +189,13 @@ class LakeWriter:
                 "The next round merges them again; check for other writers of this lake.",
             )
         if len(lake.files) > _SPARK_FILES:
-            # Where another compaction is in the way, the files are few, or are counted again after the next merge.
+            # If another compaction conflicts, there are few files, or they are counted again after the next merge.
             with suppress(TransientError), received(f"compacting files of {order.table.id}"):
                 compact(spark, path)
         return Applied(lake.version, waiting.events, counts.inserted, counts.updated, counts.deleted)
 
     def evolve_with_spark(self, spark: Any, path: str, slot: str, order: SliceOrder, plan: TypingPlan) -> None:
-        """What ``prepare`` raised ForDriverError for. Raises TransientError where another writer was in the way."""
+        """Change the shape after ForDriverError of ``prepare``. Raises TransientError on another writer's conflict."""
         from cdc_core.sink.delta.spark_commit import cluster
         from cdc_core.sink.delta.spark_evolve import adopt_by_spark, evolve_by_spark
 
@@ -217,7 +217,7 @@ class LakeWriter:
             cluster(spark, path, self.features.cluster_by(lake, order.table))
 
     def enable_with_spark(self, spark: Any, path: str, order: SliceOrder) -> None:
-        """Let the features come on that the table is to have from the start."""
+        """Enable the features that the table is to have from the start."""
         from cdc_core.sink.delta.spark_commit import enable_missing
 
         lake = _existing(path)
@@ -225,7 +225,7 @@ class LakeWriter:
             enable_missing(spark, lake, self.features, order.table)
 
     def _evolve(self, lake: DeltaTable, order: SliceOrder, app: str) -> None:
-        """Take the steps that the table has not taken yet."""
+        """Apply the steps that have not been applied to the table yet."""
         steps = _not_taken(lake, order, app)
         if steps:
             if self.features.evolution(lake, steps).method is not EvolutionMethod.ARROW:
@@ -249,7 +249,7 @@ class LakeWriter:
 
 
 def unseen(rows: pa.Table, visible: str | None) -> pa.Table:
-    """The rows that the snapshot does not show; all of them where there is no overlap."""
+    """Return the rows that the snapshot does not show; all rows if there is no overlap."""
     return rows if visible is None else invisible(rows, visible)
 
 
@@ -266,7 +266,7 @@ def _not_taken(lake: DeltaTable, order: SliceOrder, app: str) -> list[Step]:
 
 
 def _lacks(lake: DeltaTable, schema: pa.Schema, order: SliceOrder, app: str) -> bool:
-    """Whether the order's shape, or columns of a schema, are missing. Raises TableError where they cannot be had."""
+    """Whether the order's shape, or columns of a schema, are missing. Raises TableError if they cannot be added."""
     if order.shape and lake.txn(app) is None:
         return True
     wanted = plain_schema(schema)

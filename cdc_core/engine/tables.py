@@ -16,7 +16,7 @@ class Describes(Protocol):
     """The part of the catalogue that the registry uses (``cdc_core.postgres.catalog.Catalog``)."""
 
     def resolve_relation(self, relation: Relation) -> ResolvedRelation:
-        """The table as the relation announces it, completed from the catalogue of the moment, and as it is there."""
+        """Return the announced table, completed from the current catalogue, and the table as it is in the catalogue."""
 
 
 class TableRegistry:
@@ -34,10 +34,10 @@ class TableRegistry:
             self._enter(table, attnums(table))
 
     def describe(self, relation: Relation, lsn: int) -> TableSchema | None:
-        """The version in force from this Relation message on; None when the table is not captured.
+        """Return the version in force from this Relation message on; None if the table is not captured.
 
-        Relation messages come again after every reconnect and cache reset: an unchanged table keeps its version.
-        A column that was dropped and added again under its name and type makes a new one: it is another column.
+        Relation messages are repeated after every reconnect and cache reset: an unchanged table keeps its version. A
+        column that was dropped and added again with its name and type creates a new version: it is a different column.
         """
         name = TableId(relation.namespace, relation.name)
         if not self._includes(name):
@@ -50,12 +50,12 @@ class TableRegistry:
         return entered
 
     def resolved_at(self, version: TableSchema) -> TableSchema | None:
-        """The table as the catalogue had it when this version was announced; None where it was gone or never asked."""
+        """The table in the catalogue when this version was announced; None if it did not exist or was not queried."""
         with self._lock:
             return self._resolved.get((version.id, version.version))
 
     def take_renamed(self) -> set[TableId]:
-        """Captured tables whose changes came under a name that is not captured, since the last call."""
+        """Return and clear the captured tables that had changes under a name that is not captured."""
         with self._lock:
             renamed, self._renamed = self._renamed, set()
             return renamed
@@ -65,7 +65,7 @@ class TableRegistry:
             self._renamed |= {known.id for known in self._current.values() if known.oid == relation.oid != 0}
 
     def current(self, table: TableId) -> TableSchema:
-        """The newest version known; KeyError for a table that was never seen."""
+        """Return the newest known version; raises KeyError for an unknown table."""
         with self._lock:
             return self._current[table]
 
@@ -90,5 +90,5 @@ class TableRegistry:
 
 
 def attnums(table: TableSchema | None) -> dict[str, int]:
-    """The columns' attnums by name, where they are known."""
+    """Return the columns' attnums by name, if known."""
     return {} if table is None else {column.name: column.attnum for column in table.columns if column.attnum}

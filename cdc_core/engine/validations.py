@@ -1,4 +1,4 @@
-"""What Great Expectations says of a run's checks, beside its rounds, and its pages at the end."""
+"""Validation of a run's checks by Great Expectations, concurrent with its rounds, and its data docs at the end."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Validations:
         return check if verdict is None else replace(check, validation_json=verdict.shown.json)
 
     def close(self, places: Mapping[str, str]) -> None:
-        """Let validations end, for a bounded time, and build the pages; ``places``: refused rows by schema.table."""
+        """Wait a bounded time for validations and build data docs; ``places``: quarantine tables by schema.table."""
         self._validator.close(_SECONDS)
         if self._docs_path:
             write_docs(self._docs_path, places)

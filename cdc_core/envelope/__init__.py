@@ -1,1 +1,1 @@
-"""Typed columns → Debezium's records: keys, envelopes, tombstones, transaction metadata, heartbeats."""
+"""Converts typed columns to Debezium's records: keys, envelopes, tombstones, transaction metadata, heartbeats."""

@@ -1,4 +1,4 @@
-"""What every record of a connector shares: names, options, version, run."""
+"""The data shared by all records of a connector: names, options, version, run."""
 
 from __future__ import annotations
 
@@ -19,26 +19,26 @@ CONNECTOR = "postgresql"
 
 
 class Mapper(Protocol):
-    """PostgreSQL's text[N] → text[N], in front of the converter; may turn nulls into text (asterisks do)."""
+    """PostgreSQL's text[N] → text[N], before the converter; may convert nulls to text (asterisks)."""
 
     def __call__(self, values: pa.Array, /) -> pa.Array:
         """Map all values of a column."""
 
 
 class Plan(Protocol):
-    """What the selection decides about one column of a table; ``selection.columns.ColumnPlan`` is one.
+    """The selection's settings for one column of a table; ``selection.columns.ColumnPlan`` implements it.
 
-    ``included`` is False for a column left out of rows (it may still be part of the key). ``parameters`` are added to
+    ``included`` is False for a column excluded from rows (it may still be part of the key). ``parameters`` are added to
     the field's schema in order.
     """
 
     @property
     def name(self) -> str:
-        """The column."""
+        """The column's name."""
 
     @property
     def included(self) -> bool:
-        """Whether rows hold it."""
+        """Whether rows contain it."""
 
     @property
     def mapper(self) -> Mapper | None:
@@ -50,15 +50,15 @@ class Plan(Protocol):
 
     @property
     def cut(self) -> int | None:
-        """Length of a truncation, which stands in for ``mapper``: it works on what the converter gave."""
+        """Length of a truncation, used instead of ``mapper``: it is applied to the converter's result."""
 
 
 @dataclass(frozen=True, slots=True)
 class EnvelopeContext:
-    """Built once a run.
+    """Created once per run.
 
-    ``skipped`` holds operations without records (letters of ``skipped.operations``). ``run_id`` tells runs apart in the
-    context headers. ``names`` keeps state (the topics it gave), all else is constant.
+    ``skipped`` contains operations without records (letters of ``skipped.operations``). ``run_id`` distinguishes runs
+    in the context headers. ``names`` has state (the topics it returned), all else is constant.
     """
 
     names: Names
@@ -82,11 +82,11 @@ class EnvelopeContext:
         binary: BinaryHandlingMode = BinaryHandlingMode.BYTES,
         version: str = EVENT_VERSION,
     ) -> EnvelopeContext:
-        """A context from the packages' options."""
+        """Create a context from the packages' options."""
         return cls(Names(schema), database, schema, options or EnvelopeOptions(), frozenset(skipped), binary, version)
 
     def context_headers(self) -> str:
-        """The headers of every data record, as the inside of a JSON list; empty where they are switched off."""
+        """The headers of every data record, as the content of a JSON list; empty if they are disabled."""
         if not self.options.extended_headers_enabled:
             return ""
         values = {

@@ -1,4 +1,4 @@
-"""Heartbeats: records that show the connector is alive and let its position move while nothing is captured."""
+"""Heartbeats: records that show that the connector is running and advance its position while nothing is captured."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from cdc_core.schema.connect import ConnectSchema
 
 
 class HeartbeatEvents:
-    """Makes heartbeats and knows when one is due; built once a run.
+    """Creates heartbeats when they are due; created once per run.
 
-    ``interval_ms`` 0 means none. As in Debezium the clock starts with the run, and is looked at after every event and
+    ``interval_ms`` 0 means none. As in Debezium the interval starts with the run, and is checked after every event and
     every empty poll.
     """
 
@@ -43,7 +43,7 @@ class HeartbeatEvents:
         return self._interval_ns > 0 and now_ns - self._last_ns >= self._interval_ns
 
     def make(self, seq: int, now_ns: int) -> pa.Table:
-        """A heartbeat behind the record with that ordinal; the interval starts again."""
+        """Return a heartbeat after the record with that ordinal; the interval starts again."""
         self._last_ns = now_ns
         payload = dumps({"ts_ms": now_ns // 1_000_000})
         return one_record(seq, (1 << 31) - 1, self._topic, self._key, with_schema(self._value, payload))

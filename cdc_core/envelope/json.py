@@ -1,8 +1,8 @@
-"""Typed Arrow arrays → the text that Kafka Connect's JSON converter writes. No Python per row.
+"""Converts typed Arrow arrays to the text of Kafka Connect's JSON converter. No Python per row.
 
-Numbers are written as numbers, NaN and the infinities as the strings "NaN", "Infinity" and "-Infinity" (Jackson's
-habit), bytes as base64 text, a map as an object when its keys are strings and as a list of pairs otherwise.
-All texts are ``large_string``: a record carries its schema, so a few thousand rows exceed a 32-bit offset.
+Numbers are written as numbers, NaN and the infinities as the strings "NaN", "Infinity" and "-Infinity" (as in Jackson),
+bytes as base64 text, a map as an object if its keys are strings and as a list of pairs otherwise. All texts are
+``large_string``: a record includes its schema, so a few thousand rows exceed a 32-bit offset.
 """
 
 from __future__ import annotations
@@ -26,28 +26,29 @@ _ALPHABET = np.frombuffer(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz
 
 
 def dumps(value: Any) -> str:
-    """JSON text of a Python value, without blanks, non-ASCII characters as they are."""
+    """Return the JSON text of a Python value, without blanks, non-ASCII characters unchanged."""
     return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
 
 
 def to_json(array: pa.Array, schema: ConnectSchema) -> pa.LargeStringArray:
-    """JSON text of every value.
+    """Return the JSON text of every value.
 
-    Shape:  array[N] of the type that mirrors ``schema`` → text[N].
-    Nulls:  the schema's default where it has one (the converter replaces nulls by defaults), else ``null``.
+    Shape:  array[N] of the type that corresponds to ``schema`` → text[N].
+
+    Nulls:  the schema's default if it has one (the converter replaces nulls by defaults), else ``null``.
     """
     filler = dumps(schema.default) if schema.has_default and schema.default is not None else "null"
     return pc.fill_null(texts(array, schema), pa.scalar(filler, TEXT))
 
 
 def json_of(value: Any, arrow_type: pa.DataType, schema: ConnectSchema) -> str:
-    """JSON text of one Python value of ``arrow_type``: for defaults, fallbacks and placeholders, constants all."""
+    """Return the JSON text of one Python value of ``arrow_type``: for constants (defaults, fallbacks, placeholders)."""
     text = to_json(pa.array([value], type=arrow_type), schema.replace(default=None, has_default=False))
     return str(text[0].as_py())
 
 
 def join(parts: Sequence[str | pa.Array], rows: int) -> pa.LargeStringArray:
-    """The parts of each row, one behind the other. A str stands in every row; a null in an array reads ``null``."""
+    """Concatenate the parts of each row. A str is the same in every row; a null in an array becomes ``null``."""
     merged: list[Any] = []
     for part in parts:
         if isinstance(part, str) and merged and isinstance(merged[-1], str):
@@ -63,7 +64,7 @@ def join(parts: Sequence[str | pa.Array], rows: int) -> pa.LargeStringArray:
 
 
 def texts(array: pa.Array, schema: ConnectSchema) -> pa.LargeStringArray:
-    """JSON text of every value; nulls of ``array`` itself stay null, nulls inside it are written."""
+    """Return the JSON text of every value; nulls of ``array`` itself stay null, nulls inside it are written."""
     nested = {"struct": _struct, "array": _list, "map": _map}.get(schema.type)
     if nested is not None:
         return nested(array, schema)
@@ -77,7 +78,7 @@ def texts(array: pa.Array, schema: ConnectSchema) -> pa.LargeStringArray:
 
 
 def quoted(array: pa.Array) -> pa.LargeStringArray:
-    """Strings as JSON strings. The common case, nothing to escape, costs one scan."""
+    """Convert strings to JSON strings. The common case without escapes requires one scan."""
     array = array.cast(TEXT)
     if _any(pc.match_substring_regex(array, '["\\\\\\x00-\\x1f]')):
         array = pc.replace_substring(array, "\\", "\\\\")
@@ -89,10 +90,10 @@ def quoted(array: pa.Array) -> pa.LargeStringArray:
 
 
 def base64_texts(array: pa.Array, *, quote: bool) -> pa.LargeStringArray:
-    """Bytes as base64 text with padding, in quotes where asked.
+    """Convert bytes to base64 text with padding, in quotes if ``quote``.
 
-    Each value is cut into groups of three bytes, all values at once; the bytes that the last group lacks read as zero
-    and its characters are overwritten by the padding.
+    All values are divided into groups of three bytes at once; missing bytes of the last group are read as zero, and
+    their characters are overwritten by the padding.
     """
     data, offsets = _bytes_of(array)
     lengths = np.diff(offsets)
@@ -116,7 +117,7 @@ def base64_texts(array: pa.Array, *, quote: bool) -> pa.LargeStringArray:
 
 
 def _bytes_of(array: pa.Array) -> tuple[np.ndarray, np.ndarray]:
-    """The bytes of a binary column and their N + 1 offsets (int64)."""
+    """Return the bytes of a binary column and their N + 1 offsets (int64)."""
     array = array.cast(pa.large_binary())
     if len(array) == 0:
         return np.zeros(0, dtype=np.uint8), np.zeros(1, dtype=np.int64)
@@ -127,7 +128,7 @@ def _bytes_of(array: pa.Array) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _floats(array: pa.Array) -> pa.LargeStringArray:
-    """Shortest decimal that reads back as the same number, always with a fraction or an exponent."""
+    """Return the shortest decimal with the same value, always with a fraction or an exponent."""
     text = array.cast(TEXT)
     whole = pc.invert(pc.match_substring_regex(text, "[.en]"))
     text = pc.if_else(whole, join([text, ".0"], len(text)), text)
@@ -164,7 +165,7 @@ def _map(array: pa.MapArray, schema: ConnectSchema) -> pa.LargeStringArray:
 
 
 def _bracketed(items: pa.Array, lengths: pa.Array, left: str, right: str) -> pa.LargeStringArray:
-    """Consecutive runs of ``items``, ``lengths[i]`` of them to row i, joined by commas within brackets."""
+    """Join consecutive runs of ``items``, ``lengths[i]`` of them for row i, by commas within brackets."""
     offsets = np.zeros(len(lengths) + 1, dtype=np.int64)
     np.cumsum(lengths.to_numpy(zero_copy_only=False), out=offsets[1:])
     lists = pa.LargeListArray.from_arrays(pa.array(offsets), items)

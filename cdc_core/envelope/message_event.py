@@ -16,13 +16,13 @@ from cdc_core.envelope.transaction import Orders, block_schema, block_texts
 from cdc_core.schema.connect import ConnectSchema
 from cdc_core.types.options import BinaryHandlingMode
 
-# Stands for the collection of a transactional message in END records. Debezium prints a Java object's identity there,
-# another one for each message, so each message counts for itself.
+# Used as the collection of a transactional message in END records. Debezium prints a Java object's identity there,
+# which differs for each message, so each message is counted separately.
 COLLECTION = "io.debezium.connector.postgresql.LogicalDecodingMessageMonitor$LogicalDecodingMessageId@"
 
 
 class MessageEvents:
-    """Makes records of logical messages; built once a run. They carry no context headers."""
+    """Creates records of logical messages; created once per run. They have no context headers."""
 
     def __init__(self, context: EnvelopeContext) -> None:
         names = context.names
@@ -55,9 +55,9 @@ class MessageEvents:
         self._key, self._value = schema_text(key), schema_text(value)
 
     def make(self, message: LogicalMessage, orders: Orders | None, now_ns: int, xmin: int | None = None) -> pa.Table:
-        """The record of one message. ``orders`` is its place in its transaction (of length 1), None without one.
+        """Return the record of one message. ``orders`` is its index in its transaction (of length 1), None without one.
 
-        A message in front of the first transaction has no commit time: it shows the present one.
+        A message before the first transaction has no commit time: the current time is used.
         """
         numbers = {
             name: pa.array([getattr(message, name)], type=pa.int64())
@@ -88,7 +88,7 @@ class MessageEvents:
         return one_record(message.seq, 0, self._context.names.message_topic, key, value)
 
     def _content(self, content: bytes) -> str:
-        """By binary.handling.mode; plain bytes are base64 in JSON too."""
+        """Encode by binary.handling.mode; plain bytes are base64 in JSON too."""
         if self._context.binary is BinaryHandlingMode.HEX:
             return content.hex()
         if self._context.binary is BinaryHandlingMode.BASE64_URL_SAFE:
@@ -97,7 +97,7 @@ class MessageEvents:
 
 
 def place_of(message: LogicalMessage) -> tuple[str, np.ndarray, np.ndarray, np.ndarray]:
-    """Collection, seq, sub and commit LSN of a transactional message, for the transaction's counter."""
+    """Return collection, seq, sub and commit LSN of a transactional message, for the transaction's counter."""
     return (
         f"{COLLECTION}{message.lsn:x}",
         np.array([message.seq]),

@@ -1,6 +1,6 @@
-"""What records an event becomes."""
+"""Options of the records of events."""
 
-# option() is dataclasses.field with a declaration, so each call stands where ruff expects a field.
+# option() is dataclasses.field with a declaration, so each call is where ruff expects a field.
 # ruff: noqa: RUF009
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from cdc_core.option import option
 
 
 class FailureHandlingMode(StrEnum):
-    """``fail``: stop. ``warn``: continue without it, with a line in the log. ``skip``: continue without it."""
+    """``fail``: stop. ``warn``: continue without it and log a warning. ``skip``: continue without it."""
 
     FAIL = "fail"
     WARN = "warn"
@@ -21,7 +21,7 @@ class FailureHandlingMode(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class EnvelopeOptions:
-    """What steers the making of records."""
+    """Options of records."""
 
     tombstones_on_delete: bool = option(
         "tombstones.on.delete",

@@ -1,4 +1,4 @@
-"""Records as columns: what every maker of records returns, and how they become lines."""
+"""Records as columns, and their conversion to lines."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ import pyarrow as pa
 from cdc_core.envelope.json import TEXT, dumps, join
 from cdc_core.schema.connect import ConnectSchema
 
-# One row a record. (seq, sub) orders all records of a run: seq is the message's ordinal in the stream, sub tells apart
-# the records that one message becomes (a truncate may name hundreds of tables). key, value and headers are JSON texts;
-# key is null without a key, value is null for a tombstone.
+# One row per record. (seq, sub) orders all records of a run: seq is the message's ordinal in the stream, sub
+# distinguishes the records of one message (a truncate may contain hundreds of tables). key, value and headers are JSON
+# texts; key is null without a key, value is null for a tombstone.
 RECORDS = pa.schema(
     [
         pa.field("seq", pa.int64(), nullable=False),
@@ -32,7 +32,7 @@ def records(
     value: pa.Array | None,
     headers: pa.Array | None = None,
 ) -> pa.Table:
-    """A table of RECORDS for one topic. None stands for a column of nulls, or of empty header lists."""
+    """Return a table of RECORDS for one topic. None is a column of nulls, or of empty header lists."""
     rows = len(seq)
     columns = [
         pa.array(seq, type=pa.int64()),
@@ -46,13 +46,13 @@ def records(
 
 
 def one_record(seq: int, sub: int, topic: str, key: str, value: str) -> pa.Table:
-    """A record without headers, as a table of one row."""
+    """Return a record without headers, as a table of one row."""
     texts = [pa.array([text], type=TEXT) for text in (key, value)]
     return records(np.array([seq]), np.array([sub]), topic, key=texts[0], value=texts[1])
 
 
 def in_order(tables: list[pa.Table]) -> pa.Table:
-    """All records of the tables, sorted by (seq, sub)."""
+    """Return all records of the tables, sorted by (seq, sub)."""
     if not tables:
         return RECORDS.empty_table()
     table = tables[0] if len(tables) == 1 else pa.concat_tables(tables)
@@ -62,27 +62,27 @@ def in_order(tables: list[pa.Table]) -> pa.Table:
 
 
 def lines(table: pa.Table) -> list[str]:
-    """One JSON line a record: ``{"topic", "key", "value", "headers"}``, without the line's end."""
+    """Return one JSON line per record: ``{"topic", "key", "value", "headers"}``, without a line end."""
     out: list[str] = []
     for batch in table.select(["topic", "key", "value", "headers"]).to_batches(max_chunksize=4096):
         topics = batch.column("topic").dictionary_encode()
-        # row-wise: once a topic, of which a batch holds a handful
+        # row-wise: once per topic, of which a batch has few
         names = pa.array([dumps(name) for name in topics.dictionary.to_pylist()], type=TEXT)
         parts = [
             *('{"topic":', names.take(topics.indices)),
             *(',"key":', batch.column("key"), ',"value":', batch.column("value")),
             *(',"headers":', batch.column("headers"), "}"),
         ]
-        # row-wise: a line is a Python string from here on, for whoever writes or sends it
+        # row-wise: the output is one Python string per line
         out.extend(join(parts, batch.num_rows).to_pylist())
     return out
 
 
 def schema_text(schema: ConnectSchema) -> str:
-    """A schema's JSON."""
+    """Return a schema's JSON."""
     return dumps(schema.to_dict())
 
 
 def with_schema(schema: str, payload: str) -> str:
-    """A value with its schema, as the converter wraps it."""
+    """Return a value with its schema, in the converter's format."""
     return f'{{"schema":{schema},"payload":{payload}}}'

@@ -1,4 +1,4 @@
-"""Columns of text → the JSON of row structs: keys, ``before`` and ``after``."""
+"""Converts columns of text to the JSON of row structs: keys, ``before`` and ``after``."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from cdc_core.types.codec import ColumnCodec, EventConverter
 
 _log = logging.getLogger(__name__)
 
-# Debezium builds this schema optional, whatever the column is.
+# This schema is always optional in Debezium, regardless of the column.
 _ALWAYS_OPTIONAL = "io.debezium.data.geometry.Geometry"
 
 
@@ -31,10 +31,10 @@ _ALWAYS_OPTIONAL = "io.debezium.data.geometry.Geometry"
 class Field:
     """One field of a row struct.
 
-    The constants are JSON texts, each computed once: ``required`` stands for SQL NULL in a NOT NULL column, ``unset``
-    for any null that is left (the converter shows a schema's default), ``unavailable`` for an unchanged TOAST value
-    that was not sent. ``required_value`` is the first of them for a mapper to work on. ``mapper`` works on PostgreSQL's
-    text, ``cut`` (the length of a truncation) on what the converter makes of it.
+    The constants are JSON texts, each computed once: ``required`` replaces SQL NULL in a NOT NULL column, ``unset`` any
+    remaining null (the converter writes a schema's default), ``unavailable`` an unchanged TOAST value that was not
+    sent. ``required_value`` is the first of them as input of a mapper. ``mapper`` is applied to PostgreSQL's text,
+    ``cut`` (the length of a truncation) to the converter's result.
     """
 
     column: str
@@ -50,12 +50,12 @@ class Field:
 
     @property
     def expected(self) -> str:
-        """What its values must be, for an error."""
+        """The expected type of its values, for an error."""
         return self.schema.name or self.schema.type
 
 
 def make_field(column: Column, face: EventConverter, context: EnvelopeContext, plan: Plan | None) -> Field:
-    """The field of one column: its schema with optionality, default, comment and parameters, and its constants."""
+    """Create the field of one column: schema with optionality, default, comment and parameters, and constants."""
     default = face.default_value(column.default_expression) if column.default_expression else None
     has_default = default is not None and face.schema.type != "struct"
     schema = face.schema.replace(optional=column.optional or face.schema.name == _ALWAYS_OPTIONAL)
@@ -74,7 +74,7 @@ def make_field(column: Column, face: EventConverter, context: EnvelopeContext, p
 
 
 class RowWriter:
-    """Writes the structs of one table's rows; built once a version.
+    """Writes the structs of one table's rows; created once per version.
 
     ``fields`` are in the order of the struct. ``failure`` is event.converting.failure.handling.mode.
     """
@@ -85,17 +85,19 @@ class RowWriter:
         self._failure = failure
 
     def schema(self, name: str, *, optional: bool) -> ConnectSchema:
-        """The struct's schema under that name."""
+        """Return the struct's schema with that name."""
         pairs = tuple((field.name, field.schema) for field in self.fields)
         return ConnectSchema("struct", optional=optional, name=name, fields=pairs)
 
     def write(self, columns: RawColumns, *, rows: int, read: bool = False) -> pa.LargeStringArray:
-        """The struct of every row as JSON text.
+        """Return the struct of every row as JSON text.
 
         Shape:  columns of N rows → text[N], never null.
+
         Nulls:  SQL NULL in a NOT NULL column becomes the default, else the type's fallback; an unchanged value becomes
-                the placeholder. A value that cannot be read is null (warn, skip), or raises ConversionError (fail).
-        ``read``: the rows come from a query, where some types are written otherwise than in the stream.
+        the placeholder. A value that cannot be read is null (warn, skip), or raises ConversionError (fail).
+
+        ``read``: the rows are from a query, where some types are written differently than in the stream.
         """
         position = {name: index for index, name in enumerate(columns.names)}
         parts: list[str | pa.Array] = ["{"]
@@ -116,7 +118,7 @@ class RowWriter:
         if field.mapper is not None:
             given = field.mapper(_stood_in(field, text, missing))
             if pa.types.is_string(field.face.arrow_type):
-                missing = None  # the placeholder went through the mapper like any other text
+                missing = None  # the mapper was applied to the placeholder like to any other text
         convert = field.face.snapshot_convert if read and field.face.snapshot_convert else field.face.convert
         converted = convert(given)
         if converted.bad is not None and pc.any(converted.bad).as_py():
@@ -124,12 +126,12 @@ class RowWriter:
         values = converted.values
         if field.cut is not None and _is_cuttable(field):
             values = _cut(field, given, values, missing)
-            missing = None  # the placeholder was cut like any other value
+            missing = None  # the placeholder was truncated like any other value
         out = texts(values, field.schema)
         if missing is not None:
             out = pc.if_else(missing, pa.scalar(field.unavailable, TEXT), out)
         if field.required is not None and out.null_count:
-            # Only SQL NULL takes the stand-in: a value that could not be read stays unset.
+            # Only SQL NULL is replaced: a value that could not be read stays unset.
             out = pc.if_else(pc.is_null(given), pc.fill_null(out, pa.scalar(field.required, TEXT)), out)
         return out if field.unset == "null" or not out.null_count else pc.fill_null(out, pa.scalar(field.unset, TEXT))
 
@@ -148,7 +150,7 @@ class RowWriter:
 
 
 def _stood_in(field: Field, text: pa.Array, missing: pa.Array | None) -> pa.Array:
-    """What a mapper works on. Debezium maps what its converter gave: placeholders and stand-ins for NULL too."""
+    """Return a mapper's input. Debezium maps the converter's result, including placeholders and replaced NULLs."""
     if not pa.types.is_string(field.face.arrow_type):
         return text
     if missing is not None and isinstance(field.face.unavailable, str):
@@ -159,12 +161,12 @@ def _stood_in(field: Field, text: pa.Array, missing: pa.Array | None) -> pa.Arra
 
 
 def _is_cuttable(field: Field) -> bool:
-    """Whether Debezium's converter gives a String or a ByteBuffer; decimals and bits are neither, though bytes too."""
+    """Whether Debezium's converter returns a String or a ByteBuffer; decimals and bits are neither, though bytes."""
     return field.schema.type == "string" or (field.schema.type == "bytes" and field.schema.name is None)
 
 
 def _cut(field: Field, given: pa.Array, values: pa.Array, missing: pa.Array | None) -> pa.Array:
-    """The first ``field.cut`` UTF-16 units or bytes of every value, placeholders and stand-ins for NULL included."""
+    """Return the first ``field.cut`` UTF-16 units or bytes of every value, placeholders and NULLs' included."""
     kind = values.type
     if missing is not None and field.face.unavailable is not None:
         values = pc.if_else(missing, pa.scalar(field.face.unavailable, kind), values)
@@ -183,9 +185,9 @@ def key_fields(
     context: EnvelopeContext,
     unknown: frozenset[str] = frozenset(),
 ) -> tuple[Field, ...]:
-    """Fields of the key. Plans do not apply: a masked or left-out column stands in the key as it is.
+    """Return fields of the key. Plans do not apply: the key contains masked or excluded columns unchanged.
 
-    ``unknown`` columns are optional and have no default, whatever the table says.
+    ``unknown`` columns are optional and have no default, regardless of the table.
     """
     faces = ((_plain(table.column(name), name in unknown), codecs[name].event) for name in names)
     return tuple(make_field(column, face, context, None) for column, face in faces if face is not None)
@@ -198,8 +200,9 @@ def _plain(column: Column, is_unknown: bool) -> Column:
 def value_fields(
     table: TableSchema, codecs: Mapping[str, ColumnCodec], plans: Mapping[str, Plan], context: EnvelopeContext
 ) -> tuple[Field, ...]:
-    """Fields of ``before`` and ``after``: the included columns that have an event representation, in the table's
-    order.
+    """Return fields of ``before`` and ``after``, in the table's order.
+
+    These are the included columns that have an event representation.
     """
     fields = []
     for column in table.columns:
@@ -210,14 +213,14 @@ def value_fields(
 
 
 def rows_of(columns: RawColumns, rows: np.ndarray) -> RawColumns:
-    """The given rows of every column."""
+    """Return the given rows of every column."""
     taken = pa.array(rows)
     unchanged = tuple(None if mask is None else mask[rows] for mask in columns.unchanged)
     return RawColumns(columns.names, tuple(text.take(taken) for text in columns.text), unchanged)
 
 
 def filled_from(new: RawColumns, old: RawColumns) -> RawColumns:
-    """``new`` with its unchanged values taken from ``old`` wherever the server sent them there."""
+    """Return ``new`` with its unchanged values taken from ``old`` where the server sent them there."""
     texts_, masks = [], []
     for text, mask, before in zip(new.text, new.unchanged, old.text, strict=True):
         if mask is not None and mask.any():

@@ -1,7 +1,7 @@
-"""Rows of a snapshot → read events, with the marker that says where each stands.
+"""Converts rows of a snapshot to read events, with the marker of each row's position in the snapshot.
 
-Only the next row tells whether a row was its table's last, and only the end whether it was the snapshot's. So one row
-is always kept back. Where several markers fit, the order is: last, first, last_in_data_collection,
+Only the next row shows whether a row was its table's last, and only the end whether it was the snapshot's. So one row
+is always held back. If several markers apply, the precedence is: last, first, last_in_data_collection,
 first_in_data_collection, true.
 """
 
@@ -33,14 +33,14 @@ class _Kept:
 
 
 class SnapshotEvents:
-    """Makes the records of one snapshot: ``table`` for each table in order, then ``finish`` once."""
+    """Creates the records of one snapshot: ``table`` for each table in order, then ``finish`` once."""
 
     def __init__(self) -> None:
         self._kept: _Kept | None = None
         self._started = False
 
     def table(self, events: TableEvents, batches: Iterable[RawColumns], facts: SnapshotFacts) -> Iterator[list[str]]:
-        """The JSON lines of one table's rows, but for its last row, which the next table or ``finish`` lets go."""
+        """Yield the JSON lines of one table's rows, except its last row, which the next table or ``finish`` returns."""
         opens, self._started = not self._started, True
         fresh = True
         for batch in batches:
@@ -50,7 +50,7 @@ class SnapshotEvents:
                 fresh = False
 
     def finish(self) -> list[str]:
-        """The last row of all; nothing for a snapshot without rows."""
+        """Return the very last row; nothing for a snapshot without rows."""
         return self._release("last")
 
     def _rows(

@@ -1,4 +1,4 @@
-"""The ``source`` struct: where a record comes from, field by field."""
+"""The ``source`` struct: the origin of a record."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ OPTIONAL_INT64 = ConnectSchema("int64", optional=True)
 
 
 def source_schema(names: Names) -> ConnectSchema:
-    """The struct's schema. Streaming leaves ``snapshot`` unset, so that readers see its default."""
+    """Return the struct's schema. Streaming leaves ``snapshot`` unset, so that readers get its default."""
     snapshot = ConnectSchema(
         "string",
         optional=True,
@@ -70,12 +70,15 @@ def source_texts(
     xmin: int | None = None,
     shows_lsn: bool = True,
 ) -> pa.Array:
-    """The struct of every record, as JSON text.
+    """Return the struct of every record, as JSON text.
 
     Shape:  all arrays[N] → text[N].
-    Units:  ``ts_us`` is microseconds since 1970-01-01T00:00:00Z; the milliseconds are cut downwards.
+
+    Units:  ``ts_us`` is microseconds since 1970-01-01T00:00:00Z; milliseconds are rounded down.
+
     Nulls:  ``xid``, ``origin``, ``origin_lsn`` may be null; ``prior_end_lsn`` 0 means none and is written as null.
-    ``shows_lsn`` False leaves ``source.lsn`` null; ``source.sequence`` has it all the same.
+
+    ``shows_lsn`` False leaves ``source.lsn`` null; ``source.sequence`` contains it in any case.
     """
     rows = len(ts_us)
     micros = ts_us.to_numpy()
@@ -112,6 +115,6 @@ def source_texts(
 
 
 def _in_quotes(numbers: pa.Array) -> pa.Array:
-    """Numbers inside the quotes of a text that is itself inside JSON text; nulls stay null."""
+    """Return numbers in the quotes of a text that is itself inside JSON text; nulls stay null."""
     text = join(['\\"', numbers, '\\"'], len(numbers))
     return pc.if_else(pc.is_valid(numbers), text, pa.scalar(None, TEXT)) if numbers.null_count else text

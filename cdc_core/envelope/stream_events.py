@@ -1,8 +1,8 @@
-"""A sorted segment of the stream → its records in the order of the log.
+"""Converts a sorted segment of the stream to its records in the order of the log.
 
-Rows come sorted by table, records leave in the order of the messages: every table's records carry (seq, sub), and one
-sort at the end puts rows, truncates, logical messages, BEGIN and END in line. Places in transactions are counted
-between planning and rendering, when it is known which records there will be.
+The input is sorted by table, the output is in the order of the messages: every table's records have (seq, sub), and one
+sort at the end orders rows, truncates, logical messages, BEGIN and END. Indexes in transactions are counted between
+planning and rendering, when the resulting records are known.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from cdc_core.schema.table import TableSchema
 
 _log = logging.getLogger(__name__)
 
-# Rows planned at once: a row's JSON is some hundred bytes, its schema some thousand.
+# Rows planned at once: a row's JSON has about a hundred bytes, its schema about a thousand.
 CHUNK_ROWS = 8192
 
 
@@ -42,10 +42,10 @@ class _Change:
 
 
 class StreamEvents:
-    """Makes the records of a stream, segment by segment; built once a run.
+    """Creates the records of a stream, segment by segment; created once per run.
 
-    ``table_events`` builds a TableEvents for a table version (called once for each). ``wants_message`` says whether a
-    prefix of logical messages is captured. ``heartbeat_ms`` is heartbeat.interval.ms.
+    ``table_events`` creates a TableEvents for a table version (called once for each). ``wants_message`` returns whether
+    a prefix of logical messages is captured. ``heartbeat_ms`` is heartbeat.interval.ms.
     """
 
     def __init__(
@@ -69,16 +69,16 @@ class StreamEvents:
         self._last_seq = 0
 
     def segment(self, segment: SortedSegment, xmin: int | None = None) -> list[str]:
-        """The JSON lines of one segment, in order. ``xmin`` is the slot's, None where it is not fetched."""
+        """Return the JSON lines of one segment, in order. ``xmin`` is the slot's, None if it is not fetched."""
         return lines(self.records(segment, xmin))
 
     def idle(self) -> list[str]:
-        """What to write when nothing came for a while: a heartbeat when one is due."""
+        """Return what to write if nothing was received for a while: a heartbeat if one is due."""
         now = self._now_ns()
         return lines(self._heartbeats.make(self._last_seq, now)) if self._heartbeats.due(now) else []
 
     def records(self, segment: SortedSegment, xmin: int | None = None) -> pa.Table:
-        """The same as RECORDS."""
+        """As ``segment``, as a table of RECORDS."""
         now = self._now_ns()
         changes = [change for run in segment.runs for change in self._planned(run)]
         messages = [message for message in segment.messages if self._wants_message(message.prefix)]
@@ -119,7 +119,7 @@ class StreamEvents:
         return changes
 
     def _plan(self, events: TableEvents, relation: Relation, raw: pa.RecordBatch) -> list[_Change]:
-        """Plan rows; where one cannot be processed and may be left out, halve until it stands alone."""
+        """Plan rows; if one cannot be processed and may be left out, bisect until it is isolated."""
         mode = self._context.options.event_processing_failure_handling_mode
         try:
             return [_Change(events, events.plan(raw, decode_rows(raw, relation)))]
@@ -140,7 +140,7 @@ class StreamEvents:
         return found
 
     def _restart(self, marks: pa.RecordBatch) -> None:
-        """A transaction that begins again (after a reconnect) is counted from its start."""
+        """Restart the counts of a transaction that is sent again after a reconnect."""
         assert self._counter is not None
         for mark in marks.select(["kind", "commit_lsn"]).to_pylist():  # once a transaction
             if mark["kind"] == ord("B"):

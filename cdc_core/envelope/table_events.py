@@ -1,9 +1,9 @@
-"""Row changes of one table version → Debezium's change events, all rows of a batch at once.
+"""Converts row changes of one table version to Debezium's change events, all rows of a batch at once.
 
-    raw, tuples ──plan──▶ which records each row becomes, its keys and rows as JSON ──render──▶ RECORDS
-                             │ places in transactions, counted across tables ──────────▲
+    raw, tuples ──plan──▶ the records of each row, with keys and rows as JSON ──render──▶ RECORDS
+                             │ indexes in transactions, counted across tables ─────▲
 
-What one message becomes, in the order of ``sub``: an update that changes the key is a delete (0), its tombstone (1)
+The records of one message, in the order of ``sub``: an update that changes the key is a delete (0), its tombstone (1)
 and a create (2); a delete is itself (0) and its tombstone (1); everything else is one record (0).
 """
 
@@ -35,11 +35,11 @@ _CREATED, _CHANGED, _DELETED, _READ, _TRUNCATED = (ord(letter) for letter in "cu
 
 @dataclass(frozen=True, slots=True)
 class SnapshotFacts:
-    """What all rows of a snapshot share: its LSN, its transaction's id (None on a standby) and its start.
+    """Facts of all rows of a snapshot: its LSN, its transaction's id (None on a standby) and its start.
 
-    Rows that an incremental snapshot puts into the stream show neither LSN nor id, but the stream's place in
-    ``source.sequence``: for them ``is_incremental``, ``xid`` None, ``ts_us`` the present, and ``prior_end_lsn`` as in
-    RAW_SCHEMA.
+    Rows that an incremental snapshot inserts into the stream contain neither LSN nor id, but the stream's position in
+    ``source.sequence``: for them ``is_incremental``, ``xid`` None, ``ts_us`` the current time, and ``prior_end_lsn`` as
+    in RAW_SCHEMA.
     """
 
     lsn: int
@@ -51,11 +51,11 @@ class SnapshotFacts:
 
 @dataclass(frozen=True, slots=True)
 class PlannedChanges:
-    """The records that a batch of N row messages becomes, tombstones apart; E of them.
+    """The E records of a batch of N row messages, without tombstones.
 
-    ``row[E]`` leads to the message, ``sub[E]`` and ``op[E]`` (ASCII) belong to the record; ``moved[E]`` tells the two
-    records of a key change. The texts are per message: ``before[N]``, ``after[N]``, ``old_key[N]``, ``new_key[N]``,
-    null where the server sent no such tuple; the keys are None for a table without a key.
+    ``row[E]`` is the index of the message, ``sub[E]`` and ``op[E]`` (ASCII) are the record's; ``moved[E]`` marks the
+    two records of a key change. The texts are per message: ``before[N]``, ``after[N]``, ``old_key[N]``, ``new_key[N]``,
+    null if the server sent no such tuple; the keys are None for a table without a key.
     """
 
     raw: pa.RecordBatch
@@ -69,16 +69,16 @@ class PlannedChanges:
     new_key: pa.Array | None
 
     def counted(self, collection: str) -> CountedEvents:
-        """The records as the transaction counter wants them."""
+        """Return the records for the transaction counter."""
         seq, lsn = (self.raw.column(name).to_numpy()[self.row] for name in ("seq", "commit_lsn"))
         return CountedEvents(collection, seq, self.sub, lsn)
 
 
 class TableEvents:
-    """Makes the events of one table version; built once for it.
+    """Creates the events of one table version; created once for it.
 
-    ``codecs`` holds every column's codec, ``plans`` the selection's word on columns (a column without one is taken as
-    it is). ``snapshot`` is true for rows that a snapshot reads.
+    ``codecs`` contains every column's codec, ``plans`` the selection's settings of columns (a column without one is
+    unchanged). ``snapshot`` is true for rows that a snapshot reads.
     """
 
     def __init__(
@@ -95,7 +95,7 @@ class TableEvents:
         self._context = context
         failure = context.options.event_converting_failure_handling_mode
         by_name = {plan.name: plan for plan in plans}
-        # The stream's side of Debezium asks the catalogue nothing of a column that is left out.
+        # For streaming, Debezium does not query the catalogue for an excluded column.
         unknown = frozenset(name for name, plan in by_name.items() if not plan.included and not snapshot)
         keys = key_fields(table, key_columns(table, context.schema.message_key_columns), codecs, context, unknown)
         self._key = RowWriter(table, keys, failure) if keys else None
@@ -129,10 +129,11 @@ class TableEvents:
         )
 
     def plan(self, raw: pa.RecordBatch, tuples: TupleBatch) -> PlannedChanges:
-        """Decide which records the messages become and write their keys and rows.
+        """Decide which records result from the messages and write their keys and rows.
 
         Shape:  raw[N] of RAW_SCHEMA and its decoded tuples → PlannedChanges over N messages.
-        Raises: ConversionError for a value that cannot be read, where event.converting.failure.handling.mode is fail.
+
+        Raises: ConversionError for a value that cannot be read, if event.converting.failure.handling.mode is fail.
         """
         rows = raw.num_rows
         op, has_old = tuples.op, tuples.old_kind != 0
@@ -174,10 +175,10 @@ class TableEvents:
         return PlannedChanges(raw, row, sub, op, moved[row], before, after, old_key, new_key)
 
     def render(self, planned: PlannedChanges, orders: Orders | None, now_ns: int, xmin: int | None = None) -> pa.Table:
-        """The records of a plan, with their tombstones: RECORDS.
+        """Return the records of a plan, with their tombstones: RECORDS.
 
-        ``orders``: the places of the plan's E records in their transactions, None where those are not described.
-        ``now_ns``: when the events were made, nanoseconds since 1970-01-01T00:00:00Z.
+        ``orders``: the indexes of the plan's E records in their transactions, None without transaction metadata.
+        ``now_ns``: when the events were created, nanoseconds since 1970-01-01T00:00:00Z.
         """
         raw, row, op = planned.raw, planned.row, planned.op
         if len(row) == 0:
@@ -217,13 +218,13 @@ class TableEvents:
         orders: Orders | None = None,
         xmin: int | None = None,
     ) -> pa.Table:
-        """``plan`` and ``render`` in one, for whoever needs no transaction metadata."""
+        """``plan`` and ``render`` in one call, without transaction metadata."""
         return self.render(self.plan(raw, tuples), orders, now_ns, xmin)
 
     def reads(
         self, columns: RawColumns, markers: pa.Array, facts: SnapshotFacts, now_ns: int, first_seq: int = 0
     ) -> pa.Table:
-        """Records of rows read by a snapshot: RECORDS, numbered from ``first_seq``.
+        """Return records of rows read by a snapshot: RECORDS, numbered from ``first_seq``.
 
         Shape:  columns of N rows, markers[N] (source.snapshot of each) → N records.
         """
@@ -265,7 +266,7 @@ class TableEvents:
     def truncates(
         self, truncate: Truncate, index: int, orders: Orders | None, now_ns: int, xmin: int | None = None
     ) -> pa.Table:
-        """The record of a TRUNCATE of this table, the ``index``-th of the message; none where t is skipped."""
+        """Return the record of a TRUNCATE of this table, the ``index``-th of the message; none if t is skipped."""
         if "t" in self._context.skipped:
             return RECORDS.empty_table()
         numbers = {
@@ -340,7 +341,7 @@ class TableEvents:
         return join([f'{{"schema":{self._key_schema},"payload":', payload, "}"], len(row))
 
     def _headers(self, planned: PlannedChanges) -> pa.Array:
-        """The context headers; in front of them, on the records of a key change, the other record's key."""
+        """Return the context headers; for the records of a key change, the other record's key is before them."""
         plain = self._plain_headers(len(planned.row))
         if not planned.moved.any() or planned.new_key is None or planned.old_key is None:
             return plain
@@ -373,7 +374,7 @@ def _some(columns: RawColumns, at: np.ndarray, rows: int) -> RawColumns:
 
 
 def _spread(texts: pa.Array, at: np.ndarray, rows: int) -> pa.Array:
-    """Texts of the rows ``at`` as a column of all rows, null elsewhere."""
+    """Return texts of the rows ``at`` as a column of all rows, null elsewhere."""
     if len(at) == rows:
         return texts
     place = np.full(rows, -1, dtype=np.int64)
@@ -382,7 +383,7 @@ def _spread(texts: pa.Array, at: np.ndarray, rows: int) -> pa.Array:
 
 
 def _where(wanted: np.ndarray, texts: pa.Array, row: np.ndarray) -> pa.Array:
-    """The text of each record's message where ``wanted``, null elsewhere."""
+    """Return the text of each record's message if ``wanted``, else null."""
     if wanted.all() and _is_all(row, len(texts)):
         return texts
     return texts.take(pa.array(row, mask=~wanted))

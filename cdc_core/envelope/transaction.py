@@ -1,7 +1,7 @@
-"""Transaction metadata: BEGIN and END records, and each event's place in its transaction.
+"""Transaction metadata: BEGIN and END records, and each event's index in its transaction.
 
-Events are counted after everything that drops them (filters, skipped operations), so the numbers are those of the
-records that exist; the delete and the create of a key change count as two, a tombstone counts as none.
+Events are counted after everything that drops them (filters, skipped operations), so the numbers are those of existing
+records; the delete and the create of a key change count as two, a tombstone is not counted.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from cdc_core.envelope.source_block import INT64, OPTIONAL_INT64, STRING
 from cdc_core.schema.connect import ConnectSchema
 from cdc_core.schema.naming import Names
 
-# A BEGIN stands in front of the events that share its message's ordinal, an END behind them; no two do in practice.
+# A BEGIN is before the events that share its message's ordinal, an END after them; no two do in practice.
 _SUB = 0
 
 
@@ -36,20 +36,20 @@ def block_schema(names: Names) -> ConnectSchema:
 
 @dataclass(frozen=True, slots=True)
 class Orders:
-    """The place of N events in their transactions, from 1; 0 for an event outside one."""
+    """The indexes of N events in their transactions, from 1; 0 for an event outside of one."""
 
     total: np.ndarray
     collection: np.ndarray
 
     def take(self, rows: np.ndarray) -> Orders:
-        """The places of some of the events."""
+        """Return the indexes of some of the events."""
         return Orders(self.total[rows], self.collection[rows])
 
 
 def block_texts(xid: pa.Array, lsn: pa.Array, orders: Orders | None) -> pa.Array | str:
-    """The ``transaction`` struct of every event as JSON text; ``null`` where transactions are not described.
+    """Return the ``transaction`` struct of every event as JSON text; ``null`` without transaction metadata.
 
-    The id is ``<xid>:<LSN of this very record>``, so that the ids of one transaction differ behind the colon.
+    The id is ``<xid>:<LSN of this record>``, so the ids of one transaction differ after the colon.
     """
     if orders is None:
         return "null"
@@ -74,16 +74,16 @@ class CountedEvents:
 
 @dataclass(frozen=True, slots=True)
 class TransactionCounts:
-    """A transaction at its end: events in all, and by collection in the order in which Debezium lists them."""
+    """A transaction at its end: number of events, and by collection in Debezium's order."""
 
     total: int
     collections: tuple[tuple[str, int], ...]
 
 
 class TransactionCounter:
-    """Numbers events within their transactions, across tables and across segments.
+    """Numbers events within their transactions, across tables and segments.
 
-    Transactions do not interleave, so only one can be open between two calls; its counts are the whole state.
+    Transactions do not interleave, so only one can be open between two calls; its counts are the entire state.
     """
 
     def __init__(self) -> None:
@@ -94,7 +94,7 @@ class TransactionCounter:
         self._ended: dict[int, TransactionCounts] = {}
 
     def count(self, groups: list[CountedEvents]) -> list[Orders]:
-        """The place of every event of a segment, group by group as given. Call once a segment, with all of it."""
+        """Return the index of every event of a segment, by group. Call once per segment, with all of it."""
         sizes = [len(group.seq) for group in groups]
         seq, sub, lsn = (
             np.concatenate([np.asarray(getattr(g, name), dtype=np.int64) for g in groups] or [np.zeros(0, np.int64)])
@@ -109,7 +109,7 @@ class TransactionCounter:
         total = np.empty(len(order), dtype=np.int64)
         by_collection = np.empty(len(order), dtype=np.int64)
         bounds = np.flatnonzero(np.diff(lsn, prepend=-1, append=-1))
-        for first, last in itertools.pairwise(bounds):  # once a transaction
+        for first, last in itertools.pairwise(bounds):  # once per transaction
             self._number(int(lsn[first]), which[first:last], names, total[first:last], by_collection[first:last])
         back = np.empty_like(order)
         back[order] = np.arange(len(order))
@@ -124,7 +124,7 @@ class TransactionCounter:
         total[:] = np.arange(self._total + 1, self._total + 1 + len(which))
         self._total += len(which)
         present, first_at = np.unique(which, return_index=True)
-        for one in present[np.argsort(first_at)]:  # once a table in a transaction
+        for one in present[np.argsort(first_at)]:  # once per table in a transaction
             mine = which == one
             before = self._collections.get(names[one], 0)
             count = int(np.count_nonzero(mine))
@@ -139,12 +139,12 @@ class TransactionCounter:
         self._open_lsn, self._total, self._collections = lsn, 0, {}
 
     def begin(self, commit_lsn: int) -> None:
-        """Note a Begin message. A transaction that was open already comes again as a whole: its counts start again."""
+        """Record a Begin message. A transaction that was open already is sent again: its counts restart."""
         if commit_lsn == self._open_lsn:
             self._open_lsn, self._total, self._collections = None, 0, {}
 
     def end(self, commit_lsn: int) -> TransactionCounts:
-        """The counts of a transaction whose Commit was seen; call once for each, in stream order."""
+        """Return the counts of a transaction whose Commit was received; call once for each, in stream order."""
         ended = self._ended.pop(commit_lsn, None)
         if ended is not None:
             return ended
@@ -162,7 +162,7 @@ class TransactionCounter:
 
 
 def _bucket(text: str, capacity: int) -> int:
-    """Where java.util.HashMap keeps a string: the low bits of its hash, the high half folded in."""
+    """Return java.util.HashMap's bucket of a string: the low bits of its hash, with the high half folded in."""
     value = 0
     raw = text.encode("utf-16-be", "surrogatepass")
     for at in range(0, len(raw), 2):
@@ -171,7 +171,7 @@ def _bucket(text: str, capacity: int) -> int:
 
 
 class TransactionEvents:
-    """Makes BEGIN and END records; built once a run."""
+    """Creates BEGIN and END records; created once per run."""
 
     def __init__(self, context: EnvelopeContext) -> None:
         names = context.names
@@ -204,11 +204,11 @@ class TransactionEvents:
         self._key, self._value = schema_text(key), schema_text(value)
 
     def begin(self, seq: int, xid: int, lsn: int, commit_ts_us: int) -> pa.Table:
-        """The BEGIN record. ``lsn`` is that of the Begin message, which is its first change's."""
+        """Return the BEGIN record. ``lsn`` is that of the Begin message, equal to its first change's."""
         return self._record(seq, f"{xid}:{lsn}", "BEGIN", None, commit_ts_us)
 
     def end(self, seq: int, xid: int, end_lsn: int, commit_ts_us: int, counts: TransactionCounts) -> pa.Table:
-        """The END record. ``end_lsn`` is where the transaction's WAL ends."""
+        """Return the END record. ``end_lsn`` is the end of the transaction's WAL."""
         return self._record(seq, f"{xid}:{end_lsn}", "END", counts, commit_ts_us)
 
     def _record(self, seq: int, identity: str, status: str, counts: TransactionCounts | None, ts_us: int) -> pa.Table:

@@ -1,1 +1,1 @@
-"""What others see of a connector while it runs: its options for Dagster and metrics."""
+"""External view of a running connector: its options for Dagster and metrics."""

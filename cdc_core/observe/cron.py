@@ -1,4 +1,4 @@
-"""Cron expressions of five fields, checked before Dagster is given one: a wrong one would take every connector down."""
+"""Cron expressions of five fields, validated before Dagster gets them: an invalid one would affect all connectors."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _PART = re.compile(r"(?:(\*)|(\w+)(?:-(\w+))?)(?:/(\d+))?")
 
 
 def parse_cron(text: str) -> str:
-    """The expression with single spaces, ``@hourly`` and the like written out; empty stays empty.
+    """Return the expression with single spaces, with ``@hourly`` and the like expanded; empty stays empty.
 
     Raises ValueError with what was expected.
     """

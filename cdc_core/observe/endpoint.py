@@ -1,6 +1,6 @@
-"""The address where Prometheus asks a process: one server for each address, for as long as the process lives.
+"""The Prometheus endpoint of a process: one server per address, until the process ends.
 
-It serves ``/metrics``, and under ``/data-docs/`` the pages of Great Expectations that an earlier run has built.
+It serves ``/metrics``, and under ``/data-docs/`` the pages of Great Expectations built by an earlier run.
 """
 
 from __future__ import annotations
@@ -28,12 +28,11 @@ _docs: dict[tuple[str, int], tuple[Path, ...]] = {}
 
 
 def metrics_of(name: str, host: str, port: int, docs: Sequence[Path] = ()) -> ConnectorMetrics:
-    """The metrics of the connector ``name``, served at ``http://host:port/metrics`` unless ``port`` is 0.
+    """Return the metrics of the connector ``name``, served at ``http://host:port/metrics`` unless ``port`` is 0.
 
-    The first folder of ``docs`` that exists when it is requested is served at ``/data-docs/``.
-
-    The same object for the same connector and address, so that counts continue from the snapshot to the stream. An
-    address that is taken leaves the run without an endpoint, with a line in the log.
+    The first folder of ``docs`` that exists when it is requested is served at ``/data-docs/``. The result is the same
+    object for the same connector and address, so that counts continue from the snapshot to the stream. If the address
+    is in use, the run has no endpoint, and a message is logged.
     """
     if not port:
         return ConnectorMetrics(name)
@@ -85,22 +84,22 @@ def _application(address: tuple[str, int], metrics: Callable[..., Iterable[bytes
 
 
 class _Server(ThreadingMixIn, WSGIServer):
-    """A thread a request; none of them keeps the process alive."""
+    """One thread per request; none of them keeps the process alive."""
 
     daemon_threads = True
 
 
 def _server_class(host: str, port: int) -> type[_Server]:
-    """For IPv4 or IPv6, as the host's name says."""
+    """Return the server class for IPv4 or IPv6, depending on the host."""
     found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
     return type("_Server", (_Server,), {"address_family": found[0][0]})
 
 
 class _Handler(WSGIRequestHandler):
-    """Without a line a request on stderr."""
+    """Does not log requests to stderr."""
 
-    # A client that stays silent does not keep its thread for ever.
+    # A client that sends nothing does not keep its thread forever.
     timeout = 30
 
     def log_message(self, format: str, *args: Any) -> None:
-        """Say nothing."""
+        """Log nothing."""

@@ -1,8 +1,8 @@
-"""Debezium's snapshot and streaming attributes of a connector, under their own names, for Prometheus.
+"""Debezium's snapshot and streaming attributes of a connector, by their own names, for Prometheus.
 
-The names and labels are those that Debezium's attributes have behind Prometheus' JMX exporter with Debezium's example
-configuration (``debezium_metrics_<Attribute>{context, name, plugin}``), so dashboards made for it work here too. What
-only wal2lake has begins with ``wal2lake_``.
+The names and labels are those of Debezium's attributes in Prometheus' JMX exporter with Debezium's example
+configuration (``debezium_metrics_<Attribute>{context, name, plugin}``), so dashboards made for it work here too.
+Metrics that only wal2lake has begin with ``wal2lake_``.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:  # loaded where metrics are asked for, which a run without a port never is
+if TYPE_CHECKING:  # imported only if metrics are served, which requires a port
     from prometheus_client.core import Metric
 
 _LABELS = ("context", "name", "plugin")
@@ -54,7 +54,7 @@ class StreamState:
 
 
 class ConnectorMetrics:
-    """The metrics of one connector; told by any thread, asked by Prometheus' server."""
+    """The metrics of one connector; updated by any thread, read by the Prometheus server."""
 
     def __init__(self, name: str, clock: Callable[[], float] = time.monotonic) -> None:
         self._name = name
@@ -66,7 +66,7 @@ class ConnectorMetrics:
     # Snapshots.
 
     def snapshot_started(self, tables: Iterable[str]) -> None:
-        """A snapshot of these tables begins, or they join the one that is in progress."""
+        """Record the start of a snapshot of these tables, or add them to the one in progress."""
         with self._lock:
             wanted = set(tables)
             held = self._snapshot
@@ -76,14 +76,14 @@ class ConnectorMetrics:
             held.left |= wanted
 
     def snapshot_resumed(self, table: str) -> None:
-        """The table is being read; where nothing was told of a start, an earlier process began the snapshot."""
+        """Record that the table is being read; without a recorded start, an earlier process started the snapshot."""
         with self._lock:
             if self._snapshot is not None and self._snapshot.ended is None:
                 return
         self.snapshot_started([table])
 
     def snapshot_rows(self, table: str, rows: int, *, done: bool) -> None:
-        """So many rows of the table were read."""
+        """Record the number of rows read of the table."""
         with self._lock:
             held = self._snapshot
             if held is not None:
@@ -93,7 +93,7 @@ class ConnectorMetrics:
                     held.left.discard(table)
 
     def snapshot_paused(self, paused: bool) -> None:
-        """No chunk is read until it is resumed; or again."""
+        """Record that the snapshot was paused or resumed."""
         with self._lock:
             held = self._snapshot
             if held is None or paused == (held.paused_since is not None):
@@ -103,7 +103,7 @@ class ConnectorMetrics:
             held.paused_since = self._now() if paused else None
 
     def snapshot_ended(self, *, aborted: bool) -> None:
-        """The snapshot is whole, or was interrupted."""
+        """Record that the snapshot was completed or aborted."""
         self.snapshot_paused(False)
         with self._lock:
             held = self._snapshot
@@ -115,18 +115,18 @@ class ConnectorMetrics:
     # The stream.
 
     def connected(self, tables: Iterable[str]) -> None:
-        """The stream of these captured tables begins."""
+        """Record that the stream of these captured tables begins."""
         with self._lock:
             self._stream.is_connected = True
             self._stream.tables = set(tables)
 
     def disconnected(self) -> None:
-        """The stream ended."""
+        """Record that the stream ended."""
         with self._lock:
             self._stream.is_connected = False
 
     def batch(self, events: int, lsn: int, lag_bytes: int) -> None:
-        """A micro-batch is durable."""
+        """Record a durable micro-batch."""
         with self._lock:
             held = self._stream
             held.events += events
@@ -135,7 +135,7 @@ class ConnectorMetrics:
     def round(
         self, seconds: float, lag_bytes: int, lag_seconds: float, merged: Mapping[str, Sequence[int]], paused: set[str]
     ) -> None:
-        """A round is in the lake. ``merged``: rows inserted, updated, deleted and quarantined by table."""
+        """Record a merged round. ``merged``: rows inserted, updated, deleted and quarantined by table."""
         with self._lock:
             held = self._stream
             held.rounds += 1
@@ -148,7 +148,7 @@ class ConnectorMetrics:
     # Prometheus.
 
     def collect(self) -> Iterator[Metric]:
-        """The present values, snapshot attributes only once there was a snapshot."""
+        """Yield the current values, with snapshot attributes only once there was a snapshot."""
         with self._lock:
             now = self._now()
             found = [*self._streaming(now), *self._own()]
@@ -156,7 +156,7 @@ class ConnectorMetrics:
                 found += self._of_snapshot(self._snapshot, now)
         by_name: dict[str, Metric] = {}
         for metric in found:
-            # One family holds the samples of both contexts.
+            # One family contains the samples of both contexts.
             known = by_name.setdefault(metric.name, metric)
             if known is not metric:
                 known.samples.extend(metric.samples)

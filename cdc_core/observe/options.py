@@ -1,4 +1,4 @@
-"""What is seen of a connector from outside, and what Dagster does with it at times of its own."""
+"""Options for metrics, and for the connector's schedules and labels in Dagster."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from cdc_core.selection.patterns import compile_pattern
 _OWNER = re.compile(r"[^@\s,]+@[^@\s,]+\.[^@\s,]+|team:[\w .-]+")
 _WINDOW = re.compile(r"(\d+)([mhd])")
 _SECONDS = {"m": 60, "h": 3600, "d": 86_400}
-# Dagster's daemon and our sensor look at a table once or twice a minute.
+# Dagster's daemon and the sensor check a table once or twice a minute.
 _LEAST_WINDOW_SECONDS = 300
 _TAG = re.compile(r"[A-Za-z0-9_.-]{1,63}")
 
 
 def parse_time_zone(text: str) -> str:
-    """A name of the IANA time zone database."""
+    """Parse a name of the IANA time zone database."""
     try:
         return ZoneInfo(text.strip()).key
     except (KeyError, ValueError, OSError):
@@ -27,7 +27,7 @@ def parse_time_zone(text: str) -> str:
 
 
 def parse_port(text: str) -> int:
-    """A port, or 0."""
+    """Parse a port, or 0."""
     port = int(text) if text.strip().isdecimal() else -1
     if not 0 <= port <= 65_535:
         raise ValueError("a port from 1 to 65535, or 0")
@@ -38,7 +38,7 @@ parse_port.kind = "integer"  # type: ignore[attr-defined]
 
 
 def parse_owners(text: str) -> tuple[str, ...]:
-    """E-mail addresses and ``team:NAME``, separated by commas."""
+    """Parse e-mail addresses and ``team:NAME``, separated by commas."""
     owners = parse_list(text)
     if not all(_OWNER.fullmatch(owner) for owner in owners):
         raise ValueError("e-mail addresses or team:name, separated by commas")
@@ -46,7 +46,7 @@ def parse_owners(text: str) -> tuple[str, ...]:
 
 
 def parse_tags(text: str) -> tuple[tuple[str, str], ...]:
-    """``name=value`` pairs, separated by commas; a value may be left out."""
+    """Parse ``name=value`` pairs, separated by commas; a value may be omitted."""
     pairs = [tuple(part.strip() for part in entry.partition("=")[::2]) for entry in parse_list(text)]
     if not all(_TAG.fullmatch(name) and (not value or _TAG.fullmatch(value)) for name, value in pairs):
         raise ValueError("name=value pairs of letters, digits, _, - and ., separated by commas")
@@ -55,8 +55,9 @@ def parse_tags(text: str) -> tuple[tuple[str, str], ...]:
 
 @dataclass(frozen=True, slots=True)
 class FreshnessWindow:
-    """Tables whose name matches ``pattern`` are to be up to date: a warning after ``warn_seconds`` (None: without one),
-    a failure after ``fail_seconds``.
+    """Freshness of tables whose name matches ``pattern``.
+
+    A warning after ``warn_seconds`` (None: no warning), a failure after ``fail_seconds``.
     """
 
     pattern: str
@@ -65,7 +66,7 @@ class FreshnessWindow:
 
 
 def parse_freshness(text: str) -> tuple[FreshnessWindow, ...]:
-    """``pattern=FAIL`` or ``pattern=WARN:FAIL``, separated by commas."""
+    """Parse ``pattern=FAIL`` or ``pattern=WARN:FAIL``, separated by commas."""
     return tuple(_freshness_window(entry) for entry in parse_patterns(text))
 
 
@@ -94,7 +95,7 @@ parse_owners.kind = parse_tags.kind = "list"  # type: ignore[attr-defined]
 
 @dataclass(frozen=True, slots=True)
 class ObserveOptions:
-    """What steers metrics, and schedules and labels in Dagster."""
+    """Options of metrics, and of schedules and labels in Dagster."""
 
     snapshot_schedule: str = option(
         "wal2lake.snapshot.schedule",

@@ -1,4 +1,4 @@
-"""Files of a folder as answers to a browser: the data docs, which are static pages."""
+"""HTTP responses with files of a folder: the data docs, which are static pages."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _NONE_YET = (
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """An answer: its status line, headers and content."""
+    """A response: its status line, headers and content."""
 
     status: str
     headers: list[tuple[str, str]]
@@ -27,23 +27,23 @@ class Page:
 
 
 def pages_folder(directory: Path) -> Path:
-    """Where in ``directory`` the pages of its data docs are."""
+    """Return the folder of the data docs' pages in ``directory``."""
     return directory / "site"
 
 
 def data_docs_url(host: str, port: int) -> str:
-    """Where a run that serves metrics at this address serves the data docs' first page; empty where it serves none."""
+    """Return the URL of the data docs' first page for a run with metrics at this address; empty without an address."""
     name = "127.0.0.1" if host in ("0.0.0.0", "::", "") else host
     return f"http://{f'[{name}]' if ':' in name else name}:{port}{DATA_DOCS_PATH}index.html" if port else ""
 
 
 def static_page(folders: Iterable[Path], path: str) -> Page:
-    """The file that ``path`` (below ``/data-docs/``) names in the first of ``folders`` that exists; 404 without one.
+    """Return the file ``path`` (below ``/data-docs/``) of the first of ``folders`` that exists; 404 without one.
 
-    Nothing outside of the folder is served, by whatever path or symbolic link.
+    Nothing outside of the folder is served, for any path or symbolic link.
     """
     root = next((folder.resolve() for folder in folders if folder.is_dir()), None)
-    # WSGI hands the path over as its bytes in Latin-1.
+    # WSGI passes the path's bytes decoded as Latin-1.
     name = unquote(path.encode("latin-1", "replace").decode("utf-8", "replace"))
     if not name.startswith(DATA_DOCS_PATH):
         return Page("301 Moved Permanently", [("Location", DATA_DOCS_PATH), ("Content-Length", "0")], b"")
@@ -54,7 +54,10 @@ def static_page(folders: Iterable[Path], path: str) -> Page:
         if root is None or file is None or not file.is_relative_to(root):
             return _missing()
         body = file.read_bytes()
-    except (OSError, ValueError):  # gone meanwhile: the folder is replaced as a whole; or no name of a file
+    except (
+        OSError,
+        ValueError,
+    ):  # removed meanwhile (the folder is replaced as a whole), or not a file name
         return _missing()
     kind = mimetypes.guess_type(file.name)[0] or "application/octet-stream"
     charset = "; charset=utf-8" if kind.startswith("text/") else ""

@@ -1,1 +1,1 @@
-"""Everything that talks to a PostgreSQL server, and the only package that imports psycopg."""
+"""Access to PostgreSQL servers; the only package that imports psycopg."""

@@ -1,8 +1,8 @@
-"""pg_class, pg_attribute, pg_index → TableSchema: what the tables are, at the moment of asking.
+"""pg_class, pg_attribute, pg_index → TableSchema: the tables in the catalogue when it is queried.
 
-A Relation message says how the tuples behind it are written and which columns identify rows; it says nothing of
-nullability, defaults or keys. Those come from the catalogue of the moment, which may be ahead of the stream, so the
-Relation wins where both describe the same thing. ``resolve_relation`` returns both separately, for finding out what
+A Relation message contains the format of the tuples that follow it and the columns that identify rows, but not
+nullability, defaults or keys. These are read from the current catalogue, which may be ahead of the stream, so the
+Relation has precedence for facts that both contain. ``resolve_relation`` returns both separately, to detect what
 changed.
 """
 
@@ -36,7 +36,7 @@ FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
 WHERE c.relkind IN ('r', 'p')
   AND n.nspname NOT IN ('pg_catalog', 'information_schema') AND n.nspname !~ '^pg_(toast|temp_)'
 """
-# What looks like a table, and whose rows are stored elsewhere.
+# Relations that look like tables, but whose rows are stored elsewhere.
 _NO_TABLES = """
 SELECT n.nspname, c.relname,
        CASE c.relkind WHEN 'f' THEN 'foreign table' WHEN 'm' THEN 'materialized view' ELSE 'view' END
@@ -44,10 +44,10 @@ FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
 WHERE c.relkind IN ('v', 'm', 'f')
   AND n.nspname NOT IN ('pg_catalog', 'information_schema') AND n.nspname !~ '^pg_(toast|temp_)' ORDER BY 1, 2
 """
-# A temporary or unlogged table never reaches a slot.
+# A slot never receives changes of a temporary or unlogged table.
 _LOGGED = "c.relpersistence = 'p'"
-# pg_get_expr takes a lock on the table that it is given, and waits for an ALTER TABLE of hours. A default names no
-# columns and needs none; a generated column's expression, which stands where a default would, does and is left out.
+# pg_get_expr locks the table that it is given, and would wait for an ALTER TABLE of hours. A default contains no
+# columns and needs no lock; a generated column's expression, which is stored like a default, needs it and is left out.
 _COLUMNS = """
 SELECT a.attrelid::bigint, a.attname, a.atttypid::bigint, a.atttypmod,
        NOT a.attnotnull AND NOT coalesce(t.typnotnull, false),
@@ -58,7 +58,7 @@ LEFT JOIN pg_type t ON t.oid = a.atttypid AND t.typtype = 'd'
 CROSS JOIN LATERAL (SELECT CASE WHEN {kind} = '' THEN pg_get_expr(d.adbin, 0) END) AS e(text)
 WHERE a.attrelid = ANY(%s::oid[]) AND a.attnum > 0 AND NOT a.attisdropped ORDER BY a.attrelid, a.attnum
 """
-# A partitioned table keeps no missing values, its leaves do, each its own.
+# A partitioned table has no missing values; each of its leaves has its own.
 _LEAVES = """
 WITH RECURSIVE held(root, oid) AS (
     SELECT c.oid, c.oid FROM pg_class c WHERE c.oid = ANY(%s::oid[]) AND c.relkind = 'p'
@@ -71,7 +71,7 @@ FROM held h JOIN pg_class c ON c.oid = h.oid AND c.relkind = 'r'
 JOIN pg_attribute a ON a.attrelid = h.oid AND a.attnum > 0 AND NOT a.attisdropped
 GROUP BY h.root, a.attname HAVING bool_or(a.atthasmissing)
 """
-# Valid unique indexes over plain columns. The clustered one comes first, then by name, as JDBC lists them.
+# Valid unique indexes over plain columns. The clustered one is first, then by name, as JDBC lists them.
 _INDEXES = """
 SELECT i.indrelid::bigint, i.indisprimary, i.indisreplident, x.relname,
        (SELECT array_agg(a.attname::text ORDER BY k.place)
@@ -96,9 +96,10 @@ FROM pg_class c WHERE c.oid = ANY(%s::oid[])
 
 @dataclass(frozen=True, slots=True)
 class TableSize:
-    """``pages`` counted now, 0 for an empty or a partitioned table; ``rows`` the planner's guess for that many pages,
-    None where the table was never analysed. ``has_ctid`` says whether the role may ask for ``ctid``, which takes the
-    privilege for the whole table.
+    """``pages`` is the current count, 0 for an empty or a partitioned table; ``rows`` the planner's estimate for it.
+
+    ``rows`` is None if the table was never analysed. ``has_ctid``: the role may select ``ctid``, which requires the
+    privilege for the entire table.
     """
 
     pages: int
@@ -108,9 +109,10 @@ class TableSize:
 
 @dataclass(frozen=True, slots=True)
 class ResolvedRelation:
-    """A table at a Relation message: ``announced`` as ``Catalog.describe`` gives it; ``current`` as the catalogue holds
-    it at the moment of asking, with every live column and marks, perhaps under another oid; None where it no longer
-    exists.
+    """A table at a Relation message.
+
+    ``announced`` is the result of ``Catalog.describe``; ``current`` is the table in the catalogue when it is queried,
+    with every live column and a fingerprint, possibly with another oid; None if it no longer exists.
     """
 
     announced: TableSchema
@@ -119,7 +121,7 @@ class ResolvedRelation:
 
 @dataclass(slots=True)
 class _Facts:
-    """What the catalogue holds of one table."""
+    """The catalogue's facts about one table."""
 
     id: TableId
     identity: ReplicaIdentity
@@ -135,9 +137,9 @@ class _Facts:
 
 
 class Catalog:
-    """Reads table descriptions over one connection, a few queries for any number of tables. Threads may share it.
+    """Reads table descriptions over one connection, with a few queries for any number of tables. Thread-safe.
 
-    ``publication`` names the publication whose column lists and row filters belong to the tables' fingerprints.
+    ``publication`` names the publication whose column lists and row filters are part of the tables' fingerprints.
     """
 
     def __init__(self, connection: Connection, publication: str = "") -> None:
@@ -147,7 +149,7 @@ class Catalog:
         self.types = TypeCatalog(connection)
 
     def tables(self, includes: Callable[[TableId], bool]) -> list[TableSchema]:
-        """Every included table, partitioned tables and their partitions each, ordered by name.
+        """Return every included table, partitioned tables and each of their partitions, ordered by name.
 
         Raises SourceError or TransientError.
         """
@@ -157,17 +159,17 @@ class Catalog:
         return sorted(found, key=lambda table: table.id)
 
     def describe(self, relation: Relation) -> TableSchema:
-        """The table as the Relation announces it, completed from the catalogue of the moment.
+        """Return the table as the Relation announces it, completed from the current catalogue.
 
-        A column that the catalogue no longer knows is optional and has no default; a key column that the Relation does
-        not have comes from the future and is left out. It has no marks. Raises SourceError or TransientError.
+        A column that the catalogue no longer has is optional and has no default; a key column that the Relation does
+        not have was added later and is left out. It has no fingerprint. Raises SourceError or TransientError.
         """
         with self._lock:
             _, known = self._find(relation, _LOGGED, with_marks=False)
             return self._completed(relation, known)
 
     def resolve_relation(self, relation: Relation) -> ResolvedRelation:
-        """The table as announced, and as the catalogue holds it, unlogged tables included; both of one state.
+        """Return the table as announced, and as in the catalogue (also if unlogged); read in one snapshot.
 
         Raises SourceError or TransientError.
         """
@@ -176,22 +178,22 @@ class Catalog:
             return ResolvedRelation(self._completed(relation, known), None if known is None else _schema(oid, known))
 
     def current(self, name: TableId) -> TableSchema | None:
-        """The table of that name, unlogged ones included; None where there is none. Raises as ``tables`` does."""
+        """Return the table of that name, also an unlogged one; None if there is none. Raises as ``tables`` does."""
         with self._lock:
             facts = self._read("n.nspname = %s AND c.relname = %s", (name.schema, name.table))
             return next((_schema(oid, table) for oid, table in facts.items()), None)
 
     def fingerprints(self, oids: Iterable[int]) -> dict[int, Fingerprint]:
-        """Table oid → its marks now, by two queries; a table that no longer exists is left out.
+        """Return table oid → current fingerprint, with two queries; a table that no longer exists is left out.
 
-        Cheap enough to ask every few seconds for changes that no change of a row followed. Raises SourceError or
-        TransientError.
+        Fast enough to be called every few seconds to detect changes that were not followed by a change of a row. Raises
+        SourceError or TransientError.
         """
         with self._lock, self._one_state("reading table metadata"):
             return fingerprints(self._connection, oids, self._publication)
 
     def row_filter(self, table: TableSchema) -> str:
-        """The condition of the publication's row filter, empty for none. Raises SourceError or TransientError."""
+        """Return the condition of the publication's row filter, or empty. Raises SourceError or TransientError."""
         if not self._publication or self._connection.info.server_version < 150000:
             return ""
         with self._lock, translated("reading the publication's row filter"):
@@ -199,24 +201,24 @@ class Catalog:
         return str(row[0]) if row and row[0] else ""
 
     def names(self) -> list[TableId]:
-        """Every table that could be captured, ordered."""
+        """Return every table that could be captured, ordered."""
         with self._lock, translated("listing tables"):
             rows = self._connection.execute(f"{_NAMES} AND {_LOGGED}").fetchall()
             return sorted(TableId(row[1], row[2]) for row in rows)
 
     def no_tables(self) -> dict[TableId, str]:
-        """What has rows and is no table that could be captured: ``view``, ``materialized view``, ``foreign table``."""
+        """Return relations with rows that cannot be captured: ``view``, ``materialized view``, ``foreign table``."""
         with self._lock, translated("listing views and foreign tables"):
             return {TableId(row[0], row[1]): row[2] for row in self._connection.execute(_NO_TABLES).fetchall()}
 
     def identity_indexes(self, tables: Sequence[TableSchema]) -> dict[TableId, str]:
-        """Name of the index that is the replica identity, for tables that have USING INDEX."""
+        """Return the name of the replica identity index, for tables with USING INDEX."""
         with self._lock:
             facts = self._read("c.oid = ANY(%s::oid[])", ([table.oid for table in tables],))
         return {table.id: table.identity_index for table in facts.values() if table.identity_index}
 
     def sizes(self, tables: Iterable[TableSchema]) -> dict[TableId, TableSize]:
-        """Pages and estimated rows, for planning; a table that no longer exists is left out."""
+        """Return pages and estimated rows, for planning; a table that no longer exists is left out."""
         by_oid = {table.oid: table.id for table in tables}
         with self._lock, translated("reading the sizes of tables"):
             rows = self._connection.execute(_SIZES, (list(by_oid),)).fetchall()
@@ -226,12 +228,12 @@ class Catalog:
         }
 
     def foreign_keys(self) -> list[ForeignKey]:
-        """Every foreign key of the database. Raises SourceError or TransientError."""
+        """Return every foreign key of the database. Raises SourceError or TransientError."""
         with self._lock, translated("reading foreign keys"):
             return foreign_keys(self._connection)
 
     def key_bounds(self, table: TableSchema, column: str) -> KeyBounds | None:
-        """The span of an integer column that an index leads with; None for an empty table, or where the server refuses.
+        """Return the bounds of an integer column that is the first of an index, None for an empty table or if refused.
 
         Raises SourceError or TransientError.
         """
@@ -239,18 +241,19 @@ class Catalog:
             return key_bounds(self._connection, table, column)
 
     def leaves(self, root: TableSchema, *, is_filtered: bool) -> tuple[Leaf, ...]:
-        """The leaf partitions that may be read by their own names; none where the table is to be read under its own.
+        """Return the leaf partitions that may be read by their own names; none if the table is to be read by its own.
 
-        ``is_filtered``: by the publication's row filter. Raises SourceError or TransientError.
+        ``is_filtered``: the publication has a row filter. Raises SourceError or TransientError.
         """
         with self._lock, translated("listing the partitions of a table"):
             return leaves(self._connection, root, is_filtered=is_filtered)
 
     def _find(self, relation: Relation, condition: str, *, with_marks: bool) -> tuple[int, _Facts | None]:
-        """What the catalogue holds of a relation, by oid, else by name."""
+        """Return the catalogue's facts about a relation, by oid, else by name."""
         facts = self._read(f"c.oid = %s AND {condition}", (relation.oid,), with_marks=with_marks)
         if not facts:
-            # Dropped and perhaps made again since: the table that bears the name now is the best description left.
+            # Dropped and possibly created again since: the table that has the name now is the best available
+            # description.
             name = (relation.namespace, relation.name)
             facts = self._read(f"n.nspname = %s AND c.relname = %s AND {condition}", name, with_marks=with_marks)
         self.types.load(column.type_oid for column in relation.columns)
@@ -258,7 +261,7 @@ class Catalog:
 
     @contextmanager
     def _one_state(self, doing: str) -> Iterator[None]:
-        """All queries inside see one state of the catalogue, with the server's errors translated."""
+        """Run all queries inside in one snapshot of the catalogue, with the server's errors translated."""
         with translated(doing):
             if self._connection.info.transaction_status is not TransactionStatus.IDLE:
                 yield
@@ -331,7 +334,7 @@ class Catalog:
         flagged = tuple(column.name for column in relation.columns if column.is_identity)
         primary_key = tuple(name for name in (known.primary_key if known else ()) if name in names)
         if relation.identity is ReplicaIdentity.DEFAULT and flagged and set(flagged) != set(primary_key):
-            # Under DEFAULT the flagged columns are the primary key as it was when these rows were written.
+            # Under DEFAULT the flagged columns are the primary key at the time when these rows were written.
             primary_key = flagged
         unique_key = known.unique_key if known and set(known.unique_key) <= names else ()
         index_key = tuple(name for name in (known.index_key if known else ()) if name in names)
@@ -377,7 +380,7 @@ def _columns_query(version: int) -> str:
     return _COLUMNS.format(
         generated="a.attgenerated <> ''" if version >= 120000 else "false",
         kind="a.attgenerated::text" if version >= 120000 else "''",
-        # The array of one element as text, whatever the element's type and delimiter.
+        # The array of one element as text, for every element type and delimiter.
         missing="a.atthasmissing, array_to_string(a.attmissingval, '')" if version >= 110000 else "false, NULL",
     )
 

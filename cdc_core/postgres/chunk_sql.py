@@ -12,15 +12,16 @@ from cdc_core.schema.table import TableId
 
 @dataclass(frozen=True, slots=True)
 class KeyColumn:
-    """A column that chunks are cut by. NULL, where it may be, sorts behind every value."""
+    """A column by which chunks are divided. NULL, if allowed, sorts after every value."""
 
     name: str
     optional: bool = False
 
 
 def largest_key_sql(table: TableId, key: Sequence[KeyColumn], condition: str = "", *, only: bool = False) -> str:
-    """The query for the key of the last row by key: one row, or none for a table without rows. ``only`` leaves out
-    the rows of tables that inherit from it.
+    """Return the query for the key of the last row by key: one row, or none for a table without rows.
+
+    ``only`` excludes the rows of tables that inherit from it.
     """
     names = sql.SQL(", ").join(sql.Identifier(column.name) for column in key)
     order = sql.SQL(", ").join(sql.SQL("{} DESC").format(sql.Identifier(column.name)) for column in key)
@@ -39,10 +40,10 @@ def chunk_sql(
     only: bool = False,
     bounded: bool = False,
 ) -> str:
-    """The query for the next ``size`` rows by key: behind ``after`` (None: from the first on), at most ``upto``.
+    """Return the query for the next ``size`` rows by key: after ``after`` (None: from the first on), at most ``upto``.
 
-    Keys are PostgreSQL's texts of their columns' values, None for NULL. The first chunk has no upper end, as Debezium's
-    has none, unless ``bounded``. ``only`` leaves out the rows of tables that inherit from it.
+    Keys are PostgreSQL's texts of their columns' values, None for NULL. As in Debezium, the first chunk has no upper
+    bound, unless ``bounded``. ``only`` excludes the rows of tables that inherit from it.
     """
     names = sql.SQL(", ").join(sql.Identifier(column) for column in columns)
     order = sql.SQL(", ").join(sql.Identifier(column.name) for column in key)
@@ -63,7 +64,7 @@ def keys_sql(
     condition: str = "",
     only: bool = False,
 ) -> str:
-    """The query for the rows of certain keys, at least one. Keys are PostgreSQL's texts, none of them NULL."""
+    """Return the query for the rows of at least one given key. Keys are PostgreSQL's texts, none of them NULL."""
     names = sql.SQL(", ").join(sql.Identifier(column) for column in columns)
     left = sql.SQL(", ").join(sql.Identifier(name) for name in key)
     values = sql.SQL(", ").join(
@@ -100,12 +101,12 @@ def _only(only: bool) -> sql.Composable:
 
 
 def _given(condition: str) -> sql.Composable | None:
-    # The user's own SQL, as the signal gives it.
+    # The user's own SQL, from the signal.
     return sql.Composed([sql.SQL("("), _Text(condition), sql.SQL(")")]) if condition.strip() else None
 
 
 class _Text(sql.Composable):
-    """Text as it is: sql.SQL takes only constants and would read braces in it as places."""
+    """Text without interpretation: sql.SQL accepts only constants and would treat braces in it as placeholders."""
 
     def __init__(self, text: str) -> None:
         super().__init__(text)
@@ -127,7 +128,7 @@ def _at_most(key: Sequence[KeyColumn], values: Sequence[str | None]) -> sql.Comp
 
 
 def _compared(key: Sequence[KeyColumn], values: Sequence[str | None], operator: str) -> sql.Composable:
-    # A text literal takes the type of the column that it is compared with.
+    # A text literal gets the type of the column with which it is compared.
     left = sql.SQL(", ").join(sql.Identifier(column.name) for column in key)
     right = sql.SQL(", ").join(sql.Literal(value) for value in values)
     one, many = sql.SQL("{} {} {}"), sql.SQL("ROW({}) {} ROW({})")
@@ -135,10 +136,10 @@ def _compared(key: Sequence[KeyColumn], values: Sequence[str | None], operator: 
 
 
 def _greater(key: Sequence[KeyColumn], values: Sequence[str | None]) -> sql.Composable:
-    """Whether a row's key sorts behind the values, NULL sorting last in each column. Never NULL itself."""
+    """Whether a row's key sorts after the values, with NULL last in each column. Never NULL itself."""
     name, value, rest = sql.Identifier(key[0].name), values[0], key[1:]
     if value is None:
-        # Nothing sorts behind NULL but what has it too and differs further on.
+        # Only rows that also have NULL here can sort after NULL, by their further columns.
         if not rest:
             return sql.SQL("FALSE")
         return sql.SQL("({} IS NULL AND {})").format(name, _greater(rest, values[1:]))

@@ -22,21 +22,21 @@ _CANCEL_SECONDS = 5.0
 
 @dataclass(frozen=True, slots=True)
 class ReadTogether:
-    """What queries gave that were run under one snapshot. ``visible`` is the text of its pg_current_snapshot()."""
+    """Results of queries that were run in one snapshot. ``visible`` is the text of its pg_current_snapshot()."""
 
     visible: str
     rows: tuple[bytes, ...]
 
 
 class ChunkConnection:
-    """One connection, made when it is first needed and again after an error. Raises SourceError or TransientError."""
+    """One connection, opened on first use and again after an error. Raises SourceError or TransientError."""
 
     def __init__(self, options: PostgresOptions) -> None:
         self._options = options
         self._connection: Connection | None = None
 
     def read(self, *selects: str) -> ReadTogether:
-        """Every query's rows as lines of COPY text, all under one snapshot, which is taken now."""
+        """Return every query's rows as lines of COPY text, all in one snapshot, which is taken now."""
         with self._at("reading a chunk of a table") as connection:
             connection.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
             modern = connection.info.server_version >= 130000
@@ -49,27 +49,27 @@ class ChunkConnection:
             return ReadTogether(str(row[0]), rows)
 
     def insert(self, table: TableId, signal_id: str, kind: str, data: str) -> None:
-        """Add a row to the signal table, by the order of its three columns."""
+        """Insert a row into the signal table, by the order of its three columns."""
         statement = sql.SQL("INSERT INTO {} VALUES (%s, %s, %s)").format(sql.Identifier(*table))
         with self._at("writing to the signal table") as connection:
             connection.execute(statement, (signal_id, kind, data))
 
     def delete(self, table: TableId, id_column: str, signal_id: str) -> None:
-        """Take a row out of the signal table."""
+        """Delete a row of the signal table."""
         statement = sql.SQL("DELETE FROM {} WHERE {} = %s").format(sql.Identifier(*table), sql.Identifier(id_column))
         with self._at("writing to the signal table") as connection:
             connection.execute(statement, (signal_id,))
 
     def wal_end(self) -> Lsn:
-        """The end of the server's WAL: whatever a chunk shows has committed before it."""
+        """Return the end of the server's WAL: everything that a chunk read before shows was committed before it."""
         with self._at("reading the end of the WAL") as connection:
             return wal_end(connection)
 
     def bound(self) -> tuple[Lsn, int]:
-        """The WAL's end R, and an id X of 32 bits: what committed by R has an id before X.
+        """Return the end of WAL R, and an id X of 32 bits: transactions committed up to R have an id before X.
 
-        For the end is asked first, and the next free id after it. A later snapshot whose xmin is X or more shows
-        everything that committed by R.
+        This holds because the end is queried first, and the next free id after it. A later snapshot whose xmin is at
+        least X shows everything that was committed up to R.
         """
         with self._at("reading the end of the WAL") as connection:
             end = wal_end(connection)
@@ -78,14 +78,14 @@ class ChunkConnection:
             return end, (3 + int(row[0])) % (1 << 32)
 
     def cancel(self) -> None:
-        """End the statement that is at work, which raises then; may be called from another thread."""
+        """Cancel the running statement, which then raises; may be called from another thread."""
         connection = self._connection
         if connection is not None and not connection.closed:
             with suppress(psycopg.Error):
                 connection.cancel_safe(timeout=_CANCEL_SECONDS)
 
     def close(self) -> None:
-        """End the connection."""
+        """Close the connection."""
         if self._connection is not None:
             self._connection.close()
             self._connection = None
@@ -98,6 +98,6 @@ class ChunkConnection:
             with translated(doing):
                 yield self._connection
         except BaseException:
-            # Nobody knows in what state it is.
+            # The state of the connection is unknown.
             self.close()
             raise

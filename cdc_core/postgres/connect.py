@@ -1,7 +1,7 @@
-"""Connections: one place that knows the parameters, the session settings and the ways a connection can fail.
+"""Connections: their parameters, session settings and errors, in one module.
 
-Values come as text, in snapshots and in the stream, and that text depends on session settings. They are therefore given
-at connection start, where the walsender takes them too, and are the same on every path.
+Values are received as text, in snapshots and in the stream, and that text depends on session settings. They are
+therefore set at connection start, which the walsender supports too, and are equal for all connections.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ Connection = psycopg.Connection[tuple[Any, ...]]
 
 APPLICATION = "wal2lake"
 
-# What decides how PostgreSQL writes a value, and what must not end a connection that waits on purpose.
+# Settings that determine the text of values, and time-outs that must not end a connection that waits intentionally.
 _SESSION = {
     "DateStyle": "ISO,MDY",
     "IntervalStyle": "postgres",
@@ -31,7 +31,7 @@ _DEAD_LINE_MS = 60_000
 
 
 class ConnectionString:
-    """libpq's connection string with its password, for a process that has no options. Picklable, never printed."""
+    """libpq's connection string with its password, for a process without the options. Picklable, never printed."""
 
     __slots__ = ("_text", "statements")
 
@@ -40,7 +40,7 @@ class ConnectionString:
         self.statements = statements
 
     def reveal(self) -> str:
-        """The string itself."""
+        """Return the string in clear text."""
         return self._text
 
     def __repr__(self) -> str:
@@ -57,10 +57,10 @@ def connect(
     application_name: str = APPLICATION,
     statement_timeout_ms: int | None = None,
 ) -> Connection:
-    """Open a connection in autocommit; a replication one speaks the walsender's commands and SQL.
+    """Open a connection in autocommit; a replication connection accepts the walsender's commands and SQL.
 
     ``statement_timeout_ms`` defaults to database.query.timeout.ms, on a replication connection to none. The initial
-    statements run on ordinary connections only. Raises SourceError or TransientError, never with the password.
+    statements are run on ordinary connections only. Raises SourceError or TransientError, never with the password.
     """
     if statement_timeout_ms is None:
         statement_timeout_ms = 0 if replication else options.database_query_timeout_ms
@@ -77,7 +77,7 @@ def connect(
 
 
 def connection_string(options: PostgresOptions, *, application_name: str = APPLICATION) -> ConnectionString:
-    """For reading on a Spark worker: no statement time-out, secrets resolved here, where their sources are."""
+    """Return the string for a Spark worker: no statement time-out, secrets resolved in this process."""
     parameters = _parameters(options, application_name, 0)
     return ConnectionString(make_conninfo(**parameters), options.database_initial_statements)
 
@@ -95,7 +95,7 @@ def connect_with(target: ConnectionString) -> Connection:
 
 
 def place(options: PostgresOptions) -> str:
-    """Where the server is, for messages."""
+    """Return the server's address, for messages."""
     return _place(options.database_hostname, options.database_port)
 
 
@@ -115,7 +115,7 @@ def _parameters(options: PostgresOptions, application_name: str, statement_timeo
         "dbname": options.database_dbname,
         "application_name": application_name,
         "client_encoding": "UTF8",
-        # libpq takes anything below two seconds for two.
+        # libpq uses two seconds for any smaller value.
         "connect_timeout": max(2, options.connection_validation_timeout_ms // 1000),
         "options": " ".join(f"-c {name}={value}" for name, value in session.items()),
         "sslmode": str(options.database_sslmode.value),
@@ -140,7 +140,7 @@ def _prepare(connection: Connection, statements: tuple[str, ...]) -> None:
         if connection.info.server_version >= 140000:
             connection.execute("SET idle_session_timeout = 0")
         for statement in statements:
-            # bytes: psycopg would take a % in a str for a placeholder's beginning only with parameters; there are none.
+            # bytes: psycopg would interpret a % in a str as a placeholder only if there are parameters; there are none.
             connection.execute(statement.encode())
     except psycopg.Error as error:
         connection.close()

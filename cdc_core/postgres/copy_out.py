@@ -1,13 +1,13 @@
-"""Reading whole tables: one snapshot that many connections share, and COPY … TO STDOUT as chunks of bytes.
+"""Reads entire tables: one snapshot shared by many connections, and COPY … TO STDOUT as chunks of bytes.
 
     holder (driver)            pg_export_snapshot ─▶ name
-    copy_chunks (each worker)  SET TRANSACTION SNAPSHOT name; COPY (SELECT …) TO STDOUT ─▶ bytes, whole lines
+    copy_chunks (each worker)  SET TRANSACTION SNAPSHOT name; COPY (SELECT …) TO STDOUT ─▶ bytes, complete lines
 
-The holder's transaction stays open for as long as anybody reads; with it ends the name.
+The holder's transaction stays open as long as there are readers; the name is valid until it ends.
 
-One thing a snapshot does not hold fast: a table that is truncated, or rewritten by ALTER TABLE, after it was taken and
-before it is read is found empty. A truncation also comes in the stream, behind the snapshot, so applying it makes it
-right; against a rewriting only ``SnapshotHolder.lock`` helps.
+A snapshot does not protect against one case: a table that is truncated, or rewritten by ALTER TABLE, after it was taken
+and before it is read appears empty. A truncate is also in the stream, after the snapshot, so applying it corrects the
+result; against a rewrite only ``SnapshotHolder.lock`` helps.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ _SILENT_WAITS = 3600
 
 @dataclass(frozen=True, slots=True)
 class SnapshotFacts:
-    """What a snapshot is.
+    """Facts of a snapshot.
 
-    ``name`` is what workers import. ``visible`` is the text of pg_current_snapshot(): which transactions it shows.
-    ``lsn`` is where the WAL ended just after it was taken: what committed later ends behind it. ``txid`` is a
-    transaction id drawn just before it, None on a standby. ``timestamp_us`` is its CURRENT_TIMESTAMP, microseconds
+    ``name`` is imported by workers. ``visible`` is the text of pg_current_snapshot(): the transactions that it shows.
+    ``lsn`` is the end of WAL just after it was taken: transactions committed later end after it. ``txid`` is a
+    transaction id assigned just before it, None on a standby. ``timestamp_us`` is its CURRENT_TIMESTAMP, microseconds
     since 1970-01-01T00:00:00Z.
     """
 
@@ -53,14 +53,14 @@ class SnapshotFacts:
 class SnapshotHolder:
     """A transaction, REPEATABLE READ and READ ONLY, that keeps a snapshot alive until ``close``.
 
-    ``imported`` is a name exported elsewhere (by the creation of a slot); it need not live on once this is made, for
+    ``imported`` is a name exported elsewhere (by the creation of a slot); it need not remain valid after that, because
     workers import the name that this transaction exports. Owns the connection. Raises SourceError or TransientError.
     """
 
     def __init__(self, connection: Connection, imported: str | None = None) -> None:
         self._connection = connection
         with translated("taking a snapshot"):
-            # Drawn outside: a transaction with an id would hold up everybody who creates a slot meanwhile.
+            # Assigned outside: a transaction with an id would delay the creation of any slot in the meantime.
             txid = _draw_txid(connection)
             connection.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
             if imported is not None:
@@ -81,18 +81,18 @@ class SnapshotHolder:
 
     @property
     def name(self) -> str:
-        """What workers import."""
+        """The name that workers import."""
         return self.facts.name
 
     @property
     def connection(self) -> Connection:
-        """The connection, for reading the catalogue as the snapshot shows it."""
+        """The connection, for reading the catalogue as of the snapshot."""
         return self._connection
 
     def lock(self, tables: Sequence[TableId], timeout_ms: int) -> None:
-        """Keep the tables from being truncated, rewritten or dropped until ``close``; rows change freely.
+        """Prevent the tables from being truncated, rewritten or dropped until ``close``; rows may change.
 
-        Raises TransientError when a lock is not granted within ``timeout_ms`` (0: no limit).
+        Raises TransientError if a lock is not granted within ``timeout_ms`` (0: no limit).
         """
         if not tables:
             return
@@ -102,7 +102,7 @@ class SnapshotHolder:
             self._connection.execute(sql.SQL("LOCK TABLE {} IN ACCESS SHARE MODE").format(names))
 
     def check(self) -> None:
-        """Raise TransientError when the transaction, and with it the snapshot, is gone."""
+        """Raise TransientError if the transaction, and thereby the snapshot, has ended."""
         with translated("keeping the snapshot open"):
             self._connection.execute("SELECT 1")
 
@@ -116,10 +116,10 @@ class SnapshotHolder:
 def select_sql(
     table: TableId, columns: Sequence[str], condition: str = "", *, only: bool = False, alias: str | None = None
 ) -> str:
-    """``SELECT "a", "b" FROM "s"."t"`` with an optional condition (a range of ctid).
+    """Return ``SELECT "a", "b" FROM "s"."t"`` with an optional condition (a range of ctid).
 
-    ``only`` leaves out the tables that inherit from it. A table without columns selects nothing but its rows. The
-    condition may call the table by its ``alias``.
+    ``only`` excludes the tables that inherit from it. For a table without columns, rows without columns are selected.
+    The condition may contain the table's ``alias``.
     """
     query = sql.SQL("SELECT {} FROM {}{}{}").format(
         sql.SQL(", ").join(sql.Identifier(column) for column in columns),
@@ -131,31 +131,32 @@ def select_sql(
 
 
 def own_rows_sql(table: TableSchema, columns: Sequence[str], condition: str = "") -> str:
-    """``select_sql`` of the rows whose changes come under the table's name: those of tables that inherit from it come
-    under their own. A partitioned table has its partitions' rows.
+    """Return ``select_sql`` for the rows whose changes are sent under the table's name.
+
+    Changes of tables that inherit from it are sent under their own names. A partitioned table has its partitions' rows.
     """
     is_ordinary = table.fingerprint is not None and not table.fingerprint.is_partitioned
     return select_sql(table.id, columns, condition, only=is_ordinary)
 
 
 def select_from(statement: str, columns: Sequence[str]) -> str:
-    """The columns of a user's own SELECT, by their names; its order of rows stays."""
+    """Return a query for the columns of a user's own SELECT, by their names; its order of rows is preserved."""
     names = sql.SQL(", ").join(sql.Identifier(column) for column in columns)
     return f"SELECT {names.as_string()} FROM ({statement.strip().rstrip('; ')}) AS own"
 
 
 def copy_sql(select: str) -> str:
-    """The COPY command that streams a query's rows as text, one line each."""
+    """Return the COPY command that returns a query's rows as text, one line each."""
     return f"COPY ({select.strip().rstrip('; ')}) TO STDOUT"
 
 
 def copy_chunks(
     target: ConnectionString, snapshot_name: str | None, select: str, chunk_bytes: int = 4 << 20
 ) -> Iterator[bytes]:
-    """The rows of ``select`` as lines of COPY text, in chunks of whole lines of about ``chunk_bytes``.
+    """Yield the rows of ``select`` as lines of COPY text, in chunks of complete lines of about ``chunk_bytes``.
 
-    Reads in a transaction of its own that imports ``snapshot_name`` (None: that takes a snapshot of its own). Made for
-    a Spark worker: needs nothing but its arguments. Raises SourceError or TransientError, at once or between chunks.
+    Reads in a separate transaction that imports ``snapshot_name`` (None: with a new snapshot). For Spark workers: needs
+    only its arguments. Raises SourceError or TransientError, immediately or between chunks.
     """
     connection = connect_with(target)
     try:
@@ -171,9 +172,9 @@ def copy_chunks(
 
 
 class SnapshotReader:
-    """Reads several queries' rows in one transaction that imports ``snapshot_name``. Made for a Spark worker.
+    """Reads several queries' rows in one transaction that imports ``snapshot_name``. For Spark workers.
 
-    Raises SourceError or TransientError; after an error it is to be closed.
+    Raises SourceError or TransientError; after an error it must be closed.
     """
 
     def __init__(self, target: ConnectionString, snapshot_name: str) -> None:
@@ -187,7 +188,7 @@ class SnapshotReader:
             raise
 
     def copy(self, select: str, chunk_bytes: int = 4 << 20) -> Iterator[bytes]:
-        """The rows of ``select`` as lines of COPY text, in chunks of whole lines of about ``chunk_bytes``."""
+        """Yield the rows of ``select`` as lines of COPY text, in chunks of complete lines of about ``chunk_bytes``."""
         try:
             yield from copied(self._connection, select, chunk_bytes)
         except psycopg.Error as error:
@@ -199,10 +200,10 @@ class SnapshotReader:
 
 
 def copied(connection: Connection, select: str, chunk_bytes: int = 4 << 20) -> Iterator[bytes]:
-    """The rows of ``select`` as lines of COPY text, read in the connection's own transaction.
+    """Yield the rows of ``select`` as lines of COPY text, read in the connection's own transaction.
 
-    Read to its end, it leaves the connection ready for the next command; after an error it is to be closed.
-    Raises psycopg.Error.
+    After the last chunk the connection is ready for the next command; after an error it must be closed. Raises
+    psycopg.Error.
     """
     yield from _copied(connection, copy_sql(select), chunk_bytes)
     while connection.pgconn.get_result() is not None:
@@ -210,7 +211,7 @@ def copied(connection: Connection, select: str, chunk_bytes: int = 4 << 20) -> I
 
 
 def _copied(connection: Connection, command: str, chunk_bytes: int) -> Iterator[bytes]:
-    # The cursor's own copy() hands out each row through several layers; this appends it, which is all that is needed.
+    # The cursor's own copy() processes each row in several layers; this only appends it, which is sufficient.
     pg = connection.pgconn
     pg.send_query(command.encode())
     poll = select.poll()

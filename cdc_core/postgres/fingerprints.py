@@ -1,4 +1,4 @@
-"""The marks of any number of tables (``cdc_core.schema.fingerprint``), by two queries on a server of any version."""
+"""The fingerprints of any number of tables (``cdc_core.schema.fingerprint``), with two queries for all versions."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from cdc_core.schema.fingerprint import (
     TypeMark,
 )
 
-# relfilenode is read as a column, for pg_relation_filenode() looks past the query's snapshot. A partition that was
-# created as one has rows in pg_attribute as old as its row type; ATTACH and DETACH rewrite each of them. A table is
-# walked up to its ancestors for its publication, down to its leaves for its heaps. pg_relation_size() waits for who
-# alters or truncates the leaf, and with it every other table would: a leaf that is locked counts as not empty.
+# relfilenode is read as a column, because pg_relation_filenode() ignores the query's snapshot. A partition that was
+# created as one has rows in pg_attribute as old as its row type; ATTACH and DETACH rewrite each of them. The query
+# follows a table's ancestors for its publication, and its leaves for its heaps. pg_relation_size() waits for a session
+# that alters or truncates the leaf, and all other tables would wait with it: a locked leaf counts as not empty.
 _MARKS = """
 WITH RECURSIVE wanted AS MATERIALIZED (
     SELECT c.* FROM pg_class c WHERE c.oid = ANY(%(oids)s::oid[])
@@ -87,9 +87,9 @@ _BY_SCHEMA = """
 """
 _NO_SCHEMAS = "SELECT NULL::oid AS leaf, NULL::json AS marks WHERE false"
 
-# Enums and composites under the columns, through arrays, domains, ranges and composites' attributes. What
-# initdb made cannot be altered. A row's transaction id has 32 bits, and the last 2^31 are distinguished; with the
-# present one's epoch it gets 64.
+# Enums and composites used by the columns, also in arrays, domains, ranges and composites' attributes. Types created by
+# initdb cannot be altered. A row's transaction id has 32 bits, and the last 2^31 are distinguished; the current epoch
+# extends it to 64 bits.
 _TYPES = """
 WITH RECURSIVE used(relation, oid) AS (
     SELECT DISTINCT a.attrelid, a.atttypid FROM pg_attribute a
@@ -121,10 +121,10 @@ ORDER BY u.relation, t.oid
 
 
 def fingerprints(connection: Connection, oids: Iterable[int], publication: str = "") -> dict[int, Fingerprint]:
-    """Table oid → its marks; a table that no longer exists is left out.
+    """Return table oid → fingerprint; a table that no longer exists is left out.
 
-    ``publication`` is the publication's name; empty leaves the marks of what is published out. The two queries see one
-    state only inside of a REPEATABLE READ transaction. Raises SourceError or TransientError.
+    ``publication`` is the publication's name; if empty, the fingerprints do not include publications. The two queries
+    use the same snapshot only inside of a REPEATABLE READ transaction. Raises SourceError or TransientError.
     """
     arguments = {"oids": sorted(set(oids)), "publication": publication}
     if not arguments["oids"]:

@@ -1,4 +1,4 @@
-"""The foreign keys of a database, by one query on a server of any version."""
+"""The foreign keys of a database, with one query for all server versions."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from cdc_core.postgres.connect import Connection
 from cdc_core.schema.foreign_key import ForeignKey
 from cdc_core.schema.table import TableId
 
-# A foreign key to a partitioned table has further entries of the same table, one for each partition of that one.
+# A foreign key to a partitioned table has additional entries of the same table, one for each partition of the parent.
 _FOREIGN_KEYS = """
 SELECT k.conname, n.nspname, c.relname, own.names, pn.nspname, p.relname, other.names, {exact}
 FROM pg_constraint k
@@ -31,7 +31,7 @@ _EXACT = """NOT EXISTS (SELECT FROM pg_collation o
 
 
 def foreign_keys(connection: Connection) -> list[ForeignKey]:
-    """Every foreign key, ordered by table and name; those of partitions too. Raises psycopg.Error."""
+    """Return every foreign key, ordered by table and name; also those of partitions. Raises psycopg.Error."""
     version = connection.info.server_version
     query = _FOREIGN_KEYS.format(
         of_its_own=_OF_ITS_OWN if version >= 110000 else "true", exact=_EXACT if version >= 120000 else "true"

@@ -1,4 +1,4 @@
-"""The span of a table's integer key, and whether ranges of it are ranges of pages too."""
+"""The bounds of a table's integer key, and whether ranges of it correspond to ranges of pages."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from psycopg import sql
 from cdc_core.postgres.connect import Connection
 from cdc_core.schema.table import TableSchema
 
-# Of the planner, from -1 to 1, for the table alone, and only what the role may see; none before the first ANALYZE.
+# The planner's correlation, from -1 to 1, for the table alone, if visible to the role; none before the first ANALYZE.
 _CORRELATION = """
 SELECT correlation FROM pg_stats WHERE schemaname = %s AND tablename = %s AND attname = %s AND NOT inherited
 """
@@ -18,8 +18,9 @@ SELECT correlation FROM pg_stats WHERE schemaname = %s AND tablename = %s AND at
 
 @dataclass(frozen=True, slots=True)
 class KeyBounds:
-    """The least and the greatest value of a column. ``correlation`` is that of its order with the order of the rows in
-    the table's pages, from -1 to 1; None where it is not known.
+    """The least and the greatest value of a column.
+
+    ``correlation`` is that of its order with the order of the rows in the table's pages, from -1 to 1; None if unknown.
     """
 
     low: int
@@ -28,10 +29,10 @@ class KeyBounds:
 
 
 def key_bounds(connection: Connection, table: TableSchema, column: str) -> KeyBounds | None:
-    """The bounds of an integer column that an index leads with, of the rows of the table alone (none of heirs').
+    """Return the bounds of an integer column that is the first of an index; without rows of inheriting tables.
 
-    None for an empty table, and where the server refuses: whoever reads the table's rows is told why. The connection is
-    in autocommit, so no lock stays. Raises psycopg.Error where the connection is lost.
+    None for an empty table, and if the server refuses: reading the table's rows then reports the reason. The connection
+    is in autocommit, so no lock remains. Raises psycopg.Error if the connection is lost.
     """
     query = sql.SQL("SELECT min({0}), max({0}) FROM ONLY {1}").format(
         sql.Identifier(column), sql.Identifier(table.id.schema, table.id.table)
@@ -49,9 +50,10 @@ def key_bounds(connection: Connection, table: TableSchema, column: str) -> KeyBo
 
 
 def range_condition(column: str, low: int | None, high: int | None) -> str:
-    """The SQL condition that an integer column is ``low`` or more and less than ``high``; None for no bound."""
+    """Return the SQL condition ``low`` <= column < ``high`` for an integer column; None for no bound."""
     name = sql.Identifier(column).as_string()
-    # A quoted constant is of its type at once: -9223372036854775808 unquoted is a numeric, which no index helps.
+    # A quoted constant has its type immediately: -9223372036854775808 unquoted is a numeric, for which no index is
+    # used.
     parts = [] if low is None else [f"{name} >= '{low}'::pg_catalog.int8"]
     parts += [] if high is None else [f"{name} < '{high}'::pg_catalog.int8"]
     return " AND ".join(parts)

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from cdc_core.postgres.connect import Connection
 from cdc_core.schema.table import TableId, TableSchema
 
-# pg_partition_tree() would lock every partition, and wait for whoever alters one; pg_inherits does neither, on every
-# version. A query of the root checks neither the privileges nor the row-level security of its partitions, a query of a
-# partition checks both; ctid needs the privilege for the whole table. What DETACH CONCURRENTLY has begun to take away
-# is no partition for some and one for others. A function that is asked for a table dropped just now gives NULL.
+# pg_partition_tree() would lock every partition, and wait for a session that alters one; pg_inherits does neither, on
+# all versions. A query of the root checks neither the privileges nor the row-level security of its partitions, a query
+# of a partition checks both; ctid needs the privilege for the entire table. A partition that DETACH CONCURRENTLY is
+# detaching is visible as a partition to some queries only. Functions return NULL for a table that was just dropped.
 _LEAVES = """
 WITH RECURSIVE held(oid, pending) AS (
     SELECT c.oid, row_security_active(c.oid) FROM pg_class c WHERE c.oid = %(root)s AND c.relkind = 'p'
@@ -32,11 +32,10 @@ ORDER BY n.nspname COLLATE "C", c.relname COLLATE "C"
 
 @dataclass(frozen=True, slots=True)
 class Leaf:
-    """A leaf partition. ``pages`` were counted now; ``rows`` is the planner's guess for that many pages, None where it
-    was never analysed.
+    """A leaf partition. ``pages`` is the current count; ``rows`` the planner's estimate, None if never analysed.
 
-    ``row`` is the xmin of its pg_class row: renamed, and named back, it is another. ``has_ctid`` says whether the role
-    may ask for ``ctid``, so that it can be read by ranges of pages.
+    ``row`` is the xmin of its pg_class row: it differs after renaming, even to the original name. ``has_ctid``: the
+    role may select ``ctid``, so that it can be read by ranges of pages.
     """
 
     id: TableId
@@ -48,16 +47,17 @@ class Leaf:
 
     @property
     def identity(self) -> tuple[TableId, int, str]:
-        """What stays as long as statements that name it read the same table."""
+        """Equal as long as statements with the leaf's name read the same table."""
         return (self.id, self.oid, self.row)
 
 
 def leaves(connection: Connection, root: TableSchema, *, is_filtered: bool) -> tuple[Leaf, ...]:
-    """The leaves of a partitioned table, by name. None where it has none, or is to be read under its own name:
+    """Return the leaves of a partitioned table, ordered by name; empty if it must be read by its own name.
 
-    where its leaves are not those of its fingerprint; where one is a foreign table, or is being detached; where the
-    role may not read a leaf's columns (all of them with ``is_filtered``, for the publication's row filter may name
-    any); where row-level security applies to the root or a leaf. Raises psycopg.Error.
+    That is the case if it has none; if its leaves differ from those of its fingerprint; if one is a foreign table, or
+    is being detached; if the role may not read a leaf's columns (all of them with ``is_filtered``, because the
+    publication's row filter may contain any); if row-level security applies to the root or a leaf. Raises
+    psycopg.Error.
     """
     marks = root.fingerprint
     if marks is None or not marks.is_partitioned:
@@ -81,7 +81,7 @@ def leaves(connection: Connection, root: TableSchema, *, is_filtered: bool) -> t
 
 
 def estimated_rows(tuples: float, known_pages: int, pages: int) -> int | None:
-    """The planner's guess of a table's rows, from pg_class and its pages now; None where it was never analysed."""
+    """Return the planner's estimate of a table's rows, from pg_class and its current pages; None if never analysed."""
     if tuples < 0 or known_pages <= 0:
         return 0 if pages == 0 else None
     return round(tuples / known_pages * pages)

@@ -1,6 +1,6 @@
-"""Connection, slot and publication."""
+"""Options of connection, slot and publication."""
 
-# option() is dataclasses.field with a declaration, so each call stands where ruff expects a field.
+# option() is dataclasses.field with a declaration, so each call is where ruff expects a field.
 # ruff: noqa: RUF009
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ class OutputPlugin(StrEnum):
 
 
 class PublicationAutocreateMode(StrEnum):
-    """What to do about a missing publication.
+    """What to do if the publication does not exist.
 
-    ``all_tables``: FOR ALL TABLES. ``filtered``: for the captured tables, and an existing one is altered to them.
+    ``all_tables``: FOR ALL TABLES. ``filtered``: for the captured tables, and an existing one is altered accordingly.
     ``no_tables``: an empty one. ``disabled``: refuse to start.
     """
 
@@ -48,7 +48,7 @@ class PublicationAutocreateMode(StrEnum):
 
 
 class LsnFlushMode(StrEnum):
-    """``manual``: the slot is never told. The others: told once a position is durable; keepalives are answered."""
+    """``manual``: never confirmed to the slot. The others: once a position is durable; keepalives are answered."""
 
     MANUAL = "manual"
     CONNECTOR = "connector"
@@ -65,14 +65,14 @@ class IdentityRule:
 
 
 def parse_slot_name(text: str) -> str:
-    """PostgreSQL's rule for slot names."""
+    """Parse a slot name by PostgreSQL's rule."""
     if _SLOT_NAME.fullmatch(text.strip()) is None:
         raise ValueError("1 to 63 lower-case letters, digits and underscores")
     return text.strip()
 
 
 def parse_publication_name(text: str) -> str:
-    """An identifier of PostgreSQL: 1 to 63 bytes."""
+    """Parse a PostgreSQL identifier: 1 to 63 bytes."""
     name = text.strip()
     if not 1 <= len(name.encode()) <= 63 or "\0" in name:
         raise ValueError("a name of 1 to 63 bytes")
@@ -80,20 +80,20 @@ def parse_publication_name(text: str) -> str:
 
 
 def parse_port(text: str) -> int:
-    """A TCP port."""
+    """Parse a TCP port."""
     if not text.strip().isdecimal() or not 1 <= int(text) <= 65535:
         raise ValueError("a whole number from 1 to 65535")
     return int(text)
 
 
 def parse_statements(text: str) -> tuple[str, ...]:
-    """Statements split at ``;``; ``;;`` is a semicolon inside one."""
+    """Parse statements separated by ``;``; ``;;`` is a semicolon inside one."""
     parts = re.split(r"(?<!;);(?!;)", text)
     return tuple(part.strip().replace(";;", ";") for part in parts if part.strip())
 
 
 def parse_stream_params(text: str) -> tuple[tuple[str, str], ...]:
-    """``name=value`` pairs split at ``;``."""
+    """Parse ``name=value`` pairs separated by ``;``."""
     pairs = []
     for part in text.split(";"):
         name, separator, value = part.partition("=")
@@ -106,7 +106,7 @@ def parse_stream_params(text: str) -> tuple[tuple[str, str], ...]:
 
 
 def parse_identity_rules(text: str) -> tuple[IdentityRule, ...]:
-    """``table-regex:DEFAULT|FULL|NOTHING|INDEX name``, comma-separated."""
+    """Parse ``table-regex:DEFAULT|FULL|NOTHING|INDEX name``, comma-separated."""
     rules = []
     for part in text.split(","):
         if not part.strip():
@@ -127,7 +127,7 @@ parse_identity_rules.kind = "list"  # type: ignore[attr-defined]
 
 @dataclass(frozen=True, slots=True)
 class PostgresOptions:
-    """Everything the conversation with the server needs."""
+    """Options of the connections to the server."""
 
     database_hostname: str = option(
         "database.hostname", "", "Host name, address, or the folder of a Unix socket.", required=True

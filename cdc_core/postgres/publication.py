@@ -1,8 +1,8 @@
-"""Publications: what the server sends of which tables.
+"""Publications: the tables and operations whose changes the server sends.
 
-A publication must be older than the changes it publishes, so ``ensure`` comes before the slot is made. One that exists
-is left as it is, but for ``filtered``, where its list of tables follows the include list; tables are added and dropped
-one by one, so that row filters and column lists somebody gave to the others stay.
+A publication must be older than the changes it publishes, so ``ensure`` is called before the slot is created. An
+existing one is not changed, except with ``filtered``: then its list of tables follows the include list; tables are
+added and dropped one by one, so that row filters and column lists of the others are kept.
 """
 
 from __future__ import annotations
@@ -24,8 +24,10 @@ _OPERATIONS = (("c", "insert"), ("u", "update"), ("d", "delete"), ("t", "truncat
 
 @dataclass(frozen=True, slots=True)
 class PublicationInfo:
-    """A publication as the catalogue shows it. ``tables`` are those it lists, ``published`` those whose changes come
-    (partitions or their root, as ``via_root`` says); ``operations`` are insert, update, delete, truncate.
+    """A publication in the catalogue.
+
+    ``tables`` are those it lists, ``published`` those whose changes are sent (partitions or their root, depending on
+    ``via_root``); ``operations`` are insert, update, delete, truncate.
     """
 
     name: str
@@ -40,7 +42,7 @@ class PublicationInfo:
 
 @dataclass(frozen=True, slots=True)
 class PublicationChange:
-    """What ``ensure`` did: ``created`` it, or ``added`` and ``dropped`` tables; nothing where it was right already."""
+    """The result of ``ensure``: ``created`` it, or ``added`` and ``dropped`` tables; nothing if it was unchanged."""
 
     name: str
     created: bool = False
@@ -49,7 +51,7 @@ class PublicationChange:
 
 
 def inspect(connection: Connection, name: str) -> PublicationInfo:
-    """What the server knows of a publication. Raises SourceError or TransientError."""
+    """Read a publication from the catalogue. Raises SourceError or TransientError."""
     version = connection.info.server_version
     truncates = "p.pubtruncate" if version >= 110000 else "false"
     via_root = "p.pubviaroot" if version >= 130000 else "false"
@@ -88,10 +90,10 @@ def ensure(
     tables: Iterable[TableSchema | TableId],
     skipped_operations: Sequence[str] = (),
 ) -> PublicationChange:
-    """Make or adjust the publication as publication.autocreate.mode says.
+    """Create or alter the publication according to publication.autocreate.mode.
 
-    ``tables`` are the captured ones (used by ``filtered`` alone). ``skipped_operations`` (c, u, d, t) are left out of a
-    publication made here. Raises SourceError, with the statement an owner could run where a privilege is missing.
+    ``tables`` are the captured ones (used by ``filtered`` only). ``skipped_operations`` (c, u, d, t) are excluded from
+    a publication created here. Raises SourceError, with the statement for an owner to run if a privilege is missing.
     """
     info = inspect(connection, options.publication_name)
     wanted = sorted({_id(table) for table in tables})
@@ -168,7 +170,7 @@ def _run(connection: Connection, statements: Sequence[sql.Composed], name: str, 
     except psycopg.errors.DuplicateObject as error:
         if doing != "creating":
             raise server_error(error, f'{doing} publication "{name}"') from None
-        # Somebody else made it in this moment; it is as good as one that was there.
+        # Another session created it concurrently, which has the same result as an existing one.
     except psycopg.Error as error:
         raise _refused(error, statements, name, doing) from None
 

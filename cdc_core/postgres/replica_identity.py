@@ -1,4 +1,4 @@
-"""replica.identity.autoset.values: the identities that captured tables are given at start."""
+"""replica.identity.autoset.values: the replica identities set for captured tables at start."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _WORDS = {
 
 @dataclass(frozen=True, slots=True)
 class IdentityChange:
-    """A table whose identity was to change. ``problem`` says why it did not, empty where it did."""
+    """A table whose identity was to be changed. ``problem`` is the reason why it was not, empty if it was."""
 
     table: TableId
     rule: IdentityRule
@@ -35,9 +35,9 @@ class IdentityChange:
 
 
 def rule_for(rules: Sequence[IdentityRule], table: TableId) -> IdentityRule | None:
-    """The rule whose regex matches all of ``schema.table``, whatever the case; None for none.
+    """Return the rule whose regex matches ``schema.table`` completely, regardless of case; None for none.
 
-    Raises ConfigError when two rules with different identities match one table.
+    Raises ConfigError if two rules with different identities match one table.
     """
     matching = {
         (rule.identity, rule.index): rule for rule in rules if re.fullmatch(rule.table, str(table), re.IGNORECASE)
@@ -53,9 +53,9 @@ def rule_for(rules: Sequence[IdentityRule], table: TableId) -> IdentityRule | No
 def autoset(
     connection: Connection, rules: Sequence[IdentityRule], tables: Sequence[TableSchema]
 ) -> list[IdentityChange]:
-    """Alter the tables whose identity differs from their rule's; what was changed or could not be.
+    """Alter the tables whose identity differs from their rule's; returns what was changed or could not be.
 
-    A missing privilege is not an error: the stream works with the identity there is. Raises ConfigError, SourceError or
+    A missing privilege is not an error: the stream works with the existing identity. Raises ConfigError, SourceError or
     TransientError.
     """
     chosen = [(table, rule) for table in tables if (rule := rule_for(rules, table.id)) is not None]

@@ -1,4 +1,4 @@
-"""Facts of the server as a whole: version, role in replication, where its WAL ends."""
+"""Facts about the server: version, role in replication, end of WAL."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from cdc_core.postgres.sqlstate import translated
 
 @dataclass(frozen=True, slots=True)
 class ServerInfo:
-    """``version`` as the server counts it (150018), ``text`` as it prints it (15.18)."""
+    """``version`` as a number (150018), ``text`` as printed (15.18)."""
 
     version: int
     text: str
@@ -30,8 +30,8 @@ def server_info(connection: Connection) -> ServerInfo:
     return ServerInfo(connection.info.server_version, row[0], row[1], row[2], wal_end(connection))
 
 
-# An insert position just behind a page's header is, for a reader, the page's beginning: no record ends in between, and
-# a target there would be met only by the next record. Headers take 24 bytes, 40 on a segment's first page.
+# An insert position just after a page's header is, for a reader, the start of the page: no record ends in between, and
+# a target there would only be reached by the next record. Headers have 24 bytes, 40 on a segment's first page.
 _WAL_END = """
 SELECT lsn::text, (lsn - '0/0')::numeric % pg_size_bytes(current_setting('wal_segment_size'))
 FROM (SELECT CASE WHEN pg_is_in_recovery() THEN coalesce(pg_last_wal_receive_lsn(), pg_last_wal_replay_lsn())
@@ -40,9 +40,9 @@ FROM (SELECT CASE WHEN pg_is_in_recovery() THEN coalesce(pg_last_wal_receive_lsn
 
 
 def wal_end(connection: Connection) -> Lsn:
-    """The LSN behind the newest record written: every transaction that has committed by now ends at or before it.
+    """Return the LSN after the newest record written: every transaction committed by now ends at or before it.
 
-    On a standby: what it has received.
+    On a standby: the LSN received.
     """
     with translated("reading the end of the WAL"):
         row = connection.execute(_WAL_END).fetchone()

@@ -1,6 +1,6 @@
-"""Replication slots: look, create, check, drop, advance.
+"""Replication slots: inspect, create, check, drop, advance.
 
-A slot is what makes the server keep WAL for us. One connector has one slot, one slot serves one consumer.
+A slot makes the server retain WAL for its consumer. One connector has one slot, one slot has one consumer.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ _PAUSE_SECONDS = 0.1
 
 @dataclass(frozen=True, slots=True)
 class SlotInfo:
-    """A slot as pg_replication_slots shows it; everything but ``name`` is empty where it does not exist.
+    """A slot in pg_replication_slots; all fields but ``name`` are empty if it does not exist.
 
-    ``restart_lsn`` is the oldest WAL the server keeps for it, ``confirmed_lsn`` what its consumer has confirmed.
-    ``wal_status`` is None before PostgreSQL 13; ``lost`` means that WAL it needs is gone.
+    ``restart_lsn`` is the oldest WAL the server retains for it, ``confirmed_lsn`` the LSN confirmed by its consumer.
+    ``wal_status`` is None before PostgreSQL 13; ``lost`` means that WAL it needs was removed.
     """
 
     name: str
@@ -50,7 +50,7 @@ class SlotInfo:
 
     @property
     def is_lost(self) -> bool:
-        """Whether the slot can never be read again."""
+        """Whether the slot has become permanently unusable."""
         return self.exists and (
             self.wal_status == "lost"
             or bool(self.invalidation_reason)
@@ -60,8 +60,10 @@ class SlotInfo:
 
 @dataclass(frozen=True, slots=True)
 class CreatedSlot:
-    """A slot just made. ``snapshot_name`` can be imported until the next command on the connection that made it;
-    the snapshot shows exactly what had committed before ``consistent_point``, and the stream brings the rest.
+    """A slot just created. ``snapshot_name`` can be imported until the next command on the creating connection.
+
+    The snapshot shows exactly the transactions committed before ``consistent_point``, and the stream contains the
+    others.
     """
 
     name: str
@@ -70,7 +72,7 @@ class CreatedSlot:
 
 
 def validate_slot_name(name: str) -> str:
-    """The name, if the server would take it. Raises ConfigError."""
+    """Return the name if it is valid for the server. Raises ConfigError."""
     if _NAME.fullmatch(name) is None:
         raise ConfigError(
             f"slot.name is {name!r}, which is not a valid name in PostgreSQL.",
@@ -81,8 +83,10 @@ def validate_slot_name(name: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class SlotAges:
-    """Seconds; None where the server does not know. ``lag_seconds`` is the server's flush_lag, of a slot that is read;
-    ``inactive_seconds`` since when it is not, from PostgreSQL 17 on.
+    """Seconds; None if the server does not have the value.
+
+    ``lag_seconds`` is the server's flush_lag of an active slot; ``inactive_seconds`` the time since it is inactive,
+    from PostgreSQL 17 on.
     """
 
     lag_seconds: float | None = None
@@ -90,7 +94,7 @@ class SlotAges:
 
 
 def inspect(connection: Connection, name: str) -> SlotInfo:
-    """What the server knows of a slot."""
+    """Read a slot from the catalogue."""
     version = connection.info.server_version
     wal_status = "wal_status" if version >= 130000 else "NULL"
     reason = "invalidation_reason" if version >= 170000 else "NULL"
@@ -111,7 +115,7 @@ def inspect(connection: Connection, name: str) -> SlotInfo:
 
 
 def ages(connection: Connection, name: str) -> SlotAges:
-    """How old what is not confirmed is, and for how long nobody has read the slot."""
+    """Return the age of what is not confirmed, and the time for which the slot has been inactive."""
     since = "extract(epoch FROM now() - s.inactive_since)" if connection.info.server_version >= 170000 else "NULL"
     with translated("reading the slot's lag"):
         row = connection.execute(
@@ -126,7 +130,7 @@ def ages(connection: Connection, name: str) -> SlotAges:
 
 
 def check_usable(slot: SlotInfo, options: PostgresOptions) -> None:
-    """Raise where an existing slot cannot serve this connector; a missing one is no error.
+    """Raise an error if an existing slot cannot be used by this connector; a missing one is not an error.
 
     Raises SourceError for another plugin, another database or a lost slot, TransientError for one that is in use.
     """
@@ -157,7 +161,7 @@ def check_usable(slot: SlotInfo, options: PostgresOptions) -> None:
 
 
 def in_use(name: str, pid: int | None) -> TransientError:
-    """The error for a slot that somebody reads."""
+    """The error for a slot in use."""
     by = f" by the server process with PID {pid}" if pid else ""
     return TransientError(
         f"Slot {name} is in use{by}.",
@@ -168,9 +172,9 @@ def in_use(name: str, pid: int | None) -> TransientError:
 def wait_until_free(
     connection: Connection, options: PostgresOptions, should_stop: Callable[[], bool] | None = None
 ) -> SlotInfo:
-    """Look at the slot until nobody uses it, slot.max.retries times more, slot.retry.delay.ms apart.
+    """Check the slot until it is not in use, up to slot.max.retries more times, slot.retry.delay.ms apart.
 
-    Raises what ``check_usable`` raises: at once for what waiting does not correct.
+    Raises what ``check_usable`` raises: immediately for problems that waiting does not solve.
     """
     attempt = 0
     while True:
@@ -196,8 +200,8 @@ def create(
 ) -> CreatedSlot:
     """Create a logical slot on a replication connection and export its snapshot.
 
-    ``failover`` is obeyed from PostgreSQL 17 on. The server waits for every transaction that is running; after
-    ``seconds`` we no longer do, and nothing is left behind. Raises SourceError or TransientError.
+    ``failover`` is used from PostgreSQL 17 on. The server waits for every running transaction; after ``seconds`` the
+    creation is cancelled, and nothing remains. Raises SourceError or TransientError.
     """
     version = replication.info.server_version
     if version >= 150000:
@@ -222,9 +226,10 @@ def create(
 
 
 def drop(connection: Connection, name: str, seconds: float = _DROP_SECONDS) -> bool:
-    """Drop a slot; whether there was one. A walsender outlives its connection for a moment: retried for ``seconds``.
+    """Drop a slot; returns whether it existed.
 
-    Raises TransientError while another consumer holds it.
+    A walsender ends shortly after its connection, so this is retried for ``seconds``. Raises TransientError if another
+    consumer is using it.
     """
     end = time.monotonic() + seconds
     while True:
@@ -242,12 +247,12 @@ def drop(connection: Connection, name: str, seconds: float = _DROP_SECONDS) -> b
 
 
 def drop_on_stop(connection: Connection, options: PostgresOptions) -> bool:
-    """What slot.drop.on.stop asks for at an orderly stop; whether a slot was dropped."""
+    """Drop the slot at an orderly stop if slot.drop.on.stop is set; returns whether a slot was dropped."""
     return options.slot_drop_on_stop and drop(connection, options.slot_name)
 
 
 def advance(connection: Connection, name: str, lsn: Lsn) -> Lsn:
-    """Move an unused slot forward to ``lsn`` without reading; where it ended. Raises SourceError or TransientError."""
+    """Advance an unused slot to ``lsn`` without reading; returns its position. Raises SourceError or TransientError."""
     try:
         row = connection.execute(
             "SELECT end_lsn::text FROM pg_replication_slot_advance(%s, %s::pg_lsn)", (name, str(lsn))

@@ -37,8 +37,8 @@ SELECT EXISTS (
 )
 """
 
-# The next free transaction id. A snapshot's xmax is not that: it lies behind the last transaction that has ended, and
-# transactions that are open may have later ids.
+# The next free transaction id. It differs from a snapshot's xmax, which follows the last transaction that has ended;
+# open transactions may have later ids.
 _NEXT_ID = """
 SELECT xmax + ((age('3'::xid)::bigint + 3 - xmax) % (1::bigint << 32) + (1::bigint << 32)) % (1::bigint << 32)
 FROM (SELECT txid_snapshot_xmax(txid_current_snapshot()) AS xmax) AS snapshot
@@ -47,8 +47,10 @@ FROM (SELECT txid_snapshot_xmax(txid_current_snapshot()) AS xmax) AS snapshot
 
 @dataclass(frozen=True, slots=True)
 class OpenSnapshot:
-    """A snapshot that lives until it is closed. ``lsn`` is where its view ends: a new slot's consistent point, else the
-    end of the WAL when it was taken. ``made_slot`` tells which.
+    """A snapshot that is valid until it is closed.
+
+    ``lsn`` is the position up to which it shows changes: a new slot's consistent point (``made_slot``), else the end of
+    WAL when it was taken.
     """
 
     holder: SnapshotHolder
@@ -57,14 +59,16 @@ class OpenSnapshot:
     _closing: ExitStack
 
     def close(self) -> None:
-        """End it, and with it the snapshot."""
+        """Close the connection, and thereby the snapshot."""
         self._closing.close()
 
 
 @dataclass(frozen=True, slots=True)
 class Published:
-    """``live`` are the captured tables whose changes come: of a partitioned table and its partitions, both captured,
-    only one name is. ``added`` joined the publication just now, so that earlier changes of theirs never come.
+    """The captured tables in the publication.
+
+    ``live`` are those whose changes are sent: if a partitioned table and its partitions are both captured, only under
+    one name. ``added`` were just added to the publication, so that earlier changes of theirs are never sent.
     """
 
     live: list[TableSchema]
@@ -72,9 +76,9 @@ class Published:
 
 
 class Source:
-    """One connector's server, opened once a run. A context manager.
+    """One connector's server, opened once per run. A context manager.
 
-    Raises SourceError, TransientError or ConfigError: in one sentence what was found, in another what to do.
+    Raises SourceError, TransientError or ConfigError, each with what was found and what to do.
     """
 
     def __init__(
@@ -101,10 +105,10 @@ class Source:
         self._closing.close()
 
     def claim(self) -> None:
-        """Make sure that no other process of ours works on this slot: until ``__exit__`` nobody else gets past this.
+        """Claim the slot: no other process of wal2lake can claim it until ``__exit__``.
 
-        Waits some seconds for a run that was killed just now: the server takes a moment to notice that it no longer
-        exists.
+        Waits some seconds for a run that was just killed: the server needs a moment to detect that its connection is
+        closed.
         """
         deadline = time.monotonic() + _CLAIM_SECONDS
         while not self._is_free():
@@ -120,9 +124,10 @@ class Source:
         return row is None or bool(row[0])
 
     def tables(self) -> list[TableSchema]:
-        """The captured tables, in the order of the include list, then by name. Foreign tables are left out with a line.
+        """Return the captured tables, in the order of the include list, then by name. Foreign tables are left out.
 
-        Raises SourceError when the include list names a table that is not there, or a view.
+        A log message names the foreign tables. Raises SourceError if the include list contains a table that does not
+        exist, or a view.
         """
         found = self.catalog.tables(self.selection.includes)
         names, others = self.catalog.names(), self.catalog.no_tables()
@@ -146,17 +151,17 @@ class Source:
         return sorted(found, key=lambda table: self.selection.position(table.id))
 
     def published(self) -> list[TableId]:
-        """The captured tables whose changes come, as the server has it now, in the order of ``tables``."""
+        """Return the captured tables whose changes the server sends now, in the order of ``tables``."""
         found = publication.inspect(self._connection, self.options.publication_name).published
         return sorted((name for name in found if self.selection.includes(name)), key=self.selection.position)
 
     def check_publication(self, tables: list[TableSchema]) -> None:
-        """Raise SourceError where a publication is missing that we may not make; changes nothing."""
+        """Raise SourceError if a publication is missing that must not be created; changes nothing."""
         if self.options.publication_autocreate_mode is PublicationAutocreateMode.DISABLED:
             publication.ensure(self._connection, self.options, tables)
 
     def require_publication(self) -> None:
-        """Raise SourceError where there is none: some servers stream on in silence without it."""
+        """Raise SourceError if there is no publication: without it some servers stream nothing and report no error."""
         name = self.options.publication_name
         if not publication.inspect(self._connection, name).exists:
             raise SourceError(
@@ -165,9 +170,9 @@ class Source:
             )
 
     def publish(self, tables: list[TableSchema], *, always: str = "") -> Published:
-        """Make or adjust publication and replica identities, as the options say.
+        """Create or alter publication and replica identities according to the options.
 
-        Operations in ``always`` are published though ``skipped.operations`` names them: a lake needs truncates.
+        Operations in ``always`` are published even if ``skipped.operations`` contains them: a lake needs truncates.
         """
         skipped = [operation for operation in self._skipped if operation not in always]
         change = publication.ensure(self._connection, self.options, tables, skipped)
@@ -182,10 +187,10 @@ class Source:
         return Published([table for table in tables if table.id in published], frozenset(added))
 
     def _await_older_transactions(self) -> None:
-        """Wait until every transaction that was open when tables joined the publication has ended.
+        """Wait until every transaction that was open when tables were added to the publication has ended.
 
-        What such a transaction wrote before is not published, and a snapshot taken before it commits does not show it:
-        it would be in neither. A new slot needs no such wait, its creation has the same one.
+        Changes that such a transaction made before are not published, and a snapshot taken before it commits does not
+        show them: they would be in neither. A new slot does not need this, because its creation waits in the same way.
         """
         connection, deadline = self._connection, time.monotonic() + _OLDER_SECONDS
         row = connection.execute(_NEXT_ID).fetchone()
@@ -203,27 +208,27 @@ class Source:
 
     @property
     def server_version(self) -> int:
-        """As libpq gives it: 150018."""
+        """As a number like libpq's: 150018."""
         return self._connection.info.server_version
 
     def slot(self) -> slots.SlotInfo:
-        """The slot as it is now."""
+        """Return the current state of the slot."""
         return slots.inspect(self._connection, self.options.slot_name)
 
     def check_slot(self) -> slots.SlotInfo:
-        """The slot, after waiting for another consumer as slot.max.retries says; raises where it cannot serve."""
+        """Return the slot, after waiting for another consumer by slot.max.retries; raises if it cannot be used."""
         return slots.wait_until_free(self._connection, self.options)
 
     def drop_slot(self) -> None:
-        """Drop the slot where it is lost, so that a new one can be made."""
+        """Drop the slot if it is lost, so that a new one can be created."""
         slots.drop(self._connection, self.options.slot_name)
 
     def drop_on_stop(self) -> None:
-        """What slot.drop.on.stop asks for."""
+        """Drop the slot if slot.drop.on.stop is set."""
         slots.drop_on_stop(self._connection, self.options)
 
     def make_slot(self) -> Lsn:
-        """Create the slot without reading anything; its consistent point."""
+        """Create the slot without reading anything; returns its consistent point."""
         with connect(self.options, replication=True) as replication:
             made = slots.create(
                 replication, self.options.slot_name, self.options.plugin_name.value, failover=self.options.slot_failover
@@ -231,7 +236,7 @@ class Source:
         return made.consistent_point
 
     def open_snapshot(self) -> OpenSnapshot:
-        """A snapshot of the source: exported by the slot's creation where there is no slot yet, else taken now."""
+        """Open a snapshot of the source: exported by the slot's creation if there is no slot yet, else taken now."""
         with ExitStack() as opening:
             if self.check_slot().exists:
                 holder = opening.enter_context(SnapshotHolder(connect(self.options, statement_timeout_ms=0)))
@@ -246,13 +251,13 @@ class Source:
             return OpenSnapshot(holder, made.consistent_point, True, opening.pop_all())
 
     def open_concurrent_snapshot(self) -> OpenSnapshot:
-        """A snapshot of the source now, while this connector streams from the slot."""
+        """Open a snapshot of the source now, while this connector streams from the slot."""
         with ExitStack() as opening:
             holder = opening.enter_context(SnapshotHolder(connect(self.options, statement_timeout_ms=0)))
             return OpenSnapshot(holder, holder.facts.lsn, False, opening.pop_all())
 
     def await_older_transactions(self) -> bool:
-        """Wait until every transaction that is open now has ended; False where one is still open after a while."""
+        """Wait until every transaction that is open now has ended; False if one is still open after _OLDER_SECONDS."""
         try:
             self._await_older_transactions()
         except TransientError:
@@ -260,17 +265,17 @@ class Source:
         return True
 
     def wal_lsn(self) -> Lsn:
-        """The end of the server's WAL."""
+        """Return the end of the server's WAL."""
         return wal_end(self._connection)
 
     def describing(self) -> Catalog:
-        """A catalogue on a connection of its own, for the reader's thread."""
+        """Return a catalogue on a separate connection, for the reader's thread."""
         catalog = Catalog(self._open(), self.options.publication_name)
         catalog.types.load_enums()
         return catalog
 
     def includes(self) -> Callable[[TableId], bool]:
-        """Whether a table is captured."""
+        """Return the function that determines whether a table is captured."""
         return self.selection.includes
 
     def _open(self) -> Connection:
@@ -278,6 +283,6 @@ class Source:
 
 
 def is_claimed(connection: Connection, slot: str) -> bool:
-    """Whether some run of ours is at work on the slot now (``Source.claim``)."""
+    """Whether a run of wal2lake is using the slot now (``Source.claim``)."""
     row = connection.execute(_IS_LOCKED, (slot,)).fetchone()
     return bool(row and row[0])

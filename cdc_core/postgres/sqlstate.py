@@ -1,8 +1,8 @@
-"""What the server or libpq said, as one of our errors: one sentence of what was found, one of what to do.
+"""Converts errors of the server or libpq to CdcErrors: one sentence for what was found, one for what to do.
 
-Statements bring a SQLSTATE. A refused connection brings only libpq's text, so the usual sentences are matched there; a
-server that speaks another language ends in the last branch, which quotes it. Texts of classes 22 and 23 (data and
-constraint errors) may hold a row's values and are never quoted.
+Errors of statements have a SQLSTATE. A refused connection only has libpq's text, which is matched against the usual
+messages; messages of a server in another language are quoted. Texts of classes 22 and 23 (data and constraint errors)
+may contain a row's values and are never quoted.
 """
 
 from __future__ import annotations
@@ -116,7 +116,7 @@ _REFUSALS: tuple[tuple[str, bool, str, str], ...] = (
 
 
 def connection_error(error: psycopg.Error, where: str, user: str, database: str) -> CdcError:
-    """Why there is no connection. ``where`` is host and port, or the socket's folder."""
+    """Convert the error of a failed connection. ``where`` is host and port, or the socket's folder."""
     text = _line(str(error))
     facts = {"where": where, "user": f'"{user}"', "database": f'"{database}"', "text": text.rstrip(".")}
     for pattern, may_pass, found, remedy in _REFUSALS:
@@ -144,7 +144,7 @@ _QUIET_CLASSES = ("22", "23")
 
 
 def server_error(error: psycopg.Error, doing: str) -> CdcError:
-    """What became of a statement. ``doing`` says what was tried: ``reading the catalogue``."""
+    """Convert the error of a statement. ``doing`` is the attempted operation: ``reading the catalogue``."""
     state = error.sqlstate
     if state is None:
         said = _line(str(error)).rstrip(".") or "the connection is closed"
@@ -161,7 +161,7 @@ def server_error(error: psycopg.Error, doing: str) -> CdcError:
 
 @contextmanager
 def translated(doing: str) -> Iterator[None]:
-    """Turn what psycopg raises inside into ``server_error``."""
+    """Convert psycopg's errors inside the context with ``server_error``."""
     try:
         yield
     except psycopg.Error as error:
@@ -175,7 +175,7 @@ _NOISE = re.compile(
 
 
 def _line(text: str) -> str:
-    """One line, without libpq's prefixes, guesses and repetitions over several addresses."""
+    """Return one line, without libpq's prefixes, hints and repetitions for several addresses."""
     told = _NOISE.sub("", text)
     told = told.split("Multiple connection attempts failed")[0].split("\n\t")[0] or told
     return re.sub(r"\s+", " ", told).strip()

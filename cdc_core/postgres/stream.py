@@ -1,14 +1,15 @@
-"""The conversation with a walsender: START_REPLICATION, frames in, status out.
+"""The replication protocol with a walsender: START_REPLICATION, receive frames, send status messages.
 
-The receive loop appends bytes and nothing else: decoding here would slow the server down, which sends each message on
-its own. For the same reason it is not eager: after the socket becomes readable it rests for half a millisecond and then
-takes all there is, so that the server is not woken, and does not wake us, for every message.
+The receive loop only appends bytes: decoding here would slow down the server, which sends each message separately. For
+the same reason it does not read immediately: after the socket becomes readable it sleeps for half a millisecond and
+then reads everything available, so that neither side is woken up for every message.
 
-Threads. One thread reads (``read``, ``tick``); any thread may call ``confirm`` and ``idle_confirm``, which only note
-what the next status will say. ``close`` comes when the reading thread has ended.
+Threads. One thread reads (``read``, ``tick``); any thread may call ``confirm`` and ``idle_confirm``, which only store
+the positions for the next status message. ``close`` is called after the reading thread has ended.
 
-What a status promises: *flushed* and *applied* are what the caller confirmed, so the server drops no WAL before that;
-*written* is what we received, which is information only. Until something was confirmed the server is told nothing.
+In a status message, *flushed* and *applied* are the LSN confirmed by the caller, so the server removes no WAL before
+it; *written* is the LSN received, which is for information only. Before the first confirmation, nothing is confirmed to
+the server.
 """
 
 from __future__ import annotations
@@ -46,14 +47,14 @@ _MAX_WAIT_MS = 50
 _MAX_STATUS_SECONDS = 10.0
 _SILENCE_SECONDS = 300.0
 _FINAL_STATUS_SECONDS = 5.0
-# Parameters of pgoutput that would change the bytes the decoder reads, and the only value of each that it knows.
+# Parameters of pgoutput that would change the bytes the decoder reads, and the only value of each that it supports.
 _FIXED = {"proto_version": "1", "binary": "false", "streaming": "off", "two_phase": "off"}
 
 
 class ReplicationStream:
-    """One consumer of one slot, from the moment it is made until ``close``.
+    """One consumer of one slot, from its creation until ``close``.
 
-    Waits for a slot in use as slot.max.retries and slot.retry.delay.ms say. Raises SourceError, TransientError or
+    Waits for a slot in use according to slot.max.retries and slot.retry.delay.ms. Raises SourceError, TransientError or
     ConfigError.
     """
 
@@ -96,7 +97,7 @@ class ReplicationStream:
 
     @property
     def wal_end(self) -> int:
-        """How far the server has read its WAL for us, as its last message told it."""
+        """The LSN up to which the server has read its WAL for this stream, from its last message."""
         return self._wal_end
 
     @property
@@ -106,28 +107,28 @@ class ReplicationStream:
 
     @property
     def confirmed_lsn(self) -> Lsn:
-        """What the next status confirms; 0 while nothing was."""
+        """The LSN of the next status message; 0 if nothing was confirmed."""
         return Lsn(self._confirmed)
 
     def confirm(self, lsn: int) -> None:
-        """Note that every transaction that ends at or before ``lsn`` is durable. Never goes back. For any thread."""
+        """Record that every transaction that ends at or before ``lsn`` is durable. Never decreases. For any thread."""
         with self._lock:
             if lsn > self._confirmed:
                 self._confirmed = int(lsn)
 
     def idle_confirm(self, idle: bool = True) -> None:
-        """Say that all frames handed out so far are durable and no transaction among them is open.
+        """Record that all frames returned so far are durable and no transaction among them is open.
 
-        While that holds, each WAL end the server tells is confirmed by itself, so that an idle table holds no WAL. The
-        next frame ends it.
+        While this is so, each end of WAL that the server sends is confirmed automatically, so that an idle table
+        retains no WAL. It ends with the next frame.
         """
         with self._lock:
             self._is_idle = idle
 
     def read(self, max_rows: int, max_bytes: int, max_seconds: float) -> Segment | None:
-        """Frames until a limit is reached (the last frame may pass ``max_bytes``), or None when none came in time.
+        """Return frames until a limit is reached (the last may exceed ``max_bytes``), or None if none arrived in time.
 
-        Answers the server meanwhile. Raises TransientError when the connection ends or falls silent, SourceError when
+        Answers the server meanwhile. Raises TransientError if the connection ends or receives nothing, SourceError if
         the server refuses to continue.
         """
         buffer, ends = bytearray(), array("q")
@@ -147,14 +148,14 @@ class ReplicationStream:
         return Segment(buffer, np.frombuffer(ends, dtype=np.int64))
 
     def tick(self) -> None:
-        """Send a status if one is due; for a reading thread that has to wait for something else."""
+        """Send a status message if one is due; for a reading thread that has to wait for something else."""
         try:
             self._keep_in_touch()
         except psycopg.Error as error:
             raise self._lost(error) from None
 
     def close(self) -> None:
-        """Tell the server the last confirmation, end the stream and the connection. Bounded; never raises."""
+        """Send the last confirmation to the server, end the stream and the connection. Bounded time; never raises."""
         if self._closed:
             return
         self._closed = True
@@ -164,7 +165,7 @@ class ReplicationStream:
         self._connection.close()
 
     def _take(self, buffer: bytearray, ends: array[int], max_rows: int, max_bytes: int) -> bool:
-        """Append what libpq has in memory; whether a limit is reached."""
+        """Append what libpq has buffered; returns whether a limit is reached."""
         get, append = self._pg.get_copy_data, ends.append
         while True:
             length, data = get(1)
@@ -183,7 +184,7 @@ class ReplicationStream:
         return False
 
     def _wait(self, deadline: float) -> None:
-        """Until the socket is readable or the deadline; then one gulp into libpq's memory."""
+        """Wait until the socket is readable or the deadline; then read everything available into libpq's buffer."""
         if not self._poll.poll(0):
             before = time.monotonic()
             readable = self._poll.poll(min(_MAX_WAIT_MS, max(0.0, deadline - before) * 1000))
@@ -193,7 +194,7 @@ class ReplicationStream:
                 self._note_silence(time.monotonic() - before)
                 if not self._has_tls:
                     return
-        # With TLS, bytes may wait inside the library while the socket is silent, so it is asked in any case.
+        # With TLS, bytes may be buffered in the library although the socket is not readable, so it is read in any case.
         self._pg.consume_input()
 
     def _note_silence(self, seconds: float) -> None:
@@ -218,7 +219,7 @@ class ReplicationStream:
             self._send_status(wants_reply=False)
 
     def _note_frames(self, buffer: bytearray, ends: array[int]) -> None:
-        # The last frame speaks for all: LSNs of frames do not fall, but for Relation messages, which carry none.
+        # The last frame is sufficient: LSNs of frames do not decrease, except for Relation messages, which have none.
         start = ends[-2] if len(ends) > 1 else 0
         if len(buffer) - start < FRAME_HEADER:
             raise ProtocolError("", None, f"a header of {FRAME_HEADER} bytes", f"{len(buffer) - start} bytes")
@@ -229,16 +230,16 @@ class ReplicationStream:
             self._is_idle = False
 
     def _keep_in_touch(self) -> None:
-        """Send a status when one is due or brings news."""
+        """Send a status message if one is due or the confirmed position has advanced."""
         with self._lock:
             has_advanced = self._confirms_slot and self._confirmed > self._reported
         if time.monotonic() - self._last_status >= self._status_seconds:
-            # A reply is asked for, so that silence means a dead line and an idle server still tells its WAL end.
+            # A reply is requested, so that a dead connection is detected and an idle server still sends its end of WAL.
             self._send_status(wants_reply=True)
         elif has_advanced:
             self._send_status(wants_reply=False)
         else:
-            self._pg.flush()  # what did not go out before; waiting for it here could lock both sides
+            self._pg.flush()  # what was not sent before; waiting for it here could deadlock both sides
 
     def _send_status(self, wants_reply: bool) -> None:
         with self._lock:
@@ -251,7 +252,7 @@ class ReplicationStream:
         self._pg.flush()
 
     def _send_final_status(self) -> None:
-        """End our side of the copy and read on until the server has ended its own: it has then seen the last status."""
+        """End this side of the copy and read until the server ends its side: then it has received the last status."""
         self._pg.put_copy_end()
         deadline = time.monotonic() + _FINAL_STATUS_SECONDS
         while time.monotonic() < deadline:
@@ -265,7 +266,7 @@ class ReplicationStream:
             self._pg.consume_input()
 
     def _ended(self) -> psycopg.Error | CdcError:
-        """Why the server ended the copy."""
+        """Return why the server ended the copy."""
         result = self._pg.get_result()
         if result is not None and result.status == ExecStatus.FATAL_ERROR:
             return psycopg.errors.error_from_result(result, encoding="utf-8")
@@ -291,7 +292,7 @@ class ReplicationStream:
 
 
 def plugin_parameters(pairs: tuple[tuple[str, str], ...]) -> dict[str, str]:
-    """slot.stream.params as the plugin takes them. Raises ConfigError for one that would change the stream's form."""
+    """Return slot.stream.params for the plugin. Raises ConfigError for one that would change the stream's format."""
     for name, value in pairs:
         if name == "publication_names":
             raise ConfigError("slot.stream.params sets publication_names.", "Set publication.name instead.")
@@ -306,7 +307,7 @@ def plugin_parameters(pairs: tuple[tuple[str, str], ...]) -> dict[str, str]:
 def _attach(
     options: PostgresOptions, slot: str, command: Callable[[int, Lsn], sql.Composed], start_lsn: Lsn
 ) -> tuple[Connection, int]:
-    """The connection, streaming, and the server's wal_sender_timeout in milliseconds (0: none)."""
+    """Return the streaming connection, and the server's wal_sender_timeout in milliseconds (0: none)."""
     attempt = 0
     while True:
         connection = connect(options, replication=True)
@@ -325,7 +326,7 @@ def _attach(
 
 
 def _status_seconds(options: PostgresOptions, patience_ms: int) -> float:
-    """Time between two statuses: as configured, but well within the server's patience."""
+    """Return the seconds between two status messages: as configured, but well below the server's time-out."""
     wanted = min(_MAX_STATUS_SECONDS, options.status_update_interval_ms / 1000)
     return min(wanted, patience_ms / 3000) if patience_ms else wanted
 
@@ -351,5 +352,5 @@ def _stream_error(error: psycopg.Error, slot: str, publication: str) -> CdcError
 
 
 def _quoted(name: str) -> str:
-    """An identifier as pgoutput's list of publications takes it."""
+    """Quote an identifier for pgoutput's list of publications."""
     return '"' + name.replace('"', '""') + '"'

@@ -1,4 +1,4 @@
-"""pg_type → PgType: types resolved through arrays, domains and ranges down to what their values are made of."""
+"""pg_type → PgType: types resolved through arrays, domains and ranges to the types of their values."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ FROM pg_type i WHERE i.oid = {outer}.oid
 
 
 class TypeCatalog:
-    """Types by oid, each read once. As Debezium's, a run knows an enum's labels as they were when it began."""
+    """Types by oid, each read once. As in Debezium, a run uses an enum's labels as of its start."""
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
         self._types: dict[int, PgType] = {}
 
     def load(self, oids: Iterable[int]) -> None:
-        """Read what is not known, with one query. Raises SourceError or TransientError."""
+        """Read the types that are not loaded yet, with one query. Raises SourceError or TransientError."""
         wanted = sorted({oid for oid in oids if oid not in self._types})
         if not wanted:
             return
@@ -57,13 +57,13 @@ class TypeCatalog:
         self._types.update(built)
 
     def load_enums(self) -> None:
-        """Read all enums there are, so that a label added later is not seen. Raises SourceError or TransientError."""
+        """Read all existing enums, so that a label added later is not used. Raises SourceError or TransientError."""
         with translated("reading the enums"):
             rows = self._connection.execute("SELECT oid::bigint FROM pg_type WHERE typtype = 'e'").fetchall()
         self.load(row[0] for row in rows)
 
     def __getitem__(self, oid: int) -> PgType:
-        """A type; one that the catalogue no longer knows keeps its last description, else is an unknown base type."""
+        """Return a type; one that no longer exists keeps its last description, else is an unknown base type."""
         return self._types.get(oid) or PgType(oid, f"unknown_{oid}", "")
 
     def _build(self, oid: int, found: dict[int, tuple[Any, ...]], built: dict[int, PgType]) -> PgType:

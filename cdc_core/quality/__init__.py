@@ -1,7 +1,8 @@
-"""Rules from the catalogue, checked over each slice before it is merged.
+"""Rules from the catalogue, checked for each slice before it is merged.
 
-``rules.rules_for`` makes a table's rules, ``evaluate.check`` evaluates them over a slice of change rows and says which
-rows may pass. Evaluating loads DuckDB and validating loads Great Expectations, so neither is imported here.
+``rules.rules_for`` creates a table's rules, ``evaluate.check`` evaluates them for a slice of change rows and returns
+which rows may be merged. Evaluation imports DuckDB and validation imports Great Expectations, so neither is imported
+here.
 """
 
 from cdc_core.quality.report import RuleOutcome, Summary, TableReport

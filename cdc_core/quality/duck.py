@@ -1,9 +1,9 @@
-"""The door to DuckDB: a table's rules evaluated over one Arrow table of change rows.
+"""Evaluates a table's rules on one Arrow table of change rows, with DuckDB.
 
-One connection a process, on one thread and without a file, closed against files, network, extensions, settings and
-Python's variables. A set of rules over one schema is prepared once and executed again for every slice: the plan reads
-whatever table its box holds at the time. Only the columns that the rules use are passed on, of those of which only
-presence is asked their null bits alone; so values of a type that DuckDB does not know are judged as well.
+One in-memory connection per process, with one thread, without access to files, network, extensions, settings and
+Python's variables. A set of rules for one schema is prepared once and executed for every slice: the plan reads the
+table that its box contains at the time. Only the columns that the rules use are passed on, and only the null bits of
+columns of which only presence is checked; so values of types that DuckDB does not support can be checked as well.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _SETTINGS = (
     "autoinstall_known_extensions = false",
     "allow_community_extensions = false",
     "enable_external_access = false",
-    "lock_configuration = true",  # the last, for nothing can be set after it
+    "lock_configuration = true",  # last, because no setting can be changed after it
 )
 _PLAIN_TYPES = (
     pa.types.is_boolean,
@@ -70,9 +70,9 @@ _REMEDY_VALUE = "Use try_cast or try(...) where a conversion can fail."
 
 @dataclass(frozen=True, slots=True)
 class Judged:
-    """What the rules say of a slice. Only where a row failed an error rule are ``bad`` and ``reasons`` given.
+    """The check result of a slice. ``bad`` and ``reasons`` are set only if a row failed an error rule.
 
-    ``bad`` is a mask over the slice's rows, ``reasons`` the names of the error rules that each bad row fails, in the
+    ``bad`` is a mask of the slice's rows, ``reasons`` the names of the error rules that each bad row fails, in the
     rules' order: bool[N], list<string>[bad rows].
     """
 
@@ -84,11 +84,11 @@ class Judged:
 def judge(
     table: str, changes: pa.Table, rules: Sequence[Rule], found_failed: Mapping[str, np.ndarray] | None = None
 ) -> Judged:
-    """Evaluate the rules of ``table`` (``schema.table``) over its change rows in one pass.
+    """Evaluate the rules of ``table`` (``schema.table``) on its change rows in one pass.
 
-    A second pass, over the error rules that failed, is made only where one did. ``found_failed`` has the rows that fail
-    rules which no row alone can fail, by rule, bool[N] each; such rules are true in SQL. Raises TableError naming the
-    user's rule that DuckDB cannot understand or evaluate; the text never holds a row's values.
+    A second pass, with the error rules that failed, is made only if there are any. ``found_failed`` contains the rows
+    that fail rules over several rows, by rule, bool[N] each; such rules are true in SQL. Raises TableError naming the
+    user's rule that DuckDB cannot parse or evaluate; the text never contains a row's values.
     """
     rules = tuple(rules)
     rows = changes.num_rows
@@ -102,7 +102,7 @@ def judge(
         plan.box.table = pruning.apply(changes)
         try:
             counts = engine.connection.execute(f"EXECUTE {plan.name}").fetchall()[0] if rules else ()
-            # count_if is null where the rule was null for every row.
+            # count_if is null if the rule was null for every row.
             failed = {rule.name: count or 0 for rule, count in zip(rules, counts, strict=True)}
             failed |= {name: int(mask.sum()) for name, mask in (found_failed or {}).items()}
             failed |= {r.name: 0 for r in rules if r.severity is Severity.WARN and r.tolerates(failed[r.name], rows)}
@@ -129,7 +129,7 @@ def judge(
 
 
 def _apply_tolerance(grid: np.ndarray, rules: Sequence[Rule], changes: pa.Table) -> None:
-    """Clear the failures of rules that were not known to be in force at the row's place, or that are tolerated."""
+    """Clear the failures of rules that may not have been in force at the row's position, or that are tolerated."""
     lsn = changes.column("__commit_lsn").fill_null(0).to_numpy()
     for number, rule in enumerate(rules):
         if rule.since:
@@ -139,9 +139,9 @@ def _apply_tolerance(grid: np.ndarray, rules: Sequence[Rule], changes: pa.Table)
 
 
 def over_new_image(condition: str) -> tuple[str, tuple[str, ...]]:
-    """A condition over the new image's columns as a rule's predicate, and the columns that it names.
+    """Convert a condition on the new image's columns to a rule's predicate, and return its columns.
 
-    Raises ValueError where it is no expression that a rule may be; the text says why.
+    Raises ValueError if the expression is not allowed in a rule; the text contains the reason.
     """
     with _lock:
         connection = _engine().connection
@@ -152,9 +152,9 @@ def over_new_image(condition: str) -> tuple[str, tuple[str, ...]]:
 
 
 def quarantine_rows(changes: pa.Table, judged: Judged, key: Sequence[str] = ()) -> pa.Table:
-    """The bad rows as rows of the quarantine table (``as_quarantine_rows``).
+    """Return the bad rows as rows of the quarantine table (``as_quarantine_rows``).
 
-    ``judged`` must have found bad rows in ``changes``.
+    ``judged`` must contain bad rows of ``changes``.
     """
     if judged.bad is None or judged.reasons is None:
         raise InvariantError("No row of this slice failed, so none can be quarantined.")
@@ -162,10 +162,10 @@ def quarantine_rows(changes: pa.Table, judged: Judged, key: Sequence[str] = ()) 
 
 
 def as_quarantine_rows(rows: pa.Table, reasons: pa.ListArray, key: Sequence[str] = ()) -> pa.Table:
-    """Change rows as rows of the quarantine table.
+    """Convert change rows to rows of the quarantine table.
 
-    They hold the position columns, ``reasons`` list<string>, ``row``, the change's images and unchanged columns as
-    JSON text with nulls kept, and ``key``, the values of the columns ``key`` as JSON text (null without a key).
+    They contain the position columns, ``reasons`` list<string>, ``row``, the change's images and unchanged columns as
+    JSON text including nulls, and ``key``, the values of the columns ``key`` as JSON text (null without a key).
     """
     images = rows.select(["__op", "__unchanged", *IMAGES])
     texts = _as_json(images, key)
@@ -189,7 +189,7 @@ def _as_json(images: pa.Table, key: Sequence[str]) -> pa.Table:
 
 
 def _readable(images: pa.Table) -> pa.Table:
-    """Columns of a type that DuckDB does not know as Python's text of their values."""
+    """Convert columns of types that DuckDB does not support to Python's text of their values."""
     for place, name in enumerate(images.column_names):
         column = images.column(name)
         if not pa.types.is_struct(column.type) or all(_is_known(part.type) for part in column.type):
@@ -210,14 +210,14 @@ def _readable(images: pa.Table) -> pa.Table:
 
 
 def _reasons(grid: np.ndarray, names: list[str]) -> pa.ListArray:
-    """The names of the rules that each row fails. Shape: bool[N, rules] -> list<string>[N]."""
+    """Return the names of the rules that each row fails. Shape: bool[N, rules] -> list<string>[N]."""
     offsets = np.concatenate(([0], np.cumsum(grid.sum(axis=1)))).astype(np.int32)
     which = pa.array(np.nonzero(grid)[1])
     return pa.ListArray.from_arrays(pa.array(offsets), pa.array(names, pa.string()).take(which))
 
 
 def _duplicates(changes: pa.Table) -> int:
-    """How many rows have a position (commit LSN, index in the transaction) that another row before them has."""
+    """Count the rows whose position (commit LSN, index in the transaction) an earlier row has, too."""
     lsn, index = (
         changes.column(name).cast(pa.int64()).fill_null(np.iinfo(np.int64).min).to_numpy()
         for name in ("__commit_lsn", "__tx_index")
@@ -231,7 +231,7 @@ def _duplicates(changes: pa.Table) -> int:
 
 
 class _Box:
-    """What a plan scans: an Arrow table that can be changed for another of the same schema."""
+    """The input of a plan: an Arrow table that can be replaced by another of the same schema."""
 
     def __init__(self, table: pa.Table) -> None:
         self.table = table
@@ -245,9 +245,9 @@ class _Box:
 
 @dataclass(frozen=True, slots=True)
 class _Pruning:
-    """Which parts of a slice a plan is given: ``columns`` as they are, and of each image (place, field, only presence).
+    """The input columns of a plan: ``columns`` unchanged, and of each image (index, field, only presence).
 
-    ``schema`` is what comes of it.
+    ``schema`` is the resulting schema.
     """
 
     columns: tuple[str, ...]
@@ -255,7 +255,7 @@ class _Pruning:
     schema: pa.Schema
 
     def apply(self, changes: pa.Table) -> pa.Table:
-        """The parts of ``changes``, without a copy of any value."""
+        """Return these parts of ``changes``, without copying values."""
         return pa.Table.from_batches([self._batch(batch) for batch in changes.to_batches()], self.schema)
 
     def _batch(self, batch: pa.RecordBatch) -> pa.RecordBatch:
@@ -271,7 +271,7 @@ class _Pruning:
 
 
 def _presence(values: pa.Array) -> pa.BooleanArray:
-    """A column that is null where ``values`` is and has some value elsewhere; no value is copied."""
+    """Return a column that is null where ``values`` is and not null elsewhere, without copying values."""
     if pa.types.is_null(values.type) or not values.null_count:
         return pa.nulls(len(values), pa.bool_()) if pa.types.is_null(values.type) else pc.is_valid(values)
     valid = values.buffers()[0]
@@ -280,7 +280,7 @@ def _presence(values: pa.Array) -> pa.BooleanArray:
 
 @dataclass(slots=True)
 class _Plan:
-    """A prepared statement that counts the failures of each rule, and the view and box it reads."""
+    """A prepared statement that counts the failures of each rule, and the view and box that it reads."""
 
     name: str
     view: str
@@ -289,7 +289,7 @@ class _Plan:
 
 
 class _Engine:
-    """The connection of this process with its plans."""
+    """The connection of this process and its plans."""
 
     def __init__(self) -> None:
         self.process = os.getpid()
@@ -303,7 +303,7 @@ class _Engine:
         self._made = 0
 
     def plan(self, table: str, rules: tuple[Rule, ...], schema: pa.Schema) -> tuple[_Plan, _Pruning]:
-        """The plan of these rules, shared by tables that are alike, and what of slices of ``schema`` it is given."""
+        """Return the plan of these rules, shared by equal tables, and the input columns for slices of ``schema``."""
         last = self._last.get(table)
         if last is not None and last[0] == rules and last[1].equals(schema):
             return last[2], last[3]
@@ -353,7 +353,7 @@ class _Engine:
         self.connection.unregister(plan.view)
 
     def check(self, predicate: str) -> Uses:
-        """What a predicate reads. Raises RefusedError where it is none that a rule may be."""
+        """Return the columns that a predicate reads. Raises RefusedError if it is not allowed in a rule."""
         if predicate not in self._uses:
             parsed = self.connection.execute("SELECT json_serialize_sql(?)", [f"SELECT {predicate}\n"]).fetchall()
             if not self._functions:
@@ -384,7 +384,7 @@ class _Engine:
 
 
 def _pruning(rules: tuple[Rule, ...], uses: list[Uses], schema: pa.Schema) -> _Pruning:
-    """What of a slice the rules need."""
+    """Return the parts of a slice that the rules need."""
     columns = [name for name in _READ_BY_EVERY_RULE if name in schema.names]
     read = {name for use in uses for name in use.columns}
     columns += [name for name in schema.names if name.lower() in read and name not in (*columns, *IMAGES)]
@@ -408,7 +408,7 @@ def _pruning(rules: tuple[Rule, ...], uses: list[Uses], schema: pa.Schema) -> _P
 
 
 def _is_known(kind: pa.DataType) -> bool:
-    """Whether DuckDB reads columns of this type."""
+    """Whether DuckDB supports columns of this type."""
     if kind in _known_types:
         return _known_types[kind]
     if pa.types.is_struct(kind):
@@ -424,7 +424,7 @@ def _is_known(kind: pa.DataType) -> bool:
 
 
 def _is_read(kind: pa.DataType) -> bool:
-    """Whether DuckDB reads an empty column of this type, found out by trying."""
+    """Whether DuckDB can read an empty column of this type, determined by trying."""
     try:
         with duckdb.connect(":memory:") as scratch:
             scratch.register("probe", _Box(pa.schema([("x", kind)]).empty_table()))
@@ -443,11 +443,11 @@ def _not_understood(table: str, rule: Rule, found: str) -> TableError:
 
 
 def _failed_rule(table: str, rules: tuple[Rule, ...], plan: _Plan, error: duckdb.Error) -> Exception:
-    """The error to raise for one of DuckDB's while it evaluates, by its kind: its message may hold a value."""
+    """Return the error to raise for DuckDB's error during evaluation, by its type: its message may contain a value."""
     kind = type(error).__name__
     connection = _engine().connection
     if isinstance(error, (duckdb.FatalException, duckdb.InternalException)):
-        _engines.clear()  # the database takes no more statements; the next slice opens another
+        _engines.clear()  # the database accepts no more statements; the next slice opens another one
         return InvariantError(f"DuckDB failed while evaluating the rules of {table} ({kind}).")
     for rule in rules:
         if rule.origin is not Origin.USER:
@@ -472,7 +472,7 @@ _known_types: dict[pa.DataType, bool] = {}
 
 
 def _engine() -> _Engine:
-    """The engine of this process; one that a fork brought along is left alone, for its locks may be held."""
+    """Return the engine of this process; an engine inherited by a fork is not used, because its locks may be held."""
     if not _engines or _engines[0].process != os.getpid():
         _engines.insert(0, _Engine())
     return _engines[0]

@@ -1,4 +1,4 @@
-"""The check of one table's slice, whole: count, decide, and split only where something failed."""
+"""The complete check of one table's slice: count, decide, and split only if something failed."""
 
 from __future__ import annotations
 
@@ -18,12 +18,13 @@ from cdc_core.schema.table import TableId
 
 @dataclass(frozen=True, slots=True)
 class Checked:
-    """The outcome of ``check``; picklable.
+    """The result of ``check``; picklable.
 
-    ``good`` holds the slice's rows that may be merged, in its shape and order. ``bad`` holds quarantine rows (position
-    columns, ``reasons`` list<string>, ``row`` and ``key`` JSON text), or is None when no row failed. ``refused`` is the
-    mask of these in the slice and ``reasons`` what each fails, None like ``bad``: bool[N], list<string>[bad rows].
-    ``rules`` and ``summary`` are what Great Expectations validates; ``report.suite_success`` is what it will say.
+    ``good`` contains the slice's rows that may be merged, with its schema and order. ``bad`` contains quarantine rows
+    (position columns, ``reasons`` list<string>, ``row`` and ``key`` JSON text), or is None if no row failed.
+    ``refused`` is the mask of these in the slice and ``reasons`` the rules that each fails, None like ``bad``: bool[N],
+    list<string>[bad rows]. ``rules`` and ``summary`` are validated by Great Expectations; ``report.suite_success`` is
+    the expected result.
     """
 
     good: pa.Table
@@ -45,15 +46,14 @@ def check(
     key: tuple[str, ...] = (),
     over_batch: Callable[[tuple[Rule, ...]], Mapping[str, np.ndarray]] | None = None,
 ) -> Checked:
-    """Evaluate ``rules`` over a slice of change rows before it is merged.
+    """Evaluate ``rules`` on a slice of change rows before it is merged.
 
-    Rows that fail an error rule come back as ``bad``. ``refresh`` gives the rules by the catalogue as it is now: it is
-    asked once when a catalogue rule failed, for the source may have gained an enum label or lost a NOT NULL that the
-    stream does not announce; such rules say since when they are known to be in force. ``key`` names the columns that
-    quarantine rows show as their key. ``over_batch`` finds the rows that fail rules which no row alone can fail, by
-    the rule's name, bool[N] each. Raises LimitExceededError when more than ``failure_limit`` (0 to 1) of the rows
-    fail, TableError when a position occurs twice, which nothing downstream could repair, and for a user's rule that
-    DuckDB cannot evaluate.
+    Rows that fail an error rule are returned as ``bad``. ``refresh`` returns the rules for the current catalogue: it is
+    called once if a catalogue rule failed, because the source may have a new enum label or a dropped NOT NULL that the
+    stream does not contain; such rules have the LSN from which they are known to be in force. ``key`` names the key
+    columns in quarantine rows. ``over_batch`` returns the rows that fail rules over several rows, by the rule's name,
+    bool[N] each. Raises LimitExceededError if more than ``failure_limit`` (0 to 1) of the rows fail, TableError if a
+    position occurs twice, which no later step could repair, and for a user's rule that DuckDB cannot evaluate.
     """
     name = str(table)
     rules = applicable(changes.schema, rules)
@@ -85,7 +85,7 @@ def check(
 
 
 def applicable(schema: pa.Schema, rules: tuple[Rule, ...]) -> tuple[Rule, ...]:
-    """The rules without those of columns that the slice does not carry, as when its rows are of an older version."""
+    """Return the rules without those of columns missing in the slice, as in rows of an older version."""
     carried = {part.name for part in schema.field("after").type}
     return tuple(rule for rule in rules if rule.origin is not Origin.CATALOGUE or rule.column in ("", *carried))
 
@@ -101,6 +101,6 @@ def _catalogue_failed(rules: tuple[Rule, ...], summary: Summary) -> bool:
 
 
 def _worst(rules: tuple[Rule, ...], summary: Summary) -> str:
-    """The error rules that failed, worst first."""
+    """Return the error rules that failed, those with most failures first."""
     failed = [(summary.failed.get(rule.name, 0), rule.name) for rule in error_rules(rules)]
     return ", ".join(f"{name} {count}" for count, name in sorted(failed, reverse=True) if count)

@@ -1,6 +1,6 @@
-"""Expectations of Great Expectations that a row alone can meet or fail, as conditions in DuckDB SQL over its new image.
+"""Converts Great Expectations' expectations on single rows to conditions in DuckDB SQL on the new image.
 
-They then cost what a rule costs and name the rows that fail. As in Great Expectations, a null passes all but
+They are then as fast as a rule and identify the failing rows. As in Great Expectations, a null passes all but
 ``expect_column_values_to_not_be_null``, and with ``mostly`` a share of the rows may fail.
 """
 
@@ -17,7 +17,7 @@ _PREFIXES = ("expect_column_values_to_", "expect_column_value_", "expect_column_
 
 
 class NotCompiledError(Exception):
-    """The expectation speaks of the batch as a whole, or in a way that has no SQL here."""
+    """The expectation concerns the batch as a whole, or has no SQL equivalent here."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +31,7 @@ class Compiled:
 
 
 def compiled(kind: str, kwargs: Mapping[str, Any]) -> Compiled:
-    """The condition of one expectation. Raises NotCompiledError, and ValueError where its arguments are wrong."""
+    """Convert one expectation. Raises NotCompiledError, and ValueError if its arguments are wrong."""
     make = _KINDS.get(kind)
     if make is None or kwargs.get("row_condition"):
         raise NotCompiledError
@@ -118,5 +118,5 @@ _KINDS: dict[str, Callable[..., str]] = {
 
 
 def sample_names(suite: str) -> list[str]:
-    """What the expectations of a JSON text are called, for people."""
+    """Return the display names of the expectations in a JSON text."""
     return [f"{each['type']}:{each['kwargs'].get('column', '')}".rstrip(":") for each in json.loads(suite)]

@@ -1,4 +1,4 @@
-"""Rules of the user's files made ready for one table."""
+"""Converts rules of the user's files to rules for one table."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from cdc_core.schema.table import TableSchema
 
 
 def rules_of_files(table: TableSchema, rules: tuple[FileRule, ...]) -> tuple[Rule, ...]:
-    """The rules over change rows of ``table``.
+    """Return the rules for change rows of ``table``.
 
-    A rule looks at new rows whose columns, of those it names, are all there: neither left out as unchanged nor kept as
-    text because their type has no room for the value. Raises TableError naming file and rule, with every problem.
+    A rule applies to new rows for which all columns in it have a value: neither unchanged TOAST nor stored as text
+    because their type cannot represent the value. Raises TableError naming file and rule, with every problem.
     """
     problems, found = list[str](), list[Rule]()
     known = {column.name.lower() for column in table.columns}
@@ -58,5 +58,5 @@ def _applies(columns: tuple[str, ...]) -> str:
 
 
 def _spelled(table: TableSchema, name: str) -> str:
-    """The column's name as the source spells it."""
+    """Return the column's name in the source's spelling."""
     return next(column.name for column in table.columns if column.name.lower() == name.lower())

@@ -1,10 +1,10 @@
-"""The one door to Great Expectations: suites made from rules, validated on a batch's one-row summary.
+"""Validates a batch's one-row summary with Great Expectations suites created from rules.
 
-The rows are counted where they are judged; a suite then states what the counts may be. So a validation does not depend
-on the batch's size, and its result, with descriptions and severities, is Great Expectations' own. A table's suite costs
-some 60 ms of CPU with fifteen rules, so many tables are validated as one frame with a row a table, and a table's own
-suite runs only where a rule failed there, and once to have the layout of its result. The library is imported at first
-use, for it costs seconds; context and suites live as long as the process.
+The rows are counted where the rules are evaluated; a suite then states the allowed counts. So a validation does not
+depend on the batch's size, and its result, with descriptions and severities, is Great Expectations' own. A table's
+suite takes about 60 ms of CPU with fifteen rules, so many tables are validated as one frame with one row per table, and
+a table's own suite runs only if a rule failed there, and once to get the layout of its result. The library is imported
+on first use, because this takes seconds; context and suites are kept until the process ends.
 """
 
 from __future__ import annotations
@@ -43,20 +43,20 @@ _SITE = "wal2lake_site"
 _lock = threading.Lock()
 _shared: list[_Session] = []
 _last: dict[str, tuple[tuple[Statement, ...], Summary]] = {}
-# Each table's last own result in which nothing failed, by what its suite stated.
+# Each table's last own result without failures, and the statements of its suite.
 _passing: dict[str, tuple[tuple[Statement, ...], dict[str, Any]]] = {}
 
 
 @dataclass(frozen=True, slots=True)
 class Validation:
-    """A suite's verdict. ``success`` is False when a critical expectation failed or could not be evaluated."""
+    """The result of a suite. ``success`` is False if a critical expectation failed or could not be evaluated."""
 
     success: bool
     json: str
 
 
 def validate(table: str, rules: Iterable[Stated], summary: Summary) -> Validation:
-    """Run the suite of ``table`` (``schema.table``) on a batch's summary. Safe to call from several threads."""
+    """Run the suite of ``table`` (``schema.table``) on a batch's summary. Thread-safe."""
     stated = statements(rules)
     with _lock:
         _last[table] = (stated, summary)
@@ -64,17 +64,17 @@ def validate(table: str, rules: Iterable[Stated], summary: Summary) -> Validatio
 
 
 def validate_round(batches: Iterable[tuple[str, Iterable[Stated], Summary]]) -> dict[str, Validation]:
-    """Validate one summary a table, all of them as one frame; the verdict and result of each table's suite.
+    """Validate one summary per table, all of them as one frame; returns the result of each table's suite.
 
-    A table in which a rule failed is validated by its own suite as well. One in which nothing failed has the result of
-    its own suite's last pass, with the frame's validation as its origin and its own number of rows; its own suite runs
-    where it never did. Safe to call from several threads.
+    A table in which a rule failed is validated by its own suite as well. A table without failures has the result of its
+    own suite's last run without failures, with the frame's validation as its origin and its own number of rows; its own
+    suite runs if it has never run. Thread-safe.
     """
     return dict(validations(batches))
 
 
 def validations(batches: Iterable[tuple[str, Iterable[Stated], Summary]]) -> Iterator[tuple[str, Validation]]:
-    """``validate_round`` one table after the other: first those that need no suite of their own, then failing ones."""
+    """``validate_round`` table by table: first those that need no suite of their own, then failing ones."""
     entries = [(table, statements(rules), summary) for table, rules, summary in batches]
     if not entries:
         return
@@ -97,7 +97,7 @@ def validations(batches: Iterable[tuple[str, Iterable[Stated], Summary]]) -> Ite
 
 
 def validate_sample(table: str, suite: str, rows: pa.Table) -> Validation:
-    """Run expectations of the user's (a JSON list of them) on sampled rows. Safe to call from several threads.
+    """Run expectations of the user (a JSON list) on sampled rows. Thread-safe.
 
     One that cannot be evaluated counts as failed; one whose severity is not critical does not fail the suite.
     """
@@ -109,23 +109,23 @@ def validate_sample(table: str, suite: str, rows: pa.Table) -> Validation:
         made = session.context.validation_definitions.add_or_update(
             gx.ValidationDefinition(name=name, data=session.batch, suite=held)
         )
-        # Counts alone: a result would hold values otherwise.
+        # Only the outcome: more detailed results would contain values.
         result = made.run(batch_parameters={"dataframe": rows.to_pandas()}, result_format="BOOLEAN_ONLY")
         session.forget_results()
     return Validation(_passed(result), json.dumps(result.to_json_dict(), default=str))
 
 
 def suite_problem(suite: str) -> str:
-    """What Great Expectations has against expectations of the user's, as a sentence; empty for nothing."""
+    """Return Great Expectations' error in expectations of the user, as a sentence; empty for none."""
     gx = _library()
     logger = logging.getLogger("great_expectations")
     before = logger.level
-    logger.setLevel(logging.CRITICAL)  # it logs what it refuses, with a traceback, and continues without it
+    logger.setLevel(logging.CRITICAL)  # it logs rejected expectations with a traceback, and continues without them
     try:
         for each in json.loads(suite):
             try:
                 made = gx.ExpectationSuite(name="check", expectations=[each])
-            except Exception as error:  # whatever a library of validators raises
+            except Exception as error:  # any error of a library of validators
                 return f"{each['type']} ({type(error).__name__})"
             if not made.expectations:
                 return f"{each['type']} is not known, or its kwargs are wrong"
@@ -135,7 +135,7 @@ def suite_problem(suite: str) -> str:
 
 
 def load() -> None:
-    """Import the library and open its context, which takes seconds, so that the first validation need not."""
+    """Import the library and open its context, which takes seconds, before the first validation."""
     with _lock:
         _session()
 
@@ -155,7 +155,7 @@ def _own(table: str, stated: tuple[Statement, ...], summary: Summary) -> Validat
 
 
 def _renewed(passing: dict[str, Any], summary: Summary, meta: dict[str, Any]) -> Validation:
-    """The result of a suite in which nothing failed, for another number of rows in which nothing failed."""
+    """Return the result of a suite without failures, for another number of rows without failures."""
     results = [
         {**entry, "result": {"observed_value": summary.rows}}
         if entry["expectation_config"]["kwargs"]["column"] == ROWS
@@ -177,13 +177,12 @@ def _session() -> _Session:
 
 
 def write_data_docs(directory: Path, places: Mapping[str, str] | None = None, seconds: float = 120.0) -> Path | None:
-    """Build data docs of what this process validated of each table; the path of index.html.
+    """Build data docs of this process's validations of each table; returns the path of index.html.
 
-    ``places`` tells where a table's refused rows are, by schema.table. Tables in which a rule failed come first: past
-    ``seconds`` no other is added. None is returned where nothing was validated.
-
-    The folder is replaced as a whole, so it shows the latest run and does not grow; history is Dagster's. Meant for
-    the end of a run: the site is some megabytes of static files.
+    ``places`` maps schema.table to the table's refused rows. Tables in which a rule failed are first: after ``seconds``
+    no further table is added. Returns None if nothing was validated. The folder is replaced completely, so it shows the
+    latest run and does not grow; Dagster keeps the history. For the end of a run: the site has some megabytes of static
+    files.
     """
     with _lock:
         batches = dict(_last)
@@ -208,7 +207,7 @@ def write_data_docs(directory: Path, places: Mapping[str, str] | None = None, se
 class _Session:
     """A context with a pandas data source. ``directory`` None keeps everything in memory.
 
-    ``places`` tells where a table's refused rows are.
+    ``places`` maps tables to their refused rows.
     """
 
     def __init__(self, directory: Path | None, places: Mapping[str, str] | None = None) -> None:
@@ -227,7 +226,7 @@ class _Session:
         self._round: Any = None
 
     def definition(self, table: str, rules: tuple[Statement, ...], summary: Summary) -> Any:
-        """The table's validation definition, made again when its rules changed."""
+        """Return the table's validation definition, created again if its rules changed."""
         gx = _library()
         identity = (table, rules, summary.duplicates is None)
         if identity not in self._definitions:
@@ -245,7 +244,7 @@ class _Session:
         return self._definitions[identity]
 
     def checkpoint(self, table: str, rules: tuple[Statement, ...], summary: Summary) -> Any:
-        """A checkpoint of that definition, which stores its results for the data docs."""
+        """Return a checkpoint of that definition, which stores its results for the data docs."""
         gx = _library()
         return self.context.checkpoints.add_or_update(
             gx.Checkpoint(
@@ -254,13 +253,13 @@ class _Session:
         )
 
     def forget_results(self) -> None:
-        """Drop the results that the context stores of each run, or they would pile up while the process lives."""
+        """Remove the results that the context stores for each run; they would accumulate until the process ends."""
         store = self.context.validation_results_store
         for key in store.list_keys():
             store.remove_key(key)
 
     def round(self, entries: list[tuple[str, tuple[Statement, ...], Summary]]) -> dict[str, Any]:
-        """Validate a frame of a row a table; the meta of its result. Every failure of it is one of some table's."""
+        """Validate a frame of one row per table; returns its result's meta. Each of its failures is one of a table."""
         import great_expectations.expectations as gxe
         import pandas as pd
 
@@ -294,8 +293,8 @@ class _Session:
 def _without_spark_connect() -> Iterator[None]:
     """Hide pyspark's Connect client while Great Expectations is imported.
 
-    It looks for it and can do without; but in a process whose main module has no file (Dagster's run workers) that
-    client takes itself for a doctest and ends the process.
+    The library imports it if available, but does not need it; in a process whose main module has no file (Dagster's run
+    workers) that client assumes that it is run as a doctest and ends the process.
     """
     name = "pyspark.sql.connect"
     if name in sys.modules:
@@ -356,7 +355,7 @@ def _frame(rules: tuple[Statement, ...], summary: Summary) -> Any:
 
 
 def _passed(result: Any) -> bool:
-    """True unless a critical expectation failed; one that could not be evaluated counts as failed."""
+    """Return True unless a critical expectation failed; one that could not be evaluated counts as failed."""
     return not any(
         outcome.exception_info.get("raised_exception")
         or (not outcome.success and outcome.expectation_config.severity == "critical")
@@ -365,9 +364,9 @@ def _passed(result: Any) -> bool:
 
 
 def _add_links(site: Path) -> None:
-    """Add a link a table to the first page: its own list is drawn by scripts of other sites, which may be out of reach.
+    """Add a link per table to the first page: its own list is rendered by external scripts, which may be unreachable.
 
-    A table's page is ``validations/<schema>/<table>/<run>/<time>/<batch>.html``, the name parted at its dots.
+    A table's page is ``validations/<schema>/<table>/<run>/<time>/<batch>.html``, with the name split at its dots.
     """
     index = site / "index.html"
     if not index.exists():

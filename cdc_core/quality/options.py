@@ -1,4 +1,4 @@
-"""What is checked before a merge, and what a failure does."""
+"""Options of the checks before a merge, and of the handling of failures."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ _RULE = re.compile(r"\s*([^\s:.]+\.[^\s:]+)\s*:\s*(\S.*)", re.DOTALL)
 
 @dataclass(frozen=True, slots=True)
 class UserRule:
-    """A row passes where ``predicate`` (DuckDB SQL over ``after.*``) is true or null. ``table`` is schema.table."""
+    """A row passes if ``predicate`` (DuckDB SQL over ``after.*``) is true or null. ``table`` is schema.table."""
 
     table: str
     predicate: str
 
 
 def parse_rule(text: str) -> UserRule:
-    """``schema.table: predicate``."""
+    """Parse ``schema.table: predicate``."""
     match = _RULE.fullmatch(text)
     if match is None:
         raise ValueError("schema.table: a SQL predicate over after.*")
@@ -49,8 +49,9 @@ _severity.allowed = ("warn",)  # type: ignore[attr-defined]
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What may be refused of a table before it stops: a ``share`` of a slice (0 to 1), and so many ``rows`` that wait
-    in its quarantine table (0 for any number).
+    """Limits above which a table is paused.
+
+    ``share`` of a slice that may be refused (0 to 1), ``rows`` in the quarantine table (0: no limit).
     """
 
     share: float = 1.0
@@ -59,7 +60,7 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class QualityOptions:
-    """What steers the checks. ``quality_rules`` holds one (name, rule) a property."""
+    """Options of the checks. ``quality_rules`` has one (name, rule) per property."""
 
     quality_enabled: bool = option(
         "wal2lake.quality.enabled", True, "Whether changes are checked before they are merged."
@@ -115,5 +116,5 @@ class QualityOptions:
 
     @property
     def limits(self) -> Limits:
-        """What may be refused of a table of which no file says otherwise."""
+        """The limits of a table without limits in a file."""
         return Limits(self.quality_failure_limit, self.quality_quarantine_limit_rows)

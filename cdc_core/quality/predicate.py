@@ -1,8 +1,8 @@
-"""What a user's predicate may be, and which columns it reads: a walk over the syntax tree that DuckDB's parser gives.
+"""Checks a user's predicate and determines the columns it reads, using the syntax tree of DuckDB's parser.
 
-A predicate is one expression over a change row. Everything that could reach beyond the row is refused by its kind:
-subqueries, windows, stars, parameters, and each function that is not on the list of plain ones. Nothing here touches
-DuckDB; the tree is JSON text as ``json_serialize_sql`` writes it.
+A predicate is one expression over a change row. Everything that could access other data is refused by its kind:
+subqueries, windows, stars, parameters, and each function that is not on the list of allowed ones. This module does not
+use DuckDB; the tree is JSON text as written by ``json_serialize_sql``.
 """
 
 from __future__ import annotations
@@ -52,9 +52,9 @@ _PLAIN_MACROS = {
     "split_part",
 }
 _PLAIN_MACRO_PREFIXES = ("list_", "array_")
-# Parsing and planning SQL, DuckDB's own inner functions, and what tells of the engine instead of the row.
+# Parsing and planning of SQL, DuckDB's internal functions, and functions about the engine instead of the row.
 _REFUSED_PREFIXES = ("__internal", "json_serialize", "json_deserialize", "parse_duckdb", "icu_", "collate_")
-# The last ones make lists of any length out of a number, past DuckDB's memory limit.
+# The last ones create lists of any length from a number, beyond DuckDB's memory limit.
 _REFUSED_FUNCTIONS = {
     "in_search_path",
     "invoke",
@@ -78,14 +78,14 @@ _WORDS = {
 
 
 class RefusedError(ValueError):
-    """The text is no expression that a rule may be; the message says what was found, in a few words."""
+    """The expression is not allowed in a rule; the message is a short description of what was found."""
 
 
 @dataclass(frozen=True, slots=True)
 class Uses:
-    """What a predicate reads: ``fields`` of an image as (image, column), whole ``images``, other ``columns``.
+    """The columns that a predicate reads: ``fields`` as (image, column), entire ``images``, other ``columns``.
 
-    Names are in lower case, for DuckDB's identifiers are.
+    Names are in lower case, because DuckDB's identifiers are not case-sensitive.
     """
 
     fields: frozenset[tuple[str, str]] = frozenset()
@@ -94,10 +94,10 @@ class Uses:
 
 
 def plain_functions(known: Collection[tuple[str, str, str | None]]) -> frozenset[str]:
-    """The functions that a rule may call, of those DuckDB has: (name, function_type, stability) each.
+    """Return the functions allowed in a rule, of those in DuckDB: (name, function_type, stability) each.
 
-    A scalar function must be consistent, so that a round that is done again refuses the same rows; the clock's are
-    let through. Macros are few by name, for most of them read the catalogue.
+    A scalar function must be consistent, so that a repeated round refuses the same rows; clock functions are allowed.
+    Only few macros are allowed, by name, because most of them read the catalogue.
     """
     allowed = set()
     for name, kind, stability in known:
@@ -113,7 +113,7 @@ def plain_functions(known: Collection[tuple[str, str, str | None]]) -> frozenset
 
 
 def uses_of(tree: str, functions: Collection[str]) -> Uses:
-    """What the one expression of ``SELECT <predicate>`` reads. Raises RefusedError for anything else."""
+    """Return what the single expression of ``SELECT <predicate>`` reads. Raises RefusedError for anything else."""
     parsed = json.loads(tree)
     if parsed["error"]:
         raise RefusedError(str(parsed.get("error_message", "no expression")).splitlines()[0])
@@ -135,10 +135,10 @@ def uses_of(tree: str, functions: Collection[str]) -> Uses:
 
 
 def over_new_image(condition: str, tree: str) -> tuple[str, tuple[str, ...]]:
-    """A condition over bare column names as one over ``after``, and the columns' names as they are written.
+    """Convert a condition on plain column names to one on ``after``; returns it and the names as written.
 
-    ``tree`` is the syntax tree of ``SELECT <condition>``. What starts with before, after or __ is left as it is.
-    Raises RefusedError where the text is no expression.
+    ``tree`` is the syntax tree of ``SELECT <condition>``. Names that start with before, after or __ are not changed.
+    Raises RefusedError if the text is not an expression.
     """
     parsed = json.loads(tree)
     if parsed["error"]:
@@ -186,7 +186,7 @@ def _only_expression(parsed: dict[str, Any]) -> dict[str, Any]:
 
 
 def _nodes(part: Any) -> Iterator[dict[str, Any]]:
-    """Every expression node below ``part``; constants are not looked into."""
+    """Yield every expression node below ``part``, without descending into constants."""
     if isinstance(part, list):
         for item in part:
             yield from _nodes(item)

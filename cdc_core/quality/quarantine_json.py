@@ -1,7 +1,7 @@
-"""Change rows as JSON text, by SQL: what the quarantine table's ``row`` and ``key`` columns hold.
+"""Converts change rows to JSON text, by SQL: for the quarantine table's ``row`` and ``key`` columns.
 
-Binary values are base64 text, timestamps ISO 8601, floats that JSON has no number for are text (NaN, Infinity);
-everything else is as DuckDB's to_json writes it, decimals with all their digits.
+Binary values are base64 text, timestamps ISO 8601, floats without a JSON number are text (NaN, Infinity); everything
+else is as written by DuckDB's to_json, decimals with all their digits.
 """
 
 from __future__ import annotations
@@ -15,16 +15,16 @@ from cdc_core.quality.rules import literal, quote
 
 
 def row_json_sql(schema: pa.Schema) -> str:
-    """The SQL of one JSON object a row over the columns of ``schema``; nulls are kept."""
+    """Return the SQL for one JSON object per row over the columns of ``schema``; nulls are kept."""
     names = (f"e{number}" for number in count())
     parts = [f"{literal(column.name)}: {_value(quote(column.name), column.type, names)}" for column in schema]
     return f"to_json({{{', '.join(parts)}}})::VARCHAR"
 
 
 def key_json_sql(schema: pa.Schema, key: Sequence[str]) -> str:
-    """The SQL of one JSON object a row with the columns ``key`` of the row that it speaks of; null without a key.
+    """Return the SQL for one JSON object per row with the columns ``key`` of the changed row; null without a key.
 
-    A key that an update left out as unchanged stands in the old image.
+    A key that an update omitted as unchanged is in the old image.
     """
     names = (f"k{number}" for number in count())
     parts = []
@@ -39,7 +39,7 @@ def key_json_sql(schema: pa.Schema, key: Sequence[str]) -> str:
 
 
 def _value(sql: str, kind: pa.DataType, names: Iterator[str]) -> str:
-    """SQL for a value of type ``kind`` such that to_json writes it as the text above says."""
+    """Return the SQL for a value of type ``kind`` with which to_json writes it as described above."""
     if not _needs_care(kind):
         return sql
     if pa.types.is_floating(kind):

@@ -1,4 +1,4 @@
-"""What a check of one table's batch found, as plain values."""
+"""Results of a check of one table's batch, as plain values."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from cdc_core.schema.table import TableId
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """One aggregate over a batch's change rows.
+    """Counts over a batch's change rows.
 
-    ``failed`` counts failing rows per rule name. ``quarantined`` counts rows that fail at least one error rule.
-    ``duplicates`` is the number of rows whose position another row of the batch has too, beyond the first; None where
-    it was not counted. ``max_commit_lsn`` is None for an empty batch.
+    ``failed`` counts failing rows by rule name. ``quarantined`` counts rows that fail at least one error rule.
+    ``duplicates`` is the number of rows with the same position as an earlier row of the batch; None if it was not
+    counted. ``max_commit_lsn`` is None for an empty batch.
     """
 
     rows: int
@@ -26,7 +26,7 @@ class Summary:
     max_commit_lsn: int | None = None
 
     def plus(self, later: Summary) -> Summary:
-        """The counts of both, as of one batch of the rows of both."""
+        """Return the counts of both, as for one batch with the rows of both."""
         names = self.failed.keys() | later.failed.keys()
         highest = [lsn for lsn in (self.max_commit_lsn, later.max_commit_lsn) if lsn is not None]
         counted = [count for count in (self.duplicates, later.duplicates) if count is not None]
@@ -40,7 +40,7 @@ class Summary:
 
 
 class Stated(Protocol):
-    """Whatever says of a rule what a suite says of it: a rule, its outcome, a report's line."""
+    """The facts about a rule that a suite states: of a rule, its outcome, or a report's line."""
 
     @property
     def name(self) -> str:
@@ -52,12 +52,12 @@ class Stated(Protocol):
 
     @property
     def description(self) -> str:
-        """A sentence for people."""
+        """A sentence for users."""
 
 
 @dataclass(frozen=True, slots=True)
 class Statement:
-    """What a suite states of one rule: that no row fails it."""
+    """A suite's statement about one rule: that no row fails it."""
 
     name: str
     severity: str
@@ -65,13 +65,13 @@ class Statement:
 
 
 def statements(rules: Iterable[Stated]) -> tuple[Statement, ...]:
-    """What a suite states of these rules, in their order."""
+    """Return a suite's statements about these rules, in their order."""
     return tuple(Statement(rule.name, str(rule.severity), rule.description) for rule in rules)
 
 
 @dataclass(frozen=True, slots=True)
 class RuleOutcome:
-    """One rule over one batch: rows looked at, rows that failed."""
+    """One rule on one batch: the numbers of rows checked and of failing rows."""
 
     name: str
     column: str
@@ -95,12 +95,12 @@ class TableReport:
 
     @property
     def success(self) -> bool:
-        """No row was quarantined and the suite passed."""
+        """Whether no row was quarantined and the suite passed."""
         return self.suite_success and self.quarantined == 0
 
 
 def outcomes(rules: tuple[Rule, ...], summary: Summary) -> tuple[RuleOutcome, ...]:
-    """Each rule with its count from the batch's summary."""
+    """Return each rule with its count from the batch's summary."""
     return tuple(
         RuleOutcome(
             rule.name,
@@ -115,5 +115,5 @@ def outcomes(rules: tuple[Rule, ...], summary: Summary) -> tuple[RuleOutcome, ..
 
 
 def error_rules(rules: tuple[Rule, ...]) -> tuple[Rule, ...]:
-    """The rules that quarantine."""
+    """Return the rules whose failing rows are quarantined."""
     return tuple(rule for rule in rules if rule.severity is Severity.ERROR)

@@ -1,10 +1,10 @@
-"""The user's own rules in files: short SQL rules as YAML, Great Expectations suites as JSON. The door to PyYAML.
+"""Reads the user's rule files: short SQL rules as YAML, Great Expectations suites as JSON. The only user of PyYAML.
 
     <folder>/<schema>.<table>.yaml    rules and limits of that table
     <folder>/<schema>.<table>.json    a suite of that table, as Great Expectations itself writes it
-    <folder>/<anything>.yaml          with ``tables:``, patterns of the tables that it is for
+    <folder>/<anything>.yaml          with ``tables:``, patterns of the tables to which it applies
 
-Everything that is wrong with a file is found when it is read, and told with its place in the file.
+All problems of a file are detected when it is read, and reported with their position in the file.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _TABLE_FILE = re.compile(r"([^.]+)\.(.+)")
 
 @dataclass(frozen=True, slots=True)
 class FileRule:
-    """One rule. ``condition`` is DuckDB SQL over the new image's columns; ``place`` says where it is written."""
+    """One rule. ``condition`` is DuckDB SQL over the new image's columns; ``place`` is its position in the file."""
 
     name: str
     condition: str
@@ -46,8 +46,10 @@ class FileRule:
 
 @dataclass(frozen=True, slots=True)
 class RuleFile:
-    """One file. ``tables`` are regexes of schema.table. ``suite`` holds, as JSON text, the expectations that no row
-    alone can fail: Great Expectations runs them on samples. None of them: empty.
+    """One file. ``tables`` are regexes of schema.table.
+
+    ``suite`` contains, as JSON text, the expectations over several rows: Great Expectations runs them on samples. Empty
+    if there are none.
     """
 
     path: str
@@ -58,23 +60,23 @@ class RuleFile:
     suite: str = ""
 
     def is_for(self, table: TableId) -> bool:
-        """Whether the file speaks of the table."""
+        """Whether the file applies to the table."""
         return any(re.fullmatch(pattern, str(table)) for pattern in self.tables)
 
 
 @dataclass(frozen=True, slots=True)
 class RuleFiles:
-    """All files of a folder, in the order of their names."""
+    """All files of a folder, ordered by name."""
 
     files: tuple[RuleFile, ...] = ()
 
     def rules(self, table: TableId) -> tuple[FileRule, ...]:
-        """The rules of one table; of several with one name the last counts."""
+        """Return the rules of one table; of several with the same name the last is used."""
         found = {rule.name: rule for file in self.files if file.is_for(table) for rule in file.rules}
         return tuple(found.values())
 
     def limits(self, table: TableId, default: Limits) -> Limits:
-        """The table's limits; what no file says is as ``default``."""
+        """Return the table's limits; values missing in the files are taken from ``default``."""
         share, rows = default.share, default.rows
         for file in self.files:
             if file.is_for(table):
@@ -83,12 +85,12 @@ class RuleFiles:
         return Limits(share, rows)
 
     def suites(self, table: TableId) -> tuple[str, ...]:
-        """JSON texts of the expectations that run on samples of the table."""
+        """Return JSON texts of the expectations that run on samples of the table."""
         return tuple(file.suite for file in self.files if file.suite and file.is_for(table))
 
 
 def read_rule_files(folder: str) -> RuleFiles:
-    """Read a folder of rule files. Raises ConfigError with every problem that was found."""
+    """Read a folder of rule files. Raises ConfigError with every problem."""
     place = Path(folder)
     if not place.is_dir():
         raise ConfigError(
@@ -111,14 +113,14 @@ def read_rule_files(folder: str) -> RuleFiles:
 
 
 class _Reader:
-    """Reads one file and gathers what is wrong with it."""
+    """Reads one file and collects its problems."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
         self.problems: list[str] = []
 
     def rules(self, text: str) -> RuleFile | None:
-        """A file of SQL rules."""
+        """Read a file of SQL rules; None if it is invalid."""
         try:
             node = yaml.compose(text, Loader=yaml.SafeLoader)
         except yaml.YAMLError as error:
@@ -140,7 +142,7 @@ class _Reader:
         return RuleFile(str(self._path), tables, tuple(rules.values()), share, rows)
 
     def suite(self, text: str) -> RuleFile | None:
-        """A suite of Great Expectations."""
+        """Read a suite of Great Expectations; None if it is invalid."""
         try:
             raw = json.loads(text)
         except json.JSONDecodeError as error:

@@ -1,7 +1,7 @@
-"""What must hold of a table's change rows, as SQL predicates derived from the catalogue.
+"""Rules for a table's change rows, as SQL predicates derived from the catalogue.
 
-A rule is compiled once to a DuckDB boolean and serves three ends: a reason beside each failing row, one number in the
-batch's summary, and one expectation of the Great Expectations suite. Nothing here touches DuckDB; a rule is text.
+A rule is compiled once to a DuckDB boolean and has three uses: a reason for each failing row, one number in the batch's
+summary, and one expectation of the Great Expectations suite. This module does not use DuckDB; a rule is text.
 """
 
 from __future__ import annotations
@@ -18,24 +18,24 @@ from cdc_core.schema.plan import row_key
 from cdc_core.schema.table import Column, TableSchema
 
 KEY_UNIQUE = "key_unique_in_batch"
-"""The name of the rule that looks at all changes of a batch together; its failures are found by the caller."""
+"""The name of the rule over all changes of a batch; the caller determines its failures."""
 
 _LENGTH_TYPES = ("varchar", "bpchar")
-_TYPMOD_HEADER = 4  # atttypmod of varchar(n) and char(n) counts the four bytes of the length word
+_TYPMOD_HEADER = 4  # atttypmod of varchar(n) and char(n) includes the four bytes of the length word
 _UNBOUNDED_TYPES = ("numeric", "date", "timestamp", "timestamptz", "time", "timetz")
 _CONSTRAINTS = ("not_null", "max_length", "enum_member", KEY_UNIQUE)
 _HAS_AFTER = "__op in ('c', 'u', 'r')"
 
 
 class Severity(StrEnum):
-    """What a failing row means: ``error`` sends it to the quarantine table, ``warn`` is counted and let through."""
+    """The consequence of a failing row: ``error`` quarantines it, ``warn`` only counts it."""
 
     ERROR = "error"
     WARN = "warn"
 
 
 class Origin(StrEnum):
-    """Where a rule comes from: the shape of change rows, the source's catalogue, or the connector file."""
+    """The origin of a rule: the format of change rows, the source's catalogue, or the connector file."""
 
     ROW = "row"
     CATALOGUE = "catalogue"
@@ -43,7 +43,7 @@ class Origin(StrEnum):
 
 
 class Reads(StrEnum):
-    """What a rule needs of its column in either image: nothing, whether it has a value, or the value itself."""
+    """What a rule reads of its column in either image: nothing, whether it has a value, or the value itself."""
 
     NOTHING = "nothing"
     PRESENCE = "presence"
@@ -54,12 +54,11 @@ class Reads(StrEnum):
 class Rule:
     """One predicate over change rows (``__op``, ``__commit_lsn``, ``before.<column>``, ``after.<column>`` …).
 
-    A row fails when ``applies`` is true and ``predicate`` is false; as in a CHECK constraint, null passes. ``column``
-    is the column the rule speaks of, empty for the row as a whole or its key, and ``reads`` what it needs of that
-    column; what a user's rule reads is found in its text. ``description`` is a sentence for people.
-
-    Of rows up to the commit LSN ``since`` it is not known whether the rule was in force at the source, so these pass.
-    Where no more than ``tolerated_rows``, or that share of a slice's rows, fail, none counts as failing.
+    A row fails if ``applies`` is true and ``predicate`` is false; as in a CHECK constraint, null passes. ``column`` is
+    the rule's column, empty for the entire row or its key, and ``reads`` what it reads of that column; for a user's
+    rule this is determined from its text. ``description`` is a sentence for users. For rows up to the commit LSN
+    ``since`` it is unknown whether the rule was in force in the source, so these pass. If at most ``tolerated_rows``,
+    or that share of a slice's rows, fail, none counts as failing.
     """
 
     name: str
@@ -75,13 +74,13 @@ class Rule:
     tolerated_share: float = 0.0
 
     def tolerates(self, failed: int, rows: int) -> bool:
-        """Whether so many failing rows of a slice are within the rule's tolerance."""
+        """Whether this number of failing rows of a slice is within the rule's tolerance."""
         return 0 < failed <= max(self.tolerated_rows, self.tolerated_share * rows)
 
     @property
     def failure(self) -> str:
         """SQL that is true for a failing row, else false or null."""
-        # The line break ends a comment that a user's predicate may end with.
+        # The line break ends a comment at the end of a user's predicate.
         return f"(({self.applies}) and not ({self.predicate}\n))"
 
 
@@ -92,12 +91,12 @@ def rules_for(
     mapped: Collection[str] = (),
     since: Mapping[str, int] | None = None,
 ) -> tuple[Rule, ...]:
-    """All rules of one table: those of every change row, the catalogue's, and the user's.
+    """Return all rules of one table: those of every change row, the catalogue's, and the user's.
 
-    ``natural`` maps the columns of ``after`` to their natural types; a column that it lacks is not in the change rows
-    and gets no rule. ``mapped`` names columns whose values were masked, truncated or hashed: of these only their
-    presence is checked. ``user_rules`` holds (name, rule) of every table; the others' are left out. ``since`` maps
-    columns to the commit LSN up to which their constraints may have been others; a column that it lacks has none.
+    ``natural`` maps the columns of ``after`` to their natural types; a column missing in it is not in the change rows
+    and gets no rule. ``mapped`` names columns whose values were masked, truncated or hashed: only their presence is
+    checked. ``user_rules`` contains (name, rule) of every table; those of others are left out. ``since`` maps columns
+    to the commit LSN up to which their constraints may have been different; a column missing in it has none.
     """
     carried = [column for column in table.columns if column.name in natural]
     rules = [*_row_rules()]
@@ -117,7 +116,7 @@ def rules_for(
 
 
 def user_rules_for(table: TableSchema, user_rules: Iterable[tuple[str, UserRule]]) -> list[Rule]:
-    """The rules that the connector file names for ``table``."""
+    """Return the rules of the connector file for ``table``."""
     return [
         Rule(
             f"user:{name}",
@@ -133,7 +132,7 @@ def user_rules_for(table: TableSchema, user_rules: Iterable[tuple[str, UserRule]
 
 
 def _is_constraint(rule: Rule) -> bool:
-    """Whether the rule is a constraint of the source's, which ALTER TABLE may have set just now."""
+    """Whether the rule is a constraint of the source, which ALTER TABLE may have set recently."""
     return rule.origin is Origin.CATALOGUE and rule.name.partition(":")[0] in _CONSTRAINTS
 
 
@@ -206,10 +205,10 @@ def _key_unique_rule(key: Sequence[str]) -> Rule:
 
 
 def _has_enforced_key(table: TableSchema) -> bool:
-    """Whether the stream cannot have two inserts of one key without an event that took the first row away.
+    """Whether two inserts of one key in the stream always have an event in between that removed the first row.
 
-    Rows of a partitioned table also disappear with a partition that is detached or truncated, of a filtered one with
-    the filter; neither is an event.
+    Rows of a partitioned table also disappear when a partition is detached or truncated, those of a filtered one by the
+    filter; there are no events for either.
     """
     marks, key = table.fingerprint, row_key(table)
     if not key or marks is None or marks.is_partitioned:
@@ -285,7 +284,7 @@ def _rescued(image: str, name: str) -> str:
 
 
 def _base_type(declared: PgType, modifier: int) -> tuple[PgType, int]:
-    """A domain's base with the modifier in force: the domain's own, else the column's."""
+    """Return a domain's base with the modifier in force: the domain's own, else the column's."""
     while declared.kind is TypeKind.DOMAIN and declared.inner is not None:
         modifier = declared.inner_modifier if declared.inner_modifier > 0 else modifier
         declared = declared.inner

@@ -1,8 +1,8 @@
-"""Great Expectations off the rounds: summaries are summed up as they come and validated by a thread at intervals.
+"""Runs Great Expectations outside of rounds: summaries are added up and validated by a thread at intervals.
 
-A round happens about once a second and a suite costs tens of milliseconds, so not each round is validated: the counts
-of all rounds since the last validation are summed, so that no failure is lost. Great Expectations is imported by the
-thread too, for that takes seconds.
+There is about one round per second and a suite takes tens of milliseconds, so not every round is validated: the counts
+of all rounds since the last validation are added, so that no failure is lost. Great Expectations is imported by the
+thread too, because this takes seconds.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What the validations of one table have said so far: how many, how many failed, the last, and the last failed."""
+    """The validations of one table so far: their number, the failed ones, the last, and the last failed one."""
 
     validations: int
     failed: int
@@ -42,10 +42,10 @@ class Verdict:
 
 
 class SummaryValidator:
-    """Validates what is submitted, every ``interval`` seconds while there is something.
+    """Validates submitted summaries, every ``interval`` seconds if there are any.
 
-    Between the suites of single tables it rests, so that it takes at most ``share`` (0 to 1] of a core while rounds
-    continue. Everything may be called from any thread; only ``flush`` and ``close`` wait.
+    It pauses between the suites of single tables, so that it uses at most ``share`` (0 to 1] of a core while rounds
+    continue. All methods may be called from any thread; only ``flush`` and ``close`` wait.
     """
 
     def __init__(self, interval: float = 30.0, share: float = 0.15) -> None:
@@ -62,7 +62,7 @@ class SummaryValidator:
         self._closed = False
 
     def submit(self, table: str, rules: Iterable[Stated], summary: Summary) -> None:
-        """Add a round's summary of ``table`` (``schema.table``) to what waits. Never blocks on a validation."""
+        """Add a round's summary of ``table`` (``schema.table``) to those pending. Never waits for a validation."""
         stated = statements(rules)
         with self._changed:
             if self._closed:
@@ -74,28 +74,28 @@ class SummaryValidator:
                 self._thread.start()
 
     def submit_sample(self, table: str, suites: tuple[str, ...], sample: bytes) -> None:
-        """Give rows (Arrow IPC) for the user's own expectations of a table; a later sample takes an earlier's place."""
+        """Submit rows (Arrow IPC) for the user's own expectations of a table; a later sample replaces an earlier."""
         with self._changed:
             if not self._closed:
                 self._samples[table] = (suites, sample)
 
     def sample_failure(self, table: str) -> Validation | None:
-        """The user's own expectations that the newest sample of a table did not meet; None where it met them."""
+        """Return the user's expectations that the newest sample of a table failed; None if it failed none."""
         with self._changed:
             return self._sample_failures.get(table)
 
     def verdict(self, table: str) -> Verdict | None:
-        """What was found of ``table`` so far; None while it was never validated."""
+        """Return the results for ``table`` so far; None if it was never validated."""
         with self._changed:
             return self._verdicts.get(table)
 
     def verdicts(self) -> dict[str, Verdict]:
-        """What was found so far of every table."""
+        """Return the results for every table so far."""
         with self._changed:
             return dict(self._verdicts)
 
     def flush(self, timeout: float) -> bool:
-        """Validate what waits now, without rests; False when that took longer than ``timeout`` seconds."""
+        """Validate all pending summaries without pauses; False if that took longer than ``timeout`` seconds."""
         with self._changed:
             self._hurried += 1
             self._changed.notify_all()
@@ -105,7 +105,7 @@ class SummaryValidator:
                 self._hurried -= 1
 
     def close(self, timeout: float) -> bool:
-        """``flush``, and take nothing more."""
+        """``flush``, and accept no further summaries."""
         done = self.flush(timeout)
         with self._changed:
             self._closed = True
@@ -113,7 +113,7 @@ class SummaryValidator:
         return done
 
     def _run(self) -> None:
-        with suppress(Exception):  # the first validation meets the same error, and makes a verdict of it
+        with suppress(Exception):  # the first validation fails with the same error, which is then its result
             load()
         due = time.monotonic() + self._interval
         while True:
@@ -133,7 +133,7 @@ class SummaryValidator:
                     self._changed.notify_all()
 
     def _validate(self, taken: dict[str, dict[tuple[Statement, ...], Summary]]) -> None:
-        """One frame for each set of rules that a table had meanwhile: one, unless the catalogue changed."""
+        """Validate one frame per set of rules of a table: one, unless the catalogue changed meanwhile."""
         while taken and not self._closed:
             frame = []
             for table, held in list(taken.items()):
@@ -154,7 +154,7 @@ class SummaryValidator:
                 if self._closed:
                     return
                 started = time.monotonic()
-        except Exception as error:  # a library's error must not end the thread, nor pass for a good verdict
+        except Exception as error:  # a library's error must not end the thread, nor count as success
             kind = type(error).__name__
             _log.warning("Great Expectations could not validate %d tables (%s).", len(waiting), kind)
             for table in waiting:
@@ -170,7 +170,7 @@ class SummaryValidator:
                 rows = pa.ipc.open_stream(sample).read_all()
                 found = [validate_sample(table, suite, rows) for suite in suites]
                 failure = next((each for each in found if not each.success), None)
-            except Exception as error:  # a library's error must not end the thread, nor pass for a good verdict
+            except Exception as error:  # a library's error must not end the thread, nor count as success
                 _log.warning("Great Expectations could not validate rows of %s (%s).", table, type(error).__name__)
                 failure = Validation(False, json.dumps({"success": False, "error": type(error).__name__}))
             with self._changed:
@@ -197,11 +197,11 @@ class SummaryValidator:
 
 
 def write_docs(folder: str, places: Mapping[str, str]) -> None:
-    """Build the data docs of this process's validations at the end of a run; a warning where that fails.
+    """Build the data docs of this process's validations at the end of a run; logs a warning on failure.
 
-    ``places`` tells where each table's refused rows are.
+    ``places`` maps each table to its refused rows.
     """
     try:
         write_data_docs(Path(folder).resolve(), places, _DOCS_SECONDS)
-    except Exception as error:  # pages about a run that did its work: no reason to call it failed
+    except Exception as error:  # missing pages are not a reason to fail a successful run
         _log.warning("The data docs could not be written (%s).", type(error).__name__)

@@ -1,1 +1,1 @@
-"""What a table is, what its types are, and how things are called."""
+"""Tables, types and names."""

@@ -1,15 +1,16 @@
-"""Which column of the table each column of a Relation message is.
+"""Matches the columns of a Relation message to the columns of the table.
 
-The message has names and types in the order of attnums, but no attnums. What is known besides: the columns of the
-version before, and those of the catalogue, which may be ahead. A column is dropped for good, and a new one gets a
-higher attnum than any before it, so
+The message has names and types in the order of attnums, but no attnums. The other known facts are the columns of the
+version before, and those of the catalogue, which may be ahead of the stream. A column is dropped permanently, and a new
+one gets a higher attnum than any before it, so
 
     live before and live now        it was live all the time; with its name and type, if no DDL named it in between
     live now, new                   it was live if any column with a higher attnum was
-    live before, gone now           it may have been live still
-    added and gone in between       it may have been live; nothing is known of it but its attnum
+    live before, dropped now        it may still have been live
+    added and dropped in between    it may have been live; only its attnum is known
 
-Every reading of the message that these allow is counted. One: it is the truth. Several: nobody can tell.
+All interpretations of the message that these rules allow are counted. If there is exactly one, it is correct. If there
+are several, they cannot be distinguished.
 """
 
 from __future__ import annotations
@@ -20,22 +21,22 @@ from functools import cache
 from cdc_core.schema.pg_type import PgType, TypeKind
 from cdc_core.schema.table import Column
 
-# Types whose stored values cannot become one another's but by a rewrite.
+# Types whose stored values can only be converted to one another by a rewrite.
 _FAMILIES = (
     ("int2",), ("int4", "oid", "regclass", "regtype", "regproc"), ("int8",), ("float4",), ("float8",), ("numeric",),
     ("bool",), ("text", "varchar", "bpchar", "name", "citext", "xml"), ("bytea",), ("date",), ("time",), ("timetz",),
     ("timestamp", "timestamptz"), ("interval",), ("uuid",), ("json",), ("jsonb",),
 )  # fmt: skip
 _FAMILY_OF = {name: number for number, names in enumerate(_FAMILIES) for name in names}
-# What keeps its text when PostgreSQL calls it the same stored value.
+# Types with the same text for the same stored value.
 _TEXTS = {"text", "varchar", "citext"}
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """A column that may be among the announced ones. ``versions`` are its descriptions known (none: added and gone).
+    """A column that may be among the announced ones. ``versions`` are its known descriptions (none: added and dropped).
 
-    ``is_certain``: it was live all the time. ``is_fixed``: and it bore the name and type of its versions.
+    ``is_certain``: it was live all the time. ``is_fixed``: it also had the name and type of its versions.
     """
 
     attnum: int
@@ -46,7 +47,7 @@ class Place:
 
 
 def align(announced: tuple[Column, ...], places: list[Place], *, may_be_rewritten: bool) -> tuple[int, ...] | None:
-    """The attnum of each announced column, or None where several readings (or no reading) fit.
+    """Return the attnum of each announced column, or None if several interpretations (or none) are possible.
 
     ``may_be_rewritten``: rows were rewritten in between, so a column may have had any type.
     """
@@ -62,7 +63,7 @@ def align(announced: tuple[Column, ...], places: list[Place], *, may_be_rewritte
 
     @cache
     def readings(at: int, taken: int, has_skipped: bool) -> tuple[int, tuple[int, ...] | None]:
-        """(how many ways the places from ``at`` on can be the columns from ``taken`` on, one of them)."""
+        """Return (number of ways to match the places from ``at`` on to the columns from ``taken`` on, one of them)."""
         if at == len(places):
             return (1, ()) if taken == len(announced) else (0, None)
         place, count, example = places[at], 0, None
@@ -71,7 +72,8 @@ def align(announced: tuple[Column, ...], places: list[Place], *, may_be_rewritte
             count += ways
             example = None if rest is None else (place.attnum, *rest)
         if not place.is_certain:
-            # What was not added yet had nothing after it; a place without versions may have come and gone before.
+            # Before a column was added it had no later columns; a place without versions may have been added and
+            # dropped before.
             skips = has_skipped or (place.is_new and bool(place.versions))
             ways, rest = readings(at + 1, taken, skips)
             count += ways
@@ -83,7 +85,7 @@ def align(announced: tuple[Column, ...], places: list[Place], *, may_be_rewritte
 
 
 def may_share_storage(one: PgType, other: PgType) -> bool:
-    """Whether ALTER COLUMN TYPE may turn one into the other and leave the stored rows as they are."""
+    """Whether ALTER COLUMN TYPE may convert one to the other without rewriting the stored rows."""
     first, second = base_type(one), base_type(other)
     if first.oid == second.oid:
         return True
@@ -94,7 +96,7 @@ def may_share_storage(one: PgType, other: PgType) -> bool:
 
 
 def keeps_text(one: PgType, other: PgType) -> bool:
-    """Whether a stored value that is both types' without a rewrite has the same text under both."""
+    """Whether a stored value that is valid for both types without a rewrite has the same text in both."""
     first, second = base_type(one), base_type(other)
     if first.kind is second.kind is TypeKind.ARRAY and first.inner is not None and second.inner is not None:
         return keeps_text(first.inner, second.inner)
@@ -102,7 +104,7 @@ def keeps_text(one: PgType, other: PgType) -> bool:
 
 
 def base_type(one: PgType) -> PgType:
-    """The type under a chain of domains."""
+    """Return the type under a chain of domains."""
     while one.kind is TypeKind.DOMAIN and one.inner is not None:
         one = one.inner
     return one

@@ -1,6 +1,6 @@
-"""The words of schema evolution: what changed in a source table, what the lake does about it, and who decides.
+"""The terms of schema evolution: changes of a source table, the lake's operations, and the user's policy.
 
-``cdc_core.schema.evolution.decide`` makes a ``Decision`` of these; ``project`` folds a plan into one projection.
+``cdc_core.schema.evolution.decide`` returns a ``Decision``; ``project`` combines a plan into one projection.
 """
 
 from __future__ import annotations
@@ -14,15 +14,17 @@ from cdc_core.schema.table import Column, TableId, TableSchema
 
 
 class SchemaChanges(StrEnum):
-    """``wal2lake.lake.schema.changes``: what happens to a table whose changes the stream does not carry in full."""
+    """``wal2lake.lake.schema.changes``: what happens to a table with changes that the stream does not fully contain."""
 
     REREAD = "reread"
     PAUSE = "pause"
 
 
 class LakeFeatures(StrEnum):
-    """``wal2lake.lake.features``: Delta features that shut other readers out, ``auto`` where a change of the source
-    needs one and the lake table is too large to be rewritten (``sink/delta/features``).
+    """``wal2lake.lake.features``: use of Delta features that some readers do not support.
+
+    ``auto``: if a change of the source needs one and the lake table is too large to be rewritten
+    (``sink/delta/features``).
     """
 
     AUTO = "auto"
@@ -31,7 +33,7 @@ class LakeFeatures(StrEnum):
 
 
 class DroppedColumns(StrEnum):
-    """``wal2lake.lake.dropped.columns``: a column that the source dropped stays, null from then on, or goes."""
+    """``wal2lake.lake.dropped.columns``: a column dropped in the source is kept, null from then on, or dropped."""
 
     KEEP = "keep"
     DROP = "drop"
@@ -39,7 +41,7 @@ class DroppedColumns(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """What the user chose."""
+    """The user's choices."""
 
     changes: SchemaChanges = SchemaChanges.REREAD
     features: LakeFeatures = LakeFeatures.AUTO
@@ -49,7 +51,7 @@ class Policy:
 class DeltaFeature(StrEnum):
     """Delta table features that only Spark writes.
 
-    By the first two a plan is a change of metadata alone; the others are a matter of the table's layout.
+    With the first two a plan is a change of metadata only; the others concern the table's layout.
     """
 
     COLUMN_MAPPING = "columnMapping"
@@ -85,8 +87,9 @@ class ChangeKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class SchemaChange:
-    """One change. ``column`` is the name from now on (empty for the table's own), ``before`` what stood there before:
-    a column's or table's former name, type or label. ``detail`` is what stands there now.
+    """One change. ``column`` is the new name (empty for the table itself).
+
+    ``before`` is the previous value: a column's or table's former name, type or label. ``detail`` is the new value.
     """
 
     kind: ChangeKind
@@ -98,7 +101,7 @@ class SchemaChange:
 
 @dataclass(frozen=True, slots=True)
 class MoveTable:
-    """The table bears another name or schema from now on."""
+    """The table has another name or schema from now on."""
 
     before: TableId
     after: TableId
@@ -106,7 +109,7 @@ class MoveTable:
 
 @dataclass(frozen=True, slots=True)
 class DropColumn:
-    """The lake's column goes, with its values."""
+    """The lake's column is dropped, with its values."""
 
     name: str
 
@@ -128,7 +131,7 @@ class RenameColumn:
 
 @dataclass(frozen=True, slots=True)
 class WidenColumn:
-    """The lake's column takes the natural type of ``column``, which holds every value of the present one."""
+    """The lake's column gets the natural type of ``column``, which can represent every value of the present type."""
 
     name: str
     column: Column
@@ -136,10 +139,10 @@ class WidenColumn:
 
 @dataclass(frozen=True, slots=True)
 class AddColumn:
-    """The lake gains a column. Every row in it takes ``fill``, PostgreSQL's text of a constant; None is null.
+    """The lake gets a new column. Every existing row gets ``fill``, PostgreSQL's text of a constant; None is null.
 
-    The fill concerns the rows whose last event was decoded under a version without the column, and no other: an event
-    of the new version carries its own value, null included.
+    The fill applies only to rows whose last event was decoded under a version without the column: an event of the new
+    version contains its own value, null included.
     """
 
     column: Column
@@ -148,14 +151,14 @@ class AddColumn:
 
 @dataclass(frozen=True, slots=True)
 class SetKey:
-    """Changes find their rows by these columns from now on; none: the table is keyless."""
+    """Changes identify rows by these columns from now on; none: the table is keyless."""
 
     columns: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Comment:
-    """The text about the table (``column`` empty) or a column; None takes it away."""
+    """The comment of the table (``column`` empty) or a column; None removes it."""
 
     column: str
     text: str | None
@@ -165,8 +168,10 @@ Operation = MoveTable | DropColumn | RetireColumn | RenameColumn | WidenColumn |
 
 
 class Verdict(StrEnum):
-    """``FOLLOW``: apply the plan at this place in the stream. ``REREAD``: read this table alone again, at a place after
-    this decision. ``REFUSE``: pause this table alone until somebody has acted.
+    """The outcome of a decision.
+
+    ``FOLLOW``: apply the plan at this position of the stream. ``REREAD``: re-read only this table, at a position after
+    this decision. ``REFUSE``: pause only this table until the user has acted.
     """
 
     FOLLOW = "follow"
@@ -178,11 +183,11 @@ class Verdict(StrEnum):
 class Decision:
     """What to do with one table.
 
-    ``changes`` say what was found. ``operations`` are FOLLOW's plan, in order, for one Delta commit; empty where only
-    the description changed. ``needs`` are the Delta features that make the plan a change of metadata; with
-    ``rewrites_lake`` the policy has the table rewritten whatever its size (``project``). ``table`` is the version
-    in force from here on, with attnums and the marks it was decided by (None unless FOLLOW). ``reason`` is one sentence
-    for REREAD and REFUSE, ``remedy`` one for REFUSE.
+    ``changes`` are those found. ``operations`` are FOLLOW's plan, in order, for one Delta commit; empty if only the
+    description changed. ``needs`` are the Delta features that make the plan a change of metadata; with
+    ``rewrites_lake`` the policy requires a rewrite of the table whatever its size (``project``). ``table`` is the
+    version in force from here on, with attnums and the fingerprint on which the decision is based (None unless FOLLOW).
+    ``reason`` is one sentence for REREAD and REFUSE, ``remedy`` one for REFUSE.
     """
 
     verdict: Verdict
@@ -196,14 +201,15 @@ class Decision:
 
     @property
     def marks(self) -> Fingerprint | None:
-        """The marks that the next decision starts from."""
+        """The fingerprint for the next decision."""
         return self.table.fingerprint if self.table is not None else None
 
 
 @dataclass(frozen=True, slots=True)
 class Projected:
-    """One column of the lake after a plan. ``source`` is the present column it is made from, None for a constant:
-    ``fill`` then. ``column`` describes a column that is new or takes another type, None where the type stays.
+    """One column of the lake after a plan. ``source`` is the present column with its values, None for ``fill``.
+
+    ``fill`` is a constant. ``column`` describes a column that is new or gets another type, None if the type stays.
     """
 
     name: str
@@ -213,7 +219,7 @@ class Projected:
 
 
 def project(columns: Sequence[str], operations: Iterable[Operation]) -> tuple[Projected, ...]:
-    """The plan as one projection over the lake's present ``columns``, in their order, new ones last."""
+    """Return the plan as one projection of the lake's present ``columns``, in their order, new ones last."""
     out = [Projected(name, name) for name in columns]
     for operation in operations:
         match operation:

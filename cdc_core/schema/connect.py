@@ -1,4 +1,4 @@
-"""Kafka Connect's schema, as the JSON converter writes it."""
+"""Kafka Connect's schema, in the form of the JSON converter."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ class ConnectSchema:
 
     ``type`` is one of int8, int16, int32, int64, float (32 bit), double, boolean, string, bytes, array, map, struct.
     ``fields`` are a struct's (name, schema) pairs, ``items`` an array's or map's value schema, ``keys`` a map's key
-    schema. ``parameters`` are ordered pairs. ``default`` is the default in the JSON converter's own form (bytes as
-    base64 text); ``has_default`` tells a null default from none.
+    schema. ``parameters`` are ordered pairs. ``default`` is the default in the JSON converter's form (bytes as base64
+    text); ``has_default`` distinguishes a null default from none.
     """
 
     type: str
@@ -30,7 +30,7 @@ class ConnectSchema:
     keys: ConnectSchema | None = None
 
     def to_dict(self, field: str | None = None) -> dict[str, Any]:
-        """The form of Connect's JsonConverter; ``field`` is the name under which a struct holds this schema."""
+        """Return the form of Connect's JsonConverter; ``field`` is the schema's field name in a struct."""
         out: dict[str, Any] = {"type": self.type}
         if self.type == "struct":
             out["fields"] = [schema.to_dict(name) for name, schema in self.fields]
@@ -55,5 +55,5 @@ class ConnectSchema:
         return out
 
     def replace(self, **changes: Any) -> ConnectSchema:
-        """A copy with some attributes changed."""
+        """Return a copy with some attributes changed."""
         return dataclasses.replace(self, **changes)

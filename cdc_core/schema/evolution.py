@@ -1,14 +1,14 @@
-"""What the lake does about a table that changed: follow, read it again, or stop. Pure: facts in, a decision out.
+"""Decides what the lake does about a table that changed: follow, re-read, or pause. A pure function of facts.
 
-    base       the version the lake stands at, with attnums and marks
-    announced  the Relation message's columns, where there was one: the truth at its place in the stream
-    current    the catalogue at the moment of asking, at or ahead of that place
+    base       the version of the lake table, with attnums and fingerprint
+    announced  the Relation message's columns, if there was one: correct at its position in the stream
+    current    the catalogue when it is queried, at or ahead of that position
 
-FOLLOW is decided only where exactly one reading of the three is possible and every value that older rows have is known:
+FOLLOW is decided only if exactly one interpretation of the three is possible and every value of older rows is known:
 unchanged, null, or the constant in pg_attribute.attmissingval. ALTER TABLE locks the table, so every event before the
-place where the new version is announced, in its own transaction too, was written under the old version, and every
-event after it carries all columns of the new one. The plan therefore concerns the rows as they are after the last
-event before that place.
+position where the new version is announced, also in the same transaction, was written under the old version, and every
+event after it contains all columns of the new one. The plan therefore applies to the rows as they are after the last
+event before that position.
 """
 
 from __future__ import annotations
@@ -56,15 +56,15 @@ def decide(
     lake_columns: Sequence[str] | None = None,
     is_current: bool = False,
 ) -> Decision:
-    """What the lake does to come from ``base`` to what was announced.
+    """Decide what the lake does to get from ``base`` to the announced version.
 
-    ``announced`` is None where the catalogue was asked without a Relation message: the catalogue is the new version
-    then, from the place on up to which the stream brought no event after the asking. ``current`` is the catalogue's own
-    description (``ResolvedRelation.current``), None where the table no longer exists. ``lake_type`` gives a column's
-    lake type. ``captures`` tells by name which columns the lake holds; ``lake_columns`` are its present ones without
-    wal2lake's own (default: base's), retired ones among them. ``is_current`` says that the caller knows the catalogue
-    not to be ahead of the message. ``base`` without attnums or marks (written by an older wal2lake) is followed only
-    where nothing changed.
+    ``announced`` is None if the catalogue was queried without a Relation message: then the catalogue is the new
+    version, from the position up to which the stream contained no event after the query. ``current`` is the catalogue's
+    own description (``ResolvedRelation.current``), None if the table no longer exists. ``lake_type`` returns a column's
+    lake type. ``captures`` returns by name which columns the lake has; ``lake_columns`` are its present ones without
+    metadata columns (default: base's), including retired ones. ``is_current``: the caller knows that the catalogue is
+    not ahead of the message. ``base`` without attnums or fingerprint (written by an older wal2lake) is followed only if
+    nothing changed.
     """
     policy = policy or Policy()
     if current is None:
@@ -89,7 +89,7 @@ def decide(
         found += _keys(version)
     if found:
         return _not_followed(base, found, policy)
-    # A message that is not behind any DDL leaves the marks as exact as they were.
+    # If the message is not behind any DDL, the fingerprint remains as exact as it was.
     is_exact = announced is None or is_current or (_marks(base).is_exact and _rows(base) == _rows(current))
     return lake_plan(version.marked(is_exact), lake_type, policy, lake_columns)
 
@@ -106,7 +106,7 @@ def _not_followed(base: TableSchema, found: Sequence[Unseen], policy: Policy) ->
 
 
 def _gone(base: TableSchema, announced: TableSchema | None) -> Decision:
-    """The table was dropped: what the stream still holds of it is of its last days."""
+    """Decide for a table that was dropped: the stream may still contain its last changes."""
     change = SchemaChange(ChangeKind.GONE)
     if announced is None or _shape(announced.columns) == _shape(_streamed(base)):
         return Decision(Verdict.FOLLOW, (change,), table=base)
@@ -119,7 +119,7 @@ def _gone(base: TableSchema, announced: TableSchema | None) -> Decision:
 
 
 def _without_marks(base: TableSchema, announced: TableSchema | None, current: TableSchema, policy: Policy) -> Decision:
-    """A version of an older wal2lake: nothing is known of it but names and types."""
+    """Decide for a version written by an older wal2lake, of which only names and types are known."""
     seen = _streamed(current)
     same = _shape(seen) == _shape([column for column in base.columns if not column.is_generated])
     if same and base.oid == current.oid and (announced is None or _shape(announced.columns) == _shape(seen)):
@@ -140,7 +140,7 @@ def _streamed(table: TableSchema) -> tuple[Column, ...]:
 
 
 def _unknown_values(base: TableSchema, current: TableSchema) -> list[Unseen]:
-    """New columns whose values in older rows the catalogue does not tell.
+    """Return new columns whose values in older rows are not in the catalogue.
 
     A column added with a default that is computed for each row (nextval, random(), a domain's constraint to check)
     rewrites the table and leaves no missing value; neither does a constant one once the table was rewritten.
@@ -160,7 +160,7 @@ def _unknown_values(base: TableSchema, current: TableSchema) -> list[Unseen]:
 def _columns(
     base: TableSchema, announced: TableSchema | None, current: TableSchema, is_current: bool
 ) -> tuple[Column, ...] | None:
-    """The columns at the place in the stream, with attnums; None where they cannot be told."""
+    """Return the columns at the position in the stream, with attnums; None if they cannot be determined."""
     now = _streamed(current)
     if announced is None or (is_current and _shape(announced.columns) == _shape(now)):
         return now
@@ -188,18 +188,18 @@ def _columns(
 
 
 def _came_and_went(base: TableSchema, before: Fingerprint, after: Fingerprint) -> set[int]:
-    """Attnums given to columns that are in neither version and may have lived in between."""
+    """Return attnums of columns that are in neither version and may have existed in between."""
     live = {mark.attnum for mark in after.columns}
     since = set(range(before.attributes + 1, after.attributes + 1))
     ahead = {mark.attnum for mark in before.columns} - {column.attnum for column in base.columns}
     unsent = {column.attnum for column in base.columns if not is_streamed(column, before)}
     listed = after.publication.columns if after.publication is not None else None
-    # Dropping a column of the column list takes the table out of the publication, so what is listed is live.
+    # Dropping a column of the column list removes the table from the publication, so listed columns are live.
     return set() if listed is not None else (since | ahead) - live - unsent
 
 
 def _table(announced: TableSchema | None, current: TableSchema, columns: tuple[Column, ...]) -> TableSchema:
-    """The version in force, its keys told by attnum."""
+    """Return the version in force, with keys identified by attnum."""
     names = {column.attnum: column.name for column in columns}
     numbers = {column.name: column.attnum for column in current.columns}
 
@@ -219,19 +219,19 @@ def _table(announced: TableSchema | None, current: TableSchema, columns: tuple[C
         return version
     flagged = announced.identity_key
     if announced.identity is ReplicaIdentity.DEFAULT and set(flagged) != set(version.primary_key):
-        # Under DEFAULT the flagged columns are the primary key as it was when these rows were written.
+        # Under DEFAULT the flagged columns are the primary key at the time when these rows were written.
         version = dataclasses.replace(version, primary_key=flagged)
     return dataclasses.replace(version, id=announced.id, identity=announced.identity, identity_key=flagged)
 
 
 def _type_changes(version: Version, lake_type: LakeType) -> list[Unseen]:
-    """Types that PostgreSQL changed without a rewrite and whose values still read differently, or do not fit."""
+    """Return types changed without a rewrite whose values still have another text, or do not fit."""
     replaced = heaps(*version.marks()) is not Heaps.SAME
     current = {column.attnum: column for column in version.current.columns}
     out = []
     for old, new in version.kept():
         fits = keeps_text(old.type, new.type) and holds(lake_type(new), lake_type(old))
-        # Of a column that no longer exists nothing tells whether its rows were rewritten.
+        # For a column that no longer exists it is unknown whether its rows were rewritten.
         is_sure = new.attnum in current or not replaced
         if (old.type.oid, old.modifier) != (new.type.oid, new.modifier) and not (fits and is_sure):
             out.append(_type_change(version.base, old, new))
@@ -248,7 +248,7 @@ def _type_change(table: TableSchema, old: Column, new: Column) -> Unseen:
 
 
 def _keys(version: Version) -> list[Unseen]:
-    """A key that the stream does not vouch for: rows of the time before it may share one."""
+    """Return key changes that the stream does not show: earlier rows may have equal values of the new key."""
     base, table = version.base, version.table
     before, after = version.marks()
     key = version.key_numbers(table)
@@ -267,7 +267,7 @@ def _keys(version: Version) -> list[Unseen]:
 
 
 def _new_captures(version: Version) -> list[Unseen]:
-    """Columns that were left out and are captured under their new name."""
+    """Return columns that were excluded and are captured under their new name."""
     out = []
     for old, new in version.kept():
         if version.captures(new.name) and not version.captures(old.name):
@@ -289,7 +289,7 @@ def holds(wide: pa.DataType, narrow: pa.DataType) -> bool:
 
 
 def _rows(table: TableSchema) -> object:
-    """What every DDL on a column changes."""
+    """Return the facts that every DDL on a column changes."""
     marks = _marks(table)
     return marks.server, marks.attributes, marks.columns
 

@@ -1,11 +1,12 @@
-"""What the catalogue keeps of a table that tells changes which the stream does not carry.
+"""Facts of the catalogue about a table that show changes which the stream does not contain.
 
-A rewrite of a table's rows by ALTER TABLE reaches no slot. Measured on PostgreSQL 15 and 18, it shows so:
+A slot receives nothing about a rewrite of a table's rows by ALTER TABLE. Measured on PostgreSQL 15 and 18, it is
+visible in:
 
     pg_class.reltoastrelid   a rewrite by ALTER TABLE makes a new TOAST table; VACUUM FULL, CLUSTER, TRUNCATE keep it
     pg_class.relfilenode     changes with every rewrite, with VACUUM FULL, CLUSTER, TRUNCATE, SET TABLESPACE too
     pg_attribute's xmin      changes for each column that an ALTER COLUMN named, whether or not its rows were rewritten
-    atthasmissing            is cleared by every rewrite, VACUUM FULL and CLUSTER among them (which changes xmin too)
+    atthasmissing            is cleared by every rewrite, including VACUUM FULL and CLUSTER (which changes xmin too)
     pg_attrdef's oid         changes with ALTER COLUMN TYPE of a column with a default, stays at VACUUM FULL
 
 Transaction ids are compared for equality only, as text: they wrap around.
@@ -37,10 +38,10 @@ class ColumnMark:
 class StorageMark:
     """One heap: the table's own, or a leaf's of a partitioned table.
 
-    ``toast`` is 0 where no column can be toasted. ``is_unlogged`` heaps write no WAL. Of a leaf, ``is_own`` says that
-    it was created as a partition of its parent (an attached table may hold rows that the stream never carried),
-    ``is_empty`` that it held no page when read, and ``path`` holds the xmin of the pg_inherits rows up to the table:
-    detached and attached again, it is another. A table's own heap has True, False and an empty path.
+    ``toast`` is 0 if no column can be toasted. ``is_unlogged`` heaps write no WAL. For a leaf, ``is_own`` means that it
+    was created as a partition of its parent (an attached table may contain rows that were never in the stream),
+    ``is_empty`` that it had no page when read, and ``path`` contains the xmin of the pg_inherits rows up to the table:
+    it differs after the leaf was detached and attached again. A table's own heap has True, False and an empty path.
     """
 
     oid: int
@@ -56,9 +57,10 @@ class StorageMark:
 class PublicationEntry:
     """One reason why the publication sends a table: ``kind`` a (all tables), s (its schema) or t (a listed table).
 
-    ``oid`` is that of the row in pg_publication, pg_publication_namespace or pg_publication_rel: taken out and listed
-    again, it is another. ``path`` holds the xmin of the pg_inherits rows up to the listed ancestor, empty for the table
-    itself. ``columns`` are the column list's attnums, None for all; ``is_filtered`` tells a row filter.
+    ``oid`` is that of the row in pg_publication, pg_publication_namespace or pg_publication_rel: it differs after the
+    table was removed and listed again. ``path`` contains the xmin of the pg_inherits rows up to the listed ancestor,
+    empty for the table itself. ``columns`` are the column list's attnums, None for all; ``is_filtered``: there is a row
+    filter.
     """
 
     kind: str
@@ -72,9 +74,9 @@ class PublicationEntry:
 class PublicationMark:
     """What a publication sends of one table.
 
-    ``row`` is the xmin of its pg_publication row: settings that were changed and changed back leave another; tables
-    added and dropped leave it. ``operations`` are letters of c, u, d, t; ``generated`` is 's' where stored generated
-    columns are sent (PostgreSQL 18). No ``entries``: nothing is sent.
+    ``row`` is the xmin of its pg_publication row: it differs after settings were changed, even if they were changed
+    back; it does not change if tables are added and dropped. ``operations`` are letters of c, u, d, t; ``generated`` is
+    's' if stored generated columns are sent (PostgreSQL 18). No ``entries``: nothing is sent.
     """
 
     oid: int
@@ -86,7 +88,7 @@ class PublicationMark:
 
     @property
     def columns(self) -> frozenset[int] | None:
-        """The attnums of the table's own column list, None where it has none."""
+        """The attnums of the table's own column list, None if it has none."""
         for entry in self.entries:
             if entry.kind == "t" and not entry.path and entry.columns is not None:
                 return frozenset(entry.columns)
@@ -94,17 +96,17 @@ class PublicationMark:
 
     @property
     def is_listed(self) -> bool:
-        """Whether the publication names the table itself. The server then refuses to make it UNLOGGED."""
+        """Whether the publication names the table itself. The server then does not allow it to be UNLOGGED."""
         return any(entry.kind == "t" and not entry.path for entry in self.entries)
 
 
 @dataclass(frozen=True, slots=True)
 class TypeMark:
-    """A user type that a column's values are written with.
+    """A user type of a column's values.
 
-    ``parts`` are an enum's (label oid, label) pairs in sort order, or a composite's (attnum, "") pairs: what an
-    ALTER TYPE changes under values that are stored already. ``changed`` is the transaction id (64 bits) of the last
-    change of one of them, 0 where all are as CREATE TYPE made them.
+    ``parts`` are an enum's (label oid, label) pairs in sort order, or a composite's (attnum, "") pairs: what an ALTER
+    TYPE changes for values that are stored already. ``changed`` is the transaction id (64 bits) of the last change of
+    one of them, 0 if all are as created by CREATE TYPE.
     """
 
     oid: int
@@ -115,16 +117,16 @@ class TypeMark:
 
 @dataclass(frozen=True, slots=True)
 class Fingerprint:
-    """The marks of one table, equal as long as no DDL touched it.
+    """The fingerprint of one table, equal as long as no DDL changed it.
 
-    ``server`` is the system identifier: transaction ids and the oids of publications of two servers do not compare.
-    ``attributes`` is pg_class.relnatts: the highest attnum ever given. ``primary_key`` is the oid of the constraint,
+    ``server`` is the system identifier: transaction ids and the oids of publications of two servers cannot be compared.
+    ``attributes`` is pg_class.relnatts: the highest attnum ever assigned. ``primary_key`` is the oid of the constraint,
     ``unique_indexes`` are the valid unique indexes. ``comments`` changes with a comment on the table or a column.
-    ``publication`` is None where no publication was asked for.
+    ``publication`` is None if no publication was queried.
 
-    Two take no part in comparisons. ``is_exact`` is False where the marks go with a version of the stream's past: they
-    were read later, and DDL may lie between the two. All transactions below ``horizon`` (64 bits) had ended when the
-    marks were read.
+    Two fields are not compared. ``is_exact`` is False if the fingerprint was read later than the version's position in
+    the stream, so that DDL may have been executed in between. All transactions below ``horizon`` (64 bits) had ended
+    when the fingerprint was read.
     """
 
     server: str
@@ -145,15 +147,15 @@ class Fingerprint:
     horizon: int = field(default=0, compare=False)
 
     def column(self, attnum: int) -> ColumnMark | None:
-        """The mark of a column, None where it was not live."""
+        """Return the mark of a column, None if it was not live."""
         return next((mark for mark in self.columns if mark.attnum == attnum), None)
 
     def heap(self, oid: int) -> StorageMark | None:
-        """The mark of a heap, None where it was not part of the table."""
+        """Return the mark of a heap, None if it was not part of the table."""
         return next((mark for mark in self.storage if mark.oid == oid), None)
 
     def to_json(self) -> str:
-        """A text that ``from_json`` turns back into an equal value."""
+        """Return a text that ``from_json`` converts to an equal value."""
         return json.dumps(dataclasses.asdict(self), separators=(",", ":"))
 
     @classmethod
@@ -163,7 +165,7 @@ class Fingerprint:
 
     @classmethod
     def from_plain(cls, raw: dict[str, Any]) -> Self:
-        """From the dictionaries and lists that ``dataclasses.asdict`` and JSON make of one."""
+        """Create a fingerprint from the dictionaries and lists of ``dataclasses.asdict`` and JSON."""
         publication = raw["publication"]
         return cls(
             **{

@@ -1,4 +1,4 @@
-"""A foreign key of the source: which columns of a table name a row of which other table, or of the same one."""
+"""A foreign key of the source: columns of a table that refer to a row of another table, or of the same one."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from cdc_core.schema.table import TableId
 
 @dataclass(frozen=True, slots=True)
 class ForeignKey:
-    """The constraint ``name`` of ``table``: ``columns`` refer to ``parent_columns`` of ``parent``, in one order.
+    """The constraint ``name`` of ``table``: ``columns`` refer to ``parent_columns`` of ``parent``, in the same order.
 
-    ``is_exact`` is False where a column has a collation under which different texts are equal.
+    ``is_exact`` is False if a column has a collation under which different texts are equal.
     """
 
     name: str

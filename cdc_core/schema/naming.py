@@ -1,8 +1,8 @@
-"""Names of topics, schemas and fields, as Debezium makes them.
+"""Names of topics, schemas and fields, equal to Debezium's.
 
-A table's topic is also the stem of its schemas' names (``<topic>.Key``, ``.Value``, ``.Envelope``). What a system
-cannot carry in a name is replaced character by character; a character outside the basic plane counts as the two UTF-16
-units that Java sees.
+A table's topic is also the prefix of its schemas' names (``<topic>.Key``, ``.Value``, ``.Envelope``). Characters that
+are not allowed in a name are replaced one by one; a character outside the basic plane counts as the two UTF-16 units of
+a Java string.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ MAX_TOPIC_LENGTH = 249
 
 _TOPIC = re.compile(r"[A-Za-z0-9._-]")
 _TOPIC_UNICODE = re.compile(r"[A-Za-z0-9.-]")
-# First and following characters that a mode leaves alone, for full names (dots allowed) and for field names.
+# First and following characters that a mode does not replace, for full names (dots allowed) and for field names.
 _LEGAL = {
     (NameAdjustmentMode.AVRO, True): (re.compile(r"[A-Za-z_]"), re.compile(r"[A-Za-z0-9_.]")),
     (NameAdjustmentMode.AVRO, False): (re.compile(r"[A-Za-z_]"), re.compile(r"[A-Za-z0-9_]")),
@@ -33,7 +33,7 @@ def adjust_schema_name(name: str, mode: NameAdjustmentMode) -> str:
 
 
 def adjust_field_name(name: str, mode: NameAdjustmentMode) -> str:
-    """A field's name under ``field.name.adjustment.mode``; a dot is replaced like any other stranger."""
+    """Return a field's name under ``field.name.adjustment.mode``; a dot is replaced like any other character."""
     return _adjust(name, mode, dots=False)
 
 
@@ -48,7 +48,7 @@ def _adjust(name: str, mode: NameAdjustmentMode, *, dots: bool) -> str:
         elif mode is NameAdjustmentMode.AVRO_UNICODE:
             out.append(_escaped(unit))
         else:
-            # Two names that differ in their leading digit only must stay apart, so the digit is kept.
+            # Two names that differ only in their leading digit must remain different, so the digit is kept.
             out.append("_" + (unit if index == 0 and unit.isdecimal() else ""))
     return "".join(out)
 
@@ -65,7 +65,7 @@ def _escaped(unit: str) -> str:
 
 
 class Names:
-    """The names one connector gives. Keeps the topics it gave, to notice two tables that would share one."""
+    """The names of one connector. Stores the topics returned, to detect two tables with the same topic."""
 
     def __init__(self, options: SchemaOptions) -> None:
         self._options = options
@@ -79,12 +79,12 @@ class Names:
 
     @property
     def transaction_topic(self) -> str:
-        """Where BEGIN and END records go."""
+        """The topic of BEGIN and END records."""
         return self._options.topic_delimiter.join((self.prefix, self._options.topic_transaction))
 
     @property
     def heartbeat_topic(self) -> str:
-        """Where heartbeats go: the configured name, else ``<heartbeat prefix>.<topic prefix>``."""
+        """The topic of heartbeats: the configured name, else ``<heartbeat prefix>.<topic prefix>``."""
         options = self._options
         return options.topic_heartbeat_name or options.topic_delimiter.join(
             (options.topic_heartbeat_prefix, self.prefix)
@@ -92,13 +92,13 @@ class Names:
 
     @property
     def message_topic(self) -> str:
-        """Where logical messages go; the separator is a dot whatever topic.delimiter says."""
+        """The topic of logical messages; the separator is a dot regardless of topic.delimiter."""
         return f"{self.prefix}.message"
 
     def topic(self, table: TableId) -> str:
-        """The topic of a table's events.
+        """Return the topic of a table's events.
 
-        Raises TableError when replacing characters or cutting the length gives another table's topic.
+        Raises TableError if replacing characters or limiting the length results in another table's topic.
         """
         known = self._topics.get(table)
         if known is not None:
@@ -116,11 +116,11 @@ class Names:
         return topic
 
     def schema_name(self, name: str) -> str:
-        """Any schema's name under the mode in force."""
+        """Return a schema's name under the configured mode."""
         return adjust_schema_name(name, self._options.schema_name_adjustment_mode)
 
     def field_name(self, column: str) -> str:
-        """A column's field name under the mode in force."""
+        """Return a column's field name under the configured mode."""
         return adjust_field_name(column, self._options.field_adjustment)
 
     def _fit(self, name: str) -> str:

@@ -1,6 +1,6 @@
-"""How topics, schemas and fields are named, and which columns make a key."""
+"""Options for the names of topics, schemas and fields, and for key columns."""
 
-# option() is dataclasses.field with a declaration, so each call stands where ruff expects a field.
+# option() is dataclasses.field with a declaration, so each call is where ruff expects a field.
 # ruff: noqa: RUF009
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _KEY_RULE = re.compile(r"\s*([^\s:]+):([^:\s]+(?:\s*,\s*[^:\s]+)*)\s*")
 
 
 class NameAdjustmentMode(StrEnum):
-    """``none``: names as they are. ``avro``: what Avro refuses becomes ``_``. ``avro_unicode``: becomes ``_uXXXX``."""
+    """``none``: unchanged names. ``avro``: characters not allowed in Avro become ``_``. ``avro_unicode``: ``_uXXXX``"""
 
     NONE = "none"
     AVRO = "avro"
@@ -24,14 +24,17 @@ class NameAdjustmentMode(StrEnum):
 
 
 class SchemaRefreshMode(StrEnum):
-    """When the table's description is re-read; it matters only for plugins without Relation messages."""
+    """When the table's description is re-read; relevant only for plugins without Relation messages."""
 
     COLUMNS_DIFF = "columns_diff"
     COLUMNS_DIFF_EXCLUDE_UNCHANGED_TOAST = "columns_diff_exclude_unchanged_toast"
 
 
 class TopicNaming(StrEnum):
-    """``SCHEMA``: ``prefix.schema.table``, what Kafka refuses becomes ``_``. ``SCHEMA_UNICODE``: becomes ``_uXXXX``."""
+    """``SCHEMA``: ``prefix.schema.table``, characters not allowed by Kafka become ``_``.
+
+    ``SCHEMA_UNICODE``: they become ``_uXXXX``.
+    """
 
     SCHEMA = "io.debezium.schema.SchemaTopicNamingStrategy"
     SCHEMA_UNICODE = "io.debezium.schema.SchemaUnicodeTopicNamingStrategy"
@@ -46,14 +49,14 @@ class KeyRule:
 
 
 def parse_topic_prefix(text: str) -> str:
-    """Letters, digits, hyphen, dot and underscore."""
+    """Parse a prefix of letters, digits, hyphen, dot and underscore."""
     if _PREFIX.fullmatch(text.strip()) is None:
         raise ValueError("letters, digits, hyphens, dots and underscores")
     return text.strip()
 
 
 def parse_key_columns(text: str) -> tuple[KeyRule, ...]:
-    """Rules split at ``;``, each ``table-regex:column[,column…]``."""
+    """Parse rules separated by ``;``, each ``table-regex:column[,column…]``."""
     rules = []
     for part in text.split(";"):
         if not part.strip():
@@ -66,7 +69,7 @@ def parse_key_columns(text: str) -> tuple[KeyRule, ...]:
 
 
 def parse_naming_strategy(text: str) -> TopicNaming:
-    """The full class name, or its last part."""
+    """Parse the full class name, or its last part."""
     wanted = text.strip().rpartition(".")[2].lower()
     for member in TopicNaming:
         if member.value.rpartition(".")[2].lower() == wanted:
@@ -80,7 +83,7 @@ parse_key_columns.kind = "list"  # type: ignore[attr-defined]
 
 @dataclass(frozen=True, slots=True)
 class SchemaOptions:
-    """Names and keys."""
+    """Options of names and keys."""
 
     topic_prefix: str = option(
         "topic.prefix",
@@ -142,7 +145,7 @@ class SchemaOptions:
 
     @property
     def field_adjustment(self) -> NameAdjustmentMode:
-        """The mode in force for field names, older property included."""
+        """The mode for field names, including the older property."""
         if self.field_name_adjustment_mode is NameAdjustmentMode.NONE and self.sanitize_field_names:
             return NameAdjustmentMode.AVRO
         return self.field_name_adjustment_mode

@@ -1,4 +1,4 @@
-"""A PostgreSQL type as the catalogue describes it, resolved as far as its values need."""
+"""A PostgreSQL type as described by the catalogue, resolved as far as its values require."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class PgType:
 
     ``name`` is pg_type.typname (``int4``, ``_int4``, ``mood``), ``namespace`` its schema. ``inner`` is the element of
     an array, the base of a domain, the subtype of a range or multirange, else None. ``inner_modifier`` is the modifier
-    a domain gives its base (pg_type.typtypmod), -1 where it gives none. ``labels`` are an enum's, in sort order.
+    of a domain's base (pg_type.typtypmod), -1 for none. ``labels`` are an enum's, in sort order.
     """
 
     oid: int

@@ -1,4 +1,4 @@
-"""The lake's way from one version of a table to the next, once it is known which column is which."""
+"""The lake's operations from one version of a table to the next, once their columns are matched."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ OWN_COLUMNS = frozenset(
     {"__commit_lsn", "__tx_index", "__commit_ts", "__rescued", "__deleted", "__current"}
     | {"__valid_from_lsn", "__valid_to_lsn", "__valid_to_index", "__valid_from", "__valid_to"}
 )
-"""What a lake table has besides the columns of its source, in whatever delete mode."""
+"""The metadata columns of lake tables, of all delete modes."""
 
 _TEMPORARY = "__renamed_{}"
 
@@ -51,7 +51,7 @@ class Version:
     captures: Callable[[str], bool]
 
     def marked(self, is_exact: bool) -> Version:
-        """The step, its marks exact for the version or of a later moment."""
+        """Return the step with the current fingerprint; ``is_exact``: it is that of the version, not a later one."""
         marks = dataclasses.replace(self.marks()[1], is_exact=is_exact)
         return dataclasses.replace(self, table=dataclasses.replace(self.table, fingerprint=marks))
 
@@ -64,33 +64,33 @@ class Version:
         return {c.attnum: c for c in self.table.columns}
 
     def kept(self) -> Iterator[tuple[Column, Column]]:
-        """Pairs of a column in both."""
+        """Yield pairs of columns that are in both."""
         old = self.old()
         return ((old[number], column) for number, column in self.new().items() if number in old)
 
     def added(self) -> list[Column]:
-        """The columns of ``table`` that ``base`` has not."""
+        """Return the columns of ``table`` that are not in ``base``."""
         old = self.old()
         return [column for number, column in self.new().items() if number not in old]
 
     def marks(self) -> tuple[Fingerprint, Fingerprint]:
-        """The marks of before and now."""
+        """The fingerprints before and now."""
         before, after = self.base.fingerprint, self.current.fingerprint
         assert before is not None and after is not None
         return before, after
 
     @staticmethod
     def numbers(table: TableSchema, names: Sequence[str]) -> frozenset[int]:
-        """The attnums of columns."""
+        """Return the attnums of columns."""
         return frozenset(column.attnum for column in table.columns if column.name in names)
 
     def key_numbers(self, table: TableSchema) -> frozenset[int]:
-        """The attnums by which changes find their rows."""
+        """Return the attnums of the key of ``table``."""
         return self.numbers(table, row_key(table))
 
 
 def row_key(table: TableSchema) -> tuple[str, ...]:
-    """The columns by which changes find their rows: under USING INDEX old rows hold that index's columns alone."""
+    """Return the columns by which changes identify rows: under USING INDEX old rows contain only its columns."""
     if table.identity is ReplicaIdentity.INDEX and table.identity_key:
         return table.identity_key
     return table.lake_key
@@ -102,7 +102,7 @@ def lake_plan(
     policy: Policy,
     lake_columns: Sequence[str] | None,
 ) -> Decision:
-    """FOLLOW with its operations, or REFUSE where the lake cannot hold the names."""
+    """Return FOLLOW with its operations, or REFUSE if the lake cannot have the names."""
     old = {number: column for number, column in version.old().items() if version.captures(column.name)}
     new = {number: column for number, column in version.new().items() if version.captures(column.name)}
     clash = _clash(new.values())
@@ -157,9 +157,9 @@ def _clash(columns: Iterable[Column]) -> str:
 def _departures(
     old: dict[int, Column], new: dict[int, Column], present: Sequence[str], *, keeps: bool
 ) -> list[Operation]:
-    """Columns that are no more, and retired ones whose name another column needs: its values are not theirs.
+    """Return operations for columns that no longer exist, and for retired columns whose name another column needs.
 
-    Without a key a row is found by all its columns, and changes to come bring nothing for those that are no more.
+    Without a key a row is identified by all its columns, and later changes contain no values of dropped ones.
     """
     taken = {column.name.lower() for column in new.values()}
     owned = {column.name for column in old.values()}
@@ -174,7 +174,7 @@ def _departures(
 
 
 def _renames(renames: dict[str, str]) -> list[Operation]:
-    """In an order in which no name is taken; a ring of renames goes through a name of its own."""
+    """Order renames so that no name is in use; a cycle of renames uses a temporary name."""
     waiting, out = dict(renames), []
     while waiting:
         held = {name.lower() for name in waiting}
@@ -209,7 +209,7 @@ def _comments(version: Version, old: dict[int, Column], new: dict[int, Column]) 
 
 
 def _changes(version: Version) -> Iterator[SchemaChange]:
-    """What happened, column by column and then to the table."""
+    """Yield the changes, by column and then of the table."""
     base, table = version.base, version.table
     old, new = version.old(), version.new()
     for number, column in old.items():

@@ -1,4 +1,4 @@
-"""What pgoutput announces of a table: the Relation message, as a value."""
+"""The Relation message, by which pgoutput announces a table, as a value."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class RelationColumn:
 
 @dataclass(frozen=True, slots=True)
 class Relation:
-    """A Relation message: the shape in which the tuples that follow it are written. Source: PostgreSQL manual §55.9."""
+    """A Relation message: the format of the tuples that follow it. Source: PostgreSQL manual §55.9."""
 
     oid: int
     namespace: str

@@ -1,4 +1,4 @@
-"""A source table at one version: its columns, its keys, and a JSON form that travels with its data."""
+"""A version of a source table: its columns, its keys, and a JSON form that is stored with its data."""
 
 from __future__ import annotations
 
@@ -26,15 +26,15 @@ class TableId(NamedTuple):
 class Column:
     """A column as the catalogue described it when its version was read.
 
-    ``modifier`` is atttypmod (-1: none). ``optional`` is False for NOT NULL. ``default_expression`` is
-    pg_get_expr's text or None. ``is_generated`` covers stored generated columns, ``is_serial`` a default taken from a
-    sequence (identity columns have none). ``comment`` is None where there is none.
+    ``modifier`` is atttypmod (-1: none). ``optional`` is False for NOT NULL. ``default_expression`` is pg_get_expr's
+    text or None. ``is_generated``: a stored generated column, ``is_serial``: the default is taken from a sequence
+    (identity columns have none). ``comment`` is None if there is none.
 
-    ``attnum`` is the column's number in its table, which it keeps through every ALTER and no other column ever gets; 0
-    where it is not known. ``generated`` is pg_attribute.attgenerated: '' for none, 's' stored, 'v' virtual.
-    ``has_missing`` says that rows written before the column was added read as ``missing``, PostgreSQL's text of the
-    constant default of that moment (None with has_missing: the partitions do not agree on one). These facts, of the
-    moment of reading, take no part in comparisons of versions.
+    ``attnum`` is the column's number in its table, which it keeps through every ALTER and which is never reused; 0 if
+    unknown. ``generated`` is pg_attribute.attgenerated: '' for none, 's' stored, 'v' virtual. ``has_missing``: rows
+    written before the column was added have the value ``missing``, PostgreSQL's text of the constant default at that
+    time (None with has_missing: it differs between partitions). These fields describe the moment of reading and are not
+    compared between versions.
     """
 
     name: str
@@ -55,13 +55,13 @@ class Column:
 class TableSchema:
     """One version of a captured table.
 
-    ``columns`` stand in the order of the Relation (or of the table, before any Relation came). ``primary_key`` and
-    ``unique_key`` (the first unique index of all rows over plain columns) hold column names in key order, empty where
-    there is none. ``index_key`` is the first unique index as JDBC lists it: a partial one counts there, and columns
-    that are only INCLUDEd are part of it. ``identity_key`` holds the columns flagged as replica identity.
-    ``is_key_deferrable`` tells of the primary key; a deferrable unique index is never the ``unique_key``. ``version``
-    counts from 1 within one process. ``fingerprint`` holds the catalogue's marks of the moment of reading, None where
-    they were not read; two versions that differ in it alone are equal.
+    ``columns`` are in the order of the Relation (or of the table, before any Relation was received). ``primary_key``
+    and ``unique_key`` (the first unique index of all rows over plain columns) contain column names in key order, empty
+    if there is none. ``index_key`` is the first unique index as listed by JDBC, which includes partial ones and columns
+    that are only INCLUDEd. ``identity_key`` contains the columns flagged as replica identity. ``is_key_deferrable``
+    refers to the primary key; a deferrable unique index is never the ``unique_key``. ``version`` counts from 1 within
+    one process. ``fingerprint`` is the catalogue's fingerprint when it was read, None if it was not read; two versions
+    that differ only in it are equal.
     """
 
     id: TableId
@@ -81,7 +81,7 @@ class TableSchema:
     def key(self) -> tuple[str, ...]:
         """The columns of an event's key: the primary key, else a unique index, else nothing.
 
-        They need not identify rows, because the index may be partial: ``lake_key`` does.
+        They need not identify rows, because the index may be partial; ``lake_key`` does identify them.
         """
         return self.primary_key or self.index_key or self.unique_key
 
@@ -101,14 +101,14 @@ class TableSchema:
         return ()
 
     def column(self, name: str) -> Column:
-        """The column of that name; KeyError where there is none."""
+        """Return the column of that name; raises KeyError if there is none."""
         for column in self.columns:
             if column.name == name:
                 return column
         raise KeyError(name)
 
     def to_json(self) -> str:
-        """A text that ``from_json`` turns back into an equal value."""
+        """Return a text that ``from_json`` converts to an equal value."""
         return json.dumps(dataclasses.asdict(self), separators=(",", ":"))
 
     @classmethod
@@ -126,7 +126,7 @@ class TableSchema:
 
 
 def column_from_plain(raw: dict[str, Any]) -> Column:
-    """A column from the dictionaries that ``dataclasses.asdict`` and JSON make of one."""
+    """Create a column from the dictionaries of ``dataclasses.asdict`` and JSON."""
     return Column(**{**raw, "type": _pg_type(raw["type"])})
 
 

@@ -1,8 +1,8 @@
-"""Changes that the stream does not carry, told by comparing a table's marks of two moments.
+"""Detects changes that the stream does not contain, by comparing a table's fingerprints of two moments.
 
-Rows rewritten by ALTER TABLE, tables made again, partitions that came with rows, types altered under stored values,
-what a publication left out in between: whatever ``unseen_changes`` finds, the stream alone cannot bring into the lake.
-Where the marks leave it open whether values changed, they count as changed.
+Rows rewritten by ALTER TABLE, tables created again, partitions attached with rows, types altered for stored values,
+changes that a publication left out in between: none of the changes found by ``unseen_changes`` can be applied to the
+lake from the stream alone. If the fingerprints do not show whether values changed, they count as changed.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from cdc_core.schema.changes import ChangeKind, SchemaChange
 from cdc_core.schema.fingerprint import ColumnMark, Fingerprint, PublicationMark, StorageMark
 from cdc_core.schema.table import Column, TableSchema
 
-# How a remedy ends after which nobody needs to ask for anything.
+# The end of a remedy after which no further action of the user is needed.
 READ_AGAIN_THEN = "it is then re-read."
 
 
 @dataclass(frozen=True, slots=True)
 class Unseen:
-    """One finding. ``reason`` is a sentence; with a ``remedy`` reading the table again would not help as yet."""
+    """One finding. ``reason`` is a sentence; with a ``remedy`` a re-read of the table would not help yet."""
 
     change: SchemaChange
     reason: str
@@ -30,16 +30,16 @@ class Unseen:
 
 
 class Heaps(IntEnum):
-    """What happened to a table's heaps, the worst of them."""
+    """What happened to a table's heaps: the maximum applies."""
 
     SAME = 0
     REPLACED = 1  # by VACUUM FULL, CLUSTER, TRUNCATE or another tablespace; never by a rewrite of values
-    PERHAPS_REWRITTEN = 2  # no TOAST table on one side, so nothing tells the two apart
+    PERHAPS_REWRITTEN = 2  # no TOAST table on one side, so REPLACED and REWRITTEN cannot be distinguished
     REWRITTEN = 3  # by ALTER TABLE
 
 
 def unseen_changes(base: TableSchema, now: TableSchema) -> list[Unseen]:
-    """What happened between the marks of the two that no event tells of. Both must have marks."""
+    """Return the changes between the fingerprints of the two for which there is no event. Both must have one."""
     before, after = base.fingerprint, now.fingerprint
     assert before is not None and after is not None
     if before.oid != after.oid:
@@ -55,13 +55,13 @@ def unseen_changes(base: TableSchema, now: TableSchema) -> list[Unseen]:
 
 
 def heaps(before: Fingerprint, after: Fingerprint) -> Heaps:
-    """The worst that happened to a heap that both moments know."""
+    """Return the maximum for the heaps that exist in both."""
     pairs = ((before.heap(mark.oid), mark) for mark in after.storage)
     return max((_heap(old, new) for old, new in pairs if old is not None), default=Heaps.SAME)
 
 
 def is_streamed(column: Column, marks: Fingerprint | None) -> bool:
-    """Whether the stream brings the column: what the column list names, else all but generated ones not published."""
+    """Whether the stream contains the column: if the column list has it, else all but unpublished generated ones."""
     publication = marks.publication if marks is not None else None
     listed = publication.columns if publication is not None else None
     if listed is not None:
@@ -72,13 +72,13 @@ def is_streamed(column: Column, marks: Fingerprint | None) -> bool:
 
 
 def streamed(table: TableSchema) -> TableSchema:
-    """The table with the columns alone that the stream brings: no generated ones before PostgreSQL 18."""
+    """Return the table with the columns in the stream only: without generated ones before PostgreSQL 18."""
     kept = tuple(column for column in table.columns if is_streamed(column, table.fingerprint))
     return table if len(kept) == len(table.columns) else dataclasses.replace(table, columns=kept)
 
 
 def is_untouched(before: Fingerprint, after: Fingerprint, attnum: int) -> bool:
-    """Whether no DDL named a column that is live in both moments, so that it had its name and type in between."""
+    """Whether no DDL named a column that is live in both, so that its name and type were constant in between."""
     old, new = before.column(attnum), after.column(attnum)
     return before.is_exact and before.server == after.server and old is not None and old == new
 
@@ -109,7 +109,7 @@ def _publication(base: TableSchema, before: Fingerprint, after: Fingerprint) -> 
 
 
 def _facts(mark: PublicationMark) -> object:
-    """What compares between servers: everything but oids and transaction ids."""
+    """Return the facts that can be compared between servers: everything but oids and transaction ids."""
     entries = [dataclasses.replace(entry, oid=0, path="above" if entry.path else "") for entry in mark.entries]
     return dataclasses.replace(mark, oid=0, row="", entries=tuple(entries))
 
@@ -139,9 +139,9 @@ def _types(base: TableSchema, before: Fingerprint, after: Fingerprint) -> Iterat
 
 
 def new_types(base: TableSchema, now: TableSchema) -> list[Unseen]:
-    """Types that came with a new column and were altered since the first moment: events may have other labels.
+    """Return types of new columns that were altered since the first moment: events may have other labels.
 
-    It matters where the second moment may be ahead of the stream.
+    This is relevant if the second moment may be ahead of the stream.
     """
     before, after = base.fingerprint, now.fingerprint
     assert before is not None and after is not None
@@ -162,10 +162,10 @@ def _partitions(base: TableSchema, before: Fingerprint, after: Fingerprint) -> I
     if known.keys() - {mark.oid for mark in after.storage}:
         yield Unseen(change, f"A partition of {base.id} was detached or dropped with its rows.")
     both = [(known[mark.oid], mark) for mark in after.storage if mark.oid in known]
-    # Transaction ids of two servers do not compare, and marks that an older wal2lake wrote down have no path.
+    # Transaction ids of two servers cannot be compared, and fingerprints written by an older wal2lake have no path.
     if before.server == after.server and any(old.path and old.path != new.path for old, new in both):
         yield Unseen(change, f"A partition of {base.id} was detached and attached again.")
-    # PostgreSQL sends a TRUNCATE of the root alone; VACUUM FULL of a partition leaves the marks of its TRUNCATE.
+    # PostgreSQL sends a TRUNCATE of the root only; VACUUM FULL of a partition changes the same facts as its TRUNCATE.
     if any(old.filenode != new.filenode for old, new in both):
         yield Unseen(change, f"A partition of {base.id} was truncated, or its rows were rewritten.")
 
@@ -194,11 +194,11 @@ def _rewrites(base: TableSchema, now: TableSchema) -> Iterator[Unseen]:
 
 
 def _was_altered(old: ColumnMark | None, new: ColumnMark | None) -> bool:
-    """Whether an ALTER COLUMN may have named a column that is live in both moments."""
+    """Whether an ALTER COLUMN may have named a column that is live in both."""
     if old is None or new is None or old.row == new.row:
         return False
-    # A rewrite for the sake of another column, or VACUUM FULL, clears the missing value and so touches the row; an
-    # ALTER COLUMN TYPE would have made the default again.
+    # A rewrite because of another column, or VACUUM FULL, clears the missing value and thereby changes the row; an
+    # ALTER COLUMN TYPE would have created the default again.
     is_cleared = old.has_missing and not new.has_missing and old.default != 0 and old.default == new.default
     return not is_cleared
 

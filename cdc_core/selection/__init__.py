@@ -1,1 +1,1 @@
-"""Which tables, columns, operations and messages are captured; masks, truncation, hashes."""
+"""Selection of captured tables, columns, operations and messages; masks, truncation, hashes."""

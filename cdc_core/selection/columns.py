@@ -1,8 +1,8 @@
-"""Which columns of a table are kept, and what is done to each.
+"""The included columns of a table, and the transformation of each.
 
 Debezium's order (ColumnMappers): truncation, mask, propagation by column, propagation by type, hash version 1, hash
-version 2. The first rule that names a column is its only one, so a column that is cut is not also hashed. Mappers touch
-values only: neither the event's key nor a default in a schema goes through them.
+version 2. Only the first rule that matches a column is applied, so a truncated column is not also hashed. Mappers
+change values only: they are not applied to the event's key or to a default in a schema.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ Mapper = Callable[[pa.Array], pa.Array]
 
 @dataclass(frozen=True, slots=True)
 class ColumnPlan:
-    """What becomes of one column.
+    """The treatment of one column.
 
-    ``mapper`` turns PostgreSQL's text[N] into text[N] before the type's converter, or is None where values stay.
-    ``parameters`` are added to the field's schema, after the type's own. ``hides`` is true where the mapper replaces
-    values (mask, hash), false where it only shortens them. ``cut`` is the length of a truncation, which in an event
-    shortens whatever the converter makes a string or bytes of, numbers in string modes included; None for no
-    truncation. ``note`` says where a rule names a column it cannot change.
+    ``mapper`` converts PostgreSQL's text[N] to text[N] before the type's converter, or is None if values are unchanged.
+    ``parameters`` are added to the field's schema, after the type's own. ``hides`` is true if the mapper replaces
+    values (mask, hash), false if it only shortens them. ``cut`` is the length of a truncation, which in an event is
+    applied to the string or bytes returned by the converter, numbers in string modes included; None for no truncation.
+    ``note`` is set if a rule matches a column it cannot change.
     """
 
     name: str
@@ -54,10 +54,10 @@ class _Rule:
 
 
 def plan_columns(table: TableSchema, options: SelectionOptions, *, snapshot: bool = False) -> tuple[ColumnPlan, ...]:
-    """One plan a column, in the table's order.
+    """Return one plan per column, in the table's order.
 
     ``snapshot`` is true for rows read by a snapshot, for which the driver describes serial and numeric columns
-    otherwise.
+    differently.
     """
     kept = _Kept.of(options)
     plans = []
@@ -71,9 +71,9 @@ def plan_columns(table: TableSchema, options: SelectionOptions, *, snapshot: boo
 
 
 def lake_key_conflicts(table: TableSchema, plans: tuple[ColumnPlan, ...]) -> tuple[str, ...]:
-    """Columns of the lake table's key that are left out, masked or cut, so that rows could no longer be distinguished.
+    """Return columns of the lake table's key that are excluded, masked or truncated, so that keys may not be unique.
 
-    A hash keeps values distinct, unless it is cut to the column's length, and is no conflict.
+    A hash keeps values distinct, unless it is truncated to the column's length, and is no conflict.
     """
     by_name = {plan.name: plan for plan in plans}
     conflicts = []
@@ -137,7 +137,7 @@ def _applied(rule: _Rule, column: Column, snapshot: bool) -> ColumnPlan:
 
 
 def _truncated(rule: _Rule, column: Column) -> ColumnPlan:
-    # A column that cannot hold more than N characters is not touched, nor marked.
+    # A column that cannot have more than N characters is not changed and gets no parameter.
     if 0 <= source_type(column).length <= rule.number:
         return ColumnPlan(column.name, True)
     mapper: Mapper | None = None

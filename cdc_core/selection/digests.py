@@ -1,8 +1,8 @@
-"""The digests of column.mask.hash.*; apart from what applies them, so that a file is read without Arrow."""
+"""The digests of column.mask.hash.*; a separate module from their use, so that a file is read without Arrow."""
 
 from __future__ import annotations
 
-# Java's names of digests, in capitals, as hashlib's.
+# Java's names of digests, in capitals → hashlib's.
 DIGESTS = {
     "MD5": "md5",
     "SHA": "sha1",

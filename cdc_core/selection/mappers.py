@@ -1,7 +1,7 @@
-"""What is done to values on the way: cut, masked, hashed.
+"""Transformations of values: truncation, mask, hash.
 
-Each mapper is a picklable call from text column to text column. A column comes as PostgreSQL's text. Hashes are taken
-of its distinct values only.
+Each mapper is a picklable function from text column to text column. The input is PostgreSQL's text. Only distinct
+values are hashed.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 
 from cdc_core.selection.digests import DIGESTS
 
-# How Java serialises a String: stream header, then a tag with the length of its modified UTF-8.
+# Java's serialization of a String: stream header, then a tag with the length of its modified UTF-8.
 _JAVA_HEADER = b"\xac\xed\x00\x05"
 _SHORT_STRING, _LONG_STRING = b"\x74", b"\x7c"
 _OUTSIDE_BMP = "[\U00010000-\U0010ffff]"
@@ -24,7 +24,7 @@ _OUTSIDE_BMP = "[\U00010000-\U0010ffff]"
 
 @dataclass(frozen=True, slots=True)
 class Truncate:
-    """Strings cut to ``length`` UTF-16 units; a cut never leaves half of a surrogate pair."""
+    """Truncates strings to ``length`` UTF-16 units, never within a surrogate pair."""
 
     length: int
 
@@ -47,7 +47,7 @@ class Truncate:
 
 @dataclass(frozen=True, slots=True)
 class TruncateBytes:
-    """bytea's text ``\\x…`` cut to ``length`` bytes."""
+    """Truncates bytea's text ``\\x…`` to ``length`` bytes."""
 
     length: int
 
@@ -58,7 +58,7 @@ class TruncateBytes:
 
 @dataclass(frozen=True, slots=True)
 class Mask:
-    """Every value, null included, becomes ``length`` asterisks."""
+    """Replaces every value, null included, by ``length`` asterisks."""
 
     length: int
 
@@ -69,9 +69,9 @@ class Mask:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Hash:
-    """Lower-case hex of digest(salt, value), cut to ``length`` where that is above zero.
+    """Replaces values by lower-case hex of digest(salt, value), truncated to ``length`` if greater than zero.
 
-    ``java_serialised`` is version 1, which hashes the value as Java serialises it; version 2 hashes its UTF-8 text.
+    ``java_serialised`` is version 1, which hashes Java's serialization of the value; version 2 hashes its UTF-8 text.
     """
 
     algorithm: str
@@ -95,7 +95,7 @@ class Hash:
 
 
 def java_serialisation(text: str) -> bytes:
-    """What Java's ObjectOutputStream writes for a String: header, tag, length, modified UTF-8."""
+    """Return the output of Java's ObjectOutputStream for a String: header, tag, length, modified UTF-8."""
     body = modified_utf8(text)
     if len(body) <= 0xFFFF:
         return _JAVA_HEADER + _SHORT_STRING + struct.pack(">H", len(body)) + body
@@ -103,7 +103,7 @@ def java_serialisation(text: str) -> bytes:
 
 
 def modified_utf8(text: str) -> bytes:
-    """UTF-8 in which NUL takes two bytes and a character outside the basic plane is its two surrogates."""
+    """Return UTF-8 in which NUL is two bytes and a character outside the basic plane is its two surrogates."""
     if text.isascii():
         return text.encode().replace(b"\0", b"\xc0\x80")
     units = struct.unpack(f"<{len(text.encode('utf-16-le')) // 2}H", text.encode("utf-16-le"))

@@ -1,4 +1,4 @@
-"""Which logical messages and which operations become events."""
+"""Selection of logical messages and operations."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from cdc_core.selection.patterns import compile_all, matches_any
 
 
 class MessageSelection:
-    """The lists of message prefixes, as one question a prefix. An include list makes the exclude list void."""
+    """The lists of message prefixes. The exclude list is ignored if there is an include list."""
 
     def __init__(self, options: SelectionOptions) -> None:
         self._included = compile_all(options.message_prefix_include_list)
@@ -24,5 +24,5 @@ class MessageSelection:
 
 
 def skips(options: SelectionOptions, operation: str) -> bool:
-    """Whether ``skipped.operations`` leaves out events of that operation: c, u, d or t. Reads (r) are never skipped."""
+    """Whether ``skipped.operations`` excludes events of that operation: c, u, d or t. Reads (r) are never skipped."""
     return operation in options.skipped_operations

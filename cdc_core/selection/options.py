@@ -1,4 +1,4 @@
-"""Which schemas, tables, columns, operations and messages are captured, and what is done to values on the way."""
+"""Options of the captured schemas, tables, columns, operations and messages, and of value transformations."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ OPERATIONS = ("c", "u", "d", "t")
 
 
 def parse_skipped_operations(text: str) -> tuple[str, ...]:
-    """Comma-separated of c, u, d, t; ``none`` alone for nothing."""
+    """Parse a comma-separated list of c, u, d, t; ``none`` alone for nothing."""
     parts = tuple(dict.fromkeys(part.strip().lower() for part in text.split(",") if part.strip()))
     if parts == ("none",) or not parts:
         return ()
@@ -20,7 +20,7 @@ def parse_skipped_operations(text: str) -> tuple[str, ...]:
 
 
 def parse_collection(text: str) -> str:
-    """``schema.table``; a leading database name is dropped."""
+    """Parse ``schema.table``; a leading database name is removed."""
     parts = text.strip().split(".")
     if len(parts) not in (2, 3) or not all(parts):
         raise ValueError("schema.table")
@@ -29,10 +29,10 @@ def parse_collection(text: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class SelectionOptions:
-    """Lists hold regular expressions that must match the whole name, whatever the case (ASCII).
+    """Lists contain regular expressions that must match the entire name, regardless of case (ASCII).
 
-    The families hold one entry a property, in the file's order: ``(N, patterns)`` as texts and patterns for truncation
-    and masks, ``(algorithm, salt, patterns)`` for hashes.
+    The families contain one entry per property, in the file's order: ``(N, patterns)`` as texts and patterns for
+    truncation and masks, ``(algorithm, salt, patterns)`` for hashes.
     """
 
     schema_include_list: tuple[str, ...] = option(

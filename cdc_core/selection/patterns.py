@@ -1,4 +1,4 @@
-"""Debezium's regular expressions: Java's syntax, matched against the whole name, whatever the case of ASCII letters."""
+"""Debezium's regular expressions: Java's syntax, matched against the entire name, regardless of case (ASCII)."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable
 from functools import lru_cache
 
-# Java's names for character classes of ASCII, which Python's re does not know.
+# Java's names of ASCII character classes, which Python's re does not support.
 _CLASSES = {
     "Lower": "a-z",
     "Upper": "A-Z",
@@ -31,7 +31,7 @@ _TOKEN = re.compile(
 
 @lru_cache(maxsize=4096)
 def compile_pattern(pattern: str) -> re.Pattern[str]:
-    """A Java regex as Python's. Raises ValueError saying what is wrong with it."""
+    """Convert a Java regex to Python's. Raises ValueError with the reason if it is invalid."""
     try:
         return re.compile(_translate(pattern), re.IGNORECASE | re.ASCII)
     except re.error as error:
@@ -39,12 +39,12 @@ def compile_pattern(pattern: str) -> re.Pattern[str]:
 
 
 def compile_all(patterns: Iterable[str]) -> tuple[re.Pattern[str], ...]:
-    """Each of them compiled, in order."""
+    """Compile all patterns, in order."""
     return tuple(compile_pattern(pattern) for pattern in patterns)
 
 
 def matches_any(patterns: Iterable[re.Pattern[str]], name: str) -> bool:
-    """Whether one of them matches the whole name."""
+    """Whether one of them matches the entire name."""
     return any(pattern.fullmatch(name) for pattern in patterns)
 
 

@@ -1,7 +1,7 @@
-"""A column's type as JDBC describes it: what Debezium's column mappers look at and propagate.
+"""A column's type as described by JDBC: used and propagated by Debezium's column mappers.
 
 The numbers are those of PostgreSQL's JDBC driver (TypeInfoCache.getPrecision, getScale, getDisplaySize), which
-Debezium's ColumnMetaData takes over.
+Debezium's ColumnMetaData uses.
 """
 
 from __future__ import annotations
@@ -24,15 +24,16 @@ _FIXED_PRECISION = {_INT2: 5, _INT4: 10, _OID: 10, _INT8: 19, _FLOAT4: 8, _FLOAT
 # Width before and after the fraction of a second.
 _TIME_WIDTH = {_TIME: (8, 0), _TIMETZ: (8, 6), _TIMESTAMP: (22, 0), _TIMESTAMPTZ: (22, 6)}
 _CHARACTER = frozenset({_CHAR, _BPCHAR, _VARCHAR, _TEXT, _NAME})
-# Types whose value in an event is PostgreSQL's own text, so that cutting one cuts the other.
+# Types whose value in an event is PostgreSQL's own text, so that truncating one truncates the other.
 _TEXTUAL = _CHARACTER | {_JSON, _JSONB, _XML, _UUID, _INET, _CIDR, _MACADDR, _MACADDR8, _TSVECTOR}
 _TEXTUAL_NAMES = frozenset({"citext", "ltree"})
 _SERIALS = {_INT2: "smallserial", _INT4: "serial", _INT8: "bigserial"}
 
 
 class SourceType(NamedTuple):
-    """``name`` is the type's own name (``varchar``, ``mood``), ``length`` and ``scale`` as the driver gives them. Of
-    a numeric without precision that it reads from the catalogue it gives no scale.
+    """``name`` is the type's name (``varchar``, ``mood``), ``length`` and ``scale`` are the driver's.
+
+    For a numeric without precision that it reads from the catalogue the driver has no scale.
     """
 
     name: str
@@ -41,20 +42,20 @@ class SourceType(NamedTuple):
 
 
 def root_type(type_: PgType) -> PgType:
-    """The type under any number of domains."""
+    """Return the type under any number of domains."""
     while type_.kind is TypeKind.DOMAIN and type_.inner is not None:
         type_ = type_.inner
     return type_
 
 
 def is_character(type_: PgType) -> bool:
-    """Whether JDBC calls it CHAR or VARCHAR: char, bpchar, varchar, text, name, enums, and domains over these."""
+    """Whether the type is CHAR or VARCHAR in JDBC: char, bpchar, varchar, text, name, enums, and domains over these."""
     root = root_type(type_)
     return root.oid in _CHARACTER or root.kind is TypeKind.ENUM
 
 
 def is_textual(type_: PgType) -> bool:
-    """Whether its value in an event is the text that PostgreSQL writes."""
+    """Whether its value in an event is PostgreSQL's text."""
     root = root_type(type_)
     if root.oid in _TEXTUAL or root.kind in (TypeKind.ENUM, TypeKind.RANGE, TypeKind.MULTIRANGE):
         return True
@@ -67,10 +68,10 @@ def is_bytes(type_: PgType) -> bool:
 
 
 def source_type(column: Column, snapshot: bool = False) -> SourceType:
-    """What a column's type is called and how long it is.
+    """Return the name and length of a column's type.
 
-    In a snapshot a column that takes its default from a sequence is a serial, and a numeric without precision has
-    length 0 and no scale; the stream's Relation says only what it is made of.
+    In a snapshot a column with a default from a sequence is a serial, and a numeric without precision has length 0 and
+    no scale; the stream's Relation contains only the underlying type.
     """
     type_, modifier = column.type, column.modifier
     name = type_.name
@@ -81,7 +82,7 @@ def source_type(column: Column, snapshot: bool = False) -> SourceType:
     while type_.kind is TypeKind.DOMAIN and type_.inner is not None:
         modifier = type_.inner_modifier
         type_ = type_.inner
-    # An array is measured by its element.
+    # For an array, the element's length is used.
     oid = type_.inner.oid if type_.kind is TypeKind.ARRAY and type_.inner is not None else type_.oid
     return SourceType(name, _length(oid, modifier), _scale(oid, modifier))
 
@@ -102,7 +103,7 @@ def _length(oid: int, modifier: int) -> int:
 
 
 def _fraction_width(modifier: int) -> int:
-    # The driver gives one digit two places, besides the point.
+    # The driver uses two characters for one digit, in addition to the point.
     return {-1: 7, 0: 0, 1: 3}.get(modifier, modifier + 1)
 
 

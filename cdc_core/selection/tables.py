@@ -16,10 +16,10 @@ SYSTEM_PREFIXES = ("pg_temp", "pg_toast")
 
 
 class TableSelection:
-    """The lists for schemas and tables, as one question a table.
+    """The lists for schemas and tables.
 
-    Where an include list is given, the exclude list of the same kind has no effect. A schema's list is matched against
-    the schema's name, a table's against ``schema.table``. The signal table is captured whatever the lists say.
+    If an include list is given, the exclude list of the same kind has no effect. A schema's list is matched against the
+    schema's name, a table's against ``schema.table``. The signal table is captured regardless of the lists.
     ``snapshot_include`` are the patterns of ``snapshot.include.collection.list``.
     """
 
@@ -46,18 +46,18 @@ class TableSelection:
         return bool(self._signal) and str(table).lower() == self._signal
 
     def is_table(self, table: TableId) -> bool:
-        """Whether the lists name the table: the signal table is captured without that, for its signals alone."""
+        """Whether the lists include the table: the signal table is captured otherwise too, but only for its signals."""
         return self._passes(table)
 
     def includes_in_snapshot(self, table: TableId) -> bool:
-        """Whether the table's rows are read by snapshots: it is captured and passes the snapshot's own list."""
+        """Whether the table's rows are read by snapshots: it is captured and matches the snapshot's own list."""
         return self.includes(table) and (not self._snapshot_in or matches_any(self._snapshot_in, str(table)))
 
     def position(self, table: TableId) -> tuple[int, str]:
-        """A sort key: the place of the first include pattern that matches, then the name.
+        """Return a sort key: the index of the first include pattern that matches, then the name.
 
-        Without an include list all tables share the first place; a table that no pattern matches (the signal table)
-        comes last.
+        Without an include list all tables have the same index; a table that matches no pattern (the signal table) is
+        last.
         """
         if not self._table_in:
             return (0, str(table))
@@ -67,7 +67,7 @@ class TableSelection:
         return (len(self._table_in), str(table))
 
     def unmatched(self, tables: Iterable[TableId]) -> tuple[str, ...]:
-        """Entries of ``table.include.list`` that match none of the given tables, so that a typo can be told."""
+        """Return entries of ``table.include.list`` that match none of the given tables, to report typing errors."""
         names = [str(table) for table in tables]
         return tuple(
             text

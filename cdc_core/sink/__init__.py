@@ -1,1 +1,1 @@
-"""Where events go: the lake, or nowhere."""
+"""Destinations of events: the lake, or a sink that discards them."""

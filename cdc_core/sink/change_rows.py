@@ -1,7 +1,8 @@
-"""Typed change rows: RawColumns of either path → the natural representation of every captured column.
+"""Typed change rows: RawColumns of the stream or a snapshot → the natural representation of every captured column.
 
-This is where decoding meets types. Everything here is pure and runs wherever its input is: on a Spark worker for spool
-files and COPY streams, in the driver for tables whose values must be masked before anything is written.
+This module connects decoding and types. Everything here is a pure function and runs in the process that has the input:
+on a Spark worker for spool files and COPY streams, in the driver for tables whose values must be masked before anything
+is written.
 """
 
 from __future__ import annotations
@@ -40,13 +41,12 @@ _OP_OF_KIND = {ord("I"): "c", ord("U"): "u", ord("D"): "d"}
 
 @dataclass(frozen=True, slots=True)
 class RowTyper:
-    """Turns a table version's text columns into natural values.
+    """Converts a table version's text columns to natural values.
 
-    ``plans`` and ``codecs`` run parallel to ``table.columns``; a column whose plan is not included is left out.
-
-    What a natural type has no room for (an infinite date) is rescued, whatever ``failure`` says. Text that no server
+    ``plans`` and ``codecs`` are parallel to ``table.columns``; a column whose plan is not included is left out. A value
+    that the natural type cannot represent (an infinite date) is rescued, whatever ``failure`` is. Text that no server
     writes is rescued too, so that nothing is lost; but with ``fail`` the methods raise ConversionError instead, and
-    with ``warn`` the log has a line. ``failure`` is event.converting.failure.handling.mode.
+    with ``warn`` a warning is logged. ``failure`` is event.converting.failure.handling.mode.
     """
 
     table: TableSchema
@@ -62,7 +62,7 @@ class RowTyper:
 
     @property
     def change_schema(self) -> pa.Schema:
-        """The schema of ``changes`` and ``truncates``: one changelog row an event."""
+        """The schema of ``changes`` and ``truncates``: one changelog row per event."""
         return pa.schema(
             [
                 pa.field(OP, pa.string()),
@@ -79,7 +79,7 @@ class RowTyper:
 
     @property
     def read_schema(self) -> pa.Schema:
-        """The schema of ``reads``: one lake row a source row."""
+        """The schema of ``reads``: one lake row per source row."""
         return pa.schema(
             [
                 *self.row_type,
@@ -90,11 +90,12 @@ class RowTyper:
         )
 
     def changes(self, raw: pa.RecordBatch, tuples: TupleBatch) -> pa.RecordBatch:
-        """Row changes as changelog rows.
+        """Convert row changes to changelog rows.
 
         Shape:  RAW_SCHEMA[N], TupleBatch[N] -> change_schema[N]
-        Nulls:  ``after`` is null for a delete, ``before`` where the server sent no old tuple; an unchanged TOAST value
-                is null and named in ``__unchanged``, unless a FULL old tuple holds it.
+
+        Nulls:  ``after`` is null for a delete, ``before`` if the server sent no old tuple; an unchanged TOAST value is
+        null and named in ``__unchanged``, unless a FULL old tuple contains it.
         """
         count = raw.num_rows
         op = _ops(tuples.op)
@@ -109,7 +110,7 @@ class RowTyper:
         )
 
     def truncates(self, raw: pa.RecordBatch) -> pa.RecordBatch:
-        """Truncate events as changelog rows: op t, both images null. Shape: RAW_SCHEMA[N] -> change_schema[N]."""
+        """Convert truncates to changelog rows: op t, both images null. Shape: RAW_SCHEMA[N] -> change_schema[N]."""
         count = raw.num_rows
         none = pa.nulls(count, self.row_type)
         op = pa.array(np.full(count, "t", dtype=object), pa.string())
@@ -119,15 +120,15 @@ class RowTyper:
 
     @property
     def read_columns(self) -> tuple[str, ...]:
-        """The columns that ``reads`` needs, in the table's order; all where none is captured, so that rows are there.
+        """The columns that ``reads`` needs, in the table's order; all if none is captured, to get the number of rows.
 
-        What is left out is not asked for: the role may have no privilege for it.
+        Other columns are not queried: the role may have no privilege for them.
         """
         included = tuple(plan.name for plan in self.plans if plan.included)
         return included or tuple(plan.name for plan in self.plans)
 
     def reads(self, columns: RawColumns, commit_lsn: int, taken_us: int) -> pa.RecordBatch:
-        """Snapshot rows as lake rows, all at the snapshot's position. Shape: RawColumns[N] -> read_schema[N].
+        """Convert snapshot rows to lake rows, all at the snapshot's position. Shape: RawColumns[N] -> read_schema[N].
 
         ``columns`` are the table's, or ``read_columns`` alone.
         """
@@ -143,7 +144,7 @@ class RowTyper:
         return pa.RecordBatch.from_arrays([*values, rescued, *facts], schema=self.read_schema)
 
     def _with_gaps(self, columns: RawColumns) -> RawColumns:
-        """The table's columns, nulls for those that were not read: they are left out of what is made."""
+        """Return all columns of the table, with nulls for those that were not read: they are left out of the result."""
         by_name = dict(zip(columns.names, columns.text, strict=True))
         none = pa.nulls(len(columns), pa.string())
         names = tuple(plan.name for plan in self.plans)
@@ -158,7 +159,7 @@ class RowTyper:
         return pa.StructArray.from_arrays([*values, rescued], fields=list(self.row_type), mask=mask)
 
     def _typed(self, columns: RawColumns, lsn: pa.Array | None) -> tuple[list[pa.Array], pa.Array]:
-        """The natural values of the included columns, and the ``__rescued`` map of those that do not fit."""
+        """Return the natural values of the included columns, and the ``__rescued`` map of values they cannot hold."""
         values: list[pa.Array] = []
         misfits: list[tuple[str, pa.Array, pa.Array]] = []
         for plan, codec, text in zip(self.plans, self.codecs, columns.text, strict=True):
@@ -173,7 +174,10 @@ class RowTyper:
         return values, _rescued(misfits, len(columns))
 
     def _judge(self, name: str, codec: ColumnCodec, text: pa.Array, bad: pa.BooleanArray, lsn: pa.Array | None) -> None:
-        """Report texts that are no values of the type at all; misfits pass. Raises ConversionError with ``fail``."""
+        """Report texts that are not values of the type; values that only do not fit are not reported.
+
+        Raises ConversionError with ``fail``.
+        """
         natural = codec.natural
         places = np.flatnonzero(bad.fill_null(False).to_numpy(zero_copy_only=False))
         if natural.is_misfit is not None:
@@ -189,7 +193,7 @@ class RowTyper:
         _log.log(level, "%s Their text is kept in %s.", error.message, RESCUED)
 
     def _with_old_values(self, tuples: TupleBatch) -> tuple[RawColumns, tuple[np.ndarray | None, ...]]:
-        """``new`` with unchanged values taken from a FULL old tuple, and what is still unchanged after that."""
+        """Return ``new`` with unchanged values taken from a FULL old tuple, and the masks of values still unchanged."""
         has_old = tuples.old_kind == ord("O")
         if not has_old.any() or all(mask is None for mask in tuples.new.unchanged):
             return tuples.new, tuples.new.unchanged
@@ -206,7 +210,7 @@ class RowTyper:
         return RawColumns(tuples.new.names, tuple(text), tuple(unchanged)), tuple(unchanged)
 
     def _unchanged_names(self, masks: Sequence[np.ndarray | None], count: int) -> pa.ListArray:
-        """Per row, the names of its unchanged columns. Shape: masks[C][N] -> list<string>[N], never null."""
+        """Return the names of each row's unchanged columns. Shape: masks[C][N] -> list<string>[N], never null."""
         live = [
             (plan.name, mask)
             for plan, mask in zip(self.plans, masks, strict=False)
@@ -221,7 +225,7 @@ class RowTyper:
 
 
 def _ops(kinds: np.ndarray) -> pa.StringArray:
-    """Message kinds (ASCII of I, U, D) -> c, u, d."""
+    """Convert message kinds (ASCII of I, U, D) to c, u, d."""
     index = np.searchsorted(np.array(sorted(_OP_OF_KIND)), kinds)
     names = pa.array([_OP_OF_KIND[kind] for kind in sorted(_OP_OF_KIND)], pa.string())
     return names.take(pa.array(index))
@@ -238,7 +242,7 @@ def _positions(raw: pa.RecordBatch) -> list[pa.Array]:
 
 
 def _rescued(misfits: list[tuple[str, pa.Array, pa.Array]], count: int) -> pa.Array:
-    """The map column of values that their natural type cannot hold: name → text; null where all fit."""
+    """Return the map column of values that their natural type cannot represent: name → text; null if there are none."""
     if not misfits:
         return pa.nulls(count, _RESCUED_TYPE)
     grid = np.stack([bad.fill_null(False).to_numpy(zero_copy_only=False) for _, _, bad in misfits], axis=1)
@@ -246,7 +250,7 @@ def _rescued(misfits: list[tuple[str, pa.Array, pa.Array]], count: int) -> pa.Ar
     offsets = np.concatenate(([0], np.cumsum(per_row))).astype(np.int32)
     rows, which = np.nonzero(grid)
     names = pa.array([name for name, _, _ in misfits], pa.string()).take(pa.array(which))
-    # One column after the other, laid end to end, so that (row, column) is one index into the whole.
+    # The columns are concatenated, so that (row, column) is one index into the result.
     laid = pa.concat_arrays([text.cast(pa.string()) for _, text, _ in misfits])
     texts = laid.take(pa.array(which * count + rows))
     validity = pa.array(per_row > 0)

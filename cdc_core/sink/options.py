@@ -1,6 +1,6 @@
-"""Where the lake is and how it is written."""
+"""Options of the lake's location and of how it is written."""
 
-# option() is dataclasses.field with a declaration, so each call stands where ruff expects a field.
+# option() is dataclasses.field with a declaration, so each call is where ruff expects a field.
 # ruff: noqa: RUF009
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _table_patterns.kind = "list of regular expressions"  # type: ignore[attr-define
 
 
 class MergeEngine(StrEnum):
-    """Who applies a slice to the lake table: Arrow in the task (copy-on-write), Spark's MERGE, or as the size says."""
+    """The engine that applies a slice to a lake table: Arrow in the task (copy-on-write), Spark's MERGE, or by size."""
 
     AUTO = "auto"
     ARROW = "arrow"
@@ -34,7 +34,7 @@ class MergeEngine(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class SinkOptions:
-    """What steers the lake's tables."""
+    """Options of the lake's tables."""
 
     lake_path: str = option(
         "wal2lake.lake.path",
@@ -172,7 +172,7 @@ class SinkOptions:
 
     @property
     def delete_modes(self) -> DeleteModes:
-        """Every table's delete mode."""
+        """The delete mode of each table."""
         lists = {
             DeleteMode.HARD: self.lake_delete_mode_hard,
             DeleteMode.SOFT: self.lake_delete_mode_soft,
@@ -182,5 +182,5 @@ class SinkOptions:
 
     @property
     def schema_policy(self) -> Policy:
-        """The three that decide what a schema change does to the lake."""
+        """The three options that determine how a schema change is applied to the lake."""
         return Policy(self.lake_schema_changes, self.lake_features, self.lake_dropped_columns)

@@ -1,4 +1,4 @@
-"""Builds the RowTyper of a table version from the connector's options; picklable, for it goes to the workers."""
+"""Creates the RowTyper of a table version from the connector's options; picklable, because workers receive it."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from cdc_core.types.registry import resolve
 
 @dataclass(frozen=True, slots=True)
 class TypingPlan:
-    """The options that decide which columns are captured, how they are masked, and what type each becomes."""
+    """The options that determine which columns are captured, how they are masked, and what type each becomes."""
 
     types: TypeOptions
     selection: SelectionOptions
     failure: FailureHandlingMode = FailureHandlingMode.WARN
 
     def typer(self, table: TableSchema) -> RowTyper:
-        """The RowTyper of one table version."""
+        """Return the RowTyper of one table version."""
         plans = plan_columns(table, self.selection)
         codecs = tuple(resolve(column, self.types) for column in table.columns)
         return RowTyper(table, plans, codecs, self.failure)
 
     def has_masks(self, table: TableSchema) -> bool:
-        """Whether some value of the table is changed before it may be written anywhere."""
+        """Whether some value of the table must be masked or removed before it may be written anywhere."""
         return any(plan.mapper is not None or not plan.included for plan in plan_columns(table, self.selection))

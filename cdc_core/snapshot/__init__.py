@@ -1,1 +1,1 @@
-"""Which ranges of which tables are read, and when."""
+"""Snapshots: which ranges of which tables are read, and when."""

@@ -1,7 +1,7 @@
-"""One Spark task of a snapshot: COPY ranges of tables under the exported snapshot, typed as lake rows, into files.
+"""One Spark task of a snapshot: COPY of table ranges under the exported snapshot, typed as lake rows, into files.
 
 A task reads its ranges one after the other on one connection and in one transaction, which imports the snapshot: for
-many small tables a connection each would cost more than their rows.
+many small tables a separate connection each would take longer than reading their rows.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ _CHUNK_BYTES = 4 << 20
 
 @dataclass(frozen=True, slots=True)
 class RangeOrder:
-    """A range to be read: the rows that ``select`` gives of ``table``, into new files of the lake table at ``lake``.
+    """A range to be read: the rows of ``table`` that ``select`` returns, into new files of the lake table at ``lake``.
 
-    ``select`` names the columns that the table's typer reads (``RowTyper.read_columns``), in their order.
-    ``schema`` is that of the files: columns that the rows have not are null. ``number`` is the place among the table's.
+    ``select`` names the columns that the table's typer reads (``RowTyper.read_columns``), in their order. ``schema`` is
+    that of the files: columns missing in the rows are null. ``number`` is the range's number in the table.
     """
 
     table: TableSchema
@@ -41,7 +41,7 @@ class RangeOrder:
 
 @dataclass(frozen=True, slots=True)
 class RangeResult:
-    """The files written, none for no rows; or the error that kept the range from being read."""
+    """The files written, none if there are no rows; or the error that prevented the range from being read."""
 
     table: TableId
     number: int
@@ -56,10 +56,10 @@ class RangeResult:
 
 @dataclass(frozen=True, slots=True)
 class CopyRanges:
-    """Copies ranges into files; picklable. A later commit names the files.
+    """Copies ranges into files; picklable. A later commit adds the files.
 
-    Every task sees the same rows, for each imports ``snapshot_name``; ``commit_lsn`` and ``taken_us`` are that
-    snapshot's position and time.
+    Every task reads the same rows, because each imports ``snapshot_name``; ``commit_lsn`` and ``taken_us`` are that
+    snapshot's position and time (microseconds since 1970).
     """
 
     plan: TypingPlan
@@ -70,7 +70,7 @@ class CopyRanges:
     armed: failpoints.Armed | None = None
 
     def __call__(self, batch: Sequence[RangeOrder]) -> list[RangeResult]:
-        """A result an order. An error of the server, of a value or of the lake is in its range's result."""
+        """Return one result per order. An error of the server, of a value or of the lake is in its range's result."""
         failpoints.adopt(self.armed)
         found: list[RangeResult] = []
         reader: SnapshotReader | None = None
@@ -82,7 +82,7 @@ class CopyRanges:
                     found.append(RangeResult(order.table.id, order.number, files))
                 except CdcError as error:
                     found.append(RangeResult(order.table.id, order.number, error=error))
-                    # The statement that failed has ended the transaction, and with it what was imported.
+                    # The failed statement has ended the transaction, and with it the imported snapshot.
                     if reader is not None:
                         reader.close()
                         reader = None
@@ -99,9 +99,9 @@ class CopyRanges:
         return write_rows(lake, self._rows(reader, order), order.schema)
 
     def _rows(self, reader: SnapshotReader, order: RangeOrder) -> Iterator[pa.RecordBatch]:
-        """Lake rows, some ten thousand at a time.
+        """Yield lake rows, about ten thousand at a time.
 
-        Raises SourceError or TransientError from the server, ProtocolError for lines that are not as announced.
+        Raises SourceError or TransientError from the server, ProtocolError for lines that do not match the columns.
         """
         typer = self.plan.typer(order.table)
         names = typer.read_columns

@@ -1,8 +1,9 @@
-"""Ranges of a table's key, where ranges of its pages cannot be read: on servers older than 14, and by a role that may
-read single columns only, of which ``ctid`` is none.
+"""Ranges of a table's key, for tables whose page ranges cannot be read.
 
-They are ranges of values, evenly cut, so rows lie evenly in them where the key's values do. What is read is exact in
-any case: each row of the snapshot has one value of the key, and the first and the last range have no end.
+This applies to servers older than 14, and to a role that may read single columns only, which do not include ``ctid``.
+The ranges are equal intervals of values, so they have about equally many rows if the key's values are evenly
+distributed. The result is exact in any case: each row of the snapshot has one value of the key, and the first and the
+last range are unbounded.
 """
 
 from __future__ import annotations
@@ -13,12 +14,12 @@ from cdc_core.schema.table import TableSchema
 
 _INTEGERS = frozenset({"int2", "int4", "int8"})
 _MOST_RANGES = 10_000
-# Rows that lie in the pages in another order than the key's have each range read most of the pages.
+# If rows are stored in another order than the key's, each range reads most of the pages.
 _LEAST_CORRELATION = 0.8
 
 
 def key_column(table: TableSchema) -> str | None:
-    """The column by which a table can be cut: the first of its primary key, where that is an integer.
+    """Return the column by which a table can be divided: the first of its primary key, if that is an integer.
 
     None for a partitioned table: its leaves are its ranges.
     """
@@ -30,7 +31,7 @@ def key_column(table: TableSchema) -> str | None:
 
 
 def key_conditions(column: str, bounds: KeyBounds, rows: int, rows_per_range: int) -> list[str]:
-    """The SQL conditions of about ``rows_per_range`` rows each that together hold for every row; [""] for no cut."""
+    """Return SQL conditions for about ``rows_per_range`` rows each that together match each row; [""] for one range."""
     if bounds.correlation is not None and abs(bounds.correlation) < _LEAST_CORRELATION:
         return [""]
     span = bounds.high - bounds.low + 1

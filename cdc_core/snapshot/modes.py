@@ -1,4 +1,4 @@
-"""A snapshot mode is a row of answers; nobody else asks which mode it is."""
+"""A snapshot mode as a set of actions; no other module depends on the mode itself."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from cdc_core.snapshot.snapshotter import load_snapshotter
 class ModeActions:
     """Whether rows are read, and whether changes are streamed afterwards.
 
-    ``first``: rows of what was never read, where no position is stored yet; in the lake, of each table that it has no
-    snapshot of. ``interrupted``: where the last start ended during its snapshot. ``later``: rows of every table at
-    each further start. ``position_lost``: rows of every table, with a new slot, where the slot or its WAL is gone;
-    else that is an error. ``stream``: changes are streamed afterwards.
+    ``first``: rows of tables never read, if no position is stored yet; in the lake, of each table without a snapshot.
+    ``interrupted``: rows are read if the last start ended during its snapshot. ``later``: rows of every table are read
+    at each further start. ``position_lost``: rows of every table are read, with a new slot, if the slot or its WAL is
+    lost; otherwise that is an error. ``stream``: changes are streamed afterwards.
     """
 
     first: bool
@@ -25,7 +25,7 @@ class ModeActions:
     stream: bool
 
 
-# The order of ModeAnswers; docs/explanation/snapshots.md shows the same table.
+# In the order of ModeActions; docs/explanation/snapshots.md contains the same table.
 _ANSWERS = {
     SnapshotMode.ALWAYS: ModeActions(True, True, True, False, True),
     SnapshotMode.INITIAL: ModeActions(True, True, False, False, True),
@@ -36,7 +36,7 @@ _ANSWERS = {
 
 
 def mode_actions(options: SnapshotOptions) -> ModeActions:
-    """The answers of ``snapshot.mode``; ConfigError where it is a class that cannot be made."""
+    """Return the actions of ``snapshot.mode``; raises ConfigError if it is a class that cannot be instantiated."""
     if options.snapshot_mode is SnapshotMode.CONFIGURATION_BASED:
         data = options.snapshot_mode_configuration_based_snapshot_data
         return ModeActions(

@@ -1,7 +1,7 @@
-"""The channel ``sink`` of notifications: a Delta table of the lake, written in a thread of its own.
+"""The notification channel ``sink``: a Delta table of the lake, written in a separate thread.
 
-Whoever reads the stream must not wait for a commit, so notifications are written in groups, at most one commit a
-second. What was told in the last second before the process is killed can be missing.
+The thread that reads the stream must not wait for a commit, so notifications are written in groups, with at most one
+commit per second. Notifications of the last second before the process is killed may be missing.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _log = logging.getLogger(__name__)
 
 _EVERY_SECONDS = 1.0
 _CLOSE_SECONDS = 30.0
-# A lake that cannot be written to for long makes the oldest ones go.
+# If the lake cannot be written to for a long time, the oldest notifications are dropped.
 _MAX_WAITING = 10_000
 
 
@@ -38,13 +38,13 @@ class NotificationTable:
         self._thread.start()
 
     def add(self, notification: Notification) -> None:
-        """Have it written soon."""
+        """Add a notification to be written."""
         with self._lock:
             self._waiting.append(notification)
         self._has_some.set()
 
     def close(self) -> None:
-        """Write what waits, for half a minute at most; a failure is logged."""
+        """Write the waiting notifications, for at most _CLOSE_SECONDS; a failure is logged."""
         self._is_closed.set()
         self._has_some.set()
         self._thread.join(_CLOSE_SECONDS)

@@ -1,6 +1,6 @@
 """Notifications of snapshots: start, progress and end, as one record each.
 
-Keys of tables, which Debezium's notifications hold, are left out: they are values of rows.
+Unlike Debezium's notifications, they do not contain keys of tables, which are row values.
 """
 
 from __future__ import annotations
@@ -88,8 +88,8 @@ def notify_of_snapshot(
 ) -> Iterator[Callable[[SnapshotProgress], None]]:
     """Send notifications of an initial snapshot: its start, progress and end of each table, completion or abort.
 
-    Gives the hook for the snapshot, which calls ``on_progress`` too. IN_PROGRESS is sent for a table at its start
-    and every ten seconds.
+    Yields the progress hook for the snapshot, which calls ``on_progress`` too. IN_PROGRESS is sent for a table at its
+    start and every ten seconds.
     """
     names = ",".join(str(table) for table in tables)
     in_progress: dict[TableId, float] = {}

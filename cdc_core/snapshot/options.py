@@ -1,6 +1,6 @@
-"""When and how the tables' existing rows are read."""
+"""Options of when and how the tables' existing rows are read."""
 
-# option() is dataclasses.field with a declaration, so each call stands where ruff expects a field.
+# option() is dataclasses.field with a declaration, so each call is where ruff expects a field.
 # ruff: noqa: RUF009
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from cdc_core.option import Status, at_least, option, parse_list, parse_patterns
 class SnapshotMode(StrEnum):
     """When rows are read at start.
 
-    ``initial``: where nothing is stored yet. ``always``: at each start. ``initial_only``: once, then stop.
-    ``no_data``: never; only the stream. ``when_needed``: also where the stored position is lost.
-    ``configuration_based``: by the five booleans. ``custom``: by a class.
+    ``initial``: if nothing is stored yet. ``always``: at each start. ``initial_only``: once, then stop. ``no_data``:
+    never; only the stream. ``when_needed``: also if the stored position is lost. ``configuration_based``: by the five
+    booleans. ``custom``: by a class.
     """
 
     ALWAYS = "always"
@@ -29,7 +29,7 @@ class SnapshotMode(StrEnum):
 
 
 class SnapshotIsolationMode(StrEnum):
-    """Isolation of the reading transactions where the slot exists already; a new slot's snapshot is always imported."""
+    """Isolation of the reading transactions if the slot exists already; a new slot's snapshot is always imported."""
 
     SERIALIZABLE = "serializable"
     REPEATABLE_READ = "repeatable_read"
@@ -53,7 +53,7 @@ class SnapshotQueryMode(StrEnum):
 
 
 class TableOrder(StrEnum):
-    """Order of tables by their estimated rows, in place of the include list's."""
+    """Order of tables by their estimated rows, instead of the include list's order."""
 
     DISABLED = "disabled"
     ASCENDING = "ascending"
@@ -61,8 +61,9 @@ class TableOrder(StrEnum):
 
 
 class WatermarkingStrategy(StrEnum):
-    """How a chunk is marked in the stream: ``insert_insert`` adds two rows to the signal table, ``insert_delete`` adds
-    one and takes it out again.
+    """How a chunk is marked in the stream.
+
+    ``insert_insert`` adds two rows to the signal table, ``insert_delete`` adds one and deletes it again.
     """
 
     INSERT_INSERT = "insert_insert"
@@ -74,7 +75,7 @@ _OLDER_MODES = {"never": "no_data", "exported": "initial", "schema_only": "no_da
 
 
 def parse_snapshot_mode(text: str) -> SnapshotMode:
-    """A mode, or an older name of one (never, exported)."""
+    """Parse a mode, or an older name of one (never, exported)."""
     wanted = text.strip().lower()
     try:
         return SnapshotMode(_OLDER_MODES.get(wanted, wanted))
@@ -88,7 +89,7 @@ parse_snapshot_mode.allowed = tuple(member.value for member in SnapshotMode)  # 
 
 @dataclass(frozen=True, slots=True)
 class SnapshotOptions:
-    """What steers snapshots."""
+    """Options of snapshots."""
 
     snapshot_mode: SnapshotMode = option(
         "snapshot.mode", SnapshotMode.INITIAL, "When the tables' rows are read.", parse=parse_snapshot_mode
@@ -213,7 +214,7 @@ class SnapshotOptions:
     )
 
     def statement_of(self, table: str) -> str | None:
-        """The user's own SELECT for ``schema.table``, where the list of overrides names the table; else None."""
+        """Return the user's own SELECT for ``schema.table`` if the list of overrides contains the table; else None."""
         return dict(self.snapshot_select_statements).get(table) if self._overrides(table) else None
 
     def _overrides(self, table: str) -> bool:

@@ -1,7 +1,7 @@
 """The order of tables, and each table's ranges of pages that Spark tasks copy in parallel.
 
-A range is a pair of block numbers; PostgreSQL (14 and later) reads it with a TID range scan, so no range costs more
-than its own pages. The last range has no upper end: the table may have grown since its pages were counted.
+A range is a pair of block numbers; PostgreSQL (14 and later) reads it with a TID range scan, so only the pages of the
+range are read. The last range has no upper bound: the table may have grown since its pages were counted.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ _MIN_ROWS = 250_000
 _BATCH_ROWS = 250_000
 _ITEM_ROWS = 10_000
 _MAX_RANGES = 10_000
-# A query takes a lock on each table that it names.
+# A query locks each table that it reads.
 _MAX_TOGETHER = 100
 ALONE = _BATCH_ROWS
-"""The weight of a range that is a batch of its own."""
+"""The weight of a range that is a separate batch."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +37,7 @@ class Chunk:
 
     @property
     def is_whole_table(self) -> bool:
-        """Whether the chunk needs no range at all."""
+        """Whether the chunk needs no range condition."""
         return self.first_block == 0 and self.end_block is None
 
     def predicate(self) -> str:
@@ -53,10 +53,10 @@ class Chunk:
 def plan_chunks(
     table: TableId, pages: int, rows: int | None, rows_per_chunk: int, max_chunks: int = _MAX_RANGES
 ) -> list[Chunk]:
-    """Ranges of about ``rows_per_chunk`` rows, evenly cut by pages.
+    """Return ranges of about ``rows_per_chunk`` rows, with equal numbers of pages.
 
-    ``pages`` is the server's count, 0 for an empty or partitioned table; ``rows`` its estimate, None where it was never
-    analysed (then 50 rows a page are assumed: a guess that only decides how finely to cut).
+    ``pages`` is the server's count, 0 for an empty or partitioned table; ``rows`` its estimate, None if it was never
+    analysed (then 50 rows per page are assumed; this affects only the number of ranges).
     """
     expected = expected_rows(pages, rows)
     count = max(1, min(max_chunks, -(-expected // max(1, rows_per_chunk)), max(1, pages)))
@@ -66,9 +66,9 @@ def plan_chunks(
 
 
 def plan_leaves(leaves: Sequence[Leaf], rows_per_chunk: int) -> list[list[Chunk]]:
-    """What each range of a partitioned table reads: pages of one large leaf, or some small leaves as a whole.
+    """Return the chunks of each range of a partitioned table: pages of one large leaf, or some complete small leaves.
 
-    Small ones go together up to ``rows_per_chunk`` rows, in the order given: a range has files of its own, and a table
+    Small leaves are combined up to ``rows_per_chunk`` rows, in the order given: a range has separate files, and a table
     may have thousands of leaves.
     """
     found: list[list[Chunk]] = []
@@ -89,7 +89,7 @@ def plan_leaves(leaves: Sequence[Leaf], rows_per_chunk: int) -> list[list[Chunk]
 
 
 def plan_gap(table: TableId, gap: tuple[int, int | None], pages: int, pages_per_chunk: int) -> list[Chunk]:
-    """Ranges of about ``pages_per_chunk`` pages from the gap's first page to its end, None for the table's end."""
+    """Return ranges of about ``pages_per_chunk`` pages from the gap's first page to its end; None: the table's end."""
     first, end = gap
     step = max(1, pages_per_chunk)
     last = max(first + 1, pages if end is None else end)
@@ -99,23 +99,23 @@ def plan_gap(table: TableId, gap: tuple[int, int | None], pages: int, pages_per_
 
 
 def expected_rows(pages: int, rows: int | None) -> int:
-    """The server's estimate, else a guess by the pages."""
+    """Return the server's estimate, else an estimate from the number of pages."""
     return rows if rows is not None and rows > 0 else pages * 50
 
 
 def rows_per_range(estimates: Sequence[int], most: int, lanes: int) -> int:
-    """How many rows a range is to have, at most ``most``: so that few large tables keep every lane at work to the end.
+    """Return the rows per range, at most ``most``: so that all lanes are used to the end even for few large tables.
 
-    ``estimates`` are the tables' rows; ``lanes`` is how many ranges are read in parallel.
+    ``estimates`` are the tables' rows; ``lanes`` is the number of ranges read in parallel.
     """
     even = sum(estimates) // max(1, lanes * _RANGES_PER_LANE)
     return min(most, max(even, _MIN_ROWS))
 
 
 def batches(items: Sequence[Item], weights: Sequence[int], lanes: int) -> list[list[Item]]:
-    """The items in their order, cut into batches that a task each takes: small ones together, large ones alone.
+    """Divide the items, in their order, into batches of one task each: small ones combined, large ones alone.
 
-    ``weights`` are rows, beside which each item counts for what it costs to open, write and name a file.
+    ``weights`` are rows; a fixed cost is added per item for opening, writing and committing a file.
     """
     costs = [weight + _ITEM_ROWS for weight in weights]
     most = max(min(_BATCH_ROWS, sum(costs) // max(1, lanes * _RANGES_PER_LANE)), 1)
@@ -133,7 +133,7 @@ def batches(items: Sequence[Item], weights: Sequence[int], lanes: int) -> list[l
 def order_tables(
     tables: Sequence[TableSchema], rows: Mapping[TableId, int | None], order: TableOrder
 ) -> list[TableSchema]:
-    """The tables by their estimated rows; as they were where ``order`` is disabled, or estimates are equal.
+    """Order the tables by their estimated rows; stable if ``order`` is disabled, or estimates are equal.
 
     A table that was never analysed counts as smaller than every other.
     """

@@ -28,12 +28,12 @@ from cdc_core.snapshot.resume import (
 )
 from cdc_core.spark.run_tasks import balanced, parallelism, run_tasks
 
-# Few of the rows asked for are there.
+# Ranges of rows written since the first attempt are larger by this factor, because few of their rows match.
 _FRESH_FACTOR = 4
 
 
 class RangeTracker:
-    """The ranges of one run's tables. ``note`` is for one thread, ``files`` and ``done`` are for any."""
+    """The ranges of one run's tables. ``note`` is for one thread, ``files`` and ``done`` are for any thread."""
 
     def __init__(self, source: Source, spark: Any, paths: LakePaths, plan: TypingPlan, history_minutes: int) -> None:
         self._source = source
@@ -43,12 +43,12 @@ class RangeTracker:
         self._lock = threading.Lock()
 
     def open(self, readings: Sequence[Reading], opened: OpenSnapshot) -> None:
-        """Find what earlier attempts read of the tables, and which tables' ranges are worth writing down."""
+        """Find the ranges of earlier attempts, and determine for which tables ranges are recorded."""
         recorded = self._log.read()
         confirmed = None if opened.made_slot else self._source.slot().confirmed_lsn
         for reading in readings:
             in_force = reading.in_force or 0
-            # What lies below the token in force was committed, whether or not it was cleared after that.
+            # Entries up to the token in force were committed, whether or not they were removed after that.
             reading.recorded = [one for one in recorded.get(reading.table.id, ()) if one.token > in_force]
             newest = max((one.token for one in reading.recorded), default=0)
             reading.taken = replace(reading.taken, token=max(reading.taken.token, newest + 1))
@@ -62,7 +62,7 @@ class RangeTracker:
                 reading.taken = replace(reading.taken, since=reading.kept.since)
 
     def plan(self, reading: Reading, rows_per_range: int) -> list[Chunk | None]:
-        """Set the ranges' SELECTs; the pages of each that is to be written down when it is read."""
+        """Set the ranges' SELECTs; returns the chunk of each range to be recorded after it is read, else None."""
         pages = reading.pages
         whole = plan_chunks(reading.table.id, pages, reading.estimate, rows_per_range)
         if reading.kept is None:
@@ -78,7 +78,7 @@ class RangeTracker:
         return [*[None] * len(fresh), *missing]
 
     def note(self, reading: Reading, number: int) -> None:
-        """Write down that a range is read, where it is to be."""
+        """Record that a range was read, if it is to be recorded."""
         chunk = reading.chunks.get(number)
         if chunk is None or reading.marks is None:
             return
@@ -92,7 +92,7 @@ class RangeTracker:
             reading.recorded.append(one)
 
     def files(self, reading: Reading) -> list[DataFile]:
-        """The files that the table's commit names. Raises TransientError where another run has committed some."""
+        """Return the files for the table's commit. Raises TransientError if another run has committed some of them."""
         if reading.kept is None:
             return reading.files
         reading.lake.refresh()
@@ -113,9 +113,9 @@ class RangeTracker:
         return [*[file for _, file in replaced if file is not None], *reading.files]
 
     def done(self, reading: Reading) -> None:
-        """Forget what was written down of a table that is committed, and remove files that no commit named.
+        """Remove the entries of a committed table, and the files that no commit referenced.
 
-        Only now: a run that should be dead may commit them until a newer snapshot is in force.
+        Not earlier: an outlasting run may commit them until a newer snapshot is in force.
         """
         if not reading.recorded:
             return

@@ -1,7 +1,7 @@
-"""Ranges of tables read in parallel: a job a batch of ranges, as many jobs at a time as there are lanes.
+"""Reads ranges of tables in parallel: one Spark job per batch of ranges, as many jobs at a time as lanes.
 
-Jobs are small on purpose: what a range brought is known when it is there, a lane that is done takes the next batch, so
-no range runs alone at the end for longer than its own time, and the tables that are whole are committed meanwhile.
+Jobs are small so that results are known as soon as they are available, a free lane starts the next batch, no range runs
+alone at the end for longer than its own duration, and complete tables are committed meanwhile.
 """
 
 from __future__ import annotations
@@ -29,18 +29,17 @@ from cdc_core.spark.run_tasks import run_tasks
 
 @dataclass(slots=True, eq=False)
 class Reading:
-    """One table while it is read: its ``columns``. ``lake`` has its place in the lake, ``schema`` the columns there.
+    """One table while it is read: its ``columns``. ``lake`` is its lake table, ``schema`` the columns there.
 
-    ``in_force`` is the token of the snapshot that the lake has. ``own_statement`` is a SELECT of the user's own that
-    gives its rows; ``row_filter`` is the publication's: what it leaves out comes in no event either, and would stay as
-    it is now. ``keeps_gone_rows``: the lake keeps what the source has no more, by its delete mode. ``leaves`` are the
-    partitions that are read by their own names instead of the table's, none where it is read under its own. ``pages``
-    and ``estimate``, of its rows, are the server's; ``has_ctid`` says whether ranges of its pages can be read.
-
-    ``selects`` are its ranges, ``weights`` their estimated rows; ``results`` are filled in as they come. ``chunks`` are
-    the pages of those ranges that are to be written down when they are read, ``marks`` what goes with them (None:
-    nothing is written down). ``recorded`` is what was written down by earlier attempts, ``kept`` what is used of it,
-    and ``fresh`` are the ranges whose rows' keys are to be taken out of that.
+    ``in_force`` is the token of the lake's snapshot. ``own_statement`` is a SELECT defined by the user that returns its
+    rows; ``row_filter`` is the publication's: rows that it excludes have no events either, and would never be updated.
+    ``keeps_gone_rows``: the lake keeps rows that the source no longer has, by its delete mode. ``leaves`` are the
+    partitions that are read by their own names instead of the table's, empty if it is read by its own. ``pages`` and
+    ``estimate`` (of its rows) are the server's; ``has_ctid``: ranges of its pages can be read. ``selects`` are its
+    ranges, ``weights`` their estimated rows; ``results`` are added as ranges finish. ``chunks`` are the pages of ranges
+    that are to be recorded after they are read, ``marks`` the digest recorded with them (None: nothing is recorded).
+    ``recorded`` are the entries of earlier attempts, ``kept`` those that are used, and ``fresh`` are the ranges whose
+    rows' keys are to be removed from their files.
     """
 
     table: TableSchema
@@ -69,12 +68,12 @@ class Reading:
 
     @property
     def is_whole(self) -> bool:
-        """Whether every range has come to its end."""
+        """Whether every range has been read."""
         return len(self.results) == len(self.selects)
 
     @property
     def rows(self) -> int:
-        """Rows read so far, by earlier attempts too."""
+        """Rows read so far, including those of earlier attempts."""
         return self.rows_kept + sum(result.rows for result in self.results.values())
 
     @property
@@ -84,32 +83,32 @@ class Reading:
 
     @property
     def ranges(self) -> tuple[int, int]:
-        """Ranges that are read, and all."""
+        """Numbers of ranges that were read, and of all ranges."""
         before = len(self.kept.ranges) if self.kept else 0
         return before + len(self.results), before + len(self.selects)
 
     @property
     def files(self) -> list[DataFile]:
-        """What was written so far, in the order of the ranges."""
+        """Files written so far, in the order of the ranges."""
         return [file for number in sorted(self.results) for file in self.results[number].files]
 
     @property
     def error(self) -> CdcError | None:
-        """Why some range could not be read."""
+        """The first error of a range; None if there is none."""
         return next((result.error for result in self.results.values() if result.error is not None), None)
 
     def query(self, *conditions: str) -> str:
-        """The SELECT of the rows for which all conditions hold; empty ones are passed by."""
+        """Return the SELECT of the rows for which all conditions hold; empty conditions are ignored."""
         if self.own_statement is not None:
             return select_from(self.own_statement, self.columns)
         row_filter = f"({self.row_filter})" if self.row_filter else ""
         return own_rows_sql(self.table, self.columns, " AND ".join(filter(None, [*conditions, row_filter])))
 
     def query_leaves(self, chunks: Sequence[Chunk]) -> str:
-        """The SELECT of the rows of the leaves' pages, as they would come under the table's name.
+        """Return the SELECT of the rows of the leaves' pages, equal to a SELECT from the table.
 
         An attached leaf may have its columns in another order, so they are named. The row filter is written for the
-        table, and may call it by its name.
+        table, and may contain its name.
         """
         row_filter = f"({self.row_filter})" if self.row_filter else ""
         return " UNION ALL ".join(
@@ -124,7 +123,7 @@ class Reading:
         )
 
     def orders(self) -> list[RangeOrder]:
-        """An order a range that is to be read."""
+        """Return one order per range that is to be read."""
         return [
             RangeOrder(self.table, number, select, self.lake.path, self.schema)
             for number, select in enumerate(self.selects)
@@ -139,11 +138,11 @@ def read_ranges(
     lanes: int,
     on_start: Callable[[Reading], None],
 ) -> Generator[list[RangeResult], None, None]:
-    """Read every range that is missing; the results of a batch as they come, which the caller keeps.
+    """Read every missing range; yields the results of each batch when it ends, to be stored by the caller.
 
-    ``on_start`` is called for each table when its first batch starts, in a separate thread. Raises what Spark raises;
-    what hinders a single range is in its result. Closing the iterator starts no further batch and waits for those at
-    work.
+    ``on_start`` is called for each table when its first batch starts, in a separate thread. Raises Spark's errors; the
+    error of a single range is in its result. Closing the iterator starts no further batch and waits for the running
+    ones.
     """
     by_table = {reading.table.id: reading for reading in readings}
     items = [order for reading in readings for order in reading.orders()]

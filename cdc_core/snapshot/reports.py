@@ -1,4 +1,4 @@
-"""What snapshots tell whoever runs them."""
+"""Reports of snapshots for their callers."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from cdc_core.schema.table import TableId
 
 @dataclass(frozen=True, slots=True)
 class SnapshotReport:
-    """One table's snapshot, as committed to the lake. ``lsn`` is the position it shows the source at.
+    """One table's snapshot, as committed to the lake. ``lsn`` is the position at which it shows the source.
 
-    ``rows_kept`` of its ``rows`` had been read by an earlier attempt that was interrupted; where there are any,
-    ``rows`` may count some that no longer exist at ``lsn`` and leave with the first merge.
+    ``rows_kept`` of its ``rows`` were read by an earlier, interrupted attempt; if there are any, ``rows`` may include
+    rows that no longer exist at ``lsn`` and are deleted with the first merge.
     """
 
     table: TableId
@@ -27,10 +27,10 @@ class SnapshotReport:
 
 @dataclass(frozen=True, slots=True)
 class SnapshotProgress:
-    """How far a running snapshot is. ``rows_estimated`` is the planner's guess, None where it has none.
+    """Progress of a running snapshot. ``rows_estimated`` is the planner's estimate, None if it has none.
 
-    ``rows`` are those read so far, in ``ranges_done`` of ``ranges_total`` ranges, 0 where that is not known. ``done``:
-    they are in the lake, and ``report`` says how.
+    ``rows`` are those read so far, in ``ranges_done`` of ``ranges_total`` ranges, 0 if unknown. ``done``: they are in
+    the lake, as described by ``report``.
     """
 
     table: TableId

@@ -1,7 +1,7 @@
-"""Tables read again while streaming: one after the other, in a thread of their own, while all others continue.
+"""Re-reads tables while streaming: one after the other, in a separate thread, while all others continue.
 
-A table that is re-read keeps its lake content until the new one is committed. Its changes go to its changelog
-meanwhile; what the new snapshot does not show of them is merged after it (docs/decisions/0003).
+A table that is re-read keeps its lake content until the new one is committed. Its changes are appended to its changelog
+meanwhile; those that the new snapshot does not show are merged after it (docs/decisions/0003).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ RereadTable = Callable[[TableId, int], SnapshotReport]
 
 @dataclass(frozen=True, slots=True)
 class Reread:
-    """How one went: ``report``, or ``error`` where the table could not be read."""
+    """The result of a re-read: ``report``, or ``error`` if the table could not be read."""
 
     table: TableId
     report: SnapshotReport | None
@@ -32,8 +32,9 @@ class Reread:
 
 
 class Rereads:
-    """Takes requests and tells what is done. ``take`` reads one table into the lake, under the number of the shape that
-    it brings; it runs in this class's thread.
+    """Accepts requests and returns finished re-reads.
+
+    ``take`` reads one table into the lake, with the given number for its new shape; it runs in this object's thread.
     """
 
     def __init__(self, take: RereadTable) -> None:
@@ -47,7 +48,7 @@ class Rereads:
         return table in self._asked
 
     def request(self, table: TableId, shape: int) -> None:
-        """Read the table again, unless that is in progress already."""
+        """Request a re-read of the table, unless one is in progress already."""
         if table in self._asked:
             return
         self._asked.add(table)
@@ -57,7 +58,7 @@ class Rereads:
             self._thread.start()
 
     def finished(self) -> list[Reread]:
-        """What ended since the last call."""
+        """Return the re-reads that ended since the last call."""
         found: list[Reread] = []
         while True:
             try:
@@ -69,11 +70,11 @@ class Rereads:
 
     @property
     def are_under_way(self) -> bool:
-        """Whether something was asked for and is not told as finished."""
+        """Whether a requested re-read was not yet returned by ``finished``."""
         return bool(self._asked)
 
     def close(self) -> None:
-        """Let the one in progress end, for a bounded time; what waits is asked for again by the next run."""
+        """Wait, for a bounded time, until the current re-read ends; the next run requests the others again."""
         if self._thread is not None:
             while not self._wanted.empty():
                 self._wanted.get_nowait()
@@ -88,7 +89,7 @@ class Rereads:
             except CdcError as error:
                 self._done.put(Reread(table, None, error))
             except Exception as error:
-                # The thread serves the other tables too, and the run waits for what was asked of it.
+                # The thread must stay alive for other tables, and the run waits for the result of its request.
                 _log.exception("Re-reading %s failed unexpectedly.", table)
                 found = f"Re-reading {table} failed unexpectedly ({type(error).__name__})."
                 remedy = f"Please report this with the log; run wal2lake replay with {table} to try again."

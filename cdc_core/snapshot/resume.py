@@ -1,38 +1,38 @@
-"""A snapshot that was interrupted continues: ranges that it had read are not re-read.
+"""Continues an interrupted snapshot: ranges that were read are not read again.
 
-A range (a run of pages) that a task has read lies in data files of the lake table's folder, and is written down
-(``sink/delta/range_log``). Let V1 be the first attempt's snapshot and V2 the present one's. A table is then read so:
+The rows of a range (a run of pages) that a task has read are in data files of the lake table's folder, and the range is
+recorded (``sink/delta/range_log``). Let V1 be the first attempt's snapshot and V2 the present one's. A table is then
+read as follows:
 
     N   SELECT … WHERE xmin is V1's xmin or younger             all pages    the rows written since
     O   SELECT … WHERE xmin is older                            the pages of the ranges that are missing
 
-The keys of N are taken out of the files F that are there, and F, N and O are committed at once under V2.
+The keys of N are removed from the existing files F, and F, N and O are committed at once under V2.
 
-Why this is exact. *Every row of V2 is there once.* One that was written by a transaction at or after V1's xmin is in
-N, and in N only: O asks for the others, and F has lost N's keys. One that was written before V1's xmin was visible to
-V1, and to every attempt since (nobody deleted it, for V2 sees it). Its version stands where it stood, for whatever
-moves versions (a rewriting by ALTER TABLE, VACUUM FULL, CLUSTER) ends all this. So the attempt that read its pages
-read it, or O does now. It is still in F: a row of N with its key would be a second row of V2 with that key. A
-transaction that V1 does not see is at or after V1's xmin; so is a subtransaction of it, whose number is greater than
-its parent's; and rows that were frozen since keep their number. (Numbers wrap around, ``age`` compares them; with
-2^30 or more between V1 and V2, everything is re-read.)
+Why this is exact. *Every row of V2 is present once.* A row written by a transaction at or after V1's xmin is in N, and
+only in N: O selects the others, and N's keys were removed from F. A row written before V1's xmin was visible to V1, and
+to every attempt since (no transaction deleted it, because V2 sees it). Its row version has not moved, because
+everything that moves row versions (a rewrite by ALTER TABLE, VACUUM FULL, CLUSTER) prevents resumption. So it was read
+by the attempt that read its pages, or is read by O now. It is still in F: a row of N with its key would be a second row
+of V2 with that key. A transaction that V1 does not see is at or after V1's xmin; so is each of its subtransactions,
+whose ids are greater than their parent's; and rows that were frozen since keep their id. (Ids wrap around, ``age``
+compares them; with 2^30 or more between V1 and V2, everything is read again.)
 
-*What is too much*: rows of F whose version is dead at V2 and whose key no row of N has. Could V2 have a row with that
-key that was written before V1's xmin? It lived when F's row was read, when each key had one row; so it would be F's
-row, which is dead. Hence the key is gone at V2: it was deleted, or changed into another, by a transaction that V1
-does not see and V2 does. The slot sends all of these: the position from which it sends is asked for, and lies at or
-before V1's LSN (it lies behind it for a slot that was made again). As soon as the stream has passed V2's LSN, and
-before anything else is merged into the table, the changes of transactions that V2 sees and V1 does not are reduced by
-key, and the keys that end without a row are deleted (``sink/delta/settle``). That is right for every key, for it says
-how V2 has it. Until then the table shows rows that no longer exist; ``since`` in its snapshot's record says so.
-
-A further attempt keeps V1: what O reads in one attempt is a part of F for the next.
+*Surplus rows* are rows of F whose row version is dead at V2 and whose key is in no row of N. Could V2 have a row with
+that key that was written before V1's xmin? It was live when F's row was read, when each key had one row; so it would be
+F's row, which is dead. Hence V2 has no row with this key: it was deleted, or its key changed, by a transaction that V1
+does not see and V2 does. The slot sends all of these: the position from which it sends is queried, and is at or before
+V1's LSN (it is after it for a slot that was created again). As soon as the stream has passed V2's LSN, and before
+anything else is merged into the table, the changes of transactions that V2 sees and V1 does not are reduced by key, and
+the keys that end without a row are deleted (``sink/delta/settle``). That is correct for every key, because the result
+is its state in V2. Until then the table shows rows that no longer exist; ``since`` in its snapshot's record indicates
+this. A further attempt keeps V1: what O reads in one attempt is a part of F for the next.
 
 Read from the beginning are: tables without a key, or without a heap of their own (partitioned ones); tables that are
-read by ranges of their key (``key_ranges``), since N and O ask for xmin and the log of ranges holds pages; tables with
-a statement of the user's, or with Delta features that only Spark writes, or a delete mode that keeps what is gone;
-tables whose inserts, updates or deletes are not published; what was altered, truncated or rewritten since V1; and
-everything with wal2lake.changelog.reads, which wants V2's rows themselves.
+read by ranges of their key (``key_ranges``), because N and O select by xmin and the log of ranges contains pages;
+tables with a statement of the user's, or with Delta features that only Spark writes, or a delete mode that keeps
+deleted rows; tables whose inserts, updates or deletes are not published; tables that were altered, truncated or
+rewritten since V1; and all tables with wal2lake.changelog.reads, which needs V2's rows themselves.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ _TOLD = frozenset("cud")
 
 @dataclass(frozen=True, slots=True)
 class Resumption:
-    """What earlier attempts leave of one table: ranges without overlap, in their order.
+    """The usable ranges of earlier attempts of one table, without overlap, in their order.
 
     ``since`` is V1's text and ``lsn`` its LSN.
     """
@@ -72,11 +72,11 @@ class Resumption:
 
     @property
     def files(self) -> list[DataFile]:
-        """F."""
+        """The files F."""
         return [file for one in self.ranges for file in one.files]
 
     def gaps(self) -> list[tuple[int, int | None]]:
-        """The pages that are missing: first, end (None: to the table's end)."""
+        """Return the missing pages: first, end (None: to the table's end)."""
         found: list[tuple[int, int | None]] = []
         at: int | None = 0
         for one in self.ranges:
@@ -87,7 +87,7 @@ class Resumption:
 
 
 def can_resume(table: TableSchema, plan: TypingPlan) -> bool:
-    """Whether a table may be read in several attempts, as far as its description and the options say."""
+    """Whether a table may be read in several attempts, by its description and the options."""
     marks = table.fingerprint
     if marks is None or marks.is_partitioned or len(marks.storage) != 1 or not merge_key(table):
         return False
@@ -97,9 +97,9 @@ def can_resume(table: TableSchema, plan: TypingPlan) -> bool:
 
 
 def marks_of(table: TableSchema, plan: TypingPlan, select: str) -> str:
-    """A digest of what the files' rows depend on beside the table's rows: its description, the options, the query."""
+    """Return a digest of what the files' rows depend on besides the table's rows: description, options, query."""
     assert table.fingerprint is not None
-    # What rows change, and the moment of asking, are no part of the description.
+    # State that is changed by rows, and the time of the query, are not part of the description.
     storage = tuple(replace(mark, is_empty=False) for mark in table.fingerprint.storage)
     marks = replace(table.fingerprint, storage=storage, horizon=0)
     described = repr((replace(table, fingerprint=marks), plan, select))
@@ -109,15 +109,14 @@ def marks_of(table: TableSchema, plan: TypingPlan, select: str) -> str:
 def resumption(
     recorded: Sequence[FinishedRange], marks: str, visible: str, confirmed: int | None, lake: DeltaTable
 ) -> Resumption | None:
-    """What of the recorded ranges may be used under the snapshot ``visible`` (V2); None where all is to be read.
+    """Return the recorded ranges usable under the snapshot ``visible`` (V2); None if everything is to be read.
 
-    ``recorded`` are in the order in which they were written down.
-
-    ``confirmed`` is the position from which the slot sends. A slot that was made again sends from a later one.
+    ``recorded`` are in the order in which they were recorded. ``confirmed`` is the position from which the slot sends.
+    A slot that was created again sends from a later one.
     """
     if not recorded or confirmed is None:
         return None
-    # Earlier ones, which could not be used then, are there until the table is committed.
+    # Earlier entries that could not be used then exist until the table is committed.
     last = recorded[-1]
     low, now = parsed_snapshot(last.since)[0], parsed_snapshot(visible)[1]
     if last.marks != marks or confirmed > last.lsn or now - low >= _MAX_XIDS:
@@ -132,12 +131,12 @@ def resumption(
 
 
 def written_since(since: str) -> str:
-    """The SQL condition that a row was written by a transaction at or after the xmin of a pg_snapshot."""
+    """Return the SQL condition that a row was written by a transaction at or after the xmin of a pg_snapshot."""
     return f"pg_catalog.age(xmin) <= {_age(since)}"
 
 
 def written_before(since: str) -> str:
-    """The opposite."""
+    """Return the negation of ``written_since``."""
     return f"pg_catalog.age(xmin) > {_age(since)}"
 
 
@@ -147,9 +146,10 @@ def _age(since: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class TakeOut:
-    """Takes the keys of some files' rows out of other files; picklable. The new files are named by a later commit.
+    """Removes the keys of some files' rows from other files; picklable. A later commit adds the new files.
 
-    ``schema`` is that of the files' rows; ``key`` names its key columns; ``fresh`` are the files whose keys go.
+    ``schema`` is that of the files' rows; ``key`` names its key columns; ``fresh`` are the files with the keys to
+    remove.
     """
 
     lake: str
@@ -158,7 +158,7 @@ class TakeOut:
     fresh: tuple[DataFile, ...]
 
     def __call__(self, files: Sequence[DataFile]) -> list[tuple[DataFile, DataFile | None]]:
-        """Each file and what takes its place: itself where it has none of the keys, None where no row stays."""
+        """Return each file and its replacement: itself if it has none of the keys, None if no row remains."""
         lake = DeltaTable.open(self.lake)
         if lake is None:
             raise LakeError(f"The Delta table {self.lake} no longer exists.", "Take the snapshot again.")

@@ -1,10 +1,10 @@
-"""Snapshots into the lake: one exported snapshot, tables cut into ranges, small tables put together, a task each.
+"""Snapshots into the lake: one exported snapshot, tables divided into ranges, small tables combined, one task each.
 
-    open_snapshot ─▶ facts of all tables written down ─▶ COPY of ranges in tasks, several in parallel
-                                                          └─▶ a table whose ranges are all there: one commit
+    open_snapshot ─▶ facts of all tables recorded ─▶ COPY of ranges in tasks, several in parallel
+                                                     └─▶ one commit per table when all of its ranges are read
 
-A crash leaves some tables committed and the others as they were: they are re-read under a later snapshot, and the
-record of what each snapshot shows makes the stream continue exactly for both (docs/decisions/0003).
+After a crash some tables are committed and the others are unchanged: these are read again under a later snapshot, and
+the record of what each snapshot shows lets the stream continue exactly for both (docs/decisions/0003).
 """
 
 from __future__ import annotations
@@ -56,10 +56,10 @@ from cdc_core.snapshot.reports import SnapshotProgress, SnapshotReport
 from cdc_core.spark.errors import received
 from cdc_core.spark.run_tasks import parallelism
 
-# How often a table is read that is altered while it is read.
+# Attempts to read a table that is altered while it is read.
 _TRIES = 5
 _OPENINGS, _COMMITS = 8, 4
-# The first server with TID range scans: an older one reads the whole table for each range.
+# The first server version with TID range scans: an older one reads the entire table for each range.
 _TID_RANGES = 140_000
 
 OnProgress = Callable[[SnapshotProgress], None]
@@ -67,10 +67,10 @@ OnProgress = Callable[[SnapshotProgress], None]
 
 @dataclass(frozen=True, slots=True)
 class SnapshotSettings:
-    """Ranges of ``rows_per_range`` rows at most, ``threads`` at a time, 0 for as many as Spark has tasks.
+    """Ranges of at most ``rows_per_range`` rows, ``threads`` at a time, 0 for the number of Spark's task slots.
 
-    ``reads``: wal2lake.changelog.reads. ``keeps_dropped``: where a delete mode keeps rows, their columns that the
-    source has no more stay. ``database``: wal2lake.lake.catalog.database.
+    ``reads``: wal2lake.changelog.reads. ``keeps_dropped``: if a delete mode keeps rows, columns dropped in the source
+    stay. ``database``: wal2lake.lake.catalog.database.
     """
 
     options: SnapshotOptions
@@ -106,9 +106,9 @@ class SnapshotRun:
         self._paused: set[TableId] = set()
 
     def take(self, tables: Sequence[TableSchema], on_progress: OnProgress | None = None) -> list[SnapshotReport]:
-        """Replace each table's lake content by the source's rows at one point; in the order given.
+        """Replace each table's lake content by the source's rows at one point in time; in the given order.
 
-        Raises what the server, a type or the lake raises; tables committed by then stay, and are whole.
+        Raises the errors of the server, a type or the lake; tables committed before that stay, and are complete.
         """
         if not tables:
             return []
@@ -128,11 +128,11 @@ class SnapshotRun:
         raise _changed(left[0].id)
 
     def reread(self, table: TableSchema, merged: Lsn | None, shape: int) -> SnapshotReport:
-        """Replace one table's lake content while the stream continues; ``merged`` is the LSN that the lake has reached.
+        """Replace one table's lake content while the stream continues; ``merged`` is the LSN up to which it is merged.
 
-        ``shape`` is the number for the shape that it brings. Changes up to ``merged`` need not be looked at again: what
-        they did is in the snapshot, once every transaction of their time has ended. Raises TransientError where the
-        table was altered meanwhile: the lake stays as it was then.
+        ``shape`` is the number of the new shape. Changes up to ``merged`` need not be checked again: the snapshot
+        contains their result, once every transaction of that time has ended. Raises TransientError if the table was
+        altered meanwhile: then the lake is unchanged.
         """
         floor = merged if self._source.await_older_transactions() else None
         numbers = {table.id: shape}
@@ -144,7 +144,7 @@ class SnapshotRun:
     def take_together(
         self, tables: Sequence[TableSchema], merged: Mapping[TableId, Lsn | None], shapes: Mapping[TableId, int]
     ) -> dict[TableId, SnapshotReport]:
-        """``reread`` for several tables at one point; those that were altered meanwhile are left out."""
+        """``reread`` for several tables at one point in time; those that were altered meanwhile are left out."""
         floors = merged if self._source.await_older_transactions() else {}
         taken = self._take(tables, self._source.open_concurrent_snapshot(), floors, None, shapes)
         return {report.table: report for report in taken if report is not None}
@@ -157,7 +157,7 @@ class SnapshotRun:
         on_progress: OnProgress | None,
         numbers: Mapping[TableId, int] | None = None,
     ) -> list[SnapshotReport | None]:
-        """A report a table, None for one that was changed since it was described."""
+        """Return one report per table, None for a table that was changed since it was described."""
         try:
             if self._settings.options.snapshot_locking_mode is SnapshotLockingMode.SHARED:
                 opened.holder.lock([table.id for table in tables], self._settings.options.snapshot_lock_timeout_ms)
@@ -180,17 +180,18 @@ class SnapshotRun:
             opened.close()
 
     def _lanes(self, *, concurrent: bool) -> int:
-        """How many ranges are read in parallel. ``concurrent``: with rounds running, one fewer than Spark has cores, so
-        that their tasks are scheduled too.
+        """Return the number of ranges read in parallel.
+
+        ``concurrent``: with rounds running, one fewer than Spark has cores, so that their tasks are scheduled too.
         """
         room = parallelism(self._spark)
         lanes = max(self._settings.threads or room, self._settings.options.snapshot_max_threads)
         return max(1, min(lanes, room - 1)) if concurrent else lanes
 
     def _prepared(self, table: TableSchema, opened: OpenSnapshot, floor: Lsn | None) -> Reading:
-        """The table's place in the lake, made where it is missing, and the snapshot's mark in its commit.
+        """Return the table's lake table, created if it does not exist, and the snapshot's token for its commit.
 
-        The mark is its LSN, or one more than the last where the server's WAL has not moved.
+        The token is its LSN, or one more than the last token if the server's WAL has not advanced.
         """
         mode = self._settings.modes.of(table.id)
         typer = self._plan.typer(table)
@@ -209,7 +210,7 @@ class SnapshotRun:
         return RangeTracker(self._source, self._spark, self._paths, self._plan, self._settings.history_minutes)
 
     def _measure(self, readings: Sequence[Reading]) -> None:
-        """Set what the catalogue says of the tables' sizes, and of how they can be read."""
+        """Set the tables' sizes from the catalogue, and whether ranges of pages can be read."""
         sizes = self._source.catalog.sizes([reading.table for reading in readings])
         for reading in readings:
             size = sizes.get(reading.table.id, TableSize(0, None))
@@ -217,10 +218,9 @@ class SnapshotRun:
             reading.has_ctid = size.has_ctid and self._source.server_version >= _TID_RANGES
 
     def _plan_ranges(self, readings: Sequence[Reading], lanes: int, tracker: RangeTracker | None) -> None:
-        """One SELECT a range: of the table's pages, or of its key where these cannot be asked for; one in all for a
-        statement of the user's own.
+        """Set one SELECT per range: of pages, or of keys if page ranges cannot be read; one for a user's statement.
 
-        A partitioned table whose leaves may be read by their names has theirs.
+        A partitioned table whose leaves may be read by their names has the leaves' ranges.
         """
         for reading in readings:
             self._find_leaves(reading)
@@ -243,13 +243,13 @@ class SnapshotRun:
             reading.weights = [guess if count == 1 else max(guess // count, ALONE)] * count
 
     def _key_conditions(self, reading: Reading, rows: int, most: int) -> list[str]:
-        """The ranges of a table of whose pages none can be asked for; one in all where its key serves for none."""
+        """Return the key ranges of a table whose page ranges cannot be read; a single one if its key is unsuitable."""
         column = key_column(reading.table) if rows > most else None
         bounds = self._source.catalog.key_bounds(reading.table, column) if column is not None else None
         return [""] if column is None or bounds is None else key_conditions(column, bounds, rows, most)
 
     def _find_leaves(self, reading: Reading) -> None:
-        """Set the partitions that are read by their own names, and the rows that they are estimated to have."""
+        """Set the partitions that are read by their own names, and their estimated number of rows."""
         if reading.own_statement is not None:
             return
         leaves = self._source.catalog.leaves(reading.table, is_filtered=bool(reading.row_filter))
@@ -257,7 +257,7 @@ class SnapshotRun:
             leaves = tuple(dataclasses.replace(leaf, has_ctid=False) for leaf in leaves)
         reading.leaves = leaves
         counts = [leaf.rows for leaf in leaves if leaf.rows is not None]
-        # Nothing but an ANALYZE by hand counts a root's rows; autovacuum counts its leaves'.
+        # Only a manual ANALYZE counts the rows of a partitioned table; autovacuum counts those of its leaves.
         if leaves and len(counts) == len(leaves):
             reading.estimate = sum(counts)
 
@@ -279,7 +279,7 @@ class SnapshotRun:
         *,
         concurrent: bool,
     ) -> dict[TableId, SnapshotReport]:
-        """Read and commit all; a table that was changed since it was described has no report."""
+        """Read and commit all tables; a table that was changed since it was described has no report."""
         facts = opened.holder.facts
         target = connection_string(self._source.options)
         work = CopyRanges(self._plan, target, facts.name, int(opened.lsn), facts.timestamp_us, failpoints.armed())
@@ -321,7 +321,7 @@ class SnapshotRun:
     def _new_shapes(
         self, tables: Sequence[TableSchema], lsn: Lsn, given: Mapping[TableId, int] | None
     ) -> dict[TableId, int]:
-        """Write down the shapes that the snapshot brings; they come into force with its commits."""
+        """Record the shapes of the snapshot; its commits put them in force."""
         log = ShapeLog(self._paths.shapes, lake_properties(self._settings.history_minutes))
         known = log.read()
         self._paused = {table for table, history in known.items() if history.paused is not None}
@@ -331,7 +331,7 @@ class SnapshotRun:
         return numbers
 
     def _resume(self, table: TableId, lsn: Lsn) -> None:
-        """A table that was paused continues: it was read now."""
+        """Resume a paused table after it was read."""
         with self._lock:
             log = ShapeLog(self._paths.shapes, lake_properties(self._settings.history_minutes))
             history = log.read().get(table)
@@ -347,7 +347,7 @@ class SnapshotRun:
         *,
         concurrent: bool,
     ) -> SnapshotReport:
-        """Put what was read of a table in force."""
+        """Commit the rows that were read of a table."""
         table, lsn = reading.table.id, reading.taken.lsn
         self._complete_reads(table)
         failpoints.hit(failpoints.BEFORE_SNAPSHOT_COMMIT)
@@ -366,7 +366,7 @@ class SnapshotRun:
         )
         failpoints.hit(failpoints.AFTER_SNAPSHOT_COMMIT)
         self._enable_features(reading.lake, reading.table)
-        # Beside the rounds it may be paused meanwhile.
+        # With rounds running, the table may have been paused meanwhile.
         if concurrent or table in self._paused:
             self._resume(table, lsn)
         self._complete_reads(table)
@@ -379,7 +379,7 @@ class SnapshotRun:
         return report
 
     def _kept(self, table: TableSchema, opened: OpenSnapshot) -> KeptRows:
-        """What a snapshot does to rows of a lake table that it does not show, where the delete mode keeps them."""
+        """Return the key and position by which rows are kept that the snapshot does not show."""
         taken = Truncation(
             int(opened.lsn), -1, pa.scalar(opened.holder.facts.timestamp_us, pa.timestamp("us", tz="UTC"))
         )
@@ -387,7 +387,7 @@ class SnapshotRun:
         return KeptRows(merge_key(table), taken, settings.features.rewrite_max_bytes, settings.keeps_dropped)
 
     def _enable_features(self, lake: DeltaTable, table: TableSchema) -> None:
-        """Let features come on that tables are to have from the start."""
+        """Enable the features that tables are to have from the start."""
         lake.refresh()
         features = self._settings.features
         # A table that is clustered already may have another key now.
@@ -400,10 +400,10 @@ class SnapshotRun:
                 register(self._spark, self._settings.database, table.id, lake.path)
 
     def _as_described(self, readings: Sequence[Reading]) -> list[Reading]:
-        """Those whose table no DDL touched since it was described, which was before the snapshot was opened.
+        """Return the readings whose table was not changed by DDL since its description, before the snapshot.
 
-        COPY reads by the catalogue of its own moment: a column renamed meanwhile would be another's values, and rows
-        that ALTER TABLE rewrote are not seen by an older snapshot at all.
+        COPY uses the catalogue at its own start: a column renamed meanwhile would have another column's values, and
+        rows that ALTER TABLE rewrote are not visible to an older snapshot at all.
         """
         marks = self._source.catalog.fingerprints([reading.table.oid for reading in readings])
         return [
@@ -413,14 +413,14 @@ class SnapshotRun:
         ]
 
     def _has_its_leaves(self, reading: Reading) -> bool:
-        """Whether the names of the leaves that are read are still theirs: the table's marks do not hold them."""
+        """Whether the leaves that are read still have the same names: the table's fingerprint does not include them."""
         if not reading.leaves:
             return True
         now = self._source.catalog.leaves(reading.table, is_filtered=bool(reading.row_filter))
         return [leaf.identity for leaf in now] == [leaf.identity for leaf in reading.leaves]
 
     def _complete_reads(self, table: TableId) -> None:
-        """Give the changelog the rows of the snapshot in force: this one, or a former one before it is replaced."""
+        """Append the rows of the snapshot in force to the changelog: this one, or a former one to be replaced."""
         if self._settings.reads:
             slot = self._source.options.slot_name
             complete_reads(
@@ -435,7 +435,7 @@ class SnapshotRun:
 
 
 def _guess(reading: Reading) -> int:
-    """How many rows a table has, about."""
+    """Return the estimated number of rows of a table."""
     if reading.leaves:
         return sum(expected_rows(leaf.pages, leaf.rows) for leaf in reading.leaves)
     return expected_rows(reading.pages, reading.estimate)
@@ -452,7 +452,7 @@ def _is_unchanged(table: TableSchema, now: Fingerprint | None) -> bool:
 
 
 def _comparable(marks: Fingerprint) -> Fingerprint:
-    """The marks without what rows change: an empty partition fills."""
+    """Return the fingerprint without state that rows change: an empty partition may get rows."""
     storage = tuple(dataclasses.replace(mark, is_empty=False) for mark in marks.storage)
     return dataclasses.replace(marks, storage=storage)
 

@@ -1,4 +1,4 @@
-"""What a snapshot mode answers, as a protocol that a class of the user's own may keep (``snapshot.mode=custom``)."""
+"""The protocol of a snapshot mode, which a class of the user may implement (``snapshot.mode=custom``)."""
 
 from __future__ import annotations
 
@@ -10,25 +10,26 @@ from cdc_core.errors import ConfigError
 
 @runtime_checkable
 class Snapshotter(Protocol):
-    """The answers of a snapshot mode. A user's class is called without arguments, once at each start.
+    """A snapshot mode. A user's class is instantiated without arguments, once at each start.
 
-    ``snapshot.mode.custom.name`` names it by its dotted path, ``package.module.Class``. The methods are those of
-    Debezium's interface of the same name, as far as they concern PostgreSQL, whose connector keeps no schema history.
+    ``snapshot.mode.custom.name`` is its dotted path, ``package.module.Class``. The methods are those of Debezium's
+    interface of the same name that apply to PostgreSQL, whose connector has no schema history.
     """
 
     def should_snapshot_data(self, offset_exists: bool, snapshot_in_progress: bool) -> bool:
         """Whether rows are read at this start.
 
-        ``offset_exists``: a position is stored, from an earlier start. ``snapshot_in_progress``: that start ended in
-        the midst of its snapshot (then ``offset_exists`` is true as well).
+        ``offset_exists``: a position is stored, from an earlier start. ``snapshot_in_progress``: that start ended
+        during its snapshot (then ``offset_exists`` is true as well).
         """
 
     def should_stream(self) -> bool:
-        """Whether changes are streamed afterwards; else the run ends with the snapshot."""
+        """Whether changes are streamed afterwards; otherwise the run ends with the snapshot."""
 
     def should_snapshot_on_data_error(self) -> bool:
-        """Whether rows are re-read where the stored position is lost, with the slot or with its WAL; else the run
-        ends with an error.
+        """Whether rows are read again if the stored position is lost, with the slot or with its WAL.
+
+        Otherwise the run ends with an error.
         """
 
 
@@ -36,7 +37,7 @@ _METHODS = ("should_snapshot_data", "should_stream", "should_snapshot_on_data_er
 
 
 def load_snapshotter(path: str) -> Snapshotter:
-    """The object that a dotted path names. Raises ConfigError where there is none or it lacks a method."""
+    """Return the object that a dotted path names. Raises ConfigError if there is none or it lacks a method."""
     remedy = "Set snapshot.mode.custom.name to package.module.Class of a Python class that can be imported."
     module, _, name = path.strip().rpartition(".")
     if not module:
@@ -44,7 +45,7 @@ def load_snapshotter(path: str) -> Snapshotter:
     try:
         made = getattr(importlib.import_module(module), name)()
     except Exception as error:
-        # Whatever the user's module or class raises: its text may hold anything, so only its kind is told.
+        # An error of the user's module or class: its text may contain anything, so only its type is reported.
         raise ConfigError(
             f"The class {path} of snapshot.mode.custom.name cannot be instantiated ({type(error).__name__}).", remedy
         ) from error

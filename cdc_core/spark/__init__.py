@@ -1,1 +1,1 @@
-"""Spark: one session, and plain Python work run in its tasks."""
+"""Spark: one session, and plain Python functions run in its tasks."""

@@ -1,8 +1,8 @@
-"""Errors across the border between Spark's workers and the driver.
+"""Transfers errors from Spark's workers to the driver.
 
-Spark hands a worker's exception to the driver as a text. So that ours arrive as themselves, a task sends them pickled
-inside that text (``sent``), and the driver takes them out again (``received``). What Spark itself raises becomes a
-LakeError that names the kind of failure and not its message, which may quote values.
+Spark passes a worker's exception to the driver as a text. To preserve CdcErrors, a task pickles them into that text
+(``sent``), and the driver extracts them (``received``). Spark's own errors become a LakeError with the type of failure
+but without the message, which may contain values.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ _MARK = re.compile(r"wal2lake-error:([A-Za-z0-9+/=]+):")
 
 
 class WorkerError(Exception):
-    """Carries a CdcError through Spark; its text is the pickled error."""
+    """Contains a CdcError for the transfer through Spark; its text is the pickled error."""
 
 
 @contextmanager
 def sent() -> Iterator[None]:
-    """Inside a task: let a CdcError travel to the driver."""
+    """In a task: send a CdcError to the driver."""
     try:
         yield
     except CdcError as error:
@@ -37,7 +37,7 @@ def sent() -> Iterator[None]:
 
 @contextmanager
 def received(doing: str) -> Iterator[None]:
-    """Around an action on the driver: raise a worker's CdcError as itself, and Spark's own errors as a LakeError.
+    """In the driver: raise a worker's CdcError unchanged, and Spark's own errors as a LakeError.
 
     ``doing`` completes the sentence "Spark failed while …". Conflicts that Delta finds become a CommitConflictError.
     """
@@ -62,7 +62,7 @@ def _unpacked(packed: str) -> CdcError:
 
 
 def _kind(error: Exception, text: str) -> str:
-    """Spark's error class (``DIVIDE_BY_ZERO``), else the Java class at the root of it, else the Python one."""
+    """Return Spark's error class (``DIVIDE_BY_ZERO``), else the Java class of the root cause, else the Python class."""
     if isinstance(error, PySparkException):
         condition = error.getCondition()
         if condition:

@@ -1,7 +1,7 @@
-"""Spark starts without its small talk: what the JVM writes to stderr passes through us, and known chatter is left out.
+"""Filters the JVM's stderr at Spark's start: known startup messages are removed.
 
-The virtual machine writes some of these lines before any logger is configured, so no logging property reaches them. All
-else, an error above all, is passed on to stderr unchanged. The filter serves the JVM for as long as it lives.
+The JVM writes some of these lines before any logger is configured, so logging properties have no effect on them.
+Everything else, errors in particular, is written to stderr unchanged. The filter works until the JVM ends.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ _STARTUP_OUTPUT = re.compile(
 
 @contextmanager
 def quiet_start() -> Iterator[int]:
-    """The file descriptor that a JVM started inside is to have as its stderr; our own stderr is left alone.
+    """Yield the file descriptor for the stderr of a JVM started inside; this process's own stderr is not changed.
 
-    Our handler of SIGINT is as before afterwards: Spark's context puts its own in place, which would end a run in the
-    middle of a step.
+    The handler of SIGINT is restored afterwards: Spark's context sets its own, which would end a run in the middle of a
+    step.
     """
     in_main = threading.current_thread() is threading.main_thread()
     interrupt = signal.getsignal(signal.SIGINT)
@@ -42,13 +42,13 @@ def quiet_start() -> Iterator[int]:
 
 
 def pass_on(reading: int, target: int) -> None:
-    """Copy lines from one file descriptor to another, chatter left out, until the last writer is gone; closes both."""
+    """Copy lines between file descriptors, without startup messages, until the last writer closes; closes both."""
     try:
         with os.fdopen(reading, "rb") as lines:
             for line in lines:
                 if not _STARTUP_OUTPUT.match(line):
                     os.write(target, line)
     except OSError:
-        return  # our own stderr is closed: nobody listens
+        return  # this process's stderr is closed
     finally:
         os.close(target)

@@ -1,4 +1,4 @@
-"""Run plain Python work in Spark tasks and bring what it returns to the driver: no rows, no plan, no generated code."""
+"""Runs plain Python functions in Spark tasks and returns their results: no rows, no plan, no generated code."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ Result = TypeVar("Result")
 
 
 def run_tasks(spark: Any, groups: Sequence[Sequence[Item]], work: Callable[[Item], Result], doing: str) -> list[Result]:
-    """``work(item)`` for every item, a group a task, each group in its order; the results, in the order of the items.
+    """Run ``work(item)`` for every item, one group per task, each group in its order; returns results in item order.
 
     Items, ``work`` and results are pickled: facts and paths, never data. Spark may run a task again, so ``work`` must
-    bear that. Raises a CdcError of a worker as itself, anything else as LakeError ("Spark failed while ``doing``").
+    be repeatable. Raises a CdcError of a worker unchanged, anything else as LakeError ("Spark failed while ``doing``").
     """
     if not groups:
         return []
@@ -31,12 +31,12 @@ def run_tasks(spark: Any, groups: Sequence[Sequence[Item]], work: Callable[[Item
 
 
 def parallelism(spark: Any) -> int:
-    """Tasks that run in parallel."""
+    """Return the number of tasks that run in parallel."""
     return int(spark.sparkContext.defaultParallelism)
 
 
 def balanced(items: Sequence[Item], weight: Callable[[Item], float], groups: int) -> list[list[Item]]:
-    """The items in at most ``groups`` groups of about the same weight, the heaviest placed first; none empty."""
+    """Divide the items into at most ``groups`` groups of about equal weight, the heaviest placed first; none empty."""
     found: list[tuple[float, list[Item]]] = [(0.0, []) for _ in range(max(1, min(groups, len(items))))]
     for item in sorted(items, key=weight, reverse=True):
         at = min(range(len(found)), key=lambda number: found[number][0])

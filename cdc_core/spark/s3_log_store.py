@@ -1,8 +1,9 @@
-"""Delta's log store for S3, where delta-rs commits to the same tables: log entries are created by conditional PUTs.
+"""Delta's log store for S3, compatible with delta-rs' commits: log entries are created by conditional PUTs.
 
-Of Delta 4.4's own log stores none does so: its store for s3a is for a single Spark driver (it asks whether an entry is
-there, and overwrites), and S3A makes a PUT conditional only for who asks for it. So the store is a class of ours, some
-forty lines of Java, compiled by Janino, which Spark brings for its generated code, and put on the driver's class path.
+None of Delta 4.4's own log stores does this: its store for s3a is for a single Spark driver (it checks whether an entry
+exists, and overwrites), and S3A makes a PUT conditional only on request. So the store is a separate class of about
+forty lines of Java, compiled by Janino, which Spark includes for its generated code, and added to the driver's class
+path.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ _lock = threading.Lock()
 
 
 def install(context: Any) -> None:
-    """Make the class known to the context's JVM, unless it is. Before Delta first looks at a table on S3."""
+    """Make the class available in the context's JVM, unless it is; before Delta first reads a table on S3."""
     jvm = context._jvm
     loader = jvm.org.apache.spark.util.Utils.getContextOrSparkClassLoader()
     with _lock:
@@ -32,7 +33,7 @@ def install(context: Any) -> None:
             jar = Path(folder) / "s3-log-store.jar"
             _compile(jvm, loader, jar)
             loader.addURL(jvm.java.io.File(str(jar)).toURI().toURL())
-            # Loaded here, the class needs its jar no more.
+            # Once loaded, the class no longer needs its jar.
             jvm.java.lang.Class.forName(CLASS, True, loader)
 
 

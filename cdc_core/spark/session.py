@@ -1,8 +1,9 @@
-"""One Spark session for one process, and the settings that make it fit for many small Delta commits.
+"""One Spark session per process, with settings for many small Delta commits.
 
-``spark_conf`` is a plain dictionary, so whoever builds the session (we, or Dagster's ``LazyPySparkResource``) gets the
-same one. Delta's jars come from ``WAL2LAKE_DELTA_JARS`` (a folder, or a list of files), else from the list that an
-earlier start resolved, else from Maven Central by Spark's own Ivy (``DEFAULT_ARTIFACT_REPOSITORY`` names a mirror).
+``spark_conf`` is a plain dictionary, so that everything that builds a session (wal2lake, or Dagster's
+``LazyPySparkResource``) gets the same one. Delta's jars are taken from ``WAL2LAKE_DELTA_JARS`` (a folder, or a list of
+files), else from the list that an earlier start resolved, else from Maven Central by Spark's own Ivy
+(``DEFAULT_ARTIFACT_REPOSITORY`` names a mirror).
 """
 
 from __future__ import annotations
@@ -30,10 +31,11 @@ _SCALA = "2.13"
 
 
 def spark_conf(extra: Mapping[str, str] | None = None) -> dict[str, str]:
-    """Every setting of the session, ``extra`` on top (its ``spark.jars`` and ``spark.jars.packages`` join ours).
+    """Return every setting of the session, overridden by ``extra``.
 
-    Also sets ``PYSPARK_PYTHON`` in this process unless it is set: else Spark takes another Python from the PATH.
-    Raises ConfigError when ``WAL2LAKE_DELTA_JARS`` names no jar.
+    (``spark.jars`` and ``spark.jars.packages`` are joined.) Also sets ``PYSPARK_PYTHON`` in this process unless it is
+    set: otherwise Spark uses another Python from the PATH. Raises ConfigError if ``WAL2LAKE_DELTA_JARS`` contains no
+    jar.
     """
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", os.environ["PYSPARK_PYTHON"])
@@ -45,21 +47,23 @@ def spark_conf(extra: Mapping[str, str] | None = None) -> dict[str, str]:
         "spark.app.name": "wal2lake",
         "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
         "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
-        # A table's log is replayed by a Spark job; its default of 50 partitions costs seconds a MERGE on small tables.
+        # A Spark job replays a table's log; the default of 50 partitions takes seconds per MERGE on small tables.
         "spark.databricks.delta.snapshotPartitions": "2",
         "spark.databricks.delta.merge.repartitionBeforeWrite.enabled": "false",
         "spark.sql.shuffle.partitions": cores,
         "spark.default.parallelism": cores,
-        # Delta's VACUUM lists a table's folders in so many tasks, however few there are; Spark's default is 10,000.
+        # Number of tasks in which Delta's VACUUM lists a table's folders, however few there are; Spark's default is
+        # 10,000.
         "spark.sql.sources.parallelPartitionDiscovery.parallelism": cores,
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.ansi.enabled": "true",
         "spark.sql.execution.arrow.pyspark.enabled": "true",
         "spark.sql.execution.arrow.maxRecordsPerBatch": "10000",
-        # Dates before 1582 are PostgreSQL's proleptic Gregorian ones, as Spark's own.
+        # Dates before 1582 are proleptic Gregorian in PostgreSQL, as in Spark.
         "spark.sql.parquet.datetimeRebaseModeInWrite": "CORRECTED",
         "spark.sql.parquet.datetimeRebaseModeInRead": "CORRECTED",
-        # Spark's default, INT96, is read as nanoseconds by others (delta-rs, pandas): instants past 1677 to 2262 wrap.
+        # Other readers (delta-rs, pandas) read Spark's default, INT96, as nanoseconds: only timestamps from 1677 to
+        # 2262 fit.
         "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
         "spark.sql.warehouse.dir": str(Path(tempfile.gettempdir()) / "wal2lake-warehouse"),
         "spark.ui.enabled": "false",
@@ -67,7 +71,7 @@ def spark_conf(extra: Mapping[str, str] | None = None) -> dict[str, str]:
         "spark.log.level": "ERROR",
         "spark.sql.debug.maxToStringFields": "10",
         "spark.python.worker.reuse": "true",
-        # Over TCP every job waits some 40 ms for its tasks' input: each side holds small packets back for the other.
+        # Over TCP every job waits about 40 ms for its tasks' input, because both sides delay small packets.
         "spark.python.unix.domain.socket.enabled": "true",
     }
     if master.startswith("local"):
@@ -77,22 +81,22 @@ def spark_conf(extra: Mapping[str, str] | None = None) -> dict[str, str]:
 
 
 def get_session(extra: Mapping[str, str] | None = None) -> SparkSession:
-    """The process's session, started with ``spark_conf(extra)`` unless one runs already.
+    """Return the process's session, started with ``spark_conf(extra)`` unless one is running.
 
-    Raises ConfigError where Java is missing or refuses to start.
+    Raises ConfigError if Java is missing or does not start.
     """
     return get_context(extra).session
 
 
 def get_context(extra: Mapping[str, str] | None = None) -> LazySession:
-    """The same with the context alone started: a session costs two seconds more, and rounds in tasks need none."""
+    """As ``get_session``, but starts only the context: a session takes two more seconds, and tasks do not need one."""
     conf = SparkConf()
     for key, value in spark_conf(extra).items():
         conf.set(key, value)
     try:
         with quiet_start() as stderr:
             if SparkContext._gateway is None:
-                # Java prints to stdout too (VACUUM does), where a command's own output stands.
+                # Java (VACUUM, for example) also prints to stdout, which is for a command's own output.
                 pipes = {"stdout": stderr, "stderr": stderr}
                 SparkContext._ensure_initialized(gateway=launch_gateway(conf, pipes))
             context = SparkContext.getOrCreate(conf)
@@ -107,14 +111,14 @@ def get_context(extra: Mapping[str, str] | None = None) -> LazySession:
 
 
 class LazySession:
-    """Stands for the session over a running context, and makes it when something else than the context is asked for."""
+    """A proxy of the session over a running context; the session is created when anything but the context is used."""
 
     def __init__(self, context: SparkContext) -> None:
         self.sparkContext = context
 
     @cached_property
     def session(self) -> SparkSession:
-        """The session; the context's settings are its own."""
+        """The session, with the context's settings."""
         return SparkSession.builder.getOrCreate()
 
     def __getattr__(self, name: str) -> Any:
@@ -122,11 +126,11 @@ class LazySession:
 
 
 def remember_jars(context: SparkContext) -> None:
-    """Keep the list of jars that Ivy resolved for this context, so that the next start need not ask again (6 s)."""
+    """Store the list of jars that Ivy resolved for this context, so that the next start need not resolve them (6 s)."""
     conf = context.getConf()
     if not conf.get("spark.jars.packages"):
         return
-    # Only a resolution of Delta alone can be reused: packages of the user's are asked for at every start.
+    # Only a resolution of Delta alone can be reused: the user's packages are resolved at every start.
     if conf.get("spark.jars.packages") != _delta_package():
         return
     files = [_local_path(entry) for entry in (conf.get("spark.jars") or "").split(",") if entry]
@@ -139,7 +143,7 @@ def remember_jars(context: SparkContext) -> None:
         partial.write_text("\n".join(str(file) for file in files))
         partial.replace(known)
     except OSError:
-        return  # a cache that cannot be written costs seconds, nothing else
+        return  # without the cache, the next start only takes longer
 
 
 def _jars(given: Mapping[str, str]) -> dict[str, str]:
@@ -182,7 +186,7 @@ def _known_jars_file() -> Path:
 
 
 def _delta_package() -> str:
-    # The coordinates that delta's configure_spark_with_delta_pip would set; that function wants a builder.
+    # The coordinates that delta's configure_spark_with_delta_pip would set; that function requires a builder.
     spark = ".".join(version("pyspark").split(".")[:2])
     return f"io.delta:delta-spark_{spark}_{_SCALA}:{version('delta-spark')}"
 

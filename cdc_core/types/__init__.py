@@ -1,1 +1,1 @@
-"""One file a family: PostgreSQL's text to the value a lake holds, and to the value an event holds."""
+"""Types, one file per family: converters from PostgreSQL's text to the lake's value and to the event's value."""

@@ -1,8 +1,8 @@
-"""Array text to elements, in vectors: ``{1,NULL,"a \\"b\\""}`` becomes one flat string array and offsets.
+"""Splits array text into elements, vectorized: ``{1,NULL,"a \\"b\\""}`` becomes one flat string array and offsets.
 
-One pass over the flat bytes finds what backslashes escape, which quotes open or close, and which commas and braces
-stand outside of quotes; elements are what lies between. Grammar: PostgreSQL manual §8.15.6 as ``array_out`` writes it:
-no blanks around elements, NULL unquoted, every element that could be misread in quotes.
+One pass over the bytes finds the bytes escaped by backslashes, the quotes that open or close, and the commas and braces
+outside of quotes; the elements are between them. Grammar: PostgreSQL manual §8.15.6 as written by ``array_out``: no
+blanks around elements, NULL unquoted, every ambiguous element in quotes.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ _QUOTE, _OPEN, _CLOSE = 0x22, 0x7B, 0x7D
 
 @dataclass(frozen=True, slots=True)
 class Split:
-    """N arrays taken apart.
+    """N split arrays.
 
-    ``elements`` are all elements' texts in order, null for NULL. ``offsets[N + 1]`` bound each row's. ``nested[N]``
-    marks arrays of more than one dimension, ``bad[N]`` text that is no array; both, like nulls, own no elements.
-    ``outer[N]`` counts the entries of the first dimension.
+    ``elements`` are the texts of all elements in order, null for NULL. ``offsets[N + 1]`` are each row's bounds.
+    ``nested[N]`` marks arrays of more than one dimension, ``bad[N]`` text that is not an array; both, like nulls, have
+    no elements. ``outer[N]`` counts the entries of the first dimension.
     """
 
     elements: pa.StringArray
@@ -47,7 +47,7 @@ class Split:
 
 @dataclass(frozen=True, slots=True)
 class _Rows:
-    """Well-begun rows, their bytes back to back: ``index`` is each one's place in the input."""
+    """Rows with valid braces, with their bytes concatenated: ``index`` is each one's index in the input."""
 
     index: Ints
     data: Bytes
@@ -71,13 +71,13 @@ class _Marks:
 
 
 def split_arrays(text: pa.Array, delimiter: str = ",") -> Split:
-    """Take N array texts apart; null rows have no elements. Never raises: what is no array is marked in ``bad``."""
+    """Split N array texts; null rows have no elements. Never raises: text that is not an array is marked in ``bad``."""
     text = _without_bounds(text)
     data, starts, ends, valid = flatten(text)
     shaped = valid & (ends - starts >= 2)
     shaped[shaped] = (data[starts[shaped]] == _OPEN) & (data[ends[shaped] - 1] == _CLOSE)
     bad = valid & ~shaped
-    # Rows that are no array at all are taken out first, so that their quotes cannot disturb their neighbours'.
+    # Rows that are not arrays are removed first, so that their quotes do not affect adjacent rows.
     index = np.flatnonzero(shaped)
     rows = _packed(index, data, starts[index], ends[index])
     marks = _marks(rows, delimiter)
@@ -90,7 +90,7 @@ def split_arrays(text: pa.Array, delimiter: str = ",") -> Split:
 
 
 def _without_bounds(text: pa.Array) -> pa.Array:
-    """Drop ``[2:4]=`` before an array whose lower bound is not one."""
+    """Remove ``[2:4]=`` before an array whose lower bound is not one."""
     if not pc.any(pc.starts_with(text, "[")).as_py():
         return text
     return pc.replace_substring_regex(text, r"^(\[-?\d+:-?\d+\])+=", "")
@@ -114,7 +114,7 @@ def _marks(rows: _Rows, delimiter: str) -> _Marks:
 
 
 def _cut(rows: _Rows, marks: _Marks, bad: Bools) -> Split:
-    """Cut every row at its delimiters; arrays of more dimensions are counted and set aside."""
+    """Split every row at its delimiters; arrays of more dimensions are counted and marked."""
     nested = np.zeros(len(bad), dtype=bool)
     outer = np.zeros(len(bad), dtype=np.int64)
     sizes_of = np.zeros(len(bad), dtype=np.int64)
@@ -146,7 +146,7 @@ def _cut(rows: _Rows, marks: _Marks, bad: Bools) -> Split:
 
 
 def _elements(data: Bytes, lefts: Ints, rights: Ints, marks: _Marks) -> tuple[pa.StringArray, Bools]:
-    """Element texts without quotes and escapes, and which of them break the grammar."""
+    """Return element texts without quotes and escapes, and which of them are invalid."""
     keep = ~(marks.toggles | marks.escapes)
     content = running_count(keep)
     quotes = running_count(marks.toggles)
@@ -163,9 +163,9 @@ def _elements(data: Bytes, lefts: Ints, rights: Ints, marks: _Marks) -> tuple[pa
 
 
 def _outer_counts(marks: _Marks, starts: Ints) -> Ints:
-    """How many entries the first dimension of each row has: braces that open at depth two."""
+    """Return the number of entries in the first dimension of each row: braces that open at depth two."""
     steps = marks.opens.astype(np.int64) - marks.closes
     depth = np.cumsum(steps)
-    before = np.concatenate([[0], depth])[starts]  # nothing but zero unless an earlier row is malformed
+    before = np.concatenate([[0], depth])[starts]  # zero, unless an earlier row is malformed
     depth -= np.repeat(before, np.diff(np.append(starts, len(steps))))
     return per_row(marks.opens & (depth == 2), starts)

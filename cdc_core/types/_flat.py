@@ -1,4 +1,4 @@
-"""A string array as one run of bytes: what the vector parsers of structured text share."""
+"""A string array as one sequence of bytes: shared by the vectorized parsers of structured text."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ _BACKSLASH = 0x5C
 
 
 def flatten(text: pa.Array) -> tuple[Bytes, Ints, Ints, Bools]:
-    """Bytes of a string or binary array with each row's start and end in them, and which rows are not null.
+    """Return the bytes of a string or binary array, each row's start and end in them, and which rows are not null.
 
-    Slices share the buffer of their whole array; nulls are empty.
+    Slices share the buffer of their entire array; nulls are empty.
     """
     count = len(text)
     if count == 0:
@@ -35,7 +35,7 @@ def flatten(text: pa.Array) -> tuple[Bytes, Ints, Ints, Bools]:
 
 
 def gather(data: Bytes, starts: Ints, ends: Ints) -> tuple[Bytes, Ints, Ints]:
-    """The bytes of these rows alone, back to back, and the bounds in them."""
+    """Return the concatenated bytes of these rows, and the bounds in them."""
     if not len(starts):
         return data[:0], starts, ends
     if bool(np.all(ends[:-1] == starts[1:])):
@@ -47,7 +47,7 @@ def gather(data: Bytes, starts: Ints, ends: Ints) -> tuple[Bytes, Ints, Ints]:
 
 
 def per_row(mask: Bools, starts: Ints) -> Ints:
-    """How many bytes of each row the mask marks; rows lie back to back and cover the mask."""
+    """Count the marked bytes of each row; rows are adjacent and cover the mask."""
     if not len(starts):
         return np.empty(0, np.int64)
     before = running_count(mask)
@@ -57,16 +57,16 @@ def per_row(mask: Bools, starts: Ints) -> Ints:
 
 
 def running_count(mask: Bools) -> npt.NDArray[np.int32]:
-    """How many marked bytes stand before each place, and before the end."""
+    """Return the number of marked bytes before each index, and before the end."""
     counts = np.zeros(len(mask) + 1, dtype=np.int32)
     np.cumsum(mask, out=counts[1:])
     return counts
 
 
 def escaped_bytes(data: Bytes) -> tuple[Bools, Bools]:
-    """Which backslashes escape the next byte, and which bytes are so escaped.
+    """Return which backslashes escape the next byte, and which bytes are escaped by one.
 
-    In a run of backslashes every second one is itself escaped, so the parity of the place in its run decides.
+    In a run of backslashes every second one is itself escaped, so the parity of the index in its run decides.
     """
     slashes = data == _BACKSLASH
     escaped = np.zeros(len(data), dtype=bool)
@@ -86,10 +86,11 @@ def escaped_bytes(data: Bytes) -> tuple[Bools, Bools]:
 
 
 def strings_from(data: Bytes, keep: Bools, lefts: Ints, rights: Ints, lengths: Ints) -> pa.StringArray:
-    """One string per span [left, right): its bytes that ``keep`` marks. Spans ascend; ``lengths`` count kept bytes."""
+    """Return one string per span [left, right): its bytes in ``keep``. Spans ascend; ``lengths`` count kept bytes."""
     if not len(lefts):
         return pa.array([], pa.string())
-    # Spans never overlap, so one mark per border and a parity tell inside from outside; empty spans cancel out.
+    # Spans never overlap, so one mark per border and its parity distinguish inside from outside; empty spans cancel
+    # out.
     borders = np.zeros(len(data) + 1, dtype=np.uint8)
     filled = rights > lefts
     borders[lefts[filled]] ^= 1
@@ -102,10 +103,10 @@ def strings_from(data: Bytes, keep: Bools, lefts: Ints, rights: Ints, lengths: I
 
 
 def masked(values: pa.Array, missing: Bools) -> pa.Array:
-    """The values, null where ``missing``."""
+    """Return the values, null where ``missing``."""
     return pc.if_else(pa.array(missing), pa.scalar(None, values.type), values) if missing.any() else values
 
 
 def marked(bad: Bools) -> pa.BooleanArray | None:
-    """``Converted.bad`` of a mask: None where nothing is bad."""
+    """Return ``Converted.bad`` for a mask: None if nothing is bad."""
     return pa.array(bad) if bad.any() else None

@@ -1,4 +1,4 @@
-"""Floats and splits shared by points and vectors."""
+"""Parsing of floats and lists, shared by points and vectors."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _FLOAT = r"^([+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?|-?Infinity|NaN)$"
 
 
 def floats(text: pa.Array, arrow_type: pa.DataType) -> tuple[pa.Array, Bools]:
-    """float4out's and float8out's text as numbers, and which texts are none. Null stays null and is not bad."""
+    """Convert float4out's and float8out's text to numbers; also returns which texts are invalid. Null is not bad."""
     bad = np.zeros(len(text), dtype=bool)
     try:
         return pc.cast(text, arrow_type), bad
@@ -22,7 +22,7 @@ def floats(text: pa.Array, arrow_type: pa.DataType) -> tuple[pa.Array, Bools]:
 
 
 def any_per_row(flags: Bools, offsets: np.ndarray[tuple[int], np.dtype[np.int32]]) -> Bools:
-    """Whether any of a list's elements is flagged."""
+    """Return whether any of a list's elements is flagged."""
     if not flags.any():
         return np.zeros(len(offsets) - 1, dtype=bool)
     before = np.concatenate([[0], np.cumsum(flags)])

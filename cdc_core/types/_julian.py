@@ -1,12 +1,12 @@
-"""Dates of the Julian calendar, which Java's default calendar uses before 1582-10-15, in the Gregorian one."""
+"""Converts dates of the Julian calendar, which Java's default calendar uses before 1582-10-15, to the Gregorian one."""
 
 from __future__ import annotations
 
 
 def from_julian(text: str) -> str:
-    """A moment as the server prints it, its day read as Julian and written as Gregorian.
+    """Interpret the day of a timestamp text as Julian and return it as Gregorian.
 
-    ``0044-03-15 12:00:00 BC`` becomes ``0044-03-13 12:00:00 BC``. By way of the Julian day number (Richards' formulas).
+    ``0044-03-15 12:00:00 BC`` becomes ``0044-03-13 12:00:00 BC``. Uses the Julian day number (Richards' formulas).
     """
     day, _, rest = text.removesuffix(" BC").partition(" ")
     year, month, number = (int(part) for part in day.split("-"))

@@ -1,6 +1,6 @@
-"""Vector primitives over fixed-width byte matrices: one row a value, one column a character.
+"""Vector primitives over fixed-width byte matrices: one row per value, one column per character.
 
-Short texts (times, moments) are read and written as such matrices: a handful of numpy operations a column, no Python a
+Short texts (times, timestamps) are read and written as such matrices: a few numpy operations per column, no Python per
 row.
 """
 
@@ -29,7 +29,7 @@ for _place, _character in enumerate(b"ABCDEF"):
 
 
 def validity(text: pa.Array) -> Bools | None:
-    """Which rows are not null; None where all are."""
+    """Return which rows are not null; None if all are."""
     if text.null_count == 0:
         return None
     mask: Bools = text.is_valid().to_numpy(zero_copy_only=False)
@@ -37,14 +37,15 @@ def validity(text: pa.Array) -> Bools | None:
 
 
 def with_nulls(values: npt.NDArray[Any], valid: Bools | None, arrow_type: pa.DataType) -> pa.Array:
-    """A numpy array as Arrow, null where not ``valid``."""
+    """Convert a numpy array to Arrow, null where not ``valid``."""
     return pa.array(values, arrow_type, mask=None if valid is None else ~valid)
 
 
 def text_matrix(text: pa.Array, width: int) -> tuple[Bytes, Ints]:
-    """Characters of each row, left-aligned in ``width`` columns filled with 0; and each row's length in bytes.
+    """Return the characters of each row, left-aligned in ``width`` columns filled with 0; and lengths in bytes.
 
     Shape:   text[N] -> uint8[N, width], int64[N]
+
     Nulls:   empty rows
     """
     data, starts, ends, _ = flatten(text)
@@ -60,18 +61,18 @@ def text_matrix(text: pa.Array, width: int) -> tuple[Bytes, Ints]:
 
 
 def string_rows(matrix: Bytes, lengths: Ints, valid: Bools | None) -> pa.StringArray:
-    """The first ``lengths`` characters of each row as strings. The inverse of ``text_matrix``."""
+    """Return the first ``lengths`` characters of each row as strings. The inverse of ``text_matrix``."""
     return _rows(matrix, np.arange(matrix.shape[1]) < lengths[:, None], lengths, valid, pa.string())
 
 
 def binary_rows_right(matrix: Bytes, lengths: Ints, valid: Bools | None) -> pa.BinaryArray:
-    """The last ``lengths`` bytes of each row."""
+    """Return the last ``lengths`` bytes of each row."""
     width = matrix.shape[1]
     return _rows(matrix, np.arange(width) >= (width - lengths)[:, None], lengths, valid, pa.binary())
 
 
 def binary_rows_left(matrix: Bytes, lengths: Ints, valid: Bools | None) -> pa.BinaryArray:
-    """The first ``lengths`` bytes of each row."""
+    """Return the first ``lengths`` bytes of each row."""
     return _rows(matrix, np.arange(matrix.shape[1]) < lengths[:, None], lengths, valid, pa.binary())
 
 
@@ -83,7 +84,7 @@ def _rows(matrix: Bytes, keep: Bools, lengths: Ints, valid: Bools | None, arrow_
 
 
 def from_flat(data: Bytes, lengths: Ints, valid: Bools | None, arrow_type: pa.DataType) -> pa.Array:
-    """A string or binary array of these bytes, cut into rows of these lengths."""
+    """Return a string or binary array of these bytes, divided into rows of these lengths."""
     offsets = np.zeros(len(lengths) + 1, dtype=np.int32)
     np.cumsum(lengths, out=offsets[1:])
     bitmap = None if valid is None else pa.py_buffer(np.packbits(valid, bitorder="little"))
@@ -101,9 +102,10 @@ def put_digits(matrix: Bytes, column: int, values: Ints, count: int) -> None:
 
 
 def hex_bytes(text: pa.Array, skip: int) -> tuple[pa.BinaryArray, Bools]:
-    """The octets that each row's hexadecimal digits spell, after ``skip`` characters; and which rows are not such text.
+    """Decode each row's hexadecimal digits after ``skip`` characters; also returns which rows are invalid.
 
     Shape:   text[N] -> binary[N], bool[N]
+
     Nulls:   stay null
     """
     data, starts, ends, valid = flatten(text)
@@ -113,7 +115,8 @@ def hex_bytes(text: pa.Array, skip: int) -> tuple[pa.BinaryArray, Bools]:
     digits, starts, ends = gather(data, starts, ends)
     nibbles = _NIBBLE[digits]
     if len(nibbles) and nibbles.max() == _NO_DIGIT:
-        # Rows of equal parity lie back to back, so a strange digit belongs to the row its place falls into.
+        # Rows with an even number of digits are adjacent, so an invalid digit belongs to the row that contains its
+        # index.
         rows = np.searchsorted(ends, np.flatnonzero(nibbles == _NO_DIGIT), side="right")
         wrong[rows] = True
     octets: Bytes = ((nibbles[0::2] << 4) | nibbles[1::2]).astype(np.uint8)
@@ -121,10 +124,10 @@ def hex_bytes(text: pa.Array, skip: int) -> tuple[pa.BinaryArray, Bools]:
 
 
 def base64_text(octets: pa.Array, url_safe: bool) -> pa.StringArray:
-    """Base64 with padding of each row, in the standard or the URL-safe alphabet.
+    """Return base64 with padding of each row, in the standard or the URL-safe alphabet.
 
-    Every row is filled up to whole groups of three bytes, so one call encodes the whole array; the filling's characters
-    are then overwritten by ``=``.
+    Every row is padded to complete groups of three bytes, so a single call encodes the entire array; the characters of
+    the padding are then overwritten by ``=``.
     """
     data, starts, ends, valid = flatten(octets)
     lengths = ends - starts
@@ -144,9 +147,10 @@ def base64_text(octets: pa.Array, url_safe: bool) -> pa.StringArray:
 
 
 def unscaled_bytes(numbers: pa.Array) -> pa.BinaryArray:
-    """The unscaled integers of a decimal128 array as Java's BigInteger writes them: big-endian, as short as can be.
+    """Return the unscaled integers of a decimal128 array as Java's BigInteger: big-endian, as short as possible.
 
-    Shape:   decimal128[N] -> binary[N], one byte at least
+    Shape:   decimal128[N] -> binary[N], at least one byte
+
     Nulls:   stay null
     """
     count = len(numbers)
@@ -154,7 +158,7 @@ def unscaled_bytes(numbers: pa.Array) -> pa.BinaryArray:
     little = raw[numbers.offset * 16 : (numbers.offset + count) * 16].reshape(count, 16)
     big = np.ascontiguousarray(little[:, ::-1])
     sign = np.where(big[:, 0] >= 0x80, 0xFF, 0).astype(np.uint8)
-    # A byte may go while it only repeats the sign and the next one still shows it.
+    # A byte is dropped if it only repeats the sign and the next one still has it.
     spare = (big[:, :-1] == sign[:, None]) & ((big[:, 1:] ^ sign[:, None]) < 0x80)
     dropped = np.argmin(np.concatenate([spare, np.zeros((count, 1), bool)], axis=1), axis=1)
     return binary_rows_right(big, 16 - dropped.astype(np.int64), validity(numbers))
@@ -164,7 +168,7 @@ _HEX_DIGITS = np.frombuffer(b"0123456789abcdef", dtype=np.uint8)
 
 
 def hex_text(octets: pa.Array) -> pa.StringArray:
-    """Lower-case hexadecimal digits of each row."""
+    """Return lower-case hexadecimal digits of each row."""
     data, starts, ends, valid = flatten(octets)
     data, starts, ends = gather(data, starts, ends)
     digits = np.empty((len(data), 2), dtype=np.uint8)

@@ -1,4 +1,4 @@
-"""Types that Debezium does not know: their text's octets in the binary handling mode, if they are included at all."""
+"""Types unknown to Debezium: their text's octets in the binary handling mode, if they are included at all."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from cdc_core.types.options import BinaryHandlingMode, TypeOptions
 def opaque_codec(options: TypeOptions, rewrite: Convert = Converted) -> ColumnCodec:
     """Text in the lake. In events nothing, or with ``include.unknown.datatypes`` the octets of the text.
 
-    ``rewrite`` changes the text first, for types that the driver prints in its own way.
+    ``rewrite`` changes the text first, for types that the driver prints differently.
     """
     if not options.include_unknown_datatypes:
         return ColumnCodec(NATURAL_TEXT, None)

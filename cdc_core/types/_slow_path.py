@@ -1,7 +1,7 @@
-"""Common values in vectors, rare ones row by row: mask, convert, scatter. The rows that went slowly are counted.
+"""Converts common values vectorized, rare ones row by row: mask, convert, scatter. Rows on the slow path are counted.
 
-Arrow's own casts refuse a whole array for one value they cannot read. So a conversion first tries the vector path on
-everything; only where that fails does it look which rows are common, and hands it those alone.
+Arrow's own casts refuse an entire array for one value they cannot read. So a conversion first tries the vector path on
+all rows; only if that fails does it determine which rows are common, and converts only those.
 """
 
 from __future__ import annotations
@@ -17,33 +17,35 @@ import pyarrow.compute as pc
 from cdc_core.types.codec import Converted
 
 Vector = Callable[[pa.Array], pa.Array]
-# The value of one rare text; raises ValueError (or its kin OverflowError) where the type cannot hold it.
+# Converts one rare text; raises ValueError (or OverflowError) if the type cannot represent it.
 One = Callable[[str], Any]
 
 _counts: Counter[str] = Counter()
 
 
 def slow_rows() -> dict[str, int]:
-    """Rows that went the slow way in this process, by type."""
+    """Return the number of rows on the slow path in this process, by type."""
     return dict(_counts)
 
 
 def reset_slow_rows() -> None:
-    """Start counting from nought."""
+    """Reset the counts to zero."""
     _counts.clear()
 
 
 def refuse(text: str) -> Any:
-    """The slow path of a type whose rare values cannot be held at all."""
+    """The slow path of a type that cannot represent its rare values at all."""
     raise ValueError("the value does not fit the type")
 
 
 def convert_with(label: str, text: pa.Array, vector: Vector, common: str, one: One) -> Converted:
-    """The values of ``text`` as whatever type ``vector`` makes of it.
+    """Convert ``text`` to the type of ``vector``.
 
     Shape:   text[N] -> type of vector[N]
+
     Nulls:   stay null
-    Special: rows that do not match the regex ``common`` go to ``one``; what that refuses is bad
+
+    Special: rows that do not match the regex ``common`` are converted by ``one``; those that it refuses are bad
     """
     try:
         return Converted(vector(text))
@@ -52,8 +54,8 @@ def convert_with(label: str, text: pa.Array, vector: Vector, common: str, one: O
     likely = pc.fill_null(pc.match_substring_regex(text, common), True)
     try:
         fast = vector(pc.if_else(likely, text, pa.scalar(None, text.type)))
-    except pa.ArrowInvalid:  # well formed, yet no value: month 13, or a number out of range
-        if len(text) > 1:  # no server writes that; halving finds the row without harm to the others
+    except pa.ArrowInvalid:  # valid syntax, but not a value: month 13, or a number out of range
+        if len(text) > 1:  # no server writes that; bisecting finds the row without affecting the others
             half = len(text) // 2
             parts = [convert_with(label, part, vector, common, one) for part in (text.slice(0, half), text.slice(half))]
             return _joined(parts)
@@ -71,7 +73,7 @@ def _joined(parts: list[Converted]) -> Converted:
 
 
 def scatter(label: str, text: pa.Array, fast: pa.Array, rare: np.ndarray, one: One) -> Converted:
-    """``fast`` with the rows under the mask ``rare`` (nulls aside) converted by ``one``."""
+    """Return ``fast`` with the non-null rows of the mask ``rare`` converted by ``one``."""
     if text.null_count:
         rare = rare & text.is_valid().to_numpy(zero_copy_only=False)
     places = np.flatnonzero(rare)

@@ -13,7 +13,7 @@ NATURAL_TEXT = NaturalConverter(pa.string(), Converted)
 
 
 def text_codec(options: TypeOptions, schema: ConnectSchema | None = None) -> ColumnCodec:
-    """The server's text as it is, in the lake and in events, there under ``schema`` (a plain string by default)."""
+    """The server's text unchanged, in the lake and in events, there with ``schema`` (default: a plain string)."""
     if schema is None:
         schema = ConnectSchema("string", optional=True)
     event = EventConverter(
@@ -23,5 +23,5 @@ def text_codec(options: TypeOptions, schema: ConnectSchema | None = None) -> Col
 
 
 def named(name: str, parameters: tuple[tuple[str, str], ...] = ()) -> ConnectSchema:
-    """An optional string schema under a semantic name, version 1."""
+    """Return an optional string schema with a semantic name, version 1."""
     return ConnectSchema("string", optional=True, name=name, version=1, parameters=parameters)

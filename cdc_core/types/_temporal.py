@@ -1,7 +1,7 @@
-"""Dates and moments: PostgreSQL's ISO text in, microseconds and days, Java's ISO text out.
+"""Dates and timestamps: converts PostgreSQL's ISO text to microseconds and days, and to Java's ISO text.
 
-The calendar is the proleptic Gregorian one on both sides, so the server's text has one meaning. The vector path covers
-the years 0001 to 9999; the functions on single values cover all that PostgreSQL holds, 4714 BC to 294276.
+The calendar is the proleptic Gregorian one on both sides, so the server's text is unambiguous. The vector path supports
+the years 0001 to 9999; the functions on single values support all of PostgreSQL's, 4714 BC to 294276.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ from cdc_core.types._kernels import Bytes, Ints, put_digits
 
 SECOND_US = 1_000_000
 DAY_US = 86_400 * SECOND_US
-# PGStatement's sentinels for infinite timestamps, read as microseconds, as Debezium does.
+# PGStatement's constants for infinite timestamps, interpreted as microseconds, as in Debezium.
 PLUS_INFINITY_US = 9_223_372_036_825_200_000
 MINUS_INFINITY_US = -9_223_372_036_832_400_000
 INT64_MAX = 2**63 - 1
 INT64_MIN = -(2**63)
-# What a lake's timestamp may hold: 0001-01-01 to 9999-12-31, as Spark counts.
+# The range of a lake's timestamp: 0001-01-01 to 9999-12-31, as in Spark.
 LAKE_MIN_US = -62_135_596_800_000_000
 LAKE_MAX_US = 253_402_300_799_999_999
 
-# Days and clocks as the server prints them, in regexes.
+# Dates and times of day as printed by the server, as regexes.
 DAY_TEXT = r"[0-9]{4,}-(?:0[1-9]|1[0-2])-(?:0[1-9]|[12][0-9]|3[01])"
 CLOCK_TEXT = r"(?:[01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9](?:\.[0-9]{1,6})?"
 _DATE = re.compile(r"(\d{4,})-(\d\d)-(\d\d)( BC)?")
@@ -39,11 +39,11 @@ _MONTH_DAYS = (31, 28, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31)
 
 
 def days_of(year: int, month: int, day: int) -> int:
-    """Days from 1970-01-01 to a proleptic Gregorian date; year 0 is 1 BC. Raises ValueError for no such date."""
+    """Return days from 1970-01-01 to a proleptic Gregorian date; year 0 is 1 BC. Raises ValueError if invalid."""
     leap = year % 4 == 0 and (year % 100 != 0 or year % 400 == 0)
     if not 1 <= month <= 12 or not 1 <= day <= _MONTH_DAYS[month - 1] + (leap and month == 2):
         raise ValueError("no such date")
-    # Years counted from March, so that the leap day comes last (400-year eras of 146097 days).
+    # Years counted from March, so that the leap day is last (400-year eras of 146097 days).
     year -= month <= 2
     era, of_era = divmod(year, 400)
     day_of_year = (153 * (month - 3 if month > 2 else month + 9) + 2) // 5 + day - 1
@@ -51,7 +51,7 @@ def days_of(year: int, month: int, day: int) -> int:
 
 
 def date_of(days: int) -> tuple[int, int, int]:
-    """(year, month, day) of a day number: the inverse of ``days_of``."""
+    """Return (year, month, day) of a day number: the inverse of ``days_of``."""
     era, day_of_era = divmod(days + 719_468, 146_097)
     of_era = (day_of_era - day_of_era // 1_460 + day_of_era // 36_524 - day_of_era // 146_096) // 365
     day_of_year = day_of_era - (365 * of_era + of_era // 4 - of_era // 100)
@@ -62,7 +62,7 @@ def date_of(days: int) -> tuple[int, int, int]:
 
 
 def parse_date(text: str) -> tuple[int, int, int]:
-    """(proleptic year, month, day) of ``YYYY-MM-DD`` with an optional `` BC``."""
+    """Return (proleptic year, month, day) of ``YYYY-MM-DD`` with an optional `` BC``."""
     found = _DATE.fullmatch(text)
     if found is None:
         raise ValueError("expected YYYY-MM-DD")
@@ -71,7 +71,7 @@ def parse_date(text: str) -> tuple[int, int, int]:
 
 
 def parse_time(text: str) -> int:
-    """Microseconds since midnight, 24:00:00 included."""
+    """Return microseconds since midnight, including 24:00:00."""
     found = _TIME.fullmatch(text)
     if found is None:
         raise ValueError("expected HH:MM:SS with up to six decimals")
@@ -83,7 +83,7 @@ def parse_time(text: str) -> int:
 
 
 def parse_offset(text: str) -> int:
-    """Microseconds east of Greenwich of ``+HH``, ``+HH:MM`` or ``+HH:MM:SS``."""
+    """Return microseconds east of Greenwich of ``+HH``, ``+HH:MM`` or ``+HH:MM:SS``."""
     found = _OFFSET.fullmatch(text)
     if found is None:
         raise ValueError("expected an offset")
@@ -92,9 +92,9 @@ def parse_offset(text: str) -> int:
 
 
 def parse_moment(text: str) -> int:
-    """Microseconds since 1970-01-01 of a timestamp with or without offset; infinities as Debezium's sentinels.
+    """Return microseconds since 1970-01-01 of a timestamp with or without offset; infinities as Debezium's constants.
 
-    Unbounded: years from 294247 on do not fit 64 bits.
+    Unbounded: years from 294247 on exceed 64 bits.
     """
     if text in ("infinity", "-infinity"):
         return PLUS_INFINITY_US if text == "infinity" else MINUS_INFINITY_US
@@ -106,13 +106,13 @@ def parse_moment(text: str) -> int:
 
 
 def iso_date(year: int, month: int, day: int) -> str:
-    """Java's ISO_LOCAL_DATE: four digits at least, a plus sign past 9999, a minus before year 0."""
+    """Return Java's ISO_LOCAL_DATE: at least four digits, a plus sign past 9999, a minus before year 0."""
     sign = "-" if year < 0 else "+" if year > 9999 else ""
     return f"{sign}{abs(year):04d}-{month:02d}-{day:02d}"
 
 
 def iso_moment(us: int, fraction: int | None) -> str:
-    """``YYYY-MM-DDTHH:MM:SS[.f]Z``; ``fraction`` as for ``moment_text``."""
+    """Return ``YYYY-MM-DDTHH:MM:SS[.f]Z``; ``fraction`` as for ``moment_text``."""
     days, rest = divmod(us, DAY_US)
     seconds, micros = divmod(rest, SECOND_US)
     digits = f"{micros:06d}"
@@ -122,7 +122,7 @@ def iso_moment(us: int, fraction: int | None) -> str:
 
 
 def wrap64(value: int) -> int:
-    """What Java's long holds after an overflow."""
+    """Return the value of Java's long after an overflow."""
     return (value - INT64_MIN) % 2**64 + INT64_MIN
 
 
@@ -130,12 +130,13 @@ def wrap64(value: int) -> int:
 
 
 def times_us(text: pa.Array) -> Ints:
-    """Microseconds since midnight of ``HH:MM:SS[.f]``; with an offset, of the same moment in UTC, possibly negative.
+    """Return microseconds since midnight of ``HH:MM:SS[.f]``; with an offset, in UTC, possibly negative.
 
     Nulls:  0
+
     Raises: pa.ArrowInvalid for 24:00:00 and anything else that Arrow's parser does not read
     """
-    # Arrow reads timestamps, not times: a date in front makes one of the other.
+    # Arrow parses timestamps, not times, so a date is prepended.
     return _micros(pc.binary_join_element_wise("1970-01-01", text, " ").cast(pa.timestamp("us")))
 
 
@@ -147,7 +148,7 @@ def zoned_times_us(text: pa.Array) -> Ints:
 
 
 def moments_us(text: pa.Array, zoned: bool) -> Ints:
-    """Microseconds since 1970-01-01 of timestamps of the years 0001 to 9999; nulls are 0."""
+    """Return microseconds since 1970-01-01 of timestamps of the years 0001 to 9999; nulls are 0."""
     return _micros(text.cast(pa.timestamp("us", "UTC") if zoned else pa.timestamp("us")))
 
 
@@ -160,7 +161,7 @@ _TEMPLATE = np.frombuffer(b"0000-00-00T00:00:00.000000Z", dtype=np.uint8)
 
 
 def moment_text(us: Ints, fraction: int | None) -> tuple[Bytes, Ints]:
-    """``YYYY-MM-DDTHH:MM:SS[.f]Z`` of moments in the years 0000 to 9999, as a character matrix and its lengths.
+    """Return ``YYYY-MM-DDTHH:MM:SS[.f]Z`` for the years 0000 to 9999, as a character matrix and its lengths.
 
     ``fraction`` decimals are written; None writes as many as the value has.
     """
@@ -175,13 +176,13 @@ def moment_text(us: Ints, fraction: int | None) -> tuple[Bytes, Ints]:
 
 
 def time_text(us: Ints) -> tuple[Bytes, Ints]:
-    """``HH:MM:SS[.f]Z`` of times within a day, the fraction as short as the value allows."""
+    """Return ``HH:MM:SS[.f]Z`` of times within a day, with as few decimals as the value requires."""
     matrix = np.repeat(_TEMPLATE[None, 11:], len(us), axis=0)
     return matrix, _put_time(matrix, 0, us, None)
 
 
 def _put_time(matrix: Bytes, column: int, us: Ints, fraction: int | None) -> Ints:
-    """Write the time of day and its Z; the rows' lengths."""
+    """Write the time of day and its Z; returns the rows' lengths."""
     seconds = us // SECOND_US
     micros = us - seconds * SECOND_US
     minutes = seconds // 60

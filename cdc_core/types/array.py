@@ -1,16 +1,16 @@
-"""Arrays of one dimension: every element goes through its type's own codec, all rows' elements as one flat array.
+"""Arrays of one dimension: their elements are converted by the element type's codec, for all rows as one flat array.
 
-In the lake an array of more dimensions, or one with an element that its type cannot hold, is rescued as text. In events
-Debezium's own limits hold:
+In the lake an array of more dimensions, or one with an element that its type cannot represent, is rescued as text. In
+events Debezium's own limitations apply:
 
 * arrays of money, name, interval, varbit, xml, point and refcursor are left out;
-* the schema lets elements be null for the types it lists; elsewhere (enums, tsvector, vectors, opaque elements) an
+* the schema allows null elements for the types it lists; for others (enums, tsvector, vectors, opaque elements) an
   array with a null element cannot be written;
-* an array reaches Debezium through its driver, which reads times to the millisecond (with a zone to the second), dates
-  as a query does, moments before 1582-10-15 in the Julian calendar, zoned ones without their era, and no NaN numeric;
-* of an array of more dimensions it writes a null for each entry of the first one, or, where the element is a string,
-  nothing repeatable, which stays unset here;
-* a bit array has the schema of a bit column, which no array fits.
+* Debezium gets an array from its driver, which reads times to the millisecond (with a zone to the second), dates as in
+  a query, timestamps before 1582-10-15 in the Julian calendar, zoned ones without their era, and no NaN numeric;
+* for an array of more dimensions it writes a null for each entry of the first one, or, if the element is a string, a
+  value that is not repeatable, which stays unset here;
+* a bit array has the schema of a bit column, which no array can be written with.
 """
 
 from __future__ import annotations
@@ -42,14 +42,14 @@ from cdc_core.types.options import TypeOptions
 from cdc_core.types.rule import CATALOG, Resolve, TypeRule, of_kind
 
 _LEFT_OUT = frozenset({"money", "name", "interval", "varbit", "xml", "point", "refcursor"})
-# Element types whose array schema says that elements may be null.
+# Element types whose array schema allows null elements.
 _NULLABLE = frozenset(
     {"bool", "bytea", "date", "float4", "float8", "int2", "int4", "int8", "numeric", "oid"}
     | {"time", "timestamp", "timestamptz", "timetz", "citext", "geography", "geometry", "hstore"}
     | {"char", "varchar", "text", "bpchar", "inet", "cidr", "macaddr", "macaddr8", "json", "jsonb", "uuid", "ltree"}
     | {"int4range", "int8range", "numrange", "tsrange", "tstzrange", "daterange"}
 )
-# Of these Debezium's driver makes something even of an inner array: the name of an object in memory.
+# For these Debezium's driver converts even an inner array: to the name of an object in memory.
 _UNREPEATABLE = frozenset(
     {"char", "varchar", "text", "bpchar", "inet", "cidr", "macaddr", "macaddr8", "json", "jsonb", "uuid", "ltree"}
     | {"int4range", "int8range", "numrange", "tsrange", "tstzrange", "daterange"}
@@ -84,7 +84,7 @@ def _natural(element: NaturalConverter, delimiter: str) -> Convert:
 
 
 def _is_misfit(element: NaturalConverter, delimiter: str) -> Callable[[pa.Array], pa.BooleanArray]:
-    """Arrays of more dimensions, and those in which every bad element is a misfit itself."""
+    """Whether a bad array is a misfit: it has more dimensions, or each of its bad elements is a misfit itself."""
 
     def is_misfit(text: pa.Array) -> pa.BooleanArray:
         split = split_arrays(text, delimiter)
@@ -114,9 +114,9 @@ def _event(
 
 
 def _to_event(inner: PgType, element: EventConverter, nullable: bool, delimiter: str) -> Convert:
-    """``nullable``: whether an array may hold nulls. (Those of ltree may by their schema, yet fail on one.)"""
+    """``nullable``: whether an array may contain nulls. (Those of ltree may by their schema, but conversion fails.)"""
     prepare = _PREPARE.get(inner.name, _as_it_is)
-    # Elements reach Debezium as the driver reads them in a query, on the streaming path too.
+    # Debezium gets elements as the driver reads them in a query, also when streaming.
     of_elements = element.snapshot_convert or element.convert
     repeatable = nullable and inner.name not in _UNREPEATABLE
 
@@ -126,7 +126,7 @@ def _to_event(inner: PgType, element: EventConverter, nullable: bool, delimiter:
         converted = of_elements(elements)
         if inner.name == "timestamptz":
             converted = Converted(_without_negative_infinity(converted.values), converted.bad)
-        # A moment that its unit cannot hold is a null element; whatever else fails, fails the array.
+        # A timestamp that its unit cannot represent is a null element; any other bad element makes the array bad.
         flags = np.zeros(len(elements), dtype=bool) if inner.name in _TEMPORAL else _flags(converted)
         if unreadable is not None:
             flags = flags | unreadable
@@ -148,7 +148,7 @@ def _lists(text: pa.Array, split: Split, values: pa.Array, bad: Bools) -> pa.Arr
 
 
 def _with_nested(text: pa.Array, split: Split, values: pa.Array, bad: Bools) -> pa.Array:
-    """Lists in which a row of more dimensions holds as many nulls as its first dimension has entries."""
+    """Return lists in which a row of more dimensions has one null per entry of its first dimension."""
     sizes = np.diff(split.offsets).astype(np.int64)
     lengths = np.where(split.nested & ~bad, split.outer, sizes)
     offsets = np.zeros(len(lengths) + 1, dtype=np.int32)
@@ -172,7 +172,7 @@ def _never(arrow_type: pa.DataType) -> Convert:
 
 
 def _placeholder(inner: PgType, element: EventConverter, options: TypeOptions) -> Any:
-    """The list that stands for an unchanged TOAST array, or None where Debezium's does not fit the schema."""
+    """Return the placeholder list for an unchanged TOAST array, or None if Debezium's does not match the schema."""
     octets = placeholder_bytes(options)
     if inner.name in _TEXT_PLACEHOLDERS:
         return [placeholder_text(options)]
@@ -187,7 +187,7 @@ def _placeholder(inner: PgType, element: EventConverter, options: TypeOptions) -
 
 
 def _name_based(octets: bytes) -> uuid.UUID:
-    """Java's ``UUID.nameUUIDFromBytes``: version 3 of the bytes alone, without a namespace."""
+    """Java's ``UUID.nameUUIDFromBytes``: version 3 of the bytes only, without a namespace."""
     return uuid.UUID(bytes=hashlib.md5(octets, usedforsecurity=False).digest(), version=3)
 
 
@@ -212,7 +212,7 @@ def _finite(elements: pa.Array) -> tuple[pa.Array, Bools | None]:
 
 
 def _julian(elements: pa.Array) -> tuple[pa.Array, Bools | None]:
-    """Days before the Gregorian calendar began are read as Julian ones: the moment moves."""
+    """Interpret days before the Gregorian calendar's start as Julian, which changes the timestamp."""
     rare = pc.fill_null(pc.match_substring_regex(elements, _BEFORE_GREGORIAN), False)
     if not pc.any(rare).as_py():
         return elements, None
@@ -220,7 +220,7 @@ def _julian(elements: pa.Array) -> tuple[pa.Array, Bools | None]:
 
 
 def _without_negative_infinity(moments: pa.Array) -> pa.Array:
-    """The driver's smallest moment is no infinity to Debezium once it came in an array."""
+    """Replace -infinity: in an array Debezium does not recognize the driver's smallest timestamp as an infinity."""
     smallest = pc.equal(moments, "-infinity")
     if not pc.any(smallest).as_py():
         return moments
@@ -241,7 +241,7 @@ _PREPARE: dict[str, _Prepare] = {
 
 
 def build_catalogue_vector(column: Column, options: TypeOptions, resolve: Resolve) -> ColumnCodec:
-    """int2vector, oidvector: arrays to the catalogue that print as ``1 2``. Text; in events always an empty array."""
+    """int2vector, oidvector: arrays of the catalogue, printed as ``1 2``. Text; in events always an empty array."""
     connect_type, arrow_type = ("int16", pa.int16()) if column.type.name == "int2vector" else ("int64", pa.int64())
     schema = ConnectSchema("array", optional=True, items=ConnectSchema(connect_type))
 

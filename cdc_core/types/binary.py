@@ -22,7 +22,7 @@ _ESCAPE = re.compile(rb"\\(\\|[0-7]{3})")
 
 
 def convert(text: pa.Array) -> Converted:
-    """bytea's text as binary[N]."""
+    """Convert bytea's text to binary[N]."""
     octets, wrong = hex_bytes(text, 2)
     prefixed = pc.fill_null(pc.starts_with(text, "\\x"), True)
     rare = wrong | ~prefixed.to_numpy(zero_copy_only=False)
@@ -40,7 +40,7 @@ def _escaped(text: str) -> bytes:
 
 
 def encoder(mode: BinaryHandlingMode) -> tuple[ConnectSchema, pa.DataType, Callable[[pa.Array], pa.Array]]:
-    """How a binary handling mode writes octets: the schema, the Arrow type, and binary[N] → that type."""
+    """Return how a binary handling mode writes octets: the schema, the Arrow type, and binary[N] → that type."""
     if mode is BinaryHandlingMode.BYTES:
         return semantic.plain("bytes"), pa.binary(), lambda octets: octets
     if mode is BinaryHandlingMode.HEX:
@@ -50,7 +50,7 @@ def encoder(mode: BinaryHandlingMode) -> tuple[ConnectSchema, pa.DataType, Calla
 
 
 def event_converter(mode: BinaryHandlingMode) -> Convert:
-    """bytea's text in a binary handling mode."""
+    """Return the converter of bytea's text in a binary handling mode."""
     _, _, encode = encoder(mode)
 
     def convert_event(text: pa.Array) -> Converted:

@@ -1,7 +1,7 @@
 """bit and bit varying.
 
-In events one bit is a boolean; more are ``io.debezium.data.Bits``: the rightmost digit is bit 0 of the first byte, and
-the bytes end with the last one that has a bit set.
+In events a single bit is a boolean; several are ``io.debezium.data.Bits``: the rightmost digit is bit 0 of the first
+byte, and the last byte is the last one with a set bit.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from cdc_core.types.options import TypeOptions
 from cdc_core.types.rule import Resolve, TypeRule, builtin
 from cdc_core.types.typmod import bit_length
 
-_MATRIX_BITS = 512  # longer values would make a matrix of mostly nothing
+_MATRIX_BITS = 512  # longer values would make a mostly empty matrix
 _ZERO, _ONE = ord("0"), ord("1")
 
 
 def to_boolean(text: pa.Array) -> Converted:
-    """A single binary digit as boolean[N]."""
+    """Convert a single binary digit to boolean[N]."""
     true = pc.equal(text, "1")
     unread = pc.fill_null(pc.invert(pc.or_(true, pc.is_in(text, pa.array(["0", ""])))), False)
     if not pc.any(unread).as_py():
@@ -35,7 +35,7 @@ def to_boolean(text: pa.Array) -> Converted:
 
 
 def to_bytes(text: pa.Array) -> Converted:
-    """Binary digits as little-endian binary[N], without trailing zero bytes."""
+    """Convert binary digits to little-endian binary[N], without trailing zero bytes."""
     data, starts, ends, _ = flatten(text)
     lengths = ends - starts
     long = lengths > _MATRIX_BITS

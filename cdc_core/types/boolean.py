@@ -13,7 +13,7 @@ from cdc_core.types.rule import Resolve, TypeRule, builtin
 
 
 def convert(text: pa.Array) -> Converted:
-    """``t`` and ``f`` as boolean[N]; nulls stay null, anything else is bad."""
+    """Convert ``t`` and ``f`` to boolean[N]; nulls stay null, anything else is bad."""
     true = pc.equal(text, "t")
     unread = pc.fill_null(pc.invert(pc.or_(true, pc.equal(text, "f"))), False)
     if not pc.any(unread).as_py():

@@ -1,4 +1,4 @@
-"""char, varchar, text, name, "char", citext and isbn: text as the server prints it, char(n) with its padding."""
+"""char, varchar, text, name, "char", citext and isbn: the text printed by the server, char(n) with its padding."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def build(column: Column, options: TypeOptions, resolve: Resolve) -> ColumnCodec
 
 
 def build_name(column: Column, options: TypeOptions, resolve: Resolve) -> ColumnCodec:
-    """A string too; but in the stream Debezium counts name among unknown types, whose values it leaves out."""
+    """A string too; but when streaming, Debezium treats name as an unknown type, whose values it leaves out."""
     codec = text_codec(options)
     if options.include_unknown_datatypes or codec.event is None:
         return codec

@@ -1,15 +1,15 @@
 """The contract of a type: one object, two representations.
 
-A column's values reach this package as PostgreSQL's own text (a ``pyarrow`` string array), whether they came by COPY or
-in a pgoutput tuple. A ``ColumnCodec`` turns that text into
+A column's values are passed to this package as PostgreSQL's own text (a ``pyarrow`` string array), both for COPY and
+for pgoutput tuples. A ``ColumnCodec`` converts that text to
 
-* the *natural* face: what the changelog, the checks and the lake hold;
-* the *event* face: what Debezium's envelope holds, by the handling modes, with its Connect schema.
+* the *natural* representation: used by the changelog, the checks and the lake;
+* the *event* representation: used in Debezium's envelope, by the handling modes, with its Connect schema.
 
-Laws, held by every codec and checked by tests/unit/types/test_laws.py: the length is kept; null in gives null out; the
-result has the declared Arrow type; permuting rows permutes results; a batch equals the concatenation of its halves; an
-empty batch and a sliced input work; nothing but ``Converted.bad`` reports an unreadable value (no exception, no value
-in any message).
+Properties of every codec, checked by tests/unit/types/test_laws.py: the length is preserved; null is converted to null;
+the result has the declared Arrow type; permuting rows permutes results; a batch equals the concatenation of its halves;
+an empty batch and a sliced input are supported; an unreadable value is only reported by ``Converted.bad`` (no
+exception, no value in any message).
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ from cdc_core.schema.connect import ConnectSchema
 
 @dataclass(frozen=True, slots=True)
 class Converted:
-    """``values[N]`` of the declared type; ``bad[N]`` (bool, or None for none) marks values that the type cannot hold.
+    """``values[N]`` of the declared type; ``bad[N]`` (bool, or None for none) marks values it cannot represent.
 
-    A bad value is null in ``values``. In the natural representation its text goes to ``__rescued``, and where no server
-    can have written it (``NaturalConverter.is_misfit``), or in the event representation,
+    A bad value is null in ``values``. In the natural representation its text is stored in ``__rescued``, and if no
+    server can have written it (``NaturalConverter.is_misfit``), or in the event representation,
     ``event.converting.failure.handling.mode`` decides whether to continue.
     """
 
@@ -41,11 +41,11 @@ Convert = Callable[[pa.Array], Converted]
 
 @dataclass(frozen=True, slots=True)
 class NaturalConverter:
-    """Text → the value a Spark or Delta reader expects.
+    """Converts text to the value that a Spark or Delta reader expects.
 
-    A bad value is either a true value that ``arrow_type`` has no room for (an infinite date, a numeric of 50 digits) or
-    text that no server writes. ``is_misfit`` distinguishes them: string[M] of bad values → bool[M], true for the
-    former. None where the type holds all its values, so that a bad one is always unreadable.
+    A bad value is either a valid value that ``arrow_type`` cannot represent (an infinite date, a numeric of 50 digits)
+    or text that no server writes. ``is_misfit`` distinguishes them: string[M] of bad values → bool[M], true for the
+    former. None if the type can represent all its values, so that a bad one is always unreadable.
     """
 
     arrow_type: pa.DataType
@@ -55,18 +55,17 @@ class NaturalConverter:
 
 @dataclass(frozen=True, slots=True)
 class EventConverter:
-    """Text → the value Debezium's envelope holds.
+    """Converts text to the value in Debezium's envelope.
 
     ``schema`` is the field's schema as for an optional column without default; the envelope sets ``optional`` and
-    ``default`` by the column. ``arrow_type`` mirrors it: struct for struct, list for array, map for map, binary for
-    bytes. ``fallback`` is the Python value that stands for null in a NOT NULL column without a default (Debezium's
-    converter fallback; None where the type has none). ``unavailable`` is the Python value that stands for an unchanged
-    TOAST value the server did not send, or None where no placeholder fits the schema (the field is then null).
-    ``default_value`` parses a column's default expression to a Python value of ``arrow_type``, or returns None where
-    Debezium finds no default. ``snapshot_convert`` stands in for ``convert`` on rows read by a query (op ``r``) where
-    Debezium's JDBC path gives another value than its streaming path (dates before Christ and infinite dates); None
-    where both paths agree. ``is_streamed`` is False where Debezium reads values in queries only: in the stream
-    each is as NULL.
+    ``default`` by the column. ``arrow_type`` corresponds to it: struct for struct, list for array, map for map, binary
+    for bytes. ``fallback`` is the Python value that replaces null in a NOT NULL column without a default (Debezium's
+    converter fallback; None if the type has none). ``unavailable`` is the Python value that replaces an unchanged TOAST
+    value the server did not send, or None if no placeholder matches the schema (the field is then null).
+    ``default_value`` parses a column's default expression to a Python value of ``arrow_type``, or returns None if
+    Debezium finds no default. ``snapshot_convert`` is used instead of ``convert`` for rows read by a query (op ``r``)
+    if Debezium's JDBC path returns another value than its streaming path (dates before Christ and infinite dates); None
+    if both are equal. ``is_streamed`` is False if Debezium reads values in queries only: when streaming each is NULL.
     """
 
     schema: ConnectSchema
@@ -81,7 +80,7 @@ class EventConverter:
 
 @dataclass(frozen=True, slots=True)
 class ColumnCodec:
-    """Both faces of one column. ``event`` is None where Debezium leaves the column out of its events."""
+    """Both representations of one column. ``event`` is None if Debezium leaves the column out of its events."""
 
     natural: NaturalConverter
     event: EventConverter | None

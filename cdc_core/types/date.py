@@ -1,7 +1,7 @@
 """date.
 
 Debezium reads the stream's dates from text and a query's through the JDBC driver, whose old calendar classes lose the
-era, know no 5th to 14th of October 1582, and hold other infinities: ``snapshot_convert`` repeats that.
+era, do not have the 5th to 14th of October 1582, and have other infinities: ``snapshot_convert`` reproduces that.
 """
 
 from __future__ import annotations
@@ -24,17 +24,17 @@ from cdc_core.types.options import TimePrecisionMode, TypeOptions
 from cdc_core.types.rule import Resolve, TypeRule, builtin, misfits
 
 _COMMON = r"^[0-9]{4}-[0-9]{2}-[0-9]{2}$"
-# PostgresValueConverter's stand-ins for infinite dates: -5877611-06-21 and the day before.
+# PostgresValueConverter's values for infinite dates: -5877611-06-21 and the day before.
 _PLUS_INFINITY, _MINUS_INFINITY = -2_147_472_692, -2_147_472_691
 _PLUS_INFINITY_DATE, _MINUS_INFINITY_DATE = (-5_877_611, 6, 21), (-5_877_611, 6, 22)
-# java.sql.Date of the driver's infinite moments: their year of era, month and day.
+# java.sql.Date of the driver's infinite timestamps: their year of era, month and day.
 _PLUS_INFINITY_JDBC, _MINUS_INFINITY_JDBC = (292_278_994, 8, 16), (292_269_055, 12, 2)
-# Days that the Julian calendar's end left out, as Gregorian day numbers; the driver's lenient calendar adds ten.
+# Days skipped at the end of the Julian calendar, as Gregorian day numbers; the driver's lenient calendar adds ten.
 _GAP_FIRST, _GAP_LAST = days_of(1582, 10, 5), days_of(1582, 10, 14)
 
 
 def to_date(text: pa.Array) -> Converted:
-    """date32[N]; BC, infinity and years past 9999 are bad."""
+    """Convert to date32[N]; BC, infinity and years past 9999 are bad."""
     return convert_with("date", text, lambda some: some.cast(pa.date32()), _COMMON, refuse)
 
 
@@ -84,7 +84,7 @@ def _iso_converter(read: Callable[[str], tuple[int, int, int]], queried: bool) -
 
     def one(text: str) -> Any:
         date = read(text)
-        days_of(*date)  # refuses what no calendar has
+        days_of(*date)  # raises ValueError for an invalid date
         return iso_date(*date) + "Z"
 
     return lambda text: convert_with("date", text, vector, _COMMON, one)

@@ -2,11 +2,10 @@
 
 ``pg_get_expr`` prints a default as SQL. Debezium evaluates nothing: a call (``now()``, ``nextval('s'::regclass)``, a
 ``CURRENT_TIMESTAMP``) becomes a fixed placeholder of the type, anything with a quote becomes the first literal in it,
-anything else is read as it stands; what then cannot be read is no default. So a generated column ``lower(name)`` has
-the default ``""`` and ``(a || ' '::text)`` the default ``" "``: oddities that the schema keeps.
-
-Only the types in ``_READERS`` and enums have defaults. Domains, arrays, citext, bytea, money and the rest have none,
-and neither has a value that is a struct (numeric without a scale in precise mode).
+anything else is read unchanged; if that cannot be read there is no default. So a generated column ``lower(name)`` has
+the default ``""`` and ``(a || ' '::text)`` the default ``" "``: these are reproduced in the schema. Only the types in
+``_READERS`` and enums have defaults. Domains, arrays, citext, bytea, money and the rest have none, and neither has a
+value that is a struct (numeric without a scale in precise mode).
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ from cdc_core.types.codec import EventConverter
 from cdc_core.types.typmod import event_scale, numeric_precision_scale
 
 DefaultValue = Callable[[str], Any]
-# Turns the bare literal into the text the server would send for it, or None where it cannot be read.
+# Converts the plain literal to the text that the server would send for it, or None if it cannot be read.
 _Reader = Callable[[str, Column], str | None]
 
 _CALL = re.compile(r"\(?[A-Za-z0-9_.]+\([^\n\r]*\)")
@@ -39,7 +38,7 @@ _INTEGER_BITS = {"int2": 16, "int4": 32, "int8": 64}
 
 
 def with_default(column: Column, event: EventConverter) -> DefaultValue:
-    """The ``default_value`` of an event representation: expression → Python value of its Arrow type, or None."""
+    """Return ``default_value`` of an event representation: expression → Python value of its Arrow type, or None."""
     if column.type.kind is TypeKind.ENUM:
         return lambda expression: _enum_label(expression, column.type)
     reader = _READERS.get(column.type.name)
@@ -75,7 +74,7 @@ def _literal(expression: str, placeholder: str) -> str | None:
 
 
 def _enum_label(expression: str, pg_type: PgType) -> str | None:
-    """The label in ``'ok'::inventory.mood``; None unless it is a plain literal cast to this very type."""
+    """Return the label in ``'ok'::inventory.mood``; None unless it is a plain literal cast to this type."""
     literal, cast, name = expression.rpartition("::")
     parts = [part.strip('"').replace('""', '"') for part in re.findall(r'"(?:[^"]|"")*"|[^.]+', name)]
     if not cast or not parts or parts[-1] != pg_type.name:
@@ -88,7 +87,7 @@ def _enum_label(expression: str, pg_type: PgType) -> str | None:
 
 
 def _bits(literal: str, column: Column, event: EventConverter) -> Any:
-    """A single digit is a boolean to Debezium whatever the column's length: in a longer one it becomes one byte."""
+    """Return a bit default: Debezium reads a single digit as a boolean, which becomes one byte in a longer column."""
     if not literal or literal.strip("01"):
         return None
     number = int(literal, 2)
@@ -100,9 +99,10 @@ def _bits(literal: str, column: Column, event: EventConverter) -> Any:
 
 
 def _beyond(literal: str, event: EventConverter) -> Any:
-    """What the driver's largest and smallest dates and moments, and its last moment of a day, become.
+    """Return the value of the driver's largest and smallest dates and timestamps, and of its last moment of a day.
 
-    Days are cut to 32 bits; microseconds stop at the largest 64-bit number, to which the fraction is then added.
+    Days are truncated to 32 bits; microseconds are limited to the largest 64-bit number, to which the fraction is then
+    added.
     """
     return _BEYOND[literal].get(event.schema.name or "")
 
@@ -131,7 +131,7 @@ def _float(literal: str, column: Column) -> str | None:
 
 
 def _numeric(literal: str, column: Column) -> str | None:
-    """Plain digits at the column's scale. A literal with more decimals than the column has is no default."""
+    """Return plain digits at the column's scale. A literal with more decimals than the column has is no default."""
     try:
         number = Decimal(literal)
     except InvalidOperation:
@@ -176,7 +176,7 @@ def _seconds(time: str) -> str:
     return time if len(time) > 5 else time + ":00"
 
 
-# Type name → (what stands for a call, how the literal is read).
+# Type name → (value for a call, how the literal is read).
 _READERS: dict[str, tuple[str, _Reader]] = {
     "bit": ("00", _same),
     "varbit": ("0", _same),
@@ -200,7 +200,7 @@ _READERS: dict[str, tuple[str, _Reader]] = {
     "timestamptz": ("1970-01-01", _timestamp),
     "interval": ("epoch", _interval),
 }
-# Literal → the default under each schema. Any other schema has none.
+# Literal → the default with each schema. Any other schema has none.
 _BEYOND: dict[str, dict[str, int | str]] = {
     "infinity": {
         semantic.DATE: 169560311,

@@ -1,7 +1,7 @@
-"""Domains: the base type, with the length and scale that the chain of domains gives it.
+"""Domains: the base type, with the length and scale of the chain of domains.
 
-Two things a domain's column lacks, for Debezium looks them up by the column's own type name: a default value, and the
-placeholders that arrays and hstore have for an unchanged TOAST value.
+A domain's column lacks two things, because Debezium looks them up by the column's own type name: a default value, and
+the placeholders of arrays and hstore for an unchanged TOAST value.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from cdc_core.types.rule import Resolve, TypeRule, of_kind
 
 
 def build(column: Column, options: TypeOptions, resolve: Resolve) -> ColumnCodec:
-    """The codec of the domain's base type. The modifier nearest to the base wins, as in the catalogue."""
+    """The codec of the domain's base type. As in the catalogue, the modifier nearest to the base is used."""
     base = column.type.inner
     if base is None:
         raise InvariantError(f"Domain {column.type.name} of column {column.name} has no base type.")
@@ -33,7 +33,7 @@ def build(column: Column, options: TypeOptions, resolve: Resolve) -> ColumnCodec
     if pa.types.is_nested(event.arrow_type):
         unavailable = None
     elif pa.types.is_string(event.arrow_type) and unavailable is not None:
-        unavailable = placeholder_text(options)  # an hstore's JSON text among them
+        unavailable = placeholder_text(options)  # also for the JSON text of an hstore
     event = dataclasses.replace(event, unavailable=unavailable)
     return dataclasses.replace(codec, event=event)
 

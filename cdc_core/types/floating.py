@@ -1,4 +1,4 @@
-"""real and double precision. The server prints the shortest text that reads back as the same number."""
+"""real and double precision. The server prints the shortest text that is read as the same number."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _TYPES = {"float4": (pa.float32(), "float"), "float8": (pa.float64(), "double")}
 
 
 def build(column: Column, options: TypeOptions, resolve: Resolve) -> ColumnCodec:
-    """The same float in both representations; NaN and the infinities are values like others."""
+    """The same float in both representations; NaN and the infinities are ordinary values."""
     name = column.type.name
     arrow_type, connect = _TYPES[name]
 

@@ -1,7 +1,7 @@
 """point: two doubles. The other geometric types (box, lseg, path, polygon, line, circle) are text.
 
-Debezium 3.6 knows the point alone. The others are unknown types to it, whose text is what its driver prints of the
-parsed object: every number as Java writes a double (``(1.0,2.0)`` where the server writes ``(1,2)``).
+Debezium 3.6 supports only point. The others are unknown types, whose text is the parsed object as printed by its
+driver: every number as Java prints a double (``(1.0,2.0)`` where the server prints ``(1,2)``).
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ def _to_event(text: pa.Array) -> Converted:
 
 
 def _coordinates(text: pa.Array) -> tuple[pa.Array, pa.Array, Bools, Bools]:
-    """x, y, which rows have none, and which of these are no point. ``(1.5,-2)`` is how point_out writes one."""
+    """Return x, y, which rows have none, and which of these are invalid. point_out writes ``(1.5,-2)``."""
     parts = pc.extract_regex(text, r"^\((?P<x>[^,()]+),(?P<y>[^,()]+)\)$")
     null = text.is_null().to_numpy(zero_copy_only=False)
     x, bad_x = floats(pc.struct_field(parts, "x"), pa.float64())
@@ -84,7 +84,7 @@ def _coordinates(text: pa.Array) -> tuple[pa.Array, pa.Array, Bools, Bools]:
 
 
 def _as_java_prints(text: pa.Array) -> Converted:
-    # Row by row: such values are in events only where unknown types are included.
+    # Row by row: such values are in events only if unknown types are included.
     return scatter("geometric", text, text, text.is_valid().to_numpy(zero_copy_only=False), _rewritten)
 
 
@@ -93,7 +93,7 @@ def _rewritten(text: str) -> str:
 
 
 def _java_double(found: re.Match[str]) -> str:
-    """``Double.toString`` of a number's text: plain from a thousandth to ten millions, else with an exponent."""
+    """``Double.toString`` of a number's text: plain from 0.001 to ten million, else with an exponent."""
     number = float(found.group())
     if math.isnan(number):
         return "NaN"

@@ -1,7 +1,7 @@
 """hstore: a map of strings in the lake; in events JSON text or a map, both in the order of Java's HashMap.
 
-``hstore_out`` writes ``"key"=>"value", "k2"=>NULL`` with every key and value in quotes, so the quotes alone tell where
-strings lie: a string after ``>`` is a value, every other one a key, and a key followed by ``=>N`` has no value.
+``hstore_out`` writes ``"key"=>"value", "k2"=>NULL`` with every key and value in quotes, so the quotes are sufficient to
+find the strings: a string after ``>`` is a value, every other one a key, and a key followed by ``=>N`` has no value.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _CONNECT_MAP = ConnectSchema("map", optional=True, keys=ConnectSchema("string"),
 
 @dataclass(frozen=True, slots=True)
 class _Pairs:
-    """N hstores taken apart: ``keys`` and ``values`` (null for NULL) in order, ``offsets[N + 1]`` bound each row's."""
+    """N split hstores: ``keys`` and ``values`` (null for NULL) in order, ``offsets[N + 1]`` are each row's bounds."""
 
     keys: pa.StringArray
     values: pa.StringArray
@@ -105,7 +105,7 @@ def _as_java_iterates(pairs: _Pairs) -> _Pairs:
 
 
 def _split(text: pa.Array) -> _Pairs:
-    """Keys and values of N hstore texts. Null rows own none; a row whose quotes do not add up is bad."""
+    """Return keys and values of N hstore texts. Null rows have none; a row with unbalanced quotes is bad."""
     data, starts, ends, valid = flatten(text)
     bad = np.zeros(len(valid), dtype=bool)
     index = np.flatnonzero(ends > starts)
@@ -132,13 +132,13 @@ def _split(text: pa.Array) -> _Pairs:
 
 
 def _quotes(data: Bytes) -> tuple[Bools, Bools]:
-    """Backslashes that escape, and quotes that are not escaped."""
+    """Return backslashes that escape, and quotes that are not escaped."""
     escapes, escaped = escaped_bytes(data)
     return escapes, (data == ord('"')) & ~escaped
 
 
 def _malformed(count: int, row_of: Ints, is_value: Bools, without: Bools) -> Bools:
-    """Rows in which some key has neither a value nor NULL, or a value has no key before it."""
+    """Return rows in which some key has neither a value nor NULL, or a value has no key before it."""
     bad = np.zeros(count, dtype=bool)
     if len(row_of):
         needs = ~is_value & ~without

@@ -1,4 +1,4 @@
-"""smallint, integer, bigint, their serials, and oid (unsigned 32 bit, held as 64 bit)."""
+"""smallint, integer, bigint, their serials, and oid (unsigned 32 bit, stored as 64 bit)."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _CONNECT = {"int2": "int16", "int4": "int32", "int8": "int64", "oid": "int64"}
 
 
 def converter(name: str) -> Convert:
-    """Decimal digits as an integer of the type; what does not fit is bad."""
+    """Convert decimal digits to an integer of the type; values out of range are bad."""
     arrow_type = _TYPES[name]
 
     def convert(text: pa.Array) -> Converted:

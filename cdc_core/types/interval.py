@@ -1,6 +1,6 @@
-"""interval, as the server prints it under IntervalStyle postgres: ``1 year 2 mons 3 days 04:05:06.78``.
+"""interval, as printed by the server with IntervalStyle postgres: ``1 year 2 mons 3 days 04:05:06.78``.
 
-The lake keeps that text, which is exact: months, days and time do not convert into each other.
+The lake stores that text, which is exact: months, days and time cannot be converted to each other.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _INT32_MAX = 2**31 - 1
 
 @dataclass(frozen=True, slots=True)
 class _Parts:
-    """The components of N intervals, each with its own sign; ``rare`` are the rows that hold none, nulls excepted."""
+    """The components of N intervals, each with its own sign; ``rare`` are non-null rows in another format."""
 
     years: Ints
     months: Ints
@@ -68,13 +68,13 @@ def _parts(text: pa.Array) -> _Parts:
         hours * sign,
         numbers("minutes") * sign,
         (numbers("seconds") * 1_000_000 + below) * sign,
-        # The driver keeps hours in 32 bits and refuses more.
+        # The driver stores hours in 32 bits and refuses more.
         sent & (~matched | (hours > _INT32_MAX)),
     )
 
 
 def _seconds(parts: _Parts) -> Floats:
-    """The seconds as the driver tells them: whole ones plus a fraction, each turned to double first.
+    """Return the seconds as computed by the driver: whole seconds plus a fraction, each converted to double first.
 
     Their sum is the double nearest to both, which need not be the one nearest to the decimal number.
     """
@@ -84,11 +84,11 @@ def _seconds(parts: _Parts) -> Floats:
 
 
 def to_micros(text: pa.Array) -> Converted:
-    """Microseconds as Debezium reckons them: in doubles, a month being 365.25/12 days, cut towards zero."""
+    """Return microseconds as computed by Debezium: in doubles, a month being 365.25/12 days, rounded towards zero."""
     parts = _parts(text)
     days = (parts.years * 12 + parts.months) * _DAYS_A_MONTH + parts.days
     total = (((days * 24 + parts.hours) * 60 + parts.minutes) * 60 + _seconds(parts)) * 1e6
-    # A cast to long stops at its ends.
+    # A cast to long saturates.
     inside = np.abs(total) < 2.0**63
     micros = np.where(inside, np.where(inside, total, 0).astype(np.int64), np.where(total > 0, 2**63 - 1, -(2**63)))
     values = pa.array(micros, pa.int64(), mask=~text.is_valid().to_numpy(zero_copy_only=False))
@@ -96,14 +96,14 @@ def to_micros(text: pa.Array) -> Converted:
 
 
 def to_iso(text: pa.Array) -> Converted:
-    """``P1Y2M3DT4H5M6.78S``, every component written, each with its own sign.
+    """Return ``P1Y2M3DT4H5M6.78S``, with every component and its own sign.
 
-    The seconds are the shortest decimal text of their double, cut (not rounded) at nine decimals, without zeros at the
-    end. Where that double is one step nearer to zero than the decimal number's, the cut shows it: 1.999999 s is
-    written ``1.999998999S``, while 6.789 s stays ``6.789S``.
+    The seconds are the shortest decimal text of their double, truncated (not rounded) at nine decimals, without
+    trailing zeros. If that double is one step nearer to zero than the decimal number's, the truncation makes it
+    visible: 1.999999 s is written ``1.999998999S``, while 6.789 s stays ``6.789S``.
     """
     parts = _parts(text)
-    # A step is far smaller than 1e-9: the cut takes off one nanosecond below the number, nothing above it.
+    # A step is far smaller than 1e-9: truncation removes one nanosecond if below the number, nothing if above it.
     is_below = np.abs(_seconds(parts)) < np.abs(parts.micros) / 1_000_000
     nanos = np.abs(parts.micros) * 1000 - is_below
 
@@ -123,7 +123,7 @@ def to_iso(text: pa.Array) -> Converted:
 
 
 def _infinite(text: str, nothing: Any) -> Any:
-    # The driver reads no component in these words, and so an interval of nothing.
+    # The driver finds no component in these words, and so returns an interval of zero.
     if text in ("infinity", "-infinity"):
         return nothing
     raise ValueError("not an interval in style postgres")

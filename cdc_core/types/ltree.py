@@ -1,4 +1,4 @@
-"""ltree: a label path as text, in events under ``io.debezium.data.Ltree``. (lquery and ltxtquery are unknown types.)"""
+"""ltree: a label path as text, in events as ``io.debezium.data.Ltree``. (lquery and ltxtquery are unknown types.)"""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""money. The server prints it by lc_monetary, which the stream does not tell: symbols are dropped, signs recognised.
+"""money. The server prints it by lc_monetary, which is not in the stream: symbols are ignored, signs recognised.
 
-A parenthesis or a minus means negative. The last point or comma is the decimal one unless just three digits follow it,
-which then are a group of thousands.
+A parenthesis or a minus means negative. The last point or comma is the decimal one unless exactly three digits follow
+it, which are then a group of thousands.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ _NATURAL = pa.decimal128(19, 2)
 
 
 def to_decimal(text: pa.Array) -> Converted:
-    """decimal128(19, 2)[N]."""
+    """Convert to decimal128(19, 2)[N]."""
     cents, places, bad = _parse(text)
     values = cents.cast(pa.decimal128(38, 0))
     rare = (places != 2) & ~bad
-    # Two places are the rule: the integer's digits are the decimal's own.
+    # Two decimals are the usual case: the integer's digits are the decimal's.
     exact = _rescaled(values, _NATURAL)
     return scatter("money", text, exact, rare | bad, _one)
 
@@ -39,7 +39,7 @@ def _rescaled(values: pa.Array, arrow_type: pa.Decimal128Type) -> pa.Array:
 
 
 def _parse(text: pa.Array) -> tuple[pa.Array, Ints, Bools]:
-    """Each row's digits as a signed integer, how many of them are decimals, and which rows hold no digits."""
+    """Return each row's digits as a signed integer, how many of them are decimals, and which rows have no digits."""
     valid = validity(text)
     data, starts, ends, _ = flatten(text)
     data, starts, ends = gather(data, starts, ends)
@@ -68,7 +68,7 @@ def _any_in(starts: Ints, ends: Ints, marks: Bools) -> Bools:
 
 
 def _places(data: np.ndarray, starts: Ints, ends: Ints, before: Ints) -> Ints:
-    """Digits after the last separator; 0 where there is none, or where they are a group of three."""
+    """Return the number of digits after the last separator; 0 if there is none, or if they are a group of three."""
     separators = np.flatnonzero((data == ord(".")) | (data == ord(",")))
     if not len(separators):
         return np.zeros(len(starts), dtype=np.int64)
@@ -102,7 +102,7 @@ def _precise(places: int) -> Convert:
             return Converted(unscaled_bytes(amounts.values), amounts.bad)
         if 2 < places <= 19:
             return Converted(unscaled_bytes(amounts.values.cast(wide)), amounts.bad)
-        # row-wise: money.fraction.digits of 0, 1 or more than 19 is not what any locale has
+        # row-wise: money.fraction.digits of 0, 1 or more than 19 is not used by any locale
         rounded = [
             None if value is None else value.quantize(step, ROUND_HALF_UP, context=None)
             for value in amounts.values.to_pylist()

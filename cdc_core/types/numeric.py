@@ -1,8 +1,8 @@
 """numeric, with and without precision and scale.
 
-The lake holds decimals of at most 38 digits; a value that does not fit exactly, NaN and the infinities are rescued. In
-events, ``precise`` writes the unscaled integer: under the column's scale, or each value with its own where the column
-declares none.
+The lake stores decimals of at most 38 digits; a value that cannot be represented exactly, NaN and the infinities are
+rescued. In events, ``precise`` writes the unscaled integer: with the column's scale, or each value with its own if the
+column declares none.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _SPECIAL = {"NaN": "NAN", "Infinity": "POSITIVE_INFINITY", "-Infinity": "NEGATIV
 
 
 def natural_type(declared: tuple[int, int] | None) -> pa.Decimal128Type:
-    """The decimal that holds the column exactly, or as much of it as 38 digits can."""
+    """Return the decimal type that represents the column exactly, or as far as 38 digits allow."""
     if declared is None:
         return _UNCONSTRAINED
     precision, scale = declared
@@ -54,10 +54,10 @@ def natural_type(declared: tuple[int, int] | None) -> pa.Decimal128Type:
 
 
 def cast_exact(text: pa.Array, arrow_type: pa.Decimal128Type) -> pa.Array:
-    """Arrow's cast from decimal text, behind a check of the digits.
+    """Arrow's cast from decimal text, after a check of the number of digits.
 
-    Arrow multiplies and parses in 128 bits and does not see every overflow, so a longer text can come out as another
-    number. Raises pa.ArrowInvalid where a row has more digits than the type holds on either side of the point.
+    Arrow multiplies and parses in 128 bits and does not detect every overflow, so a longer text could result in a
+    different number. Raises pa.ArrowInvalid if a row has more digits than the type on either side of the point.
     """
     places = arrow_type.scale
     whole = max(arrow_type.precision - places, 1)
@@ -74,7 +74,7 @@ def cast_exact(text: pa.Array, arrow_type: pa.Decimal128Type) -> pa.Array:
 
 
 def to_decimal(arrow_type: pa.Decimal128Type) -> Convert:
-    """Plain decimal text as ``arrow_type``; whatever would lose a digit is bad."""
+    """Return the converter of plain decimal text to ``arrow_type``; values that would lose a digit are bad."""
     places = arrow_type.scale
     whole = max(arrow_type.precision - places, 1)
     common = rf"^-?[0-9]{{1,{whole}}}" + (rf"(?:\.[0-9]{{1,{places}}})?$" if places else "$")
@@ -93,11 +93,11 @@ def to_decimal(arrow_type: pa.Decimal128Type) -> Convert:
 
 
 def unscaled(text: str, scale: int) -> int:
-    """The number as an integer of 10**-scale; ValueError where that is not exact or it is no plain number."""
+    """Return the number as an integer of 10**-scale; ValueError if that is not exact or it is not a plain number."""
     whole, _, fraction = text.partition(".")
     shift = scale - len(fraction)
     digits = whole + fraction
-    # Python reads no integers of more digits than this from text; PostgreSQL has numerics of 131,072.
+    # Python does not parse integers with more digits than this; PostgreSQL has numerics of 131,072.
     number = int(digits) if len(digits) <= _INT_DIGITS or not _INTEGER.fullmatch(digits) else int(Decimal(digits))
     if shift >= 0:
         return number * _ten(shift)
@@ -135,7 +135,7 @@ def _fixed(scale: int) -> Convert:
 
 
 def to_variable(text: pa.Array) -> Converted:
-    """Each value's own scale and unscaled bytes, trailing zeros of the fraction dropped."""
+    """Return each value's own scale and unscaled bytes, without trailing zeros of the fraction."""
     return convert_with("numeric", text, _variable_vector, r"^-?[0-9]{1,20}(?:\.[0-9]{1,18})?$", _variable_one)
 
 
@@ -164,7 +164,7 @@ def _variable_one(text: str) -> dict[str, Any]:
 
 
 def to_scaled_text(places: int) -> Convert:
-    """The server's notation of whole numbers with so many zeros behind the point."""
+    """Return the server's notation of integers with this number of zeros after the point."""
     zeros = "." + "0" * places
 
     def convert(text: pa.Array) -> Converted:
@@ -175,7 +175,7 @@ def to_scaled_text(places: int) -> Convert:
 
 
 def to_text(text: pa.Array) -> Converted:
-    """The server's plain notation; NaN and the infinities under Debezium's names."""
+    """Return the server's plain notation; NaN and the infinities by Debezium's names."""
     special = pc.is_in(text, pa.array(list(_SPECIAL)))
     if not pc.any(special).as_py():
         return Converted(text)
@@ -185,7 +185,7 @@ def to_text(text: pa.Array) -> Converted:
 
 
 def to_double(text: pa.Array) -> Converted:
-    """The nearest float64, NaN and the infinities included."""
+    """Return the nearest float64, including NaN and the infinities."""
     common = r"^(?:-?[0-9]+(?:\.[0-9]+)?|-?Infinity|NaN)$"
     return convert_with("numeric", text, lambda some: some.cast(pa.float64()), common, float)
 

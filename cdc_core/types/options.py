@@ -1,6 +1,6 @@
-"""How values are written into events: the handling modes, each member as Debezium 3.6.3 means it."""
+"""Options of how values are written into events: the handling modes, each member as in Debezium 3.6.3."""
 
-# option() is dataclasses.field with a declaration, so each call stands where ruff expects a field.
+# option() is dataclasses.field with a declaration, so each call is where ruff expects a field.
 # ruff: noqa: RUF009
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class HstoreHandlingMode(StrEnum):
 
 
 class BinaryHandlingMode(StrEnum):
-    """``bytes``: as they are. The others: text in that encoding."""
+    """``bytes``: unchanged. The others: text in that encoding."""
 
     BYTES = "bytes"
     BASE64 = "base64"
@@ -62,7 +62,7 @@ class BinaryHandlingMode(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class TypeOptions:
-    """What steers the type converters' event representation. The natural representation depends on none of it."""
+    """Options of the event representation. The natural representation does not depend on them."""
 
     decimal_handling_mode: DecimalHandlingMode = option(
         "decimal.handling.mode", DecimalHandlingMode.PRECISE, "How numeric and money columns are written into events."

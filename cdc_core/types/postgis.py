@@ -1,7 +1,7 @@
-"""PostGIS geometry and geography: EWKB, in the lake as binary, in events with the SRID beside it.
+"""PostGIS geometry and geography: EWKB, in the lake as binary, in events with a separate SRID.
 
-The server prints hexadecimal EWKB; both representations hold those octets unchanged, SRID included. Flag 0x20000000 of
-the type word says that four bytes of SRID follow it. Source: PostGIS manual, «EWKB».
+The server prints hexadecimal EWKB; both representations contain those octets unchanged, including the SRID. Flag
+0x20000000 of the type word means that it is followed by four bytes of SRID. Source: PostGIS manual, «EWKB».
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ def _to_event(text: pa.Array) -> Converted:
 
 
 def _decode(text: pa.Array) -> tuple[pa.BinaryArray, Bools]:
-    """The octets, null where there are none, and which texts are no EWKB."""
+    """Return the octets, null if there are none, and which texts are not EWKB."""
     octets, bad = hex_bytes(text, 0)
     short = pc.fill_null(pc.less(pc.binary_length(octets), _SHORTEST), False)
     bad = bad | short.to_numpy(zero_copy_only=False)
@@ -82,7 +82,7 @@ def _srids(octets: pa.BinaryArray) -> tuple[npt.NDArray[np.int32], Bools]:
 
 
 def _words(data: Bytes, at: Ints, little: Bools) -> npt.NDArray[np.uint32]:
-    """The 32-bit words at these places, each in its row's byte order."""
+    """Return the 32-bit words at these offsets, each in its row's byte order."""
     octets = data[at[:, None] + np.arange(4)]
     octets = np.where(little[:, None], octets, octets[:, ::-1])
     words: npt.NDArray[np.uint32] = np.ascontiguousarray(octets).view("<u4").ravel()

@@ -1,6 +1,6 @@
 """Ranges and multiranges: the server's canonical text.
 
-Debezium knows the six built-in ranges. Multiranges and ranges made by ``create type`` are unknown types to it.
+Debezium supports the six built-in ranges. Multiranges and ranges created by ``create type`` are unknown types to it.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ def build(column: Column, options: TypeOptions, resolve: Resolve) -> ColumnCodec
 
 
 def build_other(column: Column, options: TypeOptions, resolve: Resolve) -> ColumnCodec:
-    """The codec of a multirange, or of a range type of the user's."""
+    """The codec of a multirange, or of a user's range type."""
     return opaque_codec(options)
 
 

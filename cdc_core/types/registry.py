@@ -1,7 +1,7 @@
-"""From a column to its codec: an explicit, ordered list of rules, gathered by hand.
+"""Selects the codec of a column: an explicit, ordered list of rules.
 
-Adding a type means one family file that ends in ``RULES`` and one line here. Order matters only where two rules claim
-the same type: the first wins. The last family, unknown types, claims whatever is left.
+A new type is one family file that ends in ``RULES`` and one line here. The order matters only if two rules match the
+same type: the first is used. The last family, unknown types, matches all remaining types.
 """
 
 from __future__ import annotations
@@ -82,10 +82,10 @@ RULES: tuple[TypeRule, ...] = (
 
 
 def resolve(column: Column, options: TypeOptions) -> ColumnCodec:
-    """The codec of a column under the handling modes in ``options``.
+    """Return the codec of a column for the handling modes in ``options``.
 
-    ``event`` is None where Debezium leaves the column out. Raises InvariantError when no rule claims the type, which
-    the last rule (unknown types) rules out.
+    ``event`` is None if Debezium leaves the column out. Raises InvariantError if no rule matches the type, which the
+    last rule (unknown types) prevents.
     """
     rule = rule_for(column)
     codec = rule.build(column, options, resolve)
@@ -96,7 +96,7 @@ def resolve(column: Column, options: TypeOptions) -> ColumnCodec:
 
 
 def rule_for(column: Column) -> TypeRule:
-    """The first rule that claims the column's type."""
+    """Return the first rule that matches the column's type."""
     for rule in RULES:
         if rule.claims(column.type):
             return rule

@@ -1,7 +1,7 @@
-"""One line of the registry: which types a family claims, and how it builds their codec.
+"""One entry of the registry: the types of a family, and how it builds their codec.
 
-A family file ends in ``RULES``, a tuple of these. ``registry.py`` lists the families by hand, in order; the first rule
-that claims a type builds its codec.
+A family file ends in ``RULES``, a tuple of these. ``registry.py`` lists the families explicitly, in order; the first
+rule that matches a type builds its codec.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from cdc_core.schema.table import Column
 from cdc_core.types.codec import ColumnCodec
 from cdc_core.types.options import TypeOptions
 
-# Finds another column's codec: how a domain reaches its base and an array its element without importing the registry.
+# Returns another column's codec: for a domain's base and an array's element, without importing the registry.
 Resolve = Callable[[Column, TypeOptions], ColumnCodec]
 Build = Callable[[Column, TypeOptions, Resolve], ColumnCodec]
 
@@ -26,11 +26,11 @@ CATALOG = "pg_catalog"
 
 @dataclass(frozen=True, slots=True)
 class TypeRule:
-    """Claims types by kind, name and namespace.
+    """Matches types by kind, name and namespace.
 
-    ``names`` are the pg_type.typname it claims; empty claims every name of ``kind``. ``kind`` None claims every kind.
-    ``namespace`` is the schema the type must live in; None (extension types, user types) accepts any. ``label`` is how
-    documents and tests call the rule: the family's name.
+    ``names`` are the values of pg_type.typname it matches; empty matches every name of ``kind``. ``kind`` None matches
+    every kind. ``namespace`` is the required schema of the type; None (extension types, user types) matches any.
+    ``label`` is the rule's name in documents and tests: the family's name.
     """
 
     label: str
@@ -49,7 +49,7 @@ class TypeRule:
 
 
 def misfits(pattern: str) -> Callable[[pa.Array], pa.BooleanArray]:
-    """``NaturalConverter.is_misfit`` of a type whose values are told by their look: ``pattern`` is anchored here."""
+    """Return ``NaturalConverter.is_misfit`` for a type whose values match ``pattern``, which is anchored here."""
     return lambda text: pc.fill_null(pc.match_substring_regex(text, f"^(?:{pattern})$"), False)
 
 
@@ -59,7 +59,7 @@ def builtin(label: str, build: Build, *names: str) -> TypeRule:
 
 
 def extension(label: str, build: Build, *names: str) -> TypeRule:
-    """A rule for base types that an extension brings, in whatever schema it was installed."""
+    """A rule for base types of an extension, installed in any schema."""
     return TypeRule(label, build, names, TypeKind.BASE)
 
 

@@ -1,4 +1,4 @@
-"""Logical names of Connect schemas, as Debezium 3.6.3 and Kafka Connect spell them, and schemas under them."""
+"""Logical names of Connect schemas, as in Debezium 3.6.3 and Kafka Connect, and schemas with them."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ CONNECT_DECIMAL = "org.apache.kafka.connect.data.Decimal"
 
 
 def plain(kind: str) -> ConnectSchema:
-    """An optional schema of a Connect type, without a name."""
+    """Return an optional schema of a Connect type, without a name."""
     return ConnectSchema(kind, optional=True)
 
 
 def logical(kind: str, name: str, parameters: tuple[tuple[str, str], ...] = ()) -> ConnectSchema:
-    """An optional schema under a logical name; every name here is at version 1."""
+    """Return an optional schema with a logical name; every name here has version 1."""
     return ConnectSchema(kind, optional=True, name=name, version=1, parameters=parameters)

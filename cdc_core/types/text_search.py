@@ -1,4 +1,4 @@
-"""tsvector: the server's text, in events under ``io.debezium.data.Tsvector``. (tsquery is an unknown type.)"""
+"""tsvector: the server's text, in events as ``io.debezium.data.Tsvector``. (tsquery is an unknown type.)"""
 
 from __future__ import annotations
 

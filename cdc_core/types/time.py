@@ -1,4 +1,4 @@
-"""time without time zone. The lake keeps the server's text: 24:00:00 is a value no Spark type holds."""
+"""time without time zone. The lake stores the server's text: no Spark type can represent 24:00:00."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def _number_converter(arrow_type: pa.DataType, multiply: int, divide: int) -> Co
 
 
 def iso_converter(label: str, read: Callable[[pa.Array], Ints], common: str, one_us: Callable[[str], int]) -> Convert:
-    """``HH:MM:SS[.f]Z``; the end of a day is its beginning, as in Java's LocalTime."""
+    """Return the converter to ``HH:MM:SS[.f]Z``; 24:00:00 becomes 00:00:00, as in Java's LocalTime."""
 
     def vector(text: pa.Array) -> pa.Array:
         valid = validity(text)

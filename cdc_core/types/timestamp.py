@@ -1,4 +1,4 @@
-"""timestamp without time zone, read as if it were UTC."""
+"""timestamp without time zone, interpreted as UTC."""
 
 from __future__ import annotations
 
@@ -33,14 +33,14 @@ from cdc_core.types.rule import Resolve, TypeRule, builtin, misfits
 from cdc_core.types.typmod import fraction_digits
 
 _COMMON = r"^[0-9]{4}-[0-9]{2}-[0-9]{2} [0-9]{2}:[0-9]{2}:[0-9]{2}(?:\.[0-9]{1,6})?$"
-# The same in the years that nanoseconds reach from end to end.
+# The same for the years that are entirely in the range of nanoseconds.
 _NANO_YEARS = "(?:16(?:7[89]|[89][0-9])|1[7-9][0-9]{2}|2[01][0-9]{2}|22(?:[0-5][0-9]|6[01]))"
 _COMMON_NANOS = _COMMON.replace("[0-9]{4}", _NANO_YEARS, 1)
 _NATURAL = pa.timestamp("us")
 
 
 def lake_us(text: str) -> int:
-    """The microseconds of a moment that a lake's timestamp can hold, else ValueError."""
+    """Return the microseconds of a timestamp in the range of a lake's timestamp, else raise ValueError."""
     us = parse_moment(text)
     if not LAKE_MIN_US <= us <= LAKE_MAX_US:
         raise ValueError("outside the years 0001 to 9999")
@@ -48,13 +48,13 @@ def lake_us(text: str) -> int:
 
 
 def to_timestamp(text: pa.Array) -> Converted:
-    """timestamp(us)[N] without zone; infinities, BC and years past 9999 are bad."""
+    """Convert to timestamp(us)[N] without zone; infinities, BC and years past 9999 are bad."""
     return convert_with("timestamp", text, lambda some: some.cast(_NATURAL), _COMMON, lake_us)
 
 
 @dataclass(frozen=True, slots=True)
 class _Unit:
-    """A number since 1970: its schema, and how to get it from microseconds, in vectors and for one rare text."""
+    """A number since 1970: its schema, and its computation from microseconds, vectorized and for one rare text."""
 
     schema: ConnectSchema
     of_us: Callable[[Ints], Ints]
@@ -63,7 +63,7 @@ class _Unit:
 
 
 def _micros(text: str) -> int:
-    # Java turns whole seconds into microseconds by TimeUnit, which stops at the largest long, and adds the rest.
+    # Java converts whole seconds to microseconds by TimeUnit, which is limited to the largest long, and adds the rest.
     seconds, rest = divmod(parse_moment(text), SECOND_US)
     whole = INT64_MAX if seconds > INT64_MAX // SECOND_US else seconds * SECOND_US
     return wrap64(whole + rest)
@@ -78,7 +78,7 @@ def _nanos_of_us(us: Ints) -> Ints:
 def _nanos(text: str) -> int:
     if text in ("infinity", "-infinity"):
         return INT64_MAX if text == "infinity" else INT64_MIN
-    # Java multiplies whole seconds exactly, and what overflows has no value.
+    # Java multiplies whole seconds exactly, and an overflow has no value.
     seconds, rest = divmod(parse_moment(text), SECOND_US)
     whole, nanos = seconds * 1_000_000_000, seconds * 1_000_000_000 + rest * 1000
     if whole < INT64_MIN or nanos > INT64_MAX:

@@ -1,4 +1,4 @@
-"""timestamp with time zone: an instant. The server prints it in its session's zone, so every offset is read."""
+"""timestamp with time zone. The server prints it in its session's time zone, so every offset is supported."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from cdc_core.types.rule import Resolve, TypeRule, builtin, misfits
 from cdc_core.types.timestamp import lake_us
 from cdc_core.types.typmod import fraction_digits
 
-# Near the ends of the four-digit years an offset could lead out of them: only UTC is common there.
+# Near the ends of the four-digit years an offset could lead to other years: only UTC is common there.
 _YEAR = r"(?:[1-8][0-9]{3}|9[0-8][0-9]{2}|0[1-9][0-9]{2})"
 _CLOCK = r"-[0-9]{2}-[0-9]{2} [0-9]{2}:[0-9]{2}:[0-9]{2}(?:\.[0-9]{1,6})?"
 _COMMON = rf"^(?:[0-9]{{4}}{_CLOCK}\+00|{_YEAR}{_CLOCK}[+-][0-9]{{2}}(?::[0-9]{{2}})?)$"
@@ -43,7 +43,7 @@ def _in_range(text: pa.Array) -> Any:
 
 
 def to_timestamp(text: pa.Array) -> Converted:
-    """timestamp(us, UTC)[N]; infinities, BC and years past 9999 are bad."""
+    """Convert to timestamp(us, UTC)[N]; infinities, BC and years past 9999 are bad."""
 
     def vector(some: pa.Array) -> pa.Array:
         return with_nulls(_in_range(some).view("datetime64[us]"), validity(some), pa.timestamp("us")).cast(_NATURAL)
@@ -62,7 +62,7 @@ def _zoned(fraction: int | None) -> Convert:
 
 
 def build(column: Column, options: TypeOptions, resolve: Resolve) -> ColumnCodec:
-    """ZonedTimestamp in every mode, with as many decimals as the column declares: six by default, none forced for 0."""
+    """ZonedTimestamp in every mode, with the column's number of decimals: six by default, no fixed number for 0."""
     digits = fraction_digits(column.modifier)
     fraction = 6 if digits is None else digits or None
     schema = semantic.logical("string", semantic.ZONED_TIMESTAMP)

@@ -1,4 +1,4 @@
-"""What a type modifier (pg_attribute.atttypmod) says, for the types that have one. -1 says nothing.
+"""Type modifiers (pg_attribute.atttypmod), for the types that have one. -1 means none.
 
 Source: numerictypmodin, anybit_typmodin and the time types' typmodin of PostgreSQL 15.
 """
@@ -10,7 +10,7 @@ UNBOUNDED_BITS = 2147483647
 
 
 def numeric_precision_scale(modifier: int) -> tuple[int, int] | None:
-    """(precision, scale) of ``numeric(p,s)``, None for plain ``numeric``. The scale is signed: -1000 to 1000."""
+    """Return (precision, scale) of ``numeric(p,s)``, None for plain ``numeric``. The scale is signed: -1000 to 1000."""
     if modifier < _HEADER:
         return None
     packed = modifier - _HEADER
@@ -18,15 +18,15 @@ def numeric_precision_scale(modifier: int) -> tuple[int, int] | None:
 
 
 def bit_length(modifier: int) -> int:
-    """n of ``bit(n)`` or ``varbit(n)``; 2147483647 for a varbit without length."""
+    """Return n of ``bit(n)`` or ``varbit(n)``; 2147483647 for a varbit without length."""
     return modifier if modifier > 0 else UNBOUNDED_BITS
 
 
 def event_scale(scale: int) -> int:
-    """The scale that Debezium's driver reads from the modifier: its 11 bits without a sign, so -2 is 2046."""
+    """Return the scale that Debezium's driver reads from the modifier: its 11 bits without a sign, so -2 is 2046."""
     return scale & 0x7FF
 
 
 def fraction_digits(modifier: int) -> int | None:
-    """p of ``time(p)``, ``timestamp(p)`` and their kin with time zone, None without."""
+    """Return p of ``time(p)``, ``timestamp(p)`` and their variants with time zone, None without."""
     return modifier if modifier >= 0 else None

@@ -1,6 +1,7 @@
-"""Every type that no other rule claims: text in the lake; in events left out, or opaque with include.unknown.datatypes.
+"""Every type that no other rule matches: text in the lake; in events left out or, by option, opaque.
 
-Among them pg_lsn, tsquery, jsonpath, txid_snapshot, the reg* types, tid, and whatever an extension brings.
+The option is include.unknown.datatypes. Among these types are pg_lsn, tsquery, jsonpath, txid_snapshot, the reg* types,
+tid, and those of other extensions.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from cdc_core.types.rule import Resolve, TypeRule
 
 
 def build(column: Column, options: TypeOptions, resolve: Resolve) -> ColumnCodec:
-    """The codec of a column whose type nobody knows."""
+    """The codec of a column of an unknown type."""
     return opaque_codec(options)
 
 

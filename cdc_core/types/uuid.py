@@ -1,4 +1,4 @@
-"""uuid: the server's text, in events under its own logical name."""
+"""uuid: the server's text, in events with a separate logical name."""
 
 from __future__ import annotations
 

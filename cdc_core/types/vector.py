@@ -1,8 +1,8 @@
 """pgvector: vector, halfvec and sparsevec.
 
-``vector`` holds 32-bit floats: the lake has them as such, events the doubles that the printed digits spell. A sparsevec
-``{1:0.5,3:2}/5`` is text in the lake; in events a struct of its dimensions and a map from index (from one) to value,
-whose indices and dimensions are 16 bit: what is larger does not fit.
+``vector`` contains 32-bit floats: the lake stores them as such, events contain the doubles of the printed digits. A
+sparsevec ``{1:0.5,3:2}/5`` is text in the lake; in events a struct of its dimensions and a map from index (from one) to
+value, whose indices and dimensions are 16 bit: larger ones cannot be represented.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def build_vector(column: Column, options: TypeOptions, resolve: Resolve) -> Colu
 
 
 def build_halfvec(column: Column, options: TypeOptions, resolve: Resolve) -> ColumnCodec:
-    """The codec of a halfvec column. Half precision is held in 32 bits, which lose nothing."""
+    """The codec of a halfvec column. Half precision is stored in 32 bits, without loss."""
     return _dense("io.debezium.data.FloatVector", "float", pa.float32())
 
 
@@ -99,7 +99,7 @@ def _to_sparse(text: pa.Array) -> Converted:
 def _sparse(
     dimensions: pa.Array, index: np.ndarray, values: pa.Array, offsets: np.ndarray, missing: Bools
 ) -> pa.StructArray:
-    """Entries in the order of a Java HashMap that was made for as many as there are."""
+    """Return entries in the order of a Java HashMap created for their number."""
     sizes = np.diff(offsets).astype(np.int64)
     first = 1 << np.ceil(np.log2(np.maximum(sizes, 1))).astype(np.int64)
     row_of = np.repeat(np.arange(len(sizes)), sizes)

@@ -14,15 +14,15 @@ from pipelines.keys import snapshot_key
 from pipelines.site import Site
 
 PER_MINUTE = 30
-# Of one table's progress, which is told chunk by chunk.
+# Interval for one table's progress, which is reported chunk by chunk.
 PROGRESS_SECONDS = 30.0
 _MAX_WAITING = 1000
-# What tells which table a notification is about.
+# The fields with the table of a notification.
 _TABLE_FIELDS = ("scanned_collection", "current_collection_in_progress")
 
 
 class Budget:
-    """At most ``per_minute`` uses in any minute."""
+    """Limits the number of uses in any minute to ``per_minute``."""
 
     def __init__(self, per_minute: int, clock: Callable[[], float] = time.monotonic) -> None:
         self._most = per_minute
@@ -30,7 +30,7 @@ class Budget:
         self._used: deque[float] = deque()
 
     def take(self) -> bool:
-        """Use one, where one is left."""
+        """Count one use; returns False if the limit is reached."""
         now = self._now()
         while self._used and now - self._used[0] >= 60.0:
             self._used.popleft()

@@ -21,7 +21,7 @@ from pipelines.site import Site
 PROGRESS_SECONDS = 10.0
 PROGRESS_PER_MINUTE = 30
 _REST_SECONDS = 1.0
-# Tables are told by their materialisation and progress.
+# Tables are reported by their materialization and progress.
 _OF_TABLES = (SnapshotStatus.IN_PROGRESS, SnapshotStatus.TABLE_SCAN_COMPLETED)
 
 
@@ -37,7 +37,9 @@ class _Table:
 
 
 class SnapshotEvents:
-    """The engine's threads call ``listen`` and ``notified``; the step's thread reports, because Dagster's contexts must
+    """Collects the events of a snapshot run.
+
+    The engine's threads call ``listen`` and ``notified``; the step's thread reports, because Dagster's contexts must
     not be shared between threads.
     """
 
@@ -57,7 +59,7 @@ class SnapshotEvents:
         """Progress of a table; called by the engine."""
         now = self._now()
         with self._lock:
-            # A table that was altered while it was read starts again.
+            # A table that was altered while it was read is started again.
             held = self._tables.setdefault(progress.table, _Table(now, progress, now))
             held.progress = progress
 
@@ -73,7 +75,7 @@ class SnapshotEvents:
         try:
             self.report_due()
         except Exception as error:
-            # Not by context.log: that is the same database. A snapshot does not end for it.
+            # Not by context.log, which uses the same database. The snapshot continues.
             _log.warning("A report of the snapshot could not be logged to Dagster: %s. Retrying.", type(error).__name__)
             self._rest_until = self._now() + _REST_SECONDS
 
@@ -119,8 +121,8 @@ class SnapshotEvents:
                 asset_key=snapshot_key(self._site),
                 partition=table,
                 metadata=found,
-                # One version: a table that is re-read is replaced in the lake by the same run, so the lake's tables
-                # are no older for it.
+                # A constant version: a table that is re-read is replaced in the lake by the same run, so the lake's
+                # tables are not out of date because of it.
                 tags={"dagster/data_version": self._site.slot},
             )
         )

@@ -1,6 +1,6 @@
 """Snapshots as a partitioned asset: one partition per table; a backfill is one run with one exported snapshot."""
 
-# Dagster looks at the annotation of `context` itself, so annotations are not postponed in this file.
+# Dagster inspects the annotation of `context` itself, so annotations are not postponed in this file.
 
 import logging
 import warnings
@@ -20,7 +20,7 @@ from pipelines.partitions import table_partitions
 from pipelines.resources import spark_key
 from pipelines.site import Site
 
-# A cancelled snapshot ends with its Spark tasks; the tables it had finished are whole.
+# A cancelled snapshot ends with its Spark tasks; the tables finished before are complete.
 _STOP_SECONDS = 30.0
 _MAX_REPORTS = 10_000
 
@@ -30,14 +30,16 @@ _log = logging.getLogger(__name__)
 def snapshot_asset(site: Site) -> dg.AssetsDefinition:
     """The snapshot asset of a connector."""
 
-    # The parameter backfill_policy is marked beta; said once here, it need not be said at every load.
+    # The parameter backfill_policy is marked beta; the warning is suppressed, because it would be repeated at every
+    # load.
     warnings.filterwarnings("ignore", message=".*backfill_policy.*", category=dg.BetaWarning)
 
     @dg.asset(
         key=snapshot_key(site),
         deps=[source_key(site, table.id) for table in site.tables],
         partitions_def=table_partitions(site),
-        # All tables of a backfill in one run: one exported snapshot shows them at one point, in one Spark session.
+        # All tables of a backfill in one run: one exported snapshot shows them at one point in time, in one Spark
+        # session.
         backfill_policy=dg.BackfillPolicy.single_run(),
         group_name=site.safe_name,
         kinds={"postgres", "delta", "spark"},
@@ -45,7 +47,7 @@ def snapshot_asset(site: Site) -> dg.AssetsDefinition:
         tags=site.tags,
         pool=site.pool,
         required_resource_keys={spark_key(site)},
-        # Each partition is materialized as soon as its table is in the lake, not by the step's end.
+        # Each partition is materialized as soon as its table is in the lake, not at the end of the step.
         output_required=False,
         description="Copies captured tables into the lake at the slot's consistent point; one partition per table.",
     )
@@ -55,7 +57,7 @@ def snapshot_asset(site: Site) -> dg.AssetsDefinition:
         sessions: list[Any] = []
 
         def take(should_stop: Callable[[], bool]) -> list[SnapshotReport]:
-            # Not in the main thread, where PySpark would take the handler of interrupts from Dagster.
+            # Not in the main thread, where PySpark would replace Dagster's handler of interrupts.
             sessions.append(getattr(context.resources, spark_key(site)).spark_session)
             return site.open().snapshot(
                 tables, spark=sessions[0], on_progress=events.listen, on_notification=events.notified
@@ -81,7 +83,7 @@ def snapshot_asset(site: Site) -> dg.AssetsDefinition:
 
 
 def _left(context: dg.AssetExecutionContext, site: Site) -> list[TableId]:
-    """The run's tables; in a retry of its step without finished tables."""
+    """Return the run's tables; in a retry of its step without finished tables."""
     keys = list(context.partition_keys)
     if context.op_execution_context.retry_number:
         wanted = dg.AssetRecordsFilter(asset_key=snapshot_key(site), asset_partitions=keys)

@@ -26,14 +26,14 @@ def source_specs(site: Site) -> list[dg.AssetSpec]:
 
 
 def _description(site: Site, table: KnownTable) -> str:
-    """The table's comment, where it has one, and what it is."""
+    """Return the table's comment, if it has one, and a description."""
     comment = (table.schema.comment or "").strip() if table.schema is not None else ""
     told = f"Table {table.id} of the PostgreSQL database captured by {site.name}."
     return f"{comment}\n\n{told}" if comment else told
 
 
 def table_metadata(table: KnownTable) -> metadata.Metadata:
-    """Name, key and columns, as far as they are known before the server was asked."""
+    """Name, key and columns, as far as they are known without querying the server."""
     found: metadata.Metadata = {"table": str(table.id)}
     if table.schema is not None:
         found["dagster/column_schema"] = metadata.column_schema(table.schema)

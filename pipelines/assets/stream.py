@@ -1,6 +1,6 @@
 """The stream as one step: the changelog, and each captured table of the lake with its checks."""
 
-# Dagster looks at the annotation of `context` itself, so annotations are not postponed in this file.
+# Dagster inspects the annotation of `context` itself, so annotations are not postponed in this file.
 
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -48,7 +48,7 @@ class StreamConfig(dg.Config):
 
 
 def stream_assets(site: Site) -> dg.AssetsDefinition:
-    """Changelog and lake assets of a connector, materialized together: one process, one Spark session, one consumer."""
+    """Changelog and lake assets of a connector, materialized together: one process, Spark session and consumer."""
     tables = [table.id for table in site.tables]
 
     @dg.multi_asset(
@@ -68,8 +68,8 @@ def stream_assets(site: Site) -> dg.AssetsDefinition:
         def drain(should_stop: Callable[[], bool]) -> StreamReport:
             return site.open().stream(
                 config.until(),
-                # Started by the engine beside its other beginnings, and never in the main thread, where PySpark would
-                # take the handler of interrupts from Dagster.
+                # Started by the engine concurrently with its other preparations, and never in the main thread, where
+                # PySpark would replace Dagster's handler of interrupts.
                 spark=lambda: getattr(context.resources, spark_key(site)).spark_session,
                 on_batch=tally.add_batch,
                 on_round=tally.add_round,

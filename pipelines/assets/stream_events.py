@@ -24,18 +24,18 @@ from pipelines.site import Site
 from pipelines.stream_tally import ChangesTotals, RunTally, TableSummary
 
 _SLICE_SECONDS = 1.0
-# Reporting takes a tenth of the time at most: with many tables, reports become rarer instead of slowing the stream. It
-# takes half of it while tables wait for their first report in the run.
+# Reporting takes at most a tenth of the time: with many tables, reports become less frequent instead of slowing the
+# stream. It takes half of the time while tables wait for their first report in the run.
 _REST_FACTOR = 9.0
 _FIRST_REST_FACTOR = 1.0
-# An event costs Dagster's database some 20 ms of CPU: checks in which nothing new failed are repeated so often only.
+# An event takes about 20 ms of CPU in Dagster's database: unchanged check results are repeated at this interval only.
 _SAME_CHECKS_SECONDS = 600.0
 
 _log = logging.getLogger(__name__)
 
 
 class StreamEvents:
-    """Logs the content of a ``RunTally``. Used by the step's thread only, as Dagster's contexts must not be shared.
+    """Logs the content of a ``RunTally``. For the step's thread only, as Dagster's contexts must not be shared.
 
     Tables that are not in the loaded definitions, or were not selected, are logged too, as materializations only.
     """
@@ -77,7 +77,7 @@ class StreamEvents:
                     break
                 self._log_table(table)
         except Exception as error:
-            # Not by context.log: that is the same database.
+            # Not by context.log, which uses the same database.
             _log.warning("A report of the stream could not be logged to Dagster: %s. Retrying.", type(error).__name__)
             self._rest_until = time.monotonic() + _SLICE_SECONDS
         ended = time.monotonic()
@@ -108,15 +108,17 @@ class StreamEvents:
         if summary.table in self._selected and summary.table in self._tally.merged and summary.error is None:
             found.append(self._materialised(summary))
         elif summary.totals.rounds:
-            # Not selected, not known yet, or the rounds before the failing one: they did reach the lake.
+            # Not selected, not known yet, or the rounds before the failing one, which were merged.
             self._context.log_event(self._materialisation(summary))
             summary.reported = True
         self._say(summary)
         return [*found, *self._results(summary)]
 
     def _log_changes(self) -> None:
-        """Materialised once a run, then observed: a newer materialisation than a table's own makes Dagster call every
-        table out of sync, also those that the changes since do not concern.
+        """Materialized once per run, then observed.
+
+        With a newer materialization than a table's own, Dagster would show every table as out of sync, including tables
+        without changes since.
         """
         key = changes_key(self._site)
         with self._tally.changes_taken() as totals:
@@ -129,11 +131,11 @@ class StreamEvents:
         self._changes_are_made = True
 
     def _log_slot_health(self) -> None:
-        """The job looks at the slot after the stream only, which may be in an hour."""
+        """Log the slot's checks: the job evaluates them only after the stream, which may be in an hour."""
         try:
             found = results(self._site, self._site.open().pending())
         except CdcError:
-            return  # a server that is away is the stream's to report
+            return  # an unavailable server is reported by the stream
         state, now = [bool(result.passed) for result in found], time.monotonic()
         reported, at = self._told_slot
         if state == reported and now - at < SAME_SECONDS:
@@ -172,8 +174,8 @@ class StreamEvents:
 
     def _log(self, event: Any) -> None:
         self._context.log_event(event)
-        # It is in the event log by now. The step would keep it for whoever iterates over the run in this process, and
-        # over an hour that would be much.
+        # It is in the event log by now. The step would keep it for an iteration over the run in this process, which
+        # would use much memory over an hour.
         for _ in self._context.consume_events():
             pass
 
@@ -204,20 +206,21 @@ class StreamEvents:
         found = metadata.changes(totals) | metadata.stream(report)
         if with_data_docs:
             found |= self._data_docs()
-        # The same version at every position: each table takes its own changes, and those of others make it no older.
+        # The same version at every position: each table has its own changes, and those of others do not make it out of
+        # date.
         return dg.MaterializeResult(
             asset_key=changes_key(self._site), metadata=found, data_version=dg.DataVersion(self._site.slot)
         )
 
     def _data_docs(self) -> metadata.Metadata:
-        """Great Expectations' pages about this run's last validations, beside the connector's state."""
+        """Great Expectations' pages about this run's last validations, in the connector's state folder."""
         from cdc_core.quality.great_expectations import write_data_docs
 
         try:
             places = {str(table): self._facts.place(table) for table in self._tally.tables()}
             index = write_data_docs(self._site.state_path.resolve() / DATA_DOCS_FOLDER, places)
         except Exception as error:
-            # Pages about a stream that did its work: no reason to call it failed.
+            # Missing pages are not a reason to fail a successful stream.
             self._context.log.warning(f"The data docs could not be written: {type(error).__name__}: {error}")
             return {}
         return {"data_docs": data_docs_link(self._site, index)} if index else {}

@@ -14,12 +14,12 @@ from pipelines.site import Site, SlotBacklog
 SLOT_HEALTH = "slot_health"
 SLOT_LAG = "slot_lag"
 SLOT_ACTIVE = "slot_active"
-# Where nothing changed, the checks are told so often only.
+# Interval at which unchanged checks are reported.
 SAME_SECONDS = 300.0
 LAG_WARN_BYTES = 1024**3
 LAG_WARN_SECONDS = 600.0
 INACTIVE_WARN_SECONDS = 600.0
-# Before PostgreSQL 17 a server does not tell since when nobody reads a slot: so much WAL is a sign of a long time.
+# Before PostgreSQL 17 a server does not report since when a slot is inactive: this lag indicates a long time.
 INACTIVE_WARN_BYTES = 256 * 1024**2
 
 

@@ -93,7 +93,7 @@ def quarantine_result(
         asset_key=lake_key(site, table),
         check_name=QUARANTINE,
         passed=not (quarantined or waiting),
-        # What waits since an earlier run was told by that one.
+        # Changes that are in quarantine since an earlier run were reported by that run.
         severity=dg.AssetCheckSeverity.ERROR if quarantined else dg.AssetCheckSeverity.WARN,
         description=_waiting(site, table, waiting),
         metadata={
@@ -105,7 +105,7 @@ def quarantine_result(
 
 
 def _failures(checks: CheckTotals, names: list[str]) -> str:
-    """Which rules failed, and for how many rows."""
+    """Return which rules failed, and for how many rows."""
     counts = {name: failed for (name, _, _), (_, failed) in checks.rules.items()}
     return "failed: " + ", ".join(f"{name} ({counts[name]} rows)" for name in names) if names else ""
 
@@ -121,7 +121,7 @@ def _waiting(site: Site, table: TableId, waiting: int) -> str:
 
 
 def _suite_metadata(checks: CheckTotals) -> metadata.Metadata:
-    """Counts, and the validation result itself: the last failing one, else the last."""
+    """Counts, and the validation result itself: the last failed one, else the last."""
     found: metadata.Metadata = {"batches": checks.checks, "failed_batches": checks.failed_checks}
     if checks.validation_json:
         found["validation_result"] = dg.MetadataValue.json(_parsed(checks.validation_json))

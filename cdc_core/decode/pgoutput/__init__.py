@@ -1,4 +1,4 @@
-"""pgoutput, protocol version 1: segments sorted into relation runs, row messages decoded into columns."""
+"""pgoutput, protocol version 1: sorts segments into relation runs and decodes row messages to columns."""
 
 from cdc_core.decode.pgoutput.classify import sort_segment
 from cdc_core.decode.pgoutput.relation import parse_relation, relation_message

@@ -1,4 +1,4 @@
-"""A segment of the stream, sorted: rows by relation version, truncates, logical messages, transaction marks."""
+"""Sorts the messages of a segment: rows by relation version, truncates, logical messages, transaction marks."""
 
 from __future__ import annotations
 
@@ -48,15 +48,16 @@ _IS_TUPLE[[INSERT, UPDATE, DELETE]] = True
 
 
 def sort_segment(segment: Segment, state: StreamState, describe: Describe, max_bytes: int = INT32_MAX) -> SortedSegment:
-    """Sort the messages of a segment; ``state`` is brought up to its end.
+    """Sort the messages of a segment; ``state`` is updated to its end.
 
     ``describe`` is called once for every Relation message, in stream order, with the newest LSN seen; it returns the
-    table's version, or None where the table is not captured: its rows are dropped but keep their index in the
-    transaction. Announcing a relation again with nothing changed starts no new run. A run spans at most ``max_bytes``
-    of the segment (a binary array holds 2 GiB); a larger one is cut in two.
+    table's version, or None if the table is not captured: its rows are dropped but keep their index in the transaction.
+    An unchanged relation that is announced again starts no new run. A run spans at most ``max_bytes`` of the segment (a
+    binary array is limited to 2 GiB); a larger one is split.
 
-    Raises: ProtocolError for malformed bytes, unknown kinds, impossible nesting, and rows of relations that were not
-    announced. The state is then as it was before the call.
+    Raises: ProtocolError for malformed bytes, unknown kinds, invalid nesting, and rows of relations that were not
+    announced. The state is then unchanged.
+
     Source: PostgreSQL manual §55.9, protocol version 1.
     """
     frames = Frames(segment)
@@ -96,8 +97,8 @@ def sort_segment(segment: Segment, state: StreamState, describe: Describe, max_b
 class _Versions:
     """Every relation version in force somewhere in the segment.
 
-    A version is looked up by (OID, frame): its key is OID · 2³² + the frame that announced it + 1 (0 for those carried
-    in), so that the newest version at a frame is the last key not above OID · 2³² + frame + 1.
+    A version is looked up by (OID, frame): its key is OID · 2³² + the frame that announced it + 1 (0 for those of
+    earlier segments), so that the newest version at a frame is the last key not greater than OID · 2³² + frame + 1.
     """
 
     def __init__(self, frames: Frames, state: StreamState, describe: Describe) -> None:
@@ -111,7 +112,7 @@ class _Versions:
             self._add(oid, known)
             keys.append(oid << 32)
             of_key.append(self._latest[oid])
-        for at in np.flatnonzero(frames.kinds == RELATION):  # row-wise: once a relation and connection
+        for at in np.flatnonzero(frames.kinds == RELATION):  # row-wise: once per relation and connection
             relation = parse_relation(frames.payload(int(at)), int(frames.lsn[at]))
             self._add(relation.oid, Announced(relation, describe(relation, self.newest_lsn(int(at)))))
             keys.append((relation.oid << 32) + int(at) + 1)
@@ -121,7 +122,7 @@ class _Versions:
         self._of_key = np.array(of_key, dtype=np.int64)[order]
 
     def of(self, oids: np.ndarray, at: np.ndarray) -> np.ndarray:
-        """For each (OID, frame) the index in ``announced``; raises ProtocolError where there is none."""
+        """Return the index in ``announced`` for each (OID, frame); raises ProtocolError if there is none."""
         oid = oids.astype(np.uint64)
         if len(self._keys) == 0:
             self._frames.require(np.zeros(len(at), dtype=bool), "a Relation message before its rows", "none", at)
@@ -133,11 +134,11 @@ class _Versions:
         return np.asarray(self._of_key[slot])
 
     def newest(self) -> dict[int, Announced]:
-        """What is in force behind the segment, by OID."""
+        """Return the versions in force after the segment, by OID."""
         return {oid: self.announced[index] for oid, index in self._latest.items()}
 
     def newest_lsn(self, at: int) -> int:
-        """The LSN of the nearest frame up to ``at`` that has one: Relation and Type frames carry 0."""
+        """Return the LSN of the nearest frame up to ``at`` that has one: Relation and Type frames contain 0."""
         block = 64
         for stop in range(at + 1, 0, -block):
             near = self._frames.lsn[max(stop - block, 0) : stop]
@@ -208,7 +209,7 @@ def _origin_columns(found: Transactions, rows: np.ndarray) -> tuple[pa.Array, pa
 
 
 def _check_types(frames: Frames) -> None:
-    for at in np.flatnonzero(frames.kinds == TYPE):  # row-wise: they come with Relation messages
+    for at in np.flatnonzero(frames.kinds == TYPE):  # row-wise: sent with Relation messages
         cursor = Cursor(frames.payload(int(at)), int(frames.lsn[at]), "a Type message")
         cursor.take(5)
         cursor.text()
@@ -244,7 +245,7 @@ def _truncate(frames: Frames, found: Transactions, versions: _Versions, state: S
 
 
 def _origin_shown(found: Transactions, state: StreamState, at: int) -> tuple[str | None, int | None]:
-    """The origin of the last transaction that began before a frame."""
+    """Return the origin of the last transaction that began before a frame."""
     if state.open is None and found.ordinal[at] == 0:
         return state.last_origin
     return origin_of(found.origins, at)
@@ -253,7 +254,7 @@ def _origin_shown(found: Transactions, state: StreamState, at: int) -> tuple[str
 def _message(frames: Frames, found: Transactions, state: StreamState, at: int, inside: bool) -> LogicalMessage:
     lsn = int(frames.lsn[at])
     cursor = Cursor(frames.payload(at), lsn, "a logical message")
-    cursor.take(10)  # kind, flags, and the LSN that the frame's header repeats
+    cursor.take(10)  # kind, flags, and the LSN, which is also in the frame's header
     prefix = cursor.text()
     content = cursor.take(cursor.u32())
     cursor.end()

@@ -1,4 +1,4 @@
-"""A checked walk over one message: for the rare kinds (Relation, Type, Truncate, Message), never for rows."""
+"""Checked reads of a single message: for the rare kinds (Relation, Type, Truncate, Message), never for rows."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from cdc_core.errors import ProtocolError
 
 
 class Cursor:
-    """Reads forward through one payload; whatever does not fit raises ProtocolError.
+    """Reads forward through one payload; raises ProtocolError for malformed data.
 
-    ``relation`` is what errors name, empty until it is known; ``what`` says which message is being read.
+    ``relation`` is used in errors, empty until it is known; ``what`` is the message being read.
     """
 
     __slots__ = ("_at", "_data", "_lsn", "relation", "what")
@@ -23,7 +23,7 @@ class Cursor:
         self.relation = relation
 
     def take(self, count: int) -> bytes:
-        """The next ``count`` bytes."""
+        """Return the next ``count`` bytes."""
         part = self._data[self._at : self._at + count]
         if len(part) < count:
             raise self._error(f"{count} more bytes at offset {self._at} of {self.what}", f"{len(part)}")
@@ -51,7 +51,7 @@ class Cursor:
         return int(struct.unpack("!q", self.take(8))[0])
 
     def text(self) -> str:
-        """A string ended by a NUL byte."""
+        """Return a string terminated by a NUL byte."""
         stop = self._data.find(b"\0", self._at)
         if stop < 0:
             raise self._error(f"a NUL-terminated string at offset {self._at} of {self.what}", "the message's end")
@@ -63,7 +63,7 @@ class Cursor:
             raise self._error(f"a string in UTF-8 in {self.what}", "bytes that are not UTF-8") from None
 
     def end(self) -> None:
-        """Check that nothing is left."""
+        """Check that no bytes are left."""
         if self._at != len(self._data):
             raise self._error(
                 f"the end of {self.what} at offset {self._at}", f"{len(self._data) - self._at} more bytes"

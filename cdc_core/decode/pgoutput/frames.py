@@ -1,4 +1,4 @@
-"""The frames of a segment as arrays: where each message lies, its kind and LSN, with lengths and kinds checked."""
+"""The frames of a segment as arrays: each message's offsets, kind and LSN, with lengths and kinds checked."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ RELATION, TYPE, MESSAGE = ord("R"), ord("Y"), ord("M")
 INSERT, UPDATE, DELETE, TRUNCATE = ord("I"), ord("U"), ord("D"), ord("T")
 _XLOG_DATA = ord("w")
 
-# The least length of a message of each kind, 0 for kinds that protocol version 1 does not know.
+# Minimum length of a message of each kind, 0 for kinds that protocol version 1 does not have.
 _MIN_LENGTH = np.zeros(256, dtype=np.int64)
 for _kind, _length in {
     BEGIN: 21,
@@ -33,8 +33,8 @@ for _kind, _length in {
 class Frames:
     """Arrays over the N frames of a segment.
 
-    ``starts[N]``, ``ends[N]`` bound the messages (behind the frame's header), ``kinds[N]`` are their ASCII codes,
-    ``lsn[N]`` the WAL starts of the headers. Raises ProtocolError where a frame is not XLogData, too short for its
+    ``starts[N]``, ``ends[N]`` are the bounds of the messages (after the frame's header), ``kinds[N]`` are their ASCII
+    codes, ``lsn[N]`` the WAL starts in the headers. Raises ProtocolError if a frame is not XLogData, too short for its
     message's fixed part, or of an unknown kind.
     """
 

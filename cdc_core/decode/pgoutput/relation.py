@@ -1,4 +1,4 @@
-"""The Relation message, one at a time: it is rare, and what it says is a value."""
+"""Parses the Relation message, one at a time: it is rare."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ _KEY_FLAG = 1
 
 
 def parse_relation(payload: bytes | memoryview, lsn: int | None = None) -> Relation:
-    """Read a Relation message, from its kind byte on.
+    """Parse a Relation message, from its kind byte on.
 
-    An empty namespace means pg_catalog. Raises ProtocolError for anything but exactly one whole message.
-    Source: PostgreSQL manual §55.9.
+    An empty namespace means pg_catalog. Raises ProtocolError for anything but exactly one complete message. Source:
+    PostgreSQL manual §55.9.
     """
     cursor = Cursor(payload, lsn, "a Relation message")
     if cursor.byte() != ord("R"):
@@ -34,7 +34,7 @@ def parse_relation(payload: bytes | memoryview, lsn: int | None = None) -> Relat
 
 
 def relation_message(relation: Relation) -> bytes:
-    """The inverse of ``parse_relation``: how a relation travels in the metadata of a spool file."""
+    """The inverse of ``parse_relation``: the form of a relation in the metadata of a spool file."""
     out = [b"R", struct.pack("!I", relation.oid), relation.namespace.encode(), b"\0", relation.name.encode(), b"\0"]
     out.append(relation.identity.value.encode() + struct.pack("!H", len(relation.columns)))
     for column in relation.columns:

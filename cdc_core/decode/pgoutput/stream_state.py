@@ -1,4 +1,4 @@
-"""What must be remembered of the stream between two segments, and what a sorted segment holds."""
+"""The state kept between two segments of the stream, and the content of a sorted segment."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from cdc_core.schema.table import TableSchema
 
 @dataclass(frozen=True, slots=True)
 class Announced:
-    """A relation the server announced; ``table`` is None where it is not captured."""
+    """A relation that the server announced; ``table`` is None if it is not captured."""
 
     relation: Relation
     table: TableSchema | None
@@ -20,9 +20,9 @@ class Announced:
 
 @dataclass(slots=True)
 class OpenTransaction:
-    """A transaction whose Commit has not been seen. Times in microseconds since 1970-01-01T00:00:00Z.
+    """A transaction whose Commit has not been received. Times in microseconds since 1970-01-01T00:00:00Z.
 
-    ``next_tx_index`` is the index its next row message gets; ``origin`` and ``origin_lsn`` are None without an Origin.
+    ``next_tx_index`` is the index of its next row message; ``origin`` and ``origin_lsn`` are None without an Origin.
     """
 
     commit_lsn: int
@@ -35,13 +35,13 @@ class OpenTransaction:
 
 @dataclass(slots=True)
 class StreamState:
-    """What one segment leaves for the next. A new stream starts with the defaults.
+    """The state after a segment, for the next one. A new stream starts with the defaults.
 
     ``prior_end_lsn`` is the end LSN of the last Commit, or the LSN of the last non-transactional message, 0 for none.
     ``last_commit_ts_us`` is the commit time of the last transaction begun, 0 for none. ``next_seq`` numbers the frames.
-    ``last_origin`` is the origin, with its LSN, of the last transaction begun, None for none: messages outside of any
-    transaction show it. ``relations`` maps the OIDs announced so far; a server announces a relation once per
-    connection, before its rows, so the map lives exactly as long as the connection: after a reconnect start from
+    ``last_origin`` is the origin, with its LSN, of the last transaction begun, None for none: messages outside of
+    transactions have it, too. ``relations`` maps the OIDs announced so far; a server announces a relation once per
+    connection, before its rows, so the map is valid only for one connection: after a reconnect start with
     ``after_reconnect()``.
     """
 
@@ -54,7 +54,7 @@ class StreamState:
     last_origin: tuple[str | None, int | None] = (None, None)
 
     def after_reconnect(self) -> StreamState:
-        """The state with which to read on from a new connection: an unfinished transaction comes again as a whole."""
+        """Return the state for a new connection: an incomplete transaction is sent again from its start."""
         return StreamState(
             None, self.prior_end_lsn, self.last_commit_ts_us, self.last_lsn, self.next_seq, {}, self.last_origin
         )
@@ -95,8 +95,8 @@ class LogicalMessage:
 
     A non-transactional one belongs to no transaction: ``xid``, ``commit_lsn`` and ``tx_index`` are None,
     ``prior_end_lsn`` is its own LSN, and ``commit_ts_us`` is that of the last transaction before it (0 for none), which
-    is what Debezium shows as its time. For a transactional one ``tx_index`` is the index of the next row message of
-    its transaction: messages themselves are not counted.
+    Debezium uses as its time. For a transactional one ``tx_index`` is the index of the next row message of its
+    transaction: messages themselves are not counted.
     """
 
     seq: int
@@ -132,11 +132,11 @@ MARK_SCHEMA = pa.schema(
 
 @dataclass(frozen=True, slots=True)
 class SortedSegment:
-    """A segment's messages, sorted by what they are. ``seq`` orders all of them.
+    """A segment's messages, sorted by kind. ``seq`` orders all of them.
 
-    ``runs``: row changes, one or more runs a relation version, in the order of announcement. ``truncates`` and
+    ``runs``: row changes, one or more runs per relation version, in the order of announcement. ``truncates`` and
     ``messages``: in stream order. ``transactions``: Begin and Commit marks, of MARK_SCHEMA. ``last_commit_lsn`` and
-    ``last_commit_end_lsn`` are those of the last transaction that ends in the segment, None where none does.
+    ``last_commit_end_lsn`` are those of the last transaction that ends in the segment, None if there is none.
     ``open_transaction``: the segment ends inside a transaction. ``frames`` counts all messages, ``row_messages`` the
     inserts, updates, deletes and truncates, ``captured_rows`` the rows in ``runs``.
     """

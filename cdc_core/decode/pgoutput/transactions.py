@@ -1,13 +1,13 @@
-"""Which transaction every message belongs to, and where in it: the facts that make a position.
+"""Assigns every message to its transaction and to its index in it, which together are its position.
 
-A message carries nothing of its transaction. Begin says commit LSN, xid and commit time, Commit closes it, and protocol
-version 1 never interleaves two. So a running count of the Begins is an index into the transactions of the segment, and
-every fact is one array lookup away. Element 0 of the per-transaction arrays is the transaction that was open when the
-segment began; a segment may be cut anywhere, and what is left open goes into the next one's state.
+A message contains no data of its transaction. Begin contains commit LSN, xid and commit time, Commit ends it, and
+protocol version 1 never interleaves two. So a running count of the Begins is an index into the transactions of the
+segment, and every fact is one array lookup. Element 0 of the per-transaction arrays is the transaction that was open
+when the segment began; a segment may end anywhere, and a transaction left open is part of the next one's state.
 
-A position is (commit LSN, index among the row messages of the transaction). The server sends a transaction again from
-its Begin after a reconnect, so counting from 0 at Begin gives the same number at every replay. Messages of tables that
-are not captured are counted too: capturing one more table moves no position of the others.
+A position is (commit LSN, index among the row messages of the transaction). After a reconnect the server sends a
+transaction again from its Begin, so counting from 0 at Begin results in the same number at every replay. Messages of
+tables that are not captured are counted too: capturing another table changes no position of the others.
 """
 
 from __future__ import annotations
@@ -32,19 +32,21 @@ from cdc_core.decode.pgoutput.frames import (
 )
 from cdc_core.decode.pgoutput.stream_state import MARK_SCHEMA, OpenTransaction, StreamState
 
-# PostgreSQL counts microseconds from 2000-01-01, everything here from 1970-01-01.
+# PostgreSQL counts microseconds from 2000-01-01, wal2lake from 1970-01-01.
 EPOCH_US = 946_684_800_000_000
 
 _IS_ROW = np.zeros(256, dtype=bool)
 _IS_ROW[[INSERT, UPDATE, DELETE, TRUNCATE]] = True
-_IS_INSIDE = _IS_ROW.copy()  # kinds that make sense only inside a transaction
+_IS_INSIDE = _IS_ROW.copy()  # kinds that are valid only inside a transaction
 _IS_INSIDE[ORIGIN] = True
 
 
 @dataclass(frozen=True, slots=True)
 class Origins:
-    """The Origin messages: ``frame`` index, ``name`` (string) and ``lsn`` of each, and for every frame of the segment
-    the index of the one in force, -1 for none. Index 0 is the origin of the transaction carried in, where it has one.
+    """The Origin messages: ``name`` (string) and ``lsn`` of each, and the one in force for each frame.
+
+    ``of_frame`` is an index into them for every frame of the segment, -1 for none. Index 0 is the origin of the
+    transaction open at the start of the segment, if it has one.
     """
 
     name: pa.Array
@@ -54,11 +56,11 @@ class Origins:
 
 @dataclass(frozen=True, slots=True)
 class Transactions:
-    """Facts of the segment's N frames. ``ordinal[N]`` leads into the per-transaction arrays.
+    """Facts of the segment's N frames. ``ordinal[N]`` is an index into the per-transaction arrays.
 
     ``tx_index[N]``: for a row message its index in the transaction, for others that of the next row message.
-    ``prior_end_lsn[N]``: see StreamState. ``origins`` is None where no frame has one. ``messages`` are the frames
-    of logical messages, ``transactional`` (bool) tells their two sorts apart.
+    ``prior_end_lsn[N]``: see StreamState. ``origins`` is None if no frame has one. ``messages`` are the frames of
+    logical messages, ``transactional`` (bool) distinguishes their two kinds.
     """
 
     ordinal: np.ndarray
@@ -80,8 +82,8 @@ class Transactions:
 def find_transactions(frames: Frames, state: StreamState) -> Transactions:
     """Assign every frame to its transaction.
 
-    Raises ProtocolError where a row, Origin or transactional message stands outside a transaction, a Begin inside one,
-    a Commit outside one or not matching its Begin, or a Begin or Commit has a wrong length.
+    Raises ProtocolError if a row, Origin or transactional message is outside a transaction, a Begin inside one, a
+    Commit outside one or not matching its Begin, or a Begin or Commit has a wrong length.
     """
     reader, kinds, starts = frames.reader, frames.kinds, frames.starts
     is_begin, is_commit = kinds == BEGIN, kinds == COMMIT
@@ -120,7 +122,7 @@ def find_transactions(frames: Frames, state: StreamState) -> Transactions:
 
 
 def marks(frames: Frames, found: Transactions, first_seq: int) -> pa.RecordBatch:
-    """The Begin and Commit messages as a batch of MARK_SCHEMA, in stream order."""
+    """Return the Begin and Commit messages as a batch of MARK_SCHEMA, in stream order."""
     at = np.flatnonzero((frames.kinds == BEGIN) | (frames.kinds == COMMIT))
     of = found.ordinal[at]
     is_commit = frames.kinds[at] == COMMIT
@@ -139,7 +141,7 @@ def marks(frames: Frames, found: Transactions, first_seq: int) -> pa.RecordBatch
 
 
 def open_transaction(found: Transactions, count: int) -> OpenTransaction | None:
-    """The transaction left open behind the last of ``count`` frames."""
+    """Return the transaction left open after the last of ``count`` frames; None if there is none."""
     if not found.open_at_end or count == 0:
         return None
     last = count - 1
@@ -156,7 +158,7 @@ def open_transaction(found: Transactions, count: int) -> OpenTransaction | None:
 
 
 def origin_of(origins: Origins | None, frame: int) -> tuple[str | None, int | None]:
-    """Name and LSN of the origin in force at one frame."""
+    """Return name and LSN of the origin in force at a frame."""
     if origins is None or origins.of_frame[frame] < 0:
         return None, None
     index = int(origins.of_frame[frame])
@@ -175,7 +177,7 @@ def _check_nesting(
 ) -> bool:
     opened = state.open is not None
     at = np.flatnonzero(is_begin | is_commit)
-    # Begins and Commits must alternate: each must differ in kind from the one before.
+    # Begins and Commits must alternate: each must differ in kind from the previous one.
     begin_before = np.empty(len(at), dtype=bool)
     begin_before[:1] = opened
     begin_before[1:] = is_begin[at[:-1]]
@@ -200,14 +202,14 @@ def _check_lengths(frames: Frames, begins: np.ndarray, commits: np.ndarray) -> N
 
 
 def _tx_index(is_row: np.ndarray, ordinal: np.ndarray, begins: np.ndarray, carried: int) -> np.ndarray:
-    before = np.cumsum(is_row) - is_row  # row messages in front of each frame
+    before = np.cumsum(is_row) - is_row  # row messages before each frame
     return np.asarray(before - _prepend(-carried, before[begins])[ordinal])
 
 
 def _prior_end_lsn(
     frames: Frames, state: StreamState, commits: np.ndarray, end_lsn: np.ndarray, standalone: np.ndarray
 ) -> np.ndarray:
-    """The newest end in front of each frame; a standalone message already counts for itself."""
+    """Return the newest end before each frame; for a non-transactional message that is its own LSN."""
     at = np.concatenate([commits, standalone])
     order = np.argsort(at, kind="stable")
     ends = _prepend(state.prior_end_lsn, np.concatenate([end_lsn, frames.lsn[standalone]])[order])
@@ -234,7 +236,7 @@ def _origins(
     seen = np.zeros(len(frames), dtype=np.int64)
     seen[at] = 1
     newest = np.cumsum(seen) + int(has_carried) - 1
-    # A transaction starts without an origin: what was seen before its Begin does not count.
+    # A transaction starts without an origin: those before its Begin are ignored.
     before = _prepend(-1, newest[begins])[ordinal]
     return Origins(name, lsn, np.where(newest > before, newest, -1))
 

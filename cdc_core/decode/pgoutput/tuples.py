@@ -1,4 +1,4 @@
-"""Row messages → columns: the column walk, in lockstep over all rows of one relation."""
+"""Decodes row messages to columns: column by column, for all rows of one relation at once."""
 
 from __future__ import annotations
 
@@ -13,25 +13,28 @@ from cdc_core.decode.raw_columns import RawColumns, TupleBatch
 from cdc_core.errors import ProtocolError
 from cdc_core.schema.relation import Relation
 
-# Rows walked at once: enough to amortise numpy's call overhead, few enough for their bytes to stay in the cache.
+# Rows decoded at once: enough to amortise numpy's call overhead, few enough for their bytes to remain in the CPU cache.
 CHUNK_ROWS = 10_000
-# A chunk of wide rows is cut by bytes as well.
+# A chunk of wide rows is limited in bytes as well.
 CHUNK_BYTES = 16 << 20
 
 _INSERT, _UPDATE, _DELETE = ord("I"), ord("U"), ord("D")
 _KEY, _OLD, _NEW = ord("K"), ord("O"), ord("N")
 _NULL, _UNCHANGED, _TEXT = ord("n"), ord("u"), ord("t")
-_MARKER_AT = 5  # behind the kind byte and the relation's oid
+_MARKER_AT = 5  # after the kind byte and the relation's oid
 _TUPLE_AT = 6
 
 
 def decode_rows(raw: pa.RecordBatch, relation: Relation) -> TupleBatch:
-    """Row messages of one relation, decoded as far as their text.
+    """Decode row messages of one relation to text.
 
     Shape:  raw[N] of RAW_SCHEMA → TupleBatch of N rows, in the same order.
-    Nulls:  SQL NULL, a value not sent (unchanged TOAST) and a tuple not sent are null; ``unchanged`` tells the second.
-            A column unchanged in ``new`` stays marked so even where the old tuple holds its value.
+
+    Nulls:  SQL NULL, a value not sent (unchanged TOAST) and a tuple not sent are null; ``unchanged`` marks the second.
+    A column unchanged in ``new`` is marked even if the old tuple contains its value.
+
     Raises: ProtocolError(relation, LSN of the first bad row, expected, found) — no partial result.
+
     Source: PostgreSQL manual §55.9 (TupleData), protocol version 1, text format.
     """
     count = raw.num_rows
@@ -51,8 +54,10 @@ def decode_rows(raw: pa.RecordBatch, relation: Relation) -> TupleBatch:
 
 
 def chunk_bounds(offsets: np.ndarray, rows: int, size: int) -> Iterator[tuple[int, int]]:
-    """Cut rows whose bytes lie at ``offsets`` (int[N + 1]) into stretches of at most ``rows`` rows and, where a single
-    row does not exceed it, ``size`` bytes."""
+    """Split rows with bytes at ``offsets`` (int[N + 1]) into ranges of at most ``rows`` rows and ``size`` bytes.
+
+    A single row may exceed ``size``.
+    """
     first, count = 0, len(offsets) - 1
     while first < count:
         last = min(first + rows, count)
@@ -64,7 +69,7 @@ def chunk_bounds(offsets: np.ndarray, rows: int, size: int) -> Iterator[tuple[in
 
 
 def _payload(raw: pa.RecordBatch) -> tuple[np.ndarray, np.ndarray]:
-    """The bytes of the payload column and their N + 1 offsets (int64), without a copy of the bytes."""
+    """Return the bytes of the payload column and their N + 1 offsets (int64), without copying the bytes."""
     column = raw.column("payload")
     _, offsets, content = column.buffers()
     if len(column) == 0 or content is None:
@@ -74,8 +79,10 @@ def _payload(raw: pa.RecordBatch) -> tuple[np.ndarray, np.ndarray]:
 
 
 class _Walk:
-    """Where the values of one kind of tuple lie: ``rows`` (indices in the chunk, or None for all of them), and for
-    each column starts, ends, and the masks of null and unchanged values (None where there are none)."""
+    """The positions of the values of one kind of tuple: ``rows`` (indices in the chunk, or None for all of them).
+
+    For each column starts, ends, and the masks of null and unchanged values (None if there are none).
+    """
 
     __slots__ = ("ends", "null", "rows", "starts", "unchanged")
 
@@ -88,10 +95,11 @@ class _Walk:
 
 
 class _Chunk:
-    """A few thousand messages, walked column by column.
+    """A few thousand messages, decoded column by column.
 
-    The walk reads blindly: positions only ever grow, so a row that leaves its message at any point ends behind the
-    message's end, and one comparison at the end finds every truncated or overlong row. Values are gathered only after.
+    The reads are unchecked: positions only increase, so a row that leaves its message at any point ends after the
+    message's end, and a single comparison at the end detects every truncated or overlong row. Values are gathered only
+    after that.
     """
 
     def __init__(self, data: np.ndarray, offsets: np.ndarray, lsn: np.ndarray, relation: Relation) -> None:
@@ -108,7 +116,7 @@ class _Chunk:
         return len(self._starts)
 
     def walk(self) -> None:
-        """Find every value of every row; raises ProtocolError where a message is not exactly one row change."""
+        """Find every value of every row; raises ProtocolError if a message is not exactly one row change."""
         starts, ends = self._starts, self._ends
         self._require(ends - starts >= _TUPLE_AT, "a row message of at least 6 bytes", "a shorter one")
         kind, marker = self._reader.u8(starts), self._reader.u8(starts + _MARKER_AT)
@@ -132,7 +140,7 @@ class _Chunk:
         self._require(at == ends, "a message that ends with its last value", "more bytes or fewer")
 
     def _walk_old(self, at: np.ndarray, has_old: np.ndarray, updated: np.ndarray) -> np.ndarray:
-        """Walk the old tuples; the result is where each row continues: at its new tuple, or its end."""
+        """Find the values of the old tuples; returns where each row continues: at its new tuple, or its end."""
         rows = None if has_old.all() else np.flatnonzero(has_old)
         self.old, after = self._tuple(at if rows is None else at[rows], rows)
         at = at.copy()
@@ -145,7 +153,7 @@ class _Chunk:
         return at
 
     def _tuple(self, at: np.ndarray, rows: np.ndarray | None) -> tuple[_Walk, np.ndarray]:
-        """Walk one tuple of each of ``rows`` from position ``at``; gives what was found and the positions behind it."""
+        """Find the values of one tuple of each of ``rows`` from position ``at``; returns them and the end positions."""
         walk = _Walk(rows)
         width = self._reader.u16(at)
         expected = len(self.relation.columns)
@@ -191,7 +199,7 @@ class _Chunk:
 
 
 def _kind_found(kind: np.ndarray, known: np.ndarray) -> str:
-    """What stands where a value's kind is expected; the binary format is named, for it can be asked for by mistake."""
+    """Return the kind found instead of a value's kind; binary is named, because it may be requested by mistake."""
     if known.all():
         return ""
     return "a binary value (kind b)" if int(kind[np.argmin(known)]) == ord("b") else "another kind"
@@ -205,10 +213,10 @@ class _Gathered:
         self._count = count
         self._parts: list[list[pa.Array]] = [[] for _ in relation.columns]
         self._unchanged: list[np.ndarray | None] = [None for _ in relation.columns]
-        self._pending = 0  # rows at the end that have no such tuple: one array of nulls serves them all
+        self._pending = 0  # rows at the end that have no such tuple: represented by one array of nulls
 
     def add(self, first: int, last: int, chunk: _Chunk, walk: _Walk | None) -> None:
-        """Append the rows of a chunk; ``walk`` is None where none of them has such a tuple."""
+        """Append the rows of a chunk; ``walk`` is None if none of them has such a tuple."""
         if walk is None:
             self._pending += last - first
             return
@@ -220,7 +228,7 @@ class _Gathered:
                 self._mark(index, first, last, mask, walk.rows)
 
     def columns(self) -> RawColumns:
-        """What was collected, as arrays of the batch's length."""
+        """Return the collected columns, as arrays of the batch's length."""
         names = tuple(column.name for column in self._relation.columns)
         if self._pending == self._count:
             return RawColumns(names, (null_text(self._count),) * len(names), (None,) * len(names))
@@ -251,8 +259,10 @@ class _Gathered:
 def _spread(
     count: int, rows: np.ndarray, starts: np.ndarray, ends: np.ndarray, null: np.ndarray | None
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Ranges of some rows → ranges of all ``count`` rows: those without a tuple get an empty range where the row before
-    them ended (ranges must not go back), and are null."""
+    """Convert ranges of some rows to ranges of all ``count`` rows.
+
+    Rows without a tuple are null and get an empty range at the end of the previous row (ranges must not decrease).
+    """
     absent = np.ones(count, dtype=bool)
     absent[rows] = False if null is None else null
     all_ends = np.zeros(count, dtype=np.int64)

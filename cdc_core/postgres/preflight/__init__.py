@@ -1,4 +1,4 @@
-"""Is the server ready? One file a check: the query, the verdict as a pure function of what it found, the remedy."""
+"""Checks of the server. One file per check: the query, the verdict as a pure function of its result, the remedy."""
 
 from __future__ import annotations
 

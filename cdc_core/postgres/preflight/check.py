@@ -1,4 +1,4 @@
-"""All checks, in the order in which one would correct things."""
+"""All checks, in the order in which problems are best corrected."""
 
 from __future__ import annotations
 
@@ -47,10 +47,10 @@ def run_checks(
     table_patterns: Sequence[str] = (),
     skipped_operations: Sequence[str] = (),
 ) -> list[Finding]:
-    """Look at the server and say what is right and what is not; changes nothing and raises nothing of ours.
+    """Check the server and return findings; changes nothing and raises no CdcError.
 
-    ``includes`` picks the captured tables, ``table_patterns`` is table.include.list. Where there is no connection, that
-    is the one finding. A replication connection is tried too: pg_hba.conf and max_wal_senders speak only there.
+    ``includes`` selects the captured tables, ``table_patterns`` is table.include.list. Without a connection, that is
+    the only finding. A replication connection is tried too: errors of pg_hba.conf and max_wal_senders occur only there.
     """
     try:
         connection = connect(options)

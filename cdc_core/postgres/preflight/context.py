@@ -1,4 +1,4 @@
-"""What the checks share: one connection, the options, the captured tables."""
+"""Input of the checks: one connection, the options, the captured tables."""
 
 from __future__ import annotations
 
@@ -25,6 +25,6 @@ class Context:
 
 
 def listed(tables: Sequence[object], limit: int = 5) -> str:
-    """``a, b and 3 more``."""
+    """Format as ``a, b and 3 more``."""
     shown = ", ".join(str(table) for table in tables[:limit])
     return shown if len(tables) <= limit else f"{shown} and {len(tables) - limit} more"

@@ -1,4 +1,4 @@
-"""What a check says."""
+"""The result of a check."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from enum import StrEnum
 
 
 class Severity(StrEnum):
-    """``ERROR``: the connector cannot run. ``WARNING``: it can, and something will not be as one may expect."""
+    """``ERROR``: the connector cannot run. ``WARNING``: it can, with a limitation that may be unexpected."""
 
     ERROR = "error"
     WARNING = "warning"
@@ -15,7 +15,7 @@ class Severity(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """``check`` is its name, ``found`` one sentence, ``remedy`` what to do (empty where ``ok``)."""
+    """``check`` is its name, ``found`` one sentence, ``remedy`` what to do (empty if ``ok``)."""
 
     check: str
     ok: bool
@@ -25,20 +25,20 @@ class Finding:
 
     @property
     def is_error(self) -> bool:
-        """Whether it keeps the connector from running when it is not ok."""
+        """Whether it prevents the connector from running if it is not ok."""
         return self.severity is Severity.ERROR
 
 
 def good(check: str, found: str) -> Finding:
-    """All is as it must be."""
+    """A passed check."""
     return Finding(check, True, found)
 
 
 def bad(check: str, found: str, remedy: str) -> Finding:
-    """The connector cannot run."""
+    """A failed check: the connector cannot run."""
     return Finding(check, False, found, remedy)
 
 
 def doubtful(check: str, found: str, remedy: str) -> Finding:
-    """The connector can run."""
+    """A warning: the connector can run."""
     return Finding(check, False, found, remedy, Severity.WARNING)

@@ -1,4 +1,4 @@
-"""Which columns will the lake not have, because the stream does not carry them?"""
+"""Checks for columns that the lake will not have because the stream does not contain them."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ NAME = "generated columns"
 
 
 def check(context: Context) -> list[Finding]:
-    """Look."""
+    """Run the check."""
     return verdicts(context.tables)
 
 
 def verdicts(tables: Sequence[TableSchema]) -> list[Finding]:
-    """Generated columns that the publication does not send; nothing where there are none."""
+    """Report generated columns that the publication does not send; no finding if there are none."""
     left_out = [
         f"{table.id}.{column.name}"
         for table in tables

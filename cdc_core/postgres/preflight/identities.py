@@ -1,4 +1,4 @@
-"""Will updates and deletes say which row they mean?"""
+"""Checks whether updates and deletes will identify the changed row."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ NAME = "replica identity"
 
 
 def check(context: Context) -> list[Finding]:
-    """Look."""
+    """Run the check."""
     return verdicts(context.tables)
 
 
 def verdicts(tables: Sequence[TableSchema]) -> list[Finding]:
-    """Tables whose updates and deletes the server refuses or sends without the old row's key."""
+    """Report tables whose updates and deletes the server refuses or sends without the old row's key."""
     without = [
         table.id
         for table in tables
         if table.identity is ReplicaIdentity.NOTHING
-        # PostgreSQL takes no deferrable key for a replica identity.
+        # PostgreSQL does not use a deferrable key as replica identity.
         or (table.identity is ReplicaIdentity.DEFAULT and (not table.primary_key or table.is_key_deferrable))
     ]
     if not without:

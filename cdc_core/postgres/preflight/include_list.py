@@ -1,4 +1,4 @@
-"""Does the include list name tables that exist?"""
+"""Checks whether the tables of the include list exist."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from cdc_core.postgres.preflight.finding import Finding, bad, doubtful, good
 from cdc_core.schema.table import TableId
 
 NAME = "captured tables"
-# A pattern of these characters alone was meant as a name, whatever a dot means in a regex.
+# A pattern of only these characters was meant as a name, although a dot has a meaning in a regex.
 _PLAIN = re.compile(r"[\w$. -]+(\\\.[\w$. -]+)*")
 
 
 def check(context: Context) -> list[Finding]:
-    """Look."""
+    """Run the check."""
     return verdicts(context.patterns, context.names, len(context.tables))
 
 
 def verdicts(patterns: Sequence[str], names: Sequence[TableId], captured: int) -> list[Finding]:
-    """``patterns``: table.include.list. ``names``: every table there is. ``captured``: how many the lists leave."""
+    """``patterns``: table.include.list. ``names``: all existing tables. ``captured``: the number of captured tables."""
     findings = []
     for pattern in patterns:
         if any(re.fullmatch(pattern, str(name), re.IGNORECASE | re.ASCII) for name in names):

@@ -1,4 +1,4 @@
-"""May the role replicate, and read every captured table?"""
+"""Checks whether the role may replicate, and read every captured table."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from cdc_core.schema.table import TableId
 ROLE = "replication privilege"
 TABLES = "select privilege"
 
-# Managed services give replication by membership in a role of theirs, which rolreplication does not show.
+# Managed services grant replication by membership in a role of their own, which rolreplication does not show.
 _ROLE_QUERY = """
 SELECT r.rolname, r.rolsuper OR r.rolreplication,
        EXISTS (SELECT FROM pg_roles m WHERE m.rolname IN ('rds_replication', 'cloudsqlsuperuser', 'azure_pg_admin')
@@ -27,7 +27,7 @@ FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace WHERE c.oid = ANY(
 
 
 def check(context: Context) -> list[Finding]:
-    """Look."""
+    """Run the check."""
     with translated("reading privileges"):
         role = context.connection.execute(_ROLE_QUERY).fetchone()
         rows = context.connection.execute(_TABLE_QUERY, ([table.oid for table in context.tables],)).fetchall()
@@ -47,7 +47,7 @@ def role_verdict(role: str, has_replication: bool, has_service_role: bool) -> Fi
 
 
 def schema_verdicts(role: str, tables: Sequence[tuple[TableId, bool, bool]]) -> list[Finding]:
-    """(table, has USAGE on its schema, has SELECT) → at most one finding a kind."""
+    """(table, has USAGE on its schema, has SELECT) → at most one finding per kind."""
     closed = sorted({table.schema for table, usage, _ in tables if not usage})
     unreadable = [table for table, usage, readable in tables if usage and not readable]
     found = []
@@ -71,7 +71,7 @@ def schema_verdicts(role: str, tables: Sequence[tuple[TableId, bool, bool]]) -> 
 
 
 def row_security_verdicts(tables: Sequence[TableId]) -> list[Finding]:
-    """Tables whose policies hide rows from this role: the stream has them, a snapshot would not."""
+    """Report tables whose policies hide rows from this role: they are in the stream, but would not be in a snapshot."""
     if not tables:
         return []
     return [

@@ -1,4 +1,4 @@
-"""Will the server send the changes of the captured tables?"""
+"""Checks whether the server will send the changes of the captured tables."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ NAME = "publication"
 
 
 def check(context: Context) -> list[Finding]:
-    """Look."""
+    """Run the check."""
     if context.options.plugin_name is not OutputPlugin.PGOUTPUT:
         return []
     info = publication.inspect(context.connection, context.options.publication_name)
@@ -76,7 +76,7 @@ def existing_verdicts(
     covered: Sequence[TableId],
     skipped_operations: Sequence[str] = (),
 ) -> list[Finding]:
-    """``covered``: captured tables whose changes the publication sends, under their own or a relative's name."""
+    """``covered``: captured tables whose changes the publication sends, by their own, a root's or a leaf's name."""
     findings = []
     if mode is PublicationAutocreateMode.FILTERED and info.all_tables:
         findings.append(
@@ -110,7 +110,7 @@ def existing_verdicts(
 
 
 def _roots(context: Context) -> dict[TableId, frozenset[TableId]]:
-    """Each captured partition's ancestors and each partitioned table's leaves: under their names changes may come."""
+    """Return each captured partition's ancestors and each partitioned table's leaves, whose names changes may have."""
     with translated("reading partitions"):
         rows = context.connection.execute(
             "WITH RECURSIVE up AS (SELECT inhrelid AS child, inhparent AS other FROM pg_inherits UNION "

@@ -1,4 +1,4 @@
-"""Is there room for our slot?"""
+"""Checks whether another slot can be created."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ NAME = "max_replication_slots"
 
 
 def check(context: Context) -> list[Finding]:
-    """Look."""
+    """Run the check."""
     with translated("counting replication slots"):
         row = context.connection.execute(
             "SELECT current_setting('max_replication_slots')::int, count(*), count(*) FILTER (WHERE slot_name = %s) "
@@ -22,7 +22,7 @@ def check(context: Context) -> list[Finding]:
 
 
 def verdict(allowed: int, taken: int, ours_exists: bool) -> Finding:
-    """``taken`` counts every slot of the server, including ours."""
+    """``taken`` counts every slot of the server, including this connector's."""
     found = f"{taken} of max_replication_slots = {allowed} are in use{', including this slot' if ours_exists else ''}."
     if not ours_exists and taken >= allowed:
         return bad(NAME, found, "Raise max_replication_slots and restart the server, or drop an unused slot.")

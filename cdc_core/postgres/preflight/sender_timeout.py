@@ -1,4 +1,4 @@
-"""Does the server wait long enough for our status messages?"""
+"""Checks whether the server waits long enough for status messages."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _SHORT_MS = 10_000
 
 
 def check(context: Context) -> list[Finding]:
-    """Look."""
+    """Run the check."""
     with translated("reading wal_sender_timeout"):
         row = context.connection.execute(
             "SELECT setting::bigint FROM pg_settings WHERE name = 'wal_sender_timeout'"
@@ -21,7 +21,7 @@ def check(context: Context) -> list[Finding]:
 
 
 def verdict(timeout_ms: int) -> Finding:
-    """Milliseconds, 0 for none. A status goes out three times in it, so only a long pause ends the stream."""
+    """Milliseconds, 0 for none. Three status messages are sent in this time, so only a long pause ends the stream."""
     if timeout_ms == 0:
         return good(NAME, "wal_sender_timeout is off.")
     found = f"wal_sender_timeout is {timeout_ms / 1000:g} s."

@@ -1,4 +1,4 @@
-"""Is the server of a version that can be read?"""
+"""Checks whether the server's version is supported."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _STANDBY_FROM = 16_00_00
 
 
 def check(context: Context) -> list[Finding]:
-    """Look."""
+    """Run the check."""
     return [verdict(context.server.version, context.server.text, context.server.is_standby)]
 
 

@@ -1,4 +1,4 @@
-"""Can the slot serve this connector?"""
+"""Checks whether this connector can use the slot."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ NAME = "slot"
 
 
 def check(context: Context) -> list[Finding]:
-    """Look."""
+    """Run the check."""
     return [verdict(slot.inspect(context.connection, context.options.slot_name), context.options)]
 
 
 def verdict(info: SlotInfo, options: PostgresOptions) -> Finding:
-    """A slot in use is only doubtful: it may be this connector's own run."""
+    """A slot in use is only a warning: it may be used by this connector's own run."""
     if not info.exists:
         return good(NAME, f"Slot {info.name} does not exist; it is created at start.")
     try:

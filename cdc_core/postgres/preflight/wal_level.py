@@ -1,4 +1,4 @@
-"""Does the server write what logical decoding needs?"""
+"""Checks whether the server writes the WAL that logical decoding needs."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ NAME = "wal_level"
 
 
 def check(context: Context) -> list[Finding]:
-    """Look."""
+    """Run the check."""
     return [verdict(context.server.wal_level)]
 
 

@@ -1,4 +1,4 @@
-"""Is a WAL sender left for us?"""
+"""Checks whether a WAL sender is available."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ NAME = "max_wal_senders"
 
 
 def check(context: Context) -> list[Finding]:
-    """Look."""
+    """Run the check."""
     with translated("counting WAL senders"):
         row = context.connection.execute(
             "SELECT current_setting('max_wal_senders')::int, count(*) FROM pg_stat_activity "
@@ -21,7 +21,7 @@ def check(context: Context) -> list[Finding]:
 
 
 def verdict(allowed: int, taken: int) -> Finding:
-    """``taken`` counts those at work now. Two are needed for a moment: one makes the slot, one streams."""
+    """``taken`` counts the active ones. Two are needed for a short time: one creates the slot, one streams."""
     found = f"{taken} of max_wal_senders = {allowed} are in use."
     if taken >= allowed:
         return bad(NAME, found, "Raise max_wal_senders and restart the server, or stop another consumer.")

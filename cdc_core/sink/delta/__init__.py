@@ -1,1 +1,1 @@
-"""The lake: changelog and tables as Delta, each commit with its position."""
+"""The lake: changelog and tables in Delta format, each commit with its position."""

@@ -1,7 +1,8 @@
-"""The changelog: every change of a table, appended once, and read again between two LSNs.
+"""The changelog: every change of a table is appended once, and changes between two LSNs can be read.
 
-An append drops what the table's own position covers and carries the position that it reaches, in one commit. So it may
-be repeated by anyone at any time: by a task that Spark runs again, by the next run, by a writer that should be dead.
+An append drops the rows that the table's own position covers and commits the position that it reaches in the same
+commit. So it may be repeated at any time: by a task that Spark runs again, by the next run, by a writer that outlasts
+its run.
 """
 
 from __future__ import annotations
@@ -34,9 +35,9 @@ _ATTEMPTS = 8
 
 @dataclass(frozen=True, slots=True)
 class Reached:
-    """Where an append ends: the last whole transaction in it, and the last row of one that the batch's end cuts.
+    """The end of an append: its last complete transaction, and its last row of a transaction that continues later.
 
-    ``whole`` is None where no transaction ended; ``cut`` (commit LSN, index) is None where none was cut.
+    ``whole`` is None if no transaction ended; ``cut`` (commit LSN, index) is None if no transaction continues.
     """
 
     whole: int | None
@@ -44,10 +45,10 @@ class Reached:
 
 
 def append_changes(changelog: DeltaTable, rows: pa.Table, slot: str, table: TableId, reached: Reached) -> int:
-    """Append the change rows that lie beyond the table's position, in stream order; how many these were.
+    """Append the change rows after the table's position, in stream order; returns their number.
 
-    ``rows`` is in the changelog's schema or a part of it. Nothing is committed where all of them are there already.
-    Raises TransientError where other writers were faster eight times.
+    ``rows`` has the changelog's schema or a part of it. Nothing is committed if the changelog has all of them already.
+    Raises TransientError after eight conflicts with other writers.
     """
 
     def attempt() -> int:
@@ -61,7 +62,7 @@ def append_changes(changelog: DeltaTable, rows: pa.Table, slot: str, table: Tabl
 
 
 def commit_append(changelog: DeltaTable, files: Sequence[DataFile], slot: str, table: TableId, reached: Reached) -> int:
-    """Commit files of change rows with the position they reach; the version made. Raises CommitConflictError."""
+    """Commit files of change rows with the position they reach; returns the new version. Raises CommitConflictError."""
     failpoints.hit(failpoints.DURING_APPEND)
     held = changelog_position(changelog, slot, table)
     before = held.commit_lsn if held is not None and held.tx_index == COMPLETE else None
@@ -74,7 +75,7 @@ def commit_append(changelog: DeltaTable, files: Sequence[DataFile], slot: str, t
 
 
 def beyond(rows: pa.Table, held: ChangelogPosition | None) -> pa.Table:
-    """The rows that lie after a position."""
+    """Return the rows after a position."""
     if held is None or not rows.num_rows:
         return rows
     lsn, index = rows.column("__commit_lsn").to_numpy(), rows.column("__tx_index").to_numpy()
@@ -85,9 +86,9 @@ def beyond(rows: pa.Table, held: ChangelogPosition | None) -> pa.Table:
 def read_changes(
     changelog: DeltaTable, from_lsn: int, to_lsn: int, needed: Callable[[pa.Table], pa.Table] | None = None
 ) -> pa.Table:
-    """Change rows with ``from_lsn < __commit_lsn <= to_lsn`` in stream order. Snapshot reads (index -1) are left out.
+    """Return change rows with ``from_lsn < __commit_lsn <= to_lsn`` in stream order, without snapshot reads (index -1).
 
-    Files whose statistics lie outside are not opened. ``needed`` takes from each file's rows what is wanted of them.
+    Files whose statistics exclude such rows are not opened. ``needed`` filters the rows of each file.
     """
     parts = []
     for file in changelog.files:
@@ -103,9 +104,9 @@ def read_changes(
 
 
 def read_positions(changelog: DeltaTable, places: pa.Table) -> pa.Table:
-    """The change rows at some positions (``__commit_lsn``, ``__tx_index``), in stream order; fewer where some are gone.
+    """Return change rows at positions (``__commit_lsn``, ``__tx_index``), in stream order; missing ones are left out.
 
-    Files whose statistics lie outside are not opened, and only those with a hit are read whole.
+    Files whose statistics exclude the positions are not opened, and only files with a match are read completely.
     """
     names = ["__commit_lsn", "__tx_index"]
     wanted = np.unique(places.column(names[0]).to_numpy())
@@ -123,7 +124,10 @@ def read_positions(changelog: DeltaTable, places: pa.Table) -> pa.Table:
 
 
 def cut_within(changelog: DeltaTable, from_lsn: int, to_lsn: int, most_bytes: int) -> int:
-    """The commit LSN, at most ``to_lsn``, up to which changes after ``from_lsn`` take about so many bytes of files."""
+    """Return the commit LSN, at most ``to_lsn``, up to which changes occupy about ``most_bytes`` of files.
+
+    Only files with changes after ``from_lsn`` are counted.
+    """
     ends: list[tuple[int, int]] = []
     for file in changelog.files:
         low, high = file.minimum.get("__commit_lsn", from_lsn), file.maximum.get("__commit_lsn", to_lsn)
@@ -138,7 +142,7 @@ def cut_within(changelog: DeltaTable, from_lsn: int, to_lsn: int, most_bytes: in
 
 
 def count_after(changelog: DeltaTable, lsn: int) -> int:
-    """Changes that committed after ``lsn``; of files that lie behind it wholly, the log's own count is taken."""
+    """Count the changes committed after ``lsn``; for files with later changes only, the log's row count is used."""
     found = 0
     for file in changelog.files:
         low, high = file.minimum.get("__commit_lsn"), file.maximum.get("__commit_lsn")
@@ -151,14 +155,14 @@ def count_after(changelog: DeltaTable, lsn: int) -> int:
 
 
 def between(rows: pa.Table, from_lsn: int, to_lsn: int) -> pa.Table:
-    """The changes among ``rows`` whose transaction committed after ``from_lsn`` and by ``to_lsn``."""
+    """Return the changes among ``rows`` whose transaction committed after ``from_lsn`` and up to ``to_lsn``."""
     lsn, index = rows.column("__commit_lsn").to_numpy(), rows.column("__tx_index").to_numpy()
     inside = (lsn > from_lsn) & (lsn <= to_lsn) & (index >= 0)
     return rows if inside.all() else rows.filter(pa.array(inside))
 
 
 def in_order(rows: pa.Table) -> pa.Table:
-    """The rows by (commit LSN, index in the transaction)."""
+    """Return the rows ordered by (commit LSN, index in the transaction)."""
     lsn, index = rows.column("__commit_lsn").to_numpy(), rows.column("__tx_index").to_numpy()
     if len(lsn) < 2 or bool(np.all((lsn[1:] > lsn[:-1]) | ((lsn[1:] == lsn[:-1]) & (index[1:] > index[:-1])))):
         return rows
@@ -166,8 +170,9 @@ def in_order(rows: pa.Table) -> pa.Table:
 
 
 def on_conflict(attempt: Callable[[], Result], *tables: DeltaTable) -> Result:
-    """Run ``attempt``, again with the tables loaded again where another commit was made first, eight times at
-    most.
+    """Run ``attempt``; after a conflict with another commit, refresh the tables and repeat it.
+
+    Raises TransientError after eight conflicts.
     """
     for left in reversed(range(_ATTEMPTS)):
         try:

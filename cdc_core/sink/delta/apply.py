@@ -1,8 +1,8 @@
-"""A slice applied to a lake table by copy-on-write: files that hold a row it changes are rewritten, in one commit.
+"""Applies a slice to a lake table by copy-on-write: files with a row that it changes are rewritten, in one commit.
 
-First the log's statistics say which files can hold one of its keys, then those files' key columns say which do; only
-files with a hit are read whole, at most two in memory at a time. What is decided before anything is written is
-complete, so the caller knows the counts and the files that go, and may leave the slice to another engine.
+First the log's statistics exclude files that cannot contain one of its keys, then the key columns of the others are
+read; only files with a match are read completely, at most two in memory at a time. All decisions are made before
+anything is written, so the caller knows the counts and the removed files, and may leave the slice to another engine.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _POSITION = ("__commit_lsn", "__tx_index")
 
 
 def candidates(content: Content, changes: Changes) -> list[DataFile]:
-    """The files that must be looked into, by the log's statistics alone; nothing is read."""
+    """Return the files that may contain changed rows, from the log's statistics alone; no file is read."""
     if changes.placed is not None:
         return [each.file for each in changes.placed.changed]
     if changes.versions is not None:
@@ -47,12 +47,12 @@ def candidates(content: Content, changes: Changes) -> list[DataFile]:
 
 
 def bytes_to_scan(content: Content, changes: Changes) -> int:
-    """Bytes of the files that must be looked into: an upper bound of what is read and rewritten."""
+    """Return the bytes of the files that may contain changed rows: an upper bound of what is read and rewritten."""
     return sum(file.size for file in candidates(content, changes))
 
 
 def apply(content: Content, changes: Changes, file_bytes: int = FILE_BYTES) -> Rewrite:
-    """What the slice does to the table. Shape: change rows -> files removed, tables of ``content.schema`` added."""
+    """Return the effect of the slice. Shape: change rows -> files removed, tables of ``content.schema`` added."""
     if changes.reduced is not None:
         return _merge(ReadOnce(content), changes, changes.reduced, file_bytes)
     if changes.net is not None:
@@ -69,10 +69,10 @@ def apply(content: Content, changes: Changes, file_bytes: int = FILE_BYTES) -> R
 
 @dataclass(frozen=True, slots=True)
 class _Hits:
-    """Rows of a file whose key is in the slice: their places, their keys' numbers, whether the change may overwrite.
+    """Rows of a file whose key is in the slice: their indexes, the numbers of their keys, whether the change is newer.
 
-    ``dead``: the lake holds the row as deleted (``soft``). ``truncated`` are the places of rows that a truncate marks.
-    Shape: [H] each but swept, places rising.
+    ``dead``: the lake row is marked as deleted (``soft``). ``truncated`` are the indexes of rows that a truncate marks.
+    Shape: [H] each except truncated, places ascending.
     """
 
     file: DataFile
@@ -115,7 +115,7 @@ def _merge(content: Content, changes: Changes, reduced: ReducedSlice, file_bytes
 
 
 def _hits(content: Content, files: Sequence[DataFile], reduced: ReducedSlice, guarded: bool) -> Iterator[_Hits]:
-    """The hits of each file that has some."""
+    """Yield the hits of each file that has any."""
     key = reduced.index.columns.read
     names = [*key, *(_POSITION if guarded else ()), *([DELETED] if reduced.marks else ())]
     waiting: list[tuple[DataFile, pa.Table]] = []
@@ -123,7 +123,7 @@ def _hits(content: Content, files: Sequence[DataFile], reduced: ReducedSlice, gu
     for number, file in enumerate(files):
         waiting.append((file, content.read(file, names)))
         rows += waiting[-1][1].num_rows
-        # Looking up costs a hash table of the slice's keys each time, so small files are looked up together.
+        # A lookup builds a hash table of the slice's keys each time, so small files are looked up together.
         if rows >= len(reduced.deleted) or number == len(files) - 1:
             codes = reduced.index.match(pa.concat_tables([found.select(key) for _, found in waiting]))
             for (each, found), mine in zip(waiting, _split(codes, [f.num_rows for _, f in waiting]), strict=True):
@@ -134,7 +134,7 @@ def _hits(content: Content, files: Sequence[DataFile], reduced: ReducedSlice, gu
 
 
 def _hits_in(file: DataFile, rows: pa.Table, codes: np.ndarray, reduced: ReducedSlice, guarded: bool) -> _Hits:
-    """A file's hits, by its rows' key columns and the numbers of their keys. Shape: rows[N], int64[N]."""
+    """Return a file's hits, from its rows' key columns and the numbers of their keys. Shape: rows[N], int64[N]."""
     places = np.flatnonzero(codes >= 0)
     keys = codes[places]
     newer = _newer(reduced, keys, rows, places) if guarded else np.ones(len(places), dtype=bool)
@@ -155,7 +155,7 @@ def _is_before(rows: pa.Table, places: np.ndarray, truncation: Truncation) -> np
 
 
 def _ends(reduced: ReducedSlice) -> np.ndarray:
-    """The keys at which the source has no row after the slice. Shape: bool[R]."""
+    """Return the keys at which the source has no row after the slice. Shape: bool[R]."""
     return ~is_live(reduced.rows) if reduced.marks else reduced.deleted
 
 
@@ -164,7 +164,7 @@ def _split(codes: np.ndarray, counts: Sequence[int]) -> list[np.ndarray]:
 
 
 def _newer(reduced: ReducedSlice, keys: np.ndarray, rows: pa.Table, places: np.ndarray) -> np.ndarray:
-    """Whether changes come after the lake rows that they meet. Shape: keys[H], places[H] -> bool[H]."""
+    """Whether changes are later than the lake rows that they match. Shape: keys[H], places[H] -> bool[H]."""
     mine, theirs = _positions(reduced.rows, keys), _positions(rows, places)
     return np.asarray((mine[0] > theirs[0]) | ((mine[0] == theirs[0]) & (mine[1] > theirs[1])))
 
@@ -175,7 +175,7 @@ def _positions(rows: pa.Table, places: np.ndarray) -> list[np.ndarray]:
 
 
 def _rewritten(content: Content, reduced: ReducedSlice, found: _Hits) -> list[pa.Table]:
-    """The rows of a file that stay, and those that come for some of the others."""
+    """Return the unchanged rows of a file, and the rows that replace some of the others."""
     held = content.read(found.file)
     if reduced.truncated is not None:
         held = marked(held, found.truncated, reduced.truncated)
@@ -191,7 +191,10 @@ def _rewritten(content: Content, reduced: ReducedSlice, found: _Hits) -> list[pa
 
 
 def _with_moved_values(content: Content, reduced: ReducedSlice, hits: Sequence[_Hits]) -> ReducedSlice:
-    """The slice with what moved rows keep taken from the lake rows where they began; they keep nothing then."""
+    """Return the slice with the kept values of moved rows read from the lake rows at their old keys.
+
+    After that the moved rows keep nothing.
+    """
     own = np.arange(len(reduced.seek))
     moved = np.flatnonzero((reduced.seek >= 0) & (reduced.seek != own))
     if not len(moved):
@@ -220,7 +223,7 @@ def _with_moved_values(content: Content, reduced: ReducedSlice, hits: Sequence[_
 
 
 def _take_away(content: Content, changes: Changes, net: NetRows, file_bytes: int) -> Rewrite:
-    """A multiset's rows without those that went."""
+    """Return a multiset's rows without those that the slice removes."""
     names, times = net.minus.schema.names, net.times.copy()
     touched: list[tuple[DataFile, np.ndarray]] = []
     for file in candidates(content, changes):

@@ -1,7 +1,7 @@
-"""Versions applied to a lake table by copy-on-write, in one commit (``apply`` for delete mode history).
+"""Applies versions to a lake table by copy-on-write, in one commit (``apply`` for delete mode history).
 
-Only files with current rows are looked into. Where one is rewritten, its current rows stay together and versions
-that have ended go to files of their own, so the work of a merge does not grow with the history.
+Only files with current rows are read. When one is rewritten, its current rows stay together and versions that have
+ended are written to separate files, so the cost of a merge does not grow with the history.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from cdc_core.sink.delta.versions import VersionedSlice, closed, ended
 class _Hits:
     """What a slice ends in a file: rows at ``places`` at the touches ``ends``, and those ``truncated`` by a truncate.
 
-    ``keys`` and ``rows`` are the numbers and places of all current rows of the slice's keys, ended or not.
+    ``keys`` and ``rows`` are the key numbers and indexes of all current rows of the slice's keys, ended or not.
     """
 
     file: DataFile
@@ -40,7 +40,7 @@ class _Hits:
 
 
 def version_candidates(files: Sequence[DataFile], versions: VersionedSlice) -> list[DataFile]:
-    """The files that must be looked into, by the log's statistics alone."""
+    """Return the files that may contain current rows of the keys, from the log's statistics alone."""
     current = [file for file in files if not file.is_history]
     if versions.truncated is not None:
         return current
@@ -48,7 +48,7 @@ def version_candidates(files: Sequence[DataFile], versions: VersionedSlice) -> l
 
 
 def apply_versions(content: Content, versions: VersionedSlice, guarded: bool, file_bytes: int) -> Rewrite:
-    """What the slice does to the table: versions inserted, rows that ended updated.
+    """Return the effect of the slice: versions inserted, rows that ended updated.
 
     ``guarded``: touches at or before a current row's own position are left out.
     """
@@ -82,7 +82,7 @@ def apply_versions(content: Content, versions: VersionedSlice, guarded: bool, fi
 
 
 def _split(held: pa.Table, found: _Hits, versions: VersionedSlice) -> tuple[pa.Table, pa.Table]:
-    """A file's rows that stay current, and those that are or become past."""
+    """Return a file's rows that stay current, and those that are or become past versions."""
     live = is_live(held)
     past = [
         held.filter(pa.array(~live)),
@@ -97,7 +97,7 @@ def _split(held: pa.Table, found: _Hits, versions: VersionedSlice) -> tuple[pa.T
 
 @dataclass(frozen=True, slots=True)
 class _TouchOrder:
-    """The touches by key and time, and their positions in the order of time. Shape: [T] each."""
+    """The touches by key and time, and their positions in order of time. Shape: [T] each."""
 
     by_key: np.ndarray
     sorted_keys: np.ndarray
@@ -111,7 +111,7 @@ class _TouchOrder:
         return cls(by_key, versions.key[by_key], lsn, index)
 
     def upto(self, lsn: np.ndarray, index: np.ndarray) -> np.ndarray:
-        """How many touches are at or before each position. Shape: int64[H] each -> int64[H]."""
+        """Return the number of touches at or before each position. Shape: int64[H] each -> int64[H]."""
         count = len(self.lsn)
         every = np.concatenate([self.lsn, lsn]), np.concatenate([self.index, index])
         asked = np.arange(count + len(lsn)) >= count
@@ -122,7 +122,7 @@ class _TouchOrder:
         return out[count:]
 
     def first(self, keys: np.ndarray, since: np.ndarray) -> np.ndarray:
-        """The first touch of each key that is not before the touch ``since``, -1 for none. Shape: int64[H] each."""
+        """Return the first touch of each key not before the touch ``since``, -1 for none. Shape: int64[H] each."""
         step = len(self.by_key) + 1
         at = np.searchsorted(self.sorted_keys * step + self.by_key, keys * step + since)
         found = np.full(len(keys), -1, dtype=np.int64)
@@ -140,7 +140,7 @@ def _hits_in(
     done: np.ndarray,
     guarded: bool,
 ) -> _Hits:
-    """A file's hits. ``done`` takes for each key met how many touches the lake has already."""
+    """Return a file's hits; sets ``done``, for each key found, to the number of touches that the lake already has."""
     key = versions.index.columns.read
     rows = content.read(file, [*key, *POSITION[:2], CURRENT])
     live = is_live(rows)
@@ -164,7 +164,7 @@ def _hits_in(
 
 
 def _equals(held: pa.Table, keys: np.ndarray, versions: VersionedSlice) -> np.ndarray:
-    """Which current rows are as the version of their key is. Shape: held[H], int64[H] -> bool[H]."""
+    """Return which current rows equal the version of their key. Shape: held[H], int64[H] -> bool[H]."""
     names = image_schema(versions.rows.schema).names
     coder, codes = Tuples.number([column(versions.rows, name) for name in names], exact=True)
     wanted = np.full(versions.keys.num_rows, -2, dtype=np.int64)
@@ -173,7 +173,7 @@ def _equals(held: pa.Table, keys: np.ndarray, versions: VersionedSlice) -> np.nd
 
 
 def _filled(content: Content, versions: VersionedSlice, hits: Sequence[_Hits]) -> pa.Table:
-    """The versions with what they keep taken from the lake's current rows."""
+    """Return the versions with their kept values read from the lake's current rows."""
     kept = np.flatnonzero(versions.seek >= 0)
     wanted = np.zeros(versions.keys.num_rows, dtype=bool)
     wanted[versions.seek[kept]] = True

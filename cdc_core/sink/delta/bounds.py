@@ -1,8 +1,8 @@
-"""Least and greatest values of a data file's columns, as far as every Delta reader agrees upon their order.
+"""Minimum and maximum values of a data file's columns, for types whose order is the same in every Delta reader.
 
-Whole numbers, dates and short texts; the others (floats with NaN, instants, which logs cut to milliseconds) are left
-out, and so is a column with a text too long to be worth a place in the log. Nulls are counted in the one column by
-which files of ended versions are told (``delete_mode``).
+Integers, dates and short texts; the others (floats with NaN, timestamps, which logs truncate to milliseconds) are left
+out, and so is a column with a text that is too long for the log. Nulls are counted only in the column that identifies
+files of ended versions (``delete_mode``).
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ import pyarrow.compute as pc
 from cdc_core.sink.delta.delete_mode import TO_LSN
 
 _LEADING = 32
-# A uuid is 36 characters long, and those made by time are worth pruning by.
+# A uuid has 36 characters, and uuids that contain a time are useful for pruning.
 _MAX_TEXT = 36
 
 
 class Bounds:
-    """Gathers the bounds over the parts of one file. Nulls count for nothing; a column of nulls alone has no bounds."""
+    """Collects the bounds over the parts of one file. Nulls are ignored; a column with only nulls has no bounds."""
 
     def __init__(self) -> None:
         self.minimum: dict[str, Any] = {}
@@ -29,7 +29,7 @@ class Bounds:
         self._lost: set[str] = set()
 
     def cover(self, rows: pa.Table) -> None:
-        """Let the bounds hold for these rows too."""
+        """Extend the bounds to these rows."""
         if TO_LSN in rows.schema.names:
             self.nulls[TO_LSN] = self.nulls.get(TO_LSN, 0) + rows.column(TO_LSN).null_count
         own = [each for each in rows.schema if each.name.startswith("__")]

@@ -1,4 +1,4 @@
-"""Which data files can hold one of some keys, by the statistics in the table's log alone."""
+"""Finds data files that may contain some of the given keys, from the statistics in the table's log alone."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ import pyarrow.compute as pc
 from cdc_core.sink.delta.images import column
 from cdc_core.sink.delta.table import DataFile
 
-# Readers must allow for instants that the log has cut to milliseconds.
+# The log may have truncated timestamps to milliseconds, so readers must allow for the difference.
 _CUT = timedelta(milliseconds=1)
 
 
 class Content(Protocol):
-    """A lake table at one version: its columns and data files, each file's rows in an order that stays."""
+    """A lake table at one version: its columns and data files; the order of rows in a file does not change."""
 
     @property
     def schema(self) -> pa.Schema:
@@ -32,20 +32,20 @@ class Content(Protocol):
         ...
 
     def read(self, file: DataFile, columns: Sequence[str] | None = None) -> pa.Table:
-        """The rows of one file, in the table's types; all columns or those named."""
+        """Return the rows of one file, in the table's types; all columns or those named."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Ranges:
-    """The values that rows are sought by, in the columns of which statistics can say something. Shape: [R] each."""
+    """The values that are searched for, in the columns for which statistics can be used. Shape: [R] each."""
 
     columns: dict[str, pa.Array]
     bounds: dict[str, tuple[Any, Any]]
 
     @classmethod
     def of(cls, rows: pa.Table, names: Sequence[str]) -> Ranges:
-        """Of the columns ``names`` of rows. A column with nulls is passed by: statistics leave out nulls."""
+        """Collect the columns ``names`` of rows. A column with nulls is left out: statistics do not include nulls."""
         columns, bounds = {}, {}
         for name in names:
             values = column(rows, name)
@@ -56,7 +56,7 @@ class Ranges:
         return cls(columns, bounds)
 
     def may_be_in(self, file: DataFile) -> bool:
-        """False when the file's statistics say that none of the rows sought is there."""
+        """Whether the file's statistics allow that it contains one of the rows."""
         inside: np.ndarray | None = None
         for name, values in self.columns.items():
             low, high = _bound(file.minimum, name, values.type), _bound(file.maximum, name, values.type)
@@ -75,12 +75,12 @@ class Ranges:
         return True
 
     def candidates(self, files: Sequence[DataFile]) -> list[DataFile]:
-        """The files in which one of the rows sought may be."""
+        """Return the files that may contain one of the rows."""
         return [file for file in files if self.may_be_in(file)]
 
 
 def _ordered(kind: pa.DataType) -> bool:
-    """Types whose order every writer of statistics agrees upon (floats have NaN and two zeros)."""
+    """Types whose order is the same for every writer of statistics (floats have NaN and two zeros)."""
     return bool(
         pa.types.is_integer(kind)
         or pa.types.is_string(kind)
@@ -91,7 +91,7 @@ def _ordered(kind: pa.DataType) -> bool:
 
 
 def _bound(values: Any, name: str, kind: pa.DataType) -> Any:
-    """A statistic as a scalar of the column's type; None where there is none that fits."""
+    """Return a statistic as a scalar of the column's type; None if there is none or it cannot be converted."""
     found = values.get(name)
     if found is None:
         return None

@@ -1,8 +1,9 @@
-"""Under which names a changelog keeps the columns of each shape of its table.
+"""The names under which a changelog stores the columns of each shape of its table.
 
-A changelog holds the events of every shape that its table has had. A column whose new type the existing one cannot hold
-is kept beside it, as ``name@shape``; so is one whose name Delta cannot tell from another's. The rule reads the same
-both ways: a shape's column is the field with the greatest number that is not above the shape's, else the plain one.
+A changelog contains the events of every shape that its table has had. A column whose new type the existing column
+cannot represent is stored as an additional column ``name@shape``; so is one whose name Delta cannot distinguish from
+another. Reading uses the same rule: a shape's column is the field with the greatest number that is not greater than the
+shape's, else the plain one.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ _IMAGES = ("before", "after")
 
 
 def stored_schema(rows: pa.Schema, shape: int, changelog: pa.Schema | None) -> pa.Schema:
-    """The schema under which change rows of a shape are kept, given the changelog's (None: there is none yet)."""
+    """Return the schema for storing change rows of a shape, given the changelog's (None: it does not exist yet)."""
     held = None if changelog is None else changelog.field("after").type
     row = rows.field("after").type
     names = _stored_names(row, shape, held)
@@ -32,7 +33,7 @@ def stored_schema(rows: pa.Schema, shape: int, changelog: pa.Schema | None) -> p
 
 
 def stored(rows: pa.Table, shape: int, changelog: pa.Schema) -> pa.Table:
-    """Change rows of a shape as the changelog keeps them."""
+    """Convert change rows of a shape to the changelog's schema."""
     wanted = stored_schema(rows.schema, shape, changelog)
     for image in _IMAGES:
         at = rows.schema.get_field_index(image)
@@ -48,7 +49,7 @@ def stored(rows: pa.Table, shape: int, changelog: pa.Schema) -> pa.Table:
 
 
 def empty_changes(lake: pa.Schema) -> pa.Table:
-    """No change rows, in the columns of a lake table."""
+    """Return an empty table of change rows, in the columns of a lake table."""
     own = {each.name for each in META}
     image = pa.struct([each for each in lake if each.name not in own])
     fields = [("__op", pa.string()), ("__commit_lsn", pa.int64()), ("__tx_index", pa.int64()), ("__lsn", pa.int64())]
@@ -58,7 +59,7 @@ def empty_changes(lake: pa.Schema) -> pa.Table:
 
 
 def viewed(rows: pa.Table, shape: int, columns: Sequence[str]) -> pa.Table:
-    """Changelog rows of one shape as they were decoded: its columns under their own names, and ``__rescued``."""
+    """Convert changelog rows of one shape back to the shape's own column names, and ``__rescued``."""
     kept = rows.drop_columns([SHAPE]) if SHAPE in rows.schema.names else rows
     for image in _IMAGES:
         struct = column(kept, image)
@@ -74,7 +75,7 @@ def viewed(rows: pa.Table, shape: int, columns: Sequence[str]) -> pa.Table:
 
 
 def shapes_of(rows: pa.Table) -> np.ndarray:
-    """Each row's shape; 0 for rows of a changelog that was written before shapes were. Shape: table[N] -> int64[N]."""
+    """Return each row's shape; 0 in changelogs written before shapes existed. Shape: table[N] -> int64[N]."""
     if SHAPE not in rows.schema.names:
         return np.zeros(rows.num_rows, dtype=np.int64)
     return np.asarray(column(rows, SHAPE).fill_null(0).to_numpy(zero_copy_only=False))
@@ -84,7 +85,7 @@ def _stored_names(row: pa.StructType, shape: int, held: pa.StructType | None) ->
     out: list[str] = []
     taken = {RESCUED}
     existing = {} if held is None else {each.name: each.type for each in held}
-    # The last field is wal2lake's own; one of the source may bear its name.
+    # The last field is wal2lake's own ``__rescued``; a column of the source may have the same name.
     for each in list(row)[:-1]:
         name = _newest(existing, each.name, shape)
         is_held = name not in existing or holds(existing[name], plain_type(each.type))

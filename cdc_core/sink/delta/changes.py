@@ -1,11 +1,11 @@
 """One table's slice of change rows, prepared for merging: its merge strategy and the reduced rows.
 
-APPEND     only inserts, past the snapshot's overlap: the source's own key says that none of them is there yet
-MERGE      everything else with a key; of a table that keeps deleted rows (``soft``) inserts and truncates, too
+APPEND     only inserts, past the snapshot's overlap: as the source's key is unique, none of them is there yet
+MERGE      everything else with a key; for a table that keeps deleted rows (``soft``) inserts and truncates, too
 MULTISET   everything else without one
-VERSIONS   everything else of a table that keeps its history (``versions``)
-PLACED     late changes of a table that keeps its history, replayed from quarantine (``past_versions``)
-REPLACE    a truncate was in the slice: what came after it is the table's whole content
+VERSIONS   everything else of a history table (``versions``)
+PLACED     late changes of a history table, replayed from quarantine (``past_versions``)
+REPLACE    the slice contains a truncate: the changes after it are the table's entire content
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from cdc_core.sink.delta.versions import VersionedSlice, version_slice
 
 
 class MergeStrategy(enum.Enum):
-    """How a slice becomes the table's next version."""
+    """How a slice is merged into the table's next version."""
 
     APPEND = "append"
     MERGE = "merge"
@@ -43,9 +43,9 @@ class MergeStrategy(enum.Enum):
 class Changes:
     """A slice with its merge strategy. ``events`` is the number of its change rows.
 
-    ``reduced`` is there for MERGE, ``net`` for MULTISET, ``versions`` for VERSIONS, ``placed`` for PLACED, ``plus``
-    (lake rows) for APPEND and REPLACE. ``guarded``: a change must not overwrite a lake row of its own or a later
-    position.
+    ``reduced`` is set for MERGE, ``net`` for MULTISET, ``versions`` for VERSIONS, ``placed`` for PLACED, ``plus`` (lake
+    rows) for APPEND and REPLACE.
+    ``guarded``: a change must not overwrite a lake row of its own or a later position.
     """
 
     strategy: MergeStrategy
@@ -59,11 +59,11 @@ class Changes:
 
 
 def prepare(rows: pa.Table, table: TableSchema, schema: pa.Schema, snapshot: str | None = None) -> Changes:
-    """Change rows made ready for the lake table of ``schema``, whose columns hold theirs.
+    """Prepare change rows for the lake table of ``schema``, which contains all their columns.
 
     ``rows`` are change rows in any order. ``snapshot`` is the text of the pg_snapshot in force while the slice overlaps
-    it: rows that it shows are in the lake already. Without it the slice lies past the overlap.
-    Raises TableError where the source does not say which rows changed.
+    it: rows that it shows are in the lake already. Without it the slice is past the overlap. Raises TableError if the
+    changed rows cannot be identified.
     """
     rows = rows if snapshot is None else invisible(rows, snapshot)
     facts, key = survey(rows), merge_key(table)
@@ -85,9 +85,9 @@ def prepare(rows: pa.Table, table: TableSchema, schema: pa.Schema, snapshot: str
 
 
 def prepare_placed(rows: pa.Table, table: TableSchema, content: Content) -> Changes:
-    """Late change rows made ready for a history table, whose versions of their keys are read for it.
+    """Prepare late change rows for a history table; reads the existing versions of their keys.
 
-    Raises TableError where the source does not say which rows changed.
+    Raises TableError if the changed rows cannot be identified.
     """
     facts, key = survey(rows), merge_key(table)
     check_old_rows(facts, bool(key), table.id)

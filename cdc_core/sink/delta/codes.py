@@ -1,14 +1,14 @@
-"""Values as whole numbers: two values have one number exactly when PostgreSQL holds them equal.
+"""Maps values to integers: two values have the same number exactly if PostgreSQL considers them equal.
 
-``numbered`` counts the distinct values of an array and gives a coder, which finds the numbers of other arrays of the
-same type. Null is a value of its own. It is built from Arrow's hash tables alone, one for each leaf of a nested type:
+``numbered`` numbers the distinct values of an array and returns a coder, which finds the numbers of other arrays of the
+same type. Null is a separate value. It uses Arrow's hash tables only, one for each leaf of a nested type:
 
     leaf      the value; a float without the sign of its zero and with one NaN
     struct    its fields' numbers, two combined and numbered again at a time
     list      its elements' numbers as bytes
-    map       a list of its entries by key
+    map       a list of its entries ordered by key
 
-``exact`` numbers tell 0 from -0, which are two texts in the source though equal.
+``exact`` numbers distinguish 0 from -0, which are different texts in the source though equal.
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ UNKNOWN = -1
 
 
 class Coder(Protocol):
-    """Gives values the numbers by which a coder knows them."""
+    """Returns the numbers of values."""
 
     def codes(self, values: pa.Array) -> np.ndarray:
-        """Numbers of values, UNKNOWN for one that was not numbered. Shape: array[N] -> int64[N]."""
+        """Return the numbers of values, UNKNOWN for one that was not numbered. Shape: array[N] -> int64[N]."""
         ...
 
 
 def numbered(values: pa.Array, exact: bool = False) -> tuple[Coder, np.ndarray]:
-    """Count the distinct values, in the order in which they first come. Shape: array[N] -> coder, int64[N]."""
+    """Number the distinct values in the order of their first occurrence. Shape: array[N] -> coder, int64[N]."""
     kind = values.type
     if pa.types.is_map(kind):
         return _Map.number(values, exact)
@@ -63,7 +63,7 @@ class _Leaf:
 
 @dataclass(frozen=True, slots=True)
 class Tuples:
-    """Several arrays' values in parallel as one: the coder of composite keys, of structs, of whole rows.
+    """Numbers the rows of several parallel arrays: the coder of composite keys, of structs, of entire rows.
 
     ``steps[n]`` numbers the pairs of (number of the first n + 1 values, number of the next).
     """
@@ -74,7 +74,7 @@ class Tuples:
 
     @classmethod
     def number(cls, columns: Sequence[pa.Array], exact: bool = False) -> tuple[Tuples, np.ndarray]:
-        """As ``numbered``, of the rows of at least one column."""
+        """As ``numbered``, for the rows of at least one column."""
         parts, widths, steps = [], [], []
         code = np.zeros(0, dtype=np.int64)
         for number, values in enumerate(columns):
@@ -89,7 +89,7 @@ class Tuples:
         return cls(tuple(parts), tuple(widths), tuple(steps)), code
 
     def codes(self, columns: Sequence[pa.Array]) -> np.ndarray:
-        """Numbers of rows, UNKNOWN where one was not numbered. Shape: array[N] each -> int64[N]."""
+        """Return the numbers of rows, UNKNOWN for one that was not numbered. Shape: array[N] each -> int64[N]."""
         code = self.parts[0].codes(columns[0])
         if not self.steps:
             return code
@@ -171,12 +171,12 @@ def _lengths(lists: pa.Array) -> np.ndarray:
 
 
 def _by_key(lists: pa.Array, keys: np.ndarray) -> np.ndarray:
-    """The order of all entries in which each map's are sorted by their key's number."""
+    """Return the order that sorts each map's entries by the number of their key."""
     return np.lexsort((keys, np.repeat(np.arange(len(lists)), _lengths(lists))))
 
 
 def _bytes(elements: np.ndarray, lists: pa.Array) -> pa.Array:
-    """Each list as the bytes of its elements' numbers. Shape: int64[E], list[N] -> large_binary[N]."""
+    """Return each list as the bytes of its elements' numbers. Shape: int64[E], list[N] -> large_binary[N]."""
     offsets = np.concatenate(([0], np.cumsum(_lengths(lists)))).astype(np.int64) * 8
     bits = pa.array(validity(lists)).buffers()[1] if lists.null_count else None
     data = pa.py_buffer(np.ascontiguousarray(elements, dtype=np.int64))
@@ -184,7 +184,7 @@ def _bytes(elements: np.ndarray, lists: pa.Array) -> pa.Array:
 
 
 def _plain(values: pa.Array, exact: bool) -> pa.Array:
-    """Leaf values in a type that Arrow hashes, floats as the bits of one of their equals."""
+    """Convert leaf values to a type that Arrow can hash, floats to the bits of one of their equal values."""
     kind = values.type
     if pa.types.is_dictionary(kind):
         return _plain(values.dictionary_decode(), exact)

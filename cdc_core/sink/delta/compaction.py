@@ -1,13 +1,14 @@
-"""Automatic maintenance: the number of files and log entries of a table is bounded.
+"""Automatic maintenance: bounds the number of files and log entries of a table.
 
-Small files are put together by size: some sixteen of one class become one of the next. So each row is rewritten as
-often as there are classes, however long the table lives, and a pass is bounded in bytes. A file past the last class
-stays as it is. Each table has rounds of its own for this, lest hundreds that are changed by the same rounds all do it
-in one. The commit says that no data changed; a crash before it leaves unnamed files that VACUUM takes.
+Small files are compacted by size: about sixteen files of one class become one of the next. So each row is rewritten at
+most once per class, however large the table grows, and a pass is bounded in bytes. A file larger than the last class is
+not changed. The rounds in which a table is compacted differ between tables, so that hundreds of tables changed by the
+same rounds are not compacted in the same one. The commit is marked as not changing data; a crash before it leaves
+unreferenced files, which VACUUM removes.
 
-Log entries go when they are older than ``wal2lake.lake.history.minutes``, replaced files when they are that old and an
-hour at least; tables are made with these times as their own retention, so that their checkpoints forget them too. A log
-is listed at every commit, so a long one would make each round dearer than the one before.
+Log entries are removed when they are older than ``wal2lake.lake.history.minutes``, replaced files when they are that
+old and at least an hour; tables are created with these times as their own retention, so that their checkpoints expire
+them too. A log is listed at every commit, so an unbounded one would make each round slower than the one before.
 """
 
 from __future__ import annotations
@@ -35,11 +36,11 @@ _log = logging.getLogger(__name__)
 
 
 def compact(table: DeltaTable, enough: int = _FILES, among: set[str] | None = None) -> int:
-    """Put ``enough`` small files of a class together, or more; how many were. One pass, of 32 MiB of files at most.
+    """Compact ``enough`` or more small files of a class; returns their number. One pass, of at most 32 MiB of files.
 
-    ``among`` are the paths of the files to choose from, where not all are; the file that is made is added to them.
-    Gives way to any other writer: where their commit was made first nothing is changed. A table that Spark
-    writes is put together by Spark (``spark_merge.compact``).
+    ``among`` are the paths of the files to choose from, if not all; the new file's path is added to it. If another
+    writer's commit was made first, nothing is changed. A table that Spark writes is compacted by Spark
+    (``spark_merge.compact``).
     """
     if not passable(table, enough, among):
         return 0
@@ -58,13 +59,13 @@ def compact(table: DeltaTable, enough: int = _FILES, among: set[str] | None = No
 
 
 def passable(table: DeltaTable, enough: int = _FILES, among: set[str] | None = None) -> bool:
-    """Whether a pass of ``compact`` has anything to do."""
+    """Whether a pass of ``compact`` has any work."""
     is_ours = not table.has_deletion_vectors and not features_on(table)
     return is_ours and len(_chosen(table.files, enough, among)) >= 2
 
 
 def _chosen(files: Sequence[DataFile], enough: int, among: set[str] | None) -> list[DataFile]:
-    """The files of one pass. Versions that have ended stay apart from rows that can change."""
+    """Return the files of one pass. Ended versions are not mixed with rows that can change."""
     if among is not None:
         files = [file for file in files if file.path in among]
     found = choose([file for file in files if not file.is_history], enough)
@@ -72,7 +73,7 @@ def _chosen(files: Sequence[DataFile], enough: int, among: set[str] | None) -> l
 
 
 def choose(files: Sequence[DataFile], enough: int = _FILES) -> list[DataFile]:
-    """The files that one pass puts together: those of the lowest class that has ``enough``, in the log's order."""
+    """Return the files that one pass compacts: those of the smallest class that has ``enough``, in the log's order."""
     by_class: dict[int, list[DataFile]] = {}
     for file in files:
         by_class.setdefault(_class(file.size), []).append(file)
@@ -90,29 +91,29 @@ def choose(files: Sequence[DataFile], enough: int = _FILES) -> list[DataFile]:
 
 
 def tidy(table: DeltaTable, since: int, history_minutes: int) -> None:
-    """Compact, and clean once in some hundreds of versions. ``since`` is the version before the round's own commits."""
+    """Compact, and clean once every _CLEAN_EVERY versions. ``since`` is the version before the round's own commits."""
     compact(table, _MIN if is_its_turn(table, since, _FILES) else _MAX)
     if history_minutes and is_its_turn(table, since, _CLEAN_EVERY):
         clean(table, history_minutes)
 
 
 def is_its_turn(table: DeltaTable, since: int, period: int) -> bool:
-    """Whether the table passed a version of its own, one in ``period``, since the version ``since``."""
+    """Whether the table has passed its own turn, one version in ``period``, since the version ``since``."""
     own = phase(table.path, period)
     return (table.version - own) // period != (since - own) // period
 
 
 def clean(table: DeltaTable, history_minutes: int) -> None:
-    """Remove log entries older than ``history_minutes``, and data files that were replaced as long ago, or an hour.
+    """Remove log entries older than ``history_minutes``, and data files replaced as long ago, at least an hour.
 
-    Files are found by the log's own marks of removal: what a commit has not named yet is left alone.
+    Files are found by the log's remove actions: files that no commit references are not removed.
     """
     raw = table.raw()
     try:
         raw.vacuum(file_hours(history_minutes), dry_run=False, enforce_retention_duration=False)
         raw.cleanup_metadata()
     except DeltaError as error:
-        # Another writer's commit, or a reader's lock: the next time is soon enough.
+        # Another writer's commit, or a reader's lock: cleaning is not urgent, the next attempt follows.
         _log.warning(
             "Old files of %s were not removed; the next attempt follows (%s).", table.path, type(error).__name__
         )
@@ -120,9 +121,9 @@ def clean(table: DeltaTable, history_minutes: int) -> None:
 
 
 def vacuum(table: DeltaTable, history_minutes: int, unnamed_hours: int) -> int:
-    """``clean``, and remove files that no commit names once they are ``unnamed_hours`` old; how many files went.
+    """``clean``, and remove unreferenced files older than ``unnamed_hours``; returns the number of files removed.
 
-    Not for tables with deletion vectors, whose files delta-rs does not all know.
+    Not for tables with deletion vectors: delta-rs does not know all their files.
     """
     raw, hours = table.raw(), file_hours(history_minutes)
     try:
@@ -132,7 +133,7 @@ def vacuum(table: DeltaTable, history_minutes: int, unnamed_hours: int) -> int:
         raw.create_checkpoint()
         raw.cleanup_metadata()
     except DeltaError as error:
-        # Another writer's commit; the next time is soon enough.
+        # Another writer's commit; cleaning is not urgent, the next attempt follows.
         _log.warning(
             "Old files of %s were not removed; the next attempt follows (%s).", table.path, type(error).__name__
         )

@@ -1,4 +1,4 @@
-"""Arrow tables in the shape of a Delta table: its columns in its order, everything nullable, in plain layouts."""
+"""Converts Arrow tables to a Delta table's schema: its columns in its order, all nullable, in plain layouts."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ import pyarrow as pa
 
 
 def conform(rows: pa.Table, schema: pa.Schema) -> pa.Table:
-    """``rows`` with exactly the columns of ``schema``, in its order and types; what is missing is null.
+    """Return ``rows`` with exactly the columns of ``schema``, in its order and types; missing columns are null.
 
-    Raises pyarrow's ArrowInvalid where a value does not fit the type wanted.
+    Raises pyarrow's ArrowInvalid if a value cannot be represented in the type.
     """
     if rows.schema.equals(schema):
         return rows
@@ -23,12 +23,12 @@ def conform(rows: pa.Table, schema: pa.Schema) -> pa.Table:
 
 
 def plain_schema(schema: pa.Schema) -> pa.Schema:
-    """The schema with every field, element and value nullable, in Arrow's own layouts, without metadata."""
+    """Return the schema with every field, element and value nullable, in Arrow's plain layouts, without metadata."""
     return pa.schema([pa.field(each.name, plain_type(each.type)) for each in schema])
 
 
 def plain_type(kind: pa.DataType) -> pa.DataType:
-    """A type with everything inside nullable; large and view layouts become the plain ones."""
+    """Return a type with every nested field nullable; large and view layouts become the plain ones."""
     if pa.types.is_struct(kind):
         return pa.struct([pa.field(each.name, plain_type(each.type)) for each in kind])
     if pa.types.is_map(kind):
@@ -43,7 +43,7 @@ def plain_type(kind: pa.DataType) -> pa.DataType:
 
 
 def has_local_timestamps(schema: pa.Schema) -> bool:
-    """Whether some column, at whatever depth, is a timestamp without a zone."""
+    """Whether some column, at any depth, is a timestamp without time zone."""
     return any(_is_local(each.type) for each in schema)
 
 

@@ -1,4 +1,4 @@
-"""Finds, for an LSN or a time, the round to read by, and a version of each table that still can be read."""
+"""Finds, for an LSN or a time, the recorded round to read, and a version of each table that can still be read."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ _THREADS = 8
 
 @dataclass(frozen=True, slots=True)
 class ReadableVersion:
-    """One table of a cut. ``version`` is None where it does not show the source at the cut's LSN, or is gone.
+    """One table of a cut. ``version`` is None if it does not show the source at the cut's LSN, or was removed.
 
-    ``is_gone``: the version was there, and its files or log entries have been removed since.
+    ``is_gone``: the version existed, and its files or log entries have been removed since.
     """
 
     table: TableId
@@ -36,7 +36,7 @@ class ReadableVersion:
 class Cut:
     """One consistent cut: at these versions all tables show the source at ``lsn``.
 
-    ``committed_at`` is the source's commit time of the last transaction in it, where known.
+    ``committed_at`` is the source's commit time of the last transaction in it, if known.
     """
 
     lsn: Lsn
@@ -48,11 +48,11 @@ class Cut:
 def find_cut(
     paths: LakePaths, slot: str, history_minutes: int, at: Lsn | datetime | None, wanted: Sequence[TableId] = ()
 ) -> Cut:
-    """The newest round at or before ``at`` (None: the newest of all), its tables, or those ``wanted``.
+    """Return the newest round at or before ``at`` (None: the newest of all), with all tables or those ``wanted``.
 
-    A version that upkeep has replaced since, where nothing else was committed to the table, is replaced here too.
-    Raises LakeError where no round was recorded, ``at`` lies before the first one that is kept or after the newest, a
-    wanted table is in no round, does not show the source at that LSN, or its version is gone.
+    If maintenance has replaced a version since, and nothing else was committed to the table, the new version is
+    returned. Raises LakeError if no round was recorded, ``at`` is before the first one that is kept or after the
+    newest, or a wanted table is in no round, does not show the source at that LSN, or its version was removed.
     """
     log = RoundLog(paths.rounds, history_minutes)
     heads = log.heads() if log.refresh() else []
@@ -69,7 +69,7 @@ def find_cut(
 
 
 def renew_newest(paths: LakePaths, slot: str, history_minutes: int) -> bool:
-    """Record the newest round once more where upkeep has replaced versions that it names; whether that was needed."""
+    """Record the newest round again if maintenance has replaced versions in it; returns whether that was needed."""
     log = RoundLog(paths.rounds, history_minutes)
     newest = log.newest() if log.refresh() else None
     if newest is None:
@@ -132,7 +132,7 @@ def _readable(paths: LakePaths, slot: str, one: RecordedTable) -> ReadableVersio
 
 
 def _is_whole(table: DeltaTable | None) -> bool:
-    """Whether every data file that the version names is there."""
+    """Whether every data file of the version exists."""
     return table is not None and not table.missing_files()
 
 

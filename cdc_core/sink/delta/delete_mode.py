@@ -1,11 +1,11 @@
-"""What a delete in the source does to a lake table, and the columns by which the table shows it.
+"""The effect of a delete in the source on a lake table, and the columns that record it.
 
-    hard      the row goes
-    soft      the row stays with its last values, and ``__deleted`` is true
-    history   every version of a row stays, with the positions and times between which it was in force
+    hard      the row is deleted
+    soft      the row is kept with its last values, and ``__deleted`` is true
+    history   every version of a row is kept, with the positions and times between which it was valid
 
-A lake table tells its mode by its columns, so whoever has its schema knows what a change does to it. Their names are
-wal2lake's own in every mode: a column of the source must not bear one.
+The mode of a lake table is determined by its columns, so its schema is sufficient to apply a change. Their names are
+reserved in every mode: a column of the source must not have one of them.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ FROM_LSN, TO_LSN, TO_INDEX = "__valid_from_lsn", "__valid_to_lsn", "__valid_to_i
 FROM_TIME, TO_TIME = "__valid_from", "__valid_to"
 TO = (TO_LSN, TO_INDEX, TO_TIME)
 POSITION = ("__commit_lsn", "__tx_index", "__commit_ts")
-"""The place of the event that made a row of a lake table what it is; in history mode, that began the version."""
+"""The position and time of the event that wrote a row of a lake table; in history mode, that began the version."""
 
 _TIME = pa.timestamp("us", tz="UTC")
 
@@ -46,7 +46,7 @@ NAMES = frozenset(each.name for fields in COLUMNS.values() for each in fields)
 
 
 def mode_of(columns: Iterable[str]) -> DeleteMode:
-    """The mode of the lake table that has these columns."""
+    """Return the mode of the lake table that has these columns."""
     names = set(columns)
     if FROM_LSN in names:
         return DeleteMode.HISTORY
@@ -54,7 +54,7 @@ def mode_of(columns: Iterable[str]) -> DeleteMode:
 
 
 def check_mode(lake: pa.Schema, wanted: DeleteMode, table: TableId) -> None:
-    """Raise TableError where the lake table was made in another mode than the one that is wanted."""
+    """Raise TableError if the lake table was created in another mode than the configured one."""
     found = mode_of(lake.names)
     if found is not wanted:
         raise TableError(
@@ -66,12 +66,12 @@ def check_mode(lake: pa.Schema, wanted: DeleteMode, table: TableId) -> None:
 
 
 def live_column(mode: DeleteMode) -> str | None:
-    """The Boolean column that tells rows of the source as it is now from others; None where all are."""
+    """Return the Boolean column that marks rows that the source has or has not now; None if it has all of them."""
     return {DeleteMode.HARD: None, DeleteMode.SOFT: DELETED, DeleteMode.HISTORY: CURRENT}[mode]
 
 
 def is_live(rows: pa.Table) -> np.ndarray:
-    """Which lake rows the source has now; all of them in hard mode. Shape: table[N] -> bool[N]."""
+    """Return which lake rows the source has now; all of them in hard mode. Shape: table[N] -> bool[N]."""
     if CURRENT in rows.schema.names:
         return _flags(rows, CURRENT, missing=False)
     if DELETED in rows.schema.names:
@@ -80,7 +80,7 @@ def is_live(rows: pa.Table) -> np.ndarray:
 
 
 def as_live(rows: pa.Table, mode: DeleteMode) -> pa.Table:
-    """Lake rows with the columns of the mode, as of rows that the source has; existing ones are replaced.
+    """Set the columns of the mode to the values of rows that the source has.
 
     Shape: table[N] with the columns of POSITION -> table[N]
     """
@@ -98,7 +98,7 @@ def as_live(rows: pa.Table, mode: DeleteMode) -> pa.Table:
 
 
 def with_column(rows: pa.Table, name: str, values: pa.Array | pa.ChunkedArray) -> pa.Table:
-    """The rows with a column set, or added at their end."""
+    """Return the rows with a column replaced, or appended if it does not exist."""
     at = rows.schema.get_field_index(name)
     return rows.append_column(name, values) if at < 0 else rows.set_column(at, rows.schema.field(at), values)
 

@@ -1,16 +1,17 @@
-"""Delta features that shut other readers or writers out: when one comes on for a lake table, and what is done with it.
+"""Delta features that exclude some readers or writers: when each is enabled for a lake table, and how it is used.
 
-Column mapping makes a rename or a drop a change of the log alone, type widening the same of a type that grows. A table
-that has one of them is written by Spark from then on: delta-rs takes no commit to it, and its files bear other names.
+Column mapping makes a rename or a drop a change of metadata only, type widening does the same for a wider type. A table
+that has one of them is written by Spark from then on: delta-rs cannot commit to it, and its files have other column
+names.
 
-    widest   never; such a change writes the table again
+    widest   never; such a change rewrites the table
     auto     when a change first needs one and the table is larger than wal2lake.merge.rewrite.max.bytes
     modern   from the start
 
-A feature that is on is made use of whatever the policy says.
+An enabled feature is used regardless of the policy.
 
-Liquid clustering by key and in-commit timestamps come on for the tables that are configured so. Every reader reads
-such a table; delta-rs does not write it, so Spark does from then on.
+Liquid clustering by key and in-commit timestamps are enabled for the tables that are configured so. Every reader can
+read such a table; delta-rs cannot write it, so Spark does from then on.
 """
 
 from __future__ import annotations
@@ -31,16 +32,16 @@ from cdc_core.sink.options import SinkOptions
 
 _log = logging.getLogger(__name__)
 
-# As Delta's own property, by which a feature comes on.
+# Delta's table property that enables each feature.
 PROPERTIES = {
     DeltaFeature.COLUMN_MAPPING: ("delta.columnMapping.mode", "name"),
     DeltaFeature.TYPE_WIDENING: ("delta.enableTypeWidening", "true"),
     DeltaFeature.COMMIT_TIMESTAMPS: ("delta.enableInCommitTimestamps", "true"),
 }
 EVOLVING = frozenset([DeltaFeature.COLUMN_MAPPING, DeltaFeature.TYPE_WIDENING])
-# What delta-rs can commit to by naming files; a deletion vector would be forgotten, a mapped column not found.
+# Features with which delta-rs can commit files; it would lose deletion vectors and not find mapped columns.
 WRITABLE = frozenset({"appendOnly", "invariants", "timestampNtz", "checkConstraints", "v2Checkpoint"})
-# Characters of column names that Delta on Spark takes with column mapping alone.
+# Characters of column names that Delta on Spark supports with column mapping only.
 SPARK_REFUSES = frozenset(" ,;{}()\n\t=")
 _READERS = {
     DeltaFeature.COLUMN_MAPPING: "Spark and SQL through deltalake's QueryBuilder can read it, "
@@ -49,14 +50,15 @@ _READERS = {
     DeltaFeature.CLUSTERING: "every reader can read it, only Spark can write it",
     DeltaFeature.COMMIT_TIMESTAMPS: "every reader can read it, only Spark can write it",
 }
-# Delta clusters by four columns at most, and by such as files have statistics of.
+# Delta clusters by at most four columns, and only by columns with statistics.
 _MAX_CLUSTERED, _WITH_STATISTICS = 4, 32
 _DIGITS = {pa.int8(): 3, pa.int16(): 5, pa.int32(): 10, pa.int64(): 20}
 
 
 class EvolutionMethod(enum.Enum):
-    """How a lake table takes steps: rewritten by Arrow in the task, a change of metadata alone, or rewritten by
-    Spark. The last two are one commit of Delta on Spark.
+    """How steps are applied to a lake table: rewritten by Arrow in the task, metadata only, or rewritten by Spark.
+
+    The last two are one commit of Delta on Spark.
     """
 
     ARROW = "arrow"
@@ -66,7 +68,7 @@ class EvolutionMethod(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class Evolution:
-    """The way, and the features that have to come on first."""
+    """The method, and the features that have to be enabled first."""
 
     method: EvolutionMethod
     enables: frozenset[DeltaFeature] = frozenset()
@@ -74,7 +76,7 @@ class Evolution:
 
 @dataclass(frozen=True, slots=True)
 class FeaturePolicy:
-    """``wal2lake.lake.features``, and the bytes of data files above which ``auto`` leaves them as they are.
+    """``wal2lake.lake.features``, and the bytes of data files above which ``auto`` does not rewrite them.
 
     ``clustered``: patterns of the tables that are clustered by their key. ``commit_timestamps``: for all tables.
     """
@@ -86,7 +88,7 @@ class FeaturePolicy:
 
     @classmethod
     def of(cls, options: SinkOptions) -> FeaturePolicy:
-        """As the options say."""
+        """Create the policy from the options."""
         return cls(
             options.lake_features,
             options.merge_rewrite_max_bytes,
@@ -95,7 +97,7 @@ class FeaturePolicy:
         )
 
     def missing(self, lake: DeltaTable, table: TableSchema | None = None) -> frozenset[DeltaFeature]:
-        """What has to come on for a table whatever happens to it. ``table``: as the lake table has its columns now."""
+        """Return the features to be enabled regardless of changes. ``table``: with the lake table's current columns."""
         wanted = EVOLVING if self.features is LakeFeatures.MODERN else frozenset()
         if self.commit_timestamps:
             wanted |= {DeltaFeature.COMMIT_TIMESTAMPS}
@@ -104,7 +106,7 @@ class FeaturePolicy:
         return wanted - features_on(lake)
 
     def cluster_by(self, lake: DeltaTable, table: TableSchema | None) -> tuple[str, ...]:
-        """The columns of the key by which the table is to be clustered; none where it is not to be, or cannot."""
+        """Return the key columns by which the table is to be clustered; empty if it is not, or cannot be, clustered."""
         if table is None or not matches_any(compile_all(self.clustered), str(table.id)):
             return ()
         known = {each.name: each.type for each in list(lake.schema)[:_WITH_STATISTICS]}
@@ -112,12 +114,12 @@ class FeaturePolicy:
         return tuple(found[:_MAX_CLUSTERED])
 
     def evolution(self, lake: DeltaTable, steps: Sequence[Step]) -> Evolution:
-        """How the table takes the steps."""
+        """Return how the steps are applied to the table."""
         there = features_on(lake)
         needs = needed(lake.schema, steps)
         after = project_schema(lake.schema, steps)
         if needs is not None and needs <= there:
-            # Without one of the features nothing but columns of nulls is left, which delta-rs adds as well.
+            # Without one of the features the steps only add columns of nulls, which delta-rs can add as well.
             return (
                 Evolution(EvolutionMethod.METADATA, lacking_for_names(lake, after))
                 if there
@@ -138,24 +140,24 @@ class FeaturePolicy:
 
 
 def features_on(lake: DeltaTable) -> frozenset[DeltaFeature]:
-    """Those of the features that the table has: only Spark writes it where there are any."""
+    """Return which of the features the table has: if any, only Spark can write it."""
     return frozenset(feature for feature in DeltaFeature if feature.value in lake.features)
 
 
 def for_names(schema: pa.Schema) -> frozenset[DeltaFeature]:
-    """What Spark needs to write columns of these names."""
+    """Return the features that Spark needs to write columns of these names."""
     is_refused = any(SPARK_REFUSES & set(name) for name in schema.names)
     return frozenset([DeltaFeature.COLUMN_MAPPING]) if is_refused else frozenset()
 
 
 def lacking_for_names(lake: DeltaTable, schema: pa.Schema) -> frozenset[DeltaFeature]:
-    """The same, as far as a table lacks it that Spark alone writes; nothing for other tables."""
+    """As ``for_names``, the features that a table written by Spark lacks; empty for other tables."""
     there = features_on(lake)
     return for_names(schema) - there if there else frozenset()
 
 
 def needed(schema: pa.Schema, steps: Sequence[Step]) -> frozenset[DeltaFeature] | None:
-    """The features by which the steps write no row; None where rows have to be written whatever features there are."""
+    """Return the features with which the steps write no row; None if rows have to be written with any features."""
     own = {each.name for each in own_columns(schema)}
     columns = {each.name: each.type for each in schema if each.name not in own}
     if only_add_nulls(columns, steps):
@@ -176,7 +178,10 @@ def needed(schema: pa.Schema, steps: Sequence[Step]) -> frozenset[DeltaFeature] 
 
 
 def moved_names(schema: pa.Schema, steps: Sequence[Step]) -> frozenset[str]:
-    """The columns that are no more, or bear another name, after the steps. ``__rescued`` has texts by these names."""
+    """Return the columns that do not exist, or have another name, after the steps.
+
+    ``__rescued`` contains texts by these names.
+    """
     own = {each.name for each in own_columns(schema)}
     columns = [name for name in schema.names if name not in own]
     stay = {each.source for each in traced(columns, steps) if each.source == each.name}
@@ -184,19 +189,19 @@ def moved_names(schema: pa.Schema, steps: Sequence[Step]) -> frozenset[str]:
 
 
 def announce(table: str, features: Iterable[DeltaFeature]) -> None:
-    """One line for each feature that came on: which table, which feature, who can still read it."""
+    """Log one line for each enabled feature: the table, the feature, and which readers support it."""
     for feature in sorted(features):
         _log.warning("%s: Delta table feature %s was enabled; %s.", table, feature.value, _READERS[feature])
 
 
 def _has_bounds(kind: pa.DataType) -> bool:
-    """Whether Delta has least and greatest values of such a column, by which it can cluster."""
+    """Whether Delta stores minimum and maximum values of such a column, which clustering requires."""
     is_number = pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind)
     return bool(is_number or pa.types.is_date(kind) or pa.types.is_timestamp(kind) or pa.types.is_string(kind))
 
 
 def _is_widening(before: pa.DataType, after: pa.DataType) -> bool:
-    """Whether Delta's type widening knows the change (protocol, "Type Widening"); columns and elements of arrays."""
+    """Whether Delta's type widening supports the change (protocol, "Type Widening"); also in array elements."""
     if pa.types.is_list(before) and pa.types.is_list(after):
         inner = before.value_type, after.value_type
         return bool(inner[0].equals(inner[1])) or _is_widening(*inner)

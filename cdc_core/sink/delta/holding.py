@@ -1,17 +1,19 @@
-"""What becomes of change rows when some before them were refused: who waits behind them, and what supersedes them.
+"""Decides which change rows are applied if earlier ones were refused: which are held, and which supersede others.
 
-A refused row is not in the lake, so the lake is the source without it. A later row of the same key is right all the
-same when it says everything: a complete image or a delete *supersedes* what waits at its key. One that leaves columns
-out needs the row as it was, so it is *held* and waits too. A row that changes its key takes a row away at one key and
-puts it at another, and waits at both; each of the two effects may be superseded alone:
+A refused row is not in the lake, so the lake equals the source without it. A later row of the same key can still be
+applied if it is complete: a complete image or a delete *supersedes* the waiting rows of its key. A row with unchanged
+TOAST columns depends on the previous version of the row, so it is *held* in quarantine too. A row that changes its key
+removes a row at one key (take) and writes it at another (put), and waits at both; each of the two effects may be
+superseded separately:
 
-    put at b superseded      the row is known again by a later change of b: its way out of a is made up for by a delete
-    take from a superseded   another row stands at a now: what waits only puts its row at b
+    put at b superseded      a later change of b writes the row: the waiting row's removal from a is applied as a delete
+    take from a superseded   another row is at a now: the waiting row only writes its row at b
 
-A take is made up for at the position of the row that waits, so that it lies before whatever came after it. What waits
-with columns left out needs the lake's row at its old key, so nothing that would overwrite that row goes in before it.
+Such a delete is applied at the position of the waiting row, so that it precedes later changes. A waiting row with
+unchanged TOAST columns depends on the lake's row at its old key, so no change that would overwrite that row is applied
+before it.
 
-Without a key a row is its own content: a row that is taken away and waits to come cancels out.
+Without a key the row's content identifies it: a delete of a row and a waiting insert of the same row cancel out.
 """
 
 from __future__ import annotations
@@ -28,14 +30,15 @@ from cdc_core.sink.delta.reduction import Touched, touched_keys
 from cdc_core.sink.delta.survey import is_op
 
 PUT, TAKE = 1, 2
-"""The two effects of a change row, as bits."""
+"""The two effects of a change row, as bits: it writes (PUT) or removes (TAKE) a row."""
 
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """``rows`` are to be applied. Of the change rows given, ``effects`` are the bits of those that are still to come:
+    """The result: ``rows`` are to be applied, ``effects`` are the bits of each given change row not yet applied.
 
-    0 for a row that is applied or superseded as a whole. ``superseded`` are the latter. Shape: int8[N], bool[N]
+    The effects are 0 for a row that is applied or completely superseded; ``superseded`` are the latter. Shape: int8[N],
+    bool[N]
     """
 
     rows: pa.Table
@@ -44,11 +47,11 @@ class Held:
 
 
 def hold(rows: pa.Table, refused: np.ndarray, effects: np.ndarray, key: Sequence[str], schema: pa.Schema) -> Held:
-    """Tell which of the change rows go to the lake.
+    """Decide which of the change rows are applied to the lake.
 
-    ``rows`` stand in stream order: those that waited before and those of a slice. ``refused`` ones wait whatever comes;
-    ``effects`` are the bits of the effects that each still has (PUT | TAKE for a new row). Shape: bool[N], int8[N].
-    ``key`` is the lake table's merge key, empty for a multiset, ``schema`` its schema.
+    ``rows`` are in stream order: those in quarantine before and those of a slice. ``refused`` ones are quarantined in
+    any case; ``effects`` are the bits of the effects that each still has (PUT | TAKE for a new row). Shape: bool[N],
+    int8[N]. ``key`` is the lake table's merge key, empty for a multiset, ``schema`` its schema.
     """
     at = rows.schema.get_field_index("__op")
     rows = rows.set_column(at, rows.schema.field(at), rows.column(at).fill_null(""))
@@ -82,7 +85,7 @@ def hold(rows: pa.Table, refused: np.ndarray, effects: np.ndarray, key: Sequence
 
 @dataclass(slots=True, eq=False)
 class _Row:
-    """One change row: the keys at which it puts and takes, -1 for none, and which of the two are still to come."""
+    """One change row: the keys that it writes and removes, -1 for none, and which of the two are not yet applied."""
 
     at: int
     new: int
@@ -105,7 +108,7 @@ class _Row:
 
 @dataclass(slots=True)
 class _Waiting:
-    """The rows that wait, by key. ``made_up``: rows whose take is applied in their stead."""
+    """The waiting rows by key. ``made_up``: rows whose take is applied as a separate delete."""
 
     touched: Touched
     keyed: bool
@@ -124,13 +127,13 @@ class _Waiting:
             self._by_key.setdefault(key, []).append(row)
 
     def forget(self) -> None:
-        """A truncate: whatever waited no longer exists in the source as well."""
+        """Handle a truncate: the source no longer has any of the waiting rows."""
         for row in self.rows:
             row.puts = row.takes = False
         self._by_key.clear()
 
     def lets_in(self, row: _Row) -> bool:
-        """Whether a row that passes may go to the lake now; what it supersedes waits no more then."""
+        """Whether a row that passes the rules may be applied now; if so, the effects it supersedes are cleared."""
         if not self.keyed:
             self._cancel(row)
             return True
@@ -157,7 +160,7 @@ class _Waiting:
         ]
 
     def _ended(self, row: _Row) -> Iterator[tuple[_Row, bool, bool]]:
-        """What waits at the row's keys, and at those that such a row was to leave: (row, its put, its take)."""
+        """Yield waiting effects at the row's keys, and at old keys of rows found there: (row, its put, its take)."""
         marks: dict[int, tuple[_Row, bool, bool]] = {}
         todo = [(key, row.at) for key in row.keys]
         while todo:
@@ -176,7 +179,7 @@ class _Waiting:
         yield from marks.values()
 
     def _cancel(self, row: _Row) -> None:
-        """In a multiset: a row that is taken away and waits to come does neither, and so on to where it came from."""
+        """Cancel, in a multiset, a row's removal with its waiting insert, and repeat this for that insert's old row."""
         taker, key = row, row.old
         while taker.takes:
             found = [each for each in self._by_key.get(key, ()) if each.puts and each.new == key]
@@ -190,8 +193,8 @@ class _Waiting:
 
 
 def _concerned(touched: Touched, seeds: np.ndarray) -> np.ndarray:
-    """The rows that touch a key which some seed, or a row beside one, touches. Shape: bool[N] -> bool[N]."""
-    # The last place stands for "no key", which the numbers call -1.
+    """Return the rows that touch a key touched by a seed, or by a row found so. Shape: bool[N] -> bool[N]."""
+    # The last element represents "no key", which is number -1.
     keys = np.zeros(touched.count + 1, dtype=bool)
     found = seeds.copy()
     while True:
@@ -204,7 +207,7 @@ def _concerned(touched: Touched, seeds: np.ndarray) -> np.ndarray:
 
 
 def _as(rows: pa.Table, places: Sequence[int], op: str) -> pa.Table:
-    """Rows as deletes of their old image, or as inserts of their new one. Shape: table[N], int[M] -> table[M]."""
+    """Convert rows to deletes of their old image, or inserts of their new one. Shape: table[N], int[M] -> table[M]."""
     some = rows.take(pa.array(sorted(places), pa.int64()))
     gone = "after" if op == "d" else "before"
     made = {

@@ -1,7 +1,7 @@
-"""The images of change rows as columns, and ``__rescued`` taken apart and put together again, on Arrow.
+"""The images of change rows as columns, and conversion of ``__rescued`` to texts by column and back, on Arrow.
 
-A value that its column's natural type cannot hold is null there and text in the row's ``__rescued`` map. So a column's
-value is a pair, and whatever picks values row by row must pick texts by the same rows.
+A value that its column's natural type cannot represent is null in the column and text in the row's ``__rescued`` map.
+So a column's value is a pair, and code that selects values by row must select texts by the same rows.
 """
 
 from __future__ import annotations
@@ -17,38 +17,38 @@ _ENTRIES = pa.list_(pa.struct([("key", pa.string()), ("value", pa.string())]))
 
 
 def column(table: pa.Table, name: str) -> pa.Array:
-    """A column of a table as one array."""
+    """Return a column of a table as one array."""
     return joined(table.column(name))
 
 
 def joined(values: pa.ChunkedArray) -> pa.Array:
-    """A chunked array as one array."""
+    """Return a chunked array as one array."""
     if values.num_chunks == 1:
         return values.chunk(0)
     return pa.concat_arrays(values.chunks) if values.num_chunks else pa.nulls(0, values.type)
 
 
 def image(rows: pa.Table, name: str) -> pa.Table:
-    """The fields of a struct column; null where the struct is null. Shape: rows[N] -> table[N]."""
+    """Return the fields of a struct column; null where the struct is null. Shape: rows[N] -> table[N]."""
     struct = column(rows, name)
     return pa.Table.from_arrays(struct.flatten(), names=[each.name for each in struct.type])
 
 
 def validity(values: pa.Array) -> np.ndarray:
-    """Where values are not null. Shape: array[N] -> bool[N]."""
+    """Return where values are not null. Shape: array[N] -> bool[N]."""
     if not values.null_count:
         return np.ones(len(values), dtype=bool)
     return np.asarray(values.is_valid().to_numpy(zero_copy_only=False))
 
 
 def indices(places: np.ndarray) -> pa.Array:
-    """Places for ``take``; those below zero give null. Shape: int[N] -> int64[N]."""
+    """Return indexes for ``take``; negative ones become null. Shape: int[N] -> int64[N]."""
     lost = places < 0
     return pa.array(places, pa.int64(), mask=lost if lost.any() else None)
 
 
 def chosen(mask: np.ndarray, yes: pa.Array, no: pa.Array) -> pa.Array:
-    """``yes`` where ``mask``, else ``no``, for every type. Shape: bool[N], array[N], array[N] -> array[N]."""
+    """Return ``yes`` where ``mask``, else ``no``, for every type. Shape: bool[N], array[N], array[N] -> array[N]."""
     if not mask.any():
         return no
     places = np.arange(len(mask))
@@ -56,7 +56,7 @@ def chosen(mask: np.ndarray, yes: pa.Array, no: pa.Array) -> pa.Array:
 
 
 def texts_of(rescued: pa.Array) -> dict[str, pa.Array]:
-    """``__rescued`` by column name. Shape: map<string,string>[N] -> string[N] each, null where there is no text."""
+    """Return ``__rescued`` by column name, null if there is no text. Shape: map<string,string>[N] -> string[N] each."""
     count = len(rescued)
     if rescued.null_count == count:
         return {}
@@ -81,7 +81,7 @@ def rescued_of(texts: Mapping[str, pa.Array], count: int) -> pa.Array:
     grid = np.stack([validity(values) for values in held.values()], axis=1)
     rows, which = np.nonzero(grid)
     names = pa.array(list(held), pa.string()).take(pa.array(which))
-    # One column after the other, laid end to end, so that (row, column) is one index into the whole.
+    # The columns are concatenated, so that (row, column) is one index into the result.
     values = pa.concat_arrays(list(held.values())).take(pa.array(which * count + rows))
     offsets = np.concatenate(([0], np.cumsum(grid.sum(axis=1)))).astype(np.int32)
     return pa.MapArray.from_arrays(pa.array(offsets), names, values, mask=pa.array(~grid.any(axis=1)))

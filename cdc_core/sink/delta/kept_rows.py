@@ -1,14 +1,14 @@
-"""A table read again whose delete mode keeps rows: what the snapshot does not show stays, as deleted or as history.
+"""Re-reads a table whose delete mode keeps rows: rows that the snapshot does not show are kept as deleted or past.
 
     soft      the snapshot's rows; every other row is marked as deleted at the snapshot's position
-    history   a row that is as it was stays; one that differs ends at the snapshot's position and the snapshot's begins;
-              one that no longer exists ends
+    history   an unchanged row stays; a changed one ends at the snapshot's position, where the snapshot's begins; one
+              that no longer exists ends
 
-Changes after the snapshot that the lake has already are undone, for they are merged again after it: what they put goes,
-what they ended continues. Rows take the columns of the snapshot: a column that it has no more stays with its old values
-(or goes, by wal2lake.lake.dropped.columns), and a value that the new type cannot hold becomes text in ``__rescued``.
-
-Arrow does it in the caller up to a bound of bytes, for it has the snapshot's rows in memory then; Spark above it.
+Changes after the snapshot that the lake already has are undone, because they are merged again after it: rows that they
+wrote are removed, versions that they ended continue. Rows get the columns of the snapshot: a column that it no longer
+has stays with its old values (or is dropped, by wal2lake.lake.dropped.columns), and a value that the new type cannot
+represent becomes text in ``__rescued``. Arrow does this in the caller up to a limit in bytes, because it has the
+snapshot's rows in memory; Spark does it above the limit.
 """
 
 from __future__ import annotations
@@ -40,9 +40,9 @@ _ROWS_PER_FILE = 1_000_000
 
 @dataclass(frozen=True, slots=True)
 class KeptRows:
-    """How rows are distinguished and where the snapshot stands.
+    """The key of the rows and the position of the snapshot.
 
-    ``arrow_max_bytes``: Spark takes over above. ``keeps_dropped``: columns that the snapshot has not stay.
+    ``arrow_max_bytes``: above this size Spark is used. ``keeps_dropped``: columns missing in the snapshot stay.
     """
 
     key: tuple[str, ...]
@@ -53,8 +53,9 @@ class KeptRows:
 
 @dataclass(frozen=True, slots=True)
 class Merged:
-    """A table's next content: ``added`` files under ``schema``, ``removed`` ones, and those of ``unused`` that the
-    snapshot wrote in vain.
+    """A table's next content: ``added`` files under ``schema``, ``removed`` ones, and ``unused`` ones of the snapshot.
+
+    Files are unused if all their rows, or rewritten ones, are in other files.
     """
 
     schema: pa.Schema
@@ -64,12 +65,12 @@ class Merged:
 
 
 def keeps_rows(lake: DeltaTable, schema: pa.Schema) -> bool:
-    """Whether a snapshot of ``schema`` must not just replace what the table holds."""
+    """Whether a snapshot of ``schema`` must not simply replace the table's content."""
     return mode_of(schema.names) is not DeleteMode.HARD and bool(lake.files)
 
 
 def is_for_spark(lake: DeltaTable, files: Sequence[DataFile], schema: pa.Schema, kept: KeptRows) -> bool:
-    """Whether the rows are too many for the caller's memory, or the table is one that Spark alone writes."""
+    """Whether the rows exceed the memory limit of the caller, or only Spark can write the table."""
     if features_on(lake) or not lake.features <= WRITABLE:
         return True
     size = sum(file.size for file in [*lake.files, *files])
@@ -77,7 +78,7 @@ def is_for_spark(lake: DeltaTable, files: Sequence[DataFile], schema: pa.Schema,
 
 
 def grown_schema(lake: pa.Schema, snapshot: pa.Schema, kept: KeptRows) -> pa.Schema:
-    """The snapshot's columns, those that only the lake has, and wal2lake's own of the snapshot."""
+    """Return the snapshot's columns, those that only the lake has, and the snapshot's metadata columns."""
     names = {each.name.lower() for each in snapshot}
     retired = [each for each in image_schema(lake) if each.name.lower() not in names] if kept.keeps_dropped else []
     own = [each for each in snapshot if each.name in OWN_NAMES or each.name == RESCUED]
@@ -85,7 +86,7 @@ def grown_schema(lake: pa.Schema, snapshot: pa.Schema, kept: KeptRows) -> pa.Sch
 
 
 def check_modes(lake: pa.Schema, snapshot: pa.Schema, table: TableId) -> None:
-    """Raise TableError where rows of the lake's mode cannot become rows of the snapshot's."""
+    """Raise TableError if rows of the lake's mode cannot be converted to the snapshot's mode."""
     found, wanted = mode_of(lake.names), mode_of(snapshot.names)
     if found not in (DeleteMode.HARD, wanted):
         raise TableError(
@@ -97,7 +98,7 @@ def check_modes(lake: pa.Schema, snapshot: pa.Schema, table: TableId) -> None:
 
 
 def merged(lake: DeltaTable, files: Sequence[DataFile], snapshot: pa.Schema, kept: KeptRows) -> Merged:
-    """The table's content with the snapshot's ``files``, by Arrow; writes what is to be added, commits nothing."""
+    """Merge the table's content with the snapshot's ``files``, by Arrow; writes files, but commits nothing."""
     schema = grown_schema(lake.schema, snapshot, kept)
     if mode_of(snapshot.names) is DeleteMode.SOFT:
         return _soft(lake, files, snapshot, schema, kept)
@@ -105,7 +106,7 @@ def merged(lake: DeltaTable, files: Sequence[DataFile], snapshot: pa.Schema, kep
 
 
 def adapted(rows: pa.Table, schema: pa.Schema) -> pa.Table:
-    """Lake rows under another schema and in its delete mode; values that a type cannot hold go to ``__rescued``."""
+    """Convert lake rows to another schema and its delete mode; unrepresentable values go to ``__rescued``."""
     wanted = mode_of(schema.names)
     if mode_of(rows.schema.names) is not wanted:
         rows = as_live(rows, wanted)
@@ -135,7 +136,7 @@ def _texts(values: pa.Array) -> pa.Array | None:
 
 
 def is_after(rows: pa.Table, at: Truncation, names: Sequence[str] = POSITION) -> np.ndarray:
-    """Rows whose event the snapshot may not show, by the names of LSN and index. Shape: table[N] -> bool[N]."""
+    """Return rows whose event the snapshot may not show; ``names``: LSN and index. Shape: table[N] -> bool[N]."""
     lsn = column(rows, names[0]).fill_null(-1).to_numpy(zero_copy_only=False)
     index = column(rows, names[1]).fill_null(-1).to_numpy(zero_copy_only=False)
     return np.asarray((lsn >= at.lsn) & (index >= 0))
@@ -195,7 +196,7 @@ def _history(
 def _fresh_files(
     lake: DeltaTable, files: Sequence[DataFile], shown: Sequence[pa.Table], fresh: np.ndarray, schema: pa.Schema
 ) -> tuple[list[DataFile], list[DataFile]]:
-    """The snapshot's files without the rows that the lake has as they are, and those rewritten for it."""
+    """Return the snapshot's files without rows that the lake has unchanged, and the files they replace."""
     added, unused, start = [], [], 0
     for file, rows in zip(files, shown, strict=True):
         mine = fresh[start : start + rows.num_rows]
@@ -210,7 +211,7 @@ def _fresh_files(
 
 
 def commit_merged(lake: DeltaTable, found: Merged, txns: Mapping[str, int], metadata: Mapping[str, Any]) -> int:
-    """Put the content in force; the version of the commit. Raises CommitConflictError."""
+    """Commit the content; returns the version. Raises CommitConflictError."""
     if found.schema.equals(lake.schema):
         version = lake.commit(found.added, found.removed, txns=txns, metadata=metadata)
     else:

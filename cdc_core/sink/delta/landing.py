@@ -1,31 +1,31 @@
-"""Rows of chunks, read from the source at some moment, made ready to be put into a lake table that has gone on since.
+"""Prepares rows of chunks, read from the source at some moment, for a lake table that has been merged further since.
 
-A chunk holds the rows that one SELECT gave under the snapshot V. Afterwards the end of the WAL was R. The lake table
-has reached M >= R: it holds what every transaction that committed by M did, to the rows that it had. E are the changes
-by M that V does not show; the changelog has them all, each with its transaction.
+A chunk contains the rows returned by one SELECT under the snapshot V. Afterwards the end of the WAL was R. The lake
+table is merged up to M >= R: it contains the effect of every transaction committed by M on the rows that it had. E are
+the changes up to M that V does not show; the changelog has all of them, each with its transaction.
 
-Why a landed key is exactly the source's at M. Whatever V shows has committed before R, for a commit is in the WAL
-before anybody sees it; so V's rows and E together are the source at M. It remains that for one key the changes of E
-come after those that V shows, though their places in the WAL need not say so: a transaction that changes a row, puts a
-row at a key that another has left, or truncates the table waits until the transaction that did so before it has
-*ended*, which is when snapshots begin to show it. So where V shows a change of a key, it shows every earlier one of it.
-Hence:
+Why a written key is exactly the source's at M. Every transaction that V shows committed before R, because a commit is
+in the WAL before it becomes visible; so V's rows and E together are the source at M. It remains to be shown that for
+one key the changes of E follow those that V shows, although their WAL positions need not be in this order: a
+transaction that changes a row, writes a row at a key that another row has left, or truncates the table waits until the
+transaction that did so before it has *ended*, which is when snapshots begin to show it. So if V shows a change of a
+key, it shows every earlier one of it. Hence:
 
-* A key that no change of E touches: the chunk's row as it is.
-* A key whose changes in E all keep the key of their row: the chunk's row as a read, placed before them, then they, by
-  the ordinary reduction. An unchanged TOAST value is found in the read, so that the lake's own row is never looked at:
-  it may be damaged, or missing. A row that was deleted since ends as deleted.
-* A key that a change of E moved a row to or away from: left out. The merges of the stream hold its last state, for each
-  such row arrived by an event that holds the whole row, with one exception:
-* A row that was moved to another key with TOAST columns unsent takes them, when it is merged, from the lake's row at
+* A key that no change of E touches: the chunk's row, unchanged.
+* A key whose changes in E all keep the key of their row: the chunk's row as a read before them, then the changes, by
+  the ordinary reduction. An unchanged TOAST value is found in the read, so the lake's own row, which may be damaged or
+  missing, is never used. A row that was deleted since ends as deleted.
+* A key that a change of E moved a row to or away from: left out. The merges of the stream write its last state, because
+  each such row was written by an event that contains the complete row, with one exception:
+* A row that was moved to another key with unchanged TOAST columns takes them, when it is merged, from the lake's row at
   the old key, which may be missing or damaged. ``moved_unsent`` finds these keys among *all* changes since the last
-  landing, for a row may also move from keys that are yet to be read to those that were; they are re-read.
-* A truncate in E: the chunk is dropped. What the table has held since has come in the stream whole.
+  chunks were written, because a row may also move from keys that are not yet read to keys that were; they are re-read.
+* A truncate in E: the chunk is dropped. All rows that the table contains after it are in the stream.
 
-Several chunks land together, each with its own V. A key that is in two of them is taken from the later one.
+Several chunks are written together, each with its own V. A key that is in two of them is taken from the later one.
 
-Where the delete mode keeps rows, a key that ends as deleted is marked, or its version ends; in history mode a row that
-the lake has as it is stays, and one that differs begins a version at (M, -1).
+If the delete mode keeps rows, a key that ends as deleted is marked, or its version ends; in history mode a row that
+equals the lake's stays, and one that differs begins a version at (M, -1).
 """
 
 from __future__ import annotations
@@ -55,19 +55,19 @@ _POSITION = ("__commit_lsn", "__tx_index")
 
 @dataclass(frozen=True, slots=True)
 class ChunkRows:
-    """The lake rows of one chunk; ``visible`` is the text of its pg_snapshot. One row a key."""
+    """The lake rows of one chunk; ``visible`` is the text of its pg_snapshot. One row per key."""
 
     rows: pa.Table
     visible: str
 
 
 def land(chunks: Sequence[ChunkRows], changes: pa.Table, key: Sequence[str], schema: pa.Schema, at: int) -> Changes:
-    """What the chunks, in the order in which they were read, do to a lake table that has reached the LSN ``at``.
+    """Return the changes that the chunks, in reading order, make to a lake table merged up to the LSN ``at``.
 
-    ``changes`` are change rows of ``schema``'s columns (a part of them) that committed by ``at``, at least all that one
-    of the chunks does not show, without those that a rule refused. ``schema`` is the lake's.
-    Where the table keeps deleted rows (delete mode soft), they take their last values from the reads as well.
-    Rows that no later change touched stand at (``at``, -1) afterwards, so that every later one comes behind them.
+    ``changes`` are change rows of ``schema``'s columns (a part of them) committed up to ``at``, at least all that one
+    of the chunks does not show, without those that a rule refused. ``schema`` is the lake's. If the table keeps deleted
+    rows (delete mode soft), they take their last values from the reads as well. Rows that no later change touched have
+    position (``at``, -1) afterwards, so that every later change follows them.
     """
     mode = mode_of(schema.names)
     reads = [as_reads(conform(chunk.rows, schema)) for chunk in chunks]
@@ -91,7 +91,7 @@ def land(chunks: Sequence[ChunkRows], changes: pa.Table, key: Sequence[str], sch
 
 
 def moved_unsent(changes: pa.Table, key: Sequence[str], schema: pa.Schema) -> pa.Table:
-    """The keys to which changes moved a row without sending all of it, each once: the columns ``KeyColumns.read``."""
+    """Return the distinct keys to which changes moved a row with unsent columns: the columns ``KeyColumns.read``."""
     columns = KeyColumns.of(key, schema)
     wanted = pa.schema([schema.field(name) for name in columns.read])
     bare = np.zeros(changes.num_rows, dtype=bool)
@@ -110,7 +110,7 @@ def moved_unsent(changes: pa.Table, key: Sequence[str], schema: pa.Schema) -> pa
 
 
 def key_texts(keys: pa.Table, names: Sequence[str]) -> list[tuple[str, ...]] | None:
-    """Keys as PostgreSQL reads them, in the order of ``names``; None where a type has no such text here."""
+    """Return keys as PostgreSQL input text, in the order of ``names``; None if a type has no such text here."""
     by_name = {name.lower(): name for name in keys.schema.names}
     rescued = texts_of(column(keys, RESCUED)) if RESCUED in keys.schema.names else {}
     texts = []
@@ -123,7 +123,7 @@ def key_texts(keys: pa.Table, names: Sequence[str]) -> list[tuple[str, ...]] | N
             text = pc.coalesce(text, rescued[by_name[name.lower()]])
         if text.null_count:
             return None
-        texts.append(text.to_pylist())  # row-wise: few, for they become SQL
+        texts.append(text.to_pylist())  # row-wise: few, because they become SQL
     return list(zip(*texts, strict=True))
 
 
@@ -139,10 +139,10 @@ def _is_plain(kind: pa.DataType) -> bool:
 
 
 def _kept(every: pa.Table, owner: np.ndarray, hides: np.ndarray | None, key: KeyColumns, chunks: int) -> np.ndarray:
-    """Which rows say what lands: reads first, ``owner`` their chunks, then changes. Shape: table[N] -> bool[N]."""
+    """Return which rows are used: reads first, ``owner`` their chunks, then changes. Shape: table[N] -> bool[N]."""
     reads, kept = len(owner), np.zeros(every.num_rows, dtype=bool)
     new, old, count = _keys(every, key)
-    # The chunk that each key is taken from, -1 where none has it, and the read: of equal keys the last one stays.
+    # For each key, the chunk and the read that it is taken from, -1 if there is none: the last read of a key is used.
     chunk_of, read_of = np.full(count, -1, dtype=np.int64), np.full(count, -1, dtype=np.int64)
     chunk_of[new[:reads]], read_of[new[:reads]] = owner, np.arange(reads)
     left_out = np.zeros(count, dtype=bool)
@@ -173,7 +173,7 @@ def _is_hidden(hides: np.ndarray, chunk_of: np.ndarray, keys: np.ndarray, at: np
 
 
 def _keys(every: pa.Table, key: KeyColumns) -> tuple[np.ndarray, np.ndarray, int]:
-    """Numbers of each row's new and old key, -1 where it has none, and how many keys there are."""
+    """Return the numbers of each row's new and old key, -1 if it has none, and the number of keys."""
     schema = pa.schema([every.schema.field("after").type.field(name) for name in key.read])
     after, before = (conform(image(every, name), schema) for name in ("after", "before"))
     after = _with_unsent_keys(after, before, every, key)
@@ -188,7 +188,7 @@ def _keys(every: pa.Table, key: KeyColumns) -> tuple[np.ndarray, np.ndarray, int
 
 
 def _with_unsent_keys(after: pa.Table, before: pa.Table, rows: pa.Table, key: KeyColumns) -> pa.Table:
-    """A key stored out of line is not sent again when unchanged, but then the old tuple holds it."""
+    """Replace unsent key values: an unchanged key stored out of line is not sent again, but is in the old tuple."""
     lost = {name.lower(): mask for name, mask in unsent(rows).items()}
     for name in key.names:
         mask = lost.get(name.lower())
@@ -199,7 +199,7 @@ def _with_unsent_keys(after: pa.Table, before: pa.Table, rows: pa.Table, key: Ke
 
 
 def _reads_first(rows: pa.Table) -> pa.Table:
-    """The rows with the reads at a position before every change."""
+    """Return the rows with the reads at a position before every change."""
     place = rows.schema.get_field_index("__commit_lsn")
     lsn = np.where(column(rows, "__tx_index").to_numpy() < 0, 0, column(rows, "__commit_lsn").to_numpy())
     return rows.set_column(place, rows.schema.field(place), pa.array(lsn, pa.int64()))

@@ -1,9 +1,8 @@
-"""OPTIMIZE and VACUUM of one table, for a schedule: concurrently with rounds, which keep the tables small by
-themselves.
+"""OPTIMIZE and VACUUM of one table, for a schedule: concurrently with rounds, which do a part of this themselves.
 
-What the rounds leave is done here: all small files of a table are put together, not only so many that a round can bear,
-and files that no commit names (a run was killed before it) are removed. Both yield to any other writer: after a
-conflict with their commit the pass is retried on the new version.
+All small files of a table are compacted, not only as many as a round has time for, and files that no commit references
+(of a run killed before its commit) are removed. On a conflict with any other writer's commit, the pass is retried on
+the new version.
 
 Tables that delta-rs can write are optimized by Arrow (``compaction.compact``), the others by Delta on Spark. A table
 with deletion vectors, or features unknown to delta-rs, is vacuumed by Spark too: only Spark knows all files that belong
@@ -24,15 +23,17 @@ from cdc_core.sink.delta.shape import file_hours
 from cdc_core.sink.delta.table import DeltaTable
 
 _MIN = 2
-# Where another writer is at work on the table it is left alone for as long between two passes.
+# Pause between two passes if another writer is committing to the table.
 _PAUSE_SECONDS = 2.0
 _TRIES = 8
 
 
 @dataclass(frozen=True, slots=True)
 class Retention:
-    """``history_minutes``: as ``wal2lake.lake.history.minutes``, 0 for no VACUUM at all. ``unnamed_hours``: as
-    ``wal2lake.vacuum.hours``, the age from which files that no commit names are removed.
+    """Retention of files.
+
+    ``history_minutes``: as ``wal2lake.lake.history.minutes``, 0 for no VACUUM. ``unnamed_hours``: as
+    ``wal2lake.vacuum.hours``, the age from which files that no commit references are removed.
     """
 
     history_minutes: int
@@ -41,9 +42,9 @@ class Retention:
 
 @dataclass(frozen=True, slots=True)
 class MaintenanceResult:
-    """What was done to one table. Files and bytes are those of its newest version, before and after.
+    """The result for one table. Files and bytes are those of its newest version, before and after.
 
-    ``rewritten`` counts the files that were put together, ``removed`` those that VACUUM removed from storage.
+    ``rewritten`` counts the files that were compacted, ``removed`` those that VACUUM removed from storage.
     """
 
     path: str
@@ -61,9 +62,9 @@ class MaintenanceResult:
 def maintain(
     path: str, retention: Retention, spark: Callable[[], Any], storage: Mapping[str, str] | None = None
 ) -> MaintenanceResult | None:
-    """Put the table's small files together and remove what nobody can read any more; None where there is no table.
+    """Compact the table's small files and remove files that are no longer needed; None if there is no table.
 
-    Raises TransientError where Spark's OPTIMIZE met another writer again and again.
+    Raises TransientError if Spark's OPTIMIZE conflicted repeatedly with another writer.
     """
     table = DeltaTable.open(path, storage)
     if table is None:
@@ -97,10 +98,10 @@ def _held(table: DeltaTable) -> tuple[int, int]:
 
 
 def _optimize(table: DeltaTable) -> int:
-    """Passes until no class has two small files; how many files were put together.
+    """Compact until no class has two small files; returns the number of files compacted.
 
-    Only files that are there at the start are, and what is made of them: a stream that continues makes new ones faster
-    than passes could end. So each pass leaves one file fewer at least.
+    Only files that exist at the start, and the files made of them, are compacted: a running stream adds new ones faster
+    than passes could end. So each pass reduces their number by at least one.
     """
     rewritten = lost = 0
     files = {file.path for file in table.files}
@@ -132,7 +133,7 @@ def _optimize_by_spark(spark: Callable[[], Any], table: DeltaTable) -> int:
 
 
 def _vacuum_by_spark(spark: Callable[[], Any], table: DeltaTable, retention: Retention) -> int:
-    """VACUUM of Delta on Spark keeps to one age for all files, so to the longer one."""
+    """Vacuum with Spark: it uses a single age for all files, so the longer one is given."""
     from cdc_core.sink.delta.spark_merge import vacuum
     from cdc_core.spark.errors import received
 

@@ -1,7 +1,7 @@
-"""Rows of a lake table that name a row of another lake table, or of the same one, which is not there.
+"""Finds rows of a lake table that refer to a missing row of another lake table, or of the same one.
 
-Both tables stand at one LSN. Only rows that the changes since some LSN wrote are looked at, and of the other table only
-files whose statistics allow one of the values sought.
+Both tables are merged up to the same LSN. Only rows written by changes since some LSN are checked, and of the other
+table only files whose statistics allow one of the values.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from cdc_core.sink.delta.shape import holds
 
 @dataclass(frozen=True, slots=True)
 class Missing:
-    """Of ``checked`` rows that name a row, ``missing`` name one that is not there."""
+    """Of ``checked`` rows that refer to a row, ``missing`` refer to one that does not exist."""
 
     checked: int = 0
     missing: int = 0
@@ -30,9 +30,9 @@ class Missing:
 def missing_parents(
     child: Content, columns: Sequence[str], since: int, parent: Content, parent_columns: Sequence[str]
 ) -> Missing | None:
-    """Of the child's live rows that changes after the LSN ``since`` wrote, those whose parent row is not there.
+    """Count the child's live rows written by changes after the LSN ``since``, and those without a parent row.
 
-    A row with a null in one of ``columns`` names none. None where the two tables' columns cannot be compared: one is
+    A row with a null in one of ``columns`` refers to none. None if the two tables' columns cannot be compared: one is
     missing, or of another type.
     """
     mine, theirs = _found(child.schema, columns), _found(parent.schema, parent_columns)
@@ -63,7 +63,7 @@ def missing_parents(
 
 
 def _written_since(child: Content, names: list[str], since: int, wanted: pa.Schema) -> pa.Table:
-    """The values, none of them null, of live rows that a change wrote; a snapshot's rows are none."""
+    """Return the non-null values of live rows written by changes; rows written by a snapshot are left out."""
     lsn, index = POSITION[:2]
     parts = []
     for file in child.files:
@@ -75,7 +75,7 @@ def _written_since(child: Content, names: list[str], since: int, wanted: pa.Sche
         whole = np.ones(rows.num_rows, dtype=bool)
         for name in names:
             whole &= validity(column(rows, name))
-        # Two columns of a foreign key may be one column of the table.
+        # A column of the table may occur twice in a foreign key.
         values = [column(rows, name).filter(pa.array(whole)) for name in names]
         parts.append(
             pa.Table.from_arrays([v.cast(k) for v, k in zip(values, wanted.types, strict=True)], schema=wanted)
@@ -93,13 +93,13 @@ def _live(content: Content, rows: pa.Table) -> pa.Table:
 
 
 def _found(schema: pa.Schema, names: Sequence[str]) -> list[str]:
-    """The columns by their names in the lake, which are found without regard to case; those that are there."""
+    """Return the existing columns by their names in the lake, compared without regard to case."""
     by_name = {each.lower(): each for each in schema.names}
     return [by_name[name.lower()] for name in names if name.lower() in by_name]
 
 
 def _common(one: pa.DataType, other: pa.DataType) -> pa.DataType | None:
-    """A type that holds the values of both; None where there is none."""
+    """Return a type that represents the values of both; None if there is none."""
     if pa.types.is_integer(one) and pa.types.is_integer(other):
         return one if one.equals(other) else pa.int64()
     if holds(other, one):

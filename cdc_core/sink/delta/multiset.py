@@ -1,8 +1,8 @@
-"""Tables without a key, as multisets: equal rows are kept as often as the source has them.
+"""Tables without a key, as multisets: equal rows are stored as often as the source has them.
 
-With REPLICA IDENTITY FULL an update or delete names its old row by all its columns. Any of several equal rows may go,
-so the table after a slice is (lake + every new image) − every old image, each of these taking away one row equal to it.
-Rows are equal when all they hold of the source is, texts in ``__rescued`` too; their positions do not matter.
+With REPLICA IDENTITY FULL an update or delete contains all columns of its old row. Any of several equal rows may be
+removed, so the table after a slice is (lake + every new image) − every old image, each of which removes one row equal
+to it. Rows are equal if all their source values are, texts in ``__rescued`` included; their positions are ignored.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from cdc_core.sink.delta.shape import META
 
 @dataclass(frozen=True, slots=True)
 class NetRows:
-    """What a slice adds to a multiset and takes from it, after what it adds and takes itself.
+    """The rows that a slice adds to a multiset and removes from it, after cancelling its own.
 
-    ``plus`` holds lake rows, ``came`` how many there were before some of them went again. ``minus`` holds the distinct
-    rows that the lake must lose, in the columns of ``image_schema``, ``times`` how often each, ``coder`` their numbers
-    (None where there are none). Shape: minus[K], times[K]
+    ``plus`` contains lake rows, ``came`` is their number before cancelling. ``minus`` contains the distinct rows that
+    the lake must lose, in the columns of ``image_schema``, ``times`` how often each, ``coder`` their numbers (None if
+    there are none). Shape: minus[K], times[K]
     """
 
     plus: pa.Table
@@ -38,13 +38,13 @@ class NetRows:
 
 
 def arrivals(rows: pa.Table, schema: pa.Schema) -> pa.Table:
-    """The rows that a slice's events leave, as lake rows. Shape: change rows[N] -> table[M] of ``schema``."""
+    """Return the rows that a slice's events write, as lake rows. Shape: change rows[N] -> table[M] of ``schema``."""
     mode, came = mode_of(schema.names), _images(rows, "after", schema)
     return came if mode is DeleteMode.HARD else as_live(came, mode)
 
 
 def net_rows(rows: pa.Table, schema: pa.Schema) -> NetRows:
-    """What change rows without truncates do to a multiset of ``schema``."""
+    """Return the effect of change rows without truncates on a multiset of ``schema``."""
     plus = arrivals(rows, schema)
     minus = _images(rows, "before", schema).select(image_schema(schema).names)
     if not minus.num_rows:
@@ -58,7 +58,7 @@ def net_rows(rows: pa.Table, schema: pa.Schema) -> NetRows:
 
 
 def touched_rows(rows: pa.Table, schema: pa.Schema) -> Touched:
-    """Which contents change rows put into a multiset and take from it: its rows are their own keys."""
+    """Return which rows change rows write to a multiset and remove from it: its rows are their own keys."""
     names = image_schema(schema).names
     has = [validity(column(rows, side)) for side in ("after", "before")]
     images = [_images(rows, side, schema).select(names) for side in ("after", "before")]
@@ -74,9 +74,9 @@ def touched_rows(rows: pa.Table, schema: pa.Schema) -> Touched:
 
 
 def taken(codes: np.ndarray, times: np.ndarray) -> np.ndarray:
-    """Which rows go: of each number's rows the first, as many as ``times`` says, which is lowered by them.
+    """Return the removed rows: of each number's rows the first ``times``, which is reduced by their count.
 
-    Shape: int64[N] with -1 for rows that nobody takes, int64[K] -> bool[N]
+    Shape: int64[N] with -1 for rows that are not removed, int64[K] -> bool[N]
     """
     gone = np.zeros(len(codes), dtype=bool)
     sought = np.flatnonzero(codes >= 0)
@@ -94,7 +94,7 @@ def taken(codes: np.ndarray, times: np.ndarray) -> np.ndarray:
 
 
 def _images(rows: pa.Table, name: str, schema: pa.Schema) -> pa.Table:
-    """One image of each row that has it, as lake rows at the row's position."""
+    """Return one image of each row that has it, as lake rows at the row's position."""
     has = validity(column(rows, name))
     some = rows if has.all() else rows.filter(pa.array(has))
     fields = image(some, name)

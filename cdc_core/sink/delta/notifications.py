@@ -14,7 +14,7 @@ from cdc_core.sink.delta.log_table import all_rows, append_rows, log_table
 from cdc_core.sink.delta.shape import lake_properties
 from cdc_core.sink.delta.table import DeltaTable
 
-# The columns are the fields of Debezium's notification record, the timestamp as one.
+# The columns are the fields of Debezium's notification record, with a timestamp type.
 _SCHEMA = pa.schema(
     [
         ("id", pa.string()),
@@ -40,9 +40,9 @@ class NotificationRow:
 def record_notifications(
     path: str, rows: Sequence[NotificationRow], history_minutes: int, opened: DeltaTable | None = None
 ) -> DeltaTable:
-    """Append the rows in one commit; the table, which is made where it is missing.
+    """Append the rows in one commit; returns the table, which is created if it does not exist.
 
-    Raises TransientError where other writers were faster eight times, and what the file system raises.
+    Raises TransientError after eight conflicts with other writers, and the errors of the file system.
     """
     table = log_table(opened, path, _SCHEMA, lake_properties(history_minutes))
     if rows:
@@ -53,9 +53,9 @@ def record_notifications(
 
 
 def read_notifications(path: str, limit: int = 1000) -> list[NotificationRow]:
-    """The newest notifications, newest first, at most ``limit`` of them; empty before the first."""
+    """Return at most ``limit`` notifications, newest first; empty if there are none."""
     rows = all_rows(DeltaTable.open(path), _SCHEMA).sort_by([("timestamp", "descending")])
-    # row-wise: a few rows a snapshot
+    # row-wise: a few rows per snapshot
     return [
         NotificationRow(row["id"], row["aggregate_type"], row["type"], dict(row["additional_data"]), row["timestamp"])
         for row in rows.slice(0, limit).to_pylist()

@@ -1,7 +1,7 @@
-"""Delta tables that a worker keeps open from round to round: loading a log again each time would cost most of a round.
+"""Delta tables that a worker keeps open across rounds: loading a log again would take most of a round's time.
 
-A table is kept for one run of the engine, identified by its id: a later run in the same worker opens everything
-again, because in between a table may have been removed and created again.
+A table is kept for one run of the engine, identified by its id: a later run in the same worker opens everything again,
+because a table may have been removed and created again in between.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _run: list[str] = [""]
 
 
 def opened(run: str, path: str, storage: Mapping[str, str] | None = None) -> DeltaTable | None:
-    """The table at ``path`` at its newest version; None where there is none."""
+    """Return the table at ``path`` at its newest version; None if it does not exist."""
     if _run[0] != run:
         _kept.clear()
         _run[0] = run
@@ -35,7 +35,7 @@ def opened(run: str, path: str, storage: Mapping[str, str] | None = None) -> Del
 
 
 def keep(run: str, table: DeltaTable) -> DeltaTable:
-    """Keep a table that was just made."""
+    """Keep a table that was just created."""
     if _run[0] == run:
         _kept[table.path] = table
     return table

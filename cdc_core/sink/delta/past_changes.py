@@ -1,12 +1,12 @@
-"""Changes of a history table that were superseded while they were in quarantine: which may go in as past versions.
+"""Changes of a history table that were superseded in quarantine: which may be merged as past versions.
 
-Such a change was a state of the source until the next change of its key, so the version that it begins lies before
-others. Where the next change was applied while this version was missing, it may have left nothing in the lake (a delete
-of a row that the lake did not have). So the quarantine table tells the end of each missing version: the place of the
-first change of its key that was applied.
+Such a change was a state of the source until the next change of its key, so its version precedes later ones. If that
+next change was merged while this version was missing, the lake may contain no trace of it (a delete of a row that the
+lake did not have). So the quarantine table stores the end of each missing version: the position of the first merged
+change of its key after it.
 
-A complete change, or a delete, says everything itself. A change that leaves columns out needs the version that it
-changed, so it stays in quarantine while that version is not in the lake.
+A complete change, or a delete, can be merged on its own. A change event without unchanged TOAST columns depends on the
+previous version of its row, so it stays in quarantine while that version is not in the lake.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ from cdc_core.sink.delta.survey import is_op
 def past_ready(
     rows: pa.Table, asked: np.ndarray, missing: np.ndarray, ends: pa.Table, key: Sequence[str], schema: pa.Schema
 ) -> np.ndarray:
-    """Which of the change rows ``asked`` may go in.
+    """Return which of the change rows ``asked`` may be merged.
 
-    ``rows`` stand in stream order. ``missing`` ones are in quarantine and stay there; ``ends`` tells the place (LSN and
-    index) where what each row put ended, null where it did not. ``key`` and ``schema`` are the lake table's.
-    Shape: table[N], bool[N], bool[N], ends[N] -> bool[N]
+    ``rows`` are in stream order. ``missing`` ones are in quarantine and stay there; ``ends`` are the positions (LSN and
+    index) at which each row's version ended, null if it did not. ``key`` and ``schema`` are the lake table's. Shape:
+    table[N], bool[N], bool[N], ends[N] -> bool[N]
     """
     touched = touched_keys(rows, key, schema)
     lsn, index = (column(rows, name).to_numpy() for name in POSITION[:2])
@@ -52,10 +52,10 @@ def past_ready(
 def earlier_ends(
     rows: pa.Table, missing: np.ndarray, ends: pa.Table, applied: pa.Table, key: Sequence[str], schema: pa.Schema
 ) -> pa.Table:
-    """The ends of what ``missing`` rows put, no later than the first change after each that is applied to its key.
+    """Return the ends of ``missing`` rows' versions, no later than the first applied change of the same key after each.
 
-    The lake has no version there that would keep this place. ``applied`` are change rows in the columns of ``rows``.
-    Shape: rows[N], bool[N], ends[N] (LSN, index and time) -> ends[N]
+    The lake has no version from which this position could be read. ``applied`` are change rows in the columns of
+    ``rows``. Shape: rows[N], bool[N], ends[N] (LSN, index and time) -> ends[N]
     """
     count, names = rows.num_rows, ends.schema.names
     every = pa.concat_tables([rows, applied]).combine_chunks()
@@ -90,7 +90,7 @@ def earlier_ends(
 
 
 def put_ends(rows: pa.Table, ends: pa.Table, key: Sequence[str], schema: pa.Schema) -> pa.Table:
-    """Deletes that stand where what the change rows put ended; none for a row that put nothing or has no end.
+    """Return deletes at the ends of the change rows' versions; none for a row without a version or an end.
 
     Shape: table[N], ends[N] (LSN, index and time) -> table[M]
     """

@@ -1,11 +1,10 @@
-"""Versions put between those that a history table has, for changes that come to it late (replayed from quarantine).
+"""Inserts versions between the existing versions of a history table, for late changes (replayed from quarantine).
 
-Every change of a key is a boundary between its versions, and a version ends at the first boundary after it. So the
-versions of the keys concerned are read, whether they have ended or not, and made into change rows again: a complete
-image where one begins, a delete where it ends. Together with the late changes, in stream order, they give the versions
-that the table must have (``versions``). Of those that it has, only the ends differ; the others are new.
-
-A change that the table has already begins no version, by its position: what is done again changes nothing.
+Every change of a key is a boundary between its versions, and a version ends at the first boundary after it. So all
+versions of the affected keys are read, ended or not, and converted back to change rows: a complete image where one
+begins, a delete where it ends. Together with the late changes, in stream order, they result in the versions that the
+table must have (``versions``). For existing versions only the ends may differ; the others are new. A change that the
+table already has begins no version, identified by its position: repeating a replay changes nothing.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ _TIME = pa.timestamp("us", tz="UTC")
 
 @dataclass(frozen=True, slots=True)
 class ChangedEnds:
-    """Versions of a file that end elsewhere: their places, and the rows as they are to be. Shape: [H] each."""
+    """Versions of a file with changed ends: their indexes, and the new rows. Shape: [H] each."""
 
     file: DataFile
     places: np.ndarray
@@ -41,7 +40,7 @@ class ChangedEnds:
 
 @dataclass(frozen=True, slots=True)
 class PlacedVersions:
-    """What late changes do to a history table. ``rows`` are new versions; ``key`` the columns that tell rows apart."""
+    """The effect of late changes on a history table. ``rows`` are new versions; ``key`` the key columns."""
 
     changed: list[ChangedEnds]
     rows: pa.Table
@@ -49,14 +48,14 @@ class PlacedVersions:
 
 
 def placed_versions(content: Content, rows: pa.Table, key: Sequence[str]) -> PlacedVersions:
-    """The versions that change rows (none a truncate, all with their keys) begin and end, wherever they belong."""
+    """Return the versions that change rows (no truncates, all with their keys) begin and end, at any position."""
     schema = content.schema
     if not rows.num_rows:
         return PlacedVersions([], schema.empty_table(), tuple(key))
     rows = conform(rows, _change_schema(schema))
     found = list(_held(content, rows, key))
     held = pa.concat_tables([schema.empty_table(), *[each.rows for each in found]]).combine_chunks()
-    # Of equal positions a delete stands first, and a version that the table has last: the late one is of length zero.
+    # At equal positions a delete is first, and an existing version last, so the late one has length zero.
     late = _without_doubled_deletes(pa.concat_tables([_closings(held), rows]).combine_chunks(), key, schema)
     every = pa.concat_tables([late, _openings(held)])
     made = version_slice(every, key, schema)
@@ -74,7 +73,7 @@ def placed_versions(content: Content, rows: pa.Table, key: Sequence[str]) -> Pla
 
 
 def apply_placed(content: Content, placed: PlacedVersions, file_bytes: int) -> Rewrite:
-    """What the versions do to the table: new ones inserted, those that end elsewhere updated."""
+    """Return the effect of the versions: new ones inserted, those with changed ends updated."""
     live = is_live(placed.rows)
     begun, past = placed.rows.filter(pa.array(live)), [placed.rows.filter(pa.array(~live))]
     current = [each.file for each in placed.changed if not each.file.is_history]
@@ -104,7 +103,7 @@ def apply_placed(content: Content, placed: PlacedVersions, file_bytes: int) -> R
 
 @dataclass(frozen=True, slots=True)
 class _Held:
-    """A file's versions of the keys concerned. Shape: places[H], rows[H]"""
+    """A file's versions of the affected keys. Shape: places[H], rows[H]"""
 
     file: DataFile
     places: np.ndarray
@@ -112,7 +111,7 @@ class _Held:
 
 
 def _held(content: Content, rows: pa.Table, key: Sequence[str]) -> Iterator[_Held]:
-    """The versions of the rows' keys; files of versions that ended before the first of the rows are not looked into."""
+    """Yield the versions of the rows' keys; files whose versions all ended before the first of the rows are skipped."""
     index, keys = _keys(rows, key, content.schema)
     first = int(column(rows, POSITION[0]).to_numpy().min(initial=np.iinfo(np.int64).max))
     files = [each for each in content.files if not (each.is_history and each.maximum.get(TO_LSN, first) < first)]
@@ -129,7 +128,7 @@ def _keys(rows: pa.Table, key: Sequence[str], schema: pa.Schema) -> tuple[KeyInd
 
 
 def _change_schema(lake: pa.Schema) -> pa.Schema:
-    """Change rows of a lake table, as far as versions are made of them."""
+    """Return the schema of change rows of a lake table, with the columns needed to create versions."""
     image = pa.struct(list(image_schema(lake)))
     at = list(zip(POSITION, (pa.int64(), pa.int64(), _TIME), strict=True))
     return pa.schema(
@@ -138,12 +137,12 @@ def _change_schema(lake: pa.Schema) -> pa.Schema:
 
 
 def _openings(held: pa.Table) -> pa.Table:
-    """Versions as inserts where they begin."""
+    """Convert versions to inserts at their beginning."""
     return _as_changes(held.filter(pa.array(~_is_empty(held))), "c", "after", POSITION)
 
 
 def _closings(held: pa.Table) -> pa.Table:
-    """Versions as deletes where they end."""
+    """Convert versions to deletes at their end."""
     return _as_changes(held.filter(pa.array(validity(column(held, TO_LSN)))), "d", "before", TO)
 
 
@@ -157,7 +156,7 @@ def _as_changes(held: pa.Table, op: str, side: str, at: Sequence[str]) -> pa.Tab
 
 
 def _without_doubled_deletes(rows: pa.Table, key: Sequence[str], schema: pa.Schema) -> pa.Table:
-    """The rows without deletes that tell of another row only that its key was touched there."""
+    """Return the rows without deletes at the same key and position as another row."""
     touched, deletes = touched_keys(rows, key, schema), is_op(rows, "d")
     whole = np.concatenate([np.where(deletes, -1, touched.puts), np.where(deletes, -1, touched.takes), touched.takes])
     codes = _numbered(whole, pa.concat_tables([rows, rows, rows]))
@@ -166,19 +165,19 @@ def _without_doubled_deletes(rows: pa.Table, key: Sequence[str], schema: pa.Sche
 
 
 def _is_empty(versions: pa.Table) -> np.ndarray:
-    """Versions that end no later than they begin: they were never in force. Shape: table[N] -> bool[N]."""
+    """Return versions that end no later than they begin: they were never valid. Shape: table[N] -> bool[N]."""
     began, ends = (_positions(versions, names) for names in (POSITION[:2], TO[:2]))
     earlier = (ends[:, 0] < began[:, 0]) | ((ends[:, 0] == began[:, 0]) & (ends[:, 1] <= began[:, 1]))
     return np.asarray(earlier & validity(column(versions, TO_LSN)))
 
 
 def _positions(rows: pa.Table, names: Sequence[str]) -> np.ndarray:
-    """LSN and index, -2 for null. Shape: table[N] -> int64[N, 2]."""
+    """Return LSN and index, -2 for null. Shape: table[N] -> int64[N, 2]."""
     return np.stack([column(rows, name).fill_null(-2).to_numpy() for name in names], axis=1)
 
 
 def _numbered(numbers: np.ndarray, versions: pa.Table) -> np.ndarray:
-    """Equal numbers for versions of one key that begin at one place. Shape: int64[N], table[N] -> int64[N]."""
+    """Number versions; equal for the same key and begin position. Shape: int64[N], table[N] -> int64[N]."""
     grid = np.concatenate([numbers[:, None], _positions(versions, POSITION[:2])], axis=1)
     return np.asarray(np.unique(grid, axis=0, return_inverse=True)[1]).reshape(-1)
 
@@ -188,7 +187,7 @@ def _same_ends(held: pa.Table, wanted: pa.Table) -> np.ndarray:
 
 
 def _by_file(found: Sequence[_Held], held: pa.Table, changed: np.ndarray, ends: pa.Table) -> list[ChangedEnds]:
-    """The versions that end elsewhere, where they lie. ``changed`` numbers rows of ``held``; ``ends``: theirs."""
+    """Return the versions with changed ends by file. ``changed`` numbers rows of ``held``; ``ends``: theirs."""
     at = ends.select(list(TO)).rename_columns(list(POSITION))
     rows = ended(held.take(pa.array(changed)), at)
     starts = np.cumsum([0, *[len(each.places) for each in found]])

@@ -1,4 +1,4 @@
-"""Where each Delta table of a connector lies."""
+"""The path of each Delta table of a connector."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from cdc_core.sink.delta.storage import Location, Storage
 
 @dataclass(frozen=True, slots=True)
 class LakePaths:
-    """The paths under ``<root>/<prefix>``: lake tables beside each other, everything else under ``__`` folders.
+    """The paths under ``<root>/<prefix>``: lake tables directly, everything else in folders that begin with ``__``.
 
-    ``root`` is a folder or any URI that Hadoop's file systems know; ``prefix`` is ``topic.prefix``, ``storage`` how the
-    root is reached.
+    ``root`` is a folder or any URI that Hadoop's file systems support; ``prefix`` is ``topic.prefix``, ``storage`` the
+    settings to access the root.
     """
 
     root: str
@@ -22,12 +22,12 @@ class LakePaths:
 
     @property
     def base(self) -> str:
-        """``<root>/<prefix>``. S3 is s3a, which Hadoop knows; delta-rs is told its own name for it (``delta_uri``)."""
+        """``<root>/<prefix>``. S3 is s3a, as Hadoop requires; ``delta_uri`` converts it for delta-rs."""
         root = f"s3a://{self.root[len('s3://') :]}" if self.root.startswith("s3://") else self.root
         return f"{root.rstrip('/')}/{self.prefix}"
 
     def lake(self, table: TableId) -> str:
-        """The table itself, as the source has it."""
+        """The lake table, equal to the source's."""
         return self._at(f"{table.schema}/{table.table}")
 
     def changelog(self, table: TableId) -> str:
@@ -40,12 +40,12 @@ class LakePaths:
 
     @property
     def rounds(self) -> str:
-        """Which Delta version of each table shows which LSN of the source."""
+        """The Delta version of each table that shows a given LSN of the source."""
         return self._at("__rounds")
 
     @property
     def snapshots(self) -> str:
-        """Which transactions each snapshot shows."""
+        """The transactions that each snapshot shows."""
         return self._at("__snapshots")
 
     @property
@@ -55,17 +55,17 @@ class LakePaths:
 
     @property
     def incremental(self) -> str:
-        """How far the incremental snapshots are."""
+        """The progress of incremental snapshots."""
         return self._at("__incremental")
 
     @property
     def shapes(self) -> str:
-        """Which versions of its source each lake table has gone through."""
+        """The versions of its source that each lake table has had."""
         return self._at("__shapes")
 
     @property
     def notifications(self) -> str:
-        """Notifications of snapshots, where the channel ``sink`` is enabled."""
+        """Notifications of snapshots, if the channel ``sink`` is enabled."""
         return self._at("__notifications")
 
     def _at(self, place: str) -> str:

@@ -1,4 +1,4 @@
-"""The names that columns bear in data files: others than the table's own once column mapping is on."""
+"""Column names in data files: with column mapping they differ from the table's column names."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ _NAME = b"delta.columnMapping.physicalName"
 
 
 def physical_schema(schema: pa.Schema) -> pa.Schema:
-    """The schema as data files have it, fields inside of structs included. ``schema`` is with its metadata."""
+    """Return the schema of data files, with fields of nested structs. ``schema`` includes its metadata."""
     return pa.schema([_field(each) for each in schema])
 
 
 def renamed(rows: pa.Table, schema: pa.Schema) -> pa.Table:
-    """The same columns in the same order under the names of ``schema``, inside of structs too."""
+    """Return the same columns in the same order with the names of ``schema``, in nested structs too."""
     arrays = [
         pa.chunked_array([_array(chunk, each.type) for chunk in values.chunks], each.type)
         for values, each in zip(rows.columns, schema, strict=True)
@@ -42,7 +42,7 @@ def _array(values: pa.Array, want: pa.DataType) -> pa.Array:
     if pa.types.is_struct(want):
         inside = [_array(part, each.type) for part, each in zip(_parts(values), want, strict=True)]
         return pa.StructArray.from_arrays(inside, fields=list(want), mask=gone)
-    # Offsets as they are belong to the whole array, so one that is a part of another is copied first.
+    # The offsets of a slice refer to the entire array, so a slice is copied first.
     values = values.take(pa.array(np.arange(len(values)))) if values.offset else values
     if pa.types.is_map(want):
         keys, items = _array(values.keys, want.key_type), _array(values.items, want.item_type)

@@ -1,7 +1,7 @@
-"""How far the incremental snapshots into a lake are: one text, replaced as a whole, in a Delta table of the lake.
+"""The progress of incremental snapshots into a lake: one text, replaced as a whole, in a Delta table of the lake.
 
-It is written before the slot is confirmed past a signal, and before the rows of a chunk land. A commit removes the row
-of the one before, so of two writers the later one fails.
+It is written before the slot is confirmed past a signal, and before the rows of a chunk are written. A commit removes
+the row of the previous one, so if there are two writers the later one fails.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _SCHEMA = pa.schema([("progress", pa.string()), ("recorded_at", pa.timestamp("us
 
 
 class ProgressLog:
-    """The log of one connector; made by its first ``write``. For one thread, and for the one run that is at work."""
+    """The log of one connector; created by its first ``write``. For one thread, and for the only active run."""
 
     def __init__(self, path: str, history_minutes: int) -> None:
         self._path = path
@@ -27,13 +27,13 @@ class ProgressLog:
         self._opened: DeltaTable | None = None
 
     def read(self) -> str:
-        """The text written last, empty before the first. Raises LakeError where the table cannot be read."""
+        """Return the text written last, empty if there is none. Raises LakeError if the table cannot be read."""
         self._opened = DeltaTable.open(self._path)
         rows = all_rows(self._opened, _SCHEMA)
         return str(rows.column("progress")[-1].as_py()) if rows.num_rows else ""
 
     def write(self, progress: str) -> None:
-        """Replace the text. Raises CommitConflictError where another run has written since ``read``."""
+        """Replace the text. Raises CommitConflictError if another run has written since ``read``."""
         log = log_table(self._opened, self._path, _SCHEMA, lake_properties(self._history_minutes))
         self._opened = log
         rows = pa.Table.from_pylist([{"progress": progress, "recorded_at": datetime.now(UTC)}], schema=_SCHEMA)

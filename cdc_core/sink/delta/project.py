@@ -1,7 +1,7 @@
-"""Rows of one shape of a table made into rows of the next: renamed, widened, filled, in whole columns.
+"""Converts rows of one shape of a table to the next: renamed, widened, filled, by column.
 
-The same projection serves the lake table's rows and the images of change rows that were decoded under an older shape,
-so that it makes no difference on which side of the change a row's last event lies.
+The same projection is used for the lake table's rows and the images of change rows decoded under an older shape, so the
+result does not depend on whether a row's last event is before or after the change.
 """
 
 from __future__ import annotations
@@ -21,9 +21,10 @@ from cdc_core.sink.delta.table import DeltaTable
 
 @dataclass(frozen=True, slots=True)
 class StepColumn:
-    """One column after a step: made of ``source`` (a column before it), else ``value`` in every row.
+    """One column after a step: the values of ``source`` (a column before it), else ``value`` in every row.
 
-    ``text`` is the constant's text where its type cannot hold it: the value is null then, and ``__rescued`` has it.
+    ``text`` is the constant's text if its type cannot represent it: the value is then null, and ``__rescued`` contains
+    the text.
     """
 
     name: str
@@ -35,13 +36,13 @@ class StepColumn:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """From one shape to the next: every column of the lake afterwards but wal2lake's own, in order."""
+    """From one shape to the next: every column of the lake after it, in order, except metadata columns."""
 
     number: int
     columns: tuple[StepColumn, ...]
 
     def only_adds_nulls(self, columns: Mapping[str, pa.DataType]) -> bool:
-        """Whether rows of before are right as they are: every one of ``columns`` stays, and new ones are null."""
+        """Whether existing rows remain valid: every one of ``columns`` stays, and new ones are null."""
         kept = {each.name for each in self.columns if each.source == each.name and columns.get(each.name) == each.type}
         added = [each for each in self.columns if each.source != each.name or each.name not in columns]
         return kept == set(columns) and all(
@@ -50,12 +51,12 @@ class Step:
 
 
 def project_rows(rows: pa.Table, step: Step) -> pa.Table:
-    """Lake rows (or flattened images) under the next shape. wal2lake's own columns come last, as they were."""
+    """Convert lake rows (or flattened images) to the next shape. Metadata columns are last and unchanged."""
     return _projected(rows, step, np.ones(rows.num_rows, dtype=bool))
 
 
 def project_changes(changes: pa.Table, steps: Sequence[Step]) -> pa.Table:
-    """Change rows of an older shape as if they had been decoded under the last step's. Shape: table[N] -> table[N]."""
+    """Convert change rows of an older shape to the last step's shape. Shape: table[N] -> table[N]."""
     for step in steps:
         for image in ("before", "after"):
             struct = column(changes, image)
@@ -75,8 +76,9 @@ def project_changes(changes: pa.Table, steps: Sequence[Step]) -> pa.Table:
 
 @dataclass(frozen=True, slots=True)
 class Traced:
-    """A column after all steps: made of ``source`` before the first of them, else new. ``is_filled``: it is new, and
-    the rows that are there take a value.
+    """A column after all steps: from ``source`` before the first of them, else new.
+
+    ``is_filled``: it is new, and existing rows get a value.
     """
 
     name: str
@@ -86,7 +88,7 @@ class Traced:
 
 
 def traced(columns: Sequence[str], steps: Sequence[Step]) -> list[Traced]:
-    """Where each column after the steps comes from, of those named before them."""
+    """Return the origin of each column after the steps, among the ``columns`` before them."""
     known = {name: Traced(name, name, pa.null(), False) for name in columns}
     for step in steps:
         after = {}
@@ -102,9 +104,9 @@ def traced(columns: Sequence[str], steps: Sequence[Step]) -> list[Traced]:
 
 
 def evolve(lake: DeltaTable, steps: Sequence[Step], app: str, metadata: Mapping[str, str]) -> None:
-    """Bring the lake table to the last step's shape, in one commit that carries its number. Raises CommitConflictError.
+    """Change the lake table to the last step's shape, in one commit with its number. Raises CommitConflictError.
 
-    Only columns of nulls are added without writing a row; everything else writes the table again, a file at a time.
+    Only adding columns of nulls writes no rows; everything else rewrites the table, one file at a time.
     """
     own = {each.name for each in own_columns(lake.schema)}
     if only_add_nulls({each.name: each.type for each in lake.schema if each.name not in own}, steps):
@@ -125,7 +127,7 @@ def evolve(lake: DeltaTable, steps: Sequence[Step], app: str, metadata: Mapping[
 
 
 def only_add_nulls(columns: Mapping[str, pa.DataType], steps: Sequence[Step]) -> bool:
-    """Whether the rows of a table of ``columns`` are right as they are after all steps, new columns null."""
+    """Whether the rows of a table of ``columns`` remain valid after all steps, with new columns null."""
     for step in steps:
         if not step.only_adds_nulls(columns):
             return False
@@ -134,12 +136,12 @@ def only_add_nulls(columns: Mapping[str, pa.DataType], steps: Sequence[Step]) ->
 
 
 def project_schema(schema: pa.Schema, steps: Sequence[Step]) -> pa.Schema:
-    """The lake's schema after the steps."""
+    """Return the lake's schema after the steps."""
     return pa.schema([*[pa.field(each.name, each.type) for each in steps[-1].columns], *own_columns(schema)])
 
 
 def own_columns(schema: pa.Schema) -> list[pa.Field]:
-    """The columns of a lake table that are wal2lake's own."""
+    """Return wal2lake's metadata columns of a lake table."""
     return [each for each in schema if each.name == RESCUED or each.name in OWN_NAMES]
 
 
@@ -178,7 +180,7 @@ def _constant(value: pa.Scalar | None, kind: pa.DataType, is_there: np.ndarray) 
 
 
 def _renamed_unchanged(changes: pa.Table, step: Step) -> pa.Table:
-    """``__unchanged`` by the new names; names of columns that are no more are left out."""
+    """Rename the columns in ``__unchanged``; names of columns that no longer exist are removed."""
     lists = column(changes, "__unchanged")
     names = {each.source: each.name for each in step.columns if each.source is not None}
     if not len(lists.values) or all(before == after for before, after in names.items()):

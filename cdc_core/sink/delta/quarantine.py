@@ -1,12 +1,12 @@
-"""Change rows that are not in the lake: refused by a quality rule, or held behind a refused one; and what became of it.
+"""Change rows that are not in the lake because a quality rule refused them or an earlier one was, and their state.
 
-A Delta table beside the lake, one row a change row, known by its position. The change row itself is in the changelog,
-from which it is read when it may go in after all; ``row`` is its text for people.
+A Delta table with one row per change row, identified by its position. The change row itself is in the changelog, from
+which it is read when it is replayed; ``row`` is its text for users.
 
-A row is written, or its state changed, before the lake's commit that goes with it. So each holds the LSN to which that
-commit brings the lake (``__round``) and its state before: while the lake has not reached that LSN, nothing of it is so
-yet. A crash between the two commits thus leaves what the next round writes over, and no second commit can disagree
-with the lake. A snapshot begins again: what was written under another token waits no more.
+A row is written, or its state changed, before the corresponding commit of the lake. So each contains the LSN up to
+which that commit merges the lake (``__round``) and its previous state: until the lake has reached that LSN, the new
+state does not apply. A crash between the two commits thus leaves rows that the next round overwrites, and the tables
+cannot disagree. A new snapshot starts over: rows written under another token no longer wait.
 """
 
 from __future__ import annotations
@@ -28,14 +28,15 @@ from cdc_core.sink.delta.table import DataFile, DeltaTable
 
 QUARANTINED_AT = "__quarantined_at"
 PAST = 4
-"""As a bit of a row's effects, beside those of ``holding``: the row was superseded and waits no more, but its table
-keeps its history, in which the version that it began is missing. It may be replayed."""
+"""As a bit of a row's effects, in addition to those of ``holding``: the row was superseded, but its table is a history
+table without the version that it began. It may be replayed.
+"""
 ENDED = ("__ended_lsn", "__ended_index", "__ended_at")
-"""The place and time of the change that ended the version which a superseded row began."""
+"""The position and time of the change that ended the version which a superseded row began."""
 WAITS_FOR_EARLIER = "waits_for_earlier_change"
-"""As a reason: the row itself passes, but needs one before it that is not in the lake."""
+"""As a reason: the row itself passes, but depends on an earlier one that is not in the lake."""
 
-# Every commit names it, so that of two writers with the same rows the later one looks again.
+# Every commit contains it, so that of two writers with the same rows the later one reads the table again.
 _APP = "wal2lake:quarantine"
 
 _POSITION = ["__commit_lsn", "__tx_index"]
@@ -54,7 +55,7 @@ _ENDED = pa.schema(list(zip(ENDED, (pa.int64(), pa.int64(), _AT), strict=True)))
 
 
 class QuarantineStatus(StrEnum):
-    """What became of a row: it waits, or it was superseded by a later change, applied by a replay, or dropped."""
+    """State of a row: it waits, or it was superseded by a later change, applied by a replay, or dropped."""
 
     WAITING = "waiting"
     SUPERSEDED = "superseded"
@@ -64,7 +65,7 @@ class QuarantineStatus(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where the lake stands: the snapshot in force, and the LSN merged since, 0 for none."""
+    """The lake table's position: the snapshot in force, and the LSN merged since, 0 for none."""
 
     token: int
     merged: int
@@ -72,10 +73,10 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class Settled:
-    """New states of rows that waited: ``effects`` are the bits still to come, ``status`` applies to those that wait no
-    more.
+    """New states of rows that waited.
 
-    Shape: places[N] with the position columns and perhaps those of ENDED, int8[N], N texts
+    ``effects`` are the bits not yet applied, ``status`` applies to rows that no longer wait. Shape: places[N] with the
+    position columns and optionally those of ENDED, int8[N], N texts
     """
 
     places: pa.Table
@@ -84,7 +85,7 @@ class Settled:
 
 
 def waiting_rows(table: DeltaTable, place: Place, past: bool = False) -> pa.Table:
-    """The positions, ``reasons`` and ``effects`` (int8) of rows that are not in the lake as it stands, in order.
+    """Return the positions, ``reasons`` and ``effects`` (int8) of rows not in the lake at ``place``, in order.
 
     With ``past`` also those that were superseded and may be replayed, and the columns of ENDED.
     """
@@ -110,22 +111,22 @@ def waiting_rows(table: DeltaTable, place: Place, past: bool = False) -> pa.Tabl
 
 
 def count_waiting(path: str, place: Place) -> int:
-    """How many changes wait."""
+    """Return the number of waiting changes."""
     table = DeltaTable.open(path)
     return 0 if table is None else int(waiting_rows(table, place).num_rows)
 
 
 def refused_among(rows: pa.Table, table: DeltaTable) -> np.ndarray:
-    """Which change rows are not in the lake, as the quarantine table has it. Shape: table[N] -> bool[N]."""
+    """Return which change rows are not in the lake, from the quarantine table. Shape: table[N] -> bool[N]."""
     found = np.zeros(rows.num_rows, dtype=bool)
     names = [name for name in (*_POSITION, "status", ENDED[0]) if name in table.schema.names]
     for file in table.files if rows.num_rows else ():
         held = table.read(file, names)
         if ENDED[0] in names:
-            # The lake is as if it had such a row, also where it was dropped as a past version.
+            # The lake is as if it had such a row, even if it was dropped as a past version.
             held = held.filter(pc.is_null(held.column(ENDED[0])))
         if "status" in names:
-            # Before there was a status whatever was refused stayed out.
+            # In tables written before the column status existed every refused row is missing in the lake.
             lost = pa.array([None, str(QuarantineStatus.WAITING), str(QuarantineStatus.DROPPED)], pa.string())
             held = held.filter(pc.is_in(held.column("status"), value_set=lost))
         found |= _is_in(rows, held)
@@ -133,7 +134,7 @@ def refused_among(rows: pa.Table, table: DeltaTable) -> np.ndarray:
 
 
 def first_waiting(path: str, place: Place) -> int | None:
-    """The commit LSN of the first change that waits; None where none does."""
+    """Return the commit LSN of the first waiting change; None if there is none."""
     table = DeltaTable.open(path)
     waiting = None if table is None else waiting_rows(table, place)
     return None if waiting is None or not waiting.num_rows else int(waiting.column("__commit_lsn")[0].as_py())
@@ -142,12 +143,12 @@ def first_waiting(path: str, place: Place) -> int | None:
 def write_quarantine(
     rows: pa.Table, path: str, place: Place | None = None, round_lsn: int = 0, settled: Settled | None = None
 ) -> int:
-    """Add rows that wait from the round to ``round_lsn`` on, and settle others; how many were not known before.
+    """Add rows that wait from the round to ``round_lsn`` on, and settle others; returns the number of new rows.
 
-    ``rows`` holds the position columns, ``reasons`` array<string>, ``row`` and ``key`` (JSON text), ``effects`` (int8)
-    and perhaps the columns of ENDED. A row is known by its position, so a round that is done again adds each row once;
-    rows of a round that the lake did not come to (above ``place.merged``) are replaced by what this one found. Write it
-    before the merge.
+    ``rows`` contains the position columns, ``reasons`` array<string>, ``row`` and ``key`` (JSON text), ``effects``
+    (int8) and optionally the columns of ENDED. A row is identified by its position, so a repeated round adds each row
+    once; rows of a round that the lake did not reach (above ``place.merged``) are replaced by those of this one. Must
+    be called before the merge.
     """
     now = datetime.now(UTC)
     fresh = _fresh(rows, place, round_lsn, now)
@@ -180,7 +181,7 @@ def write_quarantine(
 
 
 def _is_at_rest(file: DataFile, place: Place) -> bool:
-    """Whether the log says that the lake has come to all that a file's rows tell."""
+    """Whether, by the log's statistics, the lake has reached all rounds and positions of a file's rows."""
     known = {"__effects", "__commit_lsn", "__round", "__token"} <= set(file.maximum) & set(file.minimum)
     return known and max(file.maximum["__commit_lsn"], file.maximum["__round"]) <= place.merged
 
@@ -195,7 +196,7 @@ def _is_named(file: DataFile, place: Place, settled: Settled | None) -> bool:
 
 
 def _fresh(rows: pa.Table, place: Place | None, round_lsn: int, now: datetime) -> pa.Table:
-    """The rows as the table has them at first."""
+    """Return the rows with the columns of their initial state."""
     count = rows.num_rows
     effects = rows.column("effects") if "effects" in rows.schema.names else pa.array(np.zeros(count, dtype=np.int8))
     is_past = pc.equal(effects, PAST)
@@ -217,15 +218,15 @@ def _fresh(rows: pa.Table, place: Place | None, round_lsn: int, now: datetime) -
 
 
 def _in_force(rows: pa.Table, place: Place) -> np.ndarray:
-    """The effects that rows still have while the lake stands at ``place``. Shape: table[N] -> int8[N]."""
+    """Return the effects that rows still have with the lake at ``place``. Shape: table[N] -> int8[N]."""
     is_reached = _ints(rows, "__round") <= place.merged
     return np.where(is_reached, _ints(rows, "__effects"), _ints(rows, "__effects_before")).astype(np.int8)
 
 
 def _brought_up(held: pa.Table, place: Place, round_lsn: int, settled: Settled | None, now: datetime) -> pa.Table:
-    """A file's rows as this round leaves them; the same object where it changes nothing of them.
+    """Return a file's rows after this round; the same object if none of them changes.
 
-    Rows of a round that the lake did not come to go, and so does what such a round settled.
+    Rows of a round that the lake did not reach are removed, and the states that it settled are reverted.
     """
     token, lsn, reached = (_ints(held, name) for name in ("__token", "__commit_lsn", "__round"))
     mine = token == place.token
@@ -264,7 +265,7 @@ def _brought_up(held: pa.Table, place: Place, round_lsn: int, settled: Settled |
 
 
 def _ends(held: pa.Table, settled: Settled | None, at: np.ndarray, undone: np.ndarray) -> dict[str, pa.Array]:
-    """The columns of ENDED: as settled, null where that was undone, else as they were. Shape: int64[N], bool[N]."""
+    """Return the columns of ENDED: as settled, null if that was reverted, else unchanged. Shape: int64[N], bool[N]."""
     out = {}
     for name in ENDED if ENDED[0] in held.schema.names else ():
         values = chosen(undone, pa.nulls(held.num_rows, held.schema.field(name).type), column(held, name))
@@ -275,12 +276,12 @@ def _ends(held: pa.Table, settled: Settled | None, at: np.ndarray, undone: np.nd
 
 
 def _is_in(rows: pa.Table, others: pa.Table) -> np.ndarray:
-    """Which rows have the position of some other. Shape: table[N], table[M] -> bool[N]."""
+    """Return which rows have the position of one of ``others``. Shape: table[N], table[M] -> bool[N]."""
     return _places(rows, others) >= 0
 
 
 def _places(rows: pa.Table, others: pa.Table) -> np.ndarray:
-    """Where each row's position stands among others, -1 where it does not. Shape: table[N], table[M] -> int64[N]."""
+    """Return the index of each row's position in ``others``, -1 for none. Shape: table[N], table[M] -> int64[N]."""
     out = np.full(rows.num_rows, -1, dtype=np.int64)
     if not (rows.num_rows and others.num_rows):
         return out
@@ -292,5 +293,5 @@ def _places(rows: pa.Table, others: pa.Table) -> np.ndarray:
 
 
 def _ints(rows: pa.Table, name: str) -> np.ndarray:
-    """A column of whole numbers, 0 for null."""
+    """Return an integer column, 0 for null."""
     return np.asarray(rows.column(name).fill_null(0).to_numpy())

@@ -1,7 +1,7 @@
-"""Ranges of tables that a snapshot has read, and the files that it wrote of them, before the table's own commit.
+"""Ranges of tables that a snapshot has read, and the files written for them, before the table's own commit.
 
-A row a finished range, in one Delta table of the lake. What is recorded here is in no lake table yet, and
-``snapshot/resume`` says whether it may be used.
+One row per finished range, in one Delta table of the lake. The recorded files are in no lake table yet, and
+``snapshot/resume`` decides whether they may be used.
 """
 
 from __future__ import annotations
@@ -37,11 +37,11 @@ _SCHEMA = pa.schema(
 
 @dataclass(frozen=True, slots=True)
 class FinishedRange:
-    """Pages ``first_block`` up to ``end_block`` (None: to the end), read, and the files that hold their rows.
+    """Pages ``first_block`` up to ``end_block`` (None: to the end) that were read, and the files with their rows.
 
-    ``since`` is the text of the pg_snapshot of the first attempt, whose LSN is ``lsn``: rows written since are not to
-    be taken from the files. ``token`` is that of the attempt that read the range. ``marks`` is a digest of all that the
-    files' rows depend on beside the table's own.
+    ``since`` is the text of the pg_snapshot of the first attempt, whose LSN is ``lsn``: rows written since must not be
+    taken from the files. ``token`` is that of the attempt that read the range. ``marks`` is a digest of everything that
+    the files' rows depend on except the table's own rows.
     """
 
     token: int
@@ -54,7 +54,7 @@ class FinishedRange:
 
 
 class RangeLog:
-    """The log of one connector. For one thread; small, and empty of use once the tables are committed."""
+    """The log of one connector. For one thread; small, and no longer needed once the tables are committed."""
 
     def __init__(self, path: str, properties: dict[str, str]) -> None:
         self._path = path
@@ -62,17 +62,17 @@ class RangeLog:
         self._opened: DeltaTable | None = None
 
     def read(self) -> dict[TableId, list[FinishedRange]]:
-        """What is recorded and not cleared, by table, in the order in which it was recorded."""
+        """Return the recorded ranges that were not cleared, by table, in the order in which they were recorded."""
         self._opened = DeltaTable.open(self._path)
         rows = all_rows(self._opened, _SCHEMA)
         found: dict[TableId, list[FinishedRange]] = {}
-        for row in rows.sort_by("recorded_at").to_pylist():  # row-wise: one a range of a million rows
+        for row in rows.sort_by("recorded_at").to_pylist():  # row-wise: one per range of a million rows
             table = TableId(row["schema_name"], row["table_name"])
             found.setdefault(table, []).append(_finished(row))
         return found
 
     def add(self, table: TableId, ranges: Iterable[FinishedRange]) -> None:
-        """Write down ranges whose files are complete."""
+        """Record ranges whose files are complete."""
         self._append(
             [
                 {
@@ -92,7 +92,7 @@ class RangeLog:
         )
 
     def clear(self, tables: Collection[TableId]) -> None:
-        """Forget what is recorded of these tables."""
+        """Remove the entries of these tables."""
         log = self._opened or DeltaTable.open(self._path)
         if log is None or not tables:
             return

@@ -1,4 +1,4 @@
-"""Reading a table's files for a rewrite: small ones once, large ones ahead of need."""
+"""Reads a table's files for a rewrite: small ones once, large ones ahead of need."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _HELD_BYTES = 64 * 2**20
 
 
 class ReadOnce:
-    """A table whose small files are read whole at the first asking and kept, up to 64 MiB in memory."""
+    """A table whose small files are read completely on first access and kept, up to 64 MiB in memory."""
 
     def __init__(self, content: Content) -> None:
         self._content = content
@@ -37,7 +37,7 @@ class ReadOnce:
         return self._content.files
 
     def read(self, file: DataFile, columns: Sequence[str] | None = None) -> pa.Table:
-        """The rows of one file; all columns or those named."""
+        """Return the rows of one file; all columns or those named."""
         rows = self._held.get(file.path)
         if rows is None:
             if file.size > SMALL_BYTES or self._bytes > _HELD_BYTES:
@@ -48,7 +48,7 @@ class ReadOnce:
 
 
 def ahead(items: Sequence[Item], work: Callable[[Item], Result]) -> Iterator[Result]:
-    """The results of ``work`` in order, the next one made in a thread while the caller is busy with this one."""
+    """Yield the results of ``work`` in order; the next one is computed in a thread while the caller uses this one."""
     if len(items) < 2:
         yield from map(work, items)
         return

@@ -1,4 +1,4 @@
-"""The rows of a snapshot as changes of their own (op r), where ``wal2lake.changelog.reads`` asks for them."""
+"""The rows of a snapshot as changes (op r), if ``wal2lake.changelog.reads`` is set."""
 
 from __future__ import annotations
 
@@ -16,17 +16,18 @@ from cdc_core.sink.delta.table import DeltaTable
 
 
 def complete_reads(lake: str, changelog: str, slot: str, table: TableId, history_minutes: int) -> int | None:
-    """Append the rows of the snapshot in force as op r, unless they are there; the Delta version made, else None.
+    """Append the rows of the snapshot in force as op r, unless they are there; returns the new version, else None.
 
     The rows are read from the lake table, whose content is the snapshot until the first merge. So the source is read
-    once, and what a crash kept from the changelog is made up for later: this is called after a snapshot's commit, and
-    again before anything else may change the lake table (a merge, the next snapshot). The commit carries the snapshot's
-    token, and a call that finds it does nothing: a snapshot that came into force has its rows here exactly once, one
-    that did not has none. A snapshot that has been merged into since, while its rows were not asked for, stays without.
+    once, and rows missing in the changelog because of a crash are added later: this is called after a snapshot's
+    commit, and again before anything else may change the lake table (a merge, the next snapshot). The commit contains
+    the snapshot's token, and a call that finds it does nothing: the changelog has the rows of a snapshot that came into
+    force exactly once, and none of one that did not. A snapshot into which changes were merged while its rows were not
+    requested stays without them.
 
-    A read has the shape that the lake table is in, ``__commit_lsn`` and ``__lsn`` of the snapshot, ``__tx_index`` -1,
-    no ``__xid``, the snapshot's time, nothing unchanged, no ``before``. Positions and merges pass reads by.
-    Raises TransientError after repeated conflicts.
+    A read has the shape of the lake table, ``__commit_lsn`` and ``__lsn`` of the snapshot, ``__tx_index`` -1, null
+    ``__xid``, the snapshot's time, nothing unchanged, null ``before``. Positions and merges ignore reads. Raises
+    TransientError after repeated conflicts.
     """
     source = DeltaTable.open(lake)
     shown = lake_position(source, slot, table)
@@ -42,7 +43,7 @@ def complete_reads(lake: str, changelog: str, slot: str, table: TableId, history
 
     def attempt() -> int | None:
         if (target.txn(app) or -1) >= token:
-            return None  # the commit that was faster has them
+            return None  # the commit that was made first contains them
         # Nothing was merged into the snapshot yet, so no row of it is marked as deleted.
         parts = (_shown(source.read(file, whole=True), token) for file in source.files)
         files = [target.write(stored(as_reads(rows), shape, target.schema)) for rows in parts]
@@ -62,10 +63,10 @@ def append_chunk(
     ordinal: int,
     history_minutes: int,
 ) -> int | None:
-    """Append rows that an incremental snapshot has read as op r, unless an append of ``ordinal`` or a later one is
-    there; the Delta version made, else None. ``rows`` are lake rows; they stand at (``lsn``, -1).
+    """Append rows read by an incremental snapshot as op r, unless ``ordinal`` or a later one was appended already.
 
-    Raises TransientError after repeated conflicts.
+    Returns the new Delta version, else None. ``rows`` are lake rows; their position becomes (``lsn``, -1). Raises
+    TransientError after repeated conflicts.
     """
     app, known = chunks_app(slot, table), DeltaTable.open(changelog)
     if known is not None and (known.txn(app) or 0) >= ordinal:
@@ -86,7 +87,7 @@ def append_chunk(
 
 
 def _shown(rows: pa.Table, token: int) -> pa.Table:
-    """The rows that the snapshot shows, of lake rows; in history mode those that it found as they were have its LSN."""
+    """Return the lake rows that the snapshot shows; in history mode unchanged rows get its LSN."""
     mode = mode_of(rows.schema.names)
     if mode is DeleteMode.HARD:
         return rows
@@ -113,7 +114,7 @@ def _read_schema(lake: pa.Schema) -> pa.Schema:
 
 
 def as_reads(rows: pa.Table) -> pa.Table:
-    """Lake rows as change rows of op r (see ``complete_reads``). Shape: lake rows[N] -> change rows[N]."""
+    """Convert lake rows to change rows of op r (see ``complete_reads``). Shape: lake rows[N] -> change rows[N]."""
     count = rows.num_rows
     schema = _read_schema(rows.schema)
     row = schema.field("after").type

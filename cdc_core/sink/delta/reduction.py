@@ -1,14 +1,14 @@
-"""Change rows → the last state of each key, by the rules that make a replayed lake equal its source.
+"""Reduces change rows to the last state of each key, by the rules that make a replayed lake equal its source.
 
-Every event *touches* keys: an insert or update puts a row at a key, a delete takes it away, and an update that changed
-the key does both, to two keys. Between two touches of a key by the same row nothing else can touch it, for the source's
-key is unique. So the last touch of each key says what the lake must hold there, wherever the row came from: chains
-(a→b→c) and swaps over a third key need no special case.
+Every event *touches* keys: an insert or update writes a row at a key, a delete removes it, and an update that changed
+the key does both, at two keys. Between two touches of a key by the same row nothing else can touch it, because the
+source's key is unique. So the last touch of each key determines what the lake must have there, regardless of the row's
+origin: chains (a→b→c) and swaps over a third key need no special case.
 
-An update may leave a TOASTed column out because it did not change. Its value is then the last one sent for that *row*:
-the same key's earlier touch, or before a key change the old key's (``row_lineage``), or none in this slice: then the
-lake's, at the row's first key. After an insert every column is known, so nothing is ever taken from a row's predecessor
-at the same key. ``__rescued`` is part of each column's value: it follows its column through all of this.
+An update may omit a TOASTed column because it did not change. Its value is then the last one sent for that *row*: by
+the same key's earlier touch, or before a key change the old key's (``row_lineage``), or, if there is none in this
+slice, the lake's, at the row's first key. After an insert every column is known, so no value is taken from a previous
+row at the same key. ``__rescued`` is part of each column's value and is treated in the same way.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from cdc_core.sink.delta.survey import is_op, unsent
 
 @dataclass(frozen=True, slots=True)
 class Truncation:
-    """Where a truncate stands in the stream: it ends every row that the lake has until then."""
+    """The position of a truncate: it ends every row that the lake has until then."""
 
     lsn: int
     index: int
@@ -47,17 +47,16 @@ class Truncation:
 
 @dataclass(frozen=True, slots=True)
 class ReducedSlice:
-    """One row a key, in the lake's schema: what the lake must hold there after the slice.
+    """One row per key, in the lake's schema: what the lake must have there after the slice.
 
-    ``index`` knows the keys and numbers them like the rows; ``keys`` holds each one's columns (and ``__rescued``).
-    Where ``deleted``, the lake holds nothing there; only the position of ``rows`` counts then.
-    ``keep`` names columns whose value (and text) is the lake's, with the rows that it is so for; ``seek`` is the number
-    of the key at which that lake row stood before the slice, -1 for a row that keeps nothing. It is the row's own
-    number unless the row changed its key. A lake row that is not there gives nulls.
-    Shape: keys, rows, deleted, seek and the masks of keep are all [R].
-
-    ``marks``: the table keeps deleted rows (``soft``). Then ``deleted`` says that nothing but the key is known of a row
-    to be marked, and ``truncated`` is where all other rows of the table are marked, too.
+    ``index`` contains the keys and numbers them like the rows; ``keys`` contains each one's columns (and
+    ``__rescued``). Where ``deleted``, the lake must have no row; then only the position of ``rows`` is used. ``keep``
+    maps columns whose value (and text) is the lake's to a mask of the rows for which this is so; ``seek`` is the number
+    of the key at which that lake row was before the slice, -1 for a row that keeps nothing. It is the row's own number
+    unless the row changed its key. A missing lake row results in nulls. Shape: keys, rows, deleted, seek and the masks
+    of keep are all [R].
+    ``marks``: the table keeps deleted rows (``soft``). Then ``deleted`` means that only the key of a row to be marked
+    is known, and ``truncated`` is the position at which all other rows of the table are marked, too.
     """
 
     index: KeyIndex
@@ -71,14 +70,15 @@ class ReducedSlice:
 
 
 def image_schema(schema: pa.Schema) -> pa.Schema:
-    """The columns of the lake's schema that an image can have: all but wal2lake's own."""
+    """Return the columns of the lake's schema that an image can have: all but the metadata columns."""
     return pa.schema([each for each in schema if each.name not in OWN_NAMES])
 
 
 def reduce_slice(rows: pa.Table, key: Sequence[str], schema: pa.Schema) -> ReducedSlice:
-    """The last state of each key (see the head of this file).
+    """Return the last state of each key (see the module's docstring).
 
-    ``rows`` are change rows without truncates, in any order; ``schema`` is the lake's, whose columns hold theirs.
+    ``rows`` are change rows without truncates, in any order; ``schema`` is the lake's, which contains all their
+    columns.
     """
     events = SliceEvents.of(rows, key, schema)
     touches, puts = events.touches, events.puts
@@ -93,10 +93,10 @@ def reduce_slice(rows: pa.Table, key: Sequence[str], schema: pa.Schema) -> Reduc
 
 @dataclass(frozen=True, slots=True)
 class Touched:
-    """The keys that change rows touch, by number, -1 for none: where each puts a row, and where it takes one away.
+    """The numbers of the keys that change rows touch, -1 for none: where each writes a row, and where it removes one.
 
-    ``incomplete``: the new image leaves columns out, so it needs the row as it was. ``count``: how many keys.
-    Shape: [N] each
+    ``incomplete``: the new image omits columns, so it depends on the previous version of the row. ``count``: the number
+    of keys. Shape: [N] each
     """
 
     puts: np.ndarray
@@ -106,7 +106,7 @@ class Touched:
 
 
 def touched_keys(rows: pa.Table, key: Sequence[str], schema: pa.Schema) -> Touched:
-    """Which keys change rows of any operation touch; ``schema`` is the lake's, whose columns hold theirs."""
+    """Return the keys touched by change rows of any operation; ``schema`` is the lake's, with all their columns."""
     columns = KeyColumns.of(key, schema)
     puts = Puts.of(rows, columns, image_schema(schema))
     deletes = is_op(rows, "d")
@@ -121,7 +121,7 @@ def touched_keys(rows: pa.Table, key: Sequence[str], schema: pa.Schema) -> Touch
 
 @dataclass(frozen=True, slots=True)
 class Puts:
-    """The new images: columns in the lake's types, texts by column, and what was left unsent. Shape: [N] each."""
+    """The new images: columns in the lake's types, texts by column, and masks of unsent values. Shape: [N] each."""
 
     columns: pa.Table
     texts: dict[str, pa.Array]
@@ -129,7 +129,7 @@ class Puts:
 
     @classmethod
     def of(cls, rows: pa.Table, key: KeyColumns, schema: pa.Schema) -> Puts:
-        """A key stored out of line is not sent again when unchanged, but then the old tuple holds it."""
+        """Collect the new images; an unsent key value (unchanged, stored out of line) is taken from the old tuple."""
         after = conform(image(rows, "after"), schema)
         texts = texts_of(column(after, RESCUED))
         names = {each.name.lower(): each.name for each in schema}
@@ -180,7 +180,7 @@ class SliceEvents:
 def numbered_keys(
     rows: pa.Table, key: KeyColumns, puts: Puts, deletes: np.ndarray
 ) -> tuple[KeyIndex, pa.Table, np.ndarray, np.ndarray]:
-    """The slice's distinct keys, and the numbers of each row's new and old key, -1 for none."""
+    """Return the slice's distinct keys, and the numbers of each row's new and old key, -1 for none."""
     has_old = validity(column(rows, "before"))
     into, out = np.flatnonzero(~deletes), np.flatnonzero(has_old)
     schema = pa.schema([puts.columns.schema.field(name) for name in key.read])
@@ -204,7 +204,7 @@ def numbered_keys(
 def _states(
     touches: Touches, last: np.ndarray, source: np.ndarray, unsent: dict[str, np.ndarray]
 ) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray], np.ndarray]:
-    """For each column left out somewhere the change row that holds each key's value; what is kept; where it stands."""
+    """Return, for columns with unsent values, the change row with each key's value; the kept ones; their lake keys."""
     seek = np.full(len(last), -1, dtype=np.int64)
     if not unsent or not len(last):
         return {}, {}, seek
@@ -224,9 +224,9 @@ def _states(
 def state_rows(
     puts: Puts, sources: dict[str, np.ndarray], source: np.ndarray, schema: pa.Schema, own: pa.Table
 ) -> pa.Table:
-    """Rows in the lake's schema: images of the change rows ``source`` (-1 for nulls), and wal2lake's own columns.
+    """Return rows in the lake's schema: images of the change rows ``source`` (-1 for nulls), and metadata columns.
 
-    ``sources`` names another change row for some columns. Shape: int64[R] each, own[R] -> table[R]
+    ``sources`` gives a different change row for some columns. Shape: int64[R] each, own[R] -> table[R]
     """
     plain = indices(source)
     at = {name: indices(places) for name, places in sources.items()}

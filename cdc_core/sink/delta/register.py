@@ -1,4 +1,4 @@
-"""Lake tables in Spark's catalogue, so that SQL finds them by name: ``<database>.<schema>_<table>``."""
+"""Registers lake tables in Spark's catalogue, for SQL by name: ``<database>.<schema>_<table>``."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from cdc_core.schema.table import TableId
 
 
 def register(spark: Any, database: str, table: TableId, path: str) -> None:
-    """Make the database and an entry for the Delta table at ``path``, unless they are there.
+    """Create the database and an entry for the Delta table at ``path``, unless they exist.
 
-    The entry holds the path alone: what the table becomes shows by itself. Which catalogue it is, the session's own
-    settings say (``spark.sql.catalogImplementation=hive`` for a metastore).
+    The entry contains only the path, so changes of the table need no update. The session's settings determine the
+    catalogue (``spark.sql.catalogImplementation=hive`` for a metastore).
     """
     session = spark.newSession()
     session.sql(f"CREATE DATABASE IF NOT EXISTS {_quoted(database)}")

@@ -1,8 +1,8 @@
-"""Inserts of a key that another insert of the same batch put there before, with nothing between that took it away.
+"""Finds inserts of a key that an earlier insert of the same batch wrote and no event in between removed.
 
-A source whose key is unique cannot write that, so the second insert is wrong, or an event between the two is missing. A
-delete takes the row away, an update that changes the key, and a truncate. Rows that a snapshot read say nothing here:
-they may be in the stream as well.
+A source with a unique key cannot write that, so the second insert is wrong, or an event between the two is missing. A
+row is removed by a delete, an update that changes the key, and a truncate. Snapshot rows are not considered: they may
+be in the stream as well.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from cdc_core.sink.delta.row_keys import KeyColumns, KeyIndex
 
 
 def repeated_inserts(rows: pa.Table, key: Sequence[str], since: int = 0) -> np.ndarray | None:
-    """Which change rows insert a key again; None where none does. Shape: table[N] -> bool[N].
+    """Return which change rows insert a key again; None if there are none. Shape: table[N] -> bool[N].
 
-    Rows up to the commit LSN ``since`` are left out, for the key may have been another one then. Where the keys of all
-    inserts differ, which is the usual case, nothing else is looked at.
+    Rows up to the commit LSN ``since`` are left out, because the table may have had a different key then. If the keys
+    of all inserts differ, which is the usual case, nothing else is read.
     """
     counted = rows.column("__commit_lsn").fill_null(0).to_numpy() > since
     inserts = np.flatnonzero(_is(rows, "c") & counted & validity(column(rows.select(["after"]), "after")))
@@ -54,14 +54,14 @@ def repeated_inserts(rows: pa.Table, key: Sequence[str], since: int = 0) -> np.n
 
 
 def has_repeated_keys(parts: Sequence[pa.Table], key: Sequence[str]) -> bool:
-    """Whether two of some lake rows have one key."""
+    """Whether two of some lake rows have the same key."""
     rows = pa.concat_tables(parts)
     columns = KeyColumns.of(key, rows.schema)
     return rows.num_rows > 1 and bool(np.bincount(KeyIndex.of(columns, rows)[1]).max() > 1)
 
 
 def _is_rising(keys: pa.Table) -> bool:
-    """Whether the key is one whole number that grows from row to row, as a sequence's does."""
+    """Whether the key is one integer that increases from row to row, as with a sequence."""
     if keys.num_columns > 1 or not pa.types.is_integer(keys.schema.types[0]) or keys.column(0).null_count:
         return False
     values = keys.column(0).to_numpy()
@@ -71,9 +71,9 @@ def _is_rising(keys: pa.Table) -> bool:
 def _leaving(
     rows: pa.Table, columns: KeyColumns, index: KeyIndex, counted: np.ndarray
 ) -> tuple[np.ndarray | None, np.ndarray]:
-    """The rows that take a row away from an inserted key, and that key's number; None where a delete does not say.
+    """Return the rows that remove a row at an inserted key, and the keys' numbers; None if a delete has no old row.
 
-    A key column that an update did not send counts as changed: too many rows leave then, never too few.
+    A key column that an update did not send counts as changed: this may find too many removals, never too few.
     """
     deletes, has_old = _is(rows, "d"), validity(column(rows.select(["before"]), "before"))
     if (deletes & ~has_old).any():
@@ -88,19 +88,19 @@ def _leaving(
 
 
 def _is(rows: pa.Table, op: str) -> np.ndarray:
-    """Rows of one operation, which may be null here: no rule has been asked yet. Shape: table[N] -> bool[N]."""
+    """Return rows of one operation, which may be null before rules are checked. Shape: table[N] -> bool[N]."""
     return np.asarray(pc.equal(rows.column("__op").fill_null(""), op).to_numpy())
 
 
 def _images(rows: pa.Table, name: str, columns: KeyColumns, places: np.ndarray) -> pa.Table:
-    """The key's columns of an image of some rows. Shape: table[N], int64[M] -> table[M]."""
+    """Return the key's columns of an image of some rows. Shape: table[N], int64[M] -> table[M]."""
     parts = {each: pc.struct_field(rows.column(name), [each]) for each in columns.read}
     found = pa.table(parts)
     return (found if len(places) == rows.num_rows else found.take(pa.array(places))).combine_chunks()
 
 
 def _places(rows: pa.Table) -> np.ndarray:
-    """Where each row stands in the stream. Shape: table[N] -> int64[N]."""
+    """Return each row's index in stream order. Shape: table[N] -> int64[N]."""
     lsn, at = (rows.column(name).fill_null(0).to_numpy() for name in ("__commit_lsn", "__tx_index"))
     place = np.empty(rows.num_rows, dtype=np.int64)
     place[np.lexsort((at, lsn))] = np.arange(rows.num_rows)

@@ -1,6 +1,6 @@
-"""A snapshot's rows become the lake table's whole content, in one commit.
+"""Replaces the lake table's entire content by a snapshot's rows, in one commit.
 
-The rows come from many tasks, each of which writes its own files (``write_rows``); the commit names them all.
+The rows are written by many tasks, each to its own files (``write_rows``); the commit adds them all.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ class SnapshotFacts:
 
 
 def prepare(path: str, schema: pa.Schema, table: TableId, history_minutes: int) -> DeltaTable:
-    """The lake table, made empty where it is missing; a table that exists keeps its content and schema until then.
+    """Return the lake table, created empty if it does not exist; an existing one is not changed before the commit.
 
-    Raises TableError for names that Delta cannot tell apart.
+    Raises TableError for names that Delta cannot distinguish.
     """
     check_names(schema, table)
     properties = spread(lake_properties(history_minutes), path)
@@ -45,7 +45,7 @@ def prepare(path: str, schema: pa.Schema, table: TableId, history_minutes: int) 
 
 
 def write_rows(lake: DeltaTable, batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> list[DataFile]:
-    """Write lake rows into new files of about a million rows; nothing knows of them until ``commit_snapshot``."""
+    """Write lake rows to new files of about a million rows; ``commit_snapshot`` adds them to the table."""
     content, mode = plain_schema(schema), mode_of(schema.names)
     if mode is not DeleteMode.HARD:
         batches = (made for batch in batches for made in _live(batch, mode, content).to_batches())
@@ -71,13 +71,13 @@ def commit_snapshot(
 ) -> SnapshotFacts:
     """Replace the lake table's content and schema by ``files``, and put ``token`` in force, in one commit.
 
-    The rows' ``__commit_lsn`` must not be above that of any change that the snapshot does not show. ``token`` must be
-    above the one in force: that also makes the merges of the former snapshot forgotten. ``shape`` is the number of the
-    table's version that the rows were read under (``shape_log``), 0 for none. ``facts`` go to the commit's
-    metadata. What was committed to the table since it was opened is replaced too. A table with features that delta-rs
-    does not write takes the rows through ``spark``, and ``files`` are removed after. Where the delete mode keeps rows,
-    ``kept`` says how those are told that the snapshot does not show (``kept_rows``).
-    Raises InvariantError for a token that is not above, TransientError where other writers were faster eight times.
+    The rows' ``__commit_lsn`` must not be greater than that of any change that the snapshot does not show. ``token``
+    must be greater than the one in force: this also invalidates the merges of the former snapshot. ``shape`` is the
+    number of the table's version under which the rows were read (``shape_log``), 0 for none. ``facts`` are added to the
+    commit's metadata. Commits made to the table since it was opened are replaced too. Rows of a table with features
+    that delta-rs does not write are written through ``spark``, and ``files`` are removed after that. If the delete mode
+    keeps rows, ``kept`` defines which rows the snapshot does not show (``kept_rows``).
+    Raises InvariantError for a token that is not greater, TransientError after eight conflicts with other writers.
     """
     content = plain_schema(schema)
 
@@ -85,8 +85,8 @@ def commit_snapshot(
         shown = lake_position(lake, slot, table)
         if shown.token is not None and token <= shown.token:
             raise InvariantError(f"Snapshot {token} of {table} is not newer than the current snapshot {shown.token}.")
-        # The former merges' id is named as it stands: so a merge into the former content conflicts, whichever of the
-        # two commits is first. Else its rows would stay beside the snapshot's.
+        # The former merges' id is set to its current version, so that a merge into the former content conflicts,
+        # whichever of the two commits is first. Otherwise its rows would be added to the snapshot's.
         txns = {merge_app(slot, table, shown.token or 0): shown.lsn or 0, snapshot_app(slot, table): token}
         if shape:
             txns[shape_app(slot, table)] = shape
@@ -113,7 +113,7 @@ def _replace_by_spark(
     txns: Mapping[str, int],
     metadata: Mapping[str, str | int],
 ) -> int:
-    # Loaded only where a table needs it: PySpark costs a second.
+    # Imported only if a table needs it: importing PySpark takes a second.
     from cdc_core.sink.delta.spark_evolve import replace_by_spark
 
     root = lake.path.rstrip("/")

@@ -1,4 +1,4 @@
-"""Old changes leave the changelog: once merged, they are only history."""
+"""Removes old changes from the changelog: after the merge they are needed as history only."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ DAY_US = 86_400_000_000
 
 
 def expire_changes(path: str, slot: str, table: TableId, merged: int | None, now_us: int, days: int) -> int | None:
-    """Delete changes that committed more than ``days`` before ``now_us``; the Delta version made, None for none.
+    """Delete changes committed more than ``days`` before ``now_us``; returns the new Delta version, None for none.
 
-    One commit, which carries the day, so that a second call on the same day leaves the table alone. What stays:
+    One commit, which contains the day, so that a second call on the same day does nothing. Not deleted are:
 
-    * changes above ``merged``, the commit LSN that the lake table has reached under its snapshot in force (None where
-      nothing has been merged into it yet: all changes stay then);
-    * changes above the last whole transaction in it.
+    * changes after ``merged``, the commit LSN up to which the lake table is merged under its snapshot in force (None if
+      nothing has been merged into it yet: then no change is deleted);
+    * changes after the last complete transaction in it.
 
-    Snapshot reads come from the lake, so their age alone counts. That they are there is kept in a ``txn`` too: they do
-    not come again. The commit drops whole files where it can and rewrites the others; VACUUM removes them for good.
-    Raises TransientError after repeated conflicts with another writer.
+    Snapshot reads are copies of lake rows, so only their age counts. A ``txn`` records that they were appended, so they
+    are not appended again. The commit removes entire files if possible and rewrites the others; VACUUM deletes them
+    from storage. Raises TransientError after repeated conflicts with another writer.
     """
     changelog = DeltaTable.open(path)
     today = now_us // DAY_US
@@ -56,7 +56,7 @@ def expire_changes(path: str, slot: str, table: TableId, merged: int | None, now
 
 
 def _is_old(rows: pa.Table, upto: int, before_us: int) -> np.ndarray:
-    """Changes that are done with. Shape: table[N] -> bool[N]."""
+    """Return changes that may be deleted. Shape: table[N] -> bool[N]."""
     at = rows.column("__commit_ts").cast(pa.int64()).fill_null(before_us).to_numpy()
     is_read = rows.column("__tx_index").to_numpy() < 0
     found: np.ndarray = (at < before_us) & (is_read | (rows.column("__commit_lsn").to_numpy() <= upto))

@@ -1,4 +1,4 @@
-"""What a slice applied to a lake table by copy-on-write comes to, and the pieces that its rows are made of."""
+"""The result of applying a slice to a lake table by copy-on-write, and helpers to build its rows."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from cdc_core.sink.delta.shape import RESCUED
 from cdc_core.sink.delta.table import DataFile
 
 FILE_BYTES = 128 * 2**20
-"""New rows join a file up to about this size; beyond it they make files of their own."""
+"""New rows are added to a file up to about this size; beyond it they are written to separate files."""
 
 
 @dataclass(frozen=True, slots=True)
 class Rewrite:
-    """The files that go and the rows that come in their place, one table a file.
+    """The removed files and the rows that replace them, one table per file.
 
-    ``rows`` reads as it is iterated, once. ``removed`` and the counts are known before.
+    ``rows`` is read while it is iterated, once. ``removed`` and the counts are known before.
     """
 
     removed: list[DataFile]
@@ -31,7 +31,7 @@ class Rewrite:
 
     @property
     def bytes_rewritten(self) -> int:
-        """Bytes of the files that go."""
+        """Bytes of the removed files."""
         return sum(file.size for file in self.removed)
 
     @property
@@ -41,7 +41,7 @@ class Rewrite:
 
 
 def with_kept_values(rows: pa.Table, keep: dict[str, np.ndarray], lake: pa.Table) -> pa.Table:
-    """Rows with the columns that they keep taken from lake rows beside them, texts too.
+    """Return rows with the values that they keep taken from the corresponding lake rows, including texts.
 
     Shape: rows[N], masks bool[N], lake[N] with the columns of ``keep`` and ``__rescued`` -> rows[N]
     """
@@ -59,7 +59,7 @@ def with_kept_values(rows: pa.Table, keep: dict[str, np.ndarray], lake: pa.Table
 
 
 def host_of(files: Sequence[DataFile], fresh: pa.Table, file_bytes: int) -> DataFile | None:
-    """The file that new rows join: the smallest one that is rewritten anyway, while it has room for them."""
+    """Return the file that new rows are added to: the smallest rewritten one, unless it would become too large."""
     if not files or not fresh.num_rows:
         return None
     smallest = min(files, key=lambda file: file.size)
@@ -67,14 +67,14 @@ def host_of(files: Sequence[DataFile], fresh: pa.Table, file_bytes: int) -> Data
 
 
 def parts_of(rows: pa.Table, files: Sequence[DataFile], file_bytes: int) -> Iterator[pa.Table]:
-    """Rows in tables that make files of at most about ``file_bytes``."""
+    """Yield rows in tables that result in files of at most about ``file_bytes``."""
     step = max(1, int(file_bytes / _row_bytes(files, rows)))
     for start in range(0, rows.num_rows, step):
         yield rows.slice(start, step)
 
 
 def _row_bytes(files: Sequence[DataFile], rows: pa.Table) -> float:
-    """Bytes a row of a file, by the files there are, or the rows in memory, which take more."""
+    """Return the bytes per row of a file, from the existing files, or from the rows in memory, which are larger."""
     held = sum(file.rows for file in files)
     size = sum(file.size for file in files) / held if held else rows.nbytes / max(1, rows.num_rows)
     return max(1.0, size)

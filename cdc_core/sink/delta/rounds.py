@@ -1,20 +1,19 @@
-"""The Delta table of rounds: which version of each table shows the source as of which LSN.
+"""The Delta table of rounds: the version of each table that shows the source as of a given LSN.
 
-A row a table and round, so a round is read by itself. ``delta_version`` is null where the table does not show the
-source at the round's LSN, and ``state`` says why:
+One row per table and round, so a round can be read by itself. ``delta_version`` is null if the table does not show the
+source at the round's LSN, and ``state`` is the reason:
 
     current     at ``delta_version`` the table has every transaction that committed up to ``round_lsn``, and no other
     behind      changes up to the LSN wait in its changelog
     ahead       it was read, or merged by a run that was ended, at a later LSN
-    failed      the last merge failed; it is tried again
-    paused      it is not merged until somebody acts
+    failed      the last merge failed; it is retried
+    paused      it is not merged until it is resumed
     rereading   it is to be re-read, or is being read
     unread      there is no lake table yet
 
-``snapshot`` and ``merged_lsn`` are the positions that the lake table carries (``positions``). They tell its rows: two
-versions that carry the same two hold the same ones, so a compaction changes nothing of what is recorded.
-
-Rounds are numbered; their LSN never falls. The number and the LSN of the newest are in the commit's ``txn`` actions.
+``snapshot`` and ``merged_lsn`` are the positions stored in the lake table (``positions``). They identify its content:
+two versions with the same positions have the same rows, so a compaction does not invalidate a recorded round. Rounds
+are numbered; their LSN never decreases. The number and the LSN of the newest are in the commit's ``txn`` actions.
 """
 
 from __future__ import annotations
@@ -56,7 +55,7 @@ _EXPIRE_EVERY = 100
 
 
 class TableState(StrEnum):
-    """How a table stands to a round's LSN (see the head of this file)."""
+    """State of a table relative to a round's LSN (see the module's docstring)."""
 
     CURRENT = "current"
     BEHIND = "behind"
@@ -71,7 +70,7 @@ class TableState(StrEnum):
 class RecordedTable:
     """One table in a round. ``version`` is None unless the state is CURRENT.
 
-    ``snapshot`` and ``merged_lsn`` are the positions that the lake table carries; None where it has none.
+    ``snapshot`` and ``merged_lsn`` are the positions stored in the lake table; None if it has none.
     """
 
     table: TableId
@@ -93,7 +92,7 @@ class RoundHead:
 
 @dataclass(frozen=True, slots=True)
 class Round:
-    """One recorded round, its tables by name."""
+    """One recorded round, its tables ordered by name."""
 
     head: RoundHead
     tables: tuple[RecordedTable, ...]
@@ -102,7 +101,7 @@ class Round:
 class RoundLog:
     """The table of rounds of one connector. For one thread; other processes may write to it too.
 
-    ``history_minutes`` is the lake's: rounds go when their versions can no longer be read; 0 keeps all.
+    ``history_minutes`` is the lake's: rounds are removed when their versions can no longer be read; 0 keeps all.
     """
 
     def __init__(self, path: str, history_minutes: int) -> None:
@@ -112,12 +111,12 @@ class RoundLog:
 
     @property
     def newest_lsn(self) -> Lsn | None:
-        """The LSN of the newest round as this object has last seen it; None before the first."""
+        """The LSN of the newest round as of the last ``refresh`` or ``append``; None before the first."""
         lsn = None if self._opened is None else self._opened.txn(_LSN)
         return None if lsn is None else Lsn(lsn)
 
     def refresh(self) -> bool:
-        """Load what was recorded since; whether there is a round."""
+        """Load the rounds recorded since; returns whether there is any round."""
         if self._opened is None:
             self._opened = DeltaTable.open(self._path)
         else:
@@ -125,7 +124,7 @@ class RoundLog:
         return self._opened is not None and self._opened.txn(_NUMBER) is not None
 
     def append(self, lsn: int, committed_at: datetime | None, tables: Sequence[RecordedTable]) -> bool:
-        """Write a round down in one commit; False where there is a round of a later LSN already.
+        """Record a round in one commit; returns False if there is a round of a later LSN already.
 
         Raises TransientError after repeated conflicts with another writer.
         """
@@ -149,25 +148,25 @@ class RoundLog:
         return True
 
     def heads(self) -> list[RoundHead]:
-        """Every round that is kept, oldest first."""
+        """Return all rounds that are kept, oldest first."""
         parts = [self._opened.read(file, _HEAD) for file in self._opened.files] if self._opened is not None else []
         if not parts:
             return []
         found = pa.concat_tables(parts).group_by("round").aggregate([(name, "max") for name in _HEAD[1:]])
         found = found.filter(pc.is_valid(found.column("round"))).sort_by("round")
-        # row-wise: a few thousand rounds at most, asked for by a person
+        # row-wise: a few thousand rounds at most, requested by a user
         return [
             RoundHead(row["round"], Lsn(row["round_lsn_max"]), row["committed_at_max"], row["recorded_at_max"])
             for row in found.to_pylist()
         ]
 
     def round(self, number: int) -> Round | None:
-        """One round; None where it is not kept. Only the files that may hold it are read."""
+        """Return one round; None if it is not kept. Only files that may contain it are read."""
         if self._opened is None:
             return None
         files = [file for file in self._opened.files if _may_hold(file, number)]
         parts = [_of_round(self._opened.read(file), number) for file in files]
-        rows = pa.concat_tables(parts).to_pylist() if parts else []  # row-wise: one a table
+        rows = pa.concat_tables(parts).to_pylist() if parts else []  # row-wise: one per table
         if not rows:
             return None
         first = rows[0]
@@ -175,12 +174,12 @@ class RoundLog:
         return Round(head, tuple(sorted((_recorded(row) for row in rows), key=lambda each: each.table)))
 
     def newest(self) -> Round | None:
-        """The newest round as this object has last seen it."""
+        """Return the newest round as of the last ``refresh`` or ``append``."""
         number = None if self._opened is None else self._opened.txn(_NUMBER)
         return None if number is None else self.round(number)
 
     def _expire(self, log: DeltaTable) -> None:
-        """Take out rounds older than anything that can still be read, from files that mostly hold such ones."""
+        """Remove rounds older than any version that can still be read, from files that mostly contain such rounds."""
         before = datetime.now(UTC) - timedelta(hours=2 * file_hours(self._history))
 
         def attempt() -> None:

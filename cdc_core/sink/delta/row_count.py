@@ -1,6 +1,7 @@
-"""How many rows a Delta table has: told by its log, without a JVM and without a look at data files, or counted.
+"""The number of rows of a Delta table: from its log, without a JVM and without reading data files, or counted.
 
-Of a lake table whose delete mode keeps rows, those that the source has; that one column of its files is read.
+For a lake table whose delete mode keeps rows, the number of rows that the source has; this reads one column of its
+files.
 """
 
 from __future__ import annotations
@@ -17,9 +18,9 @@ from cdc_core.sink.delta.table import DeltaTable
 
 
 def row_count(path: str, storage: Mapping[str, str] | None = None) -> int | None:
-    """Rows of the newest version of the table at ``path``.
+    """Return the rows of the newest version of the table at ``path``.
 
-    None where the log does not tell: no table, a storage or feature unknown to delta-rs, files without statistics.
+    None if the log does not contain it: no table, a storage or feature unknown to delta-rs, files without statistics.
     """
     try:
         table = DeltaTable.open(path, storage)
@@ -35,14 +36,14 @@ def row_count(path: str, storage: Mapping[str, str] | None = None) -> int | None
         rows = int(pc.sum(counts).as_py() or 0)
         if "deletionVectors" not in table.features:
             return rows
-        # A file's statistics count the rows that its deletion vector takes out, too.
+        # A file's statistics include the rows that its deletion vector removes.
         kept = pa.table(table.raw().deletion_vectors()).column("selection_vector").combine_chunks().flatten()
     except Exception:
-        # delta-rs and each storage have errors of their own, and a count that cannot be had is only not shown.
+        # delta-rs and each storage have different errors, and an unavailable count is simply not shown.
         return None
     return rows - (len(kept) - int(pc.sum(kept).as_py() or 0))
 
 
 def counted_rows(spark: Any, path: str) -> int:
-    """The same, counted by Spark. Raises what Spark raises where there is no table."""
+    """Count the rows with Spark. Raises Spark's error if there is no table."""
     return int(spark.read.format("delta").load(path).count())

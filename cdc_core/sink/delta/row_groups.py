@@ -1,4 +1,4 @@
-"""Rows put together to a Parquet file's row groups, and which of its columns are worth a dictionary."""
+"""Combines rows to a Parquet file's row groups, and selects the columns for dictionary encoding."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from cdc_core.sink.delta.conform import conform
 
 _GROUP_ROWS = 100_000
 _SAMPLE_ROWS = 10_000
-# Of few rows a dictionary costs more time and bytes than it saves.
+# With few rows a dictionary costs more time and bytes than it saves.
 _MIN_ROWS = 10_000
 
 
 def row_groups(batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> Iterator[pa.Table]:
-    """The batches put together to row groups. No rows, no group."""
+    """Yield the batches combined to row groups; none if there are no rows."""
     waiting: list[pa.RecordBatch] = []
     count = 0
     for batch in batches:
@@ -30,9 +30,9 @@ def row_groups(batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> Iterator
 
 
 def repeated_columns(rows: pa.Table) -> list[str]:
-    """The columns whose values repeat, by the first rows: for others a dictionary costs more than it saves.
+    """Return the columns with repeated values in the first rows: for others a dictionary costs more than it saves.
 
-    Nested columns are told by their outer name, which is no leaf's: they do without.
+    Nested columns are left out: Parquet identifies their leaves, not their outer names.
     """
     if rows.num_rows < _MIN_ROWS:
         return []

@@ -1,7 +1,8 @@
-"""What tells two rows of a table apart.
+"""Keys, which distinguish the rows of a table.
 
-A key's value that its natural type cannot hold (a date of infinity) is null in its column and text in ``__rescued``; so
-for such types the text belongs to the key. Key values PostgreSQL holds equal are equal here (``codes``).
+A key's value that its natural type cannot represent (a date of infinity) is null in its column and text in
+``__rescued``; so for such types the text is part of the key. Key values that PostgreSQL considers equal are equal here
+(``codes``).
 """
 
 from __future__ import annotations
@@ -21,9 +22,9 @@ from cdc_core.sink.delta.shape import RESCUED
 
 
 def merge_key(table: TableSchema) -> tuple[str, ...]:
-    """The columns by which changes find their rows; empty for a table that is kept as a multiset.
+    """Return the columns by which changes identify rows; empty for a table that is stored as a multiset.
 
-    Under REPLICA IDENTITY USING INDEX old tuples hold that index's columns alone, so these are the key then.
+    Under REPLICA IDENTITY USING INDEX old tuples contain that index's columns alone, so these are the key then.
     """
     if table.identity is ReplicaIdentity.INDEX and table.identity_key:
         return table.identity_key
@@ -31,7 +32,7 @@ def merge_key(table: TableSchema) -> tuple[str, ...]:
 
 
 def check_key(table: TableSchema, mode: str) -> None:
-    """Raise MissingKeyError for a table without a key, by which its delete mode distinguishes rows."""
+    """Raise MissingKeyError for a table without a key, which its delete mode requires."""
     if not merge_key(table):
         raise MissingKeyError(
             f"{table.id} has no key, and delete mode {mode} identifies rows by their key.",
@@ -42,7 +43,7 @@ def check_key(table: TableSchema, mode: str) -> None:
 
 
 def is_total(kind: pa.DataType) -> bool:
-    """Whether the converters to this type can read every text that PostgreSQL prints, so that nothing is rescued."""
+    """Whether this type can represent every text that PostgreSQL prints, so that nothing is rescued."""
     return bool(
         pa.types.is_integer(kind)
         or pa.types.is_floating(kind)
@@ -54,25 +55,25 @@ def is_total(kind: pa.DataType) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class KeyColumns:
-    """The key's columns by their names in the lake's schema, and whether each one's text may belong to it."""
+    """The key's columns by their names in the lake's schema, and whether each one's text may be part of it."""
 
     names: tuple[str, ...]
     with_text: tuple[bool, ...]
 
     @classmethod
     def of(cls, names: Sequence[str], schema: pa.Schema) -> KeyColumns:
-        """The key ``names`` of lake rows of ``schema``; names are found without regard to case, as Delta does."""
+        """Return the key ``names`` of lake rows of ``schema``; like Delta, compares names without regard to case."""
         by_name = {each.name.lower(): each for each in schema}
         fields = [by_name[name.lower()] for name in names]
         return cls(tuple(each.name for each in fields), tuple(not is_total(each.type) for each in fields))
 
     @property
     def read(self) -> list[str]:
-        """The lake's columns that are needed to know a row's key."""
+        """The lake's columns that are needed to determine a row's key."""
         return [*self.names, RESCUED] if any(self.with_text) else list(self.names)
 
     def parts(self, rows: pa.Table) -> list[pa.Array]:
-        """The arrays that make up the key. Shape: table[N] with the columns of ``read`` -> array[N] each."""
+        """Return the arrays that form the key. Shape: table[N] with the columns of ``read`` -> array[N] each."""
         texts = texts_of(column(rows, RESCUED)) if any(self.with_text) else {}
         out = []
         for name, with_text in zip(self.names, self.with_text, strict=True):
@@ -96,5 +97,5 @@ class KeyIndex:
         return cls(columns, coder), codes
 
     def match(self, rows: pa.Table) -> np.ndarray:
-        """Numbers of rows' keys, -1 for one that is not here. Shape: table[N] as for ``of`` -> int64[N]."""
+        """Return the numbers of rows' keys, -1 for an unknown one. Shape: table[N] as for ``of`` -> int64[N]."""
         return self.coder.codes(self.columns.parts(rows))

@@ -1,10 +1,10 @@
-"""Which touches of keys belong to one row of the source, across its key changes.
+"""Determines which touches of keys belong to the same row of the source, across its key changes.
 
-A row's life in a slice is a sequence of stays at keys. A stay begins with the row that the lake has at that key, with
-an insert, or with the key change that brought the row there; it ends at the delete or key change that took it away.
-After that another row is at the key, also where the change that brought it there is not here (it is in quarantine). A
-key change links the stay it ended to the one it began. Following the links back to the first stay is pointer jumping,
-in as many steps as the longest chain has binary digits.
+Within a slice, a row has a sequence of stays at keys. A stay begins with the row that the lake has at that key, with an
+insert, or with the key change that moved the row there; it ends with the delete or key change that removed it. After
+that another row is at the key, even if the change that wrote it is not in the slice (it is in quarantine). A key change
+links the stay that it ended to the one that it began. The links are followed back to the first stay by pointer jumping,
+in as many steps as the length of the longest chain has binary digits.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ import numpy as np
 
 @dataclass(frozen=True, slots=True)
 class Touches:
-    """Every event at every key it touched, in the order of time; a key change first leaves, then arrives.
+    """Every event at every key it touched, ordered by time; a key change first leaves the old key.
 
-    ``key`` numbers the keys from 0, ``row`` the change rows. ``deleted``: the touch took the row away. ``moved``: by a
-    key change. ``begins``: it put a row where none was. All of shape [T].
+    ``key`` numbers the keys from 0, ``row`` the change rows. ``deleted``: the touch removed the row. ``moved``: by a
+    key change. ``begins``: it wrote a row where there was none. All of shape [T].
     """
 
     key: np.ndarray
@@ -30,7 +30,7 @@ class Touches:
 
     @classmethod
     def of(cls, new: np.ndarray, old: np.ndarray, deletes: np.ndarray, updates: np.ndarray) -> Touches:
-        """``new`` and ``old`` are the numbers of each change row's keys, -1 where it has none. Shape: [N] each."""
+        """Create the touches; ``new`` and ``old`` are the numbers of rows' keys, -1 for none. Shape: [N] each."""
         count = len(new)
         moves = updates & (old >= 0) & (old != new)
         key = np.where(deletes, old, new)
@@ -46,14 +46,14 @@ class Touches:
         return cls(np.concatenate([key, old[left]])[order], every[order], gone, moved, begins)
 
     def last(self, keys: int) -> np.ndarray:
-        """The last touch of each key. Shape: int64[keys]."""
+        """Return the last touch of each key. Shape: int64[keys]."""
         out = np.full(keys, -1, dtype=np.int64)
-        out[self.key] = np.arange(len(self.key))  # of equal places the last one stays
+        out[self.key] = np.arange(len(self.key))  # of equal indexes the last assignment is kept
         return out
 
 
 def lineages(touches: Touches) -> np.ndarray:
-    """Numbers that are equal for the touches of one row and different for those of different rows. Shape: int64[T]."""
+    """Return numbers that are equal for touches of the same row and different for other rows. Shape: int64[T]."""
     if not touches.moved.any():
         return touches.key
     order = np.argsort(touches.key, kind="stable")
@@ -64,7 +64,7 @@ def lineages(touches: Touches) -> np.ndarray:
     stay = np.empty(len(order), dtype=np.int64)
     stay[order] = np.cumsum(first) - 1
     up = np.arange(int(stay.max()) + 1)
-    # A key change's two touches are adjacent in time: it leaves the one stay and begins the other.
+    # A key change's two touches are adjacent in time: it ends one stay and begins the other.
     leaves = np.flatnonzero(touches.moved & touches.deleted)
     up[stay[leaves + 1]] = stay[leaves]
     while not np.array_equal(up, up[up]):
@@ -74,7 +74,7 @@ def lineages(touches: Touches) -> np.ndarray:
 
 @dataclass(frozen=True, slots=True)
 class History:
-    """The touches by row and time, for looking back from some of them."""
+    """The touches ordered by row and time, to find earlier touches of the same row."""
 
     order: np.ndarray
     starts: np.ndarray
@@ -82,7 +82,7 @@ class History:
 
     @classmethod
     def of(cls, lineage: np.ndarray, asked: np.ndarray) -> History:
-        """``lineage`` as from ``lineages``, ``asked`` the touches to look back from. Shape: [T], int64[A]."""
+        """Create the history; ``lineage``: see ``lineages``; ``asked``: where to start. Shape: [T], int64[A]."""
         order = np.argsort(lineage, kind="stable")
         place = np.empty(len(order), dtype=np.int64)
         place[order] = np.arange(len(order))
@@ -94,11 +94,11 @@ class History:
 
     @property
     def first(self) -> np.ndarray:
-        """The first touch of the row of each touch asked. Shape: int64[A]."""
+        """The first touch of the row of each touch in ``asked``. Shape: int64[A]."""
         return np.asarray(self.order[self.starts[self.at]])
 
     def latest(self, known: np.ndarray) -> np.ndarray:
-        """The row's latest touch up to the one asked that is ``known``, -1 for none. Shape: bool[T] -> int64[A]."""
+        """Return the row's latest ``known`` touch up to that in ``asked``, -1 for none. Shape: bool[T] -> int64[A]."""
         places = np.where(known[self.order], np.arange(len(self.order)), -1)
         found = np.maximum.accumulate(places)[self.at]
         return np.where(found >= self.starts[self.at], self.order[np.maximum(found, 0)], -1)

@@ -1,7 +1,7 @@
-"""What rows held at some of the touches of their keys, for delete modes that keep rows which are gone.
+"""The values of rows at some of the touches of their keys, for delete modes that keep deleted rows.
 
-A truncate touches no key by itself; here it becomes a delete of every key of the slice that has a row then, and a
-``Truncation`` for the lake rows whose keys the slice does not name.
+A truncate itself touches no key; here it is converted to a delete of every key of the slice that has a row then, and a
+``Truncation`` for the lake rows whose keys are not in the slice.
 """
 
 from __future__ import annotations
@@ -19,11 +19,12 @@ from cdc_core.sink.delta.row_lineage import History, Touches, lineages
 
 @dataclass(frozen=True, slots=True)
 class KnownStates:
-    """A row's state at each touch asked for, as far as the slice tells it.
+    """A row's state at each requested touch, as far as the slice contains it.
 
-    ``base`` is the change row with the row's newest image by then, ``sources`` another one for columns that this one
-    left unsent; -1 where the slice has none. ``keep`` names the columns whose value is the lake's, with the touches
-    that it is so for, and ``seek`` the number of the key at which the lake has that row, -1 for none. Shape: [A] each.
+    ``base`` is the change row with the row's newest image by then, ``sources`` a different one for columns that this
+    one left unsent; -1 if the slice has none. ``keep`` maps the columns whose value is the lake's to a mask of the
+    touches for which this is so, and ``seek`` is the number of the key at which the lake has that row, -1 for none.
+    Shape: [A] each.
     """
 
     base: np.ndarray
@@ -35,9 +36,9 @@ class KnownStates:
 def known_states(
     touches: Touches, asked: np.ndarray, unsent: dict[str, np.ndarray], columns: Sequence[str]
 ) -> KnownStates:
-    """The states of rows at ``asked``; at a touch that took the row away, its state before.
+    """Return the states of rows at ``asked``; at a touch that removed the row, its previous state.
 
-    ``columns`` are those of an image, ``unsent`` tells which change rows left one out. Shape: int64[A], bool[N] each.
+    ``columns`` are those of an image, ``unsent`` masks the change rows that omit one. Shape: int64[A], bool[N] each.
     """
     history = History.of(lineages(touches), asked)
     puts = ~touches.deleted
@@ -58,7 +59,7 @@ def known_states(
 
 
 def next_of_key(key: np.ndarray) -> np.ndarray:
-    """For each touch the next one of its key, -1 for none. Shape: int64[T] -> int64[T]."""
+    """Return the next touch of the same key for each touch, -1 for none. Shape: int64[T] -> int64[T]."""
     order = np.argsort(key, kind="stable")
     same = key[order][1:] == key[order][:-1]
     out = np.full(len(key), -1, dtype=np.int64)
@@ -67,9 +68,10 @@ def next_of_key(key: np.ndarray) -> np.ndarray:
 
 
 def with_truncates(touches: Touches, keys: int) -> Touches:
-    """The touches with truncates (which have no key, -1) as deletes of the keys that may have a row then.
+    """Convert truncates (touches without a key, -1) to deletes of the keys that may have a row then.
 
-    These are the keys with a row that the slice put there, and at the first truncate those that it touches only later.
+    These are the keys with a row written by the slice, and at the first truncate those that the slice touches only
+    later.
     """
     cuts = np.flatnonzero(touches.key < 0)
     if not len(cuts):
@@ -77,7 +79,7 @@ def with_truncates(touches: Touches, keys: int) -> Touches:
     real = np.flatnonzero(touches.key >= 0)
     following = next_of_key(touches.key)
     first = np.full(keys, len(touches.key), dtype=np.int64)
-    first[touches.key[real][::-1]] = real[::-1]  # of equal keys the first place stays
+    first[touches.key[real][::-1]] = real[::-1]  # of equal keys the first index is kept
     puts = real[~touches.deleted[real]]
     at = np.searchsorted(cuts, puts)
     ends = np.where(following[puts] < 0, len(touches.key), following[puts])
@@ -98,7 +100,7 @@ def with_truncates(touches: Touches, keys: int) -> Touches:
 
 
 def truncation_of(rows: pa.Table, truncates: np.ndarray) -> Truncation | None:
-    """The first truncate of change rows in stream order; None where there is none."""
+    """Return the first truncate of change rows in stream order; None if there is none."""
     found = np.flatnonzero(truncates)
     if not len(found):
         return None

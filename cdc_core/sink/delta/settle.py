@@ -1,8 +1,8 @@
-"""Which rows a snapshot that was read in several attempts has too many (``cdc_core/snapshot/resume`` says why).
+"""Finds surplus rows of a snapshot that was read in several attempts (reasons: ``cdc_core/snapshot/resume``).
 
-The snapshot in force shows everything up to V2; some of its rows are as of an earlier V1. Those whose key is gone at V2
-were deleted, or changed their key, in transactions that V1 does not show and V2 does. The changelog has these: of their
-changes, reduced by key, the keys that end without a row are to be deleted from the lake.
+The snapshot in force shows everything up to V2; some of its rows are as of an earlier V1. Rows whose key no longer
+exists at V2 were deleted, or changed their key, in transactions that V2 shows and V1 does not. The changelog has these
+transactions: their changes are reduced by key, and the keys that end without a row are to be deleted from the lake.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from cdc_core.sink.delta.table import DeltaTable
 
 
 def changes_between(changelog: DeltaTable, since: str, visible: str) -> Iterator[pa.Table]:
-    """The change rows that the pg_snapshot ``visible`` shows and ``since`` does not, file by file, in any order."""
+    """Yield the change rows that the pg_snapshot ``visible`` shows and ``since`` does not, by file, in any order."""
     for file in changelog.files:
         if file.maximum.get("__tx_index") == -1:
             continue  # rows of a snapshot
@@ -34,7 +34,7 @@ def changes_between(changelog: DeltaTable, since: str, visible: str) -> Iterator
 
 
 class LastStates:
-    """Gathers, for each key that some changes touched, whether a row was left there by the last of them."""
+    """Collects, for each key touched by some changes, whether the last of them left a row there."""
 
     def __init__(self, table: TableSchema, lake: pa.Schema) -> None:
         self._table = table
@@ -43,9 +43,9 @@ class LastStates:
         self._parts: list[pa.Table] = []
 
     def add(self, rows: pa.Table) -> None:
-        """Take note of change rows in the lake's columns. Keeps no more than one row a key of them.
+        """Add change rows in the lake's columns. At most one row per key is kept in memory.
 
-        Raises TableError where the source does not say which rows were deleted, RereadNeededError for a truncation.
+        Raises TableError if deleted rows cannot be identified, RereadNeededError for a truncate.
         """
         facts = survey(rows)
         check_old_rows(facts, True, self._table.id)
@@ -62,7 +62,7 @@ class LastStates:
         self._parts.append(part.append_column("gone", pa.array(reduced.deleted)))
 
     def deletes(self) -> pa.Table:
-        """Change rows that delete the keys without a row: op d, of no transaction, before all others.
+        """Return change rows that delete the keys without a row: op d, without a transaction, before all others.
 
         Shape: -> change rows, images of the lake's columns
         """

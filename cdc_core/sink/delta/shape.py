@@ -1,8 +1,8 @@
-"""The Delta tables' shape: made from the source's, grown with it, never silently bent.
+"""The Delta tables' schemas: derived from the source's and widened with it, never changed silently.
 
-A column the source gained is added (inside ``before`` and ``after`` too). A column it dropped stays and holds null from
-then on. A column whose type changed continues when the existing one holds every value of the new one; else the table
-stops with a TableError that says what to do.
+A column added in the source is added (in ``before`` and ``after`` too). A column dropped there stays and is null from
+then on. A column whose type changed stays if it can represent every value of the new type; otherwise the table stops
+with a TableError that describes the remedy.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ META = (
     pa.field("__commit_ts", pa.timestamp("us", tz="UTC")),
 )
 OWN_NAMES = frozenset(each.name for each in META) | NAMES
-"""The columns of lake tables, of whatever delete mode, that the image of a row has not."""
+"""The metadata columns of lake tables of all delete modes, which the image of a row does not have."""
 _CHECKPOINT_INTERVAL, _CHECKPOINT_SPREAD = 42, 16
 
 _CHECKPOINTS = "delta.checkpointInterval"
@@ -35,7 +35,7 @@ _DIGITS = {pa.int8(): 3, pa.int16(): 5, pa.int32(): 10, pa.int64(): 19}
 
 
 def lake_properties(history_minutes: int) -> dict[str, str]:
-    """The settings of a lake table that keeps replaced files and log entries for so long; 0 for Delta's defaults."""
+    """Return the properties of a lake table for a retention of ``history_minutes``; 0 for Delta's defaults."""
     kept = {_CHECKPOINTS: str(_CHECKPOINT_INTERVAL)}
     if history_minutes:
         kept["delta.logRetentionDuration"] = f"interval {history_minutes} minutes"
@@ -44,39 +44,41 @@ def lake_properties(history_minutes: int) -> dict[str, str]:
 
 
 def spread(properties: Mapping[str, str], path: str) -> dict[str, str]:
-    """The settings with a checkpoint interval of the table's own: tables that are changed by the same rounds would all
-    write theirs in the same one.
+    """Return the properties with a checkpoint interval that differs by table.
+
+    With the same interval, tables changed by the same rounds would all write their checkpoints in the same round.
     """
     own = {_CHECKPOINTS: str(_CHECKPOINT_INTERVAL + phase(path, _CHECKPOINT_SPREAD))} if properties else {}
     return {**properties, **own}
 
 
 def phase(path: str, period: int) -> int:
-    """A number below ``period`` that differs from table to table and stays the same for one."""
+    """Return a number less than ``period`` that differs between tables and is constant for one."""
     return zlib.crc32(path.encode()) % period
 
 
 def file_hours(history_minutes: int) -> int:
-    """Whole hours that replaced data files stay: the history, and an hour at least, for queries in progress."""
+    """Return the hours to keep replaced data files: the history, at least one hour, for running queries."""
     return max(1, -(-history_minutes // 60))
 
 
 def changelog_properties(history_minutes: int) -> dict[str, str]:
-    """The settings of a changelog table."""
-    # The only columns that merges and retention filter by; statistics of values would make every append dearer.
+    """Return the properties of a changelog table."""
+    # The only columns by which merges and retention filter; statistics of other columns would make every append slower.
     filtered = {"delta.dataSkippingStatsColumns": "__commit_lsn,__tx_index,__commit_ts"}
     return lake_properties(history_minutes) | filtered
 
 
 def lake_schema(row: pa.StructType, mode: DeleteMode = DeleteMode.HARD) -> pa.Schema:
-    """The lake table's schema from the struct of ``after``: columns, ``__rescued``, position and commit time, and the
-    columns of its delete mode.
+    """Return the lake table's schema from the struct of ``after``.
+
+    Its columns, ``__rescued``, position and commit time, and the columns of the delete mode.
     """
     return plain_schema(pa.schema([*row, *META, *COLUMNS[mode]]))
 
 
 def bare_schema(schema: pa.Schema) -> pa.Schema:
-    """A lake table's schema without the columns of its delete mode."""
+    """Return a lake table's schema without the columns of its delete mode."""
     return pa.schema([each for each in schema if each.name not in NAMES])
 
 
@@ -88,15 +90,16 @@ def ensure_table(
     opened: DeltaTable | None = None,
     storage: Mapping[str, str] | None = None,
 ) -> DeltaTable:
-    """Make the table, or add what ``schema`` has more than it. ``opened``: the table where the caller has it open.
+    """Create the table, or add the columns that only ``schema`` has. ``opened``: the table if already open.
 
-    Raises TableError for a type change that the existing column cannot hold, and for names Delta cannot tell apart.
+    Raises TableError for a type change that the existing column cannot represent, and for names that Delta cannot
+    distinguish.
     """
     opened = opened or DeltaTable.open(path, storage)
     wanted = plain_schema(schema)
     if opened is not None and wanted.equals(opened.schema):
         return opened
-    # Before they are merged: of two names that differ by case alone the merge would keep one.
+    # Checked before the merge, which would keep only one of two names that differ by case only.
     check_names(wanted, table)
     if opened is None:
         return DeltaTable.create(path, wanted, spread(properties, path), storage)
@@ -107,15 +110,15 @@ def ensure_table(
 
 
 def merge_schemas(existing: pa.Schema, incoming: pa.Schema, table: TableId) -> pa.Schema:
-    """``existing`` with the fields that only ``incoming`` has at its end, structs merged field by field.
+    """Return ``existing`` with the fields that only ``incoming`` has appended, structs merged field by field.
 
-    Names are compared as Delta does, without regard to case. Raises TableError where a type cannot be held.
+    Like Delta, compares names without regard to case. Raises TableError if a type cannot be represented.
     """
     return pa.schema(_merged(list(existing), list(incoming), table, ""))
 
 
 def holds(existing: pa.DataType, new: pa.DataType) -> bool:
-    """Whether every value of ``new`` can be cast to ``existing`` and stay the same value."""
+    """Whether every value of ``new`` can be cast to ``existing`` without changing it."""
     if existing.equals(new):
         return True
     if pa.types.is_list(existing) and pa.types.is_list(new):
@@ -131,7 +134,7 @@ def holds(existing: pa.DataType, new: pa.DataType) -> bool:
 
 
 def check_names(schema: pa.Schema | pa.StructType, table: TableId, inside: str = "") -> None:
-    """Raise TableError where two columns have names that Delta cannot tell apart."""
+    """Raise TableError if two columns have names that Delta cannot distinguish."""
     seen: set[str] = set()
     for each in schema:
         if each.name.lower() in seen:

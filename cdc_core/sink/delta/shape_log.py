@@ -1,9 +1,9 @@
-"""Which versions of its source each lake table has gone through, and whether it is paused or to be re-read.
+"""The versions of its source that each lake table has had, and whether it is paused or to be re-read.
 
-A *shape* is a numbered version of a table that the lake stands at. It is written down here before the lake table's own
-commit puts it in force, by a ``txn`` that carries the number (``positions.shape_app``): an entry without a commit is
-never looked at. Change rows carry the number of the shape they were decoded under, so that they are read by it however
-late they are merged.
+A *shape* is a numbered version of a table in the lake. It is recorded here before the lake table's own commit puts it
+in force with a ``txn`` that contains the number (``positions.shape_app``): an entry without a commit is ignored. Change
+rows contain the number of the shape under which they were decoded, so that they can be read with it however late they
+are merged.
 """
 
 from __future__ import annotations
@@ -40,10 +40,11 @@ _SHAPE, _PAUSED, _RESUMED, _REREAD = "shape", "paused", "resumed", "reread"
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """One shape. ``projection`` makes the lake's rows under it from those of the shape ``parent``; None where there is
-    no such way (a snapshot begins again). ``table`` holds the columns that the stream brings, with attnums and marks.
+    """One shape. ``projection`` converts the lake's rows from the shape ``parent``; None if that is not possible.
 
-    The parent is not always the number before: what a run decided and did not come to is decided again by the next.
+    (It then begins with a new snapshot.) ``table`` contains the columns of the stream, with attnums and fingerprint.
+    The parent is not always the previous number: a shape that a run decided and did not apply is decided again by the
+    next.
     """
 
     number: int
@@ -54,7 +55,7 @@ class Shape:
 
 @dataclass(frozen=True, slots=True)
 class Pause:
-    """Why a table is not merged, what to do about it, and since when; ``lsn`` is where it stopped."""
+    """Why a table is not merged, the remedy, and since when; ``lsn`` is the LSN at which it stopped."""
 
     reason: str
     remedy: str
@@ -64,9 +65,9 @@ class Pause:
 
 @dataclass(slots=True)
 class History:
-    """What the log holds of one table: its shapes by number, the pause in force, and why it is to be re-read.
+    """The log entries of one table: its shapes by number, the current pause, and why it is to be re-read.
 
-    ``reread`` holds for a lake table at a shape up to the number beside it: re-reading it brings a later one.
+    ``reread`` applies while the lake table's shape is at most the given number: a re-read creates a later one.
     """
 
     shapes: dict[int, Shape]
@@ -75,7 +76,7 @@ class History:
 
 
 class ShapeLog:
-    """The log of one connector. For one thread; small, a few rows a change of a table."""
+    """The log of one connector. For one thread; small, a few rows per schema change."""
 
     def __init__(self, path: str, properties: dict[str, str]) -> None:
         self._path = path
@@ -83,11 +84,11 @@ class ShapeLog:
         self._opened: DeltaTable | None = None
 
     def read(self) -> dict[TableId, History]:
-        """Every table's history."""
+        """Return every table's history."""
         self._opened = DeltaTable.open(self._path)
         rows = all_rows(self._opened, _SCHEMA)
         found: dict[TableId, History] = {}
-        # row-wise: one row a change of a table's description
+        # row-wise: one row per schema change
         for row in rows.sort_by([("recorded_at", "ascending"), ("shape", "ascending")]).to_pylist():
             history = found.setdefault(TableId(row["schema_name"], row["table_name"]), History({}))
             if row["kind"] == _SHAPE:
@@ -102,7 +103,7 @@ class ShapeLog:
         return found
 
     def add_shapes(self, shapes: Sequence[tuple[TableId, Shape]], lsn: int) -> None:
-        """Write shapes down before a lake commit puts them in force."""
+        """Record shapes before a lake commit puts them in force."""
         self._append(
             [
                 self._row(
@@ -119,7 +120,7 @@ class ShapeLog:
         )
 
     def pause(self, table: TableId, reason: str, remedy: str, lsn: int) -> Pause:
-        """Write down that a table stops at ``lsn``."""
+        """Record that a table is paused at ``lsn``."""
         self._append([self._row(table, _PAUSED, lsn, reason=reason, remedy=remedy)])
         return Pause(reason, remedy, lsn, datetime.now(UTC))
 
@@ -128,7 +129,7 @@ class ShapeLog:
         self._append([self._row(table, _RESUMED, lsn)])
 
     def want_reread(self, table: TableId, reason: str, shape: int, lsn: int) -> None:
-        """Record that a table at a shape up to ``shape`` must be re-read, so that it is kept if this run ends."""
+        """Record that a table with a shape up to ``shape`` must be re-read, also if this run ends before that."""
         self._append([self._row(table, _REREAD, lsn, shape=shape, reason=reason)])
 
     @staticmethod
@@ -143,7 +144,7 @@ class ShapeLog:
 
 
 def _bare(table: TableSchema) -> TableSchema:
-    """The table without the values that older rows take: a masked column's would be clear text."""
+    """Return the table without the values for older rows: those of a masked column would be clear text."""
     return replace(table, columns=tuple(replace(column, missing=None) for column in table.columns))
 
 

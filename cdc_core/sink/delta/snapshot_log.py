@@ -1,7 +1,7 @@
-"""Which transactions each snapshot of each table shows.
+"""The transactions that each snapshot of each table shows.
 
-Written before a snapshot's rows are committed; the lake table's own commit then says, by its token, which of these
-entries is in force. An entry without a commit (a crash in between) is never looked at.
+Written before a snapshot's rows are committed; the token in the lake table's own commit then determines which of these
+entries is in force. An entry without a commit (after a crash in between) is ignored.
 """
 
 from __future__ import annotations
@@ -33,13 +33,11 @@ _SCHEMA = pa.schema(
 
 @dataclass(frozen=True, slots=True)
 class TakenSnapshot:
-    """A snapshot of one table. ``visible`` is pg_current_snapshot()'s text; what ends beyond ``lsn`` is invisible.
+    """A snapshot of one table. ``visible`` is pg_current_snapshot()'s text; what ends after ``lsn`` is invisible.
 
-    Every transaction that committed up to ``floor`` is visible; None where nothing is known of that.
-
-    ``since`` is the text of an earlier pg_snapshot where the table was read in several attempts (``snapshot/resume``):
-    the lake may hold rows beside those shown whose keys were deleted, or changed into others, between the two. None
-    where it holds the rows shown alone.
+    Every transaction that committed up to ``floor`` is visible; None if this is unknown. ``since`` is the text of an
+    earlier pg_snapshot if the table was read in several attempts (``snapshot/resume``): the lake may then also contain
+    rows whose keys were deleted, or changed, between the two. None if it contains exactly the rows shown.
     """
 
     token: int
@@ -50,7 +48,7 @@ class TakenSnapshot:
 
 
 def record_snapshots(path: str, taken: Mapping[TableId, TakenSnapshot]) -> None:
-    """Write down snapshots that are about to be committed, one entry a table."""
+    """Record snapshots that are about to be committed, one entry per table."""
     now = datetime.now(UTC)
     rows = [
         {
@@ -69,8 +67,8 @@ def record_snapshots(path: str, taken: Mapping[TableId, TakenSnapshot]) -> None:
 
 
 def read_snapshots(path: str) -> dict[tuple[TableId, int], TakenSnapshot]:
-    """Every entry by table and token."""
-    rows = all_rows(DeltaTable.open(path), _SCHEMA).to_pylist()  # row-wise: one a snapshot of a table
+    """Return every entry by table and token."""
+    rows = all_rows(DeltaTable.open(path), _SCHEMA).to_pylist()  # row-wise: one per snapshot of a table
     return {
         (TableId(row["schema_name"], row["table_name"]), row["token"]): TakenSnapshot(
             row["token"],

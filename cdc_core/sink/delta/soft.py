@@ -1,8 +1,8 @@
-"""Delete mode soft: change rows → the last state of each key, where a row that no longer exists keeps its last values.
+"""Delete mode soft: the last state of each key, where a row that no longer exists keeps its last values.
 
-The lake has one row a key, ``__deleted`` where the source has none there now. A row that changed its key stays at its
-old one as deleted, with the values that it had there. The result does not depend on how changes are cut into slices: a
-row that came and went within one slice is there as deleted, too.
+The lake has one row per key, with ``__deleted`` if the source has none now. A row that changed its key stays at its old
+key as deleted, with the values that it had there. The result does not depend on how changes are divided into slices: a
+row that was inserted and deleted within one slice is stored as deleted, too.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from cdc_core.sink.delta.row_states import known_states, truncation_of, with_tru
 
 
 def reduce_soft(rows: pa.Table, key: Sequence[str], schema: pa.Schema) -> ReducedSlice:
-    """The last state of each key. ``rows`` are change rows in any order, ``schema`` is the lake's.
+    """Return the last state of each key. ``rows`` are change rows in any order, ``schema`` is the lake's.
 
     A key without an image in the slice keeps all of the lake row's columns and is only marked.
     """
@@ -37,7 +37,7 @@ def reduce_soft(rows: pa.Table, key: Sequence[str], schema: pa.Schema) -> Reduce
 
 
 def marked(rows: pa.Table, places: np.ndarray, truncation: Truncation) -> pa.Table:
-    """Lake rows with those at ``places`` marked as deleted by a truncate. Shape: table[N], int64[P] -> table[N]."""
+    """Mark the lake rows at ``places`` as deleted by a truncate. Shape: table[N], int64[P] -> table[N]."""
     mask = np.zeros(rows.num_rows, dtype=bool)
     mask[places] = True
     values = (pa.scalar(truncation.lsn, pa.int64()), pa.scalar(truncation.index, pa.int64()), truncation.at)

@@ -1,8 +1,8 @@
 """One Delta transaction on Spark: schema, content and any number of ``txn`` positions in a single commit.
 
-ALTER TABLE and DataFrame writers make a commit each, with one position at most; so Delta's own transaction is asked,
-the one that they are made of. It checks conflicts and keeps the protocol; column ids, physical names and the record of
-type changes are Delta's too (docs/decisions/0007).
+ALTER TABLE and DataFrame writers make a separate commit each, with at most one position; so this uses Delta's own
+transaction class, on which they are built. It checks conflicts and the protocol; column ids, physical names and the
+record of type changes are maintained by Delta too (docs/decisions/0007).
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from cdc_core.sink.delta.spark_merge import quoted
 from cdc_core.sink.delta.table import DeltaTable
 
 Fields = list[dict[str, Any]]
-"""A schema's fields in the words of Delta's log, with their metadata."""
+"""A schema's fields in the JSON form of Delta's log, with their metadata."""
 
 
 class Transaction:
-    """Begun at the table's newest version. ``session`` is one of its own, to read and write by."""
+    """A transaction on the table's newest version. ``session`` is a separate session for reads and writes."""
 
     def __init__(self, session: SparkSession, path: str) -> None:
         self.session = session
@@ -40,7 +40,7 @@ class Transaction:
 
     @property
     def fields(self) -> Fields:
-        """The table's schema as it is."""
+        """The table's current schema."""
         found: Fields = json.loads(self._txn.metadata().schemaString())["fields"]
         return found
 
@@ -50,19 +50,19 @@ class Transaction:
         return self.session.read.format("delta").load(self._path)
 
     def position(self, app: str) -> int | None:
-        """The version that the newest ``txn`` of this id carries. Another commit with this id conflicts from now on."""
+        """Return the version of the newest ``txn`` with this id. Other commits with this id conflict from now on."""
         found = int(self._txn.txnVersion(app))
         return None if found < 0 else found
 
     def set_fields(self, fields: Sequence[Mapping[str, Any]]) -> None:
-        """Put a schema in force over the files that are there; a field is the one with the same physical name."""
+        """Set the schema of the existing files; a field corresponds to the one with the same physical name."""
         before = self._txn.metadata()
         recorded = getattr(getattr(self._delta, "TypeWideningMetadata$"), "MODULE$")
         schema = recorded.addTypeWideningMetadata(self._txn, self._struct(fields), before.schema())
         self._txn.updateMetadata(_with_schema(before, schema.json()), False)
 
     def replace(self, rows: DataFrame | None, fields: Sequence[Mapping[str, Any]]) -> None:
-        """Make ``rows`` (None for none) in the schema ``fields`` the table's whole content."""
+        """Replace the table's entire content by ``rows`` (None for none) in the schema ``fields``."""
         before = self._jvm.scala.jdk.javaapi.CollectionConverters.asJava(self._txn.filterFiles())
         for file in before:
             self._actions.add(file.remove())
@@ -73,7 +73,7 @@ class Transaction:
         self._replaces = True
 
     def commit(self, txns: Mapping[str, int], metadata: Mapping[str, Any]) -> int:
-        """Commit with these positions; the version made. Raises Delta's error where another commit is in the way."""
+        """Commit with these positions; returns the new version. Raises Delta's error if another commit conflicts."""
         some, none = self._jvm.scala.Option.apply, self._jvm.scala.Option.empty()
         now = int(time.time() * 1000)
         for app, version in txns.items():
@@ -93,12 +93,12 @@ class Transaction:
 
 @contextmanager
 def transaction(spark: SparkSession, path: str) -> Iterator[Transaction]:
-    """A transaction on the table at ``path``; nothing is changed unless it is committed."""
+    """Begin a transaction on the table at ``path``; nothing is changed unless it is committed."""
     session = spark.newSession()
     jvm: Any = session._jvm
     sessions = jvm.org.apache.spark.sql.classic.SparkSession
     before = sessions.getActiveSession()
-    # Delta takes its settings from the thread's active session.
+    # Delta reads its settings from the thread's active session.
     sessions.setActiveSession(_java(session))
     try:
         yield Transaction(session, path)
@@ -110,7 +110,7 @@ def transaction(spark: SparkSession, path: str) -> Iterator[Transaction]:
 
 
 def enable(spark: SparkSession, path: str, features: Iterable[DeltaFeature]) -> None:
-    """Let features come on, in a commit of its own that changes no row, name or type. Not for clustering."""
+    """Enable features, in a separate commit that changes no row, name or type. Not for clustering."""
     wanted = [PROPERTIES[feature] for feature in sorted(features) if feature in PROPERTIES]
     if wanted:
         listed = ", ".join(f"'{name}' = '{value}'" for name, value in wanted)
@@ -118,7 +118,7 @@ def enable(spark: SparkSession, path: str, features: Iterable[DeltaFeature]) -> 
 
 
 def enable_missing(spark: SparkSession, lake: DeltaTable, policy: FeaturePolicy, table: TableSchema) -> None:
-    """Let the features come on that a table is to have from the start, and say so."""
+    """Enable the features that a table is to have from the start, and log them."""
     missing = policy.missing(lake, table)
     enable(spark, lake.path, missing)
     cluster(spark, lake.path, policy.cluster_by(lake, table))
@@ -126,9 +126,9 @@ def enable_missing(spark: SparkSession, lake: DeltaTable, policy: FeaturePolicy,
 
 
 def cluster(spark: SparkSession, path: str, columns: Sequence[str]) -> None:
-    """Cluster the table by these columns (none for no table to be clustered) unless it is already, or by others.
+    """Cluster the table by these columns (none: not at all) unless it is clustered already, by whichever columns.
 
-    A commit of metadata; the files there are follow with OPTIMIZE.
+    This is a commit of metadata; OPTIMIZE clusters the existing files.
     """
     if columns and clustered_by(spark, path) != list(columns):
         listed = ", ".join(quoted(name) for name in columns)
@@ -136,7 +136,7 @@ def cluster(spark: SparkSession, path: str, columns: Sequence[str]) -> None:
 
 
 def forget_lost(spark: SparkSession, path: str, columns: Iterable[str]) -> None:
-    """End the clustering of a table by a column that is not among those it is to have next: Delta would seek it."""
+    """Remove clustering by a column that the table will no longer have: Delta would fail to find it."""
     if not set(clustered_by(spark, path)) <= set(columns):
         spark.newSession().sql(f"ALTER TABLE delta.{quoted(path)} CLUSTER BY NONE")
 

@@ -1,4 +1,4 @@
-"""Lake tables that Spark alone writes, brought to another shape or to a snapshot's content: one Delta commit each."""
+"""Changes the shape or content of lake tables that only Spark can write, in one Delta commit each."""
 
 from __future__ import annotations
 
@@ -35,11 +35,11 @@ def evolve_by_spark(
     metadata: Mapping[str, Any],
     scratch: Path,
 ) -> frozenset[DeltaFeature]:
-    """Take the steps in one commit that carries the last one's number; the features that came on for it.
+    """Apply the steps in one commit with the last one's number; returns the features enabled for it.
 
-    A change of metadata only where the rows' ``__rescued`` has no text by a name that goes: those rows must be written,
-    by Arrow as long as the table has no feature. ``scratch`` is a folder for constants that Spark reads. Does nothing
-    where the table has taken the steps.
+    A change of metadata only, unless ``__rescued`` of some row has a text by a name that is removed: those rows must be
+    written, by Arrow as long as the table has no feature. ``scratch`` is a folder for constants that Spark reads. Does
+    nothing if the steps were applied already.
     """
     schema = project_schema(lake.schema, steps)
     moved = moved_names(lake.schema, steps)
@@ -72,9 +72,9 @@ def evolve_by_spark(
 def adopt_by_spark(
     spark: SparkSession, lake: DeltaTable, schema: pa.Schema, txns: Mapping[str, int], metadata: Mapping[str, Any]
 ) -> frozenset[DeltaFeature]:
-    """Add the columns of ``schema`` that the table has not, all null, and name positions, in one commit.
+    """Add the missing columns of ``schema`` to the table, all null, and set positions, in one commit.
 
-    Returns the feature that Spark needs for their names, where it came on for them.
+    Returns the feature that Spark needs for their names, if it was enabled for them.
     """
     enables = lacking_for_names(lake, schema)
     enable(spark, lake.path, enables)
@@ -95,7 +95,7 @@ def replace_by_spark(
     txns: Mapping[str, int],
     metadata: Mapping[str, Any],
 ) -> int:
-    """Make the rows of Parquet files the table's whole content, under ``schema``; the version of the commit."""
+    """Make the rows of Parquet files the table's entire content, under ``schema``; returns the commit's version."""
     enable(spark, lake.path, lacking_for_names(lake, schema))
     if DeltaFeature.CLUSTERING in features_on(lake):
         forget_lost(spark, lake.path, schema.names)
@@ -106,13 +106,13 @@ def replace_by_spark(
 
 
 def fields_of(schema: pa.Schema) -> Fields:
-    """The schema's fields as Delta's log has them for a table without column mapping."""
+    """Return the schema's fields as in Delta's log for a table without column mapping."""
     found: Fields = json.loads(schema_json(schema))["fields"]
     return found
 
 
 def _evolved_fields(before: Fields, lake: pa.Schema, steps: Sequence[Step], schema: pa.Schema) -> Fields:
-    """The fields after the steps; one that stays keeps what the log says of it but its name and type."""
+    """Return the fields after the steps; existing ones keep everything in the log but their name and type."""
     own = {each.name for each in own_columns(lake)}
     known = {field["name"]: field for field in before}
     wanted = {field["name"]: field for field in fields_of(schema)}
@@ -138,7 +138,7 @@ def _has_texts(spark: SparkSession, lake: DeltaTable, names: frozenset[str]) -> 
 
 
 def _projected(session: SparkSession, rows: DataFrame, step: Step, path: str) -> DataFrame:
-    """``project.project_rows`` in Spark's words. ``path`` is for a file of the step's constants."""
+    """``project.project_rows`` for Spark. ``path`` is for a file with the step's constants."""
     present = set(rows.columns)
     constants = {
         f"__constant_{number}": each.value
@@ -162,7 +162,7 @@ def _projected(session: SparkSession, rows: DataFrame, step: Step, path: str) ->
 
 
 def _moved_texts(step: Step, present: set[str]) -> Column:
-    """``__rescued`` by the columns' new names, with the texts of constants that no type of the lake holds."""
+    """Rename the columns in ``__rescued``, and add the texts of constants that no type of the lake can represent."""
     names = {each.source: each.name for each in step.columns if each.source is not None and each.source in present}
     texts = {each.name: each.text for each in step.columns if each.source not in present and each.text is not None}
     none = F.create_map().cast(TEXTS)
@@ -175,7 +175,7 @@ def _moved_texts(step: Step, present: set[str]) -> Column:
 
 
 def as_declared(rows: DataFrame, schema: pa.Schema) -> DataFrame:
-    """The schema's columns in its order and types."""
+    """Return the schema's columns in its order and types."""
     have = set(rows.columns)
     return rows.select(
         *[
@@ -188,6 +188,6 @@ def as_declared(rows: DataFrame, schema: pa.Schema) -> DataFrame:
 
 
 def spark_type(kind: pa.DataType) -> T.DataType:
-    """A type of the lake in Spark's words."""
+    """Return the Spark type of a type of the lake."""
     fields = fields_of(pa.schema([pa.field("x", kind)]))
     return T.StructType.fromJson({"type": "struct", "fields": fields}).fields[0].dataType

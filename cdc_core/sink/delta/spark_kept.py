@@ -1,4 +1,4 @@
-"""A large table read again whose delete mode keeps rows (``kept_rows`` in Spark's words): one Delta commit."""
+"""Re-reads a large table whose delete mode keeps rows (``kept_rows`` for Spark): one Delta commit."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def keep_by_spark(
     txns: Mapping[str, int],
     metadata: Mapping[str, Any],
 ) -> int:
-    """Make the snapshot's rows (Parquet files) and what stays beside them the table's content; the commit's version."""
+    """Replace the table's content by the snapshot's rows (Parquet files) and kept rows; returns the new version."""
     schema = grown_schema(lake.schema, snapshot, kept)
     enable(spark, lake.path, lacking_for_names(lake, schema))
     with transaction(spark, lake.path) as begun:
@@ -86,7 +86,7 @@ def _history(held: DataFrame, shown: DataFrame, snapshot: pa.Schema, kept: KeptR
 
 
 def _content(rows: DataFrame, names: Sequence[str]) -> Column:
-    """A row's values as one that can be compared."""
+    """Return a row's values as one comparable value."""
     types = {field.name: field.dataType for field in rows.schema.fields}
     return F.struct(*[comparable(F.col(quoted(name)), types[name]).alias(f"c{n}") for n, name in enumerate(names)])
 
@@ -102,7 +102,7 @@ def _place(at: Truncation) -> tuple[Column, Column, Column]:
 
 
 def _adapted(rows: DataFrame, lake: pa.Schema, schema: pa.Schema) -> DataFrame:
-    """``kept_rows.adapted``: the lake's rows under another schema and in its delete mode."""
+    """``kept_rows.adapted`` for Spark: converts the lake's rows to another schema and its delete mode."""
     wanted = mode_of(schema.names)
     if mode_of(lake.names) is not wanted:
         rows = rows.withColumns(_live_columns(wanted))

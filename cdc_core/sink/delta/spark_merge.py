@@ -1,5 +1,6 @@
-"""Staged slices applied by Spark: for tables that copy-on-write would rewrite for too long, or that only Delta on Spark
-can write. One Delta commit, which carries the position it reaches; the same rows give the same table as ``apply``.
+"""Applies staged slices with Spark: for tables too large for copy-on-write, or that only Delta on Spark can write.
+
+One Delta commit with the position that it reaches; the same rows result in the same table as with ``apply``.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from cdc_core.sink.delta.delete_mode import DELETED
 from cdc_core.sink.delta.shape import META, RESCUED
 from cdc_core.sink.delta.staging import GONE, KEEP, KEY, SEEK, SIGN, StagedFacts, helper
 
-# Types whose converters can read every text that PostgreSQL prints (``row_keys.is_total``, in Spark's words).
+# Types that represent every text that PostgreSQL prints (``row_keys.is_total`` for Spark types).
 _TOTAL = (T.IntegralType, T.FloatType, T.DoubleType, T.StringType, T.BooleanType, T.BinaryType)
 _TEXTS = T.MapType(T.StringType(), T.StringType())
 _DELETION_VECTORS = "delta.enableDeletionVectors"
@@ -29,7 +30,7 @@ _LAKE, _TAKEN, _PLACE = helper("__lake"), helper("__taken"), helper("__place")
 
 @dataclass(frozen=True, slots=True)
 class Commit:
-    """Where the rows go, and what the commit says: its ``txn`` id and version, and ``metadata`` for its history."""
+    """The target table and its commit: ``txn`` id and version, and ``metadata`` for its history."""
 
     lake: str
     txn: str
@@ -39,7 +40,7 @@ class Commit:
 
 @dataclass(frozen=True, slots=True)
 class Counts:
-    """Rows that came, were overwritten, and went."""
+    """Numbers of inserted, updated and deleted rows."""
 
     inserted: int
     updated: int
@@ -49,8 +50,8 @@ class Counts:
 def apply_staged(spark: SparkSession, staged: str, facts: StagedFacts, commit: Commit) -> Counts:
     """Apply the rows staged as Parquet under ``staged`` to an existing lake table that has their columns.
 
-    Runs in a session of its own, so tables may be merged in parallel in threads. Commits nothing where the table
-    already carries this ``txn`` at this version or a later one.
+    Uses a separate session, so tables may be merged in parallel by several threads. Commits nothing if the table
+    already has this ``txn`` at this version or a later one.
     """
     session = spark.newSession()
     if facts.strategy in (MergeStrategy.MERGE, MergeStrategy.VERSIONS, MergeStrategy.PLACED):
@@ -80,9 +81,9 @@ def apply_staged(spark: SparkSession, staged: str, facts: StagedFacts, commit: C
 
 
 def compact(spark: SparkSession, lake: str) -> int:
-    """Put the small files of a lake table together, those that are large enough left alone; how many were.
+    """Compact the small files of a lake table, without those that are large enough; returns their number.
 
-    A clustered table's files are clustered by its key. A few seconds of Spark.
+    A clustered table's files are clustered by its key. Takes a few seconds.
     """
     session = spark.newSession()
     session.conf.set("spark.databricks.delta.optimize.minFileSize", str(_SMALL_BYTES))
@@ -92,7 +93,7 @@ def compact(spark: SparkSession, lake: str) -> int:
 
 
 def vacuum(spark: SparkSession, lake: str, hours: int) -> int:
-    """Remove files that are no part of the table and have been none for so many hours; how many were removed."""
+    """Remove files not referenced by the table for ``hours``; returns their number."""
     session = spark.newSession()
     session.conf.set("spark.databricks.delta.retentionDurationCheck.enabled", "false")
     session.conf.set("spark.databricks.delta.vacuum.logging.enabled", "true")
@@ -103,14 +104,14 @@ def vacuum(spark: SparkSession, lake: str, hours: int) -> int:
 
 
 def _mark_deleted_rows(session: SparkSession, lake: str) -> None:
-    """Let the table have deletion vectors: it is here because rewriting its files would cost too much."""
+    """Enable deletion vectors: this table is merged here because rewriting its files would cost too much."""
     kept = DeltaTable.forPath(session, lake).detail().select("properties").collect()[0]["properties"]
     if kept.get(_DELETION_VECTORS) != "true":
         session.sql(f"ALTER TABLE delta.{quoted(lake)} SET TBLPROPERTIES ('{_DELETION_VECTORS}' = 'true')")
 
 
 def multiset_after(rows: DataFrame, lake: DataFrame) -> DataFrame:
-    """A multiset's whole content after staged rows, each row that goes taking away one equal to it."""
+    """Return a multiset's entire content after staged rows; each removal removes one row equal to it."""
     both = lake.withColumn(SIGN, F.lit(1)).unionByName(rows)
     fields = [field for field in lake.schema.fields if field.name not in _META]
     alike = Window.partitionBy(F.struct(*[comparable(F.col(quoted(f.name)), f.dataType) for f in fields]))
@@ -122,7 +123,7 @@ def multiset_after(rows: DataFrame, lake: DataFrame) -> DataFrame:
 
 
 def quoted(name: str) -> str:
-    """A column's name as Spark's parser takes it, whatever it holds."""
+    """Quote a column's name for Spark's parser, with any characters."""
     return "`" + name.replace("`", "``") + "`"
 
 
@@ -168,7 +169,7 @@ def _merge(session: SparkSession, rows: DataFrame, lake: DataFrame, facts: Stage
 
 
 def merge_into(session: SparkSession, rows: DataFrame, commit: Commit, condition: Column) -> Any:
-    """A MERGE of rows ``s`` into the table ``t``, whose commit is to be as told."""
+    """Return a MERGE of rows ``s`` into the table ``t`` with the given commit's properties."""
     session.conf.set("spark.databricks.delta.write.txnAppId", commit.txn)
     session.conf.set("spark.databricks.delta.write.txnVersion", str(int(commit.version)))  # an Lsn prints otherwise
     session.conf.set("spark.databricks.delta.commitInfo.userMetadata", commit.metadata)
@@ -176,7 +177,7 @@ def merge_into(session: SparkSession, rows: DataFrame, commit: Commit, condition
 
 
 def before_truncation(facts: StagedFacts) -> Column:
-    """Whether a row of the table ``t`` is older than the truncate."""
+    """Whether a row of the table ``t`` precedes the truncate."""
     assert facts.truncated is not None
     if not facts.guarded:
         return F.lit(True)
@@ -185,7 +186,7 @@ def before_truncation(facts: StagedFacts) -> Column:
 
 
 def truncation_position(facts: StagedFacts, names: Sequence[str] = _META) -> dict[str, Column]:
-    """The truncate's position and time under three names."""
+    """Return the truncate's position and time under three names."""
     assert facts.truncated is not None
     lsn, index, at = facts.truncated
     time = F.timestamp_micros(F.lit(at)) if at is not None else F.lit(None).cast("timestamp")
@@ -199,7 +200,7 @@ def _newer() -> Column:
 
 
 def _value(name: str, keeps: Sequence[str]) -> Column:
-    """What an update sets a column to: the change's value, or the lake's where the change keeps it."""
+    """Return a column's value in an update: the change's value, or the lake's if the change keeps it."""
     mine, keep = F.col(f"s.{quoted(name)}"), F.col(f"s.{KEEP}")
     if name in keeps:
         return F.when(F.array_contains(keep, name), F.col(f"t.{quoted(name)}")).otherwise(mine)
@@ -209,7 +210,7 @@ def _value(name: str, keeps: Sequence[str]) -> Column:
 
 
 def with_kept_texts(mine: Column, theirs: Column, keep: Column) -> Column:
-    """A row's texts and those of the lake row's that belong to kept columns; null where there is none."""
+    """Return a row's texts and those of the lake row for kept columns; null if there are none."""
     none = F.create_map().cast(_TEXTS)
     kept = F.map_filter(F.coalesce(theirs, none), lambda name, _: F.array_contains(keep, name))
     joined = F.map_concat(F.coalesce(mine, none), kept)
@@ -217,7 +218,7 @@ def with_kept_texts(mine: Column, theirs: Column, keep: Column) -> Column:
 
 
 def _with_moved_values(rows: DataFrame, lake: DataFrame, facts: StagedFacts) -> DataFrame:
-    """Rows that changed their key take kept columns from the lake row where they began, and keep nothing then."""
+    """Set kept columns of rows that changed their key from the lake row at their old key; they keep nothing then."""
     there = F.struct(*[F.col(quoted(name)) for name in lake.columns])
     seeks = F.col(SEEK).isNotNull()
     same = same_key(lake.schema, facts.key, field_of(_LAKE), field_of(SEEK), null_safe=True)
@@ -240,12 +241,12 @@ Field = Callable[[str], Column]
 
 
 def field_of(struct: str) -> Field:
-    """The accessor of a struct column's fields (or, with an alias such as ``t``, of a table's columns)."""
+    """Return the accessor of a struct column's fields (or, with an alias such as ``t``, of a table's columns)."""
     return lambda name: F.col(f"{struct}.{quoted(name)}")
 
 
 def same_key(schema: T.StructType, key: Sequence[str], one: Field, other: Field, null_safe: bool = False) -> Column:
-    """Whether two rows have one key, texts that belong to it included."""
+    """Whether two rows have the same key, including texts that are part of it."""
     same = F.lit(True)
     for name in key:
         kind = schema[name].dataType
@@ -264,11 +265,11 @@ def _comparable_key(value: Column, kind: T.DataType) -> Column:
 
 
 def comparable(value: Column, kind: T.DataType) -> Column:
-    """An expression by which equal values group together and different ones do not, for types Spark will not group."""
+    """Return an expression for grouping equal values, for types by which Spark cannot group."""
     if isinstance(kind, T.MapType):
         return F.array_sort(F.map_entries(value))
     if isinstance(kind, (T.FloatType, T.DoubleType)):
         return value.cast("string")  # 0 and -0 are one group to Spark, but two texts in the source
     if "map<" in kind.simpleString():
-        return F.to_json(value)  # a map inside of something else
+        return F.to_json(value)  # a nested map
     return value

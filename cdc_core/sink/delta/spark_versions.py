@@ -1,8 +1,8 @@
-"""Staged versions applied by Spark (``apply_versions`` for large tables): one MERGE ends rows and inserts versions.
+"""Applies staged versions with Spark (``apply_versions`` for large tables): one MERGE ends rows and inserts versions.
 
-The lake's current rows are looked up first: what a key's row has seen already is left out, and versions take the
-columns that they keep from them. They are told by ``__valid_to_lsn``, of which the log knows the files without nulls.
-The MERGE then matches only rows that end; versions match nothing and are inserted.
+The lake's current rows are read first: touches that a key's row already includes are left out, and versions get the
+columns that they keep from them. Current rows are identified by ``__valid_to_lsn``; from the log's statistics, files
+without nulls in it are skipped. The MERGE then matches only rows that end; versions match no row and are inserted.
 """
 
 from __future__ import annotations
@@ -50,11 +50,11 @@ def apply_versions_staged(
 def apply_placed_staged(
     session: SparkSession, rows: DataFrame, lake: DataFrame, facts: StagedFacts, commit: Commit
 ) -> Counts:
-    """Apply staged versions of any time: those that the lake has end where the staged ones do, others are inserted."""
+    """Apply staged versions of any time: existing ones get the ends of the staged ones, others are inserted."""
     same = same_key(lake.schema, facts.key, field_of("t"), field_of("s"))
     for name in POSITION[:2]:
         same = same & (F.col(f"t.{name}") == F.col(f"s.{name}"))
-    # A version that ends where it begins was never in force, and is none of those staged.
+    # A version that ends where it begins was never valid, and is not one of the staged ones.
     ends = [F.col(f"t.{end}").eqNullSafe(F.col(f"t.{name}")) for end, name in zip(TO, POSITION[:2], strict=False)]
     same = same & ~(ends[0] & ends[1])
     set_ends = {name: F.col(f"s.{name}") for name in (*TO, CURRENT)}
@@ -65,7 +65,7 @@ def apply_placed_staged(
 
 
 def _unseen(rows: DataFrame, current: DataFrame, lake: DataFrame, facts: StagedFacts) -> DataFrame:
-    """The touches that come after the current row of their key, beside that row's key and position (null for none)."""
+    """Return the touches after the current row of their key, with that row's key and position (null for none)."""
     if facts.found:
         return _changed(rows, current, lake, facts)
     names = dict.fromkeys([*facts.key, *POSITION[:2], *([RESCUED] if RESCUED in _key_fields(rows) else [])])
@@ -80,7 +80,7 @@ def _unseen(rows: DataFrame, current: DataFrame, lake: DataFrame, facts: StagedF
 
 
 def _changed(rows: DataFrame, current: DataFrame, lake: DataFrame, facts: StagedFacts) -> DataFrame:
-    """Rows that were read, without those that the lake has as they are, beside the current row of their key."""
+    """Return the rows that were read and differ from the lake's, with the current row of their key."""
     types = {field.name: field.dataType for field in lake.schema.fields}
     names = [name for name in types if name not in OWN_NAMES]
     held = current.select(F.struct(*[F.col(quoted(name)) for name in lake.columns]).alias(_OWN))
@@ -98,7 +98,7 @@ def _key_fields(rows: DataFrame) -> list[str]:
 
 
 def _with_lake_values(begun: DataFrame, current: DataFrame, lake: DataFrame, facts: StagedFacts) -> DataFrame:
-    """Versions with the columns that they keep taken from the current row at the key they name."""
+    """Return versions with the columns that they keep taken from the current row at the key in ``__seek``."""
     held = current.select(F.struct(*[F.col(quoted(name)) for name in lake.columns]).alias(_LAKE))
     seeks = F.col(SEEK).isNotNull()
     same = same_key(lake.schema, facts.key, field_of(_LAKE), field_of(SEEK), null_safe=True)
@@ -115,7 +115,7 @@ def _with_lake_values(begun: DataFrame, current: DataFrame, lake: DataFrame, fac
 
 
 def _merge(session: SparkSession, source: DataFrame, lake: DataFrame, facts: StagedFacts, commit: Commit) -> Counts:
-    """End the rows that ``_ENDS`` names at the position of their touch, and insert the versions."""
+    """End the rows marked by ``_ENDS`` at the position of their touch, and insert the versions."""
     same = (
         F.col(f"t.{TO_LSN}").isNull()
         & F.col(f"s.{_ENDS}")

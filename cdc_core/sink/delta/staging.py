@@ -1,16 +1,16 @@
-"""A prepared slice as rows on storage, for the engine that applies it where copy-on-write would cost too much.
+"""A prepared slice as rows on storage, for Spark to apply it if copy-on-write would cost too much.
 
-The rows are in the lake's columns and types, so that nothing is left to decide but which lake rows they meet:
+The rows are in the lake's columns and types, so that only the matching lake rows remain to be found:
 
     APPEND, REPLACE   the rows as they are
-    MULTISET          and ``__sign``: 1 for a row that comes, -1 for one that goes (it has no position)
-    MERGE             one row a key, and ``__gone``, ``__keep`` (columns whose value is the lake's), ``__key`` (a
-                      struct of the key's columns, with ``__rescued`` where texts belong to it), and ``__seek``, the
-                      same for the key at which the lake has what the row keeps; null unless that is another key.
-                      Of a table that keeps deleted rows ``__gone`` keeps all of the lake row's columns
-    VERSIONS          one row a touch of a key (``__number``) in the order of ``__touch``, with its position and
+    MULTISET          and ``__sign``: 1 for a row that is added, -1 for one that is removed (it has no position)
+    MERGE             one row per key, and ``__gone``, ``__keep`` (columns whose value is the lake's), ``__key`` (a
+                      struct of the key's columns, with ``__rescued`` if texts are part of it), and ``__seek``, the
+                      same for the key at which the lake has the kept values; null unless that is another key.
+                      For a table that keeps deleted rows ``__gone`` keeps all of the lake row's columns
+    VERSIONS          one row per touch of a key (``__number``) in the order of ``__touch``, with its position and
                       ``__key``; where ``__put`` the version that it begins, with ``__keep``, and ``__seek`` for any key
-    PLACED            versions that are new, or end elsewhere than in the lake
+    PLACED            versions that are new, or have other ends than in the lake
 """
 
 from __future__ import annotations
@@ -33,8 +33,9 @@ _HELPER_LENGTH = 64
 
 
 def helper(name: str) -> str:
-    """The name of a column that exists only while rows are merged: ``name`` extended with underscores, so that it never
-    equals the name of a source column.
+    """Return the name of a column that exists only while rows are merged.
+
+    This is ``name`` extended with underscores, so that it never equals the name of a source column.
     """
     return name.ljust(_HELPER_LENGTH, "_")
 
@@ -46,12 +47,13 @@ _NAMES = pa.list_(pa.string())
 
 @dataclass(frozen=True, slots=True)
 class StagedFacts:
-    """What the other engine must know of staged rows beside themselves.
+    """What Spark must know of staged rows in addition to the rows.
 
     ``key``: the key's columns, ``keeps`` those that some row keeps, ``seeks`` whether some row keeps another key's.
-    ``came`` and ``lost``: rows of a multiset's slice that came, and those of them that went again before its end.
+    ``came`` and ``lost``: rows added by a multiset's slice, and those of them removed again before its end.
     ``marks``: deleted rows stay (``soft``), and ``truncated`` is the (LSN, index, microseconds) of a truncate before
-    which all other rows are marked, too. ``found``: versions that equal the lake's current row are left out.
+    which all other rows are marked, too.
+    ``found``: versions that equal the lake's current row are left out.
     """
 
     strategy: MergeStrategy
@@ -67,7 +69,7 @@ class StagedFacts:
 
 
 def staged(changes: Changes) -> tuple[pa.Table, StagedFacts]:
-    """The rows to be written, and what must be told beside them."""
+    """Return the rows to be written, and the facts about them."""
     if changes.reduced is not None:
         return _keyed(changes.reduced, changes.guarded)
     if changes.versions is not None:
@@ -86,7 +88,7 @@ def staged(changes: Changes) -> tuple[pa.Table, StagedFacts]:
 
 def _keyed(reduced: ReducedSlice, guarded: bool) -> tuple[pa.Table, StagedFacts]:
     own = np.arange(len(reduced.seek))
-    # Where every column is kept none is named.
+    # If every column is kept, no names are listed.
     named = ~reduced.deleted if reduced.marks else np.ones(len(own), dtype=bool)
     elsewhere = np.where(reduced.seek == own, -1, reduced.seek)
     keys = reduced.keys.to_struct_array().combine_chunks() if reduced.keys.num_rows else _no_keys(reduced.keys)
@@ -106,7 +108,7 @@ def _keyed(reduced: ReducedSlice, guarded: bool) -> tuple[pa.Table, StagedFacts]
 
 
 def truncation_facts(truncation: Truncation) -> tuple[int, int, int | None]:
-    """A truncate's place as it travels: LSN, index, and its time in microseconds."""
+    """Return a truncate's position for serialization: LSN, index, and its time in microseconds."""
     return truncation.lsn, truncation.index, None if not truncation.at.is_valid else truncation.at.value
 
 
@@ -116,7 +118,7 @@ def _touches(versions: VersionedSlice, guarded: bool) -> tuple[pa.Table, StagedF
     place = np.full(count, -1, dtype=np.int64)
     place[versions.begun] = np.arange(len(versions.begun))
     at = indices(place)
-    # A touch that only ends a row has its own position, and nothing else of a row.
+    # A touch that only ends a row has its own position, and no other values of a row.
     rows = versions.rows.take(at)
     for name in POSITION:
         rows = with_column(rows, name, versions.at.column(name))
@@ -147,7 +149,7 @@ def _no_keys(keys: pa.Table) -> pa.Array:
 
 
 def keep_names(keep: Mapping[str, np.ndarray], rows: np.ndarray) -> pa.Array:
-    """The names of the kept columns of ``rows``; of others none. Shape: masks bool[R] each -> list<string>[R]."""
+    """Return the names of the kept columns of ``rows``, else none. Shape: masks bool[R] each -> list<string>[R]."""
     grid = np.zeros((len(rows), len(keep)), dtype=bool)
     for number, mask in enumerate(keep.values()):
         grid[:, number] = mask & rows

@@ -1,8 +1,8 @@
-"""Where tables lie and how they are reached: one set of settings for both engines, Hadoop's S3A and delta-rs.
+"""The storage of tables and its settings: one set for both engines, Hadoop's S3A and delta-rs.
 
-A path carries its settings (``Location``), so that whoever opens the table at it, in a task too, reaches it. Secrets
-stay references until the moment of use: they are neither in what is pickled nor in Spark's configuration, which its UI
-shows, but are put into Hadoop's own configuration once the context runs.
+A path includes its settings (``Location``), so that it can be opened in any process, also in a task. Secrets remain
+references until they are used: they are neither pickled nor in Spark's configuration, which its UI shows, but are set
+in Hadoop's own configuration once the context is running.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from cdc_core.option import Secret
 from cdc_core.sink.options import SinkOptions
 
 LOG_STORE = ("spark.delta.logStore.s3a.impl", "wal2lake.S3ConditionalLogStore")
-"""The setting by which Delta on Spark commits as delta-rs does, by conditional PUTs (``spark/s3_log_store``)."""
+"""The setting with which Delta on Spark commits like delta-rs, by conditional PUTs (``spark/s3_log_store``)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Storage:
-    """Settings of an S3 store; empty ones are left to each engine's own defaults (AWS's environment and roles)."""
+    """Settings of an S3 store; empty ones use each engine's own defaults (AWS's environment and roles)."""
 
     endpoint: str = ""
     region: str = ""
@@ -30,7 +30,7 @@ class Storage:
 
     @classmethod
     def of(cls, options: SinkOptions) -> Storage:
-        """As the options say."""
+        """Create the settings from the options."""
         return cls(
             options.storage_s3_endpoint,
             options.storage_s3_region,
@@ -40,7 +40,7 @@ class Storage:
         )
 
     def for_delta_rs(self) -> dict[str, str]:
-        """Storage options of deltalake, the secret in clear."""
+        """Return the storage options of deltalake, with the secret in clear text."""
         found = {
             "aws_endpoint_url": self.endpoint,
             "aws_region": self.region,
@@ -48,13 +48,13 @@ class Storage:
             "aws_secret_access_key": self.secret_key.reveal(),
             "aws_allow_http": "true" if self.endpoint.startswith("http://") else "",
             "aws_virtual_hosted_style_request": "false" if self.path_style else "",
-            # A log entry is created only where there is none.
+            # A log entry is created only if it does not exist.
             "aws_conditional_put": "etag",
         }
         return {name: value for name, value in found.items() if value}
 
     def for_hadoop(self) -> dict[str, str]:
-        """Settings of S3A, the secret in clear."""
+        """Return the settings of S3A, with the secret in clear text."""
         found = {
             "fs.s3a.endpoint": self.endpoint,
             "fs.s3a.endpoint.region": self.region,
@@ -67,13 +67,13 @@ class Storage:
 
 
 class Location(str):
-    """A table's path or URI, with the settings by which it is reached."""
+    """A table's path or URI, with the settings to access it."""
 
     __slots__ = ("storage",)
     storage: Storage
 
     def __new__(cls, path: str, storage: Storage) -> Location:
-        """The path as a text that carries ``storage``."""
+        """Create the path with its settings ``storage``."""
         made = super().__new__(cls, path)
         made.storage = storage
         return made
@@ -83,12 +83,12 @@ class Location(str):
 
 
 def is_s3(path: str) -> bool:
-    """Whether a path is one of S3's."""
+    """Whether a path is on S3."""
     return path.startswith(("s3://", "s3a://"))
 
 
 def options_for(path: str, given: Mapping[str, str] | None = None) -> dict[str, str] | None:
-    """Storage options of deltalake for a path; None where it needs none."""
+    """Return the storage options of deltalake for a path; None if it needs none."""
     if given is not None:
         return dict(given) or None
     if isinstance(path, Location) and is_s3(path):
@@ -97,12 +97,12 @@ def options_for(path: str, given: Mapping[str, str] | None = None) -> dict[str, 
 
 
 def spark_settings(path: str) -> dict[str, str]:
-    """What Spark's session must be started with for tables under ``path``. No secret."""
+    """Return the settings with which Spark's session must be started for tables under ``path``. Without secrets."""
     return dict([LOG_STORE]) if is_s3(path) else {}
 
 
 def reach(session: Any, path: str, storage: Storage) -> None:
-    """Let a running Spark session reach ``path``; nothing is done for other file systems."""
+    """Configure a running Spark session to access ``path``; does nothing for other file systems."""
     if is_s3(path):
         from cdc_core.spark.s3_log_store import install
 

@@ -1,4 +1,4 @@
-"""Change rows of one table, looked over once: what happened, in which order, what was not sent."""
+"""A survey of change rows of one table: operations, order, and unsent values."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ _XID_RANGE = 2**32
 
 @dataclass(frozen=True, slots=True)
 class Survey:
-    """What some change rows hold. ``ops`` counts them by operation.
+    """Summary of change rows. ``ops`` counts them by operation.
 
-    ``truncated_at`` is the position of the last truncate. ``without_before`` counts updates and deletes that came
-    without an old tuple, ``lost`` the deletes among them.
+    ``truncated_at`` is the position of the last truncate. ``without_before`` counts updates and deletes without an old
+    tuple, ``lost`` the deletes among them.
     """
 
     ops: dict[str, int]
@@ -31,17 +31,17 @@ class Survey:
 
     @property
     def rows(self) -> int:
-        """All change rows."""
+        """The number of change rows."""
         return sum(self.ops.values())
 
     @property
     def only_inserts(self) -> bool:
-        """Whether nothing but inserts is there."""
+        """Whether all rows are inserts."""
         return set(self.ops) <= {"c"}
 
 
 def survey(rows: pa.Table) -> Survey:
-    """Look over change rows (``RowTyper.change_schema``; other columns than those used may be missing)."""
+    """Summarize change rows (``RowTyper.change_schema``; columns that are not used may be missing)."""
     if not rows.num_rows:
         return Survey({}, None, 0, 0)
     counts = pc.value_counts(column(rows, "__op"))
@@ -60,12 +60,12 @@ def survey(rows: pa.Table) -> Survey:
 
 
 def is_op(rows: pa.Table, op: str) -> np.ndarray:
-    """Rows of one operation. Shape: table[N] -> bool[N]."""
+    """Return the rows of one operation. Shape: table[N] -> bool[N]."""
     return np.asarray(pc.equal(column(rows, "__op"), op).to_numpy(zero_copy_only=False))
 
 
 def check_old_rows(facts: Survey, keyed: bool, table: TableId) -> None:
-    """Raise TableError where deletes (without a key updates too) do not say which row they changed."""
+    """Raise TableError if deletes (without a key updates too) do not identify the changed row."""
     if facts.lost if keyed else facts.without_before:
         raise TableError(
             f"{table} has updates or deletes that do not identify the changed row.",
@@ -76,7 +76,7 @@ def check_old_rows(facts: Survey, keyed: bool, table: TableId) -> None:
 
 
 def invisible(rows: pa.Table, snapshot: str) -> pa.Table:
-    """The rows whose transaction a ``pg_snapshot`` does not show (``hidden``). Raises LakeError as ``hidden`` does."""
+    """Return the rows whose transaction a ``pg_snapshot`` does not show. Raises LakeError as ``hidden`` does."""
     keep = hidden(rows, snapshot)
     return rows if keep.all() else rows.filter(pa.array(keep))
 
@@ -84,9 +84,9 @@ def invisible(rows: pa.Table, snapshot: str) -> pa.Table:
 def hidden(rows: pa.Table, snapshot: str) -> np.ndarray:
     """Whether a ``pg_snapshot`` (its text ``xmin:xmax:xip,xip``) does not show a row's transaction.
 
-    The stream's xid has 32 bits, the snapshot's 64: the xid is taken as the one nearest to xmax, which is right for
-    two thousand million transactions to either side. A row without an xid counts as hidden.
-    Shape: table[N] -> bool[N]. Raises LakeError when the text is no pg_snapshot. Source: PostgreSQL manual §9.27.8.
+    The stream's xid has 32 bits, the snapshot's 64: the xid is interpreted as the one nearest to xmax, which is correct
+    for two thousand million transactions in either direction. A row without an xid counts as hidden. Shape: table[N] ->
+    bool[N]. Raises LakeError if the text is not a pg_snapshot. Source: PostgreSQL manual §9.27.8.
     """
     xmin, xmax, in_progress = parsed_snapshot(snapshot)
     xid = column(rows, "__xid")
@@ -98,7 +98,7 @@ def hidden(rows: pa.Table, snapshot: str) -> np.ndarray:
 
 
 def parsed_snapshot(text: str) -> tuple[int, int, list[int]]:
-    """A ``pg_snapshot``'s xmin, xmax and the transactions in progress between them. Raises LakeError."""
+    """Return a ``pg_snapshot``'s xmin, xmax and the transactions in progress between them. Raises LakeError."""
     try:
         low, high, running = text.strip().split(":")
         return int(low), int(high), [int(part) for part in running.split(",") if part]
@@ -107,13 +107,13 @@ def parsed_snapshot(text: str) -> tuple[int, int, list[int]]:
 
 
 def after_position(rows: pa.Table, at: tuple[int, int]) -> pa.Table:
-    """The rows that come after a position."""
+    """Return the rows after a position."""
     lsn, index = rows.column("__commit_lsn").to_numpy(), rows.column("__tx_index").to_numpy()
     return rows.filter(pa.array((lsn > at[0]) | ((lsn == at[0]) & (index > at[1]))))
 
 
 def unsent(rows: pa.Table) -> dict[str, np.ndarray]:
-    """For each column that some update left out as unchanged, the rows that did. Shape: table[N] -> bool[N] each."""
+    """Return, for each column omitted by some update as unchanged, these rows. Shape: table[N] -> bool[N] each."""
     lists = column(rows, "__unchanged")
     names = lists.flatten()
     if not len(names):

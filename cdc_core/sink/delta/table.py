@@ -1,13 +1,13 @@
-"""A Delta table without a JVM: its log through delta-rs, its data files through Arrow. The door to ``deltalake``.
+"""A Delta table without a JVM: its log through delta-rs, its data files through Arrow. Wraps ``deltalake``.
 
-delta-rs keeps the protocol: the log, its checkpoints, and the conflict check of a commit. What lies in the data files
-is ours: Arrow writes them with the statistics that pruning needs, and a commit names the files it adds and removes. So
-a change of a table is one commit, whatever it does, and carries its positions as ``txn`` actions (``positions``).
+delta-rs implements the protocol: the log, its checkpoints, and the conflict check of a commit. The data files are
+written here: by Arrow, with the statistics that pruning needs, and a commit lists the files that it adds and removes.
+So a change of a table is one commit, whatever it does, and includes its positions as ``txn`` actions (``positions``).
 
-A commit is made on the version that this object has loaded. One that only adds fails as a ``CommitConflictError`` where
-another commit was made first that carries one of the same ``txn`` ids; other appends and compactions are passed
-by. One that removes files fails wherever any other commit was made first. That is also the fence against a writer
-that outlives its run: its commit names the same id as ours.
+A commit is made on the version that this object has loaded. A commit that only adds files fails with
+``CommitConflictError`` if another commit was made first that has one of the same ``txn`` ids; other appends and
+compactions do not conflict. A commit that removes files fails if any other commit was made first. This is also the
+fence against a writer that outlasts its run: its commit has the same id as this run's.
 """
 
 from __future__ import annotations
@@ -39,10 +39,10 @@ _DICTIONARY_ROWS = 100_000
 
 @dataclass(frozen=True, slots=True)
 class DataFile:
-    """One Parquet file of a table: its path as the log has it, bytes, rows, and least and greatest values.
+    """One Parquet file of a table: its path as in the log, bytes, rows, and minimum and maximum values.
 
-    ``minimum`` and ``maximum`` hold the columns of which statistics are known; texts are left out where they are long.
-    ``nulls`` counts nulls, of the columns of which that is known.
+    ``minimum`` and ``maximum`` contain the columns with known statistics; long texts are left out. ``nulls`` counts
+    nulls, for the columns for which this is known.
     """
 
     path: str
@@ -54,12 +54,12 @@ class DataFile:
 
     @property
     def is_history(self) -> bool:
-        """Whether every row is a version that has ended (``delete_mode``): nothing can change it any more."""
+        """Whether every row is a version that has ended (``delete_mode``): such rows are not changed by merges."""
         return self.rows > 0 and self.nulls.get(TO_LSN) == 0
 
 
 class DeltaTable:
-    """One table at the version it was loaded at; ``refresh`` loads what was committed since. For one thread."""
+    """One table at the version that was loaded; ``refresh`` loads later commits. For one thread."""
 
     def __init__(self, path: str, storage: Mapping[str, str] | None, opened: Any) -> None:
         self.path = path
@@ -71,7 +71,7 @@ class DeltaTable:
 
     @classmethod
     def open(cls, path: str, storage: Mapping[str, str] | None = None) -> DeltaTable | None:
-        """The table at its newest version; None where there is none. LakeError where its log cannot be read."""
+        """Open the table at its newest version; None if it does not exist. LakeError if its log cannot be read."""
         import deltalake
         from deltalake.exceptions import DeltaError, TableNotFoundError
 
@@ -85,7 +85,7 @@ class DeltaTable:
 
     @classmethod
     def open_version(cls, path: str, version: int, storage: Mapping[str, str] | None = None) -> DeltaTable | None:
-        """The table as it was at a version; None where there is no table, or its log no longer tells."""
+        """Open the table at a version; None if there is no table, or its log no longer has the version."""
         import deltalake
         from deltalake.exceptions import DeltaError
 
@@ -104,7 +104,7 @@ class DeltaTable:
         storage: Mapping[str, str] | None = None,
         metadata: Mapping[str, Any] | None = None,
     ) -> DeltaTable:
-        """Make an empty table of ``schema``; the one that is there where somebody was faster."""
+        """Create an empty table of ``schema``; returns the existing one if another writer created it first."""
         import deltalake
         from deltalake.exceptions import DeltaError
 
@@ -130,7 +130,7 @@ class DeltaTable:
         return made
 
     def refresh(self) -> None:
-        """Load the commits made since. LakeError where the log is gone or cannot be read."""
+        """Load the commits made since. LakeError if the log no longer exists or cannot be read."""
         from deltalake.exceptions import DeltaError
 
         if self._is_newest():
@@ -144,7 +144,7 @@ class DeltaTable:
             self._schema = self._files = self._selections = None
 
     def _is_newest(self) -> bool:
-        """Whether a look at the log's folder, cheaper than listing it, tells that nothing was committed since."""
+        """Whether the log's folder shows that nothing was committed since; cheaper than listing it."""
         uri = delta_uri(self.path)
         if "://" in uri:
             return False
@@ -153,35 +153,35 @@ class DeltaTable:
 
     @property
     def version(self) -> int:
-        """The version that is loaded."""
+        """The loaded version."""
         return int(self._table.version())
 
     @property
     def schema(self) -> pa.Schema:
-        """The table's columns as Arrow has them, all nullable, without metadata."""
+        """The table's columns as Arrow schema, all nullable, without metadata."""
         if self._schema is None:
             self._schema = plain_schema(pa.schema(self._table.schema().to_arrow()))
         return self._schema
 
     @property
     def properties(self) -> dict[str, str]:
-        """The table's own settings (``delta.…``)."""
+        """The table's properties (``delta.…``)."""
         return {str(key): str(value) for key, value in self._table.metadata().configuration.items()}
 
     @property
     def features(self) -> frozenset[str]:
-        """Reader and writer features that the protocol names."""
+        """Reader and writer features in the protocol."""
         protocol = self._table.protocol()
         return frozenset([*(protocol.reader_features or ()), *(protocol.writer_features or ())])
 
     def txn(self, app: str) -> int | None:
-        """The version that the newest ``txn`` of this id carries; None where there is none."""
+        """Return the version of the newest ``txn`` with this id; None if there is none."""
         found = self._table.transaction_version(app)
         return None if found is None else int(found)
 
     @property
     def files(self) -> list[DataFile]:
-        """The table's data files, with what the log tells of them."""
+        """The table's data files, with their statistics in the log."""
         if self._files is None:
             self._files = _listed(pa.table(self._table.get_add_actions()))
         return self._files
@@ -192,9 +192,9 @@ class DeltaTable:
         return "deletionVectors" in self.features
 
     def read(self, file: DataFile, columns: Sequence[str] | None = None, *, whole: bool = False) -> pa.Table:
-        """The rows of one file, in the table's schema, or ``columns`` of it; a column it has not is null.
+        """Return the rows of one file, in the table's schema, or ``columns`` of it; a column missing in it is null.
 
-        ``whole``: none of its rows is marked as deleted, so nobody has to look.
+        ``whole``: none of its rows is marked as deleted, so deletion vectors are not read.
         """
         schema = self.schema if columns is None else pa.schema([self.schema.field(name) for name in columns])
         stored = self._stored(schema)
@@ -209,24 +209,24 @@ class DeltaTable:
         return rows if stored.equals(schema) else renamed(rows, schema)
 
     def read_as(self, file: DataFile, schema: pa.Schema) -> pa.Table:
-        """The rows of a file that was written here under ``schema`` and that no commit names yet."""
+        """Return the rows of a file that was written by this object under ``schema`` and not committed yet."""
         with self._open_input(file.path) as source:
             found = pq.ParquetFile(source).read(columns=schema.names, use_threads=False)
         return conform(found, schema)
 
     def has(self, file: DataFile) -> bool:
-        """Whether the file is there, and as large as it was written."""
+        """Whether the file exists with the size with which it was written."""
         try:
             return self._size(file.path) == file.size
         except OSError:
             return False
 
     def write(self, rows: pa.Table, name: str = "part") -> DataFile:
-        """Write rows of the table's schema into a new file; nothing knows of it until a commit adds it."""
+        """Write rows of the table's schema to a new file, which is not part of the table until a commit adds it."""
         return self.write_as(rows, self.schema, name)
 
     def write_as(self, rows: pa.Table, schema: pa.Schema, name: str = "part") -> DataFile:
-        """The same in another schema, for a commit that puts it in force."""
+        """As ``write``, with another schema, for a commit that puts it in force."""
         path = f"{name}-{uuid.uuid4()}.zstd.parquet"
         ready = conform(rows, schema)
         with (
@@ -236,7 +236,7 @@ class DeltaTable:
                 ready.schema,
                 compression=_COMPRESSION,
                 store_schema=False,
-                # Of few rows a dictionary costs more time and bytes than it saves.
+                # With few rows a dictionary costs more time and bytes than it saves.
                 use_dictionary=ready.num_rows >= _DICTIONARY_ROWS,
             ) as writer,
         ):
@@ -249,9 +249,9 @@ class DeltaTable:
     def write_stream(
         self, batches: Iterable[pa.RecordBatch], schema: pa.Schema, rows_per_file: int, name: str = "part"
     ) -> list[DataFile]:
-        """Write batches of ``schema`` as they come into new files of at least ``rows_per_file`` rows, the last less.
+        """Write batches of ``schema`` to new files of at least ``rows_per_file`` rows, the last with fewer.
 
-        At most a row group of them is in memory. No rows, no file.
+        At most one row group is in memory. Without rows no file is written.
         """
         found: list[DataFile] = []
         groups = row_groups(batches, schema)
@@ -288,11 +288,10 @@ class DeltaTable:
         replace: bool = False,
         data_change: bool = True,
     ) -> int:
-        """Add and remove files in one commit, with the positions it reaches; the version it made.
+        """Add and remove files in one commit, with the positions it reaches; returns the new version.
 
-        ``replace`` removes every file there is instead, and puts ``schema`` in force where it is another one.
-        Raises CommitConflictError where another commit was made first (see the head of this file): nothing was
-        changed.
+        ``replace`` removes all existing files instead, and puts ``schema`` in force if it differs. Raises
+        CommitConflictError if another commit was made first (see the module's docstring): nothing was changed.
         """
         import deltalake
         from deltalake.exceptions import CommitFailedError
@@ -304,7 +303,7 @@ class DeltaTable:
         actions += gone
         properties = deltalake.CommitProperties(
             custom_metadata=_texts(metadata),
-            # delta-rs does not see that a compaction (of anybody's) removed the same files, and lets appends pass by.
+            # delta-rs does not detect that another compaction removed the same files, and lets appends succeed.
             max_commit_retries=0 if gone or replace else None,
             app_transactions=[deltalake.Transaction(app, version, now) for app, version in (txns or {}).items()],
         )
@@ -328,7 +327,7 @@ class DeltaTable:
         return self.version
 
     def widen(self, schema: pa.Schema, metadata: Mapping[str, Any] | None = None) -> None:
-        """Add the columns, inside structs too, that only ``schema`` has, in one commit without data."""
+        """Add the columns, also in structs, that only ``schema`` has, in one commit without data."""
         import deltalake
         from deltalake.exceptions import CommitFailedError
 
@@ -347,7 +346,7 @@ class DeltaTable:
         self.refresh()
 
     def missing_files(self) -> list[str]:
-        """Paths of data files that the loaded version names and that are not there; for a local table a look each."""
+        """Return paths of data files of the loaded version that do not exist; checks each file of a local table."""
         uri = delta_uri(self.path)
         if "://" not in uri:
             return [file.path for file in self.files if not (Path(uri) / file.path).exists()]
@@ -357,11 +356,11 @@ class DeltaTable:
         return [info.path for info in infos if info.type is pyarrow.fs.FileType.NotFound]
 
     def raw(self) -> Any:
-        """delta-rs' own object, for what this class has no word for (compaction, VACUUM)."""
+        """Return delta-rs' own object, for operations that this class does not have (compaction, VACUUM)."""
         return self._table
 
     def discard(self, files: Iterable[DataFile]) -> None:
-        """Remove files that ``write_stream`` made and no commit names."""
+        """Remove files that ``write_stream`` wrote and no commit references."""
         for file in files:
             uri = delta_uri(self.path)
             if "://" not in uri:
@@ -370,17 +369,17 @@ class DeltaTable:
                 self._filesystem().delete_file(file.path)
 
     def _stored(self, schema: pa.Schema) -> pa.Schema:
-        """Columns of the table as its files name them."""
+        """Return the schema with the column names in the table's files."""
         if _MAPPING not in self.features:
             return schema
         whole = pa.schema(self._table.schema().to_arrow())
         return plain_schema(physical_schema(pa.schema([whole.field(name) for name in schema.names])))
 
     def _kept(self) -> dict[str, pa.Array]:
-        """By file name, which rows are not marked as deleted, for the files where some are."""
+        """Return, by file name, a mask of the rows not marked as deleted, for files with such marks."""
         if self._selections is None:
             found = pa.table(self._table.deletion_vectors())
-            # row-wise: one row a file
+            # row-wise: one row per file
             names = [path.rpartition("/")[2] for path in found.column("filepath").to_pylist()]
             kept = found.column("selection_vector").combine_chunks()
             self._selections = {name: kept[number].values for number, name in enumerate(names)}
@@ -420,14 +419,14 @@ class DeltaTable:
 
 
 def schema_json(schema: pa.Schema) -> str:
-    """The schema in the words of Delta's log, as the tables are made."""
+    """Return the schema in the JSON form of Delta's log."""
     import deltalake
 
     return str(deltalake.Schema.from_arrow(plain_schema(schema)).to_json())
 
 
 def delta_uri(path: str) -> str:
-    """A lake path as delta-rs takes it: a plain local path, or a URI of one of its object stores."""
+    """Convert a lake path for delta-rs: a plain local path, or a URI of one of its object stores."""
     if path.startswith("file:"):
         return "/" + path.removeprefix("file:").lstrip("/")
     return "s3://" + path[len("s3a://") :] if path.startswith("s3a://") else path
@@ -441,7 +440,7 @@ def _unreadable(path: str, error: Exception) -> LakeError:
 
 
 def _listed(actions: pa.Table) -> list[DataFile]:
-    # row-wise: one row a data file, of which a table of ours has some dozens
+    # row-wise: one row per data file, of which a table has a few dozen
     found = []
     for row in actions.to_pylist():
         low = {name: value for name, value in (row.get("min") or {}).items() if value is not None}

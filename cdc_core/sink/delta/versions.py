@@ -1,9 +1,9 @@
-"""Delete mode history: change rows → every version of every row, and where the versions that the lake has end.
+"""Delete mode history: change rows → every version of every row, and the ends of versions that the lake has.
 
-Each event that puts a row at a key begins a version there, also one that changed no value; the key's next event ends
-it. A key change ends the old key's version and begins one at the new key. Positions are (commit LSN, index in the
-transaction), so versions of one transaction do not overlap though they share an LSN: by LSN alone all but the
-transaction's last are of length zero.
+Each event that writes a row at a key begins a version there, even if it changed no value; the key's next event ends it.
+A key change ends the old key's version and begins one at the new key. Positions are (commit LSN, index in the
+transaction), so versions of one transaction do not overlap although they have the same LSN: by LSN alone all but the
+transaction's last have length zero.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from cdc_core.sink.delta.row_states import known_states, next_of_key, truncation
 
 @dataclass(frozen=True, slots=True)
 class VersionedSlice:
-    """The versions that a slice begins, and every touch of a key, which may end one that the lake has.
+    """The versions that a slice begins, and every touch of a key, which may end a version that the lake has.
 
-    ``index`` numbers the keys, ``keys`` holds each one's columns. A touch is an event at a key, in the order of time;
+    ``index`` numbers the keys, ``keys`` contains each one's columns. A touch is an event at a key, ordered by time;
     ``key`` is its key's number and ``at`` its position (the columns of POSITION). ``rows`` are the versions, each begun
     by the touch ``begun``, in the lake's schema; they end at their key's next touch. ``keep`` and ``seek`` are as in
-    ``ReducedSlice``: values of columns that the lake's current row at another row of ``keys`` has.
-    ``truncated`` ends all versions that the lake has of keys that are not here. ``found``: the versions are rows that
-    were read, and one that the lake's current row equals leaves it as it is.
+    ``ReducedSlice``: values taken from the lake's current row at a row of ``keys``. ``truncated`` ends all versions of
+    the lake whose keys are not in the slice.
+    ``found``: the versions are rows that were read, and one that equals the lake's current row changes nothing.
     Shape: keys[K], key[T], at[T], rows[V], begun[V], masks of keep[V], seek[V]
     """
 
@@ -48,7 +48,7 @@ class VersionedSlice:
 
 
 def version_slice(rows: pa.Table, key: Sequence[str], schema: pa.Schema) -> VersionedSlice:
-    """The versions of change rows in any order; ``schema`` is the lake's."""
+    """Return the versions of change rows in any order; ``schema`` is the lake's."""
     events = SliceEvents.of(rows, key, schema)
     touches = with_truncates(events.touches, events.keys.num_rows)
     begun = np.flatnonzero(~touches.deleted)
@@ -62,9 +62,9 @@ def version_slice(rows: pa.Table, key: Sequence[str], schema: pa.Schema) -> Vers
 
 
 def found_versions(reduced: ReducedSlice, schema: pa.Schema, lsn: int) -> VersionedSlice:
-    """The rows that the source has at an LSN, and the keys at which it has none, as versions from (``lsn``, -1) on.
+    """Return the source's rows at an LSN, and the keys without a row, as versions from (``lsn``, -1) on.
 
-    ``reduced`` is without the columns of the mode, and keeps nothing of the lake's rows.
+    ``reduced`` is without the columns of the mode, and keeps no value of the lake's rows.
     """
     count = len(reduced.deleted)
     rows = with_column(reduced.rows, POSITION[0], pa.array(np.full(count, lsn, dtype=np.int64)))
@@ -85,21 +85,21 @@ def _own_columns(began: pa.Table, ended: pa.Table, current: np.ndarray) -> pa.Ta
 
 
 def ended(rows: pa.Table, at: pa.Table) -> pa.Table:
-    """Current rows as of their ends, one each. Shape: table[N], at[N] with the columns of POSITION -> table[N]."""
+    """Set the ends of current rows, one each. Shape: table[N], at[N] with the columns of POSITION -> table[N]."""
     for name, source in zip(TO, POSITION, strict=True):
         rows = with_column(rows, name, column(at, source))
     return with_column(rows, CURRENT, pa.array(np.zeros(rows.num_rows, dtype=bool)))
 
 
 def closed(rows: pa.Table, at: Truncation) -> pa.Table:
-    """Current rows that all end at one place."""
+    """Set the same end for all current rows."""
     values = (pa.scalar(at.lsn, pa.int64()), pa.scalar(at.index, pa.int64()), at.at)
     ends = {name: pa.repeat(value, rows.num_rows) for name, value in zip(POSITION, values, strict=True)}
     return ended(rows, pa.table(ends))
 
 
 def reopened(rows: pa.Table, places: np.ndarray) -> pa.Table:
-    """Lake rows, those at ``places`` current again. Shape: table[N], int64[P] -> table[N]."""
+    """Make the lake rows at ``places`` current again. Shape: table[N], int64[P] -> table[N]."""
     if not len(places):
         return rows
     mask = np.zeros(rows.num_rows, dtype=bool)

@@ -1,1 +1,1 @@
-"""Incremental snapshots: a table's rows in chunks by key, each put into the stream at a known place of it."""
+"""Incremental snapshots: a table's rows in chunks by key, each inserted into the stream at a known position."""

@@ -1,13 +1,13 @@
-"""Reads consecutive chunks of a table into files, in a thread of its own, until somebody wants them.
+"""Reads consecutive chunks of a table into files, in a separate thread, until they are requested.
 
-A group of chunks lands in a lake table in one commit, so it holds as many as are read while the group before it lands.
-Each chunk is one statement, with a snapshot of its own; its rows are typed as the lake has them before they are written
-anywhere, for some may have to be masked.
+A group of chunks is written to a lake table in one commit, so it contains as many as are read while the previous group
+is written. Each chunk is one statement, with a separate snapshot; its rows are typed as in the lake before they are
+written anywhere, because some may have to be masked.
 
-``floor`` of a chunk is an LSN up to which its snapshot shows every commit, so that only what lies behind it has to be
-looked through for what it does not show. It is proven by *bounds*, taken before: what had committed by the WAL's end R
-had a transaction id below X, and a snapshot whose xmin is X or more shows all of these (``bound``). While a transaction
-older than the first bound is open nothing is proven, and the floor is 0.
+``floor`` of a chunk is an LSN up to which its snapshot shows every commit, so that only later changes have to be
+checked for whether it shows them. It is derived from *bounds* taken before: transactions that had committed by the end
+of WAL R had an id less than X, and a snapshot whose xmin is at least X shows all of them (``bound``). While a
+transaction older than the first bound is open nothing can be derived, and the floor is 0.
 """
 
 from __future__ import annotations
@@ -43,13 +43,13 @@ _GROUP_BYTES = 16 << 20
 _GROUP_CHUNKS = 256
 _BOUNDS = 64
 _PROOF_SECONDS, _PROOF_PAUSE_SECONDS = 5.0, 0.05
-# Beside a stream that has much to bring, chunks are read one part of the time in this many.
+# While the stream delivers many changes, reading chunks takes at most 1/_SHARE of the time.
 _SHARE, _MAX_WAIT_SECONDS = 12, 1.0
 
 
 @dataclass(frozen=True, slots=True)
 class ChunkFile:
-    """One chunk: an Arrow file of lake rows, how many, its pg_snapshot's text, and its floor."""
+    """One chunk: the path of an Arrow file of lake rows, their number, its pg_snapshot's text, and its floor."""
 
     path: str
     rows: int
@@ -59,12 +59,13 @@ class ChunkFile:
 
 @dataclass(frozen=True, slots=True)
 class ChunkGroup:
-    """Chunks of one table, all read under one description of it (``table``, None where it no longer exists).
+    """Chunks of one table, all read under one description of it (``table``, None if it no longer exists).
 
-    ``progress`` stands behind them; ``scanned`` is from where changes must be looked through where the table is begun
-    by this group, else None. ``rest``: how many of the keys of ``LakeProgress.rest`` were read, 0 for chunks by key.
-    ``reached`` is the WAL's end after the last one. ``ended`` is set where nothing follows. ``is_altered``: the table
-    was altered meanwhile, and nothing of this can be used.
+    ``progress`` is the state after them; ``scanned`` is the LSN from which changes must be searched if the table's
+    first chunk is in this group, else None. ``rest``: the number of keys of ``LakeProgress.rest`` that were read, 0 for
+    chunks by key. ``reached`` is the end of WAL after the last chunk. ``ended`` is set if the table has no further
+    rows.
+    ``is_altered``: the table was altered meanwhile, and the group cannot be used.
     """
 
     collection: Collection
@@ -89,9 +90,9 @@ class ChunkGroup:
 
 
 class GroupReader:
-    """Reads one group at a time. ``folder`` is where the lake's tasks find files; ``size`` is rows a chunk.
+    """Reads one group at a time. ``folder`` is readable by the lake's tasks.
 
-    ``describe`` and ``connection`` are used in this class's thread alone.
+    ``catalog`` and ``connection`` are used only in this object's thread.
     """
 
     def __init__(
@@ -109,7 +110,7 @@ class GroupReader:
         self._pool = ThreadPoolExecutor(1, thread_name_prefix="chunk-reader")
 
     def start(self, state: LakeProgress) -> Future[ChunkGroup]:
-        """Begin with what follows ``state``: its current table's next rows, or its rest where ``upto_end`` is reached.
+        """Start reading after ``state``: the next rows of its current table, or the keys of ``rest`` after its last.
 
         The future raises SourceError or TransientError.
         """
@@ -117,15 +118,15 @@ class GroupReader:
         return self._pool.submit(self._read, state, self._enough)
 
     def enough(self) -> None:
-        """The group is wanted as soon as it has a chunk."""
+        """End the group after its current chunk."""
         self._enough.set()
 
     def slow(self, is_slow: bool) -> None:
-        """Leave most of the time to the stream, or not."""
+        """Set whether most of the time is left to the stream."""
         self._slow.set() if is_slow else self._slow.clear()
 
     def close(self) -> None:
-        """End the thread; a statement that is at work is cancelled."""
+        """End the thread; a running statement is cancelled."""
         self._closing.set()
         self._enough.set()
         self._connection.cancel()
@@ -151,23 +152,23 @@ class GroupReader:
         return made
 
     def _condition(self, table: TableSchema, own: str) -> str:
-        """The signal's condition and the publication's row filter: what that leaves out comes in no event either."""
+        """The signal's condition and the publication's row filter: rows that it excludes have no events either."""
         wanted = [each for each in (own, self._catalog.row_filter(table)) if each.strip()]
         return " AND ".join(f"({each})" for each in wanted)
 
     def note_bound(self) -> int:
-        """Take a bound; the WAL's end."""
+        """Take a bound; returns the end of WAL."""
         end, before = self._connection.bound()
         self._bounds = [*self._bounds[-_BOUNDS:], (int(end), before)]
         return int(end)
 
     def floor(self, visible: str) -> int:
-        """The LSN up to which a snapshot shows every commit, as far as it is proven."""
+        """Return the LSN up to which a snapshot is known to show every commit."""
         seen = Visibility.parse(visible)
         return max((end for end, before in self._bounds if seen.shows_all_before(before)), default=0)
 
     def prove(self) -> None:
-        """Take the first bound, and wait a moment for the transactions that are older."""
+        """Take the first bound, and wait at most _PROOF_SECONDS for older transactions to end."""
         if self._bounds:
             return
         self.note_bound()
@@ -177,7 +178,7 @@ class GroupReader:
                 return
 
     def select(self, statement: str) -> tuple[bytes, str]:
-        """Rows as lines of COPY text, and the snapshot's text."""
+        """Return rows as lines of COPY text, and the snapshot's text."""
         began = time.monotonic()
         found = self._connection.read(statement)
         if self._slow.is_set():
@@ -185,12 +186,12 @@ class GroupReader:
         return found.rows[0], found.visible
 
     def columns(self, table: TableSchema, key: Sequence[KeyColumn]) -> tuple[str, ...]:
-        """The columns to read: those captured, and the key's. The role may have no privilege for others."""
+        """Return the columns to read: those captured, and the key's. The role may have no privilege for others."""
         wanted = {*self._plan.typer(table).read_columns, *(column.name for column in key)}
         return tuple(column.name for column in table.columns if column.name in wanted)
 
     def store(self, table: TableSchema, names: tuple[str, ...], lines: bytes, visible: str) -> ChunkFile:
-        """Type the rows, which have the columns ``names``, and write them."""
+        """Type the rows, which have the columns ``names``, and write them to a file."""
         columns = decode_copy(lines, names, str(table.id))
         rows = self._plan.typer(table).reads(columns, 0, now_us())
         self._folder.mkdir(parents=True, exist_ok=True)
@@ -201,12 +202,12 @@ class GroupReader:
 
     @property
     def size(self) -> int:
-        """Rows a chunk."""
+        """Rows per chunk."""
         return self._cutter.size
 
 
 class _Group:
-    """The reading of one group."""
+    """Reads one group."""
 
     def __init__(
         self,
@@ -253,7 +254,7 @@ class _Group:
 
     def _read_chunks(self, progress: Progress, scanned: int | None) -> ChunkGroup:
         assert progress.maximum_key is not None
-        # What may have landed already is re-read to the same end, whatever else waits.
+        # A range that may have been written already is read again up to the same end, even if the group is requested.
         redo, octets = self._state.upto, 0
         is_redone = redo is not None and progress.key == self._state.progress.key
         upto = redo if is_redone and redo is not None else progress.maximum_key
@@ -284,7 +285,7 @@ class _Group:
                 return self._group(progress, None, scanned)
 
     def _read_rest(self, progress: Progress) -> ChunkGroup:
-        """The rows of keys that are read once more."""
+        """Read the rows of keys that are to be read again."""
         keys = self._state.rest[: self._reader.size]
         select = keys_sql(
             self._table.id, self._names, row_key(self._table), keys, condition=self._condition, only=self._only
@@ -299,7 +300,7 @@ class _Group:
         self._chunks.append(self._reader.store(self._table, self._names, lines, visible))
 
     def _group(self, progress: Progress, ended: ScanStatus | None, scanned: int | None = None) -> ChunkGroup:
-        # Behind all that any of the chunks shows, and where the next group's floors begin.
+        # After everything that any of the chunks shows; the bound is also used for the next group's floors.
         reached = self._reader.note_bound()
         return ChunkGroup(self._collection, self._table, progress, tuple(self._chunks), reached, scanned, ended=ended)
 

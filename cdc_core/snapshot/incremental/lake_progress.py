@@ -1,4 +1,4 @@
-"""What is stored of the incremental snapshots into a lake, beside the queue."""
+"""The stored state of the incremental snapshots into a lake, in addition to the queue."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from cdc_core.snapshot.incremental.progress import Key, Progress
 
 @dataclass(frozen=True, slots=True)
 class LakeProgress:
-    """``progress``: the queue, and the key behind which the next chunks begin.
+    """``progress``: the queue, and the key after which the next chunks begin.
 
-    ``upto``: chunks up to this key may have landed already, and are re-read as far as that. ``ordinal`` counts the
-    landings. ``scanned``: changes of the current table up to this LSN have been looked through for rows that moved to
-    another key unsent; ``rest`` are the keys found, to be read once more, and ``again`` says that they were too many,
-    or have no text, so that the whole table is read once more; ``passes`` counts how often that was so. ``signal`` is
-    the place (commit LSN, index in the transaction) of the last signal of the signal table that was obeyed.
+    ``upto``: chunks up to this key may have been written already, and are read again up to it. ``ordinal`` counts the
+    groups written. ``scanned``: changes of the current table up to this LSN have been searched for rows that moved to
+    another key with unsent columns; ``rest`` are the keys found, to be read again, and ``again`` means that they were
+    too many, or have no text, so that the entire table is read again; ``passes`` counts how often that happened.
+    ``signal`` is the position (commit LSN, index in the transaction) of the last processed signal of the signal table.
     """
 
     progress: Progress = field(default_factory=Progress)
@@ -29,11 +29,11 @@ class LakeProgress:
     signal: tuple[int, int] = (0, -1)
 
     def for_next_table(self, progress: Progress) -> LakeProgress:
-        """The state at a table's beginning."""
+        """Return the state at the start of a table."""
         return replace(self, progress=progress, upto=None, scanned=0, rest=(), again=False, passes=0)
 
     def to_json(self) -> str:
-        """A text that ``from_json`` turns back into an equal value."""
+        """Return a text that ``from_json`` converts to an equal value."""
         raw = {
             "progress": self.progress.to_json(),
             "upto": self.upto,
@@ -48,7 +48,7 @@ class LakeProgress:
 
     @classmethod
     def from_json(cls, text: str) -> LakeProgress:
-        """The inverse of ``to_json``; of an empty text the beginning. Raises ValueError for another text."""
+        """The inverse of ``to_json``; the initial state for an empty text. Raises ValueError for another text."""
         if not text:
             return cls()
         try:

@@ -1,4 +1,4 @@
-"""How far the incremental snapshots of a connector are: what is stored with each position of the stream."""
+"""Progress of a connector's incremental snapshots: stored with each position of the stream."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Key = tuple[str | None, ...]
 
 @dataclass(frozen=True, slots=True)
 class Collection:
-    """A table to be read. ``condition`` is SQL, empty for all rows; ``surrogate_key`` a column to cut by."""
+    """A table to be read. ``condition`` is SQL, empty for all rows; ``surrogate_key`` a column to divide it by."""
 
     table: TableId
     condition: str = ""
@@ -24,9 +24,11 @@ class Collection:
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """``queue``: tables to be read in chunks, the current one first. ``last_key``: the key of its last row that is in
-    the stream, ``maximum_key`` its largest key when it was begun; None before. ``key`` names these keys' columns.
-    ``paused``: no chunk is read. ``blocking``: tables to be read at once while streaming is paused.
+    """``queue``: tables to be read in chunks, the current one first.
+
+    ``last_key``: the key of its last row that is in the stream, ``maximum_key`` its largest key when it was started;
+    None before. ``key`` names these keys' columns.
+    ``paused``: no chunk is read. ``blocking``: tables to be read while streaming is paused.
     """
 
     queue: tuple[Collection, ...] = ()
@@ -42,47 +44,47 @@ class Progress:
         return self.queue[0] if self.queue else None
 
     def with_tables(self, wanted: tuple[Collection, ...]) -> Progress:
-        """Tables added to the queue, but for those that wait in it already."""
+        """Add tables to the queue, except those that are in it already."""
         waiting = self.queue if self.maximum_key is None else self.queue[1:]
         return replace(self, queue=(*self.queue, *(one for one in wanted if one not in waiting)))
 
     def without(self, is_stopped: Callable[[TableId], bool]) -> Progress:
-        """Tables taken out of the queue."""
+        """Remove tables from the queue."""
         queue = tuple(one for one in self.queue if not is_stopped(one.table))
         if queue[:1] == self.queue[:1]:
             return replace(self, queue=queue)
         return replace(self, queue=queue).restarted()
 
     def begun(self, key: tuple[str, ...], maximum_key: Key) -> Progress:
-        """The current table's largest key is known."""
+        """Set the current table's key columns and largest key."""
         return replace(self, key=key, maximum_key=maximum_key)
 
     def restarted(self) -> Progress:
-        """The current table is read from its first row on."""
+        """Read the current table again from its first row."""
         return replace(self, last_key=None, maximum_key=None, key=())
 
     def behind(self, last_key: Key) -> Progress:
-        """A chunk is in the stream."""
+        """Set the last key after a chunk was inserted into the stream."""
         return replace(self, last_key=last_key)
 
     def next_table(self) -> Progress:
-        """The current table is done with."""
+        """Remove the current table after its end."""
         return replace(self, queue=self.queue[1:]).restarted()
 
     def pausing(self, paused: bool) -> Progress:
-        """Chunks are read no longer, or again."""
+        """Pause or resume the reading of chunks."""
         return replace(self, paused=paused)
 
     def with_blocking(self, wanted: tuple[Collection, ...]) -> Progress:
-        """Tables to be read while streaming is paused."""
+        """Add tables to be read while streaming is paused."""
         return replace(self, blocking=(*self.blocking, *(one for one in wanted if one not in self.blocking)))
 
     def without_blocking(self) -> Progress:
-        """They were read."""
+        """Remove the tables of blocking snapshots after they were read."""
         return replace(self, blocking=())
 
     def to_json(self) -> str:
-        """A text that ``from_json`` turns back into an equal value; empty where nothing is in progress."""
+        """Return a text that ``from_json`` converts to an equal value; empty if nothing is in progress."""
         if self == Progress():
             return ""
         raw = {

@@ -1,4 +1,4 @@
-"""The queue of tables that are to be read in chunks, as signals change it, and word of what becomes of them."""
+"""The queue of tables to be read in chunks, which signals change, and the notifications about them."""
 
 from __future__ import annotations
 
@@ -13,11 +13,10 @@ _log = logging.getLogger(__name__)
 
 
 class SnapshotQueue:
-    """The incremental snapshots that were asked for. Not for several threads.
+    """The requested incremental snapshots. For one thread.
 
-    ``describe`` gives a table as the catalogue has it now, None where it no longer exists. ``can_cut`` tells whether
-    something tells the table's rows apart, so that it can be read in chunks. ``progress`` is what a next run continues
-    from.
+    ``describe`` returns a table as it is in the catalogue now, None if it no longer exists. ``can_cut`` returns whether
+    the table has a key, so that it can be read in chunks. ``progress`` is the state from which a next run continues.
     """
 
     def __init__(
@@ -41,7 +40,7 @@ class SnapshotQueue:
         return bool(self.progress.queue and not self.progress.paused)
 
     def request(self, wanted: Iterable[Collection]) -> None:
-        """Queue tables. One without anything that tells its rows apart is refused with a line in the log."""
+        """Queue tables. A table without a key is refused with a warning in the log."""
         taken = []
         for collection in wanted:
             table = self.describe(collection.table)
@@ -54,7 +53,7 @@ class SnapshotQueue:
             self.progress = self.progress.with_tables(tuple(taken))
 
     def stop(self, is_stopped: Callable[[TableId], bool]) -> None:
-        """Take tables out of the queue; of the current one no further row comes."""
+        """Remove tables from the queue; no further rows of the current one are delivered."""
         before = len(self.progress.queue)
         self.progress = self.progress.without(is_stopped)
         if len(self.progress.queue) != before:
@@ -67,13 +66,13 @@ class SnapshotQueue:
             self.progress = self.progress.pausing(paused)
 
     def landed(self, progress: Progress, table: TableId, rows: int) -> None:
-        """Rows of the current table have come; ``progress`` stands behind them."""
+        """Record that rows of the current table were delivered; ``progress`` is the state after them."""
         self.progress = progress
         self._rows += rows
         self.notify(SnapshotStatus.IN_PROGRESS, current_collection_in_progress=table)
 
     def done(self, status: ScanStatus) -> None:
-        """The current table is done with."""
+        """Remove the current table after its end."""
         current = self.progress.current
         assert current is not None
         self.notify(
@@ -86,7 +85,7 @@ class SnapshotQueue:
         self.progress = self.progress.next_table()
 
     def refuse(self, collection: Collection, status: ScanStatus) -> None:
-        """Say that a table is not read."""
+        """Report that a table is not read."""
         if status is ScanStatus.NO_PRIMARY_KEY:
             _log.warning(
                 "%s is skipped by the incremental snapshot: it has no key. %s",
@@ -100,5 +99,5 @@ class SnapshotQueue:
         self.notify(SnapshotStatus.TABLE_SCAN_COMPLETED, scanned_collection=collection.table, status=status.value)
 
     def notify(self, status_type: SnapshotStatus, **data: object) -> None:
-        """Hand out word of the snapshots."""
+        """Send a notification about incremental snapshots."""
         self._notifier.notify(INCREMENTAL, status_type, **data)

@@ -1,4 +1,4 @@
-"""Reads the next chunk of a table: what its columns and its key are now, and the rows behind the last key."""
+"""Reads the next chunk of a table: its current columns and key, and the rows after the last key."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from cdc_core.snapshot.incremental.visibility import Visibility
 from cdc_core.snapshot.incremental.window import ChunkWindow, Ints
 
 _PAUSE_SECONDS = 0.02
-# How often a chunk is read whose snapshot does not show yet what the stream has shown.
+# Attempts to read a chunk whose snapshot does not show all streamed transactions yet.
 _TRIES = 250
 
 
@@ -39,10 +39,10 @@ class ChunkReader:
     size: int
 
     def key_of(self, table: TableSchema, collection: Collection) -> tuple[KeyColumn, ...]:
-        """The columns to cut the table by, empty where nothing tells its rows apart.
+        """Return the columns by which the table is divided, empty if it has no key.
 
-        The surrogate key, else the event's key. Where message.key.columns names other columns than the table's own
-        key, that one comes behind them: rows that share a message key would be lost between two chunks.
+        The surrogate key, else the event's key. If message.key.columns names other columns than the table's own key,
+        the own key is appended: rows with the same message key would be lost between two chunks.
         """
         own = table.primary_key or table.unique_key
         if collection.surrogate_key:
@@ -57,7 +57,7 @@ class ChunkReader:
         return tuple(KeyColumn(name, known[name].optional) for name in names)
 
     def largest_key(self, table: TableSchema, collection: Collection) -> Key | None:
-        """The largest key of the rows to be read now, None where there is no row. Raises as ChunkConnection does."""
+        """Return the largest key of the rows to be read, None without rows. Raises as ChunkConnection does."""
         key = self.key_of(table, collection)
         found = self.connection.read(largest_key_sql(table.id, key, collection.condition))
         if not found.rows[0]:
@@ -71,16 +71,16 @@ class ChunkReader:
         progress: Progress,
         hidden: Callable[[Visibility], Ints],
     ) -> ChunkWindow:
-        """The next chunk; without rows at the table's end.
+        """Read the next chunk; without rows at the table's end.
 
-        ``hidden`` tells which transactions, of those that the stream has already shown, a snapshot does not show: a
-        server lets readers see a commit a moment after its WAL is there. Then the chunk is re-read.
-        Raises SourceError, or TransientError: the same call may do later.
+        ``hidden`` returns the transactions already streamed that a snapshot does not show: a server makes a commit
+        visible to readers shortly after its WAL is written. In this case the chunk is read again. Raises SourceError,
+        or TransientError if the same call may succeed later.
         """
         assert progress.maximum_key is not None
         key = self.key_of(table, collection)
         at_key = tuple(column.name for column in key)
-        # Changes name their rows by what the old tuple holds, which need not be what chunks are cut by.
+        # Changes identify rows by the columns of the old tuple, which may differ from the key of chunks.
         matched = row_key(table) or at_key
         names = [plan.name for plan in plan_columns(table, self.selection, snapshot=True) if plan.included]
         names += [name for name in dict.fromkeys((*at_key, *matched)) if name not in names]
@@ -112,7 +112,7 @@ class ChunkReader:
 
 
 def columns_of(rows: RawColumns, names: Sequence[str]) -> RawColumns:
-    """The columns of these names, in their order."""
+    """Return the columns with these names, in their order."""
     position = {name: index for index, name in enumerate(rows.names)}
     at = [position[name] for name in names]
     return RawColumns(tuple(names), tuple(rows.text[i] for i in at), tuple(rows.unchanged[i] for i in at))
@@ -123,18 +123,18 @@ def _row(rows: RawColumns, index: int) -> Key:
 
 
 class Streamed:
-    """The transactions that the stream has shown lately, for as long as a snapshot may not show them yet."""
+    """Recently streamed transactions, kept as long as a snapshot may not show them."""
 
     def __init__(self, most: int = 200_000) -> None:
         self._xids = np.zeros(0, dtype=np.int64)
         self._most = most
 
     def add(self, xids: Ints) -> None:
-        """Note committed transactions, by their 32-bit ids."""
+        """Add committed transactions, by their 32-bit ids."""
         if len(xids):
             self._xids = np.concatenate([self._xids, xids])[-self._most :]
 
     def hidden(self, visible: Visibility) -> Ints:
-        """Those that a snapshot does not show. What lies before everything that was running then is forgotten."""
+        """Return those that a snapshot does not show. Transactions older than its xmin are removed."""
         self._xids = self._xids[~visible.shows_for_good(self._xids)]
         return self._xids[~visible.shows(self._xids)]

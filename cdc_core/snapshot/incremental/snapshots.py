@@ -1,11 +1,11 @@
-"""Incremental snapshots while streaming: the queue of tables, and one chunk at a time on its way into the stream.
+"""Incremental snapshots while streaming: the queue of tables, and one chunk at a time that is inserted into the stream.
 
-    request ─▶ queue ─▶ mark, chunk, mark ─▶ ChunkWindow ─▶ the second mark comes in the stream ─▶ rows that are left
+    request ─▶ queue ─▶ mark, chunk, mark ─▶ ChunkWindow ─▶ the second mark is received in the stream ─▶ remaining rows
 
-The marks are rows of the signal table, written by us and seen again in the stream. With ``read.only`` nothing is
-written: the chunk's place is where the stream has passed all that the chunk shows, told by the end of the WAL after
-the chunk was read. Either way every change that the chunk's snapshot does not show and that comes before that place
-takes its row out of the chunk (window), so that no row goes back behind a newer state.
+The marks are rows of the signal table, written by wal2lake and received in the stream. With ``read.only`` nothing is
+written: the chunk is inserted where the stream has passed everything that the chunk shows, determined by the end of WAL
+after the chunk was read. In both cases every change that the chunk's snapshot does not show and that precedes this
+position removes its row from the chunk (window), so that no row is overwritten by an older state.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ from cdc_core.snapshot.signals.parse import WINDOW_CLOSE, WINDOW_OPEN
 _log = logging.getLogger(__name__)
 
 _RETRY_SECONDS = 1.0
-# Beside a stream that has much to read, chunks take one part of the time in this many.
+# While the stream delivers many changes, chunks take at most 1/_SHARE of the time.
 _SHARE = 6
-# How many tables are looked at for one chunk, those without rows and those altered meanwhile among them.
+# Maximum number of tables examined for one chunk, including tables without rows and tables altered meanwhile.
 _TRIES = 200
 
 
@@ -49,9 +49,9 @@ class Watermarks:
 
 
 class IncrementalSnapshots(SnapshotQueue):
-    """The incremental snapshots of one run whose rows go into the stream.
+    """The incremental snapshots of one run whose rows are inserted into the stream.
 
-    ``window`` is the chunk that waits for its place, which a next run reads again.
+    ``window`` is the chunk that waits for its position; a next run reads it again.
     """
 
     def __init__(
@@ -74,20 +74,20 @@ class IncrementalSnapshots(SnapshotQueue):
 
     @property
     def is_busy(self) -> bool:
-        """Whether a chunk is on its way or is to be read."""
+        """Whether a chunk waits or is to be read."""
         return self.window is not None or super().is_busy
 
     def stop(self, is_stopped: Callable[[TableId], bool]) -> None:
-        """Take tables out of the queue; of the current one no further row comes."""
+        """Remove tables from the queue; no further rows of the current one are delivered."""
         current = self.progress.current
         super().stop(is_stopped)
         if current is not None and self.progress.current != current:
             self.window = None
 
     def next_chunk(self, is_silent: bool = True) -> None:
-        """Read a chunk and mark its place, where one is due. What fails for a moment is tried again later.
+        """Read a chunk and mark its position, if one is due. Transient errors are retried later.
 
-        ``is_silent``: nothing came just now; else the stream is given most of the time.
+        ``is_silent``: no change was received just now; otherwise most of the time is left to the stream.
         """
         began = time.monotonic()
         if self.window is not None or not self.is_busy or began < self._retry_at:
@@ -110,7 +110,7 @@ class IncrementalSnapshots(SnapshotQueue):
             self._retry_at = time.monotonic() + _RETRY_SECONDS
             return
         except SourceError as error:
-            # The signal table cannot be written to: nothing would ever come, for this table or another.
+            # The signal table cannot be written to: chunks of this and all other tables would never be delivered.
             _log.error("The incremental snapshot is aborted: %s", error)
             self.stop(lambda table: True)
             return
@@ -121,7 +121,7 @@ class IncrementalSnapshots(SnapshotQueue):
             self.window = window
 
     def lose_marks(self) -> None:
-        """The stream has passed the window's marks without showing them."""
+        """Abort because the stream has passed the window's marks without containing them."""
         _log.error(
             "The incremental snapshot is aborted: rows written to %s are not in the stream. Add the table to "
             "the publication.",
@@ -131,7 +131,7 @@ class IncrementalSnapshots(SnapshotQueue):
         self.stop(lambda table: True)
 
     def land(self) -> ChunkWindow | None:
-        """Take the window that has come to its place; None where it is stale, and its chunk is re-read."""
+        """Take the window whose position is reached; None if it is stale, and its chunk is read again."""
         window, self.window = self.window, None
         assert window is not None
         if window.is_stale:
@@ -141,13 +141,13 @@ class IncrementalSnapshots(SnapshotQueue):
         return window
 
     def _chunk(self) -> ChunkWindow | None:
-        """The next rows of the queue's tables; None where none is left. Raises TransientError."""
+        """Return the next rows of the queue's tables; None if there are none. Raises TransientError."""
         for _ in range(_TRIES):
             collection = self.progress.current
             if collection is None:
                 return None
             known = self._known
-            # As it was found behind the last chunk: what was altered since is found behind this one.
+            # As described after the last chunk: a later alteration is detected after this one.
             table = known if known is not None and known.id == collection.table else self.describe(collection.table)
             key = () if table is None else tuple(column.name for column in self._reader.key_of(table, collection))
             if table is None or not key:
@@ -156,7 +156,7 @@ class IncrementalSnapshots(SnapshotQueue):
             error, window, progress = self._read(table, collection, key)
             self._known = self.describe(collection.table)
             if self._known is None or not is_unaltered(table, self._known):
-                # What was read, or refused, may be another table's: it is read as it is now.
+                # The rows, or the error, may be another table's: the table is read with its current description.
                 continue
             if error is not None:
                 _log.warning("%s is skipped by the incremental snapshot: %s", collection.table, error)
@@ -176,7 +176,7 @@ class IncrementalSnapshots(SnapshotQueue):
     def _read(
         self, table: TableSchema, collection: Collection, key: tuple[str, ...]
     ) -> tuple[SourceError | None, ChunkWindow | None, Progress | None]:
-        """What the server refused, or the next rows and the progress they belong to; no progress: no rows at all."""
+        """Return the server's error, or the next rows and their progress; no progress means no rows at all."""
         progress = self.progress
         try:
             if progress.key != key:
@@ -202,6 +202,6 @@ class IncrementalSnapshots(SnapshotQueue):
 
 
 def _instant() -> str:
-    """The present as Java prints it, to the nanosecond: ``2026-11-21T07:32:32.618752105Z``."""
+    """Return the current time in Java's format, to the nanosecond: ``2026-11-21T07:32:32.618752105Z``."""
     seconds, below = divmod(clock.now_ns(), 1_000_000_000)
     return f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%dT%H:%M:%S}.{below:09d}Z"

@@ -1,4 +1,4 @@
-"""Which transactions a snapshot of the server shows."""
+"""Transactions that a snapshot of the server shows."""
 
 from __future__ import annotations
 
@@ -17,7 +17,10 @@ Bools = npt.NDArray[np.bool_]
 
 @dataclass(frozen=True, slots=True)
 class Visibility:
-    """A ``pg_snapshot``: transactions below ``xmin`` are shown, from ``xmax`` on hidden, in between but ``running``."""
+    """A ``pg_snapshot``: which transactions are visible.
+
+    Those before ``xmin`` are visible, those from ``xmax`` on are not; those between are, except ``running``.
+    """
 
     xmin: int
     xmax: int
@@ -25,7 +28,7 @@ class Visibility:
 
     @classmethod
     def parse(cls, text: str) -> Visibility:
-        """From the server's text, ``10:20:10,14``. Raises ProtocolError for another."""
+        """Parse the server's text, ``10:20:10,14``. Raises ProtocolError for another text."""
         try:
             low, high, running = text.strip().split(":")
             return cls(int(low), int(high), tuple(int(part) for part in running.split(",") if part))
@@ -33,10 +36,10 @@ class Visibility:
             raise ProtocolError("", None, "a pg_snapshot such as 10:20:10,14", "another text") from None
 
     def shows(self, xids: Ints) -> Bools:
-        """Whether what each transaction did is seen. Shape: int64[N] of 32-bit ids → bool[N].
+        """Whether each transaction is visible. Shape: int64[N] of 32-bit ids → bool[N].
 
-        The stream's ids have 32 bits, the snapshot's 64: an id is taken as the one nearest to xmax, which is right for
-        two thousand million transactions to either side. Source: PostgreSQL manual §9.27.8.
+        The stream's ids have 32 bits, the snapshot's 64: an id is interpreted as the one nearest to xmax, which is
+        correct for two thousand million transactions in either direction. Source: PostgreSQL manual §9.27.8.
         """
         full = self._full(xids)
         found: Bools = (full < self.xmin) | (
@@ -45,12 +48,12 @@ class Visibility:
         return found
 
     def shows_for_good(self, xids: Ints) -> Bools:
-        """Whether every later snapshot shows each transaction as well. Shape: int64[N] → bool[N]."""
+        """Whether each transaction is visible to every later snapshot as well. Shape: int64[N] → bool[N]."""
         found: Bools = self._full(xids) < self.xmin
         return found
 
     def shows_all_before(self, xid: int) -> bool:
-        """Whether every transaction with an id before this one of 32 bits is seen."""
+        """Whether every transaction with an id before this 32-bit one is visible."""
         return bool(self._full(np.array([xid], dtype=np.int64))[0] <= self.xmin)
 
     def _full(self, xids: Ints) -> Ints:

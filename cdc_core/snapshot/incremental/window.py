@@ -1,9 +1,9 @@
-"""A chunk of a table that waits for its place in the stream, and the changes that take rows out of it meanwhile.
+"""A chunk of a table that waits for its position in the stream, and the changes that remove rows from it meanwhile.
 
-The chunk shows the table at one snapshot. Its rows go into the stream at a place behind which every change comes that
-the snapshot does not show. So a row is to be left out where such a change of it comes before that place: the change
-holds the newer state. Changes between the window's two marks take rows out too, whether the snapshot shows them or
-not, as Debezium has it: of the same row, the later state is in the stream already.
+The chunk shows the table at one snapshot. Its rows are inserted into the stream at a position after every change that
+the snapshot shows. Changes that the snapshot does not show may precede this position too; a row with such a change must
+be left out, because the change contains the newer state. Changes between the window's two marks remove rows too,
+whether the snapshot shows them or not, as in Debezium: the later state of the same row is in the stream already.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ Ints = npt.NDArray[np.int64]
 class ChunkWindow:
     """One chunk of N rows in key order, read and not yet in the stream.
 
-    ``rows`` has the key's columns too, whatever else is captured. ``keep[N]``: what no change took out. ``is_open``:
-    the first mark has been seen in the stream. ``is_stale``: a change came that was written under other columns than
-    those that were read, so the chunk is to be re-read. ``last_key`` is its last row's.
+    ``rows`` always includes the key's columns, whatever else is captured. ``keep[N]``: rows that no change removed.
+    ``is_open``: the first mark has been received in the stream. ``is_stale``: a change was received that was written
+    with other columns than those that were read, so the chunk is to be read again. ``last_key`` is its last row's.
     """
 
     id: str
@@ -51,9 +51,9 @@ class ChunkWindow:
         self.keep = np.ones(len(self.rows), dtype=np.bool_)
 
     def pass_over(self, segment: SortedSegment, first_seq: int, opened_seq: int | None, end_seq: int) -> None:
-        """Take out the rows that changes from ``first_seq`` to before ``end_seq`` are about.
+        """Remove the rows that changes from ``first_seq`` to before ``end_seq`` refer to.
 
-        ``opened_seq`` is where the window's first mark stands in the segment, None where it does not.
+        ``opened_seq`` is the position of the window's first mark in the segment, None if it is not in it.
         """
         since = first_seq if self.is_open else (end_seq if opened_seq is None else opened_seq)
         for truncate in segment.truncates:
@@ -82,10 +82,10 @@ class ChunkWindow:
 
 
 def is_unaltered(before: TableSchema, after: TableSchema) -> bool:
-    """Whether no DDL touched a table between two descriptions of it, which a query was run in between.
+    """Whether no DDL was executed on a table between two descriptions of it, between which a query was run.
 
-    A query reads by the catalogue of its own moment, so that a renamed column would be another's values; and of rows
-    that were rewritten or truncated since its snapshot was taken it shows none.
+    A query uses the catalogue at its own start, so that a renamed column would have another column's values; and its
+    snapshot shows no rows that were rewritten or truncated since.
     """
     return _described(before) == _described(after) and _marks(before) == _marks(after)
 
@@ -93,7 +93,7 @@ def is_unaltered(before: TableSchema, after: TableSchema) -> bool:
 def _marks(table: TableSchema) -> Fingerprint | None:
     if table.fingerprint is None:
         return None
-    # An empty partition fills.
+    # An empty partition may get rows.
     storage = tuple(dataclasses.replace(mark, is_empty=False) for mark in table.fingerprint.storage)
     return dataclasses.replace(table.fingerprint, storage=storage)
 
@@ -107,7 +107,7 @@ def _columns(table: TableSchema) -> tuple[object, ...]:
 
 
 def _keys(columns: RawColumns, names: tuple[str, ...]) -> pa.Array:
-    """The key of every row as one text, different for different keys. Shape: columns of N rows → text[N]."""
+    """Return the key of every row as one text, different for different keys. Shape: columns of N rows → text[N]."""
     position = {name: index for index, name in enumerate(columns.names)}
     parts = [columns.text[position[name]].cast(pa.string()) for name in names]
     if len(parts) == 1:

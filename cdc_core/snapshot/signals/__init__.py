@@ -1,1 +1,1 @@
-"""What is asked of a running connector: from a table of the source, a file, or this process."""
+"""Signals to a running connector: from a table of the source, a file, or this process."""

@@ -1,4 +1,4 @@
-"""Signal types of the user's own: ``wal2lake.signal.actions`` names a Python class for each."""
+"""Signal types defined by the user: ``wal2lake.signal.actions`` names a Python class for each."""
 
 from __future__ import annotations
 
@@ -12,24 +12,24 @@ from cdc_core.snapshot.signals.parse import Signal
 
 @runtime_checkable
 class SignalAction(Protocol):
-    """Acts on the signals of one type. The class is called without arguments, once a run."""
+    """Processes the signals of one type. The class is instantiated without arguments, once per run."""
 
     def arrived(self, signal: Signal) -> None:
-        """Act on a signal, in the thread that reads the stream. What it raises is reported, and the stream continues.
+        """Process a signal, in the thread that reads the stream. Errors are logged, and the stream continues.
 
-        A run that was killed may give the same signal again.
+        After a kill the same signal may be delivered again.
         """
 
 
 def load_actions(named: Iterable[tuple[str, str]]) -> Mapping[str, SignalAction]:
-    """Signal type → its object. Raises ConfigError where a class cannot be made or has no method ``arrived``."""
+    """Return signal type → object. Raises ConfigError if a class cannot be instantiated or lacks ``arrived``."""
     found: dict[str, SignalAction] = {}
     for name, path in named:
         module, _, attribute = path.rpartition(".")
         try:
             made = getattr(importlib.import_module(module), attribute)()
         except Exception as error:
-            # Whatever the user's module or class raises: its text may hold anything, so only its kind is told.
+            # An error of the user's module or class: its text may contain anything, so only its type is reported.
             raise ConfigError(
                 f"The class {path} that wal2lake.signal.actions names for {name} cannot be instantiated "
                 f"({type(error).__name__}).",

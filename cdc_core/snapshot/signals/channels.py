@@ -1,4 +1,4 @@
-"""Channels that are asked for signals from time to time; those of the source table come with the stream."""
+"""Channels that are polled for signals; signals of the source table are received in the stream."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ _log = logging.getLogger(__name__)
 
 
 class FileChannel:
-    """A file of signals, one JSON object a line. Reading takes the lines out of it; a half-written last one stays.
+    """A file of signals, one JSON object per line. Reading removes the lines; an incomplete last one stays.
 
-    With ``holds`` the lines stay until ``done``: a run that is killed before gets them again.
+    With ``holds`` the lines stay until ``done``: a run that is killed before that receives them again.
     """
 
     def __init__(
@@ -33,7 +33,7 @@ class FileChannel:
         self._due = clock()
 
     def take(self) -> list[Signal]:
-        """The signals that came, none before the interval is over. What cannot be read is reported and left out."""
+        """Return new signals, none before the interval is over. Invalid lines are logged and left out."""
         if self._held or self._clock() < self._due:
             return []
         self._due = self._clock() + self._interval
@@ -54,7 +54,7 @@ class FileChannel:
         return found
 
     def done(self) -> None:
-        """Take out of the file what ``take`` gave."""
+        """Remove the lines returned by ``take`` from the file."""
         if self._held:
             try:
                 with self._path.open("r+b") as file:
@@ -65,12 +65,12 @@ class FileChannel:
             self._held = 0
 
     def _read(self) -> str:
-        """The whole lines, while no other process of ours writes to the file; without ``holds`` taken out of it."""
+        """Read the complete lines, with a lock on the file; without ``holds`` they are removed from it."""
         with self._path.open("r+b") as file:
             fcntl.flock(file, fcntl.LOCK_EX)
             octets = file.read()
             end = octets.rfind(b"\n") + 1
-            # A last line without its end may be whole all the same: it is, once it can be read.
+            # A last line without a line end may be complete: it is if it ends like a JSON object.
             if octets[end:].strip().endswith(b"}"):
                 end = len(octets)
             if self._holds:
@@ -89,7 +89,7 @@ def _replace(file: BinaryIO, octets: bytes) -> None:
 
 
 def append_signal(path: Path, line: str) -> None:
-    """Add a line to a file of signals, which is made where it is missing. Raises OSError."""
+    """Append a line to a file of signals, which is created if it does not exist. Raises OSError."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("ab") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
@@ -97,17 +97,17 @@ def append_signal(path: Path, line: str) -> None:
 
 
 class Inbox:
-    """Signals of this very process, put in by any thread."""
+    """Signals of this process, added by any thread."""
 
     def __init__(self) -> None:
         self._queue: queue.SimpleQueue[Signal] = queue.SimpleQueue()
 
     def put(self, signal: Signal) -> None:
-        """Hand in a signal; it is acted on between two segments of the stream."""
+        """Add a signal; it is processed between two segments of the stream."""
         self._queue.put(signal)
 
     def take(self) -> list[Signal]:
-        """What came since the last call."""
+        """Return the signals added since the last call."""
         found = []
         while True:
             try:
@@ -116,4 +116,4 @@ class Inbox:
                 return found
 
     def done(self) -> None:
-        """Nothing is kept here of what was taken."""
+        """Do nothing: signals are not kept after ``take``."""

@@ -1,8 +1,8 @@
-"""Signals to ``wal2lake envelopes``, and the rows that they make appear among the stream's records.
+"""Signals to ``wal2lake envelopes``, and the snapshot rows that they insert into the stream's records.
 
-Signals of the source table are acted on at their place in the stream; those of a file or of this process between two
-segments, while no transaction is open. ``at_commit`` is the progress that belongs to the segment's last Commit: stored
-with that position, it makes a run that was killed continue without a signal lost and without a row lost or doubled.
+Signals of the source table are processed at their position in the stream; those of a file or of this process between
+two segments, while no transaction is open. ``at_commit`` is the progress at the segment's last Commit: stored with that
+position, it lets the next run after a kill continue without losing a signal and without losing or duplicating a row.
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ from cdc_core.snapshot.signals.processor import SignalProcessor
 from cdc_core.snapshot.signals.rows import SignalRow, signal_rows
 
 _END = np.iinfo(np.int64).max
-# Rows of a chunk stand before the record of the mark that lets them go, or behind a Commit's.
+# Rows of a chunk are ordered before the record of the mark that closes its window, or after a Commit's.
 _BEFORE, _BEHIND = -1, 1 << 30
 
 
 class EnvelopeSignals:
-    """What signals ask for, in one run. ``processor`` acts on them, by changing ``snapshots``.
+    """The signals of one run. ``processor`` processes them by changing ``snapshots``.
 
-    ``build`` makes the events of a table whose rows a query reads, and ``included`` tells the columns of its rows. Not
-    for several threads.
+    ``build`` creates the events of a table whose rows a query reads, and ``included`` returns the columns of its rows.
+    For one thread.
     """
 
     def __init__(
@@ -54,11 +54,11 @@ class EnvelopeSignals:
 
     @property
     def progress(self) -> Progress:
-        """Where a next run would continue from, were it stored now."""
+        """The state from which a next run would continue if it were stored now."""
         return self.snapshots.progress
 
     def interleave(self, found: SortedSegment, records: pa.Table) -> pa.Table:
-        """The records with the rows of a chunk that comes to its place in this segment. Acts on its signals."""
+        """Insert the rows of a chunk whose position is in this segment. Processes the segment's signals."""
         marks = found.transactions
         kinds, seqs, xids = (marks.column(name).to_numpy() for name in ("kind", "seq", "xid"))
         commits = kinds == ord("C")
@@ -78,20 +78,20 @@ class EnvelopeSignals:
         return in_order([records, *made]) if made else records
 
     def blocking_done(self) -> None:
-        """The tables to be read at once were read."""
+        """Record that the tables of blocking snapshots were read."""
         self.snapshots.progress = self.progress.without_blocking()
 
     def between(self, position: str, is_silent: bool) -> None:
-        """Act on what the other channels brought, and read a chunk that is due; no transaction is open.
+        """Process signals of the other channels, and read a chunk that is due; no transaction is open.
 
-        ``is_silent``: nothing came just now.
+        ``is_silent``: no change was received just now.
         """
         self._position = position
         self._processor.ask(position)
         self.snapshots.next_chunk(is_silent)
 
     def idle(self, wal_end: int) -> list[str]:
-        """The rows of a chunk without marks, once the server has read its WAL that far for us and nothing came."""
+        """Return the rows of a chunk without marks, once the server has sent its WAL that far without changes."""
         if self.snapshots.window is None or wal_end < self.snapshots.reached:
             return []
         if self._has_marks:
@@ -124,7 +124,7 @@ class EnvelopeSignals:
         return next((row.seq for row in rows if not row.is_deleted and row.id == f"{window.id}-open"), None)
 
     def _settled(self, found: SortedSegment, last_commit: int) -> list[pa.Table]:
-        """A chunk without marks comes behind the first Commit that lies beyond all that it shows."""
+        """Insert a chunk without marks after the first Commit that is later than everything that it shows."""
         window, end = self.snapshots.window, found.last_commit_end_lsn
         if window is None or self._has_marks or end is None or end < self.snapshots.reached:
             return []

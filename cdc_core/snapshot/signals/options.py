@@ -1,4 +1,4 @@
-"""Where signals come from, and where word of snapshots goes."""
+"""Options of the sources of signals and the channels of notifications."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ NOTIFICATION_CHANNELS = ("log", "sink")
 
 
 def parse_names(text: str) -> tuple[str, ...]:
-    """Names in lower case; those that are not supported are told by ``config``."""
+    """Parse names to lower case; ``config`` reports those that are not supported."""
     return tuple(name.lower() for name in parse_list(text))
 
 
 def parse_actions(text: str) -> tuple[tuple[str, str], ...]:
-    """``type=package.module.Class`` pairs, separated by commas."""
+    """Parse ``type=package.module.Class`` pairs, separated by commas."""
     pairs = [tuple(part.strip() for part in entry.partition("=")[::2]) for entry in parse_list(text)]
     if any(not name or not path for name, path in pairs):
         raise ValueError("a list such as my-signal=package.module.Class")
@@ -28,7 +28,7 @@ parse_names.kind = parse_actions.kind = "list"  # type: ignore[attr-defined]
 
 @dataclass(frozen=True, slots=True)
 class SignalOptions:
-    """What steers signals and notifications; the signal table itself is ``signal.data.collection``."""
+    """Options of signals and notifications; the signal table itself is ``signal.data.collection``."""
 
     signal_enabled_channels: tuple[str, ...] = option(
         "signal.enabled.channels",

@@ -1,6 +1,6 @@
-"""A signal's type and data → what is to be done. A signal that says nothing clear is refused as a whole.
+"""Converts a signal's type and data to an action. A signal that is not unambiguous is refused as a whole.
 
-Texts of refusals name fields, never what they hold: a signal comes out of a table of the user's.
+Error texts contain names of fields, never their values: a signal comes from a table of the user.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from cdc_core.selection.patterns import compile_pattern
 
 
 class MalformedSignalError(ValueError):
-    """A signal that cannot be obeyed; the text says why, in the middle of a sentence."""
+    """A signal that cannot be processed; the text is the reason, as a clause within a sentence."""
 
 
 class SnapshotKind(StrEnum):
-    """``incremental``: in chunks while streaming. ``blocking``: at once, while streaming is paused."""
+    """``incremental``: in chunks while streaming. ``blocking``: while streaming is paused."""
 
     INCREMENTAL = "incremental"
     BLOCKING = "blocking"
@@ -27,7 +27,7 @@ class SnapshotKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Signal:
-    """A signal as it came. ``data`` is the decoded JSON object, empty where there was none."""
+    """A signal as received. ``data`` is the decoded JSON object, empty if there was none."""
 
     id: str
     type: str
@@ -36,7 +36,7 @@ class Signal:
 
 @dataclass(frozen=True, slots=True)
 class ExecuteSnapshot:
-    """Read the captured tables that a pattern matches. ``conditions`` are (pattern, SQL condition) in order."""
+    """Read the captured tables that match a pattern. ``conditions`` are (pattern, SQL condition) in order."""
 
     collections: tuple[str, ...]
     kind: SnapshotKind = SnapshotKind.INCREMENTAL
@@ -44,48 +44,48 @@ class ExecuteSnapshot:
     surrogate_key: str = ""
 
     def condition_of(self, table: str) -> str:
-        """The condition for ``schema.table``, empty for all of its rows."""
+        """Return the condition for ``schema.table``, empty for all of its rows."""
         return next((text for pattern, text in self.conditions if compile_pattern(pattern).fullmatch(table)), "")
 
 
 @dataclass(frozen=True, slots=True)
 class StopSnapshot:
-    """End the incremental snapshot of the tables that a pattern matches; of all where there is no pattern."""
+    """Stop the incremental snapshot of the tables that match a pattern; of all tables without a pattern."""
 
     collections: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class PauseSnapshot:
-    """Read no further chunk until told to."""
+    """Pause the reading of chunks until a ResumeSnapshot."""
 
 
 @dataclass(frozen=True, slots=True)
 class ResumeSnapshot:
-    """Read chunks again."""
+    """Resume the reading of chunks."""
 
 
 @dataclass(frozen=True, slots=True)
 class Log:
-    """Write a message to the log, ``{}`` in it replaced by the position."""
+    """Write a message to the log, with ``{}`` replaced by the position."""
 
     message: str
 
 
 Action = ExecuteSnapshot | StopSnapshot | PauseSnapshot | ResumeSnapshot | Log
 
-# Made by the connector itself, as the marks of a window.
+# Written by the connector itself, as the marks of a window.
 WINDOW_OPEN, WINDOW_CLOSE = "snapshot-window-open", "snapshot-window-close"
 WATERMARKS = (WINDOW_OPEN, WINDOW_CLOSE)
 
 
 def read_signal(signal_id: str | None, kind: str | None, data: str | None) -> Signal:
-    """A signal from a row's three texts. Raises MalformedSignalError where ``data`` is no JSON object."""
+    """Create a signal from a row's three texts. Raises MalformedSignalError if ``data`` is not a JSON object."""
     return Signal(signal_id or "", (kind or "").strip(), _object(data))
 
 
 def read_line(line: str) -> Signal:
-    """A signal from one line of a file, ``{"id", "type", "data"}``. Raises MalformedSignalError."""
+    """Create a signal from one line of a file, ``{"id", "type", "data"}``. Raises MalformedSignalError."""
     raw = _object(line)
     data = raw.get("data")
     if not isinstance(raw.get("type"), str):
@@ -98,7 +98,7 @@ def read_line(line: str) -> Signal:
 
 
 def action_of(signal: Signal) -> Action | None:
-    """What a signal asks for; None for a type that is not one of wal2lake's. Raises MalformedSignalError."""
+    """Return the action of a signal; None for a type that is not one of wal2lake's. Raises MalformedSignalError."""
     data = signal.data
     match signal.type:
         case "execute-snapshot":

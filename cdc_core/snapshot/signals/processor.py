@@ -1,6 +1,6 @@
-"""What signals ask for, done: tables queued, taken out, paused; messages logged; classes of the user's own called.
+"""Processes signals: tables are queued, removed, paused; messages logged; the user's own classes called.
 
-A signal that cannot be understood is reported and left out. Nothing here knows where the rows go.
+A signal that cannot be parsed is logged and left out. The processor does not depend on the destination of the rows.
 """
 
 from __future__ import annotations
@@ -33,21 +33,21 @@ _log = logging.getLogger(__name__)
 
 
 class Channel(Protocol):
-    """Where signals come from that are not in the stream."""
+    """A source of signals that are not in the stream."""
 
     def take(self) -> list[Signal]:
-        """What came since the last call."""
+        """Return the signals received since the last call."""
 
     def done(self) -> None:
-        """What ``take`` gave has been obeyed, and that is stored."""
+        """The signals returned by ``take`` have been processed, and this is stored."""
 
 
 class SignalProcessor:
-    """Acts on signals, by changing ``queue``. Not for several threads.
+    """Processes signals, by changing ``queue``. For one thread.
 
-    ``table`` is the signal table, None where there is none; ``listens`` says whether signals are taken from it.
-    ``captured`` lists the tables that may be read. ``refusal`` says why no incremental snapshot can be had, empty where
-    one can. ``conditions_block``: whether a blocking snapshot can be of a part of a table; else such a part is read in
+    ``table`` is the signal table, None if there is none; ``listens``: signals are taken from it. ``captured`` lists the
+    tables that may be read. ``refusal`` is the reason why incremental snapshots are not possible, empty if they are.
+    ``conditions_block``: whether a blocking snapshot of a part of a table is possible; otherwise such a part is read in
     chunks.
     """
 
@@ -73,7 +73,7 @@ class SignalProcessor:
         self._conditions_block = conditions_block
 
     def take(self, row: SignalRow, position: str) -> bool:
-        """Act on a row of the signal table; whether it was a signal. ``position`` is what a message shows as ``{}``."""
+        """Process a row of the signal table; returns whether it is a signal. ``position`` replaces ``{}`` in texts."""
         if not self._listens or row.is_deleted or row.type in WATERMARKS:
             return False
         try:
@@ -83,19 +83,19 @@ class SignalProcessor:
         return True
 
     def ask(self, position: str) -> bool:
-        """Act on what the other channels brought; whether there was something."""
+        """Process signals of the other channels; returns whether there were any."""
         found = [signal for channel in self._channels for signal in channel.take()]
         for signal in found:
             self.process(signal, position)
         return bool(found)
 
     def done(self) -> None:
-        """Tell the channels that what they brought need not be brought again."""
+        """Inform the channels that their signals have been processed and stored."""
         for channel in self._channels:
             channel.done()
 
     def process(self, signal: Signal, position: str) -> None:
-        """Act on a signal."""
+        """Process a signal."""
         try:
             action = action_of(signal)
         except MalformedSignalError as error:
@@ -142,5 +142,5 @@ class SignalProcessor:
         try:
             action.arrived(signal)
         except Exception:
-            # The user's own code: the stream continues without it.
+            # The user's own code failed: the stream continues without it.
             _log.exception("The class for signals of type %s raised an error.", signal.type)

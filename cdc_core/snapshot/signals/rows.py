@@ -15,7 +15,7 @@ _INSERT, _DELETE = ord("I"), ord("D")
 
 @dataclass(frozen=True, slots=True)
 class SignalRow:
-    """An inserted or deleted row, by its place in the stream and its three columns; of a deleted one only the id.
+    """An inserted or deleted row: its position in the stream and its three columns; only the id of a deleted one.
 
     ``prior_end_lsn``, ``commit_lsn`` and ``tx_index`` are as in RAW_SCHEMA.
     """
@@ -32,14 +32,14 @@ class SignalRow:
 
 
 def signal_rows(segment: SortedSegment, table: TableId) -> list[SignalRow]:
-    """In stream order. A table of fewer than three columns has none that could be read."""
+    """Return the rows in stream order; none for a table with fewer than three columns."""
     found = []
     for run in segment.runs:
         if run.table.id != table or len(run.relation.columns) < 3:
             continue
         tuples = decode_rows(run.raw, run.relation)
         facts = [run.raw.column(name).to_numpy() for name in ("seq", "lsn", "prior_end_lsn", "commit_lsn", "tx_index")]
-        # Signals are few: each is a value of its own.
+        # There are few signals, so each is processed separately.
         for at in np.flatnonzero((tuples.op == _INSERT) | (tuples.op == _DELETE)):
             is_deleted = bool(tuples.op[at] == _DELETE)
             columns = tuples.old if is_deleted else tuples.new
