@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from cdc_core.assemble.backlog import start_in_thread
-from cdc_core.assemble.prerequisites import check_delete_mode, folder_finding, raise_bad
+from cdc_core.assemble.prerequisites import check_delete_mode, check_mode_key, folder_finding, raise_bad
 from cdc_core.config.connector import ConnectorConfig
-from cdc_core.errors import SourceError, TableError
+from cdc_core.errors import MissingKeyError, SourceError, TableError
 from cdc_core.postgres.slot import SlotInfo
 from cdc_core.postgres.source import Source
 from cdc_core.schema.table import TableId, TableSchema
@@ -168,7 +168,16 @@ class RunContext:
             if self.has_lake:
                 captured = [plan.name for plan in plan_columns(table, self.config.selection) if plan.included]
                 check_delete_mode(self.config.sink.delete_modes, table, captured)
+                self._check_key(table)
         return tables
+
+    def _check_key(self, table: TableSchema) -> None:
+        try:
+            check_mode_key(self.config.sink.delete_modes, table)
+        except MissingKeyError:
+            # A table of the lake that has lost its key is paused by the stream; the other tables are not delayed.
+            if not self.known_tables([table]):
+                raise
 
 
 def recreate_lost_slot(source: Source, allowed: bool) -> None:

@@ -26,9 +26,8 @@ def chosen_tables(captured: list[TableSchema], wanted: Sequence[TableId]) -> lis
 
 
 def check_delete_mode(modes: DeleteModes, table: TableSchema, captured: Sequence[str]) -> None:
-    """Raise TableError if two delete modes are configured for a table, or if its mode needs a key and it has none.
-
-    Also for a captured column whose name is reserved for wal2lake's metadata columns of any mode.
+    """Raise TableError if two delete modes are configured for a table, or if the name of a captured column is reserved
+    for wal2lake's metadata columns of any mode.
     """
     found = modes.matching(table.id)
     if len(found) > 1:
@@ -36,9 +35,6 @@ def check_delete_mode(modes: DeleteModes, table: TableSchema, captured: Sequence
         raise TableError(
             f"{table.id} matches {names}.", "Change the lists so that only one of them matches it.", str(table.id)
         )
-    mode = modes.of(table.id)
-    if mode is not DeleteMode.HARD:
-        check_key(table, mode.value)
     taken = [name for name in captured if name.lower() in NAMES]
     if taken:
         raise TableError(
@@ -46,6 +42,13 @@ def check_delete_mode(modes: DeleteModes, table: TableSchema, captured: Sequence
             "Exclude it with column.exclude.list, or rename it in the source.",
             str(table.id),
         )
+
+
+def check_mode_key(modes: DeleteModes, table: TableSchema) -> None:
+    """Raise MissingKeyError if the delete mode of a table needs a key and the table has none."""
+    mode = modes.of(table.id)
+    if mode is not DeleteMode.HARD:
+        check_key(table, mode.value)
 
 
 def raise_bad(finding: Finding) -> None:

@@ -64,8 +64,13 @@ def test_a_table_that_loses_its_key_is_paused_until_it_has_one_again(pg, program
         assert found["reason"] == f"{table} has no key, and delete mode {mode} identifies rows by their key."
         assert found["remedy"].endswith(f"then run wal2lake snapshot with {table}.")
         assert len(rows(changelog_path(config, table))) == 5  # the row with id 2 was deleted once
+    # The other tables continue in later runs, too, and a re-read of these two is refused.
+    pg.execute(database, f"update {PLAIN} set n = n + 1")
     done = program.stream(file)
-    assert done.returncode == 1 and "has no key" in done.stderr, done.stderr[-3000:]
+    assert done.returncode == 1 and "is not merged" in done.stdout + done.stderr, done.stderr[-3000:]
+    assert equal_tables() == {PLAIN} and set(program.paused(file)) == {str(KEPT), str(PAST)}
+    done = program.run("snapshot", file, str(KEPT))
+    assert done.returncode == 1 and f"{KEPT} has no key" in done.stderr, done.stderr[-3000:]
     pg.execute(database, "delete from kept where id = 6; delete from past where id = 6;" + ADDED)
     done = program.run("snapshot", file, str(KEPT), str(PAST))
     assert done.returncode == 0, done.stdout + done.stderr[-3000:]
@@ -73,4 +78,10 @@ def test_a_table_that_loses_its_key_is_paused_until_it_has_one_again(pg, program
     done = program.stream(file)
     assert done.returncode == 0, done.stdout + done.stderr[-3000:]
     assert equal_tables() == set(LIVE) and program.paused(file) == {}
+    # Lost while nothing runs.
+    again = "".join(f"alter table {table} drop constraint {table.table}_pkey;" for table in (KEPT, PAST))
+    pg.execute(database, again + CHANGES)
+    done = program.stream(file)
+    assert done.returncode == 1 and "Traceback" not in done.stderr, done.stderr[-3000:]
+    assert equal_tables() == {PLAIN} and set(program.paused(file)) == {str(KEPT), str(PAST)}
     pg.drop_database(database)
