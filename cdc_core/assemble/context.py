@@ -9,13 +9,14 @@ from pathlib import Path
 from typing import Any
 
 from cdc_core.assemble.backlog import start_in_thread
-from cdc_core.assemble.prerequisites import check_delete_mode, check_mode_key, folder_finding, raise_bad
+from cdc_core.assemble.prerequisites import check_delete_mode, folder_finding, raise_bad
 from cdc_core.config.connector import ConnectorConfig
 from cdc_core.errors import MissingKeyError, SourceError, TableError
 from cdc_core.postgres.slot import SlotInfo
 from cdc_core.postgres.source import Source
 from cdc_core.schema.table import TableId, TableSchema
 from cdc_core.selection.columns import lake_key_conflicts, plan_columns
+from cdc_core.sink.delta.row_keys import check_key
 from cdc_core.sink.typing_plan import TypingPlan
 from cdc_core.snapshot.options import TableOrder
 from cdc_core.snapshot.plan import order_tables
@@ -173,7 +174,7 @@ class RunContext:
 
     def _check_key(self, table: TableSchema) -> None:
         try:
-            check_mode_key(self.config.sink.delete_modes, table)
+            check_key(table, self.config.sink.delete_modes.of(table.id))
         except MissingKeyError:
             # A table of the lake that has lost its key is paused by the stream; the other tables are not delayed.
             if not self.known_tables([table]):

@@ -8,9 +8,8 @@ from pathlib import Path
 from cdc_core.errors import LakeError, TableError
 from cdc_core.postgres.preflight.finding import Finding
 from cdc_core.schema.table import TableId, TableSchema
-from cdc_core.sink.delete_modes import DeleteMode, DeleteModes
+from cdc_core.sink.delete_modes import DeleteModes
 from cdc_core.sink.delta.delete_mode import NAMES
-from cdc_core.sink.delta.row_keys import check_key
 
 
 def chosen_tables(captured: list[TableSchema], wanted: Sequence[TableId]) -> list[TableSchema]:
@@ -42,13 +41,6 @@ def check_delete_mode(modes: DeleteModes, table: TableSchema, captured: Sequence
             "Exclude it with column.exclude.list, or rename it in the source.",
             str(table.id),
         )
-
-
-def check_mode_key(modes: DeleteModes, table: TableSchema) -> None:
-    """Raise MissingKeyError if the delete mode of a table needs a key and the table has none."""
-    mode = modes.of(table.id)
-    if mode is not DeleteMode.HARD:
-        check_key(table, mode.value)
 
 
 def raise_bad(finding: Finding) -> None:

@@ -8,7 +8,6 @@ from typing import Any
 from cdc_core.assemble.context import RunContext
 from cdc_core.assemble.metrics import meter
 from cdc_core.assemble.notifications import OnNotification, open_notifier
-from cdc_core.assemble.prerequisites import check_mode_key
 from cdc_core.errors import TableError
 from cdc_core.lsn import Lsn
 from cdc_core.postgres.source import Source
@@ -34,8 +33,6 @@ def take(
     """Replace the content of lake tables by the source's rows at one consistent point. Raises CdcError."""
     from cdc_core.spark.errors import received
 
-    for table in tables:
-        check_mode_key(context.config.sink.delete_modes, table)
     # Described again: the publication may have been created or changed since, and is part of a table's fingerprint.
     wanted = {table.id for table in tables}
     now = {table.id: streamed(table) for table in source.catalog.tables(wanted.__contains__)}

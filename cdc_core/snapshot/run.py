@@ -40,7 +40,7 @@ from cdc_core.sink.delta.reads import complete_reads
 from cdc_core.sink.delta.reduction import Truncation
 from cdc_core.sink.delta.register import register
 from cdc_core.sink.delta.replace import commit_snapshot, prepare
-from cdc_core.sink.delta.row_keys import merge_key
+from cdc_core.sink.delta.row_keys import check_key, merge_key
 from cdc_core.sink.delta.shape import lake_properties
 from cdc_core.sink.delta.shape_log import Shape, ShapeLog
 from cdc_core.sink.delta.snapshot_log import TakenSnapshot, record_snapshots
@@ -159,6 +159,8 @@ class SnapshotRun:
     ) -> list[SnapshotReport | None]:
         """Return one report per table, None for a table that was changed since it was described."""
         try:
+            for table in tables:
+                check_key(table, self._settings.modes.of(table.id))
             if self._settings.options.snapshot_locking_mode is SnapshotLockingMode.SHARED:
                 opened.holder.lock([table.id for table in tables], self._settings.options.snapshot_lock_timeout_ms)
             with ThreadPoolExecutor(min(_OPENINGS, len(tables))) as pool:

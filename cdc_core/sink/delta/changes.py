@@ -69,8 +69,7 @@ def prepare(rows: pa.Table, table: TableSchema, schema: pa.Schema, snapshot: str
     facts, key = survey(rows), merge_key(table)
     check_old_rows(facts, bool(key), table.id)
     guarded, mode = snapshot is None, mode_of(schema.names)
-    if mode is not DeleteMode.HARD:
-        check_key(table, mode.value)
+    check_key(table, mode)
     if mode is DeleteMode.SOFT:
         return Changes(MergeStrategy.MERGE, facts.rows, guarded, reduced=reduce_soft(rows, key, schema))
     if facts.only_inserts and (not key or guarded):
@@ -91,7 +90,7 @@ def prepare_placed(rows: pa.Table, table: TableSchema, content: Content) -> Chan
     """
     facts, key = survey(rows), merge_key(table)
     check_old_rows(facts, bool(key), table.id)
-    check_key(table, DeleteMode.HISTORY.value)
+    check_key(table, DeleteMode.HISTORY)
     return Changes(MergeStrategy.PLACED, facts.rows, True, placed=placed_versions(content, rows, key))
 
 

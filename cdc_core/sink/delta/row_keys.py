@@ -16,6 +16,7 @@ import pyarrow as pa
 from cdc_core.errors import MissingKeyError
 from cdc_core.schema.relation import ReplicaIdentity
 from cdc_core.schema.table import TableSchema
+from cdc_core.sink.delete_modes import DeleteMode
 from cdc_core.sink.delta.codes import Tuples
 from cdc_core.sink.delta.images import column, texts_of
 from cdc_core.sink.delta.shape import RESCUED
@@ -31,11 +32,11 @@ def merge_key(table: TableSchema) -> tuple[str, ...]:
     return table.lake_key
 
 
-def check_key(table: TableSchema, mode: str) -> None:
-    """Raise MissingKeyError for a table without a key, which its delete mode requires."""
-    if not merge_key(table):
+def check_key(table: TableSchema, mode: DeleteMode) -> None:
+    """Raise MissingKeyError if a delete mode needs a key and the table has none."""
+    if mode is not DeleteMode.HARD and not merge_key(table):
         raise MissingKeyError(
-            f"{table.id} has no key, and delete mode {mode} identifies rows by their key.",
+            f"{table.id} has no key, and delete mode {mode.value} identifies rows by their key.",
             "Add a primary key (a deferrable one does not identify rows within a transaction) or list it in "
             f"wal2lake.lake.delete.mode.hard, then run wal2lake snapshot with {table.id}.",
             str(table.id),

@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from cdc_core.assemble.prerequisites import check_delete_mode, check_mode_key
+from cdc_core.assemble.prerequisites import check_delete_mode
 from cdc_core.config.connector import from_entries
 from cdc_core.engine.table_writer import LakeWriter
 from cdc_core.errors import ConfigError, TableError
@@ -22,6 +22,7 @@ from cdc_core.sink.delta.compaction import compact
 from cdc_core.sink.delta.delete_mode import as_live
 from cdc_core.sink.delta.project import Step, StepColumn, evolve
 from cdc_core.sink.delta.row_count import row_count
+from cdc_core.sink.delta.row_keys import check_key
 from cdc_core.sink.delta.shape import lake_schema
 from cdc_core.sink.delta.table import DeltaTable
 from tests.delta.source_model import KEYLESS, ROW, TABLE
@@ -67,12 +68,12 @@ def test_tables_that_a_mode_does_not_fit() -> None:
     names = ["h", "k"]
     check_delete_mode(options(default="history"), TABLE, names)
     check_delete_mode(options(), KEYLESS, names)
-    check_mode_key(options(default="history"), TABLE)
-    check_mode_key(options(), KEYLESS)
+    check_key(TABLE, DeleteMode.HISTORY)
+    check_key(KEYLESS, options().of(KEYLESS.id))
     with pytest.raises(TableError, match="no key, and delete mode soft") as error:
-        check_mode_key(options(default="soft"), KEYLESS)
+        check_key(KEYLESS, options(default="soft").of(KEYLESS.id))
     assert "wal2lake.lake.delete.mode.hard" in error.value.remedy
-    check_mode_key(options(default="soft", hard="public.keyless"), KEYLESS)
+    check_key(KEYLESS, options(default="soft", hard="public.keyless").of(KEYLESS.id))
     with pytest.raises(TableError, match=r"public.items matches .*mode.soft and .*mode.history"):
         check_delete_mode(options(soft="public.*", history="public.items"), TABLE, names)
     for name in ("__deleted", "__CURRENT", "__valid_from"):
