@@ -70,5 +70,6 @@ def _places(paths: Any, tables: Sequence[TableId], *, own: bool) -> Iterator[tup
         yield table, "quarantine", paths.quarantine(table)
     if own:
         yield None, "rounds", paths.rounds
+        yield None, "stream", paths.stream
         yield None, "snapshots", paths.snapshots
         yield None, "shapes", paths.shapes

@@ -44,6 +44,11 @@ class LakePaths:
         return self._at("__rounds")
 
     @property
+    def stream(self) -> str:
+        """What the stream is whose positions the lake holds (``stream_log``)."""
+        return self._at("__stream")
+
+    @property
     def snapshots(self) -> str:
         """The transactions that each snapshot shows."""
         return self._at("__snapshots")
