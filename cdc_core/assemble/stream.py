@@ -79,5 +79,6 @@ def _drain(
         closing(Spool(context.spool_folder)) as spool,
         SlotReader(replication, registry.describe, positions, spool, context.plan, bounds, signals) as reader,
     ):
-        run = StreamRun(reader, sink, replication.confirm, engine.freshness_seconds / 2, start, hooks)
+        pause = engine.freshness_seconds / 2
+        run = StreamRun(reader, sink, replication.confirm, pause, start, source.sendable_lsn, hooks)
         return run.run(until)

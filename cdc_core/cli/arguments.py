@@ -47,7 +47,7 @@ until_idle = click.option(
     "--until-idle",
     type=click.FloatRange(min=0.1),
     metavar="SECONDS",
-    help="Stop after this many seconds without a change.",
+    help="Stop after this many seconds without a change, once the server has sent all changes.",
 )
 max_seconds = click.option(
     "--max-seconds", type=click.FloatRange(min=0.1), metavar="SECONDS", help="Stop after this many seconds in any case."

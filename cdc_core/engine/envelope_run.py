@@ -19,6 +19,7 @@ from cdc_core.decode.pgoutput.classify import sort_segment
 from cdc_core.decode.pgoutput.stream_state import SortedSegment, StreamState
 from cdc_core.decode.raw_columns import RawColumns
 from cdc_core.engine.envelope_output import EnvelopeOutput, Position
+from cdc_core.engine.idle import IdleEnd
 from cdc_core.engine.reports import Until
 from cdc_core.engine.tables import TableRegistry
 from cdc_core.envelope.context import EnvelopeContext
@@ -171,16 +172,17 @@ class EnvelopeRun:
         registry = TableRegistry(self._source.describing(), self._source.includes(), tables)
         started = last_data = action_due = time.monotonic()
         xmin = _Xmin(self._source)
-        written = 0
+        written, idle = 0, IdleEnd(self._source.sendable_lsn)
         with ReplicationStream(options, start_lsn=began_at or None) as stream:
             while not should_stop():
                 segment = stream.read(_SEGMENT_ROWS, _SEGMENT_BYTES, self._segment_seconds())
                 if segment is not None:
-                    last_data = time.monotonic()
                     found = sort_segment(segment, state, registry.describe)
                     records = events.records(found, xmin.now())
                     if self._signals is not None:
                         records = self._signals.interleave(found, records)
+                    if records.num_rows or state.open is not None:
+                        last_data = time.monotonic()
                     written += self._write(output, records, found)
                     if found.last_commit_end_lsn is not None:
                         stream.confirm(found.last_commit_end_lsn)
@@ -193,7 +195,7 @@ class EnvelopeRun:
                     last_data = time.monotonic() if self._signals.snapshots.is_busy else last_data
                 stream.idle_confirm(state.open is None)
                 action_due = self._act(action_due)
-                if self._is_over(until, started, last_data, segment is None, stream, state):
+                if self._is_over(until, started, last_data, idle, stream, state):
                     break
         return written
 
@@ -277,18 +279,19 @@ class EnvelopeRun:
         until: Until,
         started: float,
         last_data: float,
-        is_silent: bool,
+        idle: IdleEnd,
         stream: ReplicationStream,
         state: StreamState,
     ) -> bool:
         now = time.monotonic()
         if until.max_seconds is not None and now - started >= until.max_seconds:
             return True
-        if state.open is not None or not is_silent:
+        if state.open is not None:
             return False
-        if until.lsn is not None and max(stream.confirmed_lsn, Lsn(stream.wal_end)) >= until.lsn:
+        passed = max(stream.confirmed_lsn, stream.wal_end)
+        if until.lsn is not None and passed >= until.lsn:
             return True
-        return until.idle_seconds is not None and now - last_data >= until.idle_seconds
+        return idle.is_reached(until.idle_seconds, now - last_data, passed)
 
 
 class _Xmin:

@@ -181,8 +181,14 @@ class SlotReader:
             return not self._progress.outstanding_batches and not self._progress.unsorted
 
     @property
+    def has_changes(self) -> bool:
+        """Whether captured changes that were received are not done yet, or messages are not sorted yet."""
+        with self._progress.lock:
+            return self._progress.outstanding_bytes > 0 or self._progress.unsorted > 0
+
+    @property
     def idle_seconds(self) -> float:
-        """Seconds since the last message that was not a keepalive."""
+        """Seconds since the last message of a captured table, or of the signal table, was received."""
         return time.monotonic() - self._progress.last_data
 
     @property
@@ -210,7 +216,6 @@ class SlotReader:
             with self._progress.lock:
                 self._progress.unsorted += 1
                 self._progress.idle_wal_end = 0
-                self._progress.last_data = time.monotonic()
             while not self._stop.is_set():
                 try:
                     self._segments.put(segment, timeout=_POLL_SECONDS)
@@ -232,12 +237,14 @@ class SlotReader:
             except queue.Empty:
                 segment = None
             if segment is not None:
-                was_empty = not self._has_content(batch)
+                was_empty, known = not self._has_content(batch), (batch.rows, len(batch.signals))
                 self._add(batch, sort_segment(segment, self._state, self._describe))
                 is_opened = was_empty and self._has_content(batch)
                 with self._progress.lock:
                     self._progress.outstanding_batches += is_opened
                     self._progress.unsorted -= 1
+                    if (batch.rows, len(batch.signals)) != known:
+                        self._progress.last_data = time.monotonic()
             if self._has_content(batch) and self._is_due(batch):
                 self._writer.flush()
                 self._hand_over(batch)

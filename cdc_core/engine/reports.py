@@ -177,7 +177,8 @@ class Until:
     """When a run of the stream stops: at the first bound reached; if all are None, when it is asked to stop.
 
     ``lsn``: the first commit at or past it is durable and merged. ``idle_seconds``: no change was received for this
-    time. ``max_seconds``, ``max_rows``: bounds of this run.
+    time, and the server has sent everything up to the end that its WAL had then. ``max_seconds``,
+    ``max_rows``: bounds of this run.
     """
 
     lsn: Lsn | None = None

@@ -31,6 +31,7 @@ from typing import Protocol
 from cdc_core import failpoints
 from cdc_core.clock import now_us
 from cdc_core.engine.batch import Batch
+from cdc_core.engine.idle import IdleEnd
 from cdc_core.engine.read import SlotReader
 from cdc_core.engine.reports import BatchReport, RoundReport, StreamReport, Until
 from cdc_core.lsn import Lsn
@@ -92,9 +93,11 @@ class StreamRun:
         confirm: Callable[[int], None],
         round_seconds: float,
         start_lsn: Lsn,
+        wal_end: Callable[[], int],
         hooks: Hooks | None = None,
     ) -> None:
         self._reader = reader
+        self._idle = IdleEnd(wal_end)
         self._sink = sink
         self._confirm_to_slot = confirm
         self._round_seconds = round_seconds
@@ -117,7 +120,7 @@ class StreamRun:
                 self._confirm_silence()
                 if self._sink.has_backlog(Lsn(self._tally.complete)):
                     self._round(None)
-            reason = self._stop_reason(until, was_idle=batch is None)
+            reason = self._stop_reason(until, was_idle=batch is None or not batch.rows)
             self._sink.between_rounds(max(self._tally.complete, self._tally.silent))
             if reason:
                 if self._tally.rounds and self._tally.rounds[-1].failed:
@@ -186,6 +189,8 @@ class StreamRun:
 
     def _stop_reason(self, until: Until, was_idle: bool) -> str | None:
         elapsed = time.monotonic() - self._started
+        silent = min(elapsed, self._reader.idle_seconds) if was_idle else 0.0
+        passed = max(self._tally.complete, self._tally.silent)
         reasons = (
             ("request", self._hooks.should_stop is not None and self._hooks.should_stop()),
             ("lsn", until.lsn is not None and self._tally.confirmed >= until.lsn),
@@ -193,10 +198,8 @@ class StreamRun:
             ("time", until.max_seconds is not None and elapsed >= until.max_seconds),
             (
                 "idle",
-                until.idle_seconds is not None
-                and was_idle
-                and min(elapsed, self._reader.idle_seconds) >= until.idle_seconds
-                and self._reader.is_drained
+                self._idle.is_reached(until.idle_seconds, silent, passed)
+                and not self._reader.has_changes
                 and not self._sink.is_busy,
             ),
         )

@@ -39,6 +39,24 @@ FROM (SELECT CASE WHEN pg_is_in_recovery() THEN coalesce(pg_last_wal_receive_lsn
 """
 
 
+# What a walsender sends: the WAL that is on disk, on a standby what is replayed.
+_SENDABLE = """
+SELECT (CASE WHEN pg_is_in_recovery() THEN pg_last_wal_replay_lsn() ELSE pg_current_wal_flush_lsn() END)::text
+"""
+
+
+def sendable_end(connection: Connection) -> Lsn:
+    """Return the LSN up to which a walsender can decode now.
+
+    Unlike ``wal_end`` it is reached without further writing, also while a transaction is open that wrote something. An
+    asynchronous commit (``synchronous_commit=off``) may end behind it for three times ``wal_writer_delay``.
+    """
+    with translated("reading the end of the WAL"):
+        row = connection.execute(_SENDABLE).fetchone()
+    assert row is not None
+    return Lsn.parse(row[0])
+
+
 def wal_end(connection: Connection) -> Lsn:
     """Return the LSN after the newest record written: every transaction committed by now ends at or before it.
 

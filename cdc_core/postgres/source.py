@@ -17,7 +17,7 @@ from cdc_core.postgres.catalog import Catalog
 from cdc_core.postgres.connect import Connection, connect
 from cdc_core.postgres.copy_out import SnapshotHolder
 from cdc_core.postgres.options import PostgresOptions, PublicationAutocreateMode
-from cdc_core.postgres.server import server_info, wal_end
+from cdc_core.postgres.server import sendable_end, server_info, wal_end
 from cdc_core.schema.table import TableId, TableSchema
 from cdc_core.selection.options import SelectionOptions
 from cdc_core.selection.tables import TableSelection
@@ -267,6 +267,10 @@ class Source:
     def wal_lsn(self) -> Lsn:
         """Return the end of the server's WAL."""
         return wal_end(self._connection)
+
+    def sendable_lsn(self) -> Lsn:
+        """Return the LSN up to which the server can send changes now."""
+        return sendable_end(self._connection)
 
     def describing(self) -> Catalog:
         """Return a catalogue on a separate connection, for the reader's thread."""
