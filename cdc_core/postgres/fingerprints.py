@@ -17,9 +17,10 @@ from cdc_core.schema.fingerprint import (
 )
 
 # relfilenode is read as a column, because pg_relation_filenode() ignores the query's snapshot. A partition that was
-# created as one has rows in pg_attribute as old as its row type; ATTACH and DETACH rewrite each of them. The query
-# follows a table's ancestors for its publication, and its leaves for its heaps. pg_relation_size() waits for a session
-# that alters or truncates the leaf, and all other tables would wait with it: a locked leaf counts as not empty.
+# created as one has rows in pg_attribute as old as its row type; ATTACH and DETACH rewrite each of them, as does ALTER
+# COLUMN TYPE of the first column since 15.20 (the partition then counts as attached with rows). The query follows a
+# table's ancestors for its publication, and its leaves for its heaps. pg_relation_size() waits for a session that
+# alters or truncates the leaf, and all other tables would wait with it: a locked leaf counts as not empty.
 _MARKS = """
 WITH RECURSIVE wanted AS MATERIALIZED (
     SELECT c.* FROM pg_class c WHERE c.oid = ANY(%(oids)s::oid[])

@@ -5,9 +5,14 @@ visible in:
 
     pg_class.reltoastrelid   a rewrite by ALTER TABLE makes a new TOAST table; VACUUM FULL, CLUSTER, TRUNCATE keep it
     pg_class.relfilenode     changes with every rewrite, with VACUUM FULL, CLUSTER, TRUNCATE, SET TABLESPACE too
-    pg_attribute's xmin      changes for each column that an ALTER COLUMN named, whether or not its rows were rewritten
+    pg_attribute's xmin      changes for each column that an ALTER COLUMN named, whether or not its rows were rewritten;
+                             since November 2026 (15.20) also for all columns behind one whose type was altered
     atthasmissing            is cleared by every rewrite, including VACUUM FULL and CLUSTER (which changes xmin too)
     pg_attrdef's oid         changes with ALTER COLUMN TYPE of a column with a default, stays at VACUUM FULL
+
+The servers of November 2026 keep a version of the row type, ``pg_attver``, in pg_attribute.attoptions of each column
+from the altered one on (CVE-2026-6460). So an equal row proves that no ALTER named the column, but a different one does
+not prove the opposite: where it matters, the column counts as altered unless its default proves that it was not.
 
 Transaction ids are compared for equality only, as text: they wrap around.
 """

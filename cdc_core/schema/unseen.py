@@ -179,28 +179,50 @@ def _rewrites(base: TableSchema, now: TableSchema) -> Iterator[Unseen]:
     if before.server != after.server:
         yield Unseen(SchemaChange(ChangeKind.REWRITTEN), f"The rows of {base.id} were rewritten on another server.")
         return
-    names = [
-        column.name
+    # PostgreSQL refuses to alter the type of a column while it is in a publication's column list.
+    fixed = (after.publication.columns if after.publication == before.publication and after.publication else None) or ()
+    altered = [
+        column
         for column in base.columns
-        if is_streamed(column, before) and _was_altered(before.column(column.attnum), after.column(column.attnum))
+        if is_streamed(column, before) and column.attnum not in fixed
+        if _may_be_altered(before.column(column.attnum), after.column(column.attnum))
     ]
-    if names:
-        change = SchemaChange(ChangeKind.REWRITTEN, ", ".join(names))
-        yield Unseen(change, f"The rows of {base.id} were rewritten by ALTER TABLE, column {', '.join(names)} altered.")
+    change = SchemaChange(ChangeKind.REWRITTEN, ", ".join(column.name for column in altered))
+    rewritten = f"The rows of {base.id} were rewritten"
+    named = ", ".join(column.name for column in altered if _is_named(column, base, now))
+    if named:
+        yield Unseen(dataclasses.replace(change, column=named), f"{rewritten} by ALTER TABLE, column {named} altered.")
+    elif altered:
+        unsure = f"the catalogue does not show whether this changed column {change.column}"
+        yield Unseen(change, f"{rewritten} by ALTER TABLE, and {unsure}.")
     elif after.publication is not None and (after.is_partitioned or not after.publication.is_listed):
         # Only a table that a publication names itself can never be UNLOGGED; while it was, its changes were lost.
-        change = SchemaChange(ChangeKind.REWRITTEN)
-        yield Unseen(change, f"The rows of {base.id} were rewritten, and the table may have been UNLOGGED meanwhile.")
+        yield Unseen(change, f"{rewritten}, and the table may have been UNLOGGED meanwhile.")
 
 
-def _was_altered(old: ColumnMark | None, new: ColumnMark | None) -> bool:
-    """Whether an ALTER COLUMN may have named a column that is live in both."""
+def _may_be_altered(old: ColumnMark | None, new: ColumnMark | None) -> bool:
+    """Whether an ALTER COLUMN may have changed the values of a column that is live in both.
+
+    Each ALTER COLUMN TYPE and SET EXPRESSION changes the column's row and creates its default again. A row changes for
+    other reasons, too: a rewrite clears the missing value, and an ALTER COLUMN TYPE may change the rows of all columns
+    behind its own (``fingerprint``).
+    """
     if old is None or new is None or old.row == new.row:
         return False
-    # A rewrite because of another column, or VACUUM FULL, clears the missing value and thereby changes the row; an
-    # ALTER COLUMN TYPE would have created the default again.
-    is_cleared = old.has_missing and not new.has_missing and old.default != 0 and old.default == new.default
-    return not is_cleared
+    return old.default == 0 or old.default != new.default
+
+
+def _is_named(column: Column, base: TableSchema, now: TableSchema) -> bool:
+    """Whether an altered column's row did not change merely because an earlier column was altered."""
+    before, after = _marks(base), _marks(now)
+    new, old = after.column(column.attnum), before.column(column.attnum)
+    present = next((one for one in now.columns if one.attnum == column.attnum), column)
+    if new is None or old is None or (present.type.oid, present.modifier) != (column.type.oid, column.modifier):
+        return True
+    earlier = ((before.column(mark.attnum), mark) for mark in after.columns if mark.attnum < column.attnum)
+    return old.default != new.default or not any(
+        mark.row == new.row and known is not None and known.row != mark.row for known, mark in earlier
+    )
 
 
 def _generation(base: TableSchema, now: TableSchema) -> Iterator[Unseen]:
@@ -213,3 +235,8 @@ def _generation(base: TableSchema, now: TableSchema) -> Iterator[Unseen]:
             yield Unseen(
                 change, f"Column {column.name} of {base.id} was a generated column and is now a regular column."
             )
+
+
+def _marks(table: TableSchema) -> Fingerprint:
+    assert table.fingerprint is not None
+    return table.fingerprint

