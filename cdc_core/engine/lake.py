@@ -29,6 +29,7 @@ from cdc_core.engine.landing import LandOrder, LandOutcome, LandTask
 from cdc_core.engine.merge_state import MergeState, MergeStates, first_lsn
 from cdc_core.engine.options import EngineOptions
 from cdc_core.engine.references import References
+from cdc_core.engine.renames import note_names
 from cdc_core.engine.reports import MergeReport, QuarantineReport, RoundReport
 from cdc_core.engine.round_outcomes import cpu_parts, has_rest, merge_report
 from cdc_core.engine.shapes import Shapes, same_columns, same_shape
@@ -187,7 +188,9 @@ class LakeSink:
             self._watch.shapes.poll(self._watch.wal_lsn)
         self._watch.shapes.settle(passed)
         for table, merge_state in self._merge_states:
-            if merge_state.shape.reread is not None and not merge_state.has_failed and table not in self._watch.rereads:
+            shape, shapes = merge_state.shape, self._watch.shapes
+            is_wanted = shape.reread is not None and shape.paused is None and not merge_state.has_failed
+            if is_wanted and table not in self._watch.rereads and shapes.can_be_read(table):
                 self._watch.rereads.request(table, self._watch.shapes.reserve(table))
         self._expiry.between_rounds()
         if self._cuts is not None:
@@ -294,8 +297,7 @@ class LakeSink:
 
     def _note_renamed_tables(self) -> None:
         """Record re-reads of renamed tables before the slot is confirmed: changes under the new name are not stored."""
-        for table in self._registry.take_renamed():
-            self._watch.shapes.want_reread(table, "it was changed while it had a name that is not captured")
+        note_names(self._watch.shapes, self._registry.take_names())
 
     def _orders(self, batch: Batch | None, to_lsn: int) -> list[SliceOrder]:
         """Create one order for each table with rows in the batch or unmerged changes in its changelog."""

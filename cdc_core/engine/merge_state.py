@@ -8,7 +8,8 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 
 from cdc_core.engine.batch import Position
-from cdc_core.engine.shapes import Shapes, TableShape
+from cdc_core.engine.shapes import Shapes
+from cdc_core.engine.table_shape import TableShape
 from cdc_core.lsn import Lsn
 from cdc_core.schema.table import TableId
 from cdc_core.sink.delta.delete_mode import check_mode

@@ -13,11 +13,11 @@ from __future__ import annotations
 import dataclasses
 import logging
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
 from typing import Protocol
 
 import pyarrow as pa
 
+from cdc_core.engine.table_shape import TableShape, View
 from cdc_core.errors import TableError
 from cdc_core.schema.changes import Decision, Policy, Projected, SchemaChanges, Verdict, project
 from cdc_core.schema.evolution import decide
@@ -42,68 +42,6 @@ class Catalogue(Protocol):
 
     def fingerprints(self, oids: Iterable[int]) -> dict[int, Fingerprint]:
         """Return the fingerprints by oid."""
-
-
-@dataclass(frozen=True, slots=True)
-class View:
-    """How change rows of one shape are read: their columns, their table's key, and the steps to the shape in force.
-
-    ``steps`` is None if no sequence of steps leads to the shape in force.
-    """
-
-    columns: tuple[str, ...]
-    table: TableSchema
-    steps: tuple[Step, ...] | None
-
-
-@dataclass(slots=True)
-class TableShape:
-    """State of one table. ``shape`` is the one decided last, ``in_force`` the number stored in the lake table.
-
-    ``reread`` is the reason why the table must be re-read, ``paused`` the reason why it is not merged. ``waiting`` is a
-    plan that is applied once the stream has passed its LSN, because no row has changed since the source changed.
-    ``reserved`` is the number of the shape that the table gets when it is re-read.
-    """
-
-    shapes: dict[int, Shape] = field(default_factory=dict)
-    steps: dict[int, Step] = field(default_factory=dict)
-    shape: Shape | None = None
-    in_force: int = 0
-    reread: str | None = None
-    paused: Pause | None = None
-    waiting: tuple[int, Decision] | None = None
-    seen: Fingerprint | None = None
-    by_version: dict[int, int] = field(default_factory=dict)
-    reserved: int = 0
-
-    @property
-    def newest(self) -> int:
-        """The highest number that is assigned or reserved."""
-        return max([self.reserved, self.in_force, *self.shapes])
-
-    @property
-    def holds_back(self) -> bool:
-        """Whether the lake table must not be changed for now."""
-        return self.reread is not None or self.paused is not None
-
-    @property
-    def is_on_its_way(self) -> bool:
-        """Whether the lake table will change without a user's action: by a re-read, or by a plan with a later LSN."""
-        return self.paused is None and (self.reread is not None or self.waiting is not None)
-
-    @property
-    def pending(self) -> tuple[Step, ...]:
-        """The steps not yet applied to the lake table."""
-        if self.shape is None or not self.in_force:
-            return ()
-        found: list[Step] = []
-        at: int | None = self.shape.number
-        while at is not None and at != self.in_force:
-            if at not in self.steps:
-                return ()
-            found.append(self.steps[at])
-            at = self.shapes[at].parent
-        return tuple(reversed(found)) if at is not None else ()
 
 
 class Shapes:
@@ -142,7 +80,9 @@ class Shapes:
             state.shape = history.shapes[in_force]
             state.seen = state.shape.table.fingerprint
         if history.reread is not None and (in_force or 0) <= history.reread[0]:
-            state.reread = history.reread[1]
+            state.reread, state.owed = (
+                (history.reread[1], None) if history.paused is None else (None, history.reread[1])
+            )
         self._tables[table] = state
         return state
 
@@ -191,20 +131,23 @@ class Shapes:
 
     def poll(self, wal_lsn: Callable[[], int]) -> None:
         """Check if fingerprints in the catalogue changed without a Relation message. Two queries for all tables."""
-        known = {
-            state.shape.table.oid: (table, state)
+        self.find_returned()
+        # A table that was renamed to another captured name is known by both names.
+        known = [
+            (state.shape.table.oid, table, state)
             for table, state in self._tables.items()
             if state.shape is not None and state.reread is None
-        }
-        marks = self._catalogue.fingerprints(known)
+        ]
+        marks = self._catalogue.fingerprints({oid for oid, _, _ in known})
         self._is_poll_due = False
-        for oid, (table, state) in known.items():
+        for oid, table, state in known:
             found = marks.get(oid)
             if state.paused is not None:
                 self._look_at_paused(table, state, state.paused)
                 continue
             # A table that no longer exists may be created again at any time.
-            if found is not None and found == state.seen and state.seen.is_exact:
+            is_known = found is not None and found == state.seen and state.seen.is_exact
+            if is_known and found is not None and not (state.seen and state.seen.may_have_been_renamed(found)):
                 continue
             self._look(table, state, found, wal_lsn)
 
@@ -226,7 +169,7 @@ class Shapes:
         Raises TableError if the cause of the pause still exists.
         """
         state = self._tables[table]
-        if state.shape is None or state.reread is not None:
+        if state.shape is None or state.reread is not None or state.owed is not None:
             return False
         decision = self._decide(state.shape.table, None, self._catalogue.current(table))
         if decision.verdict is Verdict.REFUSE and self._policy.changes is not SchemaChanges.PAUSE:
@@ -237,7 +180,8 @@ class Shapes:
     def resume(self, table: TableId, lsn: int) -> None:
         """Resume a paused table."""
         self._log.resume(table, lsn)
-        self._tables[table].paused = None
+        state = self._tables[table]
+        state.paused, state.reread, state.owed = None, state.reread or state.owed, None
 
     def want_reread(self, table: TableId, reason: str, *, is_first: bool = False) -> None:
         """Record that the table must be re-read, or pause it if the policy requires it (not for its first snapshot)."""
@@ -249,6 +193,50 @@ class Shapes:
             _log.warning("%s is re-read: %s", table, reason)
             self._log.want_reread(table, reason, state.newest, 0)
             state.reread = reason
+
+    def holders(self, oids: set[int]) -> dict[int, list[TableId]]:
+        """Return, by oid, the lake tables that were read from these tables; also names that are not opened."""
+        found: dict[int, list[TableId]] = {}
+        for table in self._tables.keys() | self._histories.keys():
+            state = self._tables.get(table)
+            shapes = self._histories[table].shapes.values() if state is None else [state.shape] if state.shape else []
+            for oid in {shape.table.oid for shape in shapes} & oids:
+                found.setdefault(oid, []).append(table)
+        return found
+
+    def owe_reread(self, table: TableId, reason: str) -> None:
+        """Record that the table must be re-read, at the latest when its name exists again or it is resumed."""
+        state = self._tables.get(table)
+        if state is None:
+            history = self._histories[table]
+            newest = max(history.shapes)
+            if history.reread is None or history.reread[0] < newest:
+                history.reread = (newest, reason)
+                self._log.want_reread(table, reason, newest, 0)
+        elif state.reread is None and state.owed is None:
+            if state.paused is None and self._catalogue.current(table) is not None:
+                self.want_reread(table, reason)
+            else:
+                self._log.want_reread(table, reason, state.newest, 0)
+                state.owed = reason
+
+    def can_be_read(self, table: TableId) -> bool:
+        """Whether the table exists, so that a re-read can begin; if not, it is made once the table exists again."""
+        state = self._tables[table]
+        if not state.absent and self._catalogue.current(table) is None:
+            _log.warning("%s does not exist now; it is re-read when it exists again.", table)
+            state.absent = True
+        return not state.absent
+
+    def find_returned(self) -> None:
+        """Find tables that exist again and are to be re-read."""
+        for table, state in self._tables.items():
+            if not (state.absent or state.owed is not None) or self._catalogue.current(table) is None:
+                continue
+            state.absent = False
+            if state.owed is not None and state.paused is None:
+                reason, state.owed = state.owed, None
+                self.want_reread(table, reason)
 
     def reserve(self, table: TableId) -> int:
         """Reserve the number of the shape that a re-read of the table creates; later rows get greater numbers."""

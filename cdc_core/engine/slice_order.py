@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from cdc_core.engine.reports import CheckReport
-from cdc_core.engine.shapes import View
+from cdc_core.engine.table_shape import View
 from cdc_core.errors import CdcError
 from cdc_core.schema.table import TableId, TableSchema
 from cdc_core.sink.delta.append import Reached

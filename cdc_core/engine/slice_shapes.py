@@ -9,8 +9,8 @@ from dataclasses import replace
 import numpy as np
 import pyarrow as pa
 
-from cdc_core.engine.shapes import View
 from cdc_core.engine.slice_order import SliceOrder
+from cdc_core.engine.table_shape import View
 from cdc_core.errors import RereadNeededError
 from cdc_core.schema.plan import row_key
 from cdc_core.schema.table import TableId, TableSchema

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import threading
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
 from typing import Protocol
 
 from cdc_core.postgres.catalog import ResolvedRelation
@@ -19,6 +20,15 @@ class Describes(Protocol):
         """Return the announced table, completed from the current catalogue, and the table as it is in the catalogue."""
 
 
+@dataclass(frozen=True, slots=True)
+class SeenName:
+    """A name under which changes of the table ``oid`` were sent; ``is_captured``: they are stored under that name."""
+
+    oid: int
+    name: TableId
+    is_captured: bool
+
+
 class TableRegistry:
     """Current versions by table. Written by the reader's sorter thread, read by the engine; locked."""
 
@@ -29,7 +39,7 @@ class TableRegistry:
         self._current: dict[TableId, TableSchema] = {}
         self._resolved: dict[tuple[TableId, int], TableSchema | None] = {}
         self._attnums: dict[TableId, dict[str, int]] = {}
-        self._renamed: set[TableId] = set()
+        self._names: dict[SeenName, None] = {}
         for table in tables:
             self._enter(table, attnums(table))
 
@@ -40,8 +50,13 @@ class TableRegistry:
         column that was dropped and added again with its name and type creates a new version: it is a different column.
         """
         name = TableId(relation.namespace, relation.name)
-        if not self._includes(name):
-            self._note_renamed(relation, name)
+        is_captured = self._includes(name)
+        with self._lock:
+            # The newest name of a table is the last one.
+            seen = SeenName(relation.oid, name, is_captured)
+            self._names.pop(seen, None)
+            self._names[seen] = None
+        if not is_captured:
             return None
         found = self._catalog.resolve_relation(relation)
         entered = self._enter(found.announced, attnums(found.current))
@@ -54,15 +69,11 @@ class TableRegistry:
         with self._lock:
             return self._resolved.get((version.id, version.version))
 
-    def take_renamed(self) -> set[TableId]:
-        """Return and clear the captured tables that had changes under a name that is not captured."""
+    def take_names(self) -> list[SeenName]:
+        """Return and clear the names that were announced since the last call, in the order of the stream."""
         with self._lock:
-            renamed, self._renamed = self._renamed, set()
-            return renamed
-
-    def _note_renamed(self, relation: Relation, name: TableId) -> None:
-        with self._lock:
-            self._renamed |= {known.id for known in self._current.values() if known.oid == relation.oid != 0}
+            names, self._names = list(self._names), {}
+            return names
 
     def current(self, table: TableId) -> TableSchema:
         """Return the newest known version; raises KeyError for an unknown table."""

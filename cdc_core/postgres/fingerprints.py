@@ -74,8 +74,9 @@ SELECT c.oid::bigint, n.nspname, c.relname, c.relnatts::int, c.relreplident::tex
        concat(CASE WHEN pub.pubinsert THEN 'c' END, CASE WHEN pub.pubupdate THEN 'u' END,
               CASE WHEN pub.pubdelete THEN 'd' END, CASE WHEN {truncates} THEN 't' END),
        {via_root}, {generated}, listed.marks, by_schema.marks, control.system_identifier::text,
-       txid_snapshot_xmin(txid_current_snapshot())
+       txid_snapshot_xmin(txid_current_snapshot()), coalesce(row_type.xmin::text, ''), c.relowner::bigint
 FROM wanted c JOIN pg_namespace n ON n.oid = c.relnamespace
+LEFT JOIN pg_type row_type ON row_type.oid = c.reltype
 CROSS JOIN pg_control_system() control
 LEFT JOIN columns ON columns.attrelid = c.oid LEFT JOIN leaves ON leaves.root = c.oid
 LEFT JOIN pub ON true LEFT JOIN listed ON listed.leaf = c.oid LEFT JOIN by_schema ON by_schema.leaf = c.oid
@@ -109,7 +110,7 @@ SELECT u.relation::bigint, t.oid::bigint, t.typtype::text, part.marks, coalesce(
 FROM used u JOIN pg_type t ON t.oid = u.oid AND t.typtype IN ('e', 'c')
 CROSS JOIN (SELECT txid_snapshot_xmax(txid_current_snapshot())) AS now(xid)
 JOIN LATERAL (
-    SELECT json_agg(json_build_array(number, label) ORDER BY place) FILTER (WHERE is_live),
+    SELECT json_agg(json_build_array(number, label, xid::text) ORDER BY place) FILTER (WHERE is_live),
            max(now.xid - ((now.xid - xid::text::bigint) & 4294967295)) FILTER (WHERE xid <> t.xmin)
     FROM (SELECT e.oid::bigint, e.enumlabel, e.enumsortorder, true, e.xmin FROM pg_enum e WHERE e.enumtypid = t.oid
           UNION ALL
@@ -137,7 +138,8 @@ def fingerprints(connection: Connection, oids: Iterable[int], publication: str =
     by_table: dict[int, list[TypeMark]] = {}
     for relation, oid, kind, parts, changed in types:
         pairs = tuple((part[0], part[1]) for part in parts or ())
-        by_table.setdefault(relation, []).append(TypeMark(oid, kind, pairs, changed))
+        written = tuple(part[2] for part in parts or ()) if kind == "e" else ()
+        by_table.setdefault(relation, []).append(TypeMark(oid, kind, pairs, changed, written))
     return {row[0]: _fingerprint(row, tuple(by_table.get(row[0], ())), bool(publication)) for row in rows}
 
 
@@ -160,7 +162,7 @@ def _types_query(version: int) -> str:
 
 def _fingerprint(row: tuple[Any, ...], types: tuple[TypeMark, ...], with_publication: bool) -> Fingerprint:
     oid, namespace, name, attributes, identity, is_partitioned, columns, storage, primary, unique, comments = row[:11]
-    *publication, server, horizon = row[11:]
+    *publication, server, horizon, naming, owner = row[11:]
     return Fingerprint(
         server,
         oid,
@@ -177,6 +179,8 @@ def _fingerprint(row: tuple[Any, ...], types: tuple[TypeMark, ...], with_publica
         types,
         _publication(*publication) if with_publication else None,
         horizon=horizon,
+        naming=naming,
+        owner=owner,
     )
 
 

@@ -67,8 +67,8 @@ def decide(
     nothing changed.
     """
     policy = policy or Policy()
-    if current is None:
-        return _gone(base, announced)
+    if current is None or _is_other(base, announced):
+        return _gone(base, announced, policy)
     if base.fingerprint is None or any(not column.attnum for column in base.columns):
         return _without_marks(base, announced, current, policy)
     found = unseen_changes(base, current)
@@ -105,8 +105,16 @@ def _not_followed(base: TableSchema, found: Sequence[Unseen], policy: Policy) ->
     return Decision(Verdict.REREAD, changes, reason=worst.reason)
 
 
-def _gone(base: TableSchema, announced: TableSchema | None) -> Decision:
-    """Decide for a table that was dropped: the stream may still contain its last changes."""
+def _is_other(base: TableSchema, announced: TableSchema | None) -> bool:
+    """Whether the rows that follow are those of another table, whatever has the name in the catalogue now."""
+    return announced is not None and announced.oid != base.oid and 0 not in (announced.oid, base.oid)
+
+
+def _gone(base: TableSchema, announced: TableSchema | None, policy: Policy) -> Decision:
+    """Decide for a table that was dropped or replaced: the stream may still contain its last changes."""
+    if _is_other(base, announced):
+        reason = f"Another table had the name {base.id} and was changed."
+        return _not_followed(base, [Unseen(SchemaChange(ChangeKind.RECREATED), reason)], policy)
     change = SchemaChange(ChangeKind.GONE)
     if announced is None or _shape(announced.columns) == _shape(_streamed(base)):
         return Decision(Verdict.FOLLOW, (change,), table=base)

@@ -111,13 +111,15 @@ class TypeMark:
 
     ``parts`` are an enum's (label oid, label) pairs in sort order, or a composite's (attnum, "") pairs: what an ALTER
     TYPE changes for values that are stored already. ``changed`` is the transaction id (64 bits) of the last change of
-    one of them, 0 if all are as created by CREATE TYPE.
+    one of them, 0 if all are as created by CREATE TYPE. ``rows`` are the xmin of the labels' pg_enum rows, in the order
+    of ``parts``: a label that was renamed and renamed back has another one. Empty in marks of older versions.
     """
 
     oid: int
     kind: str
     parts: tuple[tuple[int, str], ...]
     changed: int = 0
+    rows: tuple[str, ...] = field(default=(), compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,9 +131,12 @@ class Fingerprint:
     ``unique_indexes`` are the valid unique indexes. ``comments`` changes with a comment on the table or a column.
     ``publication`` is None if no publication was queried.
 
-    Two fields are not compared. ``is_exact`` is False if the fingerprint was read later than the version's position in
-    the stream, so that DDL may have been executed in between. All transactions below ``horizon`` (64 bits) had ended
-    when the fingerprint was read.
+    ``naming`` is the xmin of the pg_type row of the table's row type: RENAME, SET SCHEMA and OWNER TO write it, no
+    other ALTER TABLE does. ``owner`` is the owner's oid. Both are empty in fingerprints of older versions.
+
+    The last four fields are not compared. ``is_exact`` is False if the fingerprint was read later than the version's
+    position in the stream, so that DDL may have been executed in between. All transactions below ``horizon`` (64 bits)
+    had ended when the fingerprint was read.
     """
 
     server: str
@@ -150,6 +155,19 @@ class Fingerprint:
     publication: PublicationMark | None = None
     is_exact: bool = field(default=True, compare=False)
     horizon: int = field(default=0, compare=False)
+    naming: str = field(default="", compare=False)
+    owner: int = field(default=0, compare=False)
+
+    def may_have_been_renamed(self, later: Fingerprint) -> bool:
+        """Whether the table may have had another name or schema before ``later``. False if one of them is unknown.
+
+        A change of the owner explains the difference, unless the publication depends on the schema: in another one the
+        changes are not published at all.
+        """
+        if self.server != later.server or not self.naming or not later.naming or self.naming == later.naming:
+            return False
+        sent = later.publication
+        return self.owner == later.owner or (sent is not None and any(entry.kind == "s" for entry in sent.entries))
 
     def column(self, attnum: int) -> ColumnMark | None:
         """Return the mark of a column, None if it was not live."""
@@ -185,7 +203,8 @@ class Fingerprint:
 
 
 def _type(raw: dict[str, Any]) -> TypeMark:
-    return TypeMark(**{**raw, "parts": tuple((oid, label) for oid, label in raw["parts"])})
+    parts = tuple((oid, label) for oid, label in raw["parts"])
+    return TypeMark(**{**raw, "parts": parts, "rows": tuple(raw.get("rows", ()))})
 
 
 def _publication(raw: dict[str, Any]) -> PublicationMark:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from enum import IntEnum
 
 from cdc_core.schema.changes import ChangeKind, SchemaChange
-from cdc_core.schema.fingerprint import ColumnMark, Fingerprint, PublicationMark, StorageMark
+from cdc_core.schema.fingerprint import ColumnMark, Fingerprint, PublicationMark, StorageMark, TypeMark
 from cdc_core.schema.table import Column, TableSchema
 
 # The end of a remedy after which no further action of the user is needed.
@@ -44,12 +44,17 @@ def unseen_changes(base: TableSchema, now: TableSchema) -> list[Unseen]:
     assert before is not None and after is not None
     if before.oid != after.oid:
         change = SchemaChange(ChangeKind.RECREATED)
-        reason = f"{base.id} was dropped, and another table was created under its name."
+        reason = f"Another table has the name {base.id} now."
         sent = after.publication
         if sent is not None and not sent.entries:
             return [Unseen(change, reason, f"Add {base.id} to the publication; {READ_AGAIN_THEN}")]
         return [Unseen(change, reason)]
-    out = [*_publication(base, before, after), *_logging(base, after), *_types(base, before, after)]
+    out = [
+        *_renamed(base, now),
+        *_publication(base, before, after),
+        *_logging(base, after),
+        *_types(base, before, after),
+    ]
     out += [*_partitions(base, before, after), *_rewrites(base, now), *_generation(base, now)]
     return out
 
@@ -89,6 +94,15 @@ def _heap(old: StorageMark, new: StorageMark) -> Heaps:
     if old.filenode == new.filenode:
         return Heaps.SAME
     return Heaps.REPLACED if old.toast and new.toast else Heaps.PERHAPS_REWRITTEN
+
+
+def _renamed(base: TableSchema, now: TableSchema) -> Iterator[Unseen]:
+    """Yield a finding if the table has its name again: its changes under the other one are not in this lake table."""
+    before, after = base.fingerprint, now.fingerprint
+    assert before is not None and after is not None
+    if base.id == now.id and before.may_have_been_renamed(after):
+        reason = f"{base.id} had another name or schema meanwhile, and may have been changed under it."
+        yield Unseen(SchemaChange(ChangeKind.MOVED), reason)
 
 
 def _publication(base: TableSchema, before: Fingerprint, after: Fingerprint) -> Iterator[Unseen]:
@@ -136,6 +150,18 @@ def _types(base: TableSchema, before: Fingerprint, after: Fingerprint) -> Iterat
         if mark.kind == "e" and any(labels.get(oid) != label for oid, label in old.parts):
             change = SchemaChange(ChangeKind.TYPE_ALTERED)
             yield Unseen(change, f"Labels of an enum used by {base.id} were renamed.")
+        elif mark.kind == "e" and before.server == after.server and _was_relabelled(old, mark, before.horizon):
+            change = SchemaChange(ChangeKind.TYPE_ALTERED)
+            yield Unseen(change, f"Labels of an enum used by {base.id} had other names meanwhile.")
+
+
+def _was_relabelled(old: TypeMark, new: TypeMark, horizon: int) -> bool:
+    """Whether labels that have their names again were renamed: rows written meanwhile were sent with other names."""
+    if old.rows and new.rows:
+        rows = {oid: row for (oid, _), row in zip(new.parts, new.rows, strict=True)}
+        return any(rows.get(oid) != row for (oid, _), row in zip(old.parts, old.rows, strict=True))
+    # Without added labels, a row that was written since can only be a renamed label's.
+    return len(old.parts) == len(new.parts) and new.changed >= horizon > 0
 
 
 def new_types(base: TableSchema, now: TableSchema) -> list[Unseen]:

@@ -253,6 +253,9 @@ FORMS: dict[str, Form] = {
     "ALTER COLUMN TYPE of a partitioned table": alter("alter n type bigint", before=PARTED, settings=ROOT),
     "ALTER TYPE … ADD VALUE": Form("alter type mood add value 'great'"),
     "ALTER TYPE … RENAME VALUE": Form("alter type mood rename value 'sad' to 'blue'"),
+    "ALTER TYPE … RENAME VALUE, and back": Form(
+        "alter type mood rename value 'ok' to 'fine'; alter type mood rename value 'fine' to 'ok'"
+    ),
     "ALTER TYPE … RENAME TO, SET SCHEMA, OWNER TO": Form(
         "alter type mood rename to mood2; alter type mood2 set schema elsewhere; alter type elsewhere.mood2 owner to "
         "somebody"

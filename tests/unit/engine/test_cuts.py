@@ -7,7 +7,7 @@ import pytest
 
 from cdc_core.engine.cuts import Cuts, state_at
 from cdc_core.engine.merge_state import MergeState
-from cdc_core.engine.shapes import TableShape
+from cdc_core.engine.table_shape import TableShape
 from cdc_core.schema.table import TableId
 from cdc_core.sink.delta.rounds import RoundLog, TableState
 from cdc_core.sink.delta.shape_log import Pause
