@@ -6,7 +6,19 @@ import sys
 
 import click
 
-from cdc_core.cli import check, demo, envelopes, maintain, replay, run, signal_command, snapshot, status, versions
+from cdc_core.cli import (
+    check,
+    dagster_home,
+    demo,
+    envelopes,
+    maintain,
+    replay,
+    run,
+    signal_command,
+    snapshot,
+    status,
+    versions,
+)
 from cdc_core.cli.exits import FAILED, describe
 from cdc_core.errors import CdcError
 from cdc_core.version import __version__
@@ -45,6 +57,7 @@ for command in (
     maintain.command,
     replay.command,
     signal_command.command,
+    dagster_home.command,
 ):
     cli.add_command(command)
 

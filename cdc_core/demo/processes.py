@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import signal
 import socket
 import subprocess
@@ -17,6 +16,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from cdc_core.dagster_home.write import INSTANCE, shipped
 from cdc_core.errors import TransientError
 
 _START_SECONDS = 180.0
@@ -73,9 +73,7 @@ class DagsterProcesses:
     def __enter__(self) -> DagsterProcesses:
         self._home.mkdir(parents=True, exist_ok=True)
         self._logs.mkdir(parents=True, exist_ok=True)
-        shipped = Path(__file__).parents[2] / "dagster.yaml"
-        if shipped.exists():
-            shutil.copy(shipped, self._home / "dagster.yaml")
+        (self._home / INSTANCE).write_text(shipped(INSTANCE), encoding="utf-8")
         try:
             self._start("dagster-webserver", "-h", "127.0.0.1", "-p", str(self.port))
             # One after the other: the first creates Dagster's database, and two at once would conflict.

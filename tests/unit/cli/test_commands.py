@@ -19,7 +19,8 @@ from cdc_core.errors import SourceError
 from cdc_core.lsn import Lsn
 from cdc_core.schema.table import TableId
 
-COMMANDS = ("demo", "check", "run", "snapshot", "envelopes", "status", "signal")
+ROOT = Path(__file__).parents[3]
+COMMANDS = ("demo", "check", "run", "snapshot", "envelopes", "status", "signal", "dagster-home")
 
 
 @pytest.fixture
@@ -169,3 +170,22 @@ def test_status_as_json_names_tables_and_lsns_as_postgresql_does():
     assert plain["tables"][0]["table"] == "public.orders"
     assert plain["tables"][0]["snapshot_lsn"] == "1/0"
     assert plain["tables"][0]["key"] == ["id"]
+
+
+def test_a_home_for_dagster_is_written_once_and_nothing_in_it_is_overwritten(tmp_path, monkeypatch, capsys):
+    home = tmp_path / "a home"
+    said = []
+    for _ in range(2):
+        assert called("dagster-home", str(home), monkeypatch=monkeypatch) == 0
+        said.append(capsys.readouterr().out)
+    assert "dagster.yaml: written" in said[0] and "dagster.yaml: unchanged" in said[1]
+    assert f"export DAGSTER_HOME='{home}'" in said[0] and (home / "connectors").is_dir()
+    texts = {name: (ROOT / name).read_text() for name in ("dagster.yaml", "workspace.yaml")}
+    assert {file.name: file.read_text() for file in home.glob("*.yaml")} == texts
+    (home / "dagster.yaml").unlink()
+    (home / "workspace.yaml").write_text("load_from: []\n")
+    assert called("dagster-home", str(home), monkeypatch=monkeypatch) == 1
+    found = capsys.readouterr().err
+    assert "workspace.yaml exists and is not the file" in found and "→" in found
+    assert not (home / "dagster.yaml").exists(), "all or nothing"
+    assert (home / "workspace.yaml").read_text() == "load_from: []\n"
