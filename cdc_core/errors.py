@@ -3,7 +3,8 @@
     CdcError
     ├─ ConfigError            before anything starts: names the property, what was found, what is allowed
     ├─ TransientError         may succeed on retry: connection, time-out, server restarting, conflicting commit
-    │   └─ CommitConflictError  another writer's commit was made first
+    │   ├─ CommitConflictError  another writer's commit was made first
+    │   └─ OlderTransactionsError  a table cannot be read before older transactions have ended
     ├─ DefiniteError          a fact about the source or the lake; the same at every retry
     │   ├─ SourceError        slot, publication, privilege, server setting
     │   ├─ TableError         one table: missing, without identity, incompatible change, undecodable value
@@ -54,6 +55,10 @@ class CommitConflictError(TransientError):
             message,
             remedy or "Check for other writers of this lake; only one run of wal2lake may write to it at a time.",
         )
+
+
+class OlderTransactionsError(TransientError):
+    """A table was published while transactions were open whose earlier changes are not sent: it is read after them."""
 
 
 class DefiniteError(CdcError):

@@ -30,14 +30,15 @@ def sensors(site: Site) -> list[dg.SensorDefinition]:
 
 
 def discovery_sensor(site: Site) -> dg.SensorDefinition:
-    """Reads the captured tables from the server, adds partitions for new ones and updates the cached catalogue."""
+    """Reads the captured tables from the server, adds and deletes partitions, and updates the cached catalogue."""
 
     @dg.sensor(
         name=f"{site.safe_name}_tables",
         target=dg.AssetSelection.assets([part(site.name), "snapshot"]),
         minimum_interval_seconds=DISCOVERY_SECONDS,
         default_status=dg.DefaultSensorStatus.RUNNING,
-        description=f"Adds a partition to {site.name}'s snapshot asset for each new captured table.",
+        description=f"Adds a partition to {site.name}'s snapshot asset for each new captured table, and deletes those "
+        "of tables that are no longer captured.",
     )
     def find_tables(context: dg.SensorEvaluationContext) -> dg.SensorResult | dg.SkipReason:
         try:
@@ -47,12 +48,20 @@ def discovery_sensor(site: Site) -> dg.SensorDefinition:
         changed = catalogue.write(site.state_path, tables)
         partitions = table_partitions(site)
         known = context.instance.get_dynamic_partitions(partitions_name(site))
-        missing = sorted({str(table.id) for table in tables} - set(known))
+        captured = {str(table.id) for table in tables}
+        missing, gone = sorted(captured - set(known)), sorted(set(known) - captured)
         if changed and {table.id for table in tables} != {table.id for table in site.tables}:
             context.log.info("The captured tables changed; reload the code location to see their lake assets.")
-        if not missing:
+        requests: list[dg.AddDynamicPartitionsRequest | dg.DeleteDynamicPartitionsRequest] = []
+        if missing:
+            requests.append(partitions.build_add_request(missing))
+        if gone:
+            # Their lake tables stay; only the snapshot asset no longer offers them.
+            context.log.info(f"No longer captured, so their partitions are deleted: {', '.join(gone)}.")
+            requests.append(partitions.build_delete_request(gone))
+        if not requests:
             return dg.SkipReason(f"{len(tables)} tables, no changes")
-        return dg.SensorResult(dynamic_partitions_requests=[partitions.build_add_request(missing)])
+        return dg.SensorResult(dynamic_partitions_requests=requests)
 
     return find_tables
 

@@ -87,9 +87,9 @@ class Connector:
         return self._context.spark()
 
     def tables(self) -> list[TableSchema]:
-        """The captured tables, read from the server's catalogue."""
+        """The captured tables, read from the server's catalogue, under the names that the stream has for them."""
         with self._context.source() as source:
-            return [table for table in source.tables() if source.selection.is_table(table.id)]
+            return [table for table in self._context.lake_tables(source) if source.selection.is_table(table.id)]
 
     def pending(self) -> SlotBacklog:
         """The backlog of the slot. Queries the server only."""

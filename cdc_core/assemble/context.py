@@ -114,15 +114,29 @@ class RunContext:
         if self.has_lake:
             raise_bad(folder_finding("lake", "wal2lake.lake.path", self.config.sink.lake_path))
         raise_bad(folder_finding("state", "wal2lake.state.path", str(self.config.state_path)))
-        tables = self._lake_tables(source.tables())
+        tables = self._lake_tables(self.lake_tables(source))
         if not tables:
             raise SourceError(
                 f"No table of database {self.config.postgres.database_dbname} is captured.",
-                "Check table.include.list, schema.include.list and the exclude lists; entries match schema.table.",
+                "Check table.include.list, schema.include.list and the exclude lists; entries match schema.table. A "
+                "partitioned table is captured under its own name only if the publication sets "
+                "publish_via_partition_root.",
             )
         source.check_publication(tables)
         recreate_lost_slot(source, recreates_slot)
         return tables, source.check_slot()
+
+    def lake_tables(self, source: Source) -> list[TableSchema]:
+        """The captured tables under whose names changes are sent, and those whose snapshot is in the lake already.
+
+        A partitioned table is in the lake under its own name or under those of its partitions (``Source.named``). After
+        publish_via_partition_root was changed the lake has tables that get no further changes: they are paused.
+        """
+        tables = source.tables()
+        named = {table.id for table in source.named(tables)}
+        others = [table for table in tables if table.id not in named]
+        named |= self.known_tables(others) if others and self.has_lake else set()
+        return [table for table in tables if table.id in named]
 
     def known_tables(self, tables: Sequence[TableSchema]) -> set[TableId]:
         """The tables whose snapshot is in the lake."""

@@ -12,6 +12,7 @@ from cdc_core.engine.envelope_output import EnvelopeOutput, Position
 from cdc_core.engine.envelope_run import EnvelopeRun
 from cdc_core.engine.reports import Until
 from cdc_core.envelope.context import EnvelopeContext
+from cdc_core.errors import OlderTransactionsError
 from cdc_core.postgres.chunks import ChunkConnection
 from cdc_core.snapshot.modes import ModeActions, mode_actions
 from cdc_core.snapshot.notifications import Notification, Notifier
@@ -34,7 +35,11 @@ def envelopes(
         is_lost = mode.position_lost and source.slot().is_lost
         recreate_lost_slot(source, mode.position_lost)
         tables = source.tables()
-        source.publish(tables)
+        if source.publish(tables).added and source.slot().exists and not source.await_older_transactions():
+            raise OlderTransactionsError(
+                "Tables were added to the publication, and older transactions are still open.",
+                "End them (see pg_stat_activity, oldest xact_start first) and run again.",
+            )
         events = EnvelopeContext.of(
             config.schema,
             config.postgres.database_dbname,

@@ -36,7 +36,9 @@ def initial_snapshot(
             known = known - published.added if found.exists else set()
             unread = [table for table in wanted if table.id not in known and table in published.live]
             if unread and reads:
-                return take(context, source, context.ready(spark), unread, on_progress, on_notification)
+                return take(
+                    context, source, context.ready(spark), unread, on_progress, on_notification, later=mode.stream
+                )
         else:
             source.publish(tables, always=context.published_always)
         if not found.exists:

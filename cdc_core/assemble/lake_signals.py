@@ -29,6 +29,7 @@ from cdc_core.snapshot.reports import SnapshotReport
 from cdc_core.snapshot.signals.actions import load_actions
 from cdc_core.snapshot.signals.channels import FileChannel, Inbox
 from cdc_core.snapshot.signals.processor import Channel, SignalProcessor
+from cdc_core.snapshot.unsent import UnsentChanges
 
 _log = logging.getLogger(__name__)
 
@@ -57,12 +58,13 @@ def lake_with_signals(
     )
     log = ProgressLog(context.paths.incremental, config.sink.lake_history_minutes)
     state = _stored(log.read())
+    unsent = UnsentChanges(context.paths, context.slot)
 
     def can_cut(found: TableSchema, wanted: Collection) -> bool:
         return bool(row_key(found) and cutter.key_of(found, wanted))
 
     def take(numbers: Mapping[TableId, int]) -> Mapping[TableId, SnapshotReport]:
-        return blocking_snapshot(context, numbers, spark)
+        return blocking_snapshot(context, numbers, spark, unsent)
 
     remedy = "Add a primary key (surrogate-key only decides how chunks are split), or take a blocking snapshot."
     queue = SnapshotQueue(source.catalog.current, can_cut, notifier, state.progress, remedy)

@@ -21,6 +21,7 @@ from cdc_core.snapshot.modes import mode_actions
 from cdc_core.snapshot.notifications import Notifier
 from cdc_core.snapshot.reread import Rereads
 from cdc_core.snapshot.signals.channels import Inbox
+from cdc_core.snapshot.unsent import UnsentChanges
 
 
 def open_sink(
@@ -66,7 +67,8 @@ def open_lake(
         lambda table: None if (lake := DeltaTable.open(paths.lake(table))) is None else lake.schema,
         reads_new_tables=mode_actions(config.snapshot).first,
     )
-    rereads = Rereads(lambda table, shape: reread(context, table, shape, spark))
+    unsent = UnsentChanges(paths, context.slot)
+    rereads = Rereads(lambda table, shape: reread(context, table, shape, spark, unsent))
     watch = SourceWatch(shapes, rereads, source.wal_lsn)
     return LakeSink(
         spark,

@@ -71,7 +71,7 @@ def status(context: RunContext, count_rows: bool) -> Status:
     config = context.config
     with context.source() as source:
         found = source.slot()
-        tables = [table for table in source.tables() if source.selection.is_table(table.id)]
+        tables = [table for table in context.lake_tables(source) if source.selection.is_table(table.id)]
         rows = source_rows(config.postgres, tables) if count_rows else {}
         backlog = pending(context)
     lake: dict[TableId, TableStatus] = {}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -18,6 +19,12 @@ from cdc_core.sink.delta.features import FeaturePolicy
 from cdc_core.snapshot.notifications import notify_of_snapshot
 from cdc_core.snapshot.reports import SnapshotProgress, SnapshotReport
 from cdc_core.snapshot.run import SnapshotRun, SnapshotSettings
+from cdc_core.snapshot.unsent import OLDER_SECONDS, UnsentChanges, still_open
+
+_log = logging.getLogger(__name__)
+
+# The stream reads the tables later, so the other tables' stream does not wait for long.
+_LATER_SECONDS, _STREAM_SECONDS = 5.0, 1.0
 
 OnProgress = Callable[[SnapshotProgress], None]
 
@@ -29,14 +36,56 @@ def take(
     tables: Sequence[TableSchema],
     on_progress: OnProgress | None,
     on_notification: OnNotification | None = None,
+    *,
+    later: bool = False,
 ) -> list[SnapshotReport]:
-    """Replace the content of lake tables by the source's rows at one consistent point. Raises CdcError."""
-    from cdc_core.spark.errors import received
+    """Replace the content of lake tables by the source's rows at one consistent point. Raises CdcError.
 
+    Tables that cannot be read yet because of older transactions (``snapshot/unsent``) are left to the stream with
+    ``later``, else the error is raised after the other tables were read.
+    """
     # Described again: the publication may have been created or changed since, and is part of a table's fingerprint.
     wanted = {table.id for table in tables}
     now = {table.id: streamed(table) for table in source.catalog.tables(wanted.__contains__)}
     tables = context.in_reading_order(source, [now.get(table.id, table) for table in tables])
+    unsent = UnsentChanges(context.paths, context.slot)
+    # The creation of a slot waits for older transactions itself.
+    seconds = _LATER_SECONDS if later else OLDER_SECONDS
+    left = unsent.left(source, tables, seconds) if source.slot().exists else []
+    ready = [table for table in tables if table not in left]
+    reports = _taken(context, source, spark, ready, on_progress, on_notification) if ready else []
+    if left and not later:
+        raise still_open(left)
+    _leave_to_stream(context, left)
+    return reports
+
+
+def _leave_to_stream(context: RunContext, tables: Sequence[TableSchema]) -> None:
+    """Record that the stream is to read tables, which it does once their older transactions have ended."""
+    from cdc_core.sink.delta.shape import lake_properties
+    from cdc_core.sink.delta.shape_log import ShapeLog
+
+    if not tables:
+        return
+    log = ShapeLog(context.paths.shapes, lake_properties(context.config.sink.lake_history_minutes))
+    histories = log.read()
+    for table in tables:
+        known = histories.get(table.id)
+        reason = "it was published while older transactions were open, and is read after they have ended"
+        log.want_reread(table.id, reason, max(known.shapes, default=0) if known is not None else 0, 0)
+        _log.warning("%s is not read yet: %s", table.id, reason)
+
+
+def _taken(
+    context: RunContext,
+    source: Source,
+    spark: Any,
+    tables: Sequence[TableSchema],
+    on_progress: OnProgress | None,
+    on_notification: OnNotification | None,
+) -> list[SnapshotReport]:
+    from cdc_core.spark.errors import received
+
     metered = meter(context)
     with (
         open_notifier(context, metered.notification(on_notification)) as notifier,
@@ -46,8 +95,14 @@ def take(
         return _run(context, source, spark).take(tables, listen)
 
 
-def reread(context: RunContext, table: TableId, shape: int, spark: Callable[[], Any]) -> SnapshotReport:
-    """Re-read one table into the lake while streaming continues; ``shape`` is the number of the table's new shape."""
+def reread(
+    context: RunContext, table: TableId, shape: int, spark: Callable[[], Any], unsent: UnsentChanges
+) -> SnapshotReport:
+    """Re-read one table into the lake while streaming continues; ``shape`` is the number of the table's new shape.
+
+    ``unsent`` is the same object at every attempt: each waits for a moment only, because other tables may wait for
+    their turn. Raises OlderTransactionsError until the transactions have ended that the table waits for.
+    """
     from cdc_core.sink.delta.positions import lake_position
     from cdc_core.sink.delta.table import DeltaTable
     from cdc_core.spark.errors import received
@@ -58,18 +113,21 @@ def reread(context: RunContext, table: TableId, shape: int, spark: Callable[[], 
             raise TableError(
                 f"{table} no longer exists in the source.", f"Create it again, or leave {table} out.", str(table)
             )
+        described = streamed(found[0])
+        unsent.require(source, [described], _STREAM_SECONDS)
         merged = lake_position(DeltaTable.open(context.paths.lake(table)), context.slot, table).lsn
         with received(f"re-reading {table}"):
             run = _run(context, source, spark())
-            return run.reread(streamed(found[0]), None if merged is None else Lsn(merged), shape)
+            return run.reread(described, None if merged is None else Lsn(merged), shape)
 
 
 def blocking_snapshot(
-    context: RunContext, numbers: Mapping[TableId, int], spark: Callable[[], Any]
+    context: RunContext, numbers: Mapping[TableId, int], spark: Callable[[], Any], unsent: UnsentChanges
 ) -> dict[TableId, SnapshotReport]:
     """Read tables into the lake at one consistent point while streaming is paused; altered tables are left out.
 
-    ``numbers`` are the numbers of the tables' new shapes. Raises TableError if a table no longer exists.
+    So are those that wait for older transactions (``unsent``, the same object at every attempt). ``numbers`` are the
+    numbers of the tables' new shapes. Raises TableError if a table no longer exists.
     """
     from cdc_core.sink.delta.positions import lake_position
     from cdc_core.sink.delta.table import DeltaTable
@@ -86,6 +144,9 @@ def blocking_snapshot(
             table.id: lake_position(DeltaTable.open(context.paths.lake(table.id)), context.slot, table.id).lsn
             for table in tables
         }
+        tables = [table for table in tables if table not in unsent.left(source, tables, _STREAM_SECONDS)]
+        if not tables:
+            return {}
         floors = {table: None if lsn is None else Lsn(lsn) for table, lsn in merged.items()}
         with received("taking a blocking snapshot"):
             return _run(context, source, spark()).take_together(tables, floors, numbers)

@@ -271,6 +271,8 @@ class EnvelopeRun:
         if not options.heartbeat_interval_ms or not options.heartbeat_action_query or time.monotonic() < due:
             return due
         with connect(options) as connection:
+            # The user's own statement, which reads nothing for a destination.
+            connection.execute("SET row_security = on")
             connection.execute(options.heartbeat_action_query.encode())
         return time.monotonic() + options.heartbeat_interval_ms / 1000
 

@@ -31,6 +31,7 @@ from cdc_core.engine.options import EngineOptions
 from cdc_core.engine.references import References
 from cdc_core.engine.renames import note_names
 from cdc_core.engine.reports import MergeReport, QuarantineReport, RoundReport
+from cdc_core.engine.reread_limit import RereadLimit, is_counted, remedy_then_replay
 from cdc_core.engine.round_outcomes import cpu_parts, has_rest, merge_report
 from cdc_core.engine.shapes import Shapes, same_columns, same_shape
 from cdc_core.engine.slice_order import Replay, SliceOrder, SliceOutcome
@@ -110,6 +111,7 @@ class LakeSink:
         self._cuts = Cuts(rounds, self._merge_states) if records_rounds else None
         self._validations = Validations(docs_path)
         self._reread_tries: dict[TableId, int] = {}
+        self._reread_limit = RereadLimit()
         self._has_rest = False
         self._constraints = ConstraintsSeen(watch.wal_lsn)
 
@@ -286,14 +288,13 @@ class LakeSink:
             self._reread_tries.pop(table, None)
             self._merge_states.reload(table)
             return
-        self._reread_tries[table] = self._reread_tries.get(table, 0) + 1
+        self._reread_tries[table] = self._reread_tries.get(table, 0) + is_counted(error)
         if isinstance(error, TransientError) and self._reread_tries[table] < _REREAD_TRIES:
             _log.warning("%s could not be re-read; retrying later: %s", table, error.message)
             merge_state = self._merge_states.of(table)
             merge_state.failed_at, merge_state.error = time.monotonic(), str(error)
             return
-        remedy = f"Correct the cause and run wal2lake replay with {table}."
-        self._watch.shapes.pause(table, error.message, error.remedy or remedy, passed)
+        self._watch.shapes.pause(table, error.message, remedy_then_replay(error, table), passed)
 
     def _note_renamed_tables(self) -> None:
         """Record re-reads of renamed tables before the slot is confirmed: changes under the new name are not stored."""
@@ -478,6 +479,8 @@ class LakeSink:
             self._watch.shapes.pause(table, error.message, error.remedy, merge_state.merged or 0)
         elif isinstance(error, RereadNeededError):
             self._watch.shapes.want_reread(table, error.message)
+            if error.remedy and not self._reread_limit.allows(table):
+                self._watch.shapes.pause(table, error.message, error.remedy, merge_state.merged or 0)
         elif isinstance(error, TransientError):
             # Another writer changed the table, so its merge state may be out of date.
             self._merge_states.reload(table)

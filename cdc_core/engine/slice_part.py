@@ -18,6 +18,7 @@ from cdc_core.engine.slice_task import SliceTask, changelog_of, decoded
 from cdc_core.engine.table_writer import ForDriverError
 from cdc_core.schema.table import TableId
 from cdc_core.sink.delta.change_columns import stored
+from cdc_core.sink.delta.survey import unsent
 from cdc_core.sink.delta.table import DataFile
 
 
@@ -75,6 +76,8 @@ class SlicePart:
         except ForDriverError:
             return None
         if not task.writer.takes_files(lake):
+            return None
+        if unsent(rows):
             return None
         good, bad, _ = task.checks.check(order.table, rows)
         return task.writer.write_arrivals(lake, good) if bad is None and good.num_rows == rows.num_rows else None

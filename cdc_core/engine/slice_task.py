@@ -53,6 +53,7 @@ from cdc_core.sink.delta.repeated_inserts import has_repeated_keys
 from cdc_core.sink.delta.row_keys import KeyColumns, merge_key
 from cdc_core.sink.delta.settle import LastStates, changes_between
 from cdc_core.sink.delta.shape import changelog_properties, ensure_table
+from cdc_core.sink.delta.survey import check_inserts
 from cdc_core.sink.delta.table import DeltaTable
 from cdc_core.sink.typing_plan import TypingPlan
 
@@ -166,6 +167,7 @@ class SliceTask:
             if order.replay is not None:
                 slices = with_replay(order, order.replay, lake.schema, stands.lsn, slices)
             for part, changes in slices:
+                check_inserts(changes, order.table.id)
                 mine = replace(part, waiting=True) if outcome.waiting else part
                 self._check_and_write(mine, lake, changes, outcome)
                 if outcome.staged is not None:

@@ -6,10 +6,12 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 from cdc_core.engine.reports import Paused, TableStatus
+from cdc_core.errors import SourceError
 from cdc_core.lsn import Lsn
 from cdc_core.postgres.connect import connect
 from cdc_core.postgres.copy_out import own_rows_sql
 from cdc_core.postgres.options import PostgresOptions
+from cdc_core.postgres.sqlstate import translated
 from cdc_core.schema.table import TableId, TableSchema
 from cdc_core.sink.delta.append import count_after
 from cdc_core.sink.delta.paths import LakePaths
@@ -23,13 +25,17 @@ _THREADS = 8
 
 
 def source_rows(options: PostgresOptions, tables: Sequence[TableSchema]) -> dict[TableId, int]:
-    """Return the current number of rows of each table, counted in one snapshot of the source."""
+    """Return the current number of rows of each table that the role may read, counted in one snapshot of the source."""
     with connect(options) as connection, connection.transaction():
         connection.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ READ ONLY")
         counts = {}
         for table in tables:
             inner = own_rows_sql(table, [table.columns[0].name] if table.columns else [])
-            row = connection.execute(f"SELECT count(*) FROM ({inner}) AS counted".encode()).fetchone()
+            try:
+                with translated("counting rows"), connection.transaction():
+                    row = connection.execute(f"SELECT count(*) FROM ({inner}) AS counted".encode()).fetchone()
+            except SourceError:
+                continue
             counts[table.id] = int(row[0]) if row else 0
         return counts
 

@@ -18,7 +18,8 @@ Connection = psycopg.Connection[tuple[Any, ...]]
 
 APPLICATION = "wal2lake"
 
-# Settings that determine the text of values, and time-outs that must not end a connection that waits intentionally.
+# Settings that determine the text of values, and time-outs that must not end a connection that waits intentionally. A
+# query from which row-level security would hide rows fails: a table read without them would look complete.
 _SESSION = {
     "DateStyle": "ISO,MDY",
     "IntervalStyle": "postgres",
@@ -26,6 +27,7 @@ _SESSION = {
     "extra_float_digits": "3",
     "bytea_output": "hex",
     "idle_in_transaction_session_timeout": "0",
+    "row_security": "off",
 }
 _DEAD_LINE_MS = 60_000
 
@@ -142,6 +144,8 @@ def _prepare(connection: Connection, statements: tuple[str, ...]) -> None:
         for statement in statements:
             # bytes: psycopg would interpret a % in a str as a placeholder only if there are parameters; there are none.
             connection.execute(statement.encode())
+        if statements:
+            connection.execute("SET row_security = off")
     except psycopg.Error as error:
         connection.close()
         raise server_error(error, "running database.initial.statements") from None

@@ -187,12 +187,15 @@ class SnapshotReader:
             self._connection.close()
             raise
 
-    def copy(self, select: str, chunk_bytes: int = 4 << 20) -> Iterator[bytes]:
-        """Yield the rows of ``select`` as lines of COPY text, in chunks of complete lines of about ``chunk_bytes``."""
+    def copy(self, select: str, chunk_bytes: int = 4 << 20, table: TableId | None = None) -> Iterator[bytes]:
+        """Yield the rows of ``select`` as lines of COPY text, in chunks of complete lines of about ``chunk_bytes``.
+
+        ``table`` is named in errors.
+        """
         try:
             yield from copied(self._connection, select, chunk_bytes)
         except psycopg.Error as error:
-            raise server_error(error, "reading a table's rows") from None
+            raise server_error(error, f"reading the rows of {table}" if table else "reading a table's rows") from None
 
     def close(self) -> None:
         """End the transaction and the connection."""

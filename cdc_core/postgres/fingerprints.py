@@ -73,8 +73,9 @@ SELECT c.oid::bigint, n.nspname, c.relname, c.relnatts::int, c.relreplident::tex
        keys.marks, coalesce(comments.marks, ''), pub.oid::bigint, pub.puballtables, pub.xmin::text,
        concat(CASE WHEN pub.pubinsert THEN 'c' END, CASE WHEN pub.pubupdate THEN 'u' END,
               CASE WHEN pub.pubdelete THEN 'd' END, CASE WHEN {truncates} THEN 't' END),
-       {via_root}, {generated}, listed.marks, by_schema.marks, control.system_identifier::text,
-       txid_snapshot_xmin(txid_current_snapshot()), coalesce(row_type.xmin::text, ''), c.relowner::bigint
+       {via_root}, {generated}, c.relkind = 'p', c.relispartition, listed.marks, by_schema.marks,
+       control.system_identifier::text, txid_snapshot_xmin(txid_current_snapshot()),
+       coalesce(row_type.xmin::text, ''), c.relowner::bigint
 FROM wanted c JOIN pg_namespace n ON n.oid = c.relnamespace
 LEFT JOIN pg_type row_type ON row_type.oid = c.reltype
 CROSS JOIN pg_control_system() control
@@ -191,6 +192,8 @@ def _publication(
     operations: str,
     via_root: bool,
     generated: str,
+    is_partitioned: bool,
+    is_partition: bool,
     listed: Any,
     by_schema: Any,
 ) -> PublicationMark:
@@ -200,4 +203,6 @@ def _publication(
     for kind, entry, path, columns, is_filtered in [*(listed or ()), *(by_schema or ())]:
         numbers = None if columns is None else tuple(sorted(columns))
         entries.append(PublicationEntry(kind, entry, path, numbers, is_filtered))
-    return PublicationMark(oid, row, operations, via_root, generated, tuple(entries))
+    is_below = any(entry.path for entry in entries) or (all_tables and is_partition)
+    is_own = not is_below if via_root else not is_partitioned
+    return PublicationMark(oid, row, operations, via_root, generated, tuple(entries), is_own)

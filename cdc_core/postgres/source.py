@@ -11,13 +11,14 @@ from dataclasses import dataclass
 from cdc_core import failpoints
 from cdc_core.errors import SourceError, TransientError
 from cdc_core.lsn import Lsn
-from cdc_core.postgres import publication, replica_identity
+from cdc_core.postgres import partition_names, publication, replica_identity
 from cdc_core.postgres import slot as slots
 from cdc_core.postgres.catalog import Catalog
 from cdc_core.postgres.connect import Connection, connect
 from cdc_core.postgres.copy_out import SnapshotHolder
 from cdc_core.postgres.options import PostgresOptions, PublicationAutocreateMode
 from cdc_core.postgres.server import sendable_end, server_info, wal_end
+from cdc_core.postgres.sqlstate import translated
 from cdc_core.schema.table import TableId, TableSchema
 from cdc_core.selection.options import SelectionOptions
 from cdc_core.selection.tables import TableSelection
@@ -88,6 +89,7 @@ class Source:
         self.selection = TableSelection(selection, snapshot_include)
         self._skipped = selection.skipped_operations
         self._closing = ExitStack()
+        self._selected: list[TableSchema] = []
 
     def __enter__(self) -> Source:
         self._connection = self._open()
@@ -148,7 +150,18 @@ class Source:
                 "such table.",
                 "Entries are regular expressions that must match the whole of schema.table; correct or remove them.",
             )
-        return sorted(found, key=lambda table: self.selection.position(table.id))
+        self._selected = sorted(found, key=lambda table: self.selection.position(table.id))
+        return list(self._selected)
+
+    def named(self, tables: list[TableSchema]) -> list[TableSchema]:
+        """Return the tables whose changes are sent under their own names (``partition_names``): those of the lake.
+
+        A log message names those of which nothing is captured under any name.
+        """
+        found = partition_names.named(self._connection, self.options, tables)
+        for name in found.unheard:
+            _log.warning("%s", partition_names.unheard_text(name))
+        return found.own
 
     def published(self) -> list[TableId]:
         """Return the captured tables whose changes the server sends now, in the order of ``tables``."""
@@ -172,39 +185,20 @@ class Source:
     def publish(self, tables: list[TableSchema], *, always: str = "") -> Published:
         """Create or alter publication and replica identities according to the options.
 
-        Operations in ``always`` are published even if ``skipped.operations`` contains them: a lake needs truncates.
+        The publication lists all captured tables, also partitioned ones that are not among ``tables`` (``named``): it
+        then sends the changes of partitions that are made later. Operations in ``always`` are published even if
+        ``skipped.operations`` contains them: a lake needs truncates. Changes that open transactions made before a table
+        was added are never sent (``await_older_transactions``).
         """
         skipped = [operation for operation in self._skipped if operation not in always]
-        change = publication.ensure(self._connection, self.options, tables, skipped)
+        change = publication.ensure(self._connection, self.options, self._selected or tables, skipped)
         added = {table.id for table in tables} if change.created else set(change.added)
-        if added and self.slot().exists:
-            self._await_older_transactions()
         rules = self.options.replica_identity_autoset_values
         for identity in replica_identity.autoset(self._connection, rules, tables) if rules else []:
             if identity.problem:
                 _log.warning("%s", identity.problem)
         published = publication.inspect(self._connection, self.options.publication_name).published
         return Published([table for table in tables if table.id in published], frozenset(added))
-
-    def _await_older_transactions(self) -> None:
-        """Wait until every transaction that was open when tables were added to the publication has ended.
-
-        Changes that such a transaction made before are not published, and a snapshot taken before it commits does not
-        show them: they would be in neither. A new slot does not need this, because its creation waits in the same way.
-        """
-        connection, deadline = self._connection, time.monotonic() + _OLDER_SECONDS
-        row = connection.execute(_NEXT_ID).fetchone()
-        while row is not None:
-            still = connection.execute("SELECT txid_snapshot_xmin(txid_current_snapshot()) < %s", (row[0],)).fetchone()
-            if still is None or not still[0]:
-                return
-            if time.monotonic() > deadline:
-                raise TransientError(
-                    "Tables were added to the publication, and older transactions are still open after "
-                    f"{_OLDER_SECONDS:g} s.",
-                    "End them (see pg_stat_activity, oldest xact_start first) and run again.",
-                )
-            time.sleep(_OLDER_PAUSE_SECONDS)
 
     @property
     def server_version(self) -> int:
@@ -258,11 +252,26 @@ class Source:
 
     def await_older_transactions(self) -> bool:
         """Wait until every transaction that is open now has ended; False if one is still open after _OLDER_SECONDS."""
-        try:
-            self._await_older_transactions()
-        except TransientError:
-            return False
+        bound, deadline = self.next_transaction(), time.monotonic() + _OLDER_SECONDS
+        while self.oldest_transaction() < bound:
+            if time.monotonic() > deadline:
+                return False
+            time.sleep(_OLDER_PAUSE_SECONDS)
         return True
+
+    def next_transaction(self) -> int:
+        """Return an id (64 bits) that no transaction has yet: those that are open have lower ones."""
+        return self._transaction_id(_NEXT_ID)
+
+    def oldest_transaction(self) -> int:
+        """Return an id (64 bits) below which every transaction, also a prepared one, has ended."""
+        return self._transaction_id("SELECT txid_snapshot_xmin(txid_current_snapshot())")
+
+    def _transaction_id(self, query: str) -> int:
+        with translated("reading transaction ids"):
+            row = self._connection.execute(query.encode()).fetchone()
+        assert row is not None
+        return int(row[0])
 
     def wal_lsn(self) -> Lsn:
         """Return the end of the server's WAL."""

@@ -141,6 +141,8 @@ _STATES: dict[str, tuple[bool, str]] = {
     "58P01": (False, "The WAL it needs has been removed: drop the slot and take a new snapshot."),
 }
 _QUIET_CLASSES = ("22", "23")
+# The server's function that raises the error of row_security = off: its text depends on lc_messages.
+_ROW_SECURITY = "check_enable_rls"
 
 
 def server_error(error: psycopg.Error, doing: str) -> CdcError:
@@ -149,6 +151,13 @@ def server_error(error: psycopg.Error, doing: str) -> CdcError:
     if state is None:
         said = _line(str(error)).rstrip(".") or "the connection is closed"
         return TransientError(f"The connection to the server was lost while {doing}: {said}.", _STATES["08"][1])
+    if error.diag.source_function == _ROW_SECURITY:
+        said = _line(error.diag.message_primary or "").rstrip(".")
+        return SourceError(
+            f"Row-level security would hide rows, so the server refused {doing}: {said}.",
+            "Give the role of database.user BYPASSRLS, or make it the owner of the table without FORCE ROW LEVEL "
+            "SECURITY.",
+        )
     said = f"SQLSTATE {state}"
     if not state.startswith(_QUIET_CLASSES):
         said = _line(error.diag.message_primary or str(error)).rstrip(".")

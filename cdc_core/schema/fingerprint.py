@@ -81,7 +81,8 @@ class PublicationMark:
 
     ``row`` is the xmin of its pg_publication row: it differs after settings were changed, even if they were changed
     back; it does not change if tables are added and dropped. ``operations`` are letters of c, u, d, t; ``generated`` is
-    's' if stored generated columns are sent (PostgreSQL 18). No ``entries``: nothing is sent.
+    's' if stored generated columns are sent (PostgreSQL 18). No ``entries``: nothing is sent. ``is_own``: changes are
+    sent under the table's own name, not under that of its partitions or of an ancestor.
     """
 
     oid: int
@@ -90,6 +91,11 @@ class PublicationMark:
     via_root: bool
     generated: str
     entries: tuple[PublicationEntry, ...]
+    is_own: bool = True
+
+    def __post_init__(self) -> None:
+        # Several entries may have one oid, and the server returns them in any order.
+        object.__setattr__(self, "entries", tuple(sorted(self.entries, key=_place)))
 
     @property
     def columns(self) -> frozenset[int] | None:
@@ -200,6 +206,10 @@ class Fingerprint:
                 "publication": None if publication is None else _publication(publication),
             }
         )
+
+
+def _place(entry: PublicationEntry) -> tuple[object, ...]:
+    return entry.kind, entry.oid, entry.path, entry.columns is not None, entry.columns or (), entry.is_filtered
 
 
 def _type(raw: dict[str, Any]) -> TypeMark:

@@ -116,6 +116,15 @@ def _publication(base: TableSchema, before: Fingerprint, after: Fingerprint) -> 
             f"The publication no longer publishes changes of {base.id}.",
             f"Add {base.id} to the publication again; {READ_AGAIN_THEN}",
         )
+    elif mine.entries and not theirs.is_own:
+        names = "the name of the table of which it is a partition" if theirs.via_root else "the names of its partitions"
+        setting = "true" if after.is_partitioned else "false"
+        yield Unseen(
+            change,
+            f"The publication now sends the changes of {base.id} under {names}.",
+            f"Exclude {base.id} from the capture, or set publish_via_partition_root = {setting} for the publication; "
+            f"{READ_AGAIN_THEN}",
+        )
     elif before.server == after.server and mine != theirs:
         yield Unseen(change, f"What is published of {base.id} was changed, and events may be missing.")
     elif _facts(mine) != _facts(theirs):

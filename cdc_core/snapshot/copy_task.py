@@ -106,7 +106,7 @@ class CopyRanges:
         typer = self.plan.typer(order.table)
         names = typer.read_columns
         cutter = LineCutter()
-        for chunk in reader.copy(order.select, _CHUNK_BYTES):
+        for chunk in reader.copy(order.select, _CHUNK_BYTES, order.table.id):
             lines = cutter.feed(chunk)
             if lines:
                 columns = decode_copy(lines, names, str(order.table.id))

@@ -53,6 +53,7 @@ from cdc_core.snapshot.plan import ALONE, expected_rows, plan_chunks, plan_leave
 from cdc_core.snapshot.range_tracker import RangeTracker
 from cdc_core.snapshot.reading import Reading, read_ranges
 from cdc_core.snapshot.reports import SnapshotProgress, SnapshotReport
+from cdc_core.snapshot.unsent import OLDER_SECONDS, UnsentChanges, published_as
 from cdc_core.spark.errors import received
 from cdc_core.spark.run_tasks import parallelism
 
@@ -124,7 +125,9 @@ class SnapshotRun:
             now = {
                 table.id: streamed(table) for table in self._source.catalog.tables({t.id for t in left}.__contains__)
             }
-            left = [now.get(table.id, table) for table in left]
+            before, left = left, [now.get(table.id, table) for table in left]
+            again = [table for was, table in zip(before, left, strict=True) if published_as(was) != published_as(table)]
+            UnsentChanges(self._paths, self._source.options.slot_name).require(self._source, again, OLDER_SECONDS)
         raise _changed(left[0].id)
 
     def reread(self, table: TableSchema, merged: Lsn | None, shape: int) -> SnapshotReport:

@@ -9,6 +9,7 @@ from typing import Any
 
 import dagster as dg
 
+from cdc_core.errors import CdcError
 from cdc_core.schema.table import TableId
 from cdc_core.snapshot.reports import SnapshotReport
 from pipelines.assets.background import BackgroundWork
@@ -53,7 +54,7 @@ def snapshot_asset(site: Site) -> dg.AssetsDefinition:
     )
     def snapshot(context: dg.AssetExecutionContext) -> Iterator[Any]:
         events = SnapshotEvents(context, site)
-        tables = _left(context, site)
+        tables = _captured(context, site, _left(context, site))
         sessions: list[Any] = []
 
         def take(should_stop: Callable[[], bool]) -> list[SnapshotReport]:
@@ -91,6 +92,26 @@ def _left(context: dg.AssetExecutionContext, site: Site) -> list[TableId]:
         done = {record.partition_key for record in found if record.run_id == context.run.run_id}
         keys = [key for key in keys if key not in done]
     return [site.table_id(key) for key in keys]
+
+
+def _captured(context: dg.AssetExecutionContext, site: Site, tables: list[TableId]) -> list[TableId]:
+    """Return the tables that are captured now: partitions of others exist until the sensor deletes them.
+
+    All of them if none is captured, or if the server does not answer: the snapshot then fails with the reason.
+    """
+    try:
+        now = {table.id for table in site.open().tables()}
+    except CdcError:
+        return tables
+    gone = [table for table in tables if table not in now]
+    if not gone or len(gone) == len(tables):
+        return tables
+    names = ", ".join(map(str, gone))
+    context.log.warning(
+        f"Skipped, because they are no longer captured (dropped, renamed or excluded): {names}. Their lake tables are "
+        f"unchanged; the sensor {site.safe_name}_tables deletes their partitions."
+    )
+    return [table for table in tables if table in now]
 
 
 def _cancel(sessions: list[Any]) -> None:

@@ -34,6 +34,26 @@ def test_tables_become_partitions_once_and_are_kept_in_the_catalogue(instance, t
     assert "no changes" in evaluate(discovery_sensor(known), instance).skip_message
 
 
+def test_partitions_of_tables_that_are_no_longer_captured_are_deleted(instance, tmp_path):
+    engine = FakeEngine(captured=(ORDERS,))
+    known = site(engine, tmp_path)
+    instance.add_dynamic_partitions(partitions_name(known), ["public.gone", "public.people"])
+    added, deleted = evaluate(discovery_sensor(known), instance).dynamic_partitions_requests
+    assert added.partition_keys == ["public.orders"]
+    assert deleted.partition_keys == ["public.gone", "public.people"]
+    instance.add_dynamic_partitions(partitions_name(known), ["public.orders"])
+    for key in deleted.partition_keys:
+        instance.delete_dynamic_partition(partitions_name(known), key)
+    assert "no changes" in evaluate(discovery_sensor(known), instance).skip_message
+    # Dropped and created again: its partition is back.
+    engine.captured = (ORDERS, PEOPLE)
+    (added,) = evaluate(discovery_sensor(known), instance).dynamic_partitions_requests
+    assert added.partition_keys == ["public.people"]
+    # A server that cannot be reached, or captures nothing, deletes nothing.
+    engine.error = SourceError("No server at 127.0.0.1:1.", "Start it.")
+    assert "No server" in evaluate(discovery_sensor(known), instance).skip_message
+
+
 @pytest.mark.parametrize("sensor", [discovery_sensor, slot_sensor])
 def test_a_server_that_is_down_is_a_reason_to_skip(instance, tmp_path, sensor):
     down = site(FakeEngine(error=SourceError("No server at 127.0.0.1:1.", "Start it.")), tmp_path)

@@ -5,7 +5,7 @@ import time
 import dagster as dg
 import pytest
 
-from cdc_core.errors import SourceError, TransientError
+from cdc_core.errors import SourceError, TableError, TransientError
 from cdc_core.snapshot.notifications import BLOCKING, INCREMENTAL, INITIAL, Notification, SnapshotStatus
 from cdc_core.snapshot.reports import SnapshotProgress
 from pipelines import metadata
@@ -142,6 +142,25 @@ def test_a_failed_partition_alone_is_run_again(instance):
     assert run(here, instance, partition_key=KEYS[1]).success
     assert engine.calls[1:] == [("snapshot", (PEOPLE,))]
     assert instance.get_materialized_partitions(snapshot_key(here)) == set(KEYS)
+
+
+def test_a_table_that_is_no_longer_captured_is_skipped_and_the_others_are_read(instance):
+    engine = FakeEngine(captured=(PEOPLE,))
+    here = site(engine)
+    instance.add_dynamic_partitions(partitions_name(here), KEYS)
+    done = run(here, instance, tags=RANGE)
+    assert done.success
+    assert engine.calls == [("snapshot", (PEOPLE,))]
+    assert instance.get_materialized_partitions(snapshot_key(here)) == {str(PEOPLE)}
+    said = [entry.user_message for entry in instance.all_logs(done.run_id)]
+    assert any("no longer captured" in text and str(ORDERS) in text for text in said)
+    # Asked for alone, it fails with the engine's reason; created again, it is read again.
+    engine.calls.clear()
+    engine.error = TableError(f"Not a captured table: {ORDERS}.", "Check the name.")
+    assert not run(here, instance, partition_key=KEYS[0]).success
+    engine.error, engine.captured = None, (ORDERS, PEOPLE)
+    assert run(here, instance, tags=RANGE).success
+    assert engine.calls[-1] == ("snapshot", (ORDERS, PEOPLE))
 
 
 def test_snapshots_that_the_stream_takes_are_observed_in_its_run(instance):

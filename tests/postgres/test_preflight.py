@@ -97,7 +97,7 @@ def test_a_poor_role_is_told_every_privilege_it_lacks(each_pg: Cluster, options:
     assert failures(run_checks(weak, lambda table: table.schema in ("public", "shut"))) == {}
 
 
-def test_row_security_that_hides_rows_from_the_role_is_a_warning(each_pg: Cluster, options: PostgresOptions) -> None:
+def test_row_security_that_hides_rows_from_the_role_is_an_error(each_pg: Cluster, options: PostgresOptions) -> None:
     role = f"rls_{options.database_dbname}"
     each_pg.execute(
         options.database_dbname,
@@ -106,8 +106,15 @@ def test_row_security_that_hides_rows_from_the_role_is_a_warning(each_pg: Cluste
         f'create publication "{options.publication_name}" for all tables',
     )
     weak = replace(options, database_user=role, database_password=Secret("pw"))
-    assert "public.a" in failures(run_checks(weak, public), Severity.WARNING)["row security"].found
-    assert "row security" not in failures(run_checks(options, public), Severity.WARNING)
+    assert "public.a" in failures(run_checks(weak, public))["row security"].found
+    assert "row security" not in failures(run_checks(options, public))
+    # The owner is exempt unless FORCE is set; BYPASSRLS exempts any role.
+    each_pg.execute(options.database_dbname, f"alter table a owner to {role}")
+    assert "row security" not in failures(run_checks(weak, public))
+    each_pg.execute(options.database_dbname, "alter table a force row level security")
+    assert "public.a" in failures(run_checks(weak, public))["row security"].found
+    each_pg.execute(options.database_dbname, f"alter role {role} bypassrls")
+    assert "row security" not in failures(run_checks(weak, public))
 
 
 @pytest.mark.parametrize("mode", [PublicationAutocreateMode.ALL_TABLES, PublicationAutocreateMode.DISABLED])

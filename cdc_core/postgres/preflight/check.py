@@ -15,6 +15,7 @@ from cdc_core.postgres.preflight import (
     privileges,
     publication_ready,
     replication_slots,
+    row_filters,
     sender_timeout,
     server_version,
     slot_ready,
@@ -37,6 +38,7 @@ CHECKS: tuple[Callable[[Context], list[Finding]], ...] = (
     identities.check,
     generated_columns.check,
     publication_ready.check,
+    row_filters.check,
     slot_ready.check,
 )
 

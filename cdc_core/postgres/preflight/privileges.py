@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from cdc_core.postgres import partition_names
 from cdc_core.postgres.preflight.context import Context, listed
-from cdc_core.postgres.preflight.finding import Finding, bad, doubtful, good
+from cdc_core.postgres.preflight.finding import Finding, bad, good
 from cdc_core.postgres.sqlstate import translated
 from cdc_core.schema.table import TableId
 
@@ -31,11 +32,13 @@ def check(context: Context) -> list[Finding]:
     with translated("reading privileges"):
         role = context.connection.execute(_ROLE_QUERY).fetchone()
         rows = context.connection.execute(_TABLE_QUERY, ([table.oid for table in context.tables],)).fetchall()
+    # A query of a partitioned table checks no policy of its partitions.
+    read = {table.id for table in partition_names.named(context.connection, context.options, context.tables).own}
     assert role is not None
     return [
         role_verdict(role[0], role[1], role[2]),
         *schema_verdicts(role[0], [(TableId(row[0], row[1]), row[2], row[3]) for row in rows]),
-        *row_security_verdicts([TableId(row[0], row[1]) for row in rows if row[4]]),
+        *row_security_verdicts([name for row in rows if row[4] and (name := TableId(row[0], row[1])) in read]),
     ]
 
 
@@ -71,13 +74,17 @@ def schema_verdicts(role: str, tables: Sequence[tuple[TableId, bool, bool]]) -> 
 
 
 def row_security_verdicts(tables: Sequence[TableId]) -> list[Finding]:
-    """Report tables whose policies hide rows from this role: they are in the stream, but would not be in a snapshot."""
+    """Report tables whose policies apply to this role: the stream has all of their rows, and no snapshot can read them.
+
+    A snapshot reads with ``row_security = off``, which makes the server refuse to read a table whose policies apply.
+    """
     if not tables:
         return []
     return [
-        doubtful(
+        bad(
             "row security",
-            f"Row security policies apply to this role on {listed(tables)}: a snapshot would miss the rows they hide.",
-            "Give the role BYPASSRLS.",
+            f"Row-level security applies to this role on {listed(tables)}: the server refuses to read them, because "
+            "rows would be hidden.",
+            "Give the role BYPASSRLS, or make it the owner of the tables without FORCE ROW LEVEL SECURITY.",
         )
     ]

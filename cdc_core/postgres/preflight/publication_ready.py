@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from cdc_core.postgres import publication
+from cdc_core.postgres import partition_names, publication
 from cdc_core.postgres.options import OutputPlugin, PublicationAutocreateMode
 from cdc_core.postgres.preflight.context import Context, listed
 from cdc_core.postgres.preflight.finding import Finding, bad, doubtful, good
@@ -33,11 +33,26 @@ def check(context: Context) -> list[Finding]:
     owned = set(row[2] or ())
     foreign = [table.id for table in context.tables if table.oid not in owned]
     mode = context.options.publication_autocreate_mode
+    unheard = partition_names.named(context.connection, context.options, context.tables).unheard
     if not info.exists:
-        return [missing_verdict(info.name, mode, row[0], row[1], foreign)]
+        return [*unheard_verdicts(unheard), missing_verdict(info.name, mode, row[0], row[1], foreign)]
     roots = _roots(context)
     covered = [table for table in ids if table in info.published or roots.get(table, frozenset()) & info.published]
-    return existing_verdicts(info, mode, ids, covered, context.skipped_operations)
+    findings = existing_verdicts(info, mode, ids, covered, context.skipped_operations)
+    return [*unheard_verdicts(unheard), *findings]
+
+
+def unheard_verdicts(tables: Sequence[TableId]) -> list[Finding]:
+    """``tables``: partitioned tables and partitions whose changes are sent only under names that are not captured."""
+    return [
+        doubtful(
+            NAME,
+            partition_names.unheard_text(table),
+            "Set publish_via_partition_root for the publication (publish.via.partition.root=true for one that is "
+            "created at start) to capture partitioned tables, or capture the partitions without it.",
+        )
+        for table in tables
+    ]
 
 
 def missing_verdict(

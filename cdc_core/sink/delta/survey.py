@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from cdc_core.errors import LakeError, TableError
+from cdc_core.errors import LakeError, RereadNeededError, TableError
 from cdc_core.schema.table import TableId
 from cdc_core.sink.delta.images import column, validity
 
@@ -126,3 +126,20 @@ def unsent(rows: pa.Table) -> dict[str, np.ndarray]:
         mask[at[pc.equal(names, name).to_numpy(zero_copy_only=False)]] = True
         out[name] = mask
     return out
+
+
+def check_inserts(rows: pa.Table, table: TableId) -> None:
+    """Raise RereadNeededError if an insert omits values.
+
+    The server sends an UPDATE that makes a row pass the publication's row filter as an insert, without unchanged values
+    that are stored out of line (TOAST) and are not part of the replica identity: there is no earlier value of the row.
+    """
+    lists = column(rows, "__unchanged")
+    if len(lists.flatten()) and any((mask & is_op(rows, "c")).any() for mask in unsent(rows).values()):
+        raise RereadNeededError(
+            f"An UPDATE made rows of {table} pass the publication's row filter, and the server did not send values of "
+            "these rows that are stored out of line.",
+            f"Run ALTER TABLE {table} REPLICA IDENTITY FULL, so that the server sends them; then run wal2lake replay "
+            f"with {table}.",
+            str(table),
+        )

@@ -73,6 +73,7 @@ class _Diagnostic:
     message_primary = "what the server said"
     message_detail = None
     message_hint = None
+    source_function = "exec_simple_query"
 
 
 def _error(state: str) -> psycopg.Error:

@@ -1,0 +1,102 @@
+"""Changes that the stream does not carry, because they were made before their table was published.
+
+    older transaction   ──write a──────────────────────commit──▶     a is not in the stream: the server looks up the
+    publication             ──ALTER … ADD TABLE──▶                   publication as of the time of the write
+    read of the table                      ──too early──  ──▶ waits until here
+
+A snapshot taken before such a transaction commits does not show its changes either. So the first read of a table, and
+each one after the publication of the table was changed, by whomever, waits until every transaction has ended that was
+open when the publication was seen. The creation of a slot waits in the same way.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from typing import Protocol
+
+from cdc_core.errors import OlderTransactionsError
+from cdc_core.schema.table import TableId, TableSchema
+from cdc_core.sink.delta.paths import LakePaths
+from cdc_core.sink.delta.positions import lake_position, shape_app
+from cdc_core.sink.delta.shape_log import History, ShapeLog
+from cdc_core.sink.delta.table import DeltaTable
+
+OLDER_SECONDS = 90.0
+"""How long a read waits for older transactions if nothing else could be done meanwhile."""
+_PAUSE_SECONDS = 0.1
+
+
+class Transactions(Protocol):
+    """The queries to the source (``cdc_core.postgres.source.Source``)."""
+
+    def next_transaction(self) -> int:
+        """Return an id (64 bits) that no transaction has yet."""
+
+    def oldest_transaction(self) -> int:
+        """Return an id (64 bits) below which every transaction has ended."""
+
+
+class UnsentChanges:
+    """Decides which tables cannot be read yet. Remembers the transactions that it waits for, so that it can be asked
+    again; for one thread.
+    """
+
+    def __init__(self, paths: LakePaths, slot: str) -> None:
+        self._paths = paths
+        self._slot = slot
+        self._bounds: dict[TableId, tuple[object, int]] = {}
+
+    def left(self, server: Transactions, tables: Sequence[TableSchema], seconds: float) -> list[TableSchema]:
+        """Return the tables with possible unsent changes, after waiting at most ``seconds`` for older transactions.
+
+        ``tables`` were described before the call. Raises SourceError or TransientError.
+        """
+        waiting = newly_published(self._paths, self._slot, tables)
+        for table in waiting:
+            before = self._bounds.get(table.id)
+            if before is None or before[0] != published_as(table):
+                self._bounds[table.id] = (published_as(table), server.next_transaction())
+        deadline = time.monotonic() + seconds
+        while True:
+            oldest = server.oldest_transaction() if waiting else 0
+            waiting = [table for table in waiting if self._bounds[table.id][1] > oldest]
+            if not waiting or time.monotonic() >= deadline:
+                return waiting
+            time.sleep(_PAUSE_SECONDS)
+
+    def require(self, server: Transactions, tables: Sequence[TableSchema], seconds: float) -> None:
+        """Raise OlderTransactionsError if ``left`` returns a table."""
+        left = self.left(server, tables, seconds)
+        if left:
+            raise still_open(left)
+
+
+def still_open(tables: Sequence[TableSchema]) -> OlderTransactionsError:
+    """Return the error for tables that cannot be read yet."""
+    names = ", ".join(str(table.id) for table in tables)
+    return OlderTransactionsError(
+        f"Transactions are still open that began before {names} was published as it is now; the stream does not have "
+        "their earlier changes, so the table is read after they have ended.",
+        "End them (see pg_stat_activity, oldest xact_start first, and pg_prepared_xacts).",
+    )
+
+
+def newly_published(paths: LakePaths, slot: str, tables: Sequence[TableSchema]) -> list[TableSchema]:
+    """Return the tables that were never read, or are published in another way than when they were read."""
+    histories = ShapeLog(paths.shapes, {}).read()
+    return [table for table in tables if _is_new(paths, slot, table, histories.get(table.id))]
+
+
+def _is_new(paths: LakePaths, slot: str, table: TableSchema, history: History | None) -> bool:
+    opened = DeltaTable.open(paths.lake(table.id))
+    number = None if opened is None else opened.txn(shape_app(slot, table.id))
+    if history is None or number not in history.shapes or lake_position(opened, slot, table.id).token is None:
+        return True
+    return published_as(history.shapes[number].table) != published_as(table)
+
+
+def published_as(table: TableSchema) -> object:
+    """Return what is equal as long as a table's publication was not changed."""
+    marks = table.fingerprint
+    return None if marks is None else (marks.server, marks.oid, marks.publication)
