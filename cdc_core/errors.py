@@ -10,7 +10,7 @@
     │   ├─ TableError         one table: missing, without identity, incompatible change, undecodable value
     │   │   ├─ RereadNeededError   its changes cannot be merged; the table must be re-read
     │   │   ├─ LimitExceededError  more of its changes fail a quality rule than its limit allows
-    │   │   └─ MissingKeyError     it has no key, which its delete mode needs
+    │   │   └─ MissingKeyError     it has no key, which its changes or its delete mode need
     │   └─ LakeError          the lake's path or tables cannot be written as required
     ├─ ProtocolError          malformed bytes, or messages in an impossible order
     └─ InvariantError         a defect of wal2lake
@@ -87,7 +87,7 @@ class LimitExceededError(TableError):
 
 
 class MissingKeyError(TableError):
-    """A table has no key, and its delete mode needs one: the table is paused, the others continue."""
+    """A table has no key, and its changes or its delete mode need one: the table is paused, the others continue."""
 
 
 class LakeError(DefiniteError):

@@ -23,12 +23,7 @@ from cdc_core.selection.tables import TableSelection
 def check(context: RunContext) -> list[Finding]:
     """Check the server and the lake's folder. Changes nothing."""
     config = context.config
-    findings = run_checks(
-        config.postgres,
-        TableSelection(config.selection).includes,
-        config.selection.table_include_list,
-        config.selection.skipped_operations,
-    )
+    findings = run_checks(config.postgres, TableSelection(config.selection).includes, config.selection)
     if context.has_lake and config.sink.lake_path:
         findings.append(folder_finding("lake", "wal2lake.lake.path", config.sink.lake_path))
     if context.has_lake and not any(finding.is_error and not finding.ok for finding in findings):

@@ -35,7 +35,7 @@ def check(packages: Mapping[str, Any], given: Mapping[str, str]) -> tuple[list[s
     """Return (problems, warnings) of a complete configuration. ``given`` are the file's entries."""
     problems = [
         *_both_lists(packages["selection"]),
-        *_bad_patterns(packages["selection"], packages["snapshot"], packages["schema"], packages["sink"], given),
+        *_bad_patterns(packages, given),
         *_bad_digests(packages["selection"]),
         *_overrides_without_statement(packages["snapshot"]),
         *_mode_without_class(packages["snapshot"]),
@@ -64,20 +64,22 @@ def _both_lists(selection: SelectionOptions) -> Iterable[str]:
             yield f"{include_name} and {exclude_name} are both set: keep one of them."
 
 
-def _bad_patterns(
-    selection: SelectionOptions,
-    snapshot: SnapshotOptions,
-    schema: SchemaOptions,
-    sink: SinkOptions,
-    given: Mapping[str, str],
-) -> Iterable[str]:
+def _bad_patterns(packages: Mapping[str, Any], given: Mapping[str, str]) -> Iterable[str]:
+    selection: SelectionOptions = packages["selection"]
+    snapshot: SnapshotOptions = packages["snapshot"]
+    schema: SchemaOptions = packages["schema"]
+    sink: SinkOptions = packages["sink"]
+    postgres: PostgresOptions = packages["postgres"]
     named: list[tuple[str, tuple[str, ...]]] = []
     for field, declared in properties_of(SelectionOptions).items():
         if declared.kind == "list of regular expressions":
             value = getattr(selection, field)
             named += [(declared.name, entry[-1]) for entry in value] if declared.pattern else [(declared.name, value)]
     named.append(("snapshot.include.collection.list", snapshot.snapshot_include_collection_list))
-    named.append(("message.key.columns", tuple(rule.table for rule in schema.message_key_columns)))
+    keys = [f"{rule.table}.{column}" for rule in schema.message_key_columns for column in rule.columns]
+    named.append(("message.key.columns", tuple(keys)))
+    identities = tuple(rule.table for rule in postgres.replica_identity_autoset_values)
+    named.append(("replica.identity.autoset.values", identities))
     named += [(f"wal2lake.lake.delete.mode.{mode.value}", patterns) for mode, patterns in sink.delete_modes.patterns]
     for name, patterns in named:
         for pattern in patterns:
@@ -86,7 +88,7 @@ def _bad_patterns(
             except ValueError as error:
                 # The resolved value of a reference is not printed.
                 subject = "its value" if has_reference(given.get(name, "")) else repr(pattern)
-                yield f"{name}: {subject} is not a regular expression ({error})."
+                yield f"{name}: {subject} is not a regular expression that Java and wal2lake read alike ({error})."
 
 
 def _bad_digests(selection: SelectionOptions) -> Iterable[str]:

@@ -65,10 +65,14 @@ def key_of(order: SliceOrder, shape: int) -> int:
     return shape
 
 
-def _key(order: SliceOrder, shape: int) -> tuple[str, ...] | None:
-    """Return the key columns under a shape, by their current names; None if one no longer exists."""
+def _key(order: SliceOrder, shape: int) -> tuple[tuple[str, ...] | None, tuple[str, ...]]:
+    """Return the key columns under a shape, by their current names, and the columns that its old rows lack of one.
+
+    The first is None if a key column no longer exists.
+    """
     view = order.views.get(shape)
-    return row_key(order.table) if view is None else _named_now(view, row_key(view.table))
+    table = order.table if view is None else view.table
+    return row_key(table) if view is None else _named_now(view, row_key(table)), table.unsent_identity
 
 
 def _named_now(view: View, names: tuple[str, ...]) -> tuple[str, ...] | None:
@@ -83,13 +87,16 @@ def _named_now(view: View, names: tuple[str, ...]) -> tuple[str, ...] | None:
 def _at(order: SliceOrder, shape: int) -> TableSchema:
     """Return the order's table with the key of a shape. Raises RereadNeededError if a key column no longer exists."""
     view = order.views.get(shape)
-    if view is None or _key(order, shape) == row_key(order.table):
+    if view is None or _key(order, shape) == (row_key(order.table), order.table.unsent_identity):
         return order.table
     keyed = view.table
     # Under REPLICA IDENTITY FULL every column is flagged, and a column dropped since does not identify rows.
     flagged = tuple(name for one in keyed.identity_key for name in _named_now(view, (one,)) or ())
+    # Columns that are not streamed are in no step, and keep their names.
     primary, unique = _named_now(view, keyed.primary_key), _named_now(view, keyed.unique_key)
-    if _key(order, shape) is None or primary is None:
+    if keyed.unsent_identity:
+        primary, flagged = keyed.primary_key, keyed.identity_key
+    if _key(order, shape)[0] is None or primary is None:
         raise _unreadable(order.table.id, "a key column that its changes refer to no longer exists")
     return replace(
         order.table,

@@ -28,6 +28,7 @@ from cdc_core.schema.fingerprint import Fingerprint
 from cdc_core.schema.foreign_key import ForeignKey
 from cdc_core.schema.relation import Relation, ReplicaIdentity
 from cdc_core.schema.table import Column, TableId, TableSchema
+from cdc_core.schema.unseen import is_streamed
 
 # Ordinary and partitioned tables.
 _NAMES = """
@@ -135,6 +136,11 @@ class _Facts:
     identity_index_key: tuple[str, ...] = ()
     fingerprint: Fingerprint | None = None
 
+    @property
+    def unsent(self) -> set[str]:
+        """The names of columns that are not streamed: a Relation never has them, whenever it was sent."""
+        return {name for name, column in self.columns.items() if not is_streamed(column, self.fingerprint)}
+
 
 class Catalog:
     """Reads table descriptions over one connection, with a few queries for any number of tables. Thread-safe.
@@ -162,7 +168,8 @@ class Catalog:
         """Return the table as the Relation announces it, completed from the current catalogue.
 
         A column that the catalogue no longer has is optional and has no default; a key column that the Relation does
-        not have was added later and is left out. It has no fingerprint. Raises SourceError or TransientError.
+        not have was added later and is left out, unless it is not streamed. The result has no fingerprint. Raises
+        SourceError or TransientError.
         """
         with self._lock:
             _, known = self._find(relation, _LOGGED, with_marks=False)
@@ -332,10 +339,15 @@ class Catalog:
             )
         names = {column.name for column in columns}
         flagged = tuple(column.name for column in relation.columns if column.is_identity)
-        primary_key = tuple(name for name in (known.primary_key if known else ()) if name in names)
-        if relation.identity is ReplicaIdentity.DEFAULT and flagged and set(flagged) != set(primary_key):
+        unsent = names | (known.unsent if known else set())
+        primary_key = tuple(name for name in (known.primary_key if known else ()) if name in unsent)
+        if relation.identity is ReplicaIdentity.DEFAULT and flagged and set(flagged) != names & set(primary_key):
             # Under DEFAULT the flagged columns are the primary key at the time when these rows were written.
             primary_key = flagged
+        identity_key = flagged
+        if known and relation.identity is known.identity is ReplicaIdentity.INDEX:
+            of_index = tuple(name for name in known.columns if name in known.identity_index_key)
+            identity_key = of_index if set(of_index) & names == set(flagged) and set(of_index) <= unsent else flagged
         unique_key = known.unique_key if known and set(known.unique_key) <= names else ()
         index_key = tuple(name for name in (known.index_key if known else ()) if name in names)
         return TableSchema(
@@ -345,7 +357,7 @@ class Catalog:
             primary_key,
             unique_key,
             relation.identity,
-            flagged,
+            identity_key,
             comment=known.comment if known else None,
             index_key=index_key,
             fingerprint=known.fingerprint if known else None,

@@ -39,11 +39,13 @@ def chunk_sql(
     condition: str = "",
     only: bool = False,
     bounded: bool = False,
+    with_ties: bool = False,
 ) -> str:
     """Return the query for the next ``size`` rows by key: after ``after`` (None: from the first on), at most ``upto``.
 
     Keys are PostgreSQL's texts of their columns' values, None for NULL. As in Debezium, the first chunk has no upper
-    bound, unless ``bounded``. ``only`` excludes the rows of tables that inherit from it.
+    bound, unless ``bounded``. ``only`` excludes the rows of tables that inherit from it. ``with_ties`` adds all rows
+    whose key is equal to the last one's (since PostgreSQL 13): the next chunk begins behind them.
     """
     names = sql.SQL(", ").join(sql.Identifier(column) for column in columns)
     order = sql.SQL(", ").join(sql.Identifier(column.name) for column in key)
@@ -52,7 +54,7 @@ def chunk_sql(
         conditions = [_behind(key, after), _at_most(key, upto), *conditions]
     elif bounded:
         conditions = [_at_most(key, upto), *conditions]
-    return _statement(names, table, conditions, order, size, only)
+    return _statement(names, table, conditions, order, size, only, with_ties=with_ties)
 
 
 def keys_sql(
@@ -86,12 +88,15 @@ def _statement(
     order: sql.Composable,
     rows: int,
     only: bool,
+    *,
+    with_ties: bool = False,
 ) -> str:
     kept = [condition for condition in conditions if condition is not None]
+    limit = sql.SQL("FETCH FIRST {} ROWS WITH TIES" if with_ties else "LIMIT {}").format(sql.Literal(rows))
     where = sql.SQL(" WHERE ") + sql.SQL(" AND ").join(kept) if kept else sql.SQL("")
     return (
-        sql.SQL("SELECT {} FROM {}{}{} ORDER BY {} LIMIT {}")
-        .format(names, _only(only), sql.Identifier(*table), where, order, sql.Literal(rows))
+        sql.SQL("SELECT {} FROM {}{}{} ORDER BY {} {}")
+        .format(names, _only(only), sql.Identifier(*table), where, order, limit)
         .as_string()
     )
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -16,6 +15,7 @@ from cdc_core.postgres.options import IdentityRule
 from cdc_core.postgres.sqlstate import server_error
 from cdc_core.schema.relation import ReplicaIdentity
 from cdc_core.schema.table import TableId, TableSchema
+from cdc_core.selection.patterns import compile_pattern
 
 _WORDS = {
     "DEFAULT": ReplicaIdentity.DEFAULT,
@@ -40,7 +40,7 @@ def rule_for(rules: Sequence[IdentityRule], table: TableId) -> IdentityRule | No
     Raises ConfigError if two rules with different identities match one table.
     """
     matching = {
-        (rule.identity, rule.index): rule for rule in rules if re.fullmatch(rule.table, str(table), re.IGNORECASE)
+        (rule.identity, rule.index): rule for rule in rules if compile_pattern(rule.table).fullmatch(str(table))
     }
     if len(matching) > 1:
         raise ConfigError(

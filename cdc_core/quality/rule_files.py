@@ -23,6 +23,7 @@ from cdc_core.quality.expectations import NotCompiledError, compiled
 from cdc_core.quality.options import Limits
 from cdc_core.quality.rules import Severity
 from cdc_core.schema.table import TableId
+from cdc_core.selection.patterns import compile_all, compile_pattern, matches_any
 
 _SUFFIXES = (".yaml", ".yml", ".json")
 _TOP = {"tables", "limits", "rules"}
@@ -46,7 +47,7 @@ class FileRule:
 
 @dataclass(frozen=True, slots=True)
 class RuleFile:
-    """One file. ``tables`` are regexes of schema.table.
+    """One file. ``tables`` are regexes of schema.table, as in the connector file's lists.
 
     ``suite`` contains, as JSON text, the expectations over several rows: Great Expectations runs them on samples. Empty
     if there are none.
@@ -61,7 +62,7 @@ class RuleFile:
 
     def is_for(self, table: TableId) -> bool:
         """Whether the file applies to the table."""
-        return any(re.fullmatch(pattern, str(table)) for pattern in self.tables)
+        return matches_any(compile_all(self.tables), str(table))
 
 
 @dataclass(frozen=True, slots=True)
@@ -223,9 +224,9 @@ class _Reader:
         for each in self._items(node, "a list of patterns"):
             pattern = self._text(each)
             try:
-                re.compile(pattern)
-            except re.error:
-                self._wrong(_line(each), "a pattern in tables is no regular expression")
+                compile_pattern(pattern)
+            except ValueError as error:
+                self._wrong(_line(each), f"a pattern in tables is no regular expression that is supported ({error})")
                 continue
             found.append(pattern)
         return tuple(found)
@@ -235,7 +236,7 @@ class _Reader:
         if match is None:
             self._wrong(line, "a name other than schema.table, and no tables: that it is for")
             return ()
-        return (re.escape(self._path.stem),)
+        return (f"(?-i){re.escape(self._path.stem)}",)  # one table, not those that differ in case
 
     def _mapping(self, node: yaml.Node, known: set[str], wanted: str) -> Mapping[str, yaml.Node]:
         if not isinstance(node, yaml.MappingNode):

@@ -43,6 +43,7 @@ from cdc_core.schema.unseen import (
 )
 
 LakeType = Callable[[Column], pa.DataType]
+_FLAGGING = (ReplicaIdentity.DEFAULT, ReplicaIdentity.INDEX)
 
 
 def decide(
@@ -207,26 +208,27 @@ def _came_and_went(base: TableSchema, before: Fingerprint, after: Fingerprint) -
 
 
 def _table(announced: TableSchema | None, current: TableSchema, columns: tuple[Column, ...]) -> TableSchema:
-    """Return the version in force, with keys identified by attnum."""
+    """Return the version in force, with keys identified by attnum; columns that are not streamed remain in them."""
     names = {column.attnum: column.name for column in columns}
     numbers = {column.name: column.attnum for column in current.columns}
+    unsent = {c.attnum: c.name for c in current.columns if not is_streamed(c, current.fingerprint)}
 
-    def told(key: tuple[str, ...]) -> tuple[str, ...]:
+    def told(key: tuple[str, ...], names: dict[int, str] = names) -> tuple[str, ...]:
         return tuple(names[numbers[name]] for name in key if numbers[name] in names)
 
     unique_key = told(current.unique_key) if len(told(current.unique_key)) == len(current.unique_key) else ()
     version = dataclasses.replace(
         current,
         columns=columns,
-        primary_key=told(current.primary_key),
+        primary_key=told(current.primary_key, {**unsent, **names}),
         unique_key=unique_key,
         index_key=told(current.index_key),
-        identity_key=told(current.identity_key),
+        identity_key=told(current.identity_key, {**unsent, **names}),
     )
     if announced is None:
         return version
     flagged = announced.identity_key
-    if announced.identity is ReplicaIdentity.DEFAULT and set(flagged) != set(version.primary_key):
+    if announced.identity is ReplicaIdentity.DEFAULT and set(flagged) != set(version.primary_key) & {*names.values()}:
         # Under DEFAULT the flagged columns are the primary key at the time when these rows were written.
         version = dataclasses.replace(version, primary_key=flagged)
     return dataclasses.replace(version, id=announced.id, identity=announced.identity, identity_key=flagged)
@@ -260,7 +262,11 @@ def _keys(version: Version) -> list[Unseen]:
     base, table = version.base, version.table
     before, after = version.marks()
     key = version.key_numbers(table)
-    tells = table.identity in (ReplicaIdentity.DEFAULT, ReplicaIdentity.INDEX)
+    # Of a key with a column that is not streamed, a Relation shows the same columns as of one without it.
+    known = {column.name for column in base.columns}
+    hides = not known.issuperset((*base.primary_key, *(base.identity_key if base.identity in _FLAGGING else ())))
+    hides |= any(not c.optional and not is_streamed(c, after) for c in version.current.columns)
+    tells = table.identity in _FLAGGING and not hides
     if not key or (tells and key == version.numbers(table, table.identity_key)):
         return []
     if base.primary_key:

@@ -28,7 +28,6 @@ from cdc_core.schema.changes import (
     WidenColumn,
 )
 from cdc_core.schema.fingerprint import Fingerprint
-from cdc_core.schema.relation import ReplicaIdentity
 from cdc_core.schema.table import Column, TableSchema
 from cdc_core.schema.unseen import is_streamed
 
@@ -90,10 +89,8 @@ class Version:
 
 
 def row_key(table: TableSchema) -> tuple[str, ...]:
-    """Return the columns by which changes identify rows: under USING INDEX old rows contain only its columns."""
-    if table.identity is ReplicaIdentity.INDEX and table.identity_key:
-        return table.identity_key
-    return table.lake_key
+    """Return the columns by which changes identify rows (``TableSchema.row_key``)."""
+    return table.row_key
 
 
 def lake_plan(

@@ -58,7 +58,8 @@ class TableSchema:
     ``columns`` are in the order of the Relation (or of the table, before any Relation was received). ``primary_key``
     and ``unique_key`` (the first unique index of all rows over plain columns) contain column names in key order, empty
     if there is none. ``index_key`` is the first unique index as listed by JDBC, which includes partial ones and columns
-    that are only INCLUDEd. ``identity_key`` contains the columns flagged as replica identity. ``is_key_deferrable``
+    that are only INCLUDEd. ``identity_key`` contains the columns of the replica identity. Keys also name columns that
+    are not streamed and therefore not in ``columns``: such a key does not identify rows. ``is_key_deferrable``
     refers to the primary key; a deferrable unique index is never the ``unique_key``. ``version`` counts from 1 within
     one process. ``fingerprint`` is the catalogue's fingerprint when it was read, None if it was not read; two versions
     that differ only in it are equal.
@@ -79,11 +80,12 @@ class TableSchema:
 
     @property
     def key(self) -> tuple[str, ...]:
-        """The columns of an event's key: the primary key, else a unique index, else nothing.
+        """The columns of an event's key: the primary key, else a unique index, else nothing; streamed columns only.
 
         They need not identify rows, because the index may be partial; ``lake_key`` does identify them.
         """
-        return self.primary_key or self.index_key or self.unique_key
+        names = {column.name for column in self.columns}
+        return tuple(name for name in self.primary_key or self.index_key or self.unique_key if name in names)
 
     @property
     def lake_key(self) -> tuple[str, ...]:
@@ -91,14 +93,46 @@ class TableSchema:
 
         A unique index over nullable columns does not identify rows (NULLs repeat), so such a table is keyless. Nor does
         a deferrable key: between two statements of a transaction two rows may have the same one, and an event that
-        deletes the first of them, found by its key, would delete the second.
+        deletes the first of them, found by its key, would delete the second. Nor does a key with a column that is not
+        streamed; a unique index replaces it only if old rows contain that index's columns.
         """
-        if self.primary_key and not self.is_key_deferrable:
-            return self.primary_key
         by_name = {column.name: column for column in self.columns}
+        if self.primary_key and not self.is_key_deferrable:
+            if self._has(self.primary_key):
+                return self.primary_key
+            if self.identity is not ReplicaIdentity.FULL:
+                return ()
         if self.unique_key and all(name in by_name and not by_name[name].optional for name in self.unique_key):
             return self.unique_key
         return ()
+
+    @property
+    def row_key(self) -> tuple[str, ...]:
+        """The columns by which changes identify rows; empty for a table that is stored as a multiset.
+
+        Under REPLICA IDENTITY USING INDEX old rows contain that index's columns alone, so these are the key then.
+        """
+        if self.identity is ReplicaIdentity.INDEX and self.identity_key:
+            return self.identity_key if self._has(self.identity_key) else ()
+        return self.lake_key
+
+    @property
+    def unsent_identity(self) -> tuple[str, ...]:
+        """The columns of the replica identity that are not streamed, so that an old row does not identify a row.
+
+        These are generated columns that are not published, and columns that a column list leaves out. PostgreSQL before
+        18 sends an update or delete without them. Under FULL the other columns identify a row: a generated column's
+        value is computed from them.
+        """
+        if self.identity is ReplicaIdentity.INDEX:
+            flagged = self.identity_key
+        else:
+            flagged = self.primary_key if self.identity is ReplicaIdentity.DEFAULT else ()
+        names = {column.name for column in self.columns}
+        return tuple(name for name in flagged if name not in names)
+
+    def _has(self, names: tuple[str, ...]) -> bool:
+        return {column.name for column in self.columns}.issuperset(names)
 
     def column(self, name: str) -> Column:
         """Return the column of that name; raises KeyError if there is none."""
@@ -123,6 +157,14 @@ class TableSchema:
         marks = raw.get("fingerprint")
         raw["fingerprint"] = None if marks is None else Fingerprint.from_plain(marks)
         return cls(**raw)
+
+
+def identity_remedy(table: TableSchema) -> str:
+    """Return what lets changes identify the rows of a table with an ``unsent_identity``."""
+    return (
+        f"Run ALTER TABLE {table.id} REPLICA IDENTITY FULL, or USING INDEX with a unique index over NOT NULL columns "
+        "that are published."
+    )
 
 
 def column_from_plain(raw: dict[str, Any]) -> Column:

@@ -35,7 +35,8 @@ class Split:
 
     ``elements`` are the texts of all elements in order, null for NULL. ``offsets[N + 1]`` are each row's bounds.
     ``nested[N]`` marks arrays of more than one dimension, ``bad[N]`` text that is not an array; both, like nulls, have
-    no elements. ``outer[N]`` counts the entries of the first dimension.
+    no elements. ``outer[N]`` counts the entries of the first dimension. ``bounded[N]`` marks arrays of which a lower
+    bound is not one.
     """
 
     elements: pa.StringArray
@@ -43,6 +44,7 @@ class Split:
     nested: Bools
     bad: Bools
     outer: Ints
+    bounded: Bools
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +74,7 @@ class _Marks:
 
 def split_arrays(text: pa.Array, delimiter: str = ",") -> Split:
     """Split N array texts; null rows have no elements. Never raises: text that is not an array is marked in ``bad``."""
-    text = _without_bounds(text)
+    text, bounded = _without_bounds(text)
     data, starts, ends, valid = flatten(text)
     shaped = valid & (ends - starts >= 2)
     shaped[shaped] = (data[starts[shaped]] == _OPEN) & (data[ends[shaped] - 1] == _CLOSE)
@@ -86,14 +88,16 @@ def split_arrays(text: pa.Array, delimiter: str = ",") -> Split:
         bad[rows.index[~even]] = True
         rows = rows.only(even)
         marks = _marks(rows, delimiter)
-    return _cut(rows, marks, bad)
+    return _cut(rows, marks, bad, bounded)
 
 
-def _without_bounds(text: pa.Array) -> pa.Array:
-    """Remove ``[2:4]=`` before an array whose lower bound is not one."""
-    if not pc.any(pc.starts_with(text, "[")).as_py():
-        return text
-    return pc.replace_substring_regex(text, r"^(\[-?\d+:-?\d+\])+=", "")
+def _without_bounds(text: pa.Array) -> tuple[pa.Array, Bools]:
+    """Remove ``[2:4]=`` before an array whose lower bound is not one; the second result is where it was."""
+    has_bounds = pc.fill_null(pc.starts_with(text, "["), False)
+    bounded: Bools = has_bounds.to_numpy(zero_copy_only=False)
+    if bounded.any():
+        text = pc.replace_substring_regex(text, r"^(\[-?\d+:-?\d+\])+=", "")
+    return text, bounded
 
 
 def _packed(index: Ints, data: Bytes, starts: Ints, ends: Ints) -> _Rows:
@@ -113,7 +117,7 @@ def _marks(rows: _Rows, delimiter: str) -> _Marks:
     return _Marks(toggles, escapes, opens, closes, delimiters, per_row(toggles, rows.starts))
 
 
-def _cut(rows: _Rows, marks: _Marks, bad: Bools) -> Split:
+def _cut(rows: _Rows, marks: _Marks, bad: Bools, bounded: Bools) -> Split:
     """Split every row at its delimiters; arrays of more dimensions are counted and marked."""
     nested = np.zeros(len(bad), dtype=bool)
     outer = np.zeros(len(bad), dtype=np.int64)
@@ -142,7 +146,7 @@ def _cut(rows: _Rows, marks: _Marks, bad: Bools) -> Split:
     outer = np.where(nested, outer, sizes_of)
     offsets = np.zeros(len(bad) + 1, dtype=np.int32)
     np.cumsum(sizes_of, out=offsets[1:])
-    return Split(elements, offsets, nested, bad, outer)
+    return Split(elements, offsets, nested, bad, outer, bounded)
 
 
 def _elements(data: Bytes, lefts: Ints, rights: Ints, marks: _Marks) -> tuple[pa.StringArray, Bools]:

@@ -1,7 +1,8 @@
 """Arrays of one dimension: their elements are converted by the element type's codec, for all rows as one flat array.
 
-In the lake an array of more dimensions, or one with an element that its type cannot represent, is rescued as text. In
-events Debezium's own limitations apply:
+In the lake an array of more dimensions, one whose lower bound is not one (``[0:1]={1,2}``, which PostgreSQL does not
+consider equal to ``{1,2}``), or one with an element that its type cannot represent, is rescued as text. In events
+Debezium's own limitations apply:
 
 * arrays of money, name, interval, varbit, xml, point and refcursor are left out;
 * the schema allows null elements for the types it lists; for others (enums, tsvector, vectors, opaque elements) an
@@ -77,21 +78,21 @@ def _natural(element: NaturalConverter, delimiter: str) -> Convert:
     def convert(text: pa.Array) -> Converted:
         split = split_arrays(text, delimiter)
         converted = element.convert(split.elements)
-        bad = split.bad | split.nested | any_per_row(_flags(converted), split.offsets)
+        bad = split.bad | split.nested | split.bounded | any_per_row(_flags(converted), split.offsets)
         return Converted(_lists(text, split, converted.values, bad), marked(bad))
 
     return convert
 
 
 def _is_misfit(element: NaturalConverter, delimiter: str) -> Callable[[pa.Array], pa.BooleanArray]:
-    """Whether a bad array is a misfit: it has more dimensions, or each of its bad elements is a misfit itself."""
+    """Whether a bad array is a misfit: more dimensions, other bounds, or each of its bad elements is one itself."""
 
     def is_misfit(text: pa.Array) -> pa.BooleanArray:
         split = split_arrays(text, delimiter)
         unreadable = _flags(element.convert(split.elements))
         if element.is_misfit is not None and unreadable.any():
             unreadable = unreadable & ~element.is_misfit(split.elements).to_numpy(zero_copy_only=False)
-        return pa.array(~split.bad & (split.nested | ~any_per_row(unreadable, split.offsets)))
+        return pa.array(~split.bad & (split.nested | split.bounded | ~any_per_row(unreadable, split.offsets)))
 
     return is_misfit
 

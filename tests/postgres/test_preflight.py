@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 
 import pytest
@@ -13,6 +14,7 @@ from cdc_core.postgres.options import OutputPlugin, PostgresOptions, Publication
 from cdc_core.postgres.preflight import Finding, Severity, run_checks
 from cdc_core.postgres.stream import ReplicationStream
 from cdc_core.schema.table import TableId
+from cdc_core.selection.options import SelectionOptions
 from tests.support.cluster import Cluster
 from tests.support.postgres_options import options_for
 from tests.support.waits import wait_until
@@ -36,7 +38,9 @@ def failures(findings: list[Finding], severity: Severity = Severity.ERROR) -> di
 
 
 def test_a_ready_server_has_only_good_findings(options: PostgresOptions) -> None:
-    findings = run_checks(options, lambda table: table == ("public", "a"), ("public.a",))
+    findings = run_checks(
+        options, lambda table: table == ("public", "a"), SelectionOptions(table_include_list=("public.a",))
+    )
     assert [finding for finding in findings if not finding.ok] == []
     assert {finding.check for finding in findings} >= {
         "connection", "server version", "wal_level", "max_wal_senders", "max_replication_slots", "wal_sender_timeout",
@@ -61,10 +65,32 @@ def test_a_table_without_identity_is_a_warning(options: PostgresOptions) -> None
 
 
 def test_a_missing_table_of_the_include_list_is_an_error_that_names_the_nearest(options: PostgresOptions) -> None:
-    findings = run_checks(options, public, (r"public\.keyles", "public.a", "nowhere.*"))
+    listed = SelectionOptions(table_include_list=(r"public\.keyles", "public.a", "nowhere.*"))
+    findings = run_checks(options, public, listed)
     finding = failures(findings)["captured tables"]
     assert "public.keyles " in finding.found and "public.keyless" in finding.remedy
     assert "nowhere.*" in failures(findings, Severity.WARNING)["captured tables"].found
+
+
+def test_an_expression_that_excludes_or_masks_nothing_is_a_warning(options: PostgresOptions) -> None:
+    listed = SelectionOptions(
+        schema_exclude_list=("public", "gone"),
+        table_exclude_list=("public.keyles",),
+        column_exclude_list=(r"PUBLIC\.a\.[i&&[^x]]d", r"public\.a\.secret_[a-z&&[^x]]+", "id"),
+        column_mask_with_n_chars=(("3", (r"public\.keyless\.w",)),),
+        column_mask_hash_v2=(("SHA-256", "salt", (r"public\.keyless\.v", "nothing")),),
+    )
+    found = [each for each in run_checks(options, public, listed) if each.check == "unused expressions"]
+    assert not any(each.ok or each.is_error for each in found)
+    said = [re.match(r"The expression (.+) of (\S+) matches no", each.found) for each in found]
+    assert [one.groups() for one in said if one] == [
+        ("gone", "schema.exclude.list"),
+        ("public.keyles", "table.exclude.list"),
+        (r"public\.a\.secret_[a-z&&[^x]]+", "column.exclude.list"),
+        ("id", "column.exclude.list"),
+        (r"public\.keyless\.w", "column.mask.with.3.chars"),
+        ("nothing", "column.mask.hash.v2.SHA-256.with.salt.********"),
+    ]
 
 
 def test_an_include_list_that_leaves_nothing_is_an_error(options: PostgresOptions) -> None:
@@ -125,7 +151,8 @@ def test_a_publication_that_lacks_a_captured_table_or_operation_is_a_warning(
         options.database_dbname,
         f"create publication \"{options.publication_name}\" for table a with (publish = 'insert')",
     )
-    found = run_checks(replace(options, publication_autocreate_mode=mode), public)
+    every = SelectionOptions(skipped_operations=())
+    found = run_checks(replace(options, publication_autocreate_mode=mode), public, every)
     said = [f.found for f in found if f.check == "publication" and not f.ok]
     assert "does not include public.keyless" in said[0]
     assert "does not publish update, delete, truncate" in said[1]

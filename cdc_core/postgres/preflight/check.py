@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 from cdc_core.errors import CdcError
 from cdc_core.postgres.catalog import Catalog
@@ -12,6 +12,7 @@ from cdc_core.postgres.preflight import (
     generated_columns,
     identities,
     include_list,
+    patterns_used,
     privileges,
     publication_ready,
     replication_slots,
@@ -26,6 +27,7 @@ from cdc_core.postgres.preflight.context import Context
 from cdc_core.postgres.preflight.finding import Finding, bad, good
 from cdc_core.postgres.server import server_info
 from cdc_core.schema.table import TableId
+from cdc_core.selection.options import SelectionOptions
 
 CHECKS: tuple[Callable[[Context], list[Finding]], ...] = (
     server_version.check,
@@ -34,6 +36,7 @@ CHECKS: tuple[Callable[[Context], list[Finding]], ...] = (
     replication_slots.check,
     sender_timeout.check,
     include_list.check,
+    patterns_used.check,
     privileges.check,
     identities.check,
     generated_columns.check,
@@ -46,13 +49,13 @@ CHECKS: tuple[Callable[[Context], list[Finding]], ...] = (
 def run_checks(
     options: PostgresOptions,
     includes: Callable[[TableId], bool],
-    table_patterns: Sequence[str] = (),
-    skipped_operations: Sequence[str] = (),
+    selection: SelectionOptions | None = None,
 ) -> list[Finding]:
     """Check the server and return findings; changes nothing and raises no CdcError.
 
-    ``includes`` selects the captured tables, ``table_patterns`` is table.include.list. Without a connection, that is
-    the only finding. A replication connection is tried too: errors of pg_hba.conf and max_wal_senders occur only there.
+    ``includes`` selects the captured tables, ``selection`` contains the lists that it applies. Without a connection,
+    that is the only finding. A replication connection is tried too: errors of pg_hba.conf and max_wal_senders occur
+    only there.
     """
     try:
         connection = connect(options)
@@ -67,8 +70,7 @@ def run_checks(
                 server_info(connection),
                 catalog.names(),
                 catalog.tables(includes),
-                table_patterns,
-                skipped_operations,
+                selection or SelectionOptions(),
             )
             findings = [good("connection", f"Connected to {place(options)} as {options.database_user}.")]
             for check in CHECKS:

@@ -9,19 +9,19 @@ from cdc_core.postgres.connect import Connection
 from cdc_core.postgres.options import PostgresOptions
 from cdc_core.postgres.server import ServerInfo
 from cdc_core.schema.table import TableId, TableSchema
+from cdc_core.selection.options import SelectionOptions
 
 
 @dataclass(frozen=True, slots=True)
 class Context:
-    """``names`` are all tables of the database, ``tables`` the captured ones, ``patterns`` the table include list."""
+    """``names`` are all tables of the database, ``tables`` the captured ones."""
 
     connection: Connection
     options: PostgresOptions
     server: ServerInfo
     names: Sequence[TableId]
     tables: Sequence[TableSchema]
-    patterns: Sequence[str] = ()
-    skipped_operations: Sequence[str] = ()
+    selection: SelectionOptions
 
 
 def listed(tables: Sequence[object], limit: int = 5) -> str:

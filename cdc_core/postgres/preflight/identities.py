@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from cdc_core.postgres.preflight.context import Context, listed
 from cdc_core.postgres.preflight.finding import Finding, doubtful, good
 from cdc_core.schema.relation import ReplicaIdentity
-from cdc_core.schema.table import TableSchema
+from cdc_core.schema.table import TableSchema, identity_remedy
+from cdc_core.schema.unseen import streamed
 
 NAME = "replica identity"
 
@@ -26,12 +27,23 @@ def verdicts(tables: Sequence[TableSchema]) -> list[Finding]:
         # PostgreSQL does not use a deferrable key as replica identity.
         or (table.identity is ReplicaIdentity.DEFAULT and (not table.primary_key or table.is_key_deferrable))
     ]
+    found = [
+        doubtful(
+            NAME,
+            f"The server does not send {listed(table.unsent_identity)} of the replica identity of {table.id}: its "
+            "inserts are captured; the first update or delete pauses the table, or is refused by PostgreSQL 18.",
+            identity_remedy(table),
+        )
+        for table in map(streamed, tables)
+        if table.unsent_identity
+    ]
     if not without:
-        return [good(NAME, f"All {len(tables)} captured tables have a replica identity.")]
+        return found or [good(NAME, f"All {len(tables)} captured tables have a replica identity.")]
     return [
+        *found,
         doubtful(
             NAME,
             f"Tables without a replica identity: {listed(without)}. Once published, UPDATE and DELETE fail on them.",
             "Add a primary key, or run ALTER TABLE … REPLICA IDENTITY FULL, unless rows are only inserted.",
-        )
+        ),
     ]

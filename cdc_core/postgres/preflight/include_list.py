@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from cdc_core.postgres.preflight.context import Context
 from cdc_core.postgres.preflight.finding import Finding, bad, doubtful, good
 from cdc_core.schema.table import TableId
+from cdc_core.selection.patterns import compile_pattern
 
 NAME = "captured tables"
 # A pattern of only these characters was meant as a name, although a dot has a meaning in a regex.
@@ -17,14 +18,14 @@ _PLAIN = re.compile(r"[\w$. -]+(\\\.[\w$. -]+)*")
 
 def check(context: Context) -> list[Finding]:
     """Run the check."""
-    return verdicts(context.patterns, context.names, len(context.tables))
+    return verdicts(context.selection.table_include_list, context.names, len(context.tables))
 
 
 def verdicts(patterns: Sequence[str], names: Sequence[TableId], captured: int) -> list[Finding]:
     """``patterns``: table.include.list. ``names``: all existing tables. ``captured``: the number of captured tables."""
     findings = []
     for pattern in patterns:
-        if any(re.fullmatch(pattern, str(name), re.IGNORECASE | re.ASCII) for name in names):
+        if any(compile_pattern(pattern).fullmatch(str(name)) for name in names):
             continue
         if _PLAIN.fullmatch(pattern):
             findings.append(_missing(pattern.replace("\\.", "."), names))

@@ -38,7 +38,7 @@ def check(context: Context) -> list[Finding]:
         return [*unheard_verdicts(unheard), missing_verdict(info.name, mode, row[0], row[1], foreign)]
     roots = _roots(context)
     covered = [table for table in ids if table in info.published or roots.get(table, frozenset()) & info.published]
-    findings = existing_verdicts(info, mode, ids, covered, context.skipped_operations)
+    findings = existing_verdicts(info, mode, ids, covered, context.selection.skipped_operations)
     return [*unheard_verdicts(unheard), *findings]
 
 

@@ -67,7 +67,7 @@ def prepare(rows: pa.Table, table: TableSchema, schema: pa.Schema, snapshot: str
     """
     rows = rows if snapshot is None else invisible(rows, snapshot)
     facts, key = survey(rows), merge_key(table)
-    check_old_rows(facts, bool(key), table.id)
+    check_old_rows(facts, bool(key), table)
     guarded, mode = snapshot is None, mode_of(schema.names)
     check_key(table, mode)
     if mode is DeleteMode.SOFT:
@@ -89,7 +89,7 @@ def prepare_placed(rows: pa.Table, table: TableSchema, content: Content) -> Chan
     Raises TableError if the changed rows cannot be identified.
     """
     facts, key = survey(rows), merge_key(table)
-    check_old_rows(facts, bool(key), table.id)
+    check_old_rows(facts, bool(key), table)
     check_key(table, DeleteMode.HISTORY)
     return Changes(MergeStrategy.PLACED, facts.rows, True, placed=placed_versions(content, rows, key))
 

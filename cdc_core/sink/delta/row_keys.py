@@ -14,7 +14,6 @@ import numpy as np
 import pyarrow as pa
 
 from cdc_core.errors import MissingKeyError
-from cdc_core.schema.relation import ReplicaIdentity
 from cdc_core.schema.table import TableSchema
 from cdc_core.sink.delete_modes import DeleteMode
 from cdc_core.sink.delta.codes import Tuples
@@ -23,24 +22,28 @@ from cdc_core.sink.delta.shape import RESCUED
 
 
 def merge_key(table: TableSchema) -> tuple[str, ...]:
-    """Return the columns by which changes identify rows; empty for a table that is stored as a multiset.
-
-    Under REPLICA IDENTITY USING INDEX old tuples contain that index's columns alone, so these are the key then.
-    """
-    if table.identity is ReplicaIdentity.INDEX and table.identity_key:
-        return table.identity_key
-    return table.lake_key
+    """Return the columns by which changes identify rows; empty for a table that is stored as a multiset."""
+    return table.row_key
 
 
 def check_key(table: TableSchema, mode: DeleteMode) -> None:
     """Raise MissingKeyError if a delete mode needs a key and the table has none."""
-    if mode is not DeleteMode.HARD and not merge_key(table):
+    if mode is DeleteMode.HARD or merge_key(table):
+        return
+    if table.unsent_identity:
         raise MissingKeyError(
-            f"{table.id} has no key, and delete mode {mode.value} identifies rows by their key.",
-            "Add a primary key (a deferrable one does not identify rows within a transaction) or list it in "
+            f"The key of {table.id} has {', '.join(table.unsent_identity)}, which the server does not send, and delete "
+            f"mode {mode.value} identifies rows by their key.",
+            "Set a REPLICA IDENTITY USING INDEX whose columns are all published, or list the table in "
             f"wal2lake.lake.delete.mode.hard, then run wal2lake snapshot with {table.id}.",
             str(table.id),
         )
+    raise MissingKeyError(
+        f"{table.id} has no key, and delete mode {mode.value} identifies rows by their key.",
+        "Add a primary key (a deferrable one does not identify rows within a transaction) or list it in "
+        f"wal2lake.lake.delete.mode.hard, then run wal2lake snapshot with {table.id}.",
+        str(table.id),
+    )
 
 
 def is_total(kind: pa.DataType) -> bool:

@@ -48,7 +48,7 @@ class LastStates:
         Raises TableError if deleted rows cannot be identified, RereadNeededError for a truncate.
         """
         facts = survey(rows)
-        check_old_rows(facts, True, self._table.id)
+        check_old_rows(facts, True, self._table)
         if facts.truncated_at is not None:
             raise RereadNeededError(
                 f"{self._table.id} was truncated while it was read in several attempts.",

@@ -9,8 +9,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from cdc_core.errors import LakeError, RereadNeededError, TableError
-from cdc_core.schema.table import TableId
+from cdc_core.errors import LakeError, MissingKeyError, RereadNeededError, TableError
+from cdc_core.schema.table import TableId, TableSchema, identity_remedy
 from cdc_core.sink.delta.images import column, validity
 
 _XID_RANGE = 2**32
@@ -64,14 +64,24 @@ def is_op(rows: pa.Table, op: str) -> np.ndarray:
     return np.asarray(pc.equal(column(rows, "__op"), op).to_numpy(zero_copy_only=False))
 
 
-def check_old_rows(facts: Survey, keyed: bool, table: TableId) -> None:
-    """Raise TableError if deletes (without a key updates too) do not identify the changed row."""
+def check_old_rows(facts: Survey, keyed: bool, table: TableSchema) -> None:
+    """Raise TableError if deletes (without a key updates too) do not identify the changed row.
+
+    MissingKeyError, which pauses the table, if the server leaves out columns of its key.
+    """
+    if not keyed and table.unsent_identity and (facts.ops.get("u") or facts.ops.get("d")):
+        raise MissingKeyError(
+            f"{table.id} has updates or deletes, and the server does not send {', '.join(table.unsent_identity)} of "
+            "its replica identity, so they do not identify the changed row.",
+            f"{identity_remedy(table)} Then run wal2lake snapshot with {table.id}.",
+            str(table.id),
+        )
     if facts.lost if keyed else facts.without_before:
         raise TableError(
-            f"{table} has updates or deletes that do not identify the changed row.",
-            f"Add a primary key, or run ALTER TABLE {table} REPLICA IDENTITY FULL, and take a new snapshot of "
+            f"{table.id} has updates or deletes that do not identify the changed row.",
+            f"Add a primary key, or run ALTER TABLE {table.id} REPLICA IDENTITY FULL, and take a new snapshot of "
             "the table.",
-            str(table),
+            str(table.id),
         )
 
 

@@ -34,7 +34,7 @@ from cdc_core.schema.unseen import streamed
 from cdc_core.sink.typing_plan import TypingPlan
 from cdc_core.snapshot.incremental.lake_progress import LakeProgress
 from cdc_core.snapshot.incremental.progress import Collection, Key, Progress
-from cdc_core.snapshot.incremental.reader import ChunkReader, columns_of
+from cdc_core.snapshot.incremental.reader import ChunkReader, columns_of, divides_rows
 from cdc_core.snapshot.incremental.visibility import Visibility
 from cdc_core.snapshot.incremental.window import is_unaltered
 from cdc_core.snapshot.notifications import ScanStatus
@@ -258,6 +258,7 @@ class _Group:
         redo, octets = self._state.upto, 0
         is_redone = redo is not None and progress.key == self._state.progress.key
         upto = redo if is_redone and redo is not None else progress.maximum_key
+        names = tuple(column.name for column in self._key)
         while True:
             select = chunk_sql(
                 self._table.id,
@@ -269,6 +270,7 @@ class _Group:
                 condition=self._condition,
                 only=self._only,
                 bounded=True,
+                with_ties=not divides_rows(self._table, names),
             )
             lines, visible = self._reader.select(select)
             count = lines.count(b"\n")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -41,16 +41,16 @@ class ChunkReader:
     def key_of(self, table: TableSchema, collection: Collection) -> tuple[KeyColumn, ...]:
         """Return the columns by which the table is divided, empty if it has no key.
 
-        The surrogate key, else the event's key. If message.key.columns names other columns than the table's own key,
-        the own key is appended: rows with the same message key would be lost between two chunks.
+        The surrogate key, else the event's key. If these do not identify rows and the table has a key that does, that
+        key is appended. Otherwise chunks do not divide rows with equal keys (``divides_rows``).
         """
-        own = table.primary_key or table.unique_key
+        own = next(iter(_unique_keys(table)), ())
         if collection.surrogate_key:
             names: tuple[str, ...] = (collection.surrogate_key,)
         else:
             names = key_columns(table, self.rules) or own
-            if own and not set(own) <= set(names):
-                names = (*names, *(name for name in own if name not in names))
+        if own and not divides_rows(table, names):
+            names = (*names, *(name for name in own if name not in names))
         known = {column.name: column for column in table.columns}
         if any(name not in known for name in names):
             return ()
@@ -92,6 +92,7 @@ class ChunkReader:
             after=progress.last_key,
             upto=progress.maximum_key,
             condition=collection.condition,
+            with_ties=not divides_rows(table, at_key),
         )
         found, visible = self._read(select, hidden)
         rows = decode_copy(found, tuple(names), str(table.id))
@@ -116,6 +117,19 @@ def columns_of(rows: RawColumns, names: Sequence[str]) -> RawColumns:
     position = {name: index for index, name in enumerate(rows.names)}
     at = [position[name] for name in names]
     return RawColumns(tuple(names), tuple(rows.text[i] for i in at), tuple(rows.unchanged[i] for i in at))
+
+
+def divides_rows(table: TableSchema, names: Sequence[str]) -> bool:
+    """Whether no two rows of the table have equal values of the columns."""
+    return any(set(key) <= set(names) for key in _unique_keys(table))
+
+
+def _unique_keys(table: TableSchema) -> Iterator[tuple[str, ...]]:
+    """Yield the table's keys without NULLs, of which all columns are streamed."""
+    not_null = {column.name for column in table.columns if not column.optional}
+    for key in (table.primary_key, table.unique_key, row_key(table)):
+        if key and not_null.issuperset(key):
+            yield key
 
 
 def _row(rows: RawColumns, index: int) -> Key:

@@ -32,20 +32,19 @@ from cdc_core.selection.patterns import compile_pattern
         ("K", "\u212a", False),
         ("ß", "SS", False),
         ("é", "É", False),
-        (r"[[]a", "[a", True),
+        (r"[[]a", "[a", None),
     ],
 )
-@pytest.mark.filterwarnings("ignore::FutureWarning")
 def test_a_pattern_matches_the_whole_name_in_any_ascii_case(pattern, name, matches):
     if matches is None:
-        with pytest.raises(ValueError, match="bad escape"):
+        with pytest.raises(ValueError, match=r"no group|not closed"):
             compile_pattern(pattern)
     else:
         assert bool(compile_pattern(pattern).fullmatch(name)) is matches
 
 
 @pytest.mark.parametrize(
-    ("pattern", "why"), [("a(", "unterminated"), (r"\p{Klingon}", "unknown class"), ("*a", "nothing")]
+    ("pattern", "why"), [("a(", "not closed"), (r"\p{Klingon}", "the property Klingon"), ("*a", "nothing")]
 )
 def test_a_broken_pattern_says_why(pattern, why):
     with pytest.raises(ValueError, match=why):

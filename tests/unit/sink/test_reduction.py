@@ -11,9 +11,10 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from cdc_core.errors import LakeError, TableError
+from cdc_core.errors import LakeError, MissingKeyError, TableError
+from cdc_core.schema.pg_type import PgType
 from cdc_core.schema.relation import ReplicaIdentity
-from cdc_core.schema.table import TableId
+from cdc_core.schema.table import Column, TableId, TableSchema
 from cdc_core.sink.delta.reduction import ReducedSlice, reduce_slice
 from cdc_core.sink.delta.row_keys import KeyColumns, merge_key
 from cdc_core.sink.delta.row_lineage import Touches, lineages
@@ -216,7 +217,7 @@ def test_a_survey_counts() -> None:
 
 
 def test_changes_without_an_old_row_stop_the_table() -> None:
-    some = TableId("public", "t")
+    some = TableSchema(TableId("public", "t"), 1, ())
     deleted, updated = survey(table(change("d", 1, 0))), survey(table(put("u", 0, "a")))
     check_old_rows(updated, True, some)
     check_old_rows(survey(table(put("u", 0, "a", "a"), drop(1, "a"), put("c", 2, "b"))), False, some)
@@ -224,6 +225,24 @@ def test_changes_without_an_old_row_stop_the_table() -> None:
         with pytest.raises(TableError, match="REPLICA IDENTITY FULL") as caught:
             check_old_rows(facts, keyed, some)
         assert caught.value.table == "public.t"
+
+
+def test_changes_of_a_key_of_which_the_server_leaves_out_a_column_pause_the_table() -> None:
+    columns = tuple(Column(name, PgType(23, "int4"), optional=False) for name in ("a", "b"))
+    partly = TableSchema(TableId("public", "t"), 1, columns, primary_key=("a", "g"), unique_key=("b",))
+    assert merge_key(partly) == () and partly.key == ("a",)
+    check_old_rows(survey(table(put("c", 0, "a"))), False, partly)
+    for facts in (survey(table(put("u", 0, "a", "a"))), survey(table(drop(1, "a")))):
+        with pytest.raises(MissingKeyError, match="does not send g of its replica identity"):
+            check_old_rows(facts, False, partly)
+    # Under FULL the old row has a unique index's columns, and without one all columns from which g is computed.
+    full = replace(partly, identity=ReplicaIdentity.FULL)
+    assert merge_key(full) == ("b",) and full.unsent_identity == ()
+    assert merge_key(replace(full, unique_key=())) == ()
+    indexed = replace(partly, identity=ReplicaIdentity.INDEX, identity_key=("b",))
+    assert merge_key(indexed) == ("b",) and indexed.unsent_identity == ()
+    hidden = replace(partly, primary_key=("a",), identity=ReplicaIdentity.INDEX, identity_key=("b", "g"))
+    assert merge_key(hidden) == () and hidden.unsent_identity == ("g",)
 
 
 @pytest.mark.parametrize("epoch", [0, 1, 5])

@@ -6,13 +6,14 @@ import pyarrow as pa
 import pytest
 
 from cdc_core.errors import RereadNeededError
-from cdc_core.schema.table import TableId, TableSchema
+from cdc_core.schema.pg_type import PgType
+from cdc_core.schema.table import Column, TableId, TableSchema
 from cdc_core.sink.delta.settle import LastStates, changes_between
 from cdc_core.sink.delta.table import DeltaTable
 from tests.support.spark import change, change_schema, lake_schema, row_type
 
 ROW = row_type(id=pa.int64(), v=pa.string())
-TABLE = TableSchema(TableId("public", "t"), 1, (), primary_key=("id",))
+TABLE = TableSchema(TableId("public", "t"), 1, (Column("id", PgType(20, "int8")),), primary_key=("id",))
 LAKE = lake_schema(ROW)
 
 
