@@ -92,10 +92,12 @@ def _at(order: SliceOrder, shape: int) -> TableSchema:
     keyed = view.table
     # Under REPLICA IDENTITY FULL every column is flagged, and a column dropped since does not identify rows.
     flagged = tuple(name for one in keyed.identity_key for name in _named_now(view, (one,)) or ())
-    # Columns that are not streamed are in no step, and keep their names.
     primary, unique = _named_now(view, keyed.primary_key), _named_now(view, keyed.unique_key)
+    # Columns that are not streamed are in no step: a key with one is kept as it is, and identifies no rows.
+    if not {column.name for column in keyed.columns}.issuperset(keyed.primary_key):
+        primary = keyed.primary_key
     if keyed.unsent_identity:
-        primary, flagged = keyed.primary_key, keyed.identity_key
+        flagged = keyed.identity_key
     if _key(order, shape)[0] is None or primary is None:
         raise _unreadable(order.table.id, "a key column that its changes refer to no longer exists")
     return replace(
