@@ -42,6 +42,15 @@ class RunContext:
         return self.config.postgres.slot_name
 
     @property
+    def scope(self) -> str:
+        """The scope of the lake's positions: the slot, and the epoch of the stream that the lake has recorded."""
+        from cdc_core.sink.delta.epochs import scope_of
+        from cdc_core.sink.delta.stream_log import read_stream
+
+        record = read_stream(self.paths.stream)
+        return scope_of(self.slot, 0 if record is None else record.epoch)
+
+    @property
     def has_lake(self) -> bool:
         """Whether changes are written to a lake."""
         return "lake" in self.config.engine.sinks
@@ -143,10 +152,8 @@ class RunContext:
         from cdc_core.sink.delta.positions import lake_position
         from cdc_core.sink.delta.table import DeltaTable
 
-        paths = self.paths
-        return {
-            t.id for t in tables if lake_position(DeltaTable.open(paths.lake(t.id)), self.slot, t.id).token is not None
-        }
+        paths, scope = self.paths, self.scope
+        return {t.id for t in tables if lake_position(DeltaTable.open(paths.lake(t.id)), scope, t.id).token is not None}
 
     def in_reading_order(self, source: Source, tables: Sequence[TableSchema]) -> list[TableSchema]:
         """The tables in the order set by ``snapshot.tables.order.by.row.count``."""

@@ -50,6 +50,7 @@ def lake_with_signals(
 
     Raises ConfigError, SourceError, LakeError.
     """
+    from cdc_core.sink.delta.epochs import epoch_of
     from cdc_core.sink.delta.progress_log import ProgressLog
 
     config, table = context.config, signal_table(source)
@@ -57,8 +58,8 @@ def lake_with_signals(
         ChunkConnection(config.postgres), config.selection, (), config.snapshot.incremental_snapshot_chunk_size
     )
     log = ProgressLog(context.paths.incremental, config.sink.lake_history_minutes)
-    state = _stored(log.read())
-    unsent = UnsentChanges(context.paths, context.slot)
+    state = _stored(log.read(), epoch_of(context.scope))
+    unsent = UnsentChanges(context.paths, context.scope)
 
     def can_cut(found: TableSchema, wanted: Collection) -> bool:
         return bool(row_key(found) and cutter.key_of(found, wanted))
@@ -103,9 +104,18 @@ def _channels(context: RunContext, inbox: Inbox | None) -> list[Channel]:
     return found
 
 
-def _stored(text: str) -> LakeProgress:
+def _stored(text: str, epoch: int) -> LakeProgress:
+    """Return the stored state; the initial one if it is of another epoch, whose tables have all been read since."""
     try:
-        return LakeProgress.from_json(text)
+        state = LakeProgress.from_json(text)
     except ValueError:
         _log.warning("The stored progress of incremental snapshots cannot be read: request the snapshots again.")
-        return LakeProgress()
+        return LakeProgress(epoch=epoch)
+    if state.epoch == epoch:
+        return state
+    if state.progress.to_json() != LakeProgress().progress.to_json():
+        _log.warning(
+            "Incremental snapshots that were requested of another server or history are not continued: every table is "
+            "read from the present one."
+        )
+    return LakeProgress(epoch=epoch)

@@ -73,7 +73,7 @@ def open_lake(
     return LakeSink(
         spark,
         paths,
-        context.slot,
+        context.scope,
         plan,
         registry,
         checks,

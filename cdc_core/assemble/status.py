@@ -72,7 +72,7 @@ def status(context: RunContext, count_rows: bool) -> Status:
     lake: dict[TableId, TableStatus] = {}
     if context.has_lake and config.sink.lake_path:
         includes = TableSelection(config.selection).includes
-        lake = lake_status(context.paths, context.slot, tables, rows, count_rows, includes)
+        lake = lake_status(context.paths, context.scope, tables, rows, count_rows, includes)
     return Status(
         context.slot,
         found.exists,

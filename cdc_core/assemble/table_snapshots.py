@@ -115,7 +115,7 @@ def reread(
             )
         described = streamed(found[0])
         unsent.require(source, [described], _STREAM_SECONDS)
-        merged = lake_position(DeltaTable.open(context.paths.lake(table)), context.slot, table).lsn
+        merged = lake_position(DeltaTable.open(context.paths.lake(table)), context.scope, table).lsn
         with received(f"re-reading {table}"):
             run = _run(context, source, spark())
             return run.reread(described, None if merged is None else Lsn(merged), shape)
@@ -141,7 +141,7 @@ def blocking_snapshot(
                 f"{gone} no longer exists in the source.", "Request the snapshot of the other tables again.", gone
             )
         merged = {
-            table.id: lake_position(DeltaTable.open(context.paths.lake(table.id)), context.slot, table.id).lsn
+            table.id: lake_position(DeltaTable.open(context.paths.lake(table.id)), context.scope, table.id).lsn
             for table in tables
         }
         tables = [table for table in tables if table not in unsent.left(source, tables, _STREAM_SECONDS)]
@@ -158,6 +158,7 @@ def _run(context: RunContext, source: Source, spark: Any) -> SnapshotRun:
         config.snapshot,
         config.engine.snapshot_rows_per_partition,
         config.engine.snapshot_threads,
+        context.scope,
         config.sink.changelog_reads,
         config.sink.lake_history_minutes,
         FeaturePolicy.of(config.sink),

@@ -24,6 +24,7 @@ from cdc_core.schema.table import TableId, TableSchema
 from cdc_core.sink.delta.append import between, on_conflict, read_changes
 from cdc_core.sink.delta.changes import Changes
 from cdc_core.sink.delta.compaction import tidy
+from cdc_core.sink.delta.epochs import EpochRows
 from cdc_core.sink.delta.landing import ChunkRows, key_texts, land, moved_unsent
 from cdc_core.sink.delta.opened import opened
 from cdc_core.sink.delta.positions import lake_position
@@ -109,7 +110,11 @@ class LandTask:
         if not chunks:
             return
         quarantine = DeltaTable.open(slices.paths.quarantine(wanted.table.id))
-        good = changes if quarantine is None else changes.filter(pa.array(~refused_among(changes, quarantine)))
+        good = (
+            changes
+            if quarantine is None
+            else changes.filter(pa.array(~refused_among(changes, quarantine, wanted.token)))
+        )
         found = land(chunks, good, merge_key(wanted.table), lake.schema, wanted.to_lsn)
         try:
             outcome.applied = on_conflict(lambda: self._write(lake, wanted, found), lake)
@@ -152,7 +157,7 @@ class LandTask:
                 late |= hidden(rows, chunk.visible)
             return rows if late.all() else rows.filter(pa.array(late))
 
-        held = read_changes(changelog, low, wanted.to_lsn, needed)
+        held = read_changes(EpochRows.of(changelog, self.slices.slot), low, wanted.to_lsn, needed)
         found = list(keyed_slices(wanted, by_shape(held)))
         if len(found) > 1:
             raise RereadNeededError(

@@ -13,8 +13,15 @@ from cdc_core.engine.table_shape import TableShape
 from cdc_core.lsn import Lsn
 from cdc_core.schema.table import TableId
 from cdc_core.sink.delta.delete_mode import check_mode
+from cdc_core.sink.delta.epochs import epoch_of
 from cdc_core.sink.delta.paths import LakePaths
-from cdc_core.sink.delta.positions import changelog_app, changelog_position, lake_position, shape_app
+from cdc_core.sink.delta.positions import (
+    changelog_app,
+    changelog_position,
+    is_of_earlier_epoch,
+    lake_position,
+    shape_app,
+)
 from cdc_core.sink.delta.reads import complete_reads
 from cdc_core.sink.delta.snapshot_log import TakenSnapshot, read_snapshots
 from cdc_core.sink.delta.table import DeltaTable
@@ -36,7 +43,8 @@ class MergeState:
     ``waiting``: its quarantine table may contain changes that are not in the lake. ``whole`` is the last transaction
     that is complete in the changelog. ``version`` is the newest known version of the lake table, ``shown`` the merged
     LSN stored in it: ``merged`` may be later, if the changes since did not change a row. ``failed_at`` is when
-    (monotonic seconds) the last merge failed, None after a successful one, ``error`` the reason.
+    (monotonic seconds) the last merge failed, None after a successful one, ``error`` the reason. ``is_former``:
+    the lake table's rows are of an earlier epoch (``sink/delta/epochs``), so it is read before anything is merged.
     """
 
     shape: TableShape
@@ -53,6 +61,7 @@ class MergeState:
     failed_at: float | None = None
     error: str = ""
     engine: MergeEngine = MergeEngine.AUTO
+    is_former: bool = False
 
     def is_waiting(self, passed: int) -> bool:
         """Whether changes cannot be merged into its snapshot yet; the stream is past ``passed``."""
@@ -85,7 +94,7 @@ class MergeStates:
         self._options = options
         self._shapes = shapes
         self._known: dict[TableId, MergeState] = {}
-        self._snapshots = read_snapshots(paths.snapshots)
+        self._snapshots = read_snapshots(paths.snapshots, epoch_of(slot))
         self.passed = 0
         """The LSN up to which everything received from the server is in the changelogs."""
 
@@ -98,6 +107,8 @@ class MergeStates:
         for table, (merge_state, in_force) in zip(wanted, found, strict=True):
             merge_state.shape = self._shapes.open(table, in_force)
             self._known[table] = merge_state
+            if merge_state.is_former:
+                self._shapes.want_reread(table, "its rows are of another server, or from before a gap", is_first=True)
 
     def of(self, table: TableId) -> MergeState:
         """The table's merge state."""
@@ -107,7 +118,7 @@ class MergeStates:
 
     def reload(self, table: TableId) -> MergeState:
         """Reload the merge state after another writer changed the table, or after it was re-read."""
-        self._snapshots = read_snapshots(self._paths.snapshots)
+        self._snapshots = read_snapshots(self._paths.snapshots, epoch_of(self._slot))
         before = self._known.get(table)
         merge_state, in_force = self._look(table)
         merge_state.shape = self._shapes.reopen(table, in_force)
@@ -169,6 +180,7 @@ class MergeStates:
         taken = self._snapshots.get((table, lake.token or 0))
         if taken is not None and taken.since is not None:
             merge_state.waits_for = int(taken.lsn)
+        merge_state.is_former = opened is not None and is_of_earlier_epoch(opened, self._slot, table)
         merge_state.version, merge_state.shown = None if opened is None else opened.version, lake.lsn
         if found is not None:
             assert changelog is not None

@@ -18,6 +18,7 @@ from cdc_core.engine.slice_task import SliceTask, changelog_of, decoded
 from cdc_core.engine.table_writer import ForDriverError
 from cdc_core.schema.table import TableId
 from cdc_core.sink.delta.change_columns import stored
+from cdc_core.sink.delta.epochs import epoch_of
 from cdc_core.sink.delta.survey import unsent
 from cdc_core.sink.delta.table import DataFile
 
@@ -59,7 +60,11 @@ class SlicePart:
         versions = decoded(task.plan, part.files)
         changelog = changelog_of(task, table, versions)
         written = changelog.write_stream(
-            (batch for shape, rows in versions for batch in stored(rows, shape, changelog.schema).to_batches()),
+            (
+                batch
+                for shape, rows in versions
+                for batch in stored(rows, shape, changelog.schema, epoch_of(task.slot)).to_batches()
+            ),
             changelog.schema,
             order.rows + 1,
         )

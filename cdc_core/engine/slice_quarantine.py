@@ -26,6 +26,7 @@ from cdc_core.sink.delete_modes import DeleteMode
 from cdc_core.sink.delta.append import read_positions
 from cdc_core.sink.delta.conform import conform
 from cdc_core.sink.delta.delete_mode import mode_of
+from cdc_core.sink.delta.epochs import EpochRows
 from cdc_core.sink.delta.holding import PUT, TAKE, hold
 from cdc_core.sink.delta.opened import opened
 from cdc_core.sink.delta.paths import LakePaths
@@ -82,6 +83,7 @@ class _Waiting:
 
 def sift(
     run: str,
+    slot: str,
     paths: LakePaths,
     order: SliceOrder,
     place: Place,
@@ -102,7 +104,7 @@ def sift(
         return Sifted(changes, changes.slice(0, 0))
     assert order.to_lsn is not None
     past = order.replay is not None and mode_of(schema.names) is DeleteMode.HISTORY
-    waited = _waited(run, paths, order, place, changes.schema, judge, past)
+    waited = _waited(run, slot, paths, order, place, changes.schema, judge, past)
     # A commit that was made first may have been a part of the slice itself.
     fresh = np.asarray(changes.column("__commit_lsn").to_numpy() > place.merged)
     refused = np.zeros(changes.num_rows, dtype=bool) if bad is None else np.asarray(bad)
@@ -117,14 +119,14 @@ def sift(
 
 
 def _waited(
-    run: str, paths: LakePaths, order: SliceOrder, place: Place, schema: pa.Schema, judge: Judge, past: bool
+    run: str, slot: str, paths: LakePaths, order: SliceOrder, place: Place, schema: pa.Schema, judge: Judge, past: bool
 ) -> _Waiting:
     table = opened(run, paths.quarantine(order.table.id))
     places = None if table is None else waiting_rows(table, place, past)
     if places is None or not places.num_rows:
         return _Waiting(schema.empty_table())
     changelog = opened(run, paths.changelog(order.table.id))
-    read = None if changelog is None else read_positions(changelog, places)
+    read = None if changelog is None else read_positions(EpochRows.of(changelog, slot), places)
     places = places if read is None or not past else still_there(places, read)
     if read is None or read.num_rows != places.num_rows:
         raise TableError(

@@ -45,6 +45,7 @@ from cdc_core.sink.delta.append import (
 )
 from cdc_core.sink.delta.change_columns import stored, stored_schema
 from cdc_core.sink.delta.compaction import tidy
+from cdc_core.sink.delta.epochs import EpochRows, epoch_of
 from cdc_core.sink.delta.opened import keep, opened
 from cdc_core.sink.delta.paths import LakePaths
 from cdc_core.sink.delta.positions import changelog_position, lake_position
@@ -120,7 +121,8 @@ class SliceTask:
         with _timed(outcome, "append"):
             changelog = changelog_of(self, table, versions)
             since = changelog.version
-            rows = pa.concat_tables([stored(each, shape, changelog.schema) for shape, each in versions])
+            epoch = epoch_of(self.slot)
+            rows = pa.concat_tables([stored(each, shape, changelog.schema, epoch) for shape, each in versions])
             outcome.appended = append_changes(changelog, rows, self.slot, table, order.reached)
         with _timed(outcome, "compact"):
             tidy(changelog, since, self.writer.history_minutes)
@@ -190,7 +192,7 @@ class SliceTask:
     def _settle(self, order: SliceOrder, lake: DeltaTable, outcome: SliceOutcome) -> None:
         """Delete surplus rows of the snapshot in force, in a separate commit before that of every change (LSN 1)."""
         assert order.resumed is not None and order.visible is not None
-        changelog = self._open(self.paths.changelog(order.table.id))
+        changelog = self._changes(order.table.id)
         states: LastStates | None = None
         first = order
         for found in changes_between(changelog, order.resumed, order.visible):
@@ -220,7 +222,7 @@ class SliceTask:
         """Return the order, with an earlier cut if a long backlog would exceed the memory; the next round continues."""
         if order.to_lsn is None or not (order.has_backlog or (rows is None and order.written)):
             return order
-        changelog = self._open(self.paths.changelog(order.table.id))
+        changelog = self._changes(order.table.id)
         return replace(order, to_lsn=cut_within(changelog, max(merged, order.floor), order.to_lsn, _SLICE_BYTES))
 
     def _slices(
@@ -235,7 +237,7 @@ class SliceTask:
         if rows is None and not order.has_backlog and not order.written:
             found: list[Decoded] = []
         elif rows is None or order.has_backlog:
-            changelog = self._open(self.paths.changelog(order.table.id))
+            changelog = self._changes(order.table.id)
             held = unseen(read_changes(changelog, max(merged, order.floor), order.to_lsn), order.visible)
             found = by_shape(held)
         else:
@@ -263,6 +265,7 @@ class SliceTask:
         stands = lake_position(lake, self.slot, order.table.id)
         sifted = sift(
             self.run,
+            self.slot,
             self.paths,
             order,
             Place(stands.token or 0, stands.lsn or 0),
@@ -293,6 +296,9 @@ class SliceTask:
             return self.writer.write(lake, order, rest, self.slot) if rest.num_rows or sifted.changed else None
         return None
 
+    def _changes(self, table: TableId) -> EpochRows:
+        return EpochRows.of(self._open(self.paths.changelog(table)), self.slot)
+
     def _open(self, path: str) -> DeltaTable:
         found = opened(self.run, path)
         if found is None:
@@ -320,7 +326,7 @@ def changelog_of(task: SliceTask, table: TableId, versions: Sequence[Decoded]) -
     path, properties = task.paths.changelog(table), changelog_properties(task.writer.history_minutes)
     found = opened(task.run, path)
     for shape, rows in versions:
-        wanted = stored_schema(rows.schema, shape, None if found is None else found.schema)
+        wanted = stored_schema(rows.schema, shape, None if found is None else found.schema, epoch_of(task.slot))
         found = ensure_table(path, wanted, table, properties, found)
     assert found is not None
     return keep(task.run, found)

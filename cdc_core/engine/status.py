@@ -14,6 +14,7 @@ from cdc_core.postgres.options import PostgresOptions
 from cdc_core.postgres.sqlstate import translated
 from cdc_core.schema.table import TableId, TableSchema
 from cdc_core.sink.delta.append import count_after
+from cdc_core.sink.delta.epochs import EpochRows
 from cdc_core.sink.delta.paths import LakePaths
 from cdc_core.sink.delta.positions import LakePosition, changelog_position, lake_position
 from cdc_core.sink.delta.quarantine import Place, count_waiting
@@ -72,7 +73,7 @@ def lake_status(
             None if opened is None else opened.version,
             row_count(paths.lake(table.id)) if count and opened is not None else None,
             rows.get(table.id),
-            _paused(histories.get(table.id), changes, lake),
+            _paused(histories.get(table.id), changes, lake, slot),
             count_waiting(paths.quarantine(table.id), Place(lake.token or 0, lake.lsn or 0)),
         )
 
@@ -84,11 +85,12 @@ def paused_now(paths: LakePaths, slot: str, table: TableId) -> Paused | None:
     """Return why a table is paused, from the logs alone; None if it is not."""
     history = ShapeLog(paths.shapes, {}).read().get(table)
     lake = lake_position(DeltaTable.open(paths.lake(table)), slot, table)
-    return _paused(history, DeltaTable.open(paths.changelog(table)), lake)
+    return _paused(history, DeltaTable.open(paths.changelog(table)), lake, slot)
 
 
-def _paused(history: History | None, changelog: DeltaTable | None, lake: LakePosition) -> Paused | None:
+def _paused(history: History | None, changelog: DeltaTable | None, lake: LakePosition, slot: str) -> Paused | None:
     if history is None or history.paused is None:
         return None
-    found, waiting = history.paused, 0 if changelog is None else count_after(changelog, lake.lsn or 0)
+    waiting = 0 if changelog is None else count_after(EpochRows.of(changelog, slot), lake.lsn or 0)
+    found = history.paused
     return Paused(found.reason, found.remedy, found.since, waiting)

@@ -27,10 +27,11 @@ from cdc_core.sink.delta.apply import apply, bytes_to_scan
 from cdc_core.sink.delta.changes import Changes, MergeStrategy, prepare, prepare_placed
 from cdc_core.sink.delta.conform import plain_schema
 from cdc_core.sink.delta.delete_mode import check_mode, mode_of
+from cdc_core.sink.delta.epochs import epoch_of
 from cdc_core.sink.delta.features import WRITABLE, EvolutionMethod, FeaturePolicy, announce, features_on, for_names
 from cdc_core.sink.delta.multiset import arrivals
 from cdc_core.sink.delta.opened import keep, opened
-from cdc_core.sink.delta.positions import landings_app, merge_app, shape_app
+from cdc_core.sink.delta.positions import check_epoch, epoch_app, landings_app, merge_app, shape_app
 from cdc_core.sink.delta.project import Step, evolve
 from cdc_core.sink.delta.shape import ensure_table, lake_properties, lake_schema, merge_schemas
 from cdc_core.sink.delta.staging import staged
@@ -95,7 +96,10 @@ class LakeWriter:
             raise ForDriverError()
         made = keep(run, ensure_table(path, schema, order.table.id, properties, found))
         if order.shape and made.txn(app) is None:
-            on_conflict(lambda: made.commit(txns={app: order.shape}), made)
+            # An empty table begins in this epoch; one with rows has got its epoch with its snapshot.
+            begins = epoch_of(slot) and not made.files
+            own = {epoch_app(order.table.id): epoch_of(slot)} if begins else {}
+            on_conflict(lambda: made.commit(txns={app: order.shape, **own}), made)
         return made
 
     def write(self, lake: DeltaTable, order: SliceOrder, rows: pa.Table, slot: str) -> Applied | None:
@@ -176,6 +180,7 @@ class LakeWriter:
         commit = Commit(path, app, version, json.dumps(metadata))
 
         def merge() -> Counts:
+            check_epoch(_existing(path), slot, order.table.id)
             with received(f"merging changes of {order.table.id}"):
                 return apply_staged(spark, waiting.path, waiting.facts, commit)
 
@@ -282,5 +287,6 @@ def _commit(
     more: Mapping[str, int] | None = None,
 ) -> int:
     assert order.to_lsn is not None
+    check_epoch(lake, slot, order.table.id)
     txns = {merge_app(slot, order.table.id, order.token): order.to_lsn, **(more or {})}
     return lake.commit(added, removed, txns=txns, metadata={"slot": slot, "lsn": order.to_lsn, "snapshot": order.token})

@@ -35,11 +35,13 @@ _FRESH_FACTOR = 4
 class RangeTracker:
     """The ranges of one run's tables. ``note`` is for one thread, ``files`` and ``done`` are for any thread."""
 
-    def __init__(self, source: Source, spark: Any, paths: LakePaths, plan: TypingPlan, history_minutes: int) -> None:
+    def __init__(
+        self, source: Source, spark: Any, paths: LakePaths, plan: TypingPlan, history_minutes: int, epoch: int
+    ) -> None:
         self._source = source
         self._spark = spark
         self._plan = plan
-        self._log = RangeLog(paths.ranges, lake_properties(history_minutes))
+        self._log = RangeLog(paths.ranges, lake_properties(history_minutes), epoch)
         self._lock = threading.Lock()
 
     def open(self, readings: Sequence[Reading], opened: OpenSnapshot) -> None:

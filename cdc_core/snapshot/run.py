@@ -32,6 +32,7 @@ from cdc_core.schema.table import TableId, TableSchema
 from cdc_core.schema.unseen import streamed
 from cdc_core.sink.delete_modes import DeleteMode, DeleteModes
 from cdc_core.sink.delta.delete_mode import COLUMNS
+from cdc_core.sink.delta.epochs import epoch_of
 from cdc_core.sink.delta.features import FeaturePolicy
 from cdc_core.sink.delta.kept_rows import KeptRows
 from cdc_core.sink.delta.paths import LakePaths
@@ -43,7 +44,7 @@ from cdc_core.sink.delta.replace import commit_snapshot, prepare
 from cdc_core.sink.delta.row_keys import check_key, merge_key
 from cdc_core.sink.delta.shape import lake_properties
 from cdc_core.sink.delta.shape_log import Shape, ShapeLog
-from cdc_core.sink.delta.snapshot_log import TakenSnapshot, record_snapshots
+from cdc_core.sink.delta.snapshot_log import TakenSnapshot, record_snapshots, tokens_before
 from cdc_core.sink.delta.table import DeltaTable
 from cdc_core.sink.typing_plan import TypingPlan
 from cdc_core.snapshot.copy_task import CopyRanges
@@ -70,13 +71,15 @@ OnProgress = Callable[[SnapshotProgress], None]
 class SnapshotSettings:
     """Ranges of at most ``rows_per_range`` rows, ``threads`` at a time, 0 for the number of Spark's task slots.
 
-    ``reads``: wal2lake.changelog.reads. ``keeps_dropped``: if a delete mode keeps rows, columns dropped in the source
+    ``scope`` is that of the tables' positions (``sink/delta/epochs``). ``reads``: wal2lake.changelog.reads.
+    ``keeps_dropped``: if a delete mode keeps rows, columns dropped in the source
     stay. ``database``: wal2lake.lake.catalog.database.
     """
 
     options: SnapshotOptions
     rows_per_range: int
     threads: int
+    scope: str
     reads: bool = False
     history_minutes: int = 0
     features: FeaturePolicy = field(default_factory=FeaturePolicy)
@@ -105,6 +108,7 @@ class SnapshotRun:
         self._settings = settings
         self._lock = threading.Lock()
         self._paused: set[TableId] = set()
+        self._tokens = tokens_before(paths.snapshots, epoch_of(settings.scope))
 
     def take(self, tables: Sequence[TableSchema], on_progress: OnProgress | None = None) -> list[SnapshotReport]:
         """Replace each table's lake content by the source's rows at one point in time; in the given order.
@@ -173,7 +177,8 @@ class SnapshotRun:
             tracker = None if is_concurrent or self._settings.reads or self._settings.has_features else self._tracker()
             if tracker is not None:
                 tracker.open(readings, opened)
-            record_snapshots(self._paths.snapshots, {reading.table.id: reading.taken for reading in readings})
+            taken = {reading.table.id: reading.taken for reading in readings}
+            record_snapshots(self._paths.snapshots, taken, epoch_of(self._settings.scope))
             shapes = self._new_shapes(tables, opened.lsn, numbers)
             for reading in readings:
                 reading.shape = shapes[reading.table.id]
@@ -196,14 +201,17 @@ class SnapshotRun:
     def _prepared(self, table: TableSchema, opened: OpenSnapshot, floor: Lsn | None) -> Reading:
         """Return the table's lake table, created if it does not exist, and the snapshot's token for its commit.
 
-        The token is its LSN, or one more than the last token if the server's WAL has not advanced.
+        The token is its LSN, or one more than the last token if the server's WAL has not advanced. No table has one
+        token in two epochs.
         """
         mode = self._settings.modes.of(table.id)
         typer = self._plan.typer(table)
         schema = pa.schema([*typer.read_schema, *COLUMNS[mode]])
         lake = prepare(self._paths.lake(table.id), schema, table.id, self._settings.history_minutes)
-        in_force = lake_position(lake, self._source.options.slot_name, table.id).token
+        in_force = lake_position(lake, self._settings.scope, table.id).token
         token = max(int(opened.lsn), (in_force or 0) + 1)
+        while token in self._tokens.get(table.id, ()):
+            token += 1
         taken = TakenSnapshot(token, opened.lsn, opened.holder.facts.visible, floor)
         own = self._settings.options.statement_of(str(table.id))
         wanted = self._source.catalog.row_filter(table) if own is None else ""
@@ -212,7 +220,8 @@ class SnapshotRun:
         return reading
 
     def _tracker(self) -> RangeTracker:
-        return RangeTracker(self._source, self._spark, self._paths, self._plan, self._settings.history_minutes)
+        minutes, epoch = self._settings.history_minutes, epoch_of(self._settings.scope)
+        return RangeTracker(self._source, self._spark, self._paths, self._plan, minutes, epoch)
 
     def _measure(self, readings: Sequence[Reading]) -> None:
         """Set the tables' sizes from the catalogue, and whether ranges of pages can be read."""
@@ -361,7 +370,7 @@ class SnapshotRun:
             reading.lake,
             files,
             reading.schema,
-            self._source.options.slot_name,
+            self._settings.scope,
             table,
             token=reading.taken.token,
             shape=reading.shape,
@@ -427,10 +436,8 @@ class SnapshotRun:
     def _complete_reads(self, table: TableId) -> None:
         """Append the rows of the snapshot in force to the changelog: this one, or a former one to be replaced."""
         if self._settings.reads:
-            slot = self._source.options.slot_name
-            complete_reads(
-                self._paths.lake(table), self._paths.changelog(table), slot, table, self._settings.history_minutes
-            )
+            scope, minutes = self._settings.scope, self._settings.history_minutes
+            complete_reads(self._paths.lake(table), self._paths.changelog(table), scope, table, minutes)
 
     def _report_progress(self, hook: OnProgress | None, reading: Reading, report: SnapshotReport | None = None) -> None:
         if hook is not None:

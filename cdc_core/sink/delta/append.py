@@ -18,6 +18,7 @@ from cdc_core import failpoints
 from cdc_core.errors import CommitConflictError, TransientError
 from cdc_core.lsn import Lsn
 from cdc_core.schema.table import TableId
+from cdc_core.sink.delta.epochs import ChangeRows, EpochRows
 from cdc_core.sink.delta.positions import (
     COMPLETE,
     ChangelogPosition,
@@ -84,7 +85,7 @@ def beyond(rows: pa.Table, held: ChangelogPosition | None) -> pa.Table:
 
 
 def read_changes(
-    changelog: DeltaTable, from_lsn: int, to_lsn: int, needed: Callable[[pa.Table], pa.Table] | None = None
+    changelog: ChangeRows, from_lsn: int, to_lsn: int, needed: Callable[[pa.Table], pa.Table] | None = None
 ) -> pa.Table:
     """Return change rows with ``from_lsn < __commit_lsn <= to_lsn`` in stream order, without snapshot reads (index -1).
 
@@ -103,7 +104,7 @@ def read_changes(
     return in_order(rows)
 
 
-def read_positions(changelog: DeltaTable, places: pa.Table) -> pa.Table:
+def read_positions(changelog: ChangeRows, places: pa.Table) -> pa.Table:
     """Return change rows at positions (``__commit_lsn``, ``__tx_index``), in stream order; missing ones are left out.
 
     Files whose statistics exclude the positions are not opened, and only files with a match are read completely.
@@ -123,7 +124,7 @@ def read_positions(changelog: DeltaTable, places: pa.Table) -> pa.Table:
     return in_order(pa.concat_tables(parts)) if parts else changelog.schema.empty_table()
 
 
-def cut_within(changelog: DeltaTable, from_lsn: int, to_lsn: int, most_bytes: int) -> int:
+def cut_within(changelog: ChangeRows, from_lsn: int, to_lsn: int, most_bytes: int) -> int:
     """Return the commit LSN, at most ``to_lsn``, up to which changes occupy about ``most_bytes`` of files.
 
     Only files with changes after ``from_lsn`` are counted.
@@ -141,14 +142,14 @@ def cut_within(changelog: DeltaTable, from_lsn: int, to_lsn: int, most_bytes: in
     return to_lsn
 
 
-def count_after(changelog: DeltaTable, lsn: int) -> int:
+def count_after(changelog: EpochRows, lsn: int) -> int:
     """Count the changes committed after ``lsn``; for files with later changes only, the log's row count is used."""
     found = 0
     for file in changelog.files:
         low, high = file.minimum.get("__commit_lsn"), file.maximum.get("__commit_lsn")
         if high is not None and high <= lsn:
             continue
-        is_past = low is not None and low > lsn and file.minimum.get("__tx_index", -1) >= 0
+        is_past = low is not None and low > lsn and file.minimum.get("__tx_index", -1) >= 0 and changelog.is_only(file)
         rows = None if is_past else changelog.read(file, ["__commit_lsn", "__tx_index"])
         found += file.rows if rows is None else between(rows, lsn, 2**63 - 1).num_rows
     return found

@@ -15,6 +15,7 @@ import pyarrow as pa
 
 from cdc_core.errors import InvariantError
 from cdc_core.sink.delta.conform import conform, plain_type
+from cdc_core.sink.delta.epochs import EPOCH
 from cdc_core.sink.delta.images import column, validity
 from cdc_core.sink.delta.shape import META, RESCUED, holds
 
@@ -22,18 +23,22 @@ SHAPE = "__shape"
 _IMAGES = ("before", "after")
 
 
-def stored_schema(rows: pa.Schema, shape: int, changelog: pa.Schema | None) -> pa.Schema:
-    """Return the schema for storing change rows of a shape, given the changelog's (None: it does not exist yet)."""
+def stored_schema(rows: pa.Schema, shape: int, changelog: pa.Schema | None, epoch: int = 0) -> pa.Schema:
+    """Return the schema for storing change rows of a shape, given the changelog's (None: it does not exist yet).
+
+    In epochs after the first (``epochs``) it has the column of the epoch.
+    """
     held = None if changelog is None else changelog.field("after").type
     row = rows.field("after").type
     names = _stored_names(row, shape, held)
     kept = pa.struct([pa.field(name, plain_type(each.type)) for name, each in zip(names, row, strict=True)])
     fields = [pa.field(each.name, kept if each.name in _IMAGES else each.type) for each in rows]
-    return pa.schema([*fields, pa.field(SHAPE, pa.int64())])
+    fields.append(pa.field(SHAPE, pa.int64()))
+    return pa.schema([*fields, pa.field(EPOCH, pa.int64())] if epoch else fields)
 
 
-def stored(rows: pa.Table, shape: int, changelog: pa.Schema) -> pa.Table:
-    """Convert change rows of a shape to the changelog's schema."""
+def stored(rows: pa.Table, shape: int, changelog: pa.Schema, epoch: int = 0) -> pa.Table:
+    """Convert change rows of a shape to the changelog's schema, which has the column of the epoch if that is not 0."""
     wanted = stored_schema(rows.schema, shape, changelog)
     for image in _IMAGES:
         at = rows.schema.get_field_index(image)
@@ -45,6 +50,8 @@ def stored(rows: pa.Table, shape: int, changelog: pa.Schema) -> pa.Table:
         )
         rows = rows.set_column(at, image, renamed)
     rows = rows.append_column(SHAPE, pa.array(np.full(rows.num_rows, shape, dtype=np.int64)))
+    if epoch:
+        rows = rows.append_column(EPOCH, pa.array(np.full(rows.num_rows, epoch, dtype=np.int64)))
     return conform(rows, changelog)
 
 

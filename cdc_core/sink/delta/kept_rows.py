@@ -25,9 +25,9 @@ from cdc_core.schema.table import TableId
 from cdc_core.sink.delete_modes import DeleteMode
 from cdc_core.sink.delta.codes import Tuples
 from cdc_core.sink.delta.conform import conform
-from cdc_core.sink.delta.delete_mode import POSITION, TO_INDEX, TO_LSN, as_live, is_live, mode_of
+from cdc_core.sink.delta.delete_mode import FROM_LSN, POSITION, TO_INDEX, TO_LSN, as_live, is_live, mode_of, with_column
 from cdc_core.sink.delta.features import WRITABLE, features_on, for_names
-from cdc_core.sink.delta.images import column, rescued_of, texts_of
+from cdc_core.sink.delta.images import column, rescued_of, texts_of, validity
 from cdc_core.sink.delta.reduction import Truncation, image_schema
 from cdc_core.sink.delta.row_keys import KeyColumns, KeyIndex
 from cdc_core.sink.delta.shape import OWN_NAMES, RESCUED, holds
@@ -36,6 +36,12 @@ from cdc_core.sink.delta.table import DataFile, DeltaTable
 from cdc_core.sink.delta.versions import closed, reopened
 
 _ROWS_PER_FILE = 1_000_000
+EPOCH_LSNS = 2**56
+"""More than any LSN. A kept row of an earlier epoch has its LSNs less this number for each epoch since: they are
+negative, so the row is before everything of the present epoch, and their order is the same.
+"""
+MOST_EARLIER = 2**62
+LSN_COLUMNS = (POSITION[0], FROM_LSN, TO_LSN)
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,12 +49,19 @@ class KeptRows:
     """The key of the rows and the position of the snapshot.
 
     ``arrow_max_bytes``: above this size Spark is used. ``keeps_dropped``: columns missing in the snapshot stay.
+    ``epochs``: the number of epochs (``epochs``) since the one of the table's rows, 0 for rows of the snapshot's own.
     """
 
     key: tuple[str, ...]
     at: Truncation
     arrow_max_bytes: int = 0
     keeps_dropped: bool = True
+    epochs: int = 0
+
+    @property
+    def earlier_by(self) -> int:
+        """The number that is subtracted from the LSNs of the table's rows."""
+        return min(self.epochs * EPOCH_LSNS, MOST_EARLIER)
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,6 +141,21 @@ def adapted(rows: pa.Table, schema: pa.Schema) -> pa.Table:
     return conform(rows.set_column(place, rows.schema.field(place), rescued_of(texts, rows.num_rows)), schema)
 
 
+def earlier(rows: pa.Table, kept: KeptRows) -> pa.Table:
+    """Return lake rows of an earlier epoch with their LSNs before the present epoch's; rows of the same one unchanged.
+
+    Shape: table[N] -> table[N]
+    """
+    for name in LSN_COLUMNS if kept.epochs else ():
+        if name in rows.schema.names:
+            held = column(rows, name)
+            lsn = held.fill_null(0).to_numpy(zero_copy_only=False)
+            # Below this there is no room for a further epoch: the order among epochs so long ago is given up.
+            moved = np.where(lsn < -MOST_EARLIER, lsn, lsn - kept.earlier_by)
+            rows = with_column(rows, name, pa.array(moved, pa.int64(), mask=~validity(held)))
+    return rows
+
+
 def _texts(values: pa.Array) -> pa.Array | None:
     try:
         return values.cast(pa.string())
@@ -151,7 +179,7 @@ def _soft(
     index, _ = KeyIndex.of(columns, pa.concat_tables([none, *shown]).combine_chunks())
     added = list(files)
     for file in lake.files:
-        rows = adapted(lake.read(file), schema)
+        rows = earlier(adapted(lake.read(file), schema), kept)
         live = is_live(rows)
         stays = (index.match(rows.select(columns.read)) < 0) & ~(live & is_after(rows, kept.at))
         gone = marked(rows, np.flatnonzero(live), kept.at).filter(pa.array(stays))
@@ -173,9 +201,9 @@ def _history(
     same_columns = schema.equals(lake.schema)
     added, removed, ended = list[DataFile](), list[DataFile](), list[pa.Table]()
     for file in lake.files:
-        if same_columns and file.is_history and file.maximum.get(TO_LSN, kept.at.lsn) < kept.at.lsn:
+        if same_columns and not kept.epochs and file.is_history and file.maximum.get(TO_LSN, kept.at.lsn) < kept.at.lsn:
             continue
-        rows = adapted(lake.read(file), schema)
+        rows = earlier(adapted(lake.read(file), schema), kept)
         rows = rows.filter(pa.array(~is_after(rows, kept.at)))
         rows = reopened(rows, np.flatnonzero(is_after(rows, kept.at, (TO_LSN, TO_INDEX))))
         current = rows.filter(pa.array(is_live(rows)))

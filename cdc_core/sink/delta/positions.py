@@ -3,17 +3,21 @@
 A Delta commit may contain ``txn`` actions, each an application id and a version, which checkpoints keep forever. The
 table's data and its position are thus one atomic write, and no second store can disagree with the lake:
 
-    changelog   wal2lake:<slot>:<schema.table>:changelog     commit LSN of the last complete transaction in it
-    changelog   wal2lake:<slot>:<schema.table>:open          commit LSN of the transaction incomplete after the last
+    changelog   wal2lake:<scope>:<schema.table>:changelog     commit LSN of the last complete transaction in it
+    changelog   wal2lake:<scope>:<schema.table>:open          commit LSN of the transaction incomplete after the last
                                                              append, or of the last complete one
-    changelog   wal2lake:<slot>:<schema.table>:open_index    index of the incomplete transaction's last row
-    changelog   wal2lake:<slot>:<schema.table>:reads         token of the last snapshot whose rows are in it
-    changelog   wal2lake:<slot>:<schema.table>:expired       day (since 1970) on which old rows were last removed
-    lake        wal2lake:<slot>:<schema.table>:snapshot      token of the snapshot in force
-    lake        wal2lake:<slot>:<schema.table>:<token>       commit LSN to which it is merged since that snapshot
-    lake        wal2lake:<slot>:<schema.table>:shape         number of the source's version that it has
-    lake        wal2lake:<slot>:<schema.table>:landings      number of writes of incremental snapshots' rows
-    changelog   wal2lake:<slot>:<schema.table>:chunks        ordinal of the last such rows that are in it
+    changelog   wal2lake:<scope>:<schema.table>:open_index    index of the incomplete transaction's last row
+    changelog   wal2lake:<scope>:<schema.table>:reads         token of the last snapshot whose rows are in it
+    changelog   wal2lake:<scope>:<schema.table>:expired       day (since 1970) on which old rows were last removed
+    lake        wal2lake:<scope>:<schema.table>:snapshot      token of the snapshot in force
+    lake        wal2lake:<scope>:<schema.table>:<token>       commit LSN to which it is merged since that snapshot
+    lake        wal2lake:<scope>:<schema.table>:shape         number of the source's version that it has
+    lake        wal2lake:<scope>:<schema.table>:landings      number of writes of incremental snapshots' rows
+    changelog   wal2lake:<scope>:<schema.table>:chunks        ordinal of the last such rows that are in it
+    lake        wal2lake:<schema.table>:epoch                 epoch of its content, from epoch 1 on
+
+The *scope* is the slot's name in epoch 0 and ``<slot>@<epoch>`` in later ones (``epochs``): positions of different
+servers or histories are never compared, because none is found under the id of another.
 
 A crash before a commit leaves the old position, a crash after it the new one; there is no state in between. The token
 is part of the merge's id, so a new snapshot invalidates, in its own commit, the merges into the content that it
@@ -26,7 +30,9 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from cdc_core.errors import TransientError
 from cdc_core.schema.table import TableId
+from cdc_core.sink.delta.epochs import epoch_of, scope_of, slot_of
 from cdc_core.sink.delta.table import DeltaTable
 
 COMPLETE = 2**62 - 1
@@ -47,73 +53,115 @@ class LakePosition(NamedTuple):
     lsn: int | None
 
 
-def changelog_app(slot: str, table: TableId) -> str:
+def changelog_app(scope: str, table: TableId) -> str:
     """The id for a changelog's position."""
-    return f"wal2lake:{slot}:{table}:changelog"
+    return f"wal2lake:{scope}:{table}:changelog"
 
 
-def open_app(slot: str, table: TableId) -> str:
+def open_app(scope: str, table: TableId) -> str:
     """The id for the commit LSN of a transaction of which a changelog has only a part."""
-    return f"wal2lake:{slot}:{table}:open"
+    return f"wal2lake:{scope}:{table}:open"
 
 
-def open_index_app(slot: str, table: TableId) -> str:
+def open_index_app(scope: str, table: TableId) -> str:
     """The id for the index of that part's last row."""
-    return f"wal2lake:{slot}:{table}:open_index"
+    return f"wal2lake:{scope}:{table}:open_index"
 
 
-def reads_app(slot: str, table: TableId) -> str:
+def reads_app(scope: str, table: TableId) -> str:
     """The id for the snapshot whose rows a changelog has."""
-    return f"wal2lake:{slot}:{table}:reads"
+    return f"wal2lake:{scope}:{table}:reads"
 
 
-def expired_app(slot: str, table: TableId) -> str:
+def expired_app(scope: str, table: TableId) -> str:
     """The id for the day on which old changes were last removed from a changelog."""
-    return f"wal2lake:{slot}:{table}:expired"
+    return f"wal2lake:{scope}:{table}:expired"
 
 
-def snapshot_app(slot: str, table: TableId) -> str:
+def snapshot_app(scope: str, table: TableId) -> str:
     """The id for the snapshot in force."""
-    return f"wal2lake:{slot}:{table}:snapshot"
+    return f"wal2lake:{scope}:{table}:snapshot"
 
 
-def shape_app(slot: str, table: TableId) -> str:
+def shape_app(scope: str, table: TableId) -> str:
     """The id for the number of a lake table's shape (``shape_log``)."""
-    return f"wal2lake:{slot}:{table}:shape"
+    return f"wal2lake:{scope}:{table}:shape"
 
 
-def landings_app(slot: str, table: TableId) -> str:
+def landings_app(scope: str, table: TableId) -> str:
     """The id for the number of writes of rows of incremental snapshots to a lake table."""
-    return f"wal2lake:{slot}:{table}:landings"
+    return f"wal2lake:{scope}:{table}:landings"
 
 
-def chunks_app(slot: str, table: TableId) -> str:
+def chunks_app(scope: str, table: TableId) -> str:
     """The id for the ordinal of the last such rows in a changelog."""
-    return f"wal2lake:{slot}:{table}:chunks"
+    return f"wal2lake:{scope}:{table}:chunks"
 
 
-def merge_app(slot: str, table: TableId, token: int) -> str:
+def merge_app(scope: str, table: TableId, token: int) -> str:
     """The id for the LSN merged since the snapshot ``token``."""
-    return f"wal2lake:{slot}:{table}:{token}"
+    return f"wal2lake:{scope}:{table}:{token}"
 
 
-def changelog_position(changelog: DeltaTable | None, slot: str, table: TableId) -> ChangelogPosition | None:
-    """Return the changelog's position; None if it has no rows of this slot."""
+def epoch_app(table: TableId) -> str:
+    """The id for the epoch of a lake table's content. It is the same in every epoch, and for every slot."""
+    return f"wal2lake:{table}:epoch"
+
+
+def changelog_position(changelog: DeltaTable | None, scope: str, table: TableId) -> ChangelogPosition | None:
+    """Return the changelog's position; None if it has no rows of this scope."""
     if changelog is None:
         return None
-    whole = changelog.txn(changelog_app(slot, table))
-    cut = changelog.txn(open_app(slot, table))
+    whole = changelog.txn(changelog_app(scope, table))
+    cut = changelog.txn(open_app(scope, table))
     if cut is not None and (whole is None or cut > whole):
-        return ChangelogPosition(cut, changelog.txn(open_index_app(slot, table)) or 0)
+        return ChangelogPosition(cut, changelog.txn(open_index_app(scope, table)) or 0)
     return None if whole is None else ChangelogPosition(whole, COMPLETE)
 
 
-def lake_position(lake: DeltaTable | None, slot: str, table: TableId) -> LakePosition:
+def lake_position(lake: DeltaTable | None, scope: str, table: TableId) -> LakePosition:
     """Return the snapshot that the lake table shows and the LSN merged since. Both None if it does not exist.
 
-    A table that never had a snapshot is merged under token 0.
+    A table that never had a snapshot is merged under token 0. Both are None for content of another epoch.
     """
-    if lake is None:
+    if lake is None or content_epoch(lake, table) > epoch_of(scope):
         return LakePosition(None, None)
-    token = lake.txn(snapshot_app(slot, table))
-    return LakePosition(token, lake.txn(merge_app(slot, table, token or 0)))
+    token = lake.txn(snapshot_app(scope, table))
+    return LakePosition(token, lake.txn(merge_app(scope, table, token or 0)))
+
+
+def content_epoch(lake: DeltaTable, table: TableId) -> int:
+    """Return the epoch of a lake table's content, 0 for an empty table that was never read."""
+    return lake.txn(epoch_app(table)) or 0
+
+
+def is_of_earlier_epoch(lake: DeltaTable, scope: str, table: TableId) -> bool:
+    """Whether the table has content of an earlier epoch than the scope's: it must be read before anything is merged."""
+    if content_epoch(lake, table) >= epoch_of(scope):
+        return False
+    return bool(lake.files) or bool(former_merges(lake, scope, table))
+
+
+def former_merges(lake: DeltaTable, scope: str, table: TableId) -> dict[str, int]:
+    """Return the ids of merges into the table in earlier epochs, with their present versions.
+
+    A commit that contains them conflicts with those of a run that has outlasted its epoch.
+    """
+    found = {}
+    for epoch in range(epoch_of(scope)):
+        before = scope_of(slot_of(scope), epoch)
+        token = lake.txn(snapshot_app(before, table))
+        app = merge_app(before, table, token or 0)
+        merged = lake.txn(app)
+        if token is not None or merged is not None:
+            found[app] = merged or 0
+    return found
+
+
+def check_epoch(lake: DeltaTable, scope: str, table: TableId) -> None:
+    """Raise TransientError if the table's content is of a later epoch than the scope's."""
+    if content_epoch(lake, table) > epoch_of(scope):
+        raise TransientError(
+            f"The lake table of {table} was read from another server, or again after a gap, by another run.",
+            "Stop this run: only one run may write to a lake at a time.",
+        )

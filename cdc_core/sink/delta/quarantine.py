@@ -1,7 +1,7 @@
 """Change rows that are not in the lake because a quality rule refused them or an earlier one was, and their state.
 
-A Delta table with one row per change row, identified by its position. The change row itself is in the changelog, from
-which it is read when it is replayed; ``row`` is its text for users.
+A Delta table with one row per change row, identified by its position and the snapshot in force. The change row itself
+is in the changelog, from which it is read when it is replayed; ``row`` is its text for users.
 
 A row is written, or its state changed, before the corresponding commit of the lake. So each contains the LSN up to
 which that commit merges the lake (``__round``) and its previous state: until the lake has reached that LSN, the new
@@ -116,12 +116,15 @@ def count_waiting(path: str, place: Place) -> int:
     return 0 if table is None else int(waiting_rows(table, place).num_rows)
 
 
-def refused_among(rows: pa.Table, table: DeltaTable) -> np.ndarray:
-    """Return which change rows are not in the lake, from the quarantine table. Shape: table[N] -> bool[N]."""
+def refused_among(rows: pa.Table, table: DeltaTable, token: int) -> np.ndarray:
+    """Return which change rows are not in the lake, from the quarantine table. Shape: table[N] -> bool[N].
+
+    ``token`` is that of the snapshot in force: it shows the rows that were refused under an earlier one.
+    """
     found = np.zeros(rows.num_rows, dtype=bool)
-    names = [name for name in (*_POSITION, "status", ENDED[0]) if name in table.schema.names]
+    names = [name for name in (*_POSITION, "status", "__token", ENDED[0]) if name in table.schema.names]
     for file in table.files if rows.num_rows else ():
-        held = table.read(file, names)
+        held = _under(table.read(file, names), token)
         if ENDED[0] in names:
             # The lake is as if it had such a row, even if it was dropped as a past version.
             held = held.filter(pc.is_null(held.column(ENDED[0])))
@@ -146,9 +149,9 @@ def write_quarantine(
     """Add rows that wait from the round to ``round_lsn`` on, and settle others; returns the number of new rows.
 
     ``rows`` contains the position columns, ``reasons`` array<string>, ``row`` and ``key`` (JSON text), ``effects``
-    (int8) and optionally the columns of ENDED. A row is identified by its position, so a repeated round adds each row
-    once; rows of a round that the lake did not reach (above ``place.merged``) are replaced by those of this one. Must
-    be called before the merge.
+    (int8) and optionally the columns of ENDED. A row is identified by its position and the snapshot in force (its
+    token, which no table has twice), so a repeated round adds each row once; rows of a round that the lake did not
+    reach (above ``place.merged``) are replaced by those of this one. Must be called before the merge.
     """
     now = datetime.now(UTC)
     fresh = _fresh(rows, place, round_lsn, now)
@@ -165,8 +168,9 @@ def write_quarantine(
                 continue
             held = table.read(file)
             kept = held if place is None else _brought_up(held, place, round_lsn, settled, now)
-            known |= _is_in(fresh, held)
-            new &= ~_is_in(fresh, kept)
+            # One server's position may be another change of another server, or the same one after a re-read.
+            known |= _is_in(fresh, held if place is None else _under(held, place.token))
+            new &= ~_is_in(fresh, kept if place is None else _under(kept, place.token))
             if kept is not held:
                 removed.append(file)
                 added += [table.write(kept)] if kept.num_rows else []
@@ -273,6 +277,13 @@ def _ends(held: pa.Table, settled: Settled | None, at: np.ndarray, undone: np.nd
             values = chosen(at >= 0, column(settled.places, name).take(indices(at)), values)
         out[name] = values
     return out
+
+
+def _under(rows: pa.Table, token: int) -> pa.Table:
+    """Return the rows written under a snapshot; all of them from before it was recorded. Shape: table[N] -> table[M]"""
+    if "__token" not in rows.schema.names:
+        return rows
+    return rows.filter(pc.equal(pc.fill_null(rows.column("__token"), token), token))
 
 
 def _is_in(rows: pa.Table, others: pa.Table) -> np.ndarray:

@@ -7,6 +7,7 @@ One row per finished range, in one Delta table of the lake. The recorded files a
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from datetime import UTC, date, datetime
@@ -18,6 +19,8 @@ from cdc_core.schema.table import TableId
 from cdc_core.sink.delta.append import on_conflict
 from cdc_core.sink.delta.log_table import all_rows, append_rows, log_table
 from cdc_core.sink.delta.table import DataFile, DeltaTable
+
+_log = logging.getLogger(__name__)
 
 _SCHEMA = pa.schema(
     [
@@ -31,6 +34,7 @@ _SCHEMA = pa.schema(
         ("end_block", pa.int64()),
         ("files", pa.string()),
         ("recorded_at", pa.timestamp("us", tz="UTC")),
+        ("epoch", pa.int64()),
     ]
 )
 
@@ -54,10 +58,14 @@ class FinishedRange:
 
 
 class RangeLog:
-    """The log of one connector. For one thread; small, and no longer needed once the tables are committed."""
+    """The log of one connector. For one thread; small, and no longer needed once the tables are committed.
 
-    def __init__(self, path: str, properties: dict[str, str]) -> None:
+    ``epoch``: ranges of another one (``epochs``) are not read: their rows are of another server or history.
+    """
+
+    def __init__(self, path: str, properties: dict[str, str], epoch: int = 0) -> None:
         self._path = path
+        self._epoch = epoch
         self._properties = properties
         self._opened: DeltaTable | None = None
 
@@ -66,9 +74,15 @@ class RangeLog:
         self._opened = DeltaTable.open(self._path)
         rows = all_rows(self._opened, _SCHEMA)
         found: dict[TableId, list[FinishedRange]] = {}
+        others: set[TableId] = set()
         for row in rows.sort_by("recorded_at").to_pylist():  # row-wise: one per range of a million rows
             table = TableId(row["schema_name"], row["table_name"])
+            if (row["epoch"] or 0) != self._epoch:
+                others.add(table)
+                continue
             found.setdefault(table, []).append(_finished(row))
+        for table in sorted(others):
+            _log.info("The interrupted snapshot of %s was of another server or history and is not continued.", table)
         return found
 
     def add(self, table: TableId, ranges: Iterable[FinishedRange]) -> None:
@@ -79,6 +93,7 @@ class RangeLog:
                     "schema_name": table.schema,
                     "table_name": table.table,
                     "recorded_at": datetime.now(UTC),
+                    "epoch": self._epoch,
                     "token": one.token,
                     "lsn": one.lsn,
                     "since": one.since,

@@ -10,6 +10,7 @@ from cdc_core.sink.delete_modes import DeleteMode
 from cdc_core.sink.delta.append import on_conflict
 from cdc_core.sink.delta.change_columns import stored, stored_schema
 from cdc_core.sink.delta.delete_mode import is_live, mode_of, with_column
+from cdc_core.sink.delta.epochs import epoch_of
 from cdc_core.sink.delta.positions import chunks_app, lake_position, reads_app, shape_app
 from cdc_core.sink.delta.shape import META, OWN_NAMES, changelog_properties, ensure_table
 from cdc_core.sink.delta.table import DeltaTable
@@ -38,7 +39,8 @@ def complete_reads(lake: str, changelog: str, slot: str, table: TableId, history
     if known is not None and (known.txn(app) or -1) >= token:
         return None
     shape = source.txn(shape_app(slot, table)) or 0
-    wanted = stored_schema(_read_schema(source.schema), shape, None if known is None else known.schema)
+    epoch = epoch_of(slot)
+    wanted = stored_schema(_read_schema(source.schema), shape, None if known is None else known.schema, epoch)
     target = ensure_table(changelog, wanted, table, changelog_properties(history_minutes), known)
 
     def attempt() -> int | None:
@@ -46,7 +48,7 @@ def complete_reads(lake: str, changelog: str, slot: str, table: TableId, history
             return None  # the commit that was made first contains them
         # Nothing was merged into the snapshot yet, so no row of it is marked as deleted.
         parts = (_shown(source.read(file, whole=True), token) for file in source.files)
-        files = [target.write(stored(as_reads(rows), shape, target.schema)) for rows in parts]
+        files = [target.write(stored(as_reads(rows), shape, target.schema, epoch)) for rows in parts]
         return target.commit(files, txns={app: token}, metadata={"slot": slot, "reads": token})
 
     return on_conflict(attempt, target)
@@ -74,13 +76,14 @@ def append_chunk(
     place = rows.schema.get_field_index("__commit_lsn")
     rows = rows.set_column(place, rows.schema.field(place), pa.array(np.full(rows.num_rows, lsn, dtype=np.int64)))
     made = as_reads(rows)
-    wanted = stored_schema(made.schema, shape, None if known is None else known.schema)
+    epoch = epoch_of(slot)
+    wanted = stored_schema(made.schema, shape, None if known is None else known.schema, epoch)
     target = ensure_table(changelog, wanted, table, changelog_properties(history_minutes), known)
 
     def attempt() -> int | None:
         if (target.txn(app) or 0) >= ordinal:
             return None
-        file = target.write(stored(made, shape, target.schema))
+        file = target.write(stored(made, shape, target.schema, epoch))
         return target.commit([file], txns={app: ordinal}, metadata={"slot": slot, "chunk": ordinal})
 
     return on_conflict(attempt, target)

@@ -6,7 +6,7 @@ The rows are written by many tasks, each to its own files (``write_rows``); the 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pyarrow as pa
@@ -17,9 +17,19 @@ from cdc_core.sink.delete_modes import DeleteMode
 from cdc_core.sink.delta.append import on_conflict
 from cdc_core.sink.delta.conform import conform, plain_schema
 from cdc_core.sink.delta.delete_mode import as_live, mode_of
+from cdc_core.sink.delta.epochs import epoch_of
 from cdc_core.sink.delta.features import features_on
 from cdc_core.sink.delta.kept_rows import KeptRows, check_modes, commit_merged, is_for_spark, keeps_rows, merged
-from cdc_core.sink.delta.positions import lake_position, merge_app, shape_app, snapshot_app
+from cdc_core.sink.delta.positions import (
+    check_epoch,
+    content_epoch,
+    epoch_app,
+    former_merges,
+    lake_position,
+    merge_app,
+    shape_app,
+    snapshot_app,
+)
 from cdc_core.sink.delta.shape import check_names, lake_properties, spread
 from cdc_core.sink.delta.table import DataFile, DeltaTable
 
@@ -76,26 +86,36 @@ def commit_snapshot(
     number of the table's version under which the rows were read (``shape_log``), 0 for none. ``facts`` are added to the
     commit's metadata. Commits made to the table since it was opened are replaced too. Rows of a table with features
     that delta-rs does not write are written through ``spark``, and ``files`` are removed after that. If the delete mode
-    keeps rows, ``kept`` defines which rows the snapshot does not show (``kept_rows``).
+    keeps rows, ``kept`` defines which rows the snapshot does not show (``kept_rows``); rows of an earlier epoch are
+    before the snapshot, whatever their LSNs are. A run of an earlier epoch cannot commit after this.
     Raises InvariantError for a token that is not greater, TransientError after eight conflicts with other writers.
     """
     content = plain_schema(schema)
 
     def attempt() -> int:
+        check_epoch(lake, slot, table)
         shown = lake_position(lake, slot, table)
         if shown.token is not None and token <= shown.token:
             raise InvariantError(f"Snapshot {token} of {table} is not newer than the current snapshot {shown.token}.")
         # The former merges' id is set to its current version, so that a merge into the former content conflicts,
         # whichever of the two commits is first. Otherwise its rows would be added to the snapshot's.
         txns = {merge_app(slot, table, shown.token or 0): shown.lsn or 0, snapshot_app(slot, table): token}
+        epoch = epoch_of(slot)
+        passed = max(0, epoch - content_epoch(lake, table))
+        if passed:
+            # A run of an earlier epoch may still be active: its merges conflict, and find the epoch (``check_epoch``).
+            txns |= former_merges(lake, slot, table)
+        if epoch:
+            txns[epoch_app(table)] = epoch
         if shape:
             txns[shape_app(slot, table)] = shape
         meta = {"slot": slot, "snapshot": token, **(facts or {})}
         if kept is not None and keeps_rows(lake, content):
             check_modes(lake.schema, content, table)
-            if not is_for_spark(lake, files, content, kept):
-                return commit_merged(lake, merged(lake, files, content, kept), txns, meta)
-            return _keep_by_spark(spark, lake, files, content, kept, txns, meta)
+            mine = replace(kept, epochs=passed)
+            if not is_for_spark(lake, files, content, mine):
+                return commit_merged(lake, merged(lake, files, content, mine), txns, meta)
+            return _keep_by_spark(spark, lake, files, content, mine, txns, meta)
         if features_on(lake):
             return _replace_by_spark(spark, lake, files, content, txns, meta)
         return lake.commit(files, txns=txns, metadata=meta, schema=content, replace=True)

@@ -7,6 +7,7 @@ import pyarrow as pa
 
 from cdc_core.schema.table import TableId
 from cdc_core.sink.delta.append import on_conflict
+from cdc_core.sink.delta.epochs import EpochRows, epoch_of, epochs_of
 from cdc_core.sink.delta.positions import changelog_app, expired_app
 from cdc_core.sink.delta.table import DataFile, DeltaTable
 
@@ -21,6 +22,8 @@ def expire_changes(path: str, slot: str, table: TableId, merged: int | None, now
     * changes after ``merged``, the commit LSN up to which the lake table is merged under its snapshot in force (None if
       nothing has been merged into it yet: then no change is deleted);
     * changes after the last complete transaction in it.
+
+    Of changes of an earlier epoch (``epochs``), nothing is needed.
 
     Snapshot reads are copies of lake rows, so only their age counts. A ``txn`` records that they were appended, so they
     are not appended again. The commit removes entire files if possible and rewrites the others; VACUUM deletes them
@@ -39,10 +42,11 @@ def expire_changes(path: str, slot: str, table: TableId, merged: int | None, now
         removed: list[DataFile] = []
         added: list[DataFile] = []
         for file in opened.files:
-            if file.minimum.get("__commit_lsn", 0) > upto and file.minimum.get("__tx_index", -1) >= 0:
+            is_later = file.minimum.get("__commit_lsn", 0) > upto and file.minimum.get("__tx_index", -1) >= 0
+            if is_later and EpochRows.of(opened, slot).is_only(file):
                 continue
             rows = opened.read(file)
-            gone = _is_old(rows, upto, now_us - days * DAY_US)
+            gone = _is_old(rows, upto, now_us - days * DAY_US, epoch_of(slot))
             if gone.any():
                 removed.append(file)
                 if not gone.all():
@@ -55,9 +59,10 @@ def expire_changes(path: str, slot: str, table: TableId, merged: int | None, now
     return on_conflict(attempt, opened)
 
 
-def _is_old(rows: pa.Table, upto: int, before_us: int) -> np.ndarray:
+def _is_old(rows: pa.Table, upto: int, before_us: int, epoch: int) -> np.ndarray:
     """Return changes that may be deleted. Shape: table[N] -> bool[N]."""
     at = rows.column("__commit_ts").cast(pa.int64()).fill_null(before_us).to_numpy()
     is_read = rows.column("__tx_index").to_numpy() < 0
-    found: np.ndarray = (at < before_us) & (is_read | (rows.column("__commit_lsn").to_numpy() <= upto))
+    is_past = epochs_of(rows) != epoch
+    found: np.ndarray = (at < before_us) & (is_read | is_past | (rows.column("__commit_lsn").to_numpy() <= upto))
     return found

@@ -15,14 +15,14 @@ import pyarrow as pa
 from cdc_core.errors import RereadNeededError
 from cdc_core.schema.table import TableSchema
 from cdc_core.sink.delta.append import between
+from cdc_core.sink.delta.epochs import ChangeRows
 from cdc_core.sink.delta.images import column
 from cdc_core.sink.delta.reduction import image_schema, reduce_slice
 from cdc_core.sink.delta.row_keys import KeyColumns, KeyIndex, merge_key
 from cdc_core.sink.delta.survey import check_old_rows, hidden, survey
-from cdc_core.sink.delta.table import DeltaTable
 
 
-def changes_between(changelog: DeltaTable, since: str, visible: str) -> Iterator[pa.Table]:
+def changes_between(changelog: ChangeRows, since: str, visible: str) -> Iterator[pa.Table]:
     """Yield the change rows that the pg_snapshot ``visible`` shows and ``since`` does not, by file, in any order."""
     for file in changelog.files:
         if file.maximum.get("__tx_index") == -1:

@@ -27,6 +27,7 @@ _SCHEMA = pa.schema(
         ("floor", pa.int64()),
         ("since", pa.string()),
         ("recorded_at", pa.timestamp("us", tz="UTC")),
+        ("epoch", pa.int64()),
     ]
 )
 
@@ -47,8 +48,8 @@ class TakenSnapshot:
     since: str | None = None
 
 
-def record_snapshots(path: str, taken: Mapping[TableId, TakenSnapshot]) -> None:
-    """Record snapshots that are about to be committed, one entry per table."""
+def record_snapshots(path: str, taken: Mapping[TableId, TakenSnapshot], epoch: int = 0) -> None:
+    """Record snapshots of an epoch (``epochs``) that are about to be committed, one entry per table."""
     now = datetime.now(UTC)
     rows = [
         {
@@ -60,14 +61,15 @@ def record_snapshots(path: str, taken: Mapping[TableId, TakenSnapshot]) -> None:
             "floor": None if one.floor is None else int(one.floor),
             "since": one.since,
             "recorded_at": now,
+            "epoch": epoch,
         }
         for table, one in taken.items()
     ]
     append_rows(log_table(None, path, _SCHEMA, {}), rows, _SCHEMA)
 
 
-def read_snapshots(path: str) -> dict[tuple[TableId, int], TakenSnapshot]:
-    """Return every entry by table and token."""
+def read_snapshots(path: str, epoch: int = 0) -> dict[tuple[TableId, int], TakenSnapshot]:
+    """Return the entries of an epoch by table and token."""
     rows = all_rows(DeltaTable.open(path), _SCHEMA).to_pylist()  # row-wise: one per snapshot of a table
     return {
         (TableId(row["schema_name"], row["table_name"]), row["token"]): TakenSnapshot(
@@ -78,4 +80,18 @@ def read_snapshots(path: str) -> dict[tuple[TableId, int], TakenSnapshot]:
             row["since"],
         )
         for row in rows
+        if (row["epoch"] or 0) == epoch
     }
+
+
+def tokens_before(path: str, epoch: int) -> dict[TableId, set[int]]:
+    """Return each table's tokens of all epochs before ``epoch``: none of them is given again.
+
+    Tables of wal2lake's own that are not divided by epoch (quarantine, rounds) name a snapshot by its token.
+    """
+    found: dict[TableId, set[int]] = {}
+    # row-wise: one per snapshot of a table, and only in a later epoch
+    for row in all_rows(DeltaTable.open(path), _SCHEMA).to_pylist() if epoch else ():
+        if (row["epoch"] or 0) < epoch:
+            found.setdefault(TableId(row["schema_name"], row["table_name"]), set()).add(row["token"])
+    return found

@@ -22,7 +22,7 @@ from cdc_core.sink.delta.delete_mode import (
     mode_of,
 )
 from cdc_core.sink.delta.features import lacking_for_names
-from cdc_core.sink.delta.kept_rows import KeptRows, grown_schema
+from cdc_core.sink.delta.kept_rows import LSN_COLUMNS, MOST_EARLIER, KeptRows, grown_schema
 from cdc_core.sink.delta.reduction import Truncation, image_schema
 from cdc_core.sink.delta.shape import RESCUED, holds
 from cdc_core.sink.delta.spark_commit import enable, transaction
@@ -47,7 +47,7 @@ def keep_by_spark(
     schema = grown_schema(lake.schema, snapshot, kept)
     enable(spark, lake.path, lacking_for_names(lake, schema))
     with transaction(spark, lake.path) as begun:
-        held = _adapted(begun.content, lake.schema, schema)
+        held = _earlier(_adapted(begun.content, lake.schema, schema), kept)
         shown = begun.session.read.parquet(*files) if files else held.limit(0)
         shown = as_declared(shown, schema)
         after = _soft if mode_of(schema.names) is DeleteMode.SOFT else _history
@@ -99,6 +99,14 @@ def _is_after(at: Truncation, names: Sequence[str] = POSITION) -> Column:
 def _place(at: Truncation) -> tuple[Column, Column, Column]:
     time = F.timestamp_micros(F.lit(at.at.value)) if at.at.is_valid else F.lit(None).cast("timestamp")
     return F.lit(at.lsn), F.lit(at.index), time
+
+
+def _earlier(rows: DataFrame, kept: KeptRows) -> DataFrame:
+    """``kept_rows.earlier`` for Spark."""
+    names = [name for name in LSN_COLUMNS if kept.epochs and name in rows.columns]
+    moved = {name: F.col(name) - F.lit(kept.earlier_by).cast("long") for name in names}
+    far = {name: F.col(name) < F.lit(-MOST_EARLIER).cast("long") for name in names}
+    return rows.withColumns({name: F.when(far[name], F.col(name)).otherwise(moved[name]) for name in names})
 
 
 def _adapted(rows: DataFrame, lake: pa.Schema, schema: pa.Schema) -> DataFrame:

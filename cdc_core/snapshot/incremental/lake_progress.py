@@ -17,6 +17,7 @@ class LakeProgress:
     another key with unsent columns; ``rest`` are the keys found, to be read again, and ``again`` means that they were
     too many, or have no text, so that the entire table is read again; ``passes`` counts how often that happened.
     ``signal`` is the position (commit LSN, index in the transaction) of the last processed signal of the signal table.
+    Everything refers to one ``epoch`` of the stream (``sink/delta/epochs``).
     """
 
     progress: Progress = field(default_factory=Progress)
@@ -27,6 +28,7 @@ class LakeProgress:
     again: bool = False
     passes: int = 0
     signal: tuple[int, int] = (0, -1)
+    epoch: int = 0
 
     def for_next_table(self, progress: Progress) -> LakeProgress:
         """Return the state at the start of a table."""
@@ -43,6 +45,7 @@ class LakeProgress:
             "again": self.again,
             "passes": self.passes,
             "signal": self.signal,
+            "epoch": self.epoch,
         }
         return json.dumps(raw, separators=(",", ":"))
 
@@ -62,6 +65,7 @@ class LakeProgress:
                 bool(raw["again"]),
                 int(raw["passes"]),
                 (int(raw["signal"][0]), int(raw["signal"][1])),
+                int(raw.get("epoch", 0)),
             )
         except (KeyError, TypeError, IndexError) as error:
             raise ValueError("not the progress of incremental snapshots into a lake") from error

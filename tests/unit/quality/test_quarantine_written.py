@@ -121,7 +121,7 @@ def test_a_new_snapshot_settles_what_waited(tmp_path):
     write_quarantine(rows_at(350), path, Place(300, 0), 400)
     assert waiting(path, 300, 400) == [350]
     assert statuses(path) == {50: ("superseded", True), 350: ("waiting", False)}
-    assert refused_among(rows_at(50, 350, 360), DeltaTable.open(path)).tolist() == [False, True, False]
+    assert refused_among(rows_at(50, 350, 360), DeltaTable.open(path), 300).tolist() == [False, True, False]
 
 
 def test_a_table_of_before_there_were_states_goes_on(tmp_path):
@@ -131,4 +131,4 @@ def test_a_table_of_before_there_were_states_goes_on(tmp_path):
     assert waiting(path, 0, 100) == []
     write_quarantine(rows_at(150), path, Place(0, 100), 200)
     assert waiting(path, 0, 200) == [150]
-    assert refused_among(rows_at(50, 150, 160), DeltaTable.open(path)).tolist() == [True, True, False]
+    assert refused_among(rows_at(50, 150, 160), DeltaTable.open(path), 0).tolist() == [True, True, False]

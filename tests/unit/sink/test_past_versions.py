@@ -151,7 +151,7 @@ def test_superseded_changes_are_dropped_too(one: OneTable) -> None:
     quarantine = DeltaTable.open(one.paths.quarantine(TABLE.id))
     assert quarantine is not None
     places = one.changes([change("u", 10, 1), change("c", 20, 0)])
-    assert refused_among(places, quarantine).tolist() == [False, True]
+    assert refused_among(places, quarantine, 0).tolist() == [False, True]
     assert one.merge(22, replay=Replay(accept_all=True)).replayed == 0
 
 
