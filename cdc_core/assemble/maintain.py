@@ -59,7 +59,7 @@ def maintain(
             found.append(MaintainReport(table, kind, done))
             if on_table is not None:
                 on_table(found[-1])
-    renew_newest(paths, context.slot, options.lake_history_minutes)
+    renew_newest(paths, context.scope, options.lake_history_minutes)
     return found
 
 

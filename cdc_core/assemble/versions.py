@@ -19,4 +19,4 @@ def versions(context: RunContext, at: Lsn | datetime | None, tables: Sequence[Ta
     from cdc_core.sink.delta.cuts import find_cut
 
     context.config.require_lake()
-    return find_cut(context.paths, context.slot, context.config.sink.lake_history_minutes, at, tables)
+    return find_cut(context.paths, context.scope, context.config.sink.lake_history_minutes, at, tables)

@@ -68,6 +68,7 @@ def command(config: Path, tables: tuple[TableId, ...], at: Lsn | datetime | None
 def _plain(cut: Cut) -> dict[str, Any]:
     return {
         "lsn": str(cut.lsn),
+        "epoch": cut.epoch,
         "committed_at": None if cut.committed_at is None else cut.committed_at.isoformat(),
         "recorded_at": cut.recorded_at.isoformat(),
         "tables": [
@@ -83,7 +84,8 @@ def _state(one: ReadableVersion) -> str:
 
 def _print(console: Console, cut: Cut) -> None:
     at = "an unknown time" if cut.committed_at is None else f"{cut.committed_at:%Y-%m-%d %H:%M:%S.%f} UTC"
-    console.print(f"round at {cut.lsn}, last commit at {at}", highlight=False)
+    epoch = f" of epoch {cut.epoch}" if cut.epoch else ""
+    console.print(f"round at {cut.lsn}{epoch}, last commit at {at}", highlight=False)
     table = Table("table", "version", "state", box=None)
     for one in cut.tables:
         table.add_row(str(one.table), "-" if one.version is None else str(one.version), _state(one))

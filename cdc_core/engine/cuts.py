@@ -68,15 +68,17 @@ class Cuts:
         for table, merge_state in sorted(self._merge_states, key=lambda each: each[0]):
             overlap = self._merge_states.overlap(table)
             state = state_at(merge_state, None if overlap is None else overlap.lsn, lsn)
-            version = merge_state.version if state is TableState.CURRENT else None
-            found.append(RecordedTable(table, state, version, merge_state.token, merge_state.shown))
+            is_current = state is TableState.CURRENT
+            version = merge_state.version if is_current else None
+            identity = merge_state.identity if is_current else None
+            found.append(RecordedTable(table, state, version, merge_state.token, merge_state.shown, identity))
         return tuple(found)
 
     def _begin(self) -> None:
         """Load the newest recorded round of earlier runs."""
         newest = self._log.newest() if self._log.refresh() else None
         self._last_lsn = self._log.newest_lsn or Lsn(0)
-        if newest is not None:
+        if newest is not None and newest.head.epoch == self._log.epoch:
             self._last = newest.tables
             at = newest.head.committed_at
             if at is not None and self._committed is None:

@@ -44,6 +44,7 @@ from cdc_core.errors import CdcError, LimitExceededError, MissingKeyError, Rerea
 from cdc_core.lsn import Lsn
 from cdc_core.schema.table import TableId, TableSchema
 from cdc_core.sink.delta.append import Reached
+from cdc_core.sink.delta.epochs import epoch_of
 from cdc_core.sink.delta.paths import LakePaths
 from cdc_core.sink.delta.rounds import RoundLog
 from cdc_core.sink.options import MergeEngine, SinkOptions
@@ -107,7 +108,7 @@ class LakeSink:
         self._merge_states = MergeStates(paths, slot, options, watch.shapes)
         self._expiry = Expiry(paths, slot, self._merge_states, options.changelog_retention_days)
         self._checked_at = float("-inf")
-        rounds = RoundLog(paths.rounds, options.lake_history_minutes)
+        rounds = RoundLog(paths.rounds, options.lake_history_minutes, epoch_of(slot))
         self._cuts = Cuts(rounds, self._merge_states) if records_rounds else None
         self._validations = Validations(docs_path)
         self._reread_tries: dict[TableId, int] = {}
@@ -464,6 +465,7 @@ class LakeSink:
             merge_state.waiting = bool(outcome.waiting)
         if outcome.lake_version is not None:
             merge_state.version, merge_state.shown = outcome.lake_version, outcome.lake_lsn
+            merge_state.identity = outcome.lake_id
             merge_state.checked_at = time.monotonic()
         merge_state.shape.in_force = max(merge_state.shape.in_force, order.shape)
         if merge_state.backlog is not None and outcome.merged is not None and merge_state.backlog <= outcome.merged:

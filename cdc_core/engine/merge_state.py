@@ -41,10 +41,11 @@ class MergeState:
     It may be the commit of a transaction that is incomplete; it is merged once the stream is past it. ``waits_for`` is
     an LSN that the stream must have passed before the first merge (``snapshot/resume``), or None.
     ``waiting``: its quarantine table may contain changes that are not in the lake. ``whole`` is the last transaction
-    that is complete in the changelog. ``version`` is the newest known version of the lake table, ``shown`` the merged
-    LSN stored in it: ``merged`` may be later, if the changes since did not change a row. ``failed_at`` is when
-    (monotonic seconds) the last merge failed, None after a successful one, ``error`` the reason. ``is_former``:
-    the lake table's rows are of an earlier epoch (``sink/delta/epochs``), so it is read before anything is merged.
+    that is complete in the changelog. ``version`` is the newest known version of the lake table, ``identity`` its id in
+    Delta, ``shown`` the merged LSN stored in it: ``merged`` may be later, if the changes since did not change a row.
+    ``failed_at`` is when (monotonic seconds) the last merge failed, None after a successful one, ``error`` the reason.
+    ``is_former``: the lake table's rows are of an earlier epoch (``sink/delta/epochs``), so it is read before anything
+    is merged.
     """
 
     shape: TableShape
@@ -62,6 +63,7 @@ class MergeState:
     error: str = ""
     engine: MergeEngine = MergeEngine.AUTO
     is_former: bool = False
+    identity: str | None = None
 
     def is_waiting(self, passed: int) -> bool:
         """Whether changes cannot be merged into its snapshot yet; the stream is past ``passed``."""
@@ -145,7 +147,7 @@ class MergeStates:
             merge_state.checked_at = now
             lake = None if merge_state.version is None else DeltaTable.open(self._paths.lake(table))
             if lake is not None and lake_position(lake, self._slot, table) == (merge_state.token, merge_state.shown):
-                merge_state.version = lake.version
+                merge_state.version, merge_state.identity = lake.version, lake.identity
 
     def overlap(self, table: TableId) -> TakenSnapshot | None:
         """Return the snapshot whose rows the next slice may contain again; None once later changes are merged."""
@@ -182,6 +184,7 @@ class MergeStates:
             merge_state.waits_for = int(taken.lsn)
         merge_state.is_former = opened is not None and is_of_earlier_epoch(opened, self._slot, table)
         merge_state.version, merge_state.shown = None if opened is None else opened.version, lake.lsn
+        merge_state.identity = None if opened is None else opened.identity
         if found is not None:
             assert changelog is not None
             merge_state.whole = changelog.txn(changelog_app(self._slot, table))

@@ -103,8 +103,8 @@ class SliceOutcome:
     ``evolves``: nothing was applied because Spark has to change the lake table's shape first. ``lacks_features``: table
     features are to be enabled after this. ``waiting`` is the number of changes in quarantine after it, None if they
     were not counted; ``replayed`` and ``dropped`` changes left the quarantine. ``lake_version`` is the lake table's
-    version at the end, maintenance included, ``lake_lsn`` the merged LSN stored in it; both are None if the lake table
-    was not opened.
+    version at the end, maintenance included, ``lake_id`` its id in Delta, ``lake_lsn`` the merged LSN stored in it; all
+    are None if the lake table was not opened.
     """
 
     table: TableId
@@ -125,5 +125,6 @@ class SliceOutcome:
     lake_files: int = 0
     lake_version: int | None = None
     lake_lsn: int | None = None
+    lake_id: str | None = None
     seconds: dict[str, float] = field(default_factory=dict)
     cpu_seconds: dict[str, float] = field(default_factory=dict)

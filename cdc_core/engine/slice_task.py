@@ -149,7 +149,7 @@ class SliceTask:
             raise _read_anew(order.table.id)
         outcome.merged = stands.lsn
         outcome.lacks_features = bool(self.writer.features.missing(lake, order.table))
-        outcome.lake_version, outcome.lake_lsn = lake.version, stands.lsn
+        outcome.lake_version, outcome.lake_id, outcome.lake_lsn = lake.version, lake.identity, stands.lsn
         if stands.lsn is not None and stands.lsn >= order.to_lsn:
             return
         since = lake.version

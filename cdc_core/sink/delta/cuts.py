@@ -10,6 +10,7 @@ from datetime import UTC, datetime
 from cdc_core.errors import LakeError
 from cdc_core.lsn import Lsn
 from cdc_core.schema.table import TableId
+from cdc_core.sink.delta.epochs import epoch_of, scope_of, slot_of
 from cdc_core.sink.delta.paths import LakePaths
 from cdc_core.sink.delta.positions import lake_position
 from cdc_core.sink.delta.rounds import RecordedTable, Round, RoundHead, RoundLog, TableState
@@ -22,7 +23,7 @@ _THREADS = 8
 class ReadableVersion:
     """One table of a cut. ``version`` is None if it does not show the source at the cut's LSN, or was removed.
 
-    ``is_gone``: the version existed, and its files or log entries have been removed since.
+    ``is_gone``: the version existed; since then its files or log entries were removed, or the table was created again.
     """
 
     table: TableId
@@ -36,54 +37,72 @@ class ReadableVersion:
 class Cut:
     """One consistent cut: at these versions all tables show the source at ``lsn``.
 
-    ``committed_at`` is the source's commit time of the last transaction in it, if known.
+    ``committed_at`` is the source's commit time of the last transaction in it, if known. ``lsn`` is of the stream's
+    ``epoch``.
     """
 
     lsn: Lsn
     committed_at: datetime | None
     recorded_at: datetime
     tables: tuple[ReadableVersion, ...]
+    epoch: int = 0
 
 
 def find_cut(
-    paths: LakePaths, slot: str, history_minutes: int, at: Lsn | datetime | None, wanted: Sequence[TableId] = ()
+    paths: LakePaths, scope: str, history_minutes: int, at: Lsn | datetime | None, wanted: Sequence[TableId] = ()
 ) -> Cut:
     """Return the newest round at or before ``at`` (None: the newest of all), with all tables or those ``wanted``.
 
-    If maintenance has replaced a version since, and nothing else was committed to the table, the new version is
-    returned. Raises LakeError if no round was recorded, ``at`` is before the first one that is kept or after the
-    newest, or a wanted table is in no round, does not show the source at that LSN, or its version was removed.
+    An LSN is one of the scope's epoch (``epochs``); rounds of earlier ones are found by time. A version is returned
+    only if the table is the recorded one, with the recorded positions. If maintenance has replaced it since, and
+    nothing else was committed to the table, the new version is returned. Raises LakeError if no round was recorded,
+    ``at`` is before the first one that is kept or after the newest, or a wanted table is in no round, does not show the
+    source at that LSN, or its version was removed.
     """
     log = RoundLog(paths.rounds, history_minutes)
     heads = log.heads() if log.refresh() else []
     if not heads:
         raise LakeError("No round has been recorded in this lake.", "Run wal2lake run; each round is recorded.")
+    if isinstance(at, Lsn):
+        heads = [head for head in heads if head.epoch == epoch_of(scope)]
+        if not heads:
+            raise LakeError(
+                "No round has been recorded since the lake was read from the present server.",
+                "Run wal2lake run, or give a time for a round of the former one.",
+            )
     found = log.round(_chosen(heads, at).number)
     assert found is not None
+    of_round = scope_of(slot_of(scope), found.head.epoch)
     chosen = [one for one in found.tables if not wanted or one.table in wanted]
     with ThreadPoolExecutor(_THREADS) as pool:
-        tables = tuple(pool.map(lambda one: _readable(paths, slot, one), chosen))
-    cut = Cut(found.head.lsn, found.head.committed_at, found.head.recorded_at, tables)
+        tables = tuple(pool.map(lambda one: _readable(paths, of_round, one), chosen))
+    cut = Cut(found.head.lsn, found.head.committed_at, found.head.recorded_at, tables, found.head.epoch)
     _require(cut, found, wanted)
     return cut
 
 
-def renew_newest(paths: LakePaths, slot: str, history_minutes: int) -> bool:
+def renew_newest(paths: LakePaths, scope: str, history_minutes: int) -> bool:
     """Record the newest round again if maintenance has replaced versions in it; returns whether that was needed."""
-    log = RoundLog(paths.rounds, history_minutes)
+    log = RoundLog(paths.rounds, history_minutes, epoch_of(scope))
     newest = log.newest() if log.refresh() else None
-    if newest is None:
+    if newest is None or newest.head.epoch != epoch_of(scope):
         return False
-    tables = [_renewed(paths, slot, one) for one in newest.tables]
+    tables = [_renewed(paths, scope, one) for one in newest.tables]
     return tables != list(newest.tables) and log.append(newest.head.lsn, newest.head.committed_at, tables)
 
 
-def _renewed(paths: LakePaths, slot: str, one: RecordedTable) -> RecordedTable:
+def _renewed(paths: LakePaths, scope: str, one: RecordedTable) -> RecordedTable:
     table = None if one.version is None else DeltaTable.open(paths.lake(one.table))
-    shown = lake_position(table, slot, one.table)
-    if table is None or (shown.token, shown.lsn) != (one.snapshot, one.merged_lsn):
+    if table is None or not _is_recorded(table, scope, one):
         return one
     return replace(one, version=table.version)
+
+
+def _is_recorded(table: DeltaTable, scope: str, one: RecordedTable) -> bool:
+    """Whether an opened version has the content of a recorded one: the same table, at the same positions."""
+    shown = lake_position(table, scope, one.table)
+    is_same = one.identity is None or table.identity == one.identity
+    return is_same and (shown.token, shown.lsn) == (one.snapshot, one.merged_lsn)
 
 
 def _chosen(heads: Sequence[RoundHead], at: Lsn | datetime | None) -> RoundHead:
@@ -118,22 +137,17 @@ def _times(heads: Sequence[RoundHead]) -> tuple[str, str]:
     return (times[0], times[-1]) if times else ("an unknown time", "an unknown time")
 
 
-def _readable(paths: LakePaths, slot: str, one: RecordedTable) -> ReadableVersion:
+def _readable(paths: LakePaths, scope: str, one: RecordedTable) -> ReadableVersion:
     path = paths.lake(one.table)
     if one.version is None:
         return ReadableVersion(one.table, one.state, None, path)
-    if _is_whole(DeltaTable.open_version(path, one.version)):
+    found = DeltaTable.open_version(path, one.version)
+    if found is not None and _is_recorded(found, scope, one) and not found.missing_files():
         return ReadableVersion(one.table, one.state, one.version, path)
     newest = DeltaTable.open(path)
-    shown = lake_position(newest, slot, one.table)
-    if newest is not None and (shown.token, shown.lsn) == (one.snapshot, one.merged_lsn):
+    if newest is not None and _is_recorded(newest, scope, one):
         return ReadableVersion(one.table, one.state, newest.version, path)
     return ReadableVersion(one.table, one.state, None, path, is_gone=True)
-
-
-def _is_whole(table: DeltaTable | None) -> bool:
-    """Whether every data file of the version exists."""
-    return table is not None and not table.missing_files()
 
 
 def _require(cut: Cut, found: Round, wanted: Sequence[TableId]) -> None:
@@ -147,7 +161,8 @@ def _require(cut: Cut, found: Round, wanted: Sequence[TableId]) -> None:
     for one in cut.tables:
         if one.is_gone and (wanted or all(each.version is None for each in cut.tables)):
             raise LakeError(
-                f"The version of {one.table} at {cut.lsn} can no longer be read: its files were removed.",
+                f"The version of {one.table} at {cut.lsn} can no longer be read: its files were removed, or "
+                "the table was created again.",
                 "Use a later LSN; wal2lake.lake.history.minutes sets how long versions are kept.",
             )
         if wanted and one.version is None:

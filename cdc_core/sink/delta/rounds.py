@@ -12,8 +12,11 @@ source at the round's LSN, and ``state`` is the reason:
     unread      there is no lake table yet
 
 ``snapshot`` and ``merged_lsn`` are the positions stored in the lake table (``positions``). They identify its content:
-two versions with the same positions have the same rows, so a compaction does not invalidate a recorded round. Rounds
-are numbered; their LSN never decreases. The number and the LSN of the newest are in the commit's ``txn`` actions.
+two versions with the same positions have the same rows, so a compaction does not invalidate a recorded round.
+``table_id`` is the id that Delta gave the lake table: a table that was created again at its path has other versions
+under the same numbers. ``epoch`` is that of the stream (``epochs``), null for 0: LSNs of different epochs do not
+compare. Rounds are numbered; their LSN never decreases within an epoch. The number, the LSN and the epoch of the newest
+are in the commit's ``txn`` actions.
 """
 
 from __future__ import annotations
@@ -47,10 +50,12 @@ _SCHEMA = pa.schema(
         ("snapshot", pa.int64()),
         ("merged_lsn", pa.int64()),
         ("recorded_at", _TIME),
+        ("epoch", pa.int64()),
+        ("table_id", pa.string()),
     ]
 )
 _HEAD = ["round", "round_lsn", "committed_at", "recorded_at"]
-_NUMBER, _LSN = "wal2lake:rounds", "wal2lake:rounds:lsn"
+_NUMBER, _LSN, _EPOCH = "wal2lake:rounds", "wal2lake:rounds:lsn", "wal2lake:rounds:epoch"
 _EXPIRE_EVERY = 100
 
 
@@ -70,7 +75,8 @@ class TableState(StrEnum):
 class RecordedTable:
     """One table in a round. ``version`` is None unless the state is CURRENT.
 
-    ``snapshot`` and ``merged_lsn`` are the positions stored in the lake table; None if it has none.
+    ``snapshot`` and ``merged_lsn`` are the positions stored in the lake table; None if it has none. ``identity`` is the
+    table's id in Delta; None without a version, and in rounds of earlier releases.
     """
 
     table: TableId
@@ -78,16 +84,21 @@ class RecordedTable:
     version: int | None
     snapshot: int | None = None
     merged_lsn: int | None = None
+    identity: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class RoundHead:
-    """A round without its tables. ``committed_at`` is the source's commit time of its last transaction, if known."""
+    """A round without its tables. ``committed_at`` is the source's commit time of its last transaction, if known.
+
+    ``lsn`` is of the stream's ``epoch``.
+    """
 
     number: int
     lsn: Lsn
     committed_at: datetime | None
     recorded_at: datetime
+    epoch: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,17 +113,20 @@ class RoundLog:
     """The table of rounds of one connector. For one thread; other processes may write to it too.
 
     ``history_minutes`` is the lake's: rounds are removed when their versions can no longer be read; 0 keeps all.
+    ``epoch`` is that of the rounds appended.
     """
 
-    def __init__(self, path: str, history_minutes: int) -> None:
+    def __init__(self, path: str, history_minutes: int, epoch: int = 0) -> None:
         self._path = path
+        self.epoch = epoch
         self._history = history_minutes
         self._opened: DeltaTable | None = None
 
     @property
     def newest_lsn(self) -> Lsn | None:
-        """The LSN of the newest round as of the last ``refresh`` or ``append``; None before the first."""
-        lsn = None if self._opened is None else self._opened.txn(_LSN)
+        """The LSN of the newest round as of the last ``refresh`` or ``append``; None before the epoch's first."""
+        log = self._opened
+        lsn = None if log is None or (log.txn(_EPOCH) or 0) != self.epoch else log.txn(_LSN)
         return None if lsn is None else Lsn(lsn)
 
     def refresh(self) -> bool:
@@ -124,7 +138,7 @@ class RoundLog:
         return self._opened is not None and self._opened.txn(_NUMBER) is not None
 
     def append(self, lsn: int, committed_at: datetime | None, tables: Sequence[RecordedTable]) -> bool:
-        """Record a round in one commit; returns False if there is a round of a later LSN already.
+        """Record a round in one commit; returns False if there is a round of a later LSN or epoch already.
 
         Raises TransientError after repeated conflicts with another writer.
         """
@@ -132,12 +146,12 @@ class RoundLog:
         self._opened, since = log, log.version
 
         def attempt() -> bool:
-            newest = log.txn(_LSN)
-            if newest is not None and newest > lsn:
+            newest, epoch = log.txn(_LSN), log.txn(_EPOCH) or 0
+            if newest is not None and (epoch, newest) > (self.epoch, lsn):
                 return False
             number = (log.txn(_NUMBER) or 0) + 1
-            rows = _rows(number, lsn, committed_at, tables)
-            log.commit([log.write(rows)], txns={_NUMBER: number, _LSN: int(lsn)})
+            rows = _rows(number, lsn, committed_at, tables, self.epoch)
+            log.commit([log.write(rows)], txns={_NUMBER: number, _LSN: int(lsn), _EPOCH: self.epoch})
             return True
 
         if not on_conflict(attempt, log):
@@ -149,14 +163,21 @@ class RoundLog:
 
     def heads(self) -> list[RoundHead]:
         """Return all rounds that are kept, oldest first."""
-        parts = [self._opened.read(file, _HEAD) for file in self._opened.files] if self._opened is not None else []
+        names = [name for name in (*_HEAD, "epoch") if self._opened is not None and name in self._opened.schema.names]
+        parts = [self._opened.read(file, names) for file in self._opened.files] if self._opened is not None else []
         if not parts:
             return []
-        found = pa.concat_tables(parts).group_by("round").aggregate([(name, "max") for name in _HEAD[1:]])
+        found = pa.concat_tables(parts).group_by("round").aggregate([(name, "max") for name in names[1:]])
         found = found.filter(pc.is_valid(found.column("round"))).sort_by("round")
         # row-wise: a few thousand rounds at most, requested by a user
         return [
-            RoundHead(row["round"], Lsn(row["round_lsn_max"]), row["committed_at_max"], row["recorded_at_max"])
+            RoundHead(
+                row["round"],
+                Lsn(row["round_lsn_max"]),
+                row["committed_at_max"],
+                row["recorded_at_max"],
+                row.get("epoch_max") or 0,
+            )
             for row in found.to_pylist()
         ]
 
@@ -170,7 +191,8 @@ class RoundLog:
         if not rows:
             return None
         first = rows[0]
-        head = RoundHead(number, Lsn(first["round_lsn"]), first["committed_at"], first["recorded_at"])
+        lsn, epoch = Lsn(first["round_lsn"]), first.get("epoch") or 0
+        head = RoundHead(number, lsn, first["committed_at"], first["recorded_at"], epoch)
         return Round(head, tuple(sorted((_recorded(row) for row in rows), key=lambda each: each.table)))
 
     def newest(self) -> Round | None:
@@ -200,7 +222,9 @@ class RoundLog:
         on_conflict(attempt, log)
 
 
-def _rows(number: int, lsn: int, committed_at: datetime | None, tables: Sequence[RecordedTable]) -> pa.Table:
+def _rows(
+    number: int, lsn: int, committed_at: datetime | None, tables: Sequence[RecordedTable], epoch: int
+) -> pa.Table:
     count, now = len(tables), datetime.now(UTC)
     columns = [
         pa.array([number] * count, pa.int64()),
@@ -213,6 +237,8 @@ def _rows(number: int, lsn: int, committed_at: datetime | None, tables: Sequence
         pa.array([each.snapshot for each in tables], pa.int64()),
         pa.array([each.merged_lsn for each in tables], pa.int64()),
         pa.array([now] * count, _TIME),
+        pa.array([epoch or None] * count, pa.int64()),
+        pa.array([each.identity for each in tables], pa.string()),
     ]
     return pa.Table.from_arrays(columns, schema=_SCHEMA)
 
@@ -237,4 +263,5 @@ def _recorded(row: dict[str, object]) -> RecordedTable:
         number("delta_version"),
         number("snapshot"),
         number("merged_lsn"),
+        None if row.get("table_id") is None else str(row["table_id"]),
     )

@@ -157,6 +157,11 @@ class DeltaTable:
         return int(self._table.version())
 
     @property
+    def identity(self) -> str:
+        """The id that Delta gave the table when it was created; a table created again at the path has another."""
+        return str(self._table.metadata().id)
+
+    @property
     def schema(self) -> pa.Schema:
         """The table's columns as Arrow schema, all nullable, without metadata."""
         if self._schema is None:

@@ -1,6 +1,7 @@
 """The table of rounds, and finding the versions to read by, against Delta tables on disk."""
 
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 
 import pyarrow as pa
 import pytest
@@ -10,9 +11,9 @@ from cdc_core.lsn import Lsn
 from cdc_core.schema.table import TableId
 from cdc_core.sink.delta import rounds as rounds_module
 from cdc_core.sink.delta.compaction import clean, compact
-from cdc_core.sink.delta.cuts import find_cut
+from cdc_core.sink.delta.cuts import find_cut, renew_newest
 from cdc_core.sink.delta.paths import LakePaths
-from cdc_core.sink.delta.positions import merge_app, snapshot_app
+from cdc_core.sink.delta.positions import epoch_app, merge_app, snapshot_app
 from cdc_core.sink.delta.rounds import RecordedTable, RoundLog, TableState
 from cdc_core.sink.delta.table import DeltaTable
 
@@ -22,8 +23,8 @@ NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 SCHEMA = pa.schema([("id", pa.int64())])
 
 
-def current(table, version, merged=None, snapshot=None):
-    return RecordedTable(table, TableState.CURRENT, version, snapshot, merged)
+def current(table, version, merged=None, snapshot=None, identity=None):
+    return RecordedTable(table, TableState.CURRENT, version, snapshot, merged, identity)
 
 
 @pytest.fixture
@@ -204,3 +205,70 @@ def test_no_round_yet(paths):
     with pytest.raises(LakeError) as error:
         find_cut(paths, SLOT, 0, None)
     assert "No round has been recorded" in error.value.message
+
+
+@pytest.mark.parametrize("is_named", [True, False])  # rounds of earlier releases do not name the table
+def test_a_version_is_that_of_the_recorded_table(paths, tmp_path, is_named):
+    lake = a_lake_table(paths, A)
+    log = a_log(paths)
+    identity = lake.identity if is_named else None
+    for lsn in (100, 200):
+        log.append(lsn, None, [current(A, merged(lake, A, lsn), lsn, 7, identity)])
+    folder, aside = Path(paths.lake(A)), tmp_path / "aside"
+    folder.rename(aside)
+    with pytest.raises(LakeError, match="can no longer be read"):
+        find_cut(paths, SLOT, 0, Lsn(100))
+    # Read anew, with more versions than before.
+    again = DeltaTable.create(paths.lake(A), SCHEMA, {})
+    again.commit(txns={snapshot_app(SLOT, A): 250})
+    for lsn in (260, 270, 280):
+        rows = pa.table({"id": [lsn]})
+        again.commit([again.write(rows)], txns={merge_app(SLOT, A, 250): lsn})
+    assert again.version > lake.version
+    for lsn in (100, 200):
+        with pytest.raises(LakeError, match="or the table was created again"):
+            find_cut(paths, SLOT, 0, Lsn(lsn), [A])
+    log.append(280, None, [current(A, again.version, 280, 250, again.identity)])
+    assert find_cut(paths, SLOT, 0, None, [A]).tables[0].version == again.version
+    # The former folder is moved back: its versions are what the rounds say, and the newest round's is not.
+    folder.rename(tmp_path / "later")
+    aside.rename(folder)
+    assert [find_cut(paths, SLOT, 0, Lsn(lsn), [A]).tables[0].version for lsn in (100, 200)] == [2, 3]
+    with pytest.raises(LakeError, match="can no longer be read"):
+        find_cut(paths, SLOT, 0, None, [A])
+
+
+def test_a_table_created_again_at_the_same_positions_is_another_one(paths, tmp_path):
+    lake = a_lake_table(paths, A)
+    log = a_log(paths)
+    log.append(100, None, [current(A, merged(lake, A, 100), 100, 7, lake.identity)])
+    Path(paths.lake(A)).rename(tmp_path / "aside")
+    merged(a_lake_table(paths, A), A, 100)
+    with pytest.raises(LakeError, match="created again"):
+        find_cut(paths, SLOT, 0, None, [A])
+
+
+def test_a_new_epoch_begins_new_rounds_and_leaves_the_old_ones_to_be_found_by_time(paths):
+    lake = a_lake_table(paths, A)
+    log = a_log(paths)
+    log.append(500, NOON, [current(A, merged(lake, A, 500), 500, 7, lake.identity)])
+    scope = f"{SLOT}@1"
+    with pytest.raises(LakeError, match="since the lake was read from the present server"):
+        find_cut(paths, scope, 0, Lsn(500))
+    version = lake.commit(txns={snapshot_app(scope, A): 90, epoch_app(A): 1})
+    new = RoundLog(paths.rounds, 0, 1)
+    assert new.refresh() and new.newest_lsn is None
+    later = NOON + timedelta(hours=1)
+    assert new.append(90, later, [current(A, version, None, 90, lake.identity)])
+    log.refresh()
+    assert not log.append(600, later, [current(A, version, 600, 7)])  # a run of the former epoch that is still active
+    assert new.newest_lsn == 90
+    found = find_cut(paths, scope, 0, None, [A])
+    assert (found.lsn, found.epoch, found.tables[0].version) == (90, 1, version)
+    for at in (Lsn(90), later):
+        assert find_cut(paths, scope, 0, at, [A]).tables[0].version == version
+    with pytest.raises(LakeError, match="is after the newest round, which is at 0/5A"):
+        find_cut(paths, scope, 0, Lsn(500))
+    former = find_cut(paths, scope, 0, NOON, [A])
+    assert (former.lsn, former.epoch, former.tables[0].version) == (500, 0, 2)
+    assert not renew_newest(paths, scope, 0) and not renew_newest(paths, f"{SLOT}@2", 0)
