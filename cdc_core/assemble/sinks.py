@@ -67,7 +67,7 @@ def open_lake(
         lambda table: None if (lake := DeltaTable.open(paths.lake(table))) is None else lake.schema,
         reads_new_tables=mode_actions(config.snapshot).first,
     )
-    unsent = UnsentChanges(paths, context.slot)
+    unsent = UnsentChanges(paths, context.scope)
     rereads = Rereads(lambda table, shape: reread(context, table, shape, spark, unsent))
     watch = SourceWatch(shapes, rereads, source.wal_lsn)
     return LakeSink(

@@ -48,7 +48,7 @@ def take(
     wanted = {table.id for table in tables}
     now = {table.id: streamed(table) for table in source.catalog.tables(wanted.__contains__)}
     tables = context.in_reading_order(source, [now.get(table.id, table) for table in tables])
-    unsent = UnsentChanges(context.paths, context.slot)
+    unsent = UnsentChanges(context.paths, context.scope)
     # The creation of a slot waits for older transactions itself.
     seconds = _LATER_SECONDS if later else OLDER_SECONDS
     left = unsent.left(source, tables, seconds) if source.slot().exists else []

@@ -131,7 +131,7 @@ class SnapshotRun:
             }
             before, left = left, [now.get(table.id, table) for table in left]
             again = [table for was, table in zip(before, left, strict=True) if published_as(was) != published_as(table)]
-            UnsentChanges(self._paths, self._source.options.slot_name).require(self._source, again, OLDER_SECONDS)
+            UnsentChanges(self._paths, self._settings.scope).require(self._source, again, OLDER_SECONDS)
         raise _changed(left[0].id)
 
     def reread(self, table: TableSchema, merged: Lsn | None, shape: int) -> SnapshotReport:
