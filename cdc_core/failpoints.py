@@ -16,12 +16,15 @@ AFTER_SPOOL = "after-spool"
 BETWEEN_APPENDS = "between-appends"
 BEFORE_CONFIRM = "before-confirm"
 AFTER_CONFIRM = "after-confirm"
+AFTER_CONFIRM_RECORD = "after-confirm-record"
 DURING_MERGE = "during-merge"
 BETWEEN_MERGES = "between-merges"
 BEFORE_SNAPSHOT_COMMIT = "before-snapshot-commit"
 AFTER_SNAPSHOT_COMMIT = "after-snapshot-commit"
 AFTER_SNAPSHOT_RANGE = "after-snapshot-range"
+AFTER_EPOCH_BEGUN = "after-epoch-begun"
 AFTER_SLOT_CREATED = "after-slot-created"
+AFTER_SLOT_RECORDED = "after-slot-recorded"
 DURING_APPEND = "during-append"
 AFTER_APPEND = "after-append"
 AFTER_QUARANTINE = "after-quarantine"
@@ -44,12 +47,15 @@ ALL = (
     BETWEEN_APPENDS,
     BEFORE_CONFIRM,
     AFTER_CONFIRM,
+    AFTER_CONFIRM_RECORD,
     DURING_MERGE,
     BETWEEN_MERGES,
     BEFORE_SNAPSHOT_COMMIT,
     AFTER_SNAPSHOT_COMMIT,
     AFTER_SNAPSHOT_RANGE,
+    AFTER_EPOCH_BEGUN,
     AFTER_SLOT_CREATED,
+    AFTER_SLOT_RECORDED,
     DURING_APPEND,
     AFTER_APPEND,
     AFTER_QUARANTINE,

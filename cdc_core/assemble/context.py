@@ -163,15 +163,6 @@ class RunContext:
         sizes = source.catalog.sizes(tables)
         return order_tables(tables, {name: size.rows for name, size in sizes.items()}, order)
 
-    def slot_gone(self) -> SourceError:
-        """The error raised if the lake depends on a slot that no longer exists."""
-        return SourceError(
-            f"Replication slot {self.slot} no longer exists, and lake tables depend on it: changes since its "
-            "last confirmed position are lost.",
-            "Re-read all tables with wal2lake snapshot, or set snapshot.mode=when_needed to re-read them "
-            "automatically.",
-        )
-
     def _lake_tables(self, tables: list[TableSchema]) -> list[TableSchema]:
         """Return the tables that can be written to a lake.
 

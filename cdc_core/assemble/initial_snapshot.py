@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import logging
 from typing import Any
 
 from cdc_core.assemble.context import RunContext
+from cdc_core.assemble.continuity import Continuity
 from cdc_core.assemble.notifications import OnNotification
 from cdc_core.assemble.table_snapshots import OnProgress, take
-from cdc_core.snapshot.modes import mode_actions
+from cdc_core.engine.continuity import Break
+from cdc_core.snapshot.modes import ModeActions, mode_actions
 from cdc_core.snapshot.reports import SnapshotReport
+
+_log = logging.getLogger(__name__)
 
 
 def initial_snapshot(
@@ -21,11 +26,21 @@ def initial_snapshot(
         is_lost = mode.position_lost and source.slot().is_lost
         tables, found = context.checked(source, recreates_slot=mode.position_lost)
         wanted = [t for t in tables if source.selection.includes_in_snapshot(t.id) and source.selection.is_table(t.id)]
-        if context.has_lake and (mode.later or mode.first or not found.exists):
-            known = set() if mode.later else context.known_tables(tables)
-            is_lost = is_lost or bool(known and not found.exists)
-            if is_lost and not mode.position_lost:
-                raise context.slot_gone()
+        is_broken = False
+        if context.has_lake:
+            proof = Continuity.of(context, tables)
+            is_broken = proof.mismatch is not None and (mode.position_lost or mode.later or _is_first(mode, proof))
+            if is_broken:
+                assert proof.mismatch is not None
+                _log.warning("%s All tables are read again.", proof.mismatch.message)
+                spark = context.ready(spark)
+                wanted += [t for t in tables if t.id in proof.held.tables and t not in wanted]
+                proof.begin(source)
+            else:
+                proof.join(source)
+        if context.has_lake and (mode.later or mode.first or is_broken or not found.exists):
+            known = set() if mode.later or is_broken else context.known_tables(tables)
+            is_lost = is_lost or is_broken
             reads = mode.later or mode.first or is_lost
             if not found.exists or (reads and any(table.id not in known for table in wanted)):
                 # Before anything is created at the source: if Java is missing, nothing remains to be removed.
@@ -44,3 +59,9 @@ def initial_snapshot(
         if not found.exists:
             source.make_slot()
         return []
+
+
+def _is_first(mode: ModeActions, proof: Continuity) -> bool:
+    """Whether this start reads everything in any case: the lake has no table yet, or slot.name was changed."""
+    is_renamed = proof.mismatch is not None and proof.mismatch.kind is Break.SLOT_NAME
+    return mode.first and (proof.is_empty or is_renamed)

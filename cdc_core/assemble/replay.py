@@ -6,6 +6,7 @@ from contextlib import closing
 from typing import Any
 
 from cdc_core.assemble.context import RunContext
+from cdc_core.assemble.continuity import Continuity
 from cdc_core.assemble.prerequisites import chosen_tables
 from cdc_core.assemble.sinks import open_lake
 from cdc_core.assemble.table_snapshots import OnProgress, take
@@ -31,6 +32,7 @@ def replay(
     with context.claimed() as source:
         captured, _ = context.checked(source)
         chosen = chosen_tables(captured, [table])
+        Continuity.of(context, captured).join(source)
         registry = TableRegistry(source.describing(), source.includes(), [streamed(each) for each in captured])
         # One table is merged up to the end of its own changelog, which the other tables need not have reached.
         sink = open_lake(context, source, registry, session, records_rounds=False)

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from cdc_core.assemble.context import RunContext
+from cdc_core.assemble.continuity import Continuity
 from cdc_core.assemble.notifications import OnNotification
 from cdc_core.assemble.prerequisites import chosen_tables
 from cdc_core.assemble.table_snapshots import OnProgress, take
@@ -24,16 +25,24 @@ def snapshot(
     context.config.require_carried()
     context.config.require_lake()
     with context.claimed() as source:
-        captured, found = context.checked(source)
+        captured, _ = context.checked(source)
         kept = [table for table in captured if source.selection.is_table(table.id)]
         chosen = kept if tables is None else chosen_tables(kept, tables)
         others = [table for table in kept if table not in chosen]
-        if others and not found.exists and context.known_tables(others):
-            raise context.slot_gone()
+        proof = Continuity.of(context, captured)
+        if any(table.id in proof.held.tables for table in others):
+            proof.require()
         spark = context.ready(spark)
+        if proof.mismatch is not None:
+            proof.begin(source)
+        else:
+            proof.join(source)
         published = source.publish(captured, always=context.published_always)
         # Changes of a table that is added to the publication again were not published meanwhile: it is re-read, too.
         again = [table for table in others if table.id in published.added]
         again = [table for table in again if table.id in context.known_tables(again)]
         chosen = [table for table in [*chosen, *again] if table in published.live]
-        return take(context, source, spark, chosen, on_progress, on_notification)
+        reports = take(context, source, spark, chosen, on_progress, on_notification)
+        if not others:
+            proof.note_all_read()
+        return reports

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from cdc_core.assemble.backlog import SlotBacklog
 from cdc_core.assemble.context import RunContext
+from cdc_core.assemble.continuity import continuity_finding, stream_status
 from cdc_core.assemble.own_signals import own_signals
 from cdc_core.assemble.prerequisites import folder_finding
 from cdc_core.assemble.quality import rules_finding
@@ -28,6 +29,8 @@ def check(context: RunContext) -> list[Finding]:
         findings.append(folder_finding("lake", "wal2lake.lake.path", config.sink.lake_path))
     if context.has_lake and not any(finding.is_error and not finding.ok for finding in findings):
         found = rules_finding(context)
+        findings += [] if found is None else [found]
+        found = continuity_finding(context)
         findings += [] if found is None else [found]
     return findings
 
@@ -83,4 +86,5 @@ def status(context: RunContext, count_rows: bool) -> Status:
         backlog.wal_end_lsn,
         backlog.lag_bytes,
         tuple(lake.values()),
+        stream_status(context, tables) if context.has_lake and config.sink.lake_path else None,
     )

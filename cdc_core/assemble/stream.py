@@ -7,9 +7,12 @@ from contextlib import closing
 from typing import Any
 
 from cdc_core.assemble.context import RunContext
+from cdc_core.assemble.continuity import Continuity, require_read
 from cdc_core.assemble.metrics import connected, meter
 from cdc_core.assemble.notifications import open_notifier
 from cdc_core.assemble.sinks import open_sink
+from cdc_core.engine.confirmations import Confirmations
+from cdc_core.engine.continuity import BrokenStreamError
 from cdc_core.engine.read import BatchBounds, SlotReader
 from cdc_core.engine.reports import StreamReport, Until
 from cdc_core.engine.spool import Spool
@@ -45,6 +48,11 @@ def stream(
                 "Take the first snapshot.",
             )
         source.require_publication()
+        proof = None
+        if context.has_lake:
+            proof = Continuity.of(context, tables)
+            proof.join(source)
+            require_read(context, proof, source, tables)
         # The publication is not changed here: a table added to it would lack earlier changes.
         start = found.confirmed_lsn
         metered = meter(context)
@@ -52,7 +60,9 @@ def stream(
             open_notifier(context, metered.notification(on_notification)) as notifier,
             connected(metered, [str(table.id) for table in tables]),
         ):
-            report = _drain(context, source, tables, start, until, session, metered.hooks(hooks), notifier, inbox)
+            report = _drain(
+                context, source, tables, start, until, session, metered.hooks(hooks), notifier, inbox, proof
+            )
         if report.stopped_by != "time":
             source.drop_on_stop()
         return report
@@ -68,6 +78,7 @@ def _drain(
     hooks: Hooks,
     notifier: Notifier,
     inbox: Inbox | None,
+    proof: Continuity | None,
 ) -> StreamReport:
     engine = context.config.engine
     registry = TableRegistry(source.describing(), source.includes(), [streamed(table) for table in tables])
@@ -75,10 +86,30 @@ def _drain(
     bounds = BatchBounds(engine.batch_max_rows, engine.batch_max_bytes, engine.spool_max_bytes)
     with (
         closing(sink),
-        closing(ReplicationStream(context.config.postgres)) as replication,
+        closing(_connected(context, proof)) as replication,
         closing(Spool(context.spool_folder)) as spool,
-        SlotReader(replication, registry.describe, positions, spool, context.plan, bounds, signals) as reader,
+        SlotReader(
+            replication,
+            registry.describe,
+            positions,
+            spool,
+            context.plan,
+            bounds,
+            signals,
+            None if proof is None else proof.watch(),
+        ) as reader,
     ):
         pause = engine.freshness_seconds / 2
-        run = StreamRun(reader, sink, replication.confirm, pause, start, source.sendable_lsn, hooks)
-        return run.run(until)
+        confirmations = Confirmations(replication.confirm, None if proof is None else proof.log)
+        run = StreamRun(reader, sink, confirmations, pause, start, source.sendable_lsn, hooks)
+        try:
+            return run.run(until)
+        except BrokenStreamError as error:
+            if proof is not None:
+                proof.note_broken(error.message)
+            raise
+
+
+def _connected(context: RunContext, proof: Continuity | None) -> ReplicationStream:
+    options = context.config.postgres
+    return ReplicationStream(options) if proof is None else ReplicationStream(options, check=proof.check_connection)

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from cdc_core.assemble.context import RunContext
+from cdc_core.assemble.continuity import expect_server
 from cdc_core.assemble.metrics import meter
 from cdc_core.assemble.notifications import OnNotification, open_notifier
 from cdc_core.errors import TableError
@@ -108,6 +109,7 @@ def reread(
     from cdc_core.spark.errors import received
 
     with context.source() as source:
+        expect_server(context, source)
         found = source.catalog.tables(lambda name: name == table)
         if not found:
             raise TableError(
@@ -134,6 +136,7 @@ def blocking_snapshot(
     from cdc_core.spark.errors import received
 
     with context.source() as source:
+        expect_server(context, source)
         tables = [streamed(table) for table in source.catalog.tables(numbers.__contains__)]
         if len(tables) < len(numbers):
             gone = ", ".join(str(table) for table in numbers if all(table != found.id for found in tables))

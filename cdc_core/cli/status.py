@@ -15,7 +15,7 @@ from rich.table import Table
 from cdc_core.assemble import Connector
 from cdc_core.cli.arguments import config_argument
 from cdc_core.cli.exits import DONE
-from cdc_core.engine.reports import Status
+from cdc_core.engine.reports import Status, StreamStatus
 from cdc_core.lsn import Lsn
 from cdc_core.schema.table import TableId
 
@@ -53,6 +53,8 @@ def _print(console: Console, status: Status) -> None:
             f"confirmed {status.confirmed_lsn}, server at {status.wal_end_lsn}, {status.lag_bytes:,} bytes behind",
             highlight=False,
         )
+    if status.stream is not None:
+        _print_stream(console, status.stream)
     table = Table("table", "key", "snapshot at", "changelog to", "lake to", "rows: source", "lake", box=None)
     for row in status.tables:
         cells = (row.snapshot_lsn, row.changelog_lsn, row.lake_lsn, row.source_rows, row.lake_rows)
@@ -71,3 +73,18 @@ def _print(console: Console, status: Status) -> None:
             console.print(f"     → {row.paused.remedy} Then: wal2lake replay CONFIG {row.table}", highlight=False)
         if row.quarantined:
             console.print(f"{row.table}: {row.quarantined:,} changes are waiting in quarantine", highlight=False)
+
+
+def _print_stream(console: Console, stream: StreamStatus) -> None:
+    console.print(
+        f"lake holds the stream of slot {stream.slot} in database {stream.database}, server {stream.system_id}, "
+        f"timeline {stream.timeline}, confirmed up to {stream.confirmed}, epoch {stream.epoch}",
+        highlight=False,
+    )
+    if stream.mismatch is None:
+        console.print(f"[yellow]not compared with the server[/]: {stream.remedy}", highlight=False)
+    elif stream.mismatch:
+        console.print(f"[red]does not continue[/]: {stream.mismatch}", highlight=False)
+        console.print(f"     → {stream.remedy}", highlight=False)
+    if stream.gap:
+        console.print(f"[yellow]accepted gap[/]: {stream.gap}", highlight=False)

@@ -22,7 +22,6 @@ LATER_SIGNALS = "signals and notifications through Kafka"
 LATER_CLASSES = "custom classes for locking tables or building queries"
 LATER_METRICS = "metrics"
 LATER_ROUTING = "topic routing by regular expressions"
-LATER_OFFSETS = "reconciling stored offsets with the slot"
 LATER_GUARDRAIL = "a limit on the number of captured tables"
 
 _IGNORED: dict[str, tuple[str, ...]] = {
@@ -118,7 +117,6 @@ _NOT_YET: dict[str, tuple[str, ...]] = {
         "topic.key.field.regex",
         "topic.key.field.replacement",
     ),
-    LATER_OFFSETS: ("offset.mismatch.strategy",),
     LATER_GUARDRAIL: ("guardrail.collections.max", "guardrail.collections.limit.action"),
 }
 _NOT_YET_FAMILIES: dict[str, tuple[tuple[str, str], ...]] = {

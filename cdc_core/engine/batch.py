@@ -73,7 +73,8 @@ class Batch:
     ``versions`` maps each table to its versions in stream order. ``complete_lsn`` is the commit LSN of the last
     complete transaction, ``confirm_lsn`` the end LSN of that transaction (which may be confirmed to the slot); both are
     None if no transaction ended in the batch. ``open_lsn`` is the commit LSN of the transaction that continues in the
-    next batch, else None. ``signals`` are the rows of the signal table in stream order.
+    next batch, else None. ``last_xid`` and ``last_ts_us`` are of the last complete transaction. ``signals`` are the
+    rows of the signal table in stream order.
     """
 
     number: int
@@ -82,6 +83,8 @@ class Batch:
     confirm_lsn: int | None = None
     open_lsn: int | None = None
     last_commit_ts_us: int | None = None
+    last_xid: int = 0
+    last_ts_us: int = 0
     rows: int = 0
     bytes: int = 0
     signals: list[SignalRow] = field(default_factory=list)

@@ -135,7 +135,7 @@ class LakeSink:
         whose quarantined changes are to be replayed.
         """
         started = time.monotonic()
-        self._note_renamed_tables()
+        self.note_renamed()
         tried = replays or {}
         orders = self._replaying(self._orders(batch, to_lsn), to_lsn, tried)
         outcomes = self._run_orders(orders)
@@ -185,7 +185,7 @@ class LakeSink:
         self._merge_states.passed = passed
         for ended in self._watch.rereads.finished():
             self._note_reread(ended, passed)
-        self._note_renamed_tables()
+        self.note_renamed()
         if self._watch.shapes.is_poll_due or time.monotonic() - self._checked_at >= _POLL_SECONDS:
             self._checked_at = time.monotonic()
             self._watch.shapes.poll(self._watch.wal_lsn)
@@ -297,7 +297,7 @@ class LakeSink:
             return
         self._watch.shapes.pause(table, error.message, remedy_then_replay(error, table), passed)
 
-    def _note_renamed_tables(self) -> None:
+    def note_renamed(self) -> None:
         """Record re-reads of renamed tables before the slot is confirmed: changes under the new name are not stored."""
         note_names(self._watch.shapes, self._registry.take_names())
 

@@ -36,6 +36,9 @@ class NoopSink:
         """Always False."""
         return False
 
+    def note_renamed(self) -> None:
+        """Do nothing: nothing is stored."""
+
     @property
     def is_busy(self) -> bool:
         """Always False."""

@@ -33,6 +33,7 @@ from cdc_core.decode.pgoutput.stream_state import SortedSegment, StreamState, Tr
 from cdc_core.decode.raw_batch import RAW_SCHEMA
 from cdc_core.decode.segment import Segment
 from cdc_core.engine.batch import Batch, Position
+from cdc_core.engine.continuity import CommitWatch
 from cdc_core.engine.spool import Spool
 from cdc_core.engine.spool_writer import SpoolWriter
 from cdc_core.schema.relation import Relation
@@ -110,7 +111,9 @@ class SlotReader:
         plan: TypingPlan,
         bounds: BatchBounds,
         signals: SignalTable | None = None,
+        watch: CommitWatch | None = None,
     ) -> None:
+        self._watch = watch
         self._signals = signals
         self._stream = stream
         self._describe = describe
@@ -168,11 +171,14 @@ class SlotReader:
     def idle_position(self) -> int | None:
         """Return the end of WAL up to which the server had no changes for us; None unless all received ones are done.
 
-        It may be confirmed although no captured transaction ended there.
+        It may be confirmed although no captured transaction ended there. Raises BrokenStreamError.
         """
         with self._progress.lock:
             busy = self._progress.outstanding_batches or self._progress.unsorted
-            return None if busy or not self._progress.idle_wal_end else self._progress.idle_wal_end
+            position = None if busy or not self._progress.idle_wal_end else self._progress.idle_wal_end
+        if position is not None and self._watch is not None:
+            self._watch.note_silence(position)
+        return position
 
     @property
     def is_drained(self) -> bool:
@@ -238,7 +244,10 @@ class SlotReader:
                 segment = None
             if segment is not None:
                 was_empty, known = not self._has_content(batch), (batch.rows, len(batch.signals))
-                self._add(batch, sort_segment(segment, self._state, self._describe))
+                found = sort_segment(segment, self._state, self._describe)
+                if self._watch is not None:
+                    self._watch.note(found)
+                self._add(batch, found)
                 is_opened = was_empty and self._has_content(batch)
                 with self._progress.lock:
                     self._progress.outstanding_batches += is_opened
@@ -292,6 +301,9 @@ class SlotReader:
             batch.complete_lsn = found.last_commit_lsn
             batch.confirm_lsn = found.last_commit_end_lsn
             batch.last_commit_ts_us = self._state.last_commit_ts_us
+            ended = int(np.flatnonzero(found.transactions.column("kind").to_numpy() == ord("C"))[-1])
+            batch.last_xid = found.transactions.column("xid")[ended].as_py()
+            batch.last_ts_us = found.transactions.column("commit_ts_us")[ended].as_py()
         batch.open_lsn = self._state.open.commit_lsn if self._state.open is not None else None
 
     def _add_rows(self, batch: Batch, table: TableSchema, raw: pa.RecordBatch, relation: Relation | None) -> None:

@@ -158,8 +158,30 @@ class TableStatus:
 
 
 @dataclass(frozen=True, slots=True)
+class StreamStatus:
+    """What the lake's stream is, as recorded in the lake, and whether the server's slot continues it.
+
+    ``confirmed``: the highest LSN that the lake may have confirmed to the slot. ``mismatch``: why the stream cannot go
+    on, empty if it can; None if the server could not be compared. ``gap``: changes that a user accepted as missing.
+    """
+
+    system_id: str
+    timeline: int
+    database: str
+    slot: str
+    confirmed: Lsn
+    epoch: int
+    gap: str
+    mismatch: str | None
+    remedy: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class Status:
-    """Status of the connector. ``lag_bytes``: WAL that the server retains for the slot and that is not confirmed."""
+    """Status of the connector. ``lag_bytes``: WAL that the server retains for the slot and that is not confirmed.
+
+    ``stream`` is None for a lake that has no record yet.
+    """
 
     slot: str
     slot_exists: bool
@@ -170,6 +192,7 @@ class Status:
     wal_end_lsn: Lsn | None
     lag_bytes: int | None
     tables: tuple[TableStatus, ...]
+    stream: StreamStatus | None = None
 
 
 @dataclass(frozen=True, slots=True)

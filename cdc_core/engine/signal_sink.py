@@ -28,6 +28,10 @@ class SignalSink:
         """As for ``LakeSink``."""
         return self._lake.has_backlog(to_lsn)
 
+    def note_renamed(self) -> None:
+        """As for ``LakeSink``."""
+        self._lake.note_renamed()
+
     @property
     def is_busy(self) -> bool:
         """Whether the lake is busy, or a snapshot is in progress that is not paused."""

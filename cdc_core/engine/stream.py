@@ -19,6 +19,22 @@ table. The order of steps guarantees  M(t) ≤ round ≤ C(t)  and  S ≤ min C(
 * between two applies: the tables are merged up to different LSNs until the next round merges all up to the same LSN.
 
 No other state is kept between runs: no checkpoint file, no batch numbers.
+
+Confirmations. A confirmed position lets the server remove WAL, so everything that is known only from the WAL before it
+must be durable, and so must the record of the position itself (``continuity``). There are two places that confirm:
+
+* ``_round``, the end of the last complete transaction of a batch. Durable before: every row of the batch, in its
+  changelog (``Sink.apply`` calls ``on_durable`` after all appends); the signals of the batch, in the stored progress of
+  snapshots (``SignalSink.apply`` stores it first); tables that were renamed, as tables to be re-read (at the start of
+  ``LakeSink.apply``, and by ``note_renamed`` for a batch that has nothing to append). A changed shape needs no record
+  here: it is announced together with a row, and the row's slice records it before it is appended.
+* ``_confirm_silence``, the end of the WAL that the server had read when nothing came. Durable before: as above for
+  every batch, because there is a position only when all that was received is done; renamed tables by ``note_renamed``.
+
+Both go through ``Confirmations``, which records the position in the lake and then hands it to the replication
+connection; this sends no other position (``ReplicationStream.idle_confirm``, by which the connection confirms by
+itself, is used by ``envelopes`` only, whose file is flushed and marked before). With ``lsn.flush.mode=manual``
+positions are recorded and not sent, so a user may advance the slot up to the recorded one.
 """
 
 from __future__ import annotations
@@ -31,10 +47,12 @@ from typing import Protocol
 from cdc_core import failpoints
 from cdc_core.clock import now_us
 from cdc_core.engine.batch import Batch
+from cdc_core.engine.confirmations import Confirmations
 from cdc_core.engine.idle import IdleEnd
 from cdc_core.engine.read import SlotReader
 from cdc_core.engine.reports import BatchReport, RoundReport, StreamReport, Until
 from cdc_core.lsn import Lsn
+from cdc_core.sink.delta.stream_log import LastCommit
 
 _POLL_SECONDS = 0.1
 _KEPT_ROUNDS = 1_000
@@ -51,6 +69,9 @@ class Sink(Protocol):
 
     def has_backlog(self, to_lsn: Lsn) -> bool:
         """Whether a round to ``to_lsn`` without a batch has any work."""
+
+    def note_renamed(self) -> None:
+        """Record what the relations received so far say beside rows, before a position after them is confirmed."""
 
     @property
     def is_busy(self) -> bool:
@@ -90,7 +111,7 @@ class StreamRun:
         self,
         reader: SlotReader,
         sink: Sink,
-        confirm: Callable[[int], None],
+        confirmations: Confirmations,
         round_seconds: float,
         start_lsn: Lsn,
         wal_end: Callable[[], int],
@@ -99,7 +120,7 @@ class StreamRun:
         self._reader = reader
         self._idle = IdleEnd(wal_end)
         self._sink = sink
-        self._confirm_to_slot = confirm
+        self._confirmations = confirmations
         self._round_seconds = round_seconds
         self._hooks = hooks or Hooks()
         self._tally = _Tally(confirmed=start_lsn, complete=start_lsn)
@@ -120,12 +141,14 @@ class StreamRun:
                 self._confirm_silence()
                 if self._sink.has_backlog(Lsn(self._tally.complete)):
                     self._round(None)
+            self._confirmations.tick()
             reason = self._stop_reason(until, was_idle=batch is None or not batch.rows)
             self._sink.between_rounds(max(self._tally.complete, self._tally.silent))
             if reason:
                 if self._tally.rounds and self._tally.rounds[-1].failed:
                     # A table may have been corrected since by a re-read, which is not part of a round of changes.
                     self._tally.rounds.append(self._sink.apply(None, Lsn(self._tally.complete), lambda: None))
+                self._confirmations.flush()
                 return self._report(reason)
 
     def _wait_for_turn(self) -> None:
@@ -150,7 +173,7 @@ class StreamRun:
             if batch is None:
                 return
             if batch.confirm_lsn is not None:
-                self._confirm(batch.confirm_lsn)
+                self._confirm(batch.confirm_lsn, _last_commit(batch))
                 failpoints.hit(failpoints.AFTER_CONFIRM)
             if self._hooks.on_batch and batch.rows:
                 events = {table: sum(v.rows for v in versions) for table, versions in batch.versions.items()}
@@ -162,6 +185,7 @@ class StreamRun:
             report = self._sink.apply(batch, Lsn(tally.complete), durable)
         else:
             report = None
+            self._sink.note_renamed()
             durable()
         if batch is not None:
             self._reader.done(batch)
@@ -175,16 +199,17 @@ class StreamRun:
         if self._hooks.on_round:
             self._hooks.on_round(report)
 
-    def _confirm(self, lsn: int) -> None:
+    def _confirm(self, lsn: int, last: LastCommit | None = None) -> None:
         if lsn > self._tally.confirmed:
             self._tally.confirmed = lsn
-            self._confirm_to_slot(lsn)
+            self._confirmations.confirm(lsn, last)
 
     def _confirm_silence(self) -> None:
         """Confirm WAL without captured changes to the slot, so that an idle database does not retain it."""
         position = self._reader.idle_position()
         if position is not None:
             self._tally.silent = position
+            self._sink.note_renamed()
             self._confirm(position)
 
     def _stop_reason(self, until: Until, was_idle: bool) -> str | None:
@@ -218,3 +243,10 @@ class StreamRun:
         tally = self._tally
         seconds = time.monotonic() - self._started
         return StreamReport(tally.batches, tally.events, Lsn(tally.complete), tuple(tally.rounds), seconds, reason)
+
+
+def _last_commit(batch: Batch) -> LastCommit | None:
+    """The last transaction of a batch with captured rows: a restarted stream is recognised by it."""
+    if batch.complete_lsn is None or not batch.rows:
+        return None
+    return LastCommit(Lsn(batch.complete_lsn), batch.last_xid, batch.last_ts_us)

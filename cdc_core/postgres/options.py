@@ -47,6 +47,16 @@ class PublicationAutocreateMode(StrEnum):
     NO_TABLES = "no_tables"
 
 
+class OffsetStrategy(StrEnum):
+    """``offset.mismatch.strategy``: Debezium's values, and strict, the default of a lake."""
+
+    STRICT = "strict"
+    NO_VALIDATION = "no_validation"
+    TRUST_OFFSET = "trust_offset"
+    TRUST_SLOT = "trust_slot"
+    TRUST_GREATER_LSN = "trust_greater_lsn"
+
+
 class LsnFlushMode(StrEnum):
     """``manual``: never confirmed to the slot. The others: once a position is durable; keepalives are answered."""
 
@@ -228,6 +238,12 @@ class PostgresOptions:
     heartbeat_action_query: str = option("heartbeat.action.query", "", "SQL run with each heartbeat.")
     lsn_flush_mode: LsnFlushMode = option(
         "lsn.flush.mode", LsnFlushMode.CONNECTOR, "Whether durable positions are confirmed to the slot."
+    )
+    offset_mismatch_strategy: OffsetStrategy = option(
+        "offset.mismatch.strategy",
+        OffsetStrategy.STRICT,
+        "What a start does if the slot's position is not one that the lake recorded (docs/continuity.md): strict, "
+        "no_validation, trust_offset, trust_slot or trust_greater_lsn.",
     )
     flush_lsn_source: bool = option("flush.lsn.source", True, "Older form of lsn.flush.mode: false is manual.")
 

@@ -99,11 +99,13 @@ def inspect(connection: Connection, name: str) -> SlotInfo:
     wal_status = "wal_status" if version >= 130000 else "NULL"
     reason = "invalidation_reason" if version >= 170000 else "NULL"
     with translated("looking up the slot"):
+        # Without parameters: a replication connection accepts simple queries only.
         row = connection.execute(
-            "SELECT plugin, database, temporary, active, active_pid, restart_lsn::text, confirmed_flush_lsn::text, "
-            f"{wal_status}, {reason}, xmin::text::bigint, catalog_xmin::text::bigint "
-            "FROM pg_replication_slots WHERE slot_name = %s",
-            (name,),
+            sql.SQL(
+                "SELECT plugin, database, temporary, active, active_pid, restart_lsn::text, confirmed_flush_lsn::text, "
+                f"{wal_status}, {reason}, xmin::text::bigint, catalog_xmin::text::bigint "
+                "FROM pg_replication_slots WHERE slot_name = {}"
+            ).format(sql.Literal(name))
         ).fetchone()
     if row is None:
         return SlotInfo(name)

@@ -14,8 +14,9 @@ from cdc_core.lsn import Lsn
 from cdc_core.postgres import partition_names, publication, replica_identity
 from cdc_core.postgres import slot as slots
 from cdc_core.postgres.catalog import Catalog
-from cdc_core.postgres.connect import Connection, connect
+from cdc_core.postgres.connect import Connection, connect, place
 from cdc_core.postgres.copy_out import SnapshotHolder
+from cdc_core.postgres.identity import server_mark
 from cdc_core.postgres.options import PostgresOptions, PublicationAutocreateMode
 from cdc_core.postgres.server import sendable_end, server_info, wal_end
 from cdc_core.postgres.sqlstate import translated
@@ -79,6 +80,7 @@ class Published:
 class Source:
     """One connector's server, opened once per run. A context manager.
 
+    ``on_slot`` is called with the consistent point of a slot that was just created, before anything is read at it.
     Raises SourceError, TransientError or ConfigError, each with what was found and what to do.
     """
 
@@ -88,6 +90,8 @@ class Source:
         self.options = options
         self.selection = TableSelection(selection, snapshot_include)
         self._skipped = selection.skipped_operations
+        self.on_slot: Callable[[Lsn], None] = lambda lsn: None
+        self._expected: tuple[str, int] | None = None
         self._closing = ExitStack()
         self._selected: list[TableSchema] = []
 
@@ -227,27 +231,29 @@ class Source:
             made = slots.create(
                 replication, self.options.slot_name, self.options.plugin_name.value, failover=self.options.slot_failover
             )
+        failpoints.hit(failpoints.AFTER_SLOT_CREATED)
+        self.on_slot(made.consistent_point)
         return made.consistent_point
 
     def open_snapshot(self) -> OpenSnapshot:
         """Open a snapshot of the source: exported by the slot's creation if there is no slot yet, else taken now."""
         with ExitStack() as opening:
             if self.check_slot().exists:
-                holder = opening.enter_context(SnapshotHolder(connect(self.options, statement_timeout_ms=0)))
+                holder = opening.enter_context(SnapshotHolder(self._reading()))
                 return OpenSnapshot(holder, holder.facts.lsn, False, opening.pop_all())
             replication = opening.enter_context(connect(self.options, replication=True))
             made = slots.create(
                 replication, self.options.slot_name, self.options.plugin_name.value, failover=self.options.slot_failover
             )
             failpoints.hit(failpoints.AFTER_SLOT_CREATED)
-            reading = connect(self.options, statement_timeout_ms=0)
-            holder = opening.enter_context(SnapshotHolder(reading, made.snapshot_name))
+            self.on_slot(made.consistent_point)
+            holder = opening.enter_context(SnapshotHolder(self._reading(), made.snapshot_name))
             return OpenSnapshot(holder, made.consistent_point, True, opening.pop_all())
 
     def open_concurrent_snapshot(self) -> OpenSnapshot:
         """Open a snapshot of the source now, while this connector streams from the slot."""
         with ExitStack() as opening:
-            holder = opening.enter_context(SnapshotHolder(connect(self.options, statement_timeout_ms=0)))
+            holder = opening.enter_context(SnapshotHolder(self._reading()))
             return OpenSnapshot(holder, holder.facts.lsn, False, opening.pop_all())
 
     def await_older_transactions(self) -> bool:
@@ -291,8 +297,31 @@ class Source:
         """Return the function that determines whether a table is captured."""
         return self.selection.includes
 
+    def expect(self, system_id: str, timeline: int) -> None:
+        """Require that this and every later connection is to the server with this identifier, on this timeline.
+
+        Raises TransientError for another one: behind one name there may be several servers.
+        """
+        self._expected = system_id, timeline
+        self._require_server(self._connection)
+
+    def _require_server(self, connection: Connection) -> Connection:
+        if self._expected is None:
+            return connection
+        found = server_mark(connection)
+        if any(mine and mine != wanted for mine, wanted in zip(found, self._expected, strict=True)):
+            raise TransientError(
+                f"Two connections to {place(self.options)} reached two servers: system identifier {found[0]} on "
+                f"timeline {found[1]}, and {self._expected[0]} on timeline {self._expected[1]}.",
+                "Let database.hostname lead to one server: a proxy may not choose another for each connection.",
+            )
+        return connection
+
+    def _reading(self) -> Connection:
+        return self._require_server(connect(self.options, statement_timeout_ms=0))
+
     def _open(self) -> Connection:
-        return self._closing.enter_context(connect(self.options))
+        return self._require_server(self._closing.enter_context(connect(self.options)))
 
 
 def is_claimed(connection: Connection, slot: str) -> bool:

@@ -54,7 +54,8 @@ _FIXED = {"proto_version": "1", "binary": "false", "streaming": "off", "two_phas
 class ReplicationStream:
     """One consumer of one slot, from its creation until ``close``.
 
-    Waits for a slot in use according to slot.max.retries and slot.retry.delay.ms. Raises SourceError, TransientError or
+    Waits for a slot in use according to slot.max.retries and slot.retry.delay.ms. ``check`` is called with the
+    connection before it streams: two connections may lead to two servers. Raises SourceError, TransientError or
     ConfigError.
     """
 
@@ -67,6 +68,7 @@ class ReplicationStream:
         extra_params: tuple[tuple[str, str], ...] = (),
         *,
         silence_seconds: float = _SILENCE_SECONDS,
+        check: Callable[[Connection], None] = lambda connection: None,
     ) -> None:
         self._slot = slots.validate_slot_name(slot or options.slot_name)
         self._publication = publication or options.publication_name
@@ -80,7 +82,7 @@ class ReplicationStream:
         self._wal_end = int(start_lsn or 0)
         self._reported = 0
         self._closed = False
-        self._connection, patience_ms = _attach(options, self._slot, self._start_command, start_lsn or Lsn(0))
+        self._connection, patience_ms = _attach(options, self._slot, self._start_command, start_lsn or Lsn(0), check)
         self._pg: PGconn = self._connection.pgconn
         self._poll = select.poll()
         self._poll.register(self._pg.socket, select.POLLIN)
@@ -305,7 +307,11 @@ def plugin_parameters(pairs: tuple[tuple[str, str], ...]) -> dict[str, str]:
 
 
 def _attach(
-    options: PostgresOptions, slot: str, command: Callable[[int, Lsn], sql.Composed], start_lsn: Lsn
+    options: PostgresOptions,
+    slot: str,
+    command: Callable[[int, Lsn], sql.Composed],
+    start_lsn: Lsn,
+    check: Callable[[Connection], None],
 ) -> tuple[Connection, int]:
     """Return the streaming connection, and the server's wal_sender_timeout in milliseconds (0: none)."""
     attempt = 0
@@ -313,6 +319,11 @@ def _attach(
         connection = connect(options, replication=True)
         try:
             row = connection.execute("SELECT setting FROM pg_settings WHERE name = 'wal_sender_timeout'").fetchone()
+            try:
+                check(connection)
+            except CdcError:
+                connection.close()
+                raise
             connection.execute(command(connection.info.server_version, start_lsn))
             return connection, int(row[0]) if row else 0
         except psycopg.Error as error:

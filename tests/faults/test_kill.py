@@ -54,7 +54,9 @@ SMALL_BATCHES = {"wal2lake.batch.max.rows": "3"}
 
 # Where the run is killed, and under which engine. ":2" is the second time that the place is reached.
 ARROW = [
+    failpoints.AFTER_EPOCH_BEGUN,
     failpoints.AFTER_SLOT_CREATED,
+    failpoints.AFTER_SLOT_RECORDED,
     failpoints.BEFORE_SNAPSHOT_COMMIT,
     f"{failpoints.AFTER_SNAPSHOT_COMMIT}:2",
     failpoints.AFTER_SPOOL,
@@ -63,6 +65,7 @@ ARROW = [
     failpoints.AFTER_APPEND,
     failpoints.BEFORE_CONFIRM,
     failpoints.AFTER_CONFIRM,
+    failpoints.AFTER_CONFIRM_RECORD,
     failpoints.AFTER_QUARANTINE,
     failpoints.DURING_MERGE,
     failpoints.BETWEEN_MERGES,
@@ -87,6 +90,8 @@ AUTO = [
     failpoints.AFTER_APPLY,
 ]
 IN_SNAPSHOT = (
+    failpoints.AFTER_EPOCH_BEGUN,
+    failpoints.AFTER_SLOT_RECORDED,
     failpoints.AFTER_SLOT_CREATED,
     failpoints.BEFORE_SNAPSHOT_COMMIT,
     failpoints.AFTER_SNAPSHOT_COMMIT,

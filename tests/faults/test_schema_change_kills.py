@@ -34,6 +34,8 @@ SECONDS = float(os.environ.get("WAL2LAKE_KILLS_SECONDS", "30"))
 SEED = int(os.environ.get("WAL2LAKE_KILLS_SEED") or time.time_ns() % 1_000_000)
 # Not reached by this connector's settings, or only once in its life.
 ELSEWHERE = {
+    failpoints.AFTER_EPOCH_BEGUN,
+    failpoints.AFTER_SLOT_RECORDED,
     failpoints.AFTER_SLOT_CREATED,
     failpoints.BEFORE_SPARK_MERGE,
     failpoints.AFTER_SPARK_MERGE,

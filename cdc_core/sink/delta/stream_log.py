@@ -95,6 +95,7 @@ class StreamLog:
         self._history = history_minutes
         self._opened: DeltaTable | None = None
         self._known: StreamRecord | None = None
+        self._is_fenced = False
 
     @property
     def known(self) -> StreamRecord | None:
@@ -103,6 +104,7 @@ class StreamLog:
 
     def read(self) -> StreamRecord | None:
         """Return the record; None for a lake that has none. Raises LakeError if it cannot be read."""
+        self._is_fenced = False
         self._opened = DeltaTable.open(self._path)
         self._known = _record(self._opened)
         return self._known
@@ -124,7 +126,11 @@ class StreamLog:
         assert self._known is not None
         assert self._opened is not None
         log, since = self._opened, self._opened.version
-        record = replace(self._known, confirmed=lsn, last=last or self._known.last)
+        # What is sent again after a kill ends with transactions that were captured before the recorded one.
+        newest = max(
+            (each for each in (last, self._known.last) if each is not None), key=lambda each: each.lsn, default=None
+        )
+        record = replace(self._known, confirmed=lsn, last=newest)
         self._commit(log, lambda: log.commit(txns=_txns(record)))
         self._known = record
         self._tidy(log, since)
@@ -132,16 +138,18 @@ class StreamLog:
     def _commit(self, log: DeltaTable, attempt: Any) -> None:
         """Commit; repeat it after a conflict with maintenance, which does not change the record."""
         for left in reversed(range(_ATTEMPTS)):
+            if self._is_fenced:
+                break
             try:
                 attempt()
                 return
             except CommitConflictError:
                 log.refresh()
-                if not left or _record(log) != self._known:
-                    raise CommitConflictError(
-                        "Another run of wal2lake has changed the record of the stream in this lake.",
-                        "Stop the other run: only one run may write to a lake at a time.",
-                    ) from None
+                self._is_fenced = not left or _record(log) != self._known
+        raise CommitConflictError(
+            "Another run of wal2lake has changed the record of the stream in this lake.",
+            "Stop the other run: only one run may write to a lake at a time.",
+        )
 
     def _tidy(self, log: DeltaTable, since: int) -> None:
         if self._history and is_its_turn(log, since, _CLEAN_EVERY):

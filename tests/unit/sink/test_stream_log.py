@@ -55,6 +55,8 @@ def test_a_confirmation_keeps_the_rest(path: str) -> None:
     last = LastCommit(Lsn(850), 813, 1_700_000_000_000_001)
     log.confirm(Lsn(900), last)
     assert read_stream(path) == log.known == replace(RECORD, confirmed=Lsn(900), last=last)
+    log.confirm(Lsn(950), LastCommit(Lsn(849), 811, 5))
+    assert read_stream(path) == log.known == replace(RECORD, confirmed=Lsn(950), last=last)
 
 
 def test_many_confirmations_leave_no_data_files_and_are_read_after_a_checkpoint(path: str) -> None:

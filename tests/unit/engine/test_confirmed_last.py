@@ -1,0 +1,62 @@
+"""What a batch shows is recorded before its position is confirmed, also if it has no captured row."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cdc_core.engine.confirmations import Confirmations
+from cdc_core.engine.reports import RoundReport, Until
+from cdc_core.engine.stream import StreamRun
+from cdc_core.lsn import Lsn
+from tests.unit.engine.streaming import ORDERS, FakeStream, announce, insert, reader, transaction
+
+
+class Recorder:
+    """A sink that notes the order of what is asked of it."""
+
+    is_busy = False
+
+    def __init__(self) -> None:
+        self.did: list[str] = []
+
+    def apply(self, batch: Any, to_lsn: Lsn, on_durable: Any) -> RoundReport:
+        self.did += ["renamed", "appended"]
+        on_durable()
+        return RoundReport(to_lsn, ())
+
+    def note_renamed(self) -> None:
+        self.did.append("renamed")
+
+    def has_backlog(self, to_lsn: Lsn) -> bool:
+        return False
+
+    def between_rounds(self, passed: int) -> None:
+        pass
+
+    def close(self) -> None:
+        pass
+
+
+@pytest.mark.parametrize("rows", [0, 1])
+def test_a_rename_is_recorded_before_the_batch_is_confirmed(tmp_path: Path, rows: int) -> None:
+    stream, sink = FakeStream(), Recorder()
+    stream.send(transaction(1_000, *([*announce(ORDERS), insert(1)] if rows else [])))
+    with reader(stream, tmp_path) as reading:
+        confirmations = Confirmations(lambda lsn: sink.did.append(f"confirmed {lsn}"))
+        run = StreamRun(reading, sink, confirmations, 0, Lsn(0), lambda: Lsn(0))
+        run.run(Until(lsn=Lsn(1_000), max_seconds=10))
+    first = sink.did.index("confirmed 1008")
+    assert "renamed" in sink.did[:first]
+    assert ("appended" in sink.did[:first]) == bool(rows)
+
+
+def test_silence_is_confirmed_after_what_was_seen_before_it(tmp_path: Path) -> None:
+    stream, sink = FakeStream(), Recorder()
+    stream.wal_end = 5_000
+    with reader(stream, tmp_path) as reading:
+        confirmations = Confirmations(lambda lsn: sink.did.append(f"confirmed {lsn}"))
+        StreamRun(reading, sink, confirmations, 0, Lsn(0), lambda: Lsn(0)).run(Until(lsn=Lsn(5_000), max_seconds=10))
+    assert sink.did[:2] == ["renamed", "confirmed 5000"]
