@@ -177,10 +177,11 @@ class LakeSink:
             or any(s.shape.is_on_its_way or s.is_waiting(self._merge_states.passed) for _, s in self._merge_states)
         )
 
-    def between_rounds(self, passed: int) -> None:
+    def between_rounds(self, passed: int, needed: Mapping[TableId, int] | None = None) -> None:
         """Do maintenance outside rounds: tables changed in the source, tables re-read, changes past their retention.
 
-        ``passed`` is the LSN up to which everything received from the server is processed. Called often.
+        ``passed`` is the LSN up to which everything received from the server is processed, ``needed`` as in ``Expiry``.
+        Called often.
         """
         self._merge_states.passed = passed
         for ended in self._watch.rereads.finished():
@@ -195,7 +196,7 @@ class LakeSink:
             is_wanted = shape.reread is not None and shape.paused is None and not merge_state.has_failed
             if is_wanted and table not in self._watch.rereads and shapes.can_be_read(table):
                 self._watch.rereads.request(table, self._watch.shapes.reserve(table))
-        self._expiry.between_rounds()
+        self._expiry.between_rounds(needed)
         if self._cuts is not None:
             self._cuts.between_rounds(passed)
 

@@ -107,6 +107,17 @@ class LakeSnapshots:
         self._retry_at = self._turn_at = self._busy_until = float("-inf")
         self._tries = 0
         self._is_held_up = False
+        self._scanned_before = state.scanned
+
+    @property
+    def needed(self) -> dict[TableId, int]:
+        """The LSN after which changes of the current table are still read, 0 for all of them.
+
+        The changes that a chunk does not show are left out of it when it is written, and changes are searched for rows
+        that moved. While one group is written the next is read, so that is since the group before the last one.
+        """
+        current = self._queue.progress.current
+        return {} if current is None else {current.table: min(self._scanned_before, self._state.scanned)}
 
     @property
     def is_busy(self) -> bool:
@@ -293,6 +304,7 @@ class LakeSnapshots:
         if group.rows:
             self._queue.landed(self._queue.progress, outcome.table, group.rows)
         state = self._state
+        self._scanned_before = state.scanned
         rest = dict.fromkeys([*state.rest[group.rest :], *(outcome.rest or ())])
         again = state.again or outcome.rest is None or len(rest) > _REST
         self._state = replace(state, scanned=reached, upto=None, rest=() if again else tuple(rest), again=again)

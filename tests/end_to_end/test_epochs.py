@@ -173,7 +173,7 @@ def test_nothing_of_the_old_server_is_merged_with_the_new_one(moved):
     assert {row["__epoch"] for row in events} == {None, 1}
     assert {row["after"]["note"] for row in events if row["__epoch"] == 1 and row["after"]} == {"new"}
     assert before["lsn"] != json.loads(moved.command("versions", "--json"))["lsn"]
-    moved.run()
+    moved.command("replay", "public.hard", "--accept-all")
     assert moved.different() == []
 
 

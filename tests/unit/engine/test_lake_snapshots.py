@@ -270,3 +270,19 @@ def test_a_blocking_snapshot_is_stored_until_it_is_taken(tmp_path):
     again.between_rounds()
     assert again.taken == [{NAME: 7}] and again.stored.progress.blocking == () and not again.snapshots.is_busy
     assert [news.type for news in again.heard] == [SnapshotStatus.STARTED, SnapshotStatus.COMPLETED]
+
+
+def test_changes_are_needed_from_before_the_group_that_was_written_last(tmp_path):
+    run = Run(tmp_path)
+    assert run.snapshots.needed == {}
+    run.ask()
+    run.between_rounds(1)
+    assert run.snapshots.needed == {NAME: 0}  # nothing is written yet
+    seen = []
+    for _ in range(8):
+        run.between_rounds(1)
+        seen.append(run.snapshots.needed.get(NAME))
+    wanted = [lsn for lsn in seen if lsn is not None]
+    # The first group was read at 10; each was written at 20.
+    assert wanted == sorted(wanted) and {10} <= set(wanted) <= {0, 10, 20}
+    assert run.snapshots.needed == {}
