@@ -2,8 +2,8 @@
 
     round durable ──▶ wait for the turn ──▶ record in the lake ──▶ status message to the server
 
-A record costs one Delta commit without a data file, so while there are changes one is made at most each second, and
-without changes every ten seconds. An LSN that was recorded before is sent at once. The slot is thus up to that long
+A record costs one Delta commit without a data file, so one is made at most each second, and every ten seconds when no
+change has come for a minute. An LSN that was recorded before is sent at once. The slot is thus up to that long
 behind what is durable, which costs nothing but WAL that the server keeps meanwhile.
 """
 
@@ -17,6 +17,7 @@ from cdc_core.lsn import Lsn
 from cdc_core.sink.delta.stream_log import LastCommit, StreamLog
 
 _BUSY_SECONDS, _IDLE_SECONDS = 1.0, 10.0
+_IDLE_AFTER_SECONDS = 60.0
 
 
 class Confirmations:
@@ -28,10 +29,12 @@ class Confirmations:
         self._pending: int | None = None
         self._last: LastCommit | None = None
         self._recorded_at = float("-inf")
+        self._changed_at = time.monotonic()
 
     def confirm(self, lsn: int, last: LastCommit | None = None) -> None:
         """Confirm an LSN up to which every change is durable, now or later; ``last`` is the last captured commit."""
-        self._last = last or self._last
+        if last is not None:
+            self._last, self._changed_at = last, time.monotonic()
         self._pending = lsn
         self.tick()
 
@@ -39,8 +42,9 @@ class Confirmations:
         """Send what is due. Raises CommitConflictError if another run has changed the record."""
         if self._pending is None:
             return
-        wait = _BUSY_SECONDS if self._last is not None else _IDLE_SECONDS
-        if self._is_recorded(self._pending) or time.monotonic() - self._recorded_at >= wait:
+        now = time.monotonic()
+        wait = _BUSY_SECONDS if now - self._changed_at < _IDLE_AFTER_SECONDS else _IDLE_SECONDS
+        if self._is_recorded(self._pending) or now - self._recorded_at >= wait:
             self.flush()
 
     def flush(self) -> None:

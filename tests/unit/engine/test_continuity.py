@@ -159,17 +159,20 @@ def test_a_position_is_recorded_before_it_is_sent(tmp_path, monkeypatch) -> None
     now[0] += 1
     confirmations.tick()
     assert sent == [10, 30]
-    # ... and every ten seconds without; at the end at once.
+    # ... and every ten seconds when there was none for a minute; at the end at once.
+    now[0] += 59
+    confirmations.confirm(35)
+    assert sent == [10, 30, 35]
     now[0] += 9
     confirmations.confirm(40)
-    assert sent == [10, 30]
+    assert sent == [10, 30, 35]
     now[0] += 1
     confirmations.tick()
     confirmations.confirm(50)
-    assert sent == [10, 30, 40]
+    assert sent == [10, 30, 35, 40]
     confirmations.flush()
     confirmations.flush()
-    assert sent == [10, 30, 40, 50]
+    assert sent == [10, 30, 35, 40, 50]
     found = read_stream(path)
     assert found is not None
     assert (found.confirmed, found.last) == (50, LAST)
