@@ -12,6 +12,7 @@
     │   │   ├─ LimitExceededError  more of its changes fail a quality rule than its limit allows
     │   │   └─ MissingKeyError     it has no key, which its changes or its delete mode need
     │   └─ LakeError          the lake's path or tables cannot be written as required
+    │       └─ UnreadableError  the folder of one Delta table: log or data files damaged, missing, not accessible
     ├─ ProtocolError          malformed bytes, or messages in an impossible order
     └─ InvariantError         a defect of wal2lake
 
@@ -92,6 +93,10 @@ class MissingKeyError(TableError):
 
 class LakeError(DefiniteError):
     """The lake cannot be read or written as required."""
+
+
+class UnreadableError(LakeError):
+    """One Delta table's folder cannot be used: only the table to which it belongs is paused."""
 
 
 class ProtocolError(CdcError):

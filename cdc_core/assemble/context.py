@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from cdc_core.assemble.backlog import start_in_thread
 from cdc_core.assemble.prerequisites import check_delete_mode, folder_finding, raise_bad
 from cdc_core.config.connector import ConnectorConfig
-from cdc_core.errors import MissingKeyError, SourceError, TableError
+from cdc_core.engine.run_folder import RunFolder
+from cdc_core.errors import CdcError, MissingKeyError, SourceError, TableError, UnreadableError
+from cdc_core.postgres.connect import place
 from cdc_core.postgres.slot import SlotInfo
 from cdc_core.postgres.source import Source
 from cdc_core.schema.table import TableId, TableSchema
 from cdc_core.selection.columns import lake_key_conflicts, plan_columns
 from cdc_core.sink.delta.row_keys import check_key
+from cdc_core.sink.run_files import Owner
 from cdc_core.sink.typing_plan import TypingPlan
 from cdc_core.snapshot.options import TableOrder
 from cdc_core.snapshot.plan import order_tables
@@ -75,10 +78,12 @@ class RunContext:
 
         return LakePaths(self.config.sink.lake_path, self.name, Storage.of(self.config.sink))
 
-    @property
-    def spool_folder(self) -> Path:
-        """Folder of the spool between the reader and the workers."""
-        return self.config.state_path.resolve() / "spool"
+    def run_folder(self) -> RunFolder:
+        """A new folder for a run's temporary files; a context manager."""
+        postgres = self.config.postgres
+        server = f"{place(postgres)}/{postgres.database_dbname}"
+        owner = Owner(uuid.uuid4().hex, self.slot, server, f"{self.config.sink.lake_path}/{self.name}")
+        return RunFolder(self.config.state_path.resolve() / "spool", self.name, owner)
 
     def spark(self) -> Any:
         """The process's Spark session (its context only); started with the connector's settings if none is running."""
@@ -148,12 +153,24 @@ class RunContext:
         return [table for table in tables if table.id in named]
 
     def known_tables(self, tables: Sequence[TableSchema]) -> set[TableId]:
-        """The tables whose snapshot is in the lake."""
-        from cdc_core.sink.delta.positions import lake_position
-        from cdc_core.sink.delta.table import DeltaTable
+        """The tables whose snapshot is in the lake; without those whose folder cannot be used."""
+        return self.in_lake(tables)[0]
 
-        paths, scope = self.paths, self.scope
-        return {t.id for t in tables if lake_position(DeltaTable.open(paths.lake(t.id)), scope, t.id).token is not None}
+    def in_lake(self, tables: Sequence[TableSchema]) -> tuple[set[TableId], dict[TableId, CdcError]]:
+        """The tables whose snapshot is in the lake, and those whose folder cannot be used (``UnreadableError``)."""
+        from cdc_core.sink.delta.positions import lake_position
+        from cdc_core.sink.delta.readable import open_own
+
+        known, unusable, scope = set(), dict[TableId, CdcError](), self.scope
+        for table in tables:
+            try:
+                lake = open_own(self.paths.lake(table.id))
+            except UnreadableError as error:
+                unusable[table.id] = error
+                continue
+            if lake_position(lake, scope, table.id).token is not None:
+                known.add(table.id)
+        return known, unusable
 
     def in_reading_order(self, source: Source, tables: Sequence[TableSchema]) -> list[TableSchema]:
         """The tables in the order set by ``snapshot.tables.order.by.row.count``."""

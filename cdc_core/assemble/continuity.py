@@ -15,7 +15,7 @@ from cdc_core import failpoints
 from cdc_core.assemble.context import RunContext
 from cdc_core.engine.continuity import Break, CommitWatch, Mismatch, judge
 from cdc_core.engine.reports import StreamStatus
-from cdc_core.errors import CdcError, SourceError, TransientError
+from cdc_core.errors import CdcError, SourceError, TransientError, UnreadableError
 from cdc_core.lsn import Lsn
 from cdc_core.postgres import slot as slots
 from cdc_core.postgres.connect import Connection, connect
@@ -260,8 +260,11 @@ def held_by(context: RunContext, record: StreamRecord | None, tables: Iterable[T
     scope = context.slot if record is None else scope_of(record.slot, record.epoch)
 
     def look(table: TableId) -> tuple[TableId, int, int, bool]:
-        lake = lake_position(DeltaTable.open(paths.lake(table)), scope, table)
-        changes = changelog_position(DeltaTable.open(paths.changelog(table)), scope, table)
+        try:
+            lake = lake_position(DeltaTable.open(paths.lake(table)), scope, table)
+            changes = changelog_position(DeltaTable.open(paths.changelog(table)), scope, table)
+        except UnreadableError:
+            return table, 0, 0, False  # it is paused; the record and the other tables tell what the lake holds
         at = 0 if changes is None else changes.commit_lsn
         # A changelog's position is where the record of a commit begins; a lake table may be merged up to the WAL's end.
         return table, at, max(at + bool(at), lake.lsn or 0), changes is not None or lake != (None, None)
@@ -345,7 +348,10 @@ def require_read(context: RunContext, proof: Continuity, source: Source, tables:
 
 
 def _has_rows(context: RunContext, table: TableId) -> bool:
-    lake = DeltaTable.open(context.paths.lake(table))
+    try:
+        lake = DeltaTable.open(context.paths.lake(table))
+    except UnreadableError:
+        return False  # the stream pauses it
     return lake is not None and bool(lake.files)
 
 

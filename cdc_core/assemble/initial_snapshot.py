@@ -39,13 +39,16 @@ def initial_snapshot(
             else:
                 proof.join(source)
         if context.has_lake and (mode.later or mode.first or is_broken or not found.exists):
-            known = set() if mode.later or is_broken else context.known_tables(tables)
+            known, unusable = context.in_lake(tables)
+            known = set() if mode.later or is_broken else known
             is_lost = is_lost or is_broken
             reads = mode.later or mode.first or is_lost
             if not found.exists or (reads and any(table.id not in known for table in wanted)):
                 # Before anything is created at the source: if Java is missing, nothing remains to be removed.
                 spark = context.ready(spark)
             published = source.publish(tables, always=context.published_always)
+            # The stream pauses tables whose folder cannot be used; the others are not delayed.
+            wanted = [table for table in wanted if table.id not in unusable]
             # A new slot has no changes from before its creation, and a table that is added to the publication (again)
             # has unpublished ones: both are re-read.
             known = known - published.added if found.exists else set()

@@ -8,12 +8,13 @@ from pathlib import Path
 from typing import Any
 
 from cdc_core.assemble.context import RunContext
-from cdc_core.assemble.own_signals import own_signals
+from cdc_core.assemble.own_signals import adopt_earlier_signals, own_signals
 from cdc_core.assemble.signals import signal_table
 from cdc_core.assemble.table_snapshots import blocking_snapshot
 from cdc_core.engine.lake import LakeSink
 from cdc_core.engine.lake_snapshots import LakeSnapshots
 from cdc_core.engine.read import SignalTable
+from cdc_core.engine.run_folder import RunFolder
 from cdc_core.engine.signal_sink import SignalSink
 from cdc_core.postgres.chunks import ChunkConnection
 from cdc_core.postgres.source import Source
@@ -42,6 +43,7 @@ def lake_with_signals(
     source: Source,
     lake: LakeSink,
     spark: Callable[[], Any],
+    folder: RunFolder,
     notifier: Notifier,
     inbox: Inbox | None,
     should_stop: Callable[[], bool] | None = None,
@@ -78,7 +80,7 @@ def lake_with_signals(
         source.published,
         conditions_block=False,
     )
-    reader = GroupReader(cutter.connection, source.describing(), cutter, context.plan, context.spool_folder)
+    reader = GroupReader(cutter.connection, source.describing(), cutter, context.plan, folder.path, folder.owner)
     snapshots = LakeSnapshots(
         queue,
         processor,
@@ -96,6 +98,7 @@ def lake_with_signals(
 
 def _channels(context: RunContext, inbox: Inbox | None) -> list[Channel]:
     signals = context.config.signals
+    adopt_earlier_signals(context)
     found: list[Channel] = [FileChannel(own_signals(context), _OWN_INTERVAL_MS, holds=True)]
     if "file" in signals.signal_enabled_channels:
         found.append(FileChannel(Path(signals.signal_file), signals.signal_poll_interval_ms, holds=True))

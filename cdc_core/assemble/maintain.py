@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from cdc_core.assemble.context import RunContext
-from cdc_core.errors import TableError
+from cdc_core.errors import TableError, UnreadableError
 from cdc_core.schema.table import TableId
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ def maintain(
 ) -> list[MaintainReport]:
     """Optimize and vacuum the Delta tables of ``tables`` (None: of all tables in the lake, and the connector's own).
 
-    Raises TableError if a given table is not in the lake.
+    Raises TableError if a given table is not in the lake; UnreadableError, once all others are maintained.
     """
     from cdc_core.sink.delta.cuts import renew_newest
     from cdc_core.sink.delta.maintain import Retention, maintain
@@ -51,8 +51,14 @@ def maintain(
     retention = Retention(options.lake_history_minutes, options.vacuum_hours)
     session = context.session(spark) if spark is not None else context.spark
     found = []
+    unreadable: UnreadableError | None = None
     for table, kind, path in _places(paths, known if tables is None else tables, own=tables is None):
-        done = maintain(path, retention, session)
+        try:
+            done = maintain(path, retention, session)
+        except UnreadableError as error:
+            # The maintenance of the other tables does not depend on it.
+            unreadable = unreadable or error
+            continue
         if done is not None:
             if table is not None and kind == "lake" and options.lake_catalog_database:
                 register(session(), options.lake_catalog_database, table, path)
@@ -60,6 +66,8 @@ def maintain(
             if on_table is not None:
                 on_table(found[-1])
     renew_newest(paths, context.scope, options.lake_history_minutes)
+    if unreadable is not None:
+        raise unreadable
     return found
 
 

@@ -1,12 +1,34 @@
-"""The signal file in the state folder, which needs neither a signal table nor an enabled channel."""
+"""The signal file in the state folder, which needs neither a signal table nor an enabled channel.
+
+Its name contains the slot and a digest of the lake's path and ``topic.prefix``: connectors that share a state folder
+and a slot name (on two servers) do not receive each other's signals.
+"""
 
 from __future__ import annotations
 
+import hashlib
+from contextlib import suppress
 from pathlib import Path
 
 from cdc_core.assemble.context import RunContext
 
+_DIGITS = 8
+
 
 def own_signals(context: RunContext) -> Path:
     """The file through which other processes on this machine send signals to a streaming run."""
-    return context.config.state_path.resolve() / f"signals-{context.slot}.jsonl"
+    lake = f"{context.config.sink.lake_path.rstrip('/')}/{context.name}"
+    digest = hashlib.sha256(lake.encode()).hexdigest()[:_DIGITS]
+    return _folder(context) / f"signals-{context.slot}-{digest}.jsonl"
+
+
+def adopt_earlier_signals(context: RunContext) -> None:
+    """Take over signals that an earlier version wrote, whose file had only the slot in its name."""
+    earlier, own = _folder(context) / f"signals-{context.slot}.jsonl", own_signals(context)
+    if earlier.is_file() and not own.exists():
+        with suppress(FileNotFoundError):
+            earlier.rename(own)
+
+
+def _folder(context: RunContext) -> Path:
+    return context.config.state_path.resolve()

@@ -35,8 +35,10 @@ def replay(
         Continuity.of(context, captured).join(source)
         registry = TableRegistry(source.describing(), source.includes(), [streamed(each) for each in captured])
         # One table is merged up to the end of its own changelog, which the other tables need not have reached.
-        sink = open_lake(context, source, registry, session, records_rounds=False)
-        with closing(sink):
+        with (
+            context.run_folder() as folder,
+            closing(open_lake(context, source, registry, session, folder, records_rounds=False)) as sink,
+        ):
             positions = sink.positions(each.id for each in captured)
             reached = Lsn(positions[table].commit_lsn) if table in positions else Lsn(0)
             snapshot = None

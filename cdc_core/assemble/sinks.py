@@ -12,6 +12,7 @@ from cdc_core.assemble.table_snapshots import reread
 from cdc_core.engine.lake import LakeSink, SourceWatch
 from cdc_core.engine.noop import NoopSink
 from cdc_core.engine.read import SignalTable
+from cdc_core.engine.run_folder import RunFolder
 from cdc_core.engine.shapes import Shapes
 from cdc_core.engine.stream import Sink
 from cdc_core.engine.tables import TableRegistry
@@ -30,16 +31,17 @@ def open_sink(
     registry: TableRegistry,
     spark: Callable[[], Any],
     tables: list[TableSchema],
+    folder: RunFolder,
     notifier: Notifier,
     inbox: Inbox | None,
     should_stop: Callable[[], bool] | None = None,
 ) -> tuple[Sink, dict[TableId, Any], SignalTable | None]:
     """Open the sink of ``wal2lake.sinks``; returns it, the changelogs' positions, and the signal table (or None)."""
     if "noop" in context.config.engine.sinks:
-        return NoopSink(spark, context.plan), {}, None
-    lake = open_lake(context, source, registry, spark)
+        return NoopSink(spark, context.plan, folder.owner), {}, None
+    lake = open_lake(context, source, registry, spark, folder)
     positions = lake.positions(table.id for table in tables if source.selection.is_table(table.id))
-    sink, signals = lake_with_signals(context, source, lake, spark, notifier, inbox, should_stop)
+    sink, signals = lake_with_signals(context, source, lake, spark, folder, notifier, inbox, should_stop)
     return sink, positions, signals
 
 
@@ -48,6 +50,7 @@ def open_lake(
     source: Source,
     registry: TableRegistry,
     spark: Callable[[], Any],
+    folder: RunFolder,
     *,
     records_rounds: bool = True,
 ) -> LakeSink:
@@ -80,7 +83,7 @@ def open_lake(
         watch,
         config.sink,
         config.engine,
-        context.spool_folder,
+        folder,
         records_rounds=records_rounds,
         docs_path=config.quality.quality_docs_path,
         references=reference_checks(context, catalog, registry),

@@ -42,7 +42,12 @@ def snapshot(
         again = [table for table in others if table.id in published.added]
         again = [table for table in again if table.id in context.known_tables(again)]
         chosen = [table for table in [*chosen, *again] if table in published.live]
-        reports = take(context, source, spark, chosen, on_progress, on_notification)
+        # A table whose folder cannot be used is reported once the others are read.
+        unusable = context.in_lake(chosen)[1]
+        usable = [table for table in chosen if table.id not in unusable]
+        reports = take(context, source, spark, usable, on_progress, on_notification) if usable else []
+        for error in unusable.values():
+            raise error
         if not others:
             proof.note_all_read()
         return reports

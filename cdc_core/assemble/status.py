@@ -10,14 +10,16 @@ from cdc_core.assemble.continuity import continuity_finding, stream_status
 from cdc_core.assemble.own_signals import own_signals
 from cdc_core.assemble.prerequisites import folder_finding
 from cdc_core.assemble.quality import rules_finding
-from cdc_core.engine.reports import Status, TableStatus
+from cdc_core.engine.reports import Status, StreamStatus, TableStatus
+from cdc_core.errors import CdcError, SourceError, TransientError
 from cdc_core.postgres import slot as slots
 from cdc_core.postgres.connect import connect
 from cdc_core.postgres.preflight.check import run_checks
 from cdc_core.postgres.preflight.finding import Finding
 from cdc_core.postgres.server import wal_end
+from cdc_core.postgres.slot import SlotInfo
 from cdc_core.postgres.source import is_claimed
-from cdc_core.schema.table import TableId
+from cdc_core.schema.table import TableId, TableSchema
 from cdc_core.selection.tables import TableSelection
 
 
@@ -63,28 +65,49 @@ def _has_signals(context: RunContext) -> bool:
 
 
 def status(context: RunContext, count_rows: bool) -> Status:
-    """The state of the slot and each table's positions according to its Delta commits; row counts if ``count_rows``."""
+    """The state of the slot and each table's positions according to its Delta commits; row counts if ``count_rows``.
+
+    What cannot be queried is unknown in the result, with the reason: the server, or the Delta tables of one table.
+    """
     from cdc_core.engine.status import lake_status, source_rows
 
     config = context.config
-    with context.source() as source:
-        found = source.slot()
-        tables = [table for table in context.lake_tables(source) if source.selection.is_table(table.id)]
-        rows = source_rows(config.postgres, tables) if count_rows else {}
-        backlog = pending(context)
+    tables: list[TableSchema] | None = None
+    found: SlotInfo | None = None
+    backlog: SlotBacklog | None = None
+    rows: dict[TableId, int] = {}
+    server_error = ""
+    try:
+        with context.source() as source:
+            found = source.slot()
+            backlog = pending(context)
+            tables = [table for table in context.lake_tables(source) if source.selection.is_table(table.id)]
+            rows = source_rows(config.postgres, tables) if count_rows else {}
+    except (SourceError, TransientError) as error:
+        server_error = str(error)
     lake: dict[TableId, TableStatus] = {}
+    lake_error = ""
+    stream: StreamStatus | None = None
     if context.has_lake and config.sink.lake_path:
         includes = TableSelection(config.selection).includes
-        lake = lake_status(context.paths, context.scope, tables, rows, count_rows, includes)
+        try:
+            stream = stream_status(context, tables or ())
+            scope = context.scope
+        except CdcError as error:
+            lake_error, scope = str(error), context.slot
+        lake, problem = lake_status(context.paths, scope, tables, rows, count_rows, includes)
+        lake_error = " ".join(part for part in (lake_error, problem) if part)
     return Status(
         context.slot,
-        found.exists,
-        found.active,
-        found.wal_status,
-        found.restart_lsn,
-        found.confirmed_lsn,
-        backlog.wal_end_lsn,
-        backlog.lag_bytes,
+        None if found is None else found.exists,
+        None if found is None else found.active,
+        None if found is None else found.wal_status,
+        None if found is None else found.restart_lsn,
+        None if found is None else found.confirmed_lsn,
+        None if backlog is None else backlog.wal_end_lsn,
+        None if backlog is None else backlog.lag_bytes,
         tuple(lake.values()),
-        stream_status(context, tables) if context.has_lake and config.sink.lake_path else None,
+        stream,
+        server_error,
+        lake_error,
     )

@@ -82,32 +82,34 @@ def _drain(
 ) -> StreamReport:
     engine = context.config.engine
     registry = TableRegistry(source.describing(), source.includes(), [streamed(table) for table in tables])
-    sink, positions, signals = open_sink(context, source, registry, spark, tables, notifier, inbox, hooks.should_stop)
     bounds = BatchBounds(engine.batch_max_rows, engine.batch_max_bytes, engine.spool_max_bytes)
-    with (
-        closing(sink),
-        closing(_connected(context, proof)) as replication,
-        closing(Spool(context.spool_folder)) as spool,
-        SlotReader(
-            replication,
-            registry.describe,
-            positions,
-            spool,
-            context.plan,
-            bounds,
-            signals,
-            None if proof is None else proof.watch(),
-        ) as reader,
-    ):
-        pause = engine.freshness_seconds / 2
-        confirmations = Confirmations(replication.confirm, None if proof is None else proof.log)
-        run = StreamRun(reader, sink, confirmations, pause, start, source.sendable_lsn, hooks)
-        try:
-            return run.run(until)
-        except BrokenStreamError as error:
-            if proof is not None:
-                proof.note_broken(error.message)
-            raise
+    with context.run_folder() as folder:
+        sink, positions, signals = open_sink(
+            context, source, registry, spark, tables, folder, notifier, inbox, hooks.should_stop
+        )
+        with (
+            closing(sink),
+            closing(_connected(context, proof)) as replication,
+            SlotReader(
+                replication,
+                registry.describe,
+                positions,
+                Spool(folder.path, folder.owner),
+                context.plan,
+                bounds,
+                signals,
+                None if proof is None else proof.watch(),
+            ) as reader,
+        ):
+            pause = engine.freshness_seconds / 2
+            confirmations = Confirmations(replication.confirm, None if proof is None else proof.log)
+            run = StreamRun(reader, sink, confirmations, pause, start, source.sendable_lsn, hooks)
+            try:
+                return run.run(until)
+            except BrokenStreamError as error:
+                if proof is not None:
+                    proof.note_broken(error.message)
+                raise
 
 
 def _connected(context: RunContext, proof: Continuity | None) -> ReplicationStream:

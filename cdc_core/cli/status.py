@@ -46,7 +46,12 @@ def as_plain(value: Any) -> Any:
 
 
 def _print(console: Console, status: Status) -> None:
-    state = "in use" if status.slot_active else "waiting" if status.slot_exists else "missing"
+    if status.server_error:
+        console.print(f"[red]The server could not be queried:[/] {status.server_error}", highlight=False)
+    if status.lake_error:
+        console.print(f"[red]The lake's records could not be read:[/] {status.lake_error}", highlight=False)
+    unknown = status.slot_exists is None
+    state = "unknown" if unknown else "in use" if status.slot_active else "waiting" if status.slot_exists else "missing"
     console.print(f"slot {status.slot}: {state}, wal_status {status.wal_status or '-'}", highlight=False)
     if status.lag_bytes is not None:
         console.print(
@@ -63,6 +68,8 @@ def _print(console: Console, status: Status) -> None:
         )
     console.print(table)
     for row in status.tables:
+        if row.error:
+            console.print(f"[red]{row.table}[/] cannot be read: {row.error}", highlight=False)
         if row.paused is not None:
             since = f"{row.paused.since:%Y-%m-%d %H:%M:%S} UTC"
             console.print(

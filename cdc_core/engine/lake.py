@@ -13,10 +13,8 @@ from __future__ import annotations
 
 import logging
 import time
-import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import astuple, dataclass, replace
-from pathlib import Path
 from typing import Any
 
 from cdc_core import failpoints
@@ -25,22 +23,25 @@ from cdc_core.engine.checks import TableChecks
 from cdc_core.engine.constraints import ConstraintsSeen
 from cdc_core.engine.cuts import Cuts
 from cdc_core.engine.expiry import Expiry
+from cdc_core.engine.failures import note_failure
 from cdc_core.engine.landing import LandOrder, LandOutcome, LandTask
-from cdc_core.engine.merge_state import MergeState, MergeStates, first_lsn
+from cdc_core.engine.merge_state import MergeStates, first_lsn
 from cdc_core.engine.options import EngineOptions
 from cdc_core.engine.references import References
 from cdc_core.engine.renames import note_names
 from cdc_core.engine.reports import MergeReport, QuarantineReport, RoundReport
 from cdc_core.engine.reread_limit import RereadLimit, is_counted, remedy_then_replay
 from cdc_core.engine.round_outcomes import cpu_parts, has_rest, merge_report
+from cdc_core.engine.run_folder import RunFolder
 from cdc_core.engine.shapes import Shapes, same_columns, same_shape
 from cdc_core.engine.slice_order import Replay, SliceOrder, SliceOutcome
 from cdc_core.engine.slice_part import PartOrder, SlicePart, cut, joined
 from cdc_core.engine.slice_task import SliceTask
 from cdc_core.engine.table_writer import LakeWriter
 from cdc_core.engine.tables import TableRegistry
+from cdc_core.engine.trouble import trouble_of
 from cdc_core.engine.validations import Validations
-from cdc_core.errors import CdcError, LimitExceededError, MissingKeyError, RereadNeededError, TransientError
+from cdc_core.errors import CdcError, TransientError
 from cdc_core.lsn import Lsn
 from cdc_core.schema.table import TableId, TableSchema
 from cdc_core.sink.delta.append import Reached
@@ -87,7 +88,7 @@ class LakeSink:
         watch: SourceWatch,
         options: SinkOptions,
         engine: EngineOptions,
-        staging: Path,
+        folder: RunFolder,
         *,
         records_rounds: bool = True,
         docs_path: str = "",
@@ -101,10 +102,8 @@ class LakeSink:
         self._references = references
         self._options = options
         self._engine = engine
-        # The stream creates this folder; without a stream nothing else does.
-        staging.mkdir(parents=True, exist_ok=True)
-        self._writer = LakeWriter.of(options, staging)
-        self._task = SliceTask(uuid.uuid4().hex, slot, paths, plan, checks, self._writer)
+        self._writer = LakeWriter.of(options, folder.path, folder.owner)
+        self._task = SliceTask(folder.owner.run, slot, paths, plan, checks, self._writer)
         self._merge_states = MergeStates(paths, slot, options, watch.shapes)
         self._expiry = Expiry(paths, slot, self._merge_states, options.changelog_retention_days)
         self._checked_at = float("-inf")
@@ -139,7 +138,7 @@ class LakeSink:
         tried = replays or {}
         orders = self._replaying(self._orders(batch, to_lsn), to_lsn, tried)
         outcomes = self._run_orders(orders)
-        self._note_appends(batch)
+        self._note_appends(batch, outcomes)
         on_durable()
         outcomes = self._evolve(orders, outcomes)
         self._merge_staged(orders, outcomes)
@@ -308,7 +307,8 @@ class LakeSink:
         orders = []
         if batch is not None:
             # New shapes of a table are decided first, because the decision may pause the table.
-            orders = [self._batch_order(batch, table, to_lsn) for table in in_batch]
+            kept = [table for table in in_batch if not self._merge_states.of(table).loses_changes]
+            orders = [self._batch_order(batch, table, to_lsn) for table in kept]
         due = [t for t, _ in self._merge_states if t not in in_batch and self._merge_states.is_due(t, to_lsn)]
         return orders + [self._order(table, self._known(table), to_lsn) for table in due]
 
@@ -392,9 +392,15 @@ class LakeSink:
             done |= {outcome.table: outcome for outcome in run_tasks(spark, second, self._task, "committing changes")}
         return [done[order.table.id] for order in orders]
 
-    def _note_appends(self, batch: Batch | None) -> None:
+    def _note_appends(self, batch: Batch | None, outcomes: Sequence[SliceOutcome]) -> None:
+        for outcome in outcomes:
+            if outcome.lost is not None:
+                # Stored before the slot is confirmed: a re-read replaces the changes that are not in the changelog.
+                self._merge_states.note_trouble(outcome.table, trouble_of(outcome.lost, outcome.table, self._paths))
         for table in batch.versions if batch is not None else ():
             assert batch is not None
+            if self._merge_states.of(table).loses_changes:
+                continue
             last = batch.last_commit(table)
             merge_state = self._merge_states.of(table)
             merge_state.backlog = last
@@ -454,7 +460,9 @@ class LakeSink:
         """Update the table's merge state from the outcome; returns its report, None if nothing was merged."""
         table, merge_state = order.table.id, self._merge_states.of(order.table.id)
         if outcome.error is not None:
-            self._note_failure(table, merge_state, outcome.error)
+            note_failure(table, outcome.error, self._merge_states, self._watch.shapes, self._paths, self._reread_limit)
+            return None
+        if outcome.lost is not None:
             return None
         if order.to_lsn is None:
             return None
@@ -473,20 +481,6 @@ class LakeSink:
             merge_state.backlog = None
         outcome.check = self._validations.with_verdict(outcome.check)
         return None if outcome.applied is None else merge_report(order, outcome, outcome.applied)
-
-    def _note_failure(self, table: TableId, merge_state: MergeState, error: CdcError) -> None:
-        merge_state.failed_at, merge_state.error = time.monotonic(), str(error)
-        # The failed slice may have written to its quarantine table, so that is read in the next round.
-        merge_state.waiting = True
-        if isinstance(error, (LimitExceededError, MissingKeyError)):
-            self._watch.shapes.pause(table, error.message, error.remedy, merge_state.merged or 0)
-        elif isinstance(error, RereadNeededError):
-            self._watch.shapes.want_reread(table, error.message)
-            if error.remedy and not self._reread_limit.allows(table):
-                self._watch.shapes.pause(table, error.message, error.remedy, merge_state.merged or 0)
-        elif isinstance(error, TransientError):
-            # Another writer changed the table, so its merge state may be out of date.
-            self._merge_states.reload(table)
 
     def _record(self, batch: Batch | None, to_lsn: Lsn) -> None:
         failpoints.hit(failpoints.BEFORE_ROUND_RECORD)

@@ -33,6 +33,7 @@ from cdc_core.sink.delta.reads import append_chunk
 from cdc_core.sink.delta.row_keys import merge_key
 from cdc_core.sink.delta.survey import hidden
 from cdc_core.sink.delta.table import DeltaTable
+from cdc_core.sink.run_files import Owner
 from cdc_core.snapshot.incremental.groups import ChunkFile
 from cdc_core.snapshot.incremental.progress import Key
 
@@ -101,7 +102,8 @@ class LandTask:
         assert wanted.to_lsn is not None
         lake = slices.writer.prepare(slices.run, slices.paths.lake(wanted.table.id), wanted, slices.plan, slices.slot)
         self._check(lake, wanted)
-        chunks = [ChunkRows(_read(chunk), chunk.visible) for chunk in order.chunks]
+        owner = slices.writer.owner
+        chunks = [ChunkRows(_read(chunk, owner, wanted.table.id), chunk.visible) for chunk in order.chunks]
         changes = self._changes(order)
         since = lake.version
         outcome.rest = self._moved(changes, order.scanned, wanted.table, lake.schema)
@@ -119,7 +121,7 @@ class LandTask:
         try:
             outcome.applied = on_conflict(lambda: self._write(lake, wanted, found), lake)
         except TooLargeError as large:
-            outcome.staged = slices.writer.stage(large.changes, wanted.to_lsn)
+            outcome.staged = slices.writer.stage(wanted.table.id, large.changes, wanted.to_lsn)
             return
         tidy(lake, since, slices.writer.history_minutes)
 
@@ -190,8 +192,9 @@ class LandTask:
         )
 
 
-def _read(chunk: ChunkFile) -> pa.Table:
+def _read(chunk: ChunkFile, owner: Owner, table: TableId) -> pa.Table:
     if not Path(chunk.path).exists():
         raise TransientError("A file of snapshot rows no longer exists.", "They will be re-read.")
     with pa.OSFile(chunk.path, "rb") as source, pa.ipc.open_file(source) as reader:
-        return reader.read_all()
+        owner.check(reader.schema.metadata, chunk.path, str(table))
+        return reader.read_all().replace_schema_metadata(None)

@@ -5,11 +5,14 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass, field
 
 from cdc_core.engine.batch import Position
 from cdc_core.engine.shapes import Shapes
 from cdc_core.engine.table_shape import TableShape
+from cdc_core.engine.trouble import Trouble, trouble_of
+from cdc_core.errors import UnreadableError
 from cdc_core.lsn import Lsn
 from cdc_core.schema.table import TableId
 from cdc_core.sink.delta.delete_mode import check_mode
@@ -22,6 +25,7 @@ from cdc_core.sink.delta.positions import (
     lake_position,
     shape_app,
 )
+from cdc_core.sink.delta.readable import open_complete
 from cdc_core.sink.delta.reads import complete_reads
 from cdc_core.sink.delta.snapshot_log import TakenSnapshot, read_snapshots
 from cdc_core.sink.delta.table import DeltaTable
@@ -45,7 +49,8 @@ class MergeState:
     Delta, ``shown`` the merged LSN stored in it: ``merged`` may be later, if the changes since did not change a row.
     ``failed_at`` is when (monotonic seconds) the last merge failed, None after a successful one, ``error`` the reason.
     ``is_former``: the lake table's rows are of an earlier epoch (``sink/delta/epochs``), so it is read before anything
-    is merged.
+    is merged. ``trouble`` is set if
+    its folders cannot be used.
     """
 
     shape: TableShape
@@ -64,10 +69,16 @@ class MergeState:
     engine: MergeEngine = MergeEngine.AUTO
     is_former: bool = False
     identity: str | None = None
+    trouble: Trouble | None = None
 
     def is_waiting(self, passed: int) -> bool:
         """Whether changes cannot be merged into its snapshot yet; the stream is past ``passed``."""
         return self.merged is None and self.waits_for is not None and passed < self.waits_for
+
+    @property
+    def loses_changes(self) -> bool:
+        """Whether its changelog cannot be used: its changes are dropped, and it is stored that it must be re-read."""
+        return self.trouble is not None and self.trouble.loses_changes
 
     @property
     def has_failed(self) -> bool:
@@ -105,12 +116,14 @@ class MergeStates:
         wanted = list(tables)
         with ThreadPoolExecutor(_THREADS) as pool:
             # Only reading is done in parallel: the shapes may be used by one thread only.
-            found = list(pool.map(self._look, wanted))
+            found = list(pool.map(self._look_safely, wanted))
         for table, (merge_state, in_force) in zip(wanted, found, strict=True):
             merge_state.shape = self._shapes.open(table, in_force)
             self._known[table] = merge_state
             if merge_state.is_former:
                 self._shapes.want_reread(table, "its rows are of another server, or from before a gap", is_first=True)
+            if merge_state.trouble is not None:
+                self.note_trouble(table, merge_state.trouble)
 
     def of(self, table: TableId) -> MergeState:
         """The table's merge state."""
@@ -122,12 +135,26 @@ class MergeStates:
         """Reload the merge state after another writer changed the table, or after it was re-read."""
         self._snapshots = read_snapshots(self._paths.snapshots, epoch_of(self._slot))
         before = self._known.get(table)
-        merge_state, in_force = self._look(table)
+        merge_state, in_force = self._look_safely(table)
         merge_state.shape = self._shapes.reopen(table, in_force)
         if before is not None:
             merge_state.failed_at, merge_state.error = before.failed_at, before.error
         self._known[table] = merge_state
+        if merge_state.trouble is not None:
+            self.note_trouble(table, merge_state.trouble)
         return merge_state
+
+    def note_trouble(self, table: TableId, trouble: Trouble) -> None:
+        """Pause a table whose folders cannot be used. When this returns, the pause is stored.
+
+        If its changelog cannot be used, it is also stored that the table must be re-read: its changes may then be
+        dropped, because the re-read replaces them.
+        """
+        merge_state = self._known[table]
+        merge_state.trouble = trouble
+        if trouble.loses_changes:
+            self._shapes.require_reread(table, trouble.reason)
+        self._shapes.pause(table, trouble.reason, trouble.remedy, merge_state.merged or 0)
 
     def knows(self, table: TableId) -> bool:
         """Whether the table's merge state has been loaded."""
@@ -145,7 +172,10 @@ class MergeStates:
         due = [pair for pair in self._known.items() if now - pair[1].checked_at >= _MAINTAINED_SECONDS]
         for table, merge_state in sorted(due, key=lambda pair: pair[1].checked_at)[:_MAINTAINED_TABLES]:
             merge_state.checked_at = now
-            lake = None if merge_state.version is None else DeltaTable.open(self._paths.lake(table))
+            try:
+                lake = None if merge_state.version is None else DeltaTable.open(self._paths.lake(table))
+            except UnreadableError:
+                continue  # its next merge reports it
             if lake is not None and lake_position(lake, self._slot, table) == (merge_state.token, merge_state.shown):
                 merge_state.version, merge_state.identity = lake.version, lake.identity
 
@@ -166,14 +196,25 @@ class MergeStates:
         """Whether a round to ``to_lsn`` without a batch has work for the table."""
         return self._known[table].is_due(to_lsn) and not self.holds_back(table, to_lsn)
 
+    def _look_safely(self, table: TableId) -> tuple[MergeState, int | None]:
+        """Load the state; a table whose folders cannot be used has only the position of its changelog, if readable."""
+        try:
+            return self._look(table)
+        except UnreadableError as error:
+            merge_state = MergeState(TableShape(), trouble=trouble_of(error, table, self._paths))
+            with suppress(UnreadableError):
+                found = changelog_position(DeltaTable.open(self._paths.changelog(table)), self._slot, table)
+                merge_state.changelog = None if found is None else Position(found.commit_lsn, found.tx_index)
+            return merge_state, None
+
     def _look(self, table: TableId) -> tuple[MergeState, int | None]:
         if self._options.changelog_reads and not self._is_mixed(table):
             # Before anything is merged, because after that the lake no longer shows the snapshot alone.
             hours = self._options.lake_history_minutes
             complete_reads(self._paths.lake(table), self._paths.changelog(table), self._slot, table, hours)
-        changelog = DeltaTable.open(self._paths.changelog(table))
+        changelog = open_complete(self._paths.changelog(table))
         found = changelog_position(changelog, self._slot, table)
-        opened = DeltaTable.open(self._paths.lake(table))
+        opened = open_complete(self._paths.lake(table))
         if opened is not None:
             check_mode(opened.schema, self._options.delete_modes.of(table), table)
         lake = lake_position(opened, self._slot, table)

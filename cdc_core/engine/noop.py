@@ -12,6 +12,7 @@ from cdc_core.engine.batch import Batch
 from cdc_core.engine.reports import RoundReport
 from cdc_core.engine.spool import ReadSpoolFiles, in_groups
 from cdc_core.lsn import Lsn
+from cdc_core.sink.run_files import Owner
 from cdc_core.sink.typing_plan import TypingPlan
 from cdc_core.spark.run_tasks import parallelism, run_tasks
 
@@ -19,16 +20,16 @@ from cdc_core.spark.run_tasks import parallelism, run_tasks
 class NoopSink:
     """A ``stream.Sink`` without tables."""
 
-    def __init__(self, spark: Callable[[], Any], plan: TypingPlan) -> None:
+    def __init__(self, spark: Callable[[], Any], plan: TypingPlan, owner: Owner) -> None:
         self._spark = spark
-        self._plan = plan
+        self._read = ReadSpoolFiles(plan, owner)
 
     def apply(self, batch: Batch | None, to_lsn: Lsn, on_durable: Callable[[], None]) -> RoundReport:
         """Decode and convert every row of the batch, then discard it."""
         if batch is not None and batch.rows:
             spark = self._spark()
             groups = [[paths] for paths in in_groups(batch.paths(), parallelism(spark))]
-            run_tasks(spark, groups, _Discard(self._plan), "decoding changes")
+            run_tasks(spark, groups, _Discard(self._read), "decoding changes")
         on_durable()
         return RoundReport(to_lsn, ())
 
@@ -52,8 +53,8 @@ class NoopSink:
 
 
 class _Discard:
-    def __init__(self, plan: TypingPlan) -> None:
-        self._plan = plan
+    def __init__(self, read: ReadSpoolFiles) -> None:
+        self._read = read
 
     def __call__(self, paths: tuple[str, ...]) -> int:
-        return sum(batch.num_rows for batch in ReadSpoolFiles(self._plan)(paths))
+        return sum(batch.num_rows for batch in self._read(paths))

@@ -142,7 +142,8 @@ class Paused:
 class TableStatus:
     """One captured table in the source and in the lake. None if a side cannot be queried or has no value yet.
 
-    ``quarantined`` is the number of changes in its quarantine table.
+    ``quarantined`` is the number of changes in its quarantine table. ``error`` is why its Delta tables cannot be read,
+    empty if they can; its positions are then unknown.
     """
 
     table: TableId
@@ -155,6 +156,7 @@ class TableStatus:
     source_rows: int | None
     paused: Paused | None = None
     quarantined: int = 0
+    error: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,11 +183,13 @@ class Status:
     """Status of the connector. ``lag_bytes``: WAL that the server retains for the slot and that is not confirmed.
 
     ``stream`` is None for a lake that has no record yet.
+    ``server_error`` is why the server could not be queried, empty if it could; everything about the slot is then None.
+    ``lake_error`` is why the lake's own records could not be read.
     """
 
     slot: str
-    slot_exists: bool
-    slot_active: bool
+    slot_exists: bool | None
+    slot_active: bool | None
     wal_status: str | None
     restart_lsn: Lsn | None
     confirmed_lsn: Lsn | None
@@ -193,6 +197,8 @@ class Status:
     lag_bytes: int | None
     tables: tuple[TableStatus, ...]
     stream: StreamStatus | None = None
+    server_error: str = ""
+    lake_error: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -238,6 +238,13 @@ class Shapes:
                 reason, state.owed = state.owed, None
                 self.want_reread(table, reason)
 
+    def require_reread(self, table: TableId, reason: str) -> None:
+        """Store that a table must be re-read before it is merged again, also if it is paused."""
+        state = self._tables[table]
+        if state.reread is None:
+            self._log.want_reread(table, reason, state.newest, 0)
+            state.reread = reason
+
     def reserve(self, table: TableId) -> int:
         """Reserve the number of the shape that a re-read of the table creates; later rows get greater numbers."""
         state = self._tables[table]

@@ -100,11 +100,12 @@ class SliceOutcome:
     ``appended`` rows are durable even if a later step failed. ``applied`` and ``staged`` are None if the lake needs no
     change (or could not be changed, see ``error``). ``merged`` is the LSN up to which the lake table is merged.
     ``seconds`` and ``cpu_seconds`` are by part: decode, append, check, reduce, apply, compact.
-    ``evolves``: nothing was applied because Spark has to change the lake table's shape first. ``lacks_features``: table
-    features are to be enabled after this. ``waiting`` is the number of changes in quarantine after it, None if they
-    were not counted; ``replayed`` and ``dropped`` changes left the quarantine. ``lake_version`` is the lake table's
-    version at the end, maintenance included, ``lake_id`` its id in Delta, ``lake_lsn`` the merged LSN stored in it; all
-    are None if the lake table was not opened.
+    ``lost``: the changelog cannot be used, and the rows were not stored. ``evolves``: nothing was applied because Spark
+    has to change the lake table's shape first. ``lacks_features``: table features are to be enabled after this.
+    ``waiting`` is the number of changes in quarantine after it, None if they were not counted; ``replayed`` and
+    ``dropped`` changes left the quarantine. ``lake_version`` is the lake table's version at the end, maintenance
+    included, ``lake_id`` its id in Delta, ``lake_lsn`` the merged LSN stored in it; all are None if the lake table was
+    not opened.
     """
 
     table: TableId
@@ -114,6 +115,7 @@ class SliceOutcome:
     staged: Staged | None = None
     check: CheckReport | None = None
     error: CdcError | None = None
+    lost: CdcError | None = None
     evolves: bool = False
     lacks_features: bool = False
     waiting: int | None = None

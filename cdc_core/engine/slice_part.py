@@ -57,7 +57,7 @@ class SlicePart:
     def _write(self, part: PartOrder) -> PartOutcome:
         task, order = self.task, part.order
         table = order.table.id
-        versions = decoded(task.plan, part.files)
+        versions = decoded(task.plan, part.files, task.writer.owner, table)
         changelog = changelog_of(task, table, versions)
         written = changelog.write_stream(
             (

@@ -9,8 +9,9 @@ ended, without harm:
     apply        leaves out changes that the lake has; commits rows and LSN together
 
 An error before the append is durable ends the run, because the slot must not be confirmed past rows that are not
-stored. An error after it affects only this table: the round continues without the table, whose changes stay in the
-changelog.
+stored; unless only this table's changelog cannot be used: then it is stored, before the slot is confirmed, that the
+table must be re-read. An error after it affects only this table: the round continues without the table, whose changes
+stay in the changelog.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ from cdc_core.engine.slice_quarantine import Sifted, sift
 from cdc_core.engine.slice_shapes import Decoded, by_shape, keyed_slices
 from cdc_core.engine.spool import ReadSpoolFiles
 from cdc_core.engine.table_writer import ForDriverError, LakeWriter, TooLargeError, unseen
-from cdc_core.errors import CdcError, LakeError, TransientError
+from cdc_core.errors import CdcError, LakeError, TransientError, UnreadableError
 from cdc_core.schema.table import TableId
 from cdc_core.sink.delta.append import (
     append_changes,
@@ -56,6 +57,7 @@ from cdc_core.sink.delta.settle import LastStates, changes_between
 from cdc_core.sink.delta.shape import changelog_properties, ensure_table
 from cdc_core.sink.delta.survey import check_inserts
 from cdc_core.sink.delta.table import DeltaTable
+from cdc_core.sink.run_files import Owner
 from cdc_core.sink.typing_plan import TypingPlan
 
 _log = logging.getLogger(__name__)
@@ -81,13 +83,17 @@ class SliceTask:
     def __call__(self, order: SliceOrder) -> SliceOutcome:
         """Append, check and apply the slice of ``order``.
 
-        Raises the error that prevented the rows from being committed to the changelog; errors after that are in the
-        outcome's ``error``.
+        Raises the error that prevented the rows from being committed to the changelog, unless the changelog itself
+        cannot be used (the outcome's ``lost``); errors after that are in the outcome's ``error``.
         """
         failpoints.adopt(self.armed)
         outcome = SliceOutcome(order.table.id, merged=order.merged)
         failpoints.hit(failpoints.BETWEEN_APPENDS)
-        rows = self._append(order, outcome) if order.files or order.written else None
+        try:
+            rows = self._append(order, outcome) if order.files or order.written else None
+        except UnreadableError as error:
+            outcome.lost = error
+            return outcome
         failpoints.hit(failpoints.AFTER_APPEND)
         if order.to_lsn is not None:
             try:
@@ -117,7 +123,7 @@ class SliceTask:
                 outcome.changelog_files = len(changelog.files)
             return None
         with _timed(outcome, "decode"):
-            versions = decoded(self.plan, order.files)
+            versions = decoded(self.plan, order.files, self.writer.owner, table)
         with _timed(outcome, "append"):
             changelog = changelog_of(self, table, versions)
             since = changelog.version
@@ -216,7 +222,7 @@ class SliceTask:
             with _timed(outcome, "apply"):
                 outcome.applied = on_conflict(attempt, lake)
         except TooLargeError as large:
-            outcome.staged = self.writer.stage(large.changes, _SETTLED)
+            outcome.staged = self.writer.stage(order.table.id, large.changes, _SETTLED)
 
     def _within_bounds(self, order: SliceOrder, rows: list[Decoded] | None, merged: int) -> SliceOrder:
         """Return the order, with an earlier cut if a long backlog would exceed the memory; the next round continues."""
@@ -254,7 +260,7 @@ class SliceTask:
                 outcome.applied = on_conflict(lambda: self._write(lake, order, sifted), lake) or outcome.applied
         except TooLargeError as large:
             assert order.to_lsn is not None
-            outcome.staged = self.writer.stage(large.changes, order.to_lsn)
+            outcome.staged = self.writer.stage(order.table.id, large.changes, order.to_lsn)
             return
         if outcome.applied is not None:
             outcome.applied = replace(outcome.applied, events=changes.num_rows)
@@ -306,11 +312,11 @@ class SliceTask:
         return found
 
 
-def decoded(plan: TypingPlan, files: Sequence[tuple[int, str]]) -> list[Decoded]:
+def decoded(plan: TypingPlan, files: Sequence[tuple[int, str]], owner: Owner, table: TableId) -> list[Decoded]:
     """Return the change rows of spool files in stream order, one table per run of files of the same shape."""
-    found = []
+    found, read = [], ReadSpoolFiles(plan, owner, str(table))
     for shape, run in itertools.groupby(files, key=lambda file: file[0]):
-        batches = list(ReadSpoolFiles(plan)(tuple(path for _, path in run)))
+        batches = list(read(tuple(path for _, path in run)))
         found.append((shape, pa.Table.from_batches(batches)))
     return found
 

@@ -1,7 +1,8 @@
 """The spool: the files that transport messages from the slot's reader to the workers.
 
 A spool file is an Arrow IPC stream of one relation version. The spool is a buffer bounded in bytes, not a log: after a
-crash the slot sends everything again, so files are neither synced nor kept, and a run starts with an empty folder.
+crash the slot sends everything again, so files are neither synced nor kept. They are in the folder of their run
+(``run_folder``), and contain their owner, which a worker checks before it reads a row.
 
 Three kinds, distinguished by the schema's metadata:
 
@@ -15,7 +16,6 @@ from __future__ import annotations
 
 import itertools
 import json
-import shutil
 from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
@@ -27,6 +27,7 @@ from cdc_core.decode.raw_batch import RELATION_KEY, TABLE_KEY
 from cdc_core.schema.relation import Relation, RelationColumn, ReplicaIdentity
 from cdc_core.schema.table import TableSchema
 from cdc_core.sink.change_rows import RowTyper
+from cdc_core.sink.run_files import Owner, lost_file
 from cdc_core.sink.typing_plan import TypingPlan
 
 _KIND_KEY = b"wal2lake.kind"
@@ -40,47 +41,50 @@ _DECODE_ROWS = 10_000
 
 
 class Spool:
-    """A folder of spool files, bounded in bytes. One writer thread; any thread may release files."""
+    """The spool files of a run, in its folder. One writer thread; any thread may release files."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, owner: Owner) -> None:
         self.folder = folder
-        if folder.exists():
-            shutil.rmtree(folder)
-        folder.mkdir(parents=True)
+        self._owner = owner
         self._count = 0
 
     def write_raw(self, relation: Relation, table: TableSchema, raw: pa.RecordBatch) -> Path:
         """Spool undecoded row messages of one relation version."""
-        return self._write(raw, {_KIND_KEY: _RAW, TABLE_KEY: table.to_json(), RELATION_KEY: _to_json(relation)})
+        return self._write(raw, table, {_KIND_KEY: _RAW, RELATION_KEY: _to_json(relation)})
 
     def write_truncates(self, table: TableSchema, raw: pa.RecordBatch) -> Path:
         """Spool truncate events (RAW_SCHEMA, payloads empty) of one table."""
-        return self._write(raw, {_KIND_KEY: _TRUNCATE, TABLE_KEY: table.to_json()})
+        return self._write(raw, table, {_KIND_KEY: _TRUNCATE})
 
     def write_changes(self, typer: RowTyper, relation: Relation, raw: pa.RecordBatch) -> Path:
         """Decode and mask in this process, and spool the change rows."""
         changes = pa.Table.from_batches(list(_decoded(typer, relation, raw)), typer.change_schema)
-        return self._write(changes, {_KIND_KEY: _CHANGES, TABLE_KEY: typer.table.to_json()})
+        return self._write(changes, typer.table, {_KIND_KEY: _CHANGES})
 
-    def close(self) -> None:
-        """Remove the folder and its files."""
-        shutil.rmtree(self.folder, ignore_errors=True)
-
-    def _write(self, data: pa.RecordBatch | pa.Table, metadata: dict[bytes, str | bytes]) -> Path:
+    def _write(self, data: pa.RecordBatch | pa.Table, table: TableSchema, facts: dict[bytes, str | bytes]) -> Path:
         self._count += 1
         path = self.folder / f"{self._count:08d}.arrow"
+        metadata = {**facts, TABLE_KEY: table.to_json(), **self._owner.metadata(str(table.id))}
         schema = data.schema.with_metadata(metadata)
-        table = data if isinstance(data, pa.Table) else pa.Table.from_batches([data])
-        with pa.OSFile(str(path), "wb") as sink, pa.ipc.new_stream(sink, schema) as writer:
-            writer.write_table(table.replace_schema_metadata(metadata), max_chunksize=_DECODE_ROWS)
+        rows = data if isinstance(data, pa.Table) else pa.Table.from_batches([data])
+        try:
+            with pa.OSFile(str(path), "wb") as sink, pa.ipc.new_stream(sink, schema) as writer:
+                writer.write_table(rows.replace_schema_metadata(metadata), max_chunksize=_DECODE_ROWS)
+        except (FileNotFoundError, PermissionError, NotADirectoryError):
+            raise lost_file(path) from None
         return path
 
 
 class ReadSpoolFiles:
-    """Reads spool files of one table version as change rows; picklable, run by a Spark task. Item: the files' paths."""
+    """Reads spool files of one table version as change rows; picklable, run by a Spark task. Item: the files' paths.
 
-    def __init__(self, plan: TypingPlan) -> None:
+    ``owner`` is the run whose files they must be, ``table`` theirs (``schema.table``; None: any).
+    """
+
+    def __init__(self, plan: TypingPlan, owner: Owner, table: str | None = None) -> None:
         self._plan = plan
+        self._owner = owner
+        self._table = table
 
     def _typer(self, table: str) -> RowTyper:
         """Return the typer of a table version, cached per process: creating it takes longer than typing a few rows."""
@@ -94,14 +98,21 @@ class ReadSpoolFiles:
     def __call__(self, item: tuple[str, ...]) -> Iterator[pa.RecordBatch]:
         """Yield change rows (``RowTyper.change_schema``) in stream order.
 
-        Raises ProtocolError if a message does not follow the protocol.
+        Raises ProtocolError if a message does not follow the protocol, TransientError if a file no longer exists or is
+        not of this run and table.
         """
         for path in item:
-            yield from self._read(path)
+            try:
+                source = pa.memory_map(path, "rb")
+            except OSError:
+                raise lost_file(path) from None
+            with source:
+                yield from self._read(path, source)
 
-    def _read(self, path: str) -> Iterator[pa.RecordBatch]:
-        with pa.memory_map(path, "rb") as source, pa.ipc.open_stream(source) as reader:
+    def _read(self, path: str, source: pa.MemoryMappedFile) -> Iterator[pa.RecordBatch]:
+        with pa.ipc.open_stream(source) as reader:
             metadata = reader.schema.metadata
+            self._owner.check(metadata, path, self._table)
             kind = metadata[_KIND_KEY]
             if kind == _CHANGES:
                 yield from (batch.replace_schema_metadata(None) for batch in reader)

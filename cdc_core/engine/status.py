@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 from cdc_core.engine.reports import Paused, TableStatus
-from cdc_core.errors import SourceError
+from cdc_core.errors import CdcError, SourceError
 from cdc_core.lsn import Lsn
 from cdc_core.postgres.connect import connect
 from cdc_core.postgres.copy_out import own_rows_sql
@@ -18,6 +18,7 @@ from cdc_core.sink.delta.epochs import EpochRows
 from cdc_core.sink.delta.paths import LakePaths
 from cdc_core.sink.delta.positions import LakePosition, changelog_position, lake_position
 from cdc_core.sink.delta.quarantine import Place, count_waiting
+from cdc_core.sink.delta.readable import open_complete
 from cdc_core.sink.delta.row_count import row_count
 from cdc_core.sink.delta.shape_log import History, ShapeLog
 from cdc_core.sink.delta.table import DeltaTable
@@ -44,25 +45,42 @@ def source_rows(options: PostgresOptions, tables: Sequence[TableSchema]) -> dict
 def lake_status(
     paths: LakePaths,
     slot: str,
-    tables: Sequence[TableSchema],
+    tables: Sequence[TableSchema] | None,
     rows: Mapping[TableId, int],
     count: bool,
     includes: Callable[[TableId], bool],
-) -> dict[TableId, TableStatus]:
+) -> tuple[dict[TableId, TableStatus], str]:
     """Return each table's snapshot, changelog and lake positions from the logs alone; with ``count``, also lake rows.
 
-    A paused table that is captured (``includes``) is included even if the server no longer lists it as one to capture:
-    it may be UNLOGGED, or dropped.
+    The second value is why the log of the tables' shapes could not be read, empty if it could. ``tables`` is None if
+    the server could not be queried: all tables that were captured last are included. A paused table that is captured
+    (``includes``) is included even if the server no longer lists it as one to capture: it may be UNLOGGED, or dropped.
     """
-    histories = ShapeLog(paths.shapes, {}).read()
-    listed = {table.id for table in tables}
-    lost = {name: history for name, history in histories.items() if name not in listed and includes(name)}
-    tables = [*tables, *(h.shapes[max(h.shapes)].table for h in lost.values() if h.paused is not None and h.shapes)]
+    histories: dict[TableId, History] = {}
+    problem = ""
+    try:
+        histories = ShapeLog(paths.shapes, {}).read()
+    except (CdcError, OSError) as error:
+        problem = _said(error)
+    listed = {table.id for table in tables or ()}
+    others = {name: h for name, h in histories.items() if name not in listed and includes(name) and h.shapes}
+    lost = [h.shapes[max(h.shapes)].table for h in others.values() if tables is None or h.paused is not None]
+    tables = sorted(lost, key=lambda table: table.id) if tables is None else [*tables, *lost]
 
     def look(table: TableSchema) -> TableStatus:
-        opened = DeltaTable.open(paths.lake(table.id))
+        try:
+            return read(table)
+        except (CdcError, OSError) as error:
+            history = histories.get(table.id)
+            found = None if history is None else history.paused
+            paused = None if found is None else Paused(found.reason, found.remedy, found.since, 0)
+            unknown = (None,) * 5
+            return TableStatus(table.id, table.lake_key, *unknown, rows.get(table.id), paused, error=_said(error))
+
+    def read(table: TableSchema) -> TableStatus:
+        opened = open_complete(paths.lake(table.id))
         lake = lake_position(opened, slot, table.id)
-        changes = DeltaTable.open(paths.changelog(table.id))
+        changes = open_complete(paths.changelog(table.id))
         changelog = changelog_position(changes, slot, table.id)
         return TableStatus(
             table.id,
@@ -78,7 +96,11 @@ def lake_status(
         )
 
     with ThreadPoolExecutor(_THREADS) as pool:
-        return {status.table: status for status in pool.map(look, tables)}
+        return {status.table: status for status in pool.map(look, tables)}, problem
+
+
+def _said(error: Exception) -> str:
+    return str(error) if isinstance(error, CdcError) else f"It cannot be read ({type(error).__name__})."
 
 
 def paused_now(paths: LakePaths, slot: str, table: TableId) -> Paused | None:

@@ -16,11 +16,11 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from cdc_core import failpoints
 from cdc_core.engine.slice_order import Applied, SliceOrder, Staged
 from cdc_core.errors import LakeError, TransientError
+from cdc_core.schema.table import TableId
 from cdc_core.sink.delete_modes import DeleteMode, DeleteModes
 from cdc_core.sink.delta.append import on_conflict
 from cdc_core.sink.delta.apply import apply, bytes_to_scan
@@ -38,6 +38,7 @@ from cdc_core.sink.delta.staging import staged
 from cdc_core.sink.delta.survey import invisible
 from cdc_core.sink.delta.table import DataFile, DeltaTable
 from cdc_core.sink.options import MergeEngine, SinkOptions
+from cdc_core.sink.run_files import Owner, check_parquet, write_parquet
 from cdc_core.sink.typing_plan import TypingPlan
 from cdc_core.spark.errors import received
 
@@ -66,10 +67,11 @@ class LakeWriter:
     staging: str
     features: FeaturePolicy = field(default_factory=FeaturePolicy)
     modes: DeleteModes = field(default_factory=DeleteModes)
+    owner: Owner = field(default_factory=Owner)
 
     @classmethod
-    def of(cls, options: SinkOptions, staging: Path) -> LakeWriter:
-        """Create the writer from the options."""
+    def of(cls, options: SinkOptions, staging: Path, owner: Owner) -> LakeWriter:
+        """Create the writer from the options; ``owner`` is the run that ``staging`` belongs to."""
         return cls(
             options.merge_engine,
             options.merge_rewrite_max_bytes,
@@ -77,6 +79,7 @@ class LakeWriter:
             str(staging),
             FeaturePolicy.of(options),
             options.delete_modes,
+            owner,
         )
 
     def prepare(self, run: str, path: str, order: SliceOrder, plan: TypingPlan, slot: str) -> DeltaTable:
@@ -152,11 +155,11 @@ class LakeWriter:
         events = sum(file.rows for file in order.arrived)
         return Applied(version, events, events, 0, 0)
 
-    def stage(self, changes: Changes, to_lsn: int) -> Staged:
+    def stage(self, table: TableId, changes: Changes, to_lsn: int) -> Staged:
         """Write the prepared slice to the staging folder for Spark."""
         rows, facts = staged(changes)
         path = f"{self.staging}/{uuid.uuid4()}.staged.parquet"
-        pq.write_table(rows, path, compression="zstd", store_schema=False)
+        write_parquet(rows, path, self.owner, str(table))
         return Staged(path, to_lsn, changes.events, facts)
 
     def merge_with_spark(self, spark: Any, path: str, slot: str, order: SliceOrder, waiting: Staged) -> Applied:
@@ -175,6 +178,7 @@ class LakeWriter:
         # Spark's Python modules are not needed, nor imported, if every slice fits a task.
         from cdc_core.sink.delta.spark_merge import Commit, Counts, apply_staged, compact
 
+        check_parquet(waiting.path, self.owner, str(order.table.id))
         app, version = txn[0], waiting.to_lsn if txn[1] is None else txn[1]
         metadata = {"slot": slot, "lsn": str(waiting.to_lsn), "snapshot": str(order.token)}
         commit = Commit(path, app, version, json.dumps(metadata))

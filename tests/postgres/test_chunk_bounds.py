@@ -11,6 +11,7 @@ from cdc_core.postgres import source
 from cdc_core.postgres.chunks import ChunkConnection
 from cdc_core.postgres.options import PostgresOptions
 from cdc_core.selection.options import SelectionOptions
+from cdc_core.sink.run_files import Owner
 from cdc_core.snapshot.incremental.groups import GroupReader
 from cdc_core.snapshot.incremental.reader import ChunkReader
 from cdc_core.snapshot.incremental.visibility import Visibility
@@ -28,7 +29,9 @@ def test_a_bound_is_passed_once_every_transaction_of_its_time_has_ended(each_pg,
     options: PostgresOptions = options_for(pg, database)
     connection = ChunkConnection(options)
     nothing: Any = None
-    reader = GroupReader(connection, nothing, ChunkReader(connection, SelectionOptions(), (), 5), nothing, tmp_path)
+    reader = GroupReader(
+        connection, nothing, ChunkReader(connection, SelectionOptions(), (), 5), nothing, tmp_path, Owner()
+    )
     older = pg.connect(database)
     try:
         older.execute("begin")

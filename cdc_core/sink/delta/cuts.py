@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
-from cdc_core.errors import LakeError
+from cdc_core.errors import LakeError, UnreadableError
 from cdc_core.lsn import Lsn
 from cdc_core.schema.table import TableId
 from cdc_core.sink.delta.epochs import epoch_of, scope_of, slot_of
@@ -92,7 +92,10 @@ def renew_newest(paths: LakePaths, scope: str, history_minutes: int) -> bool:
 
 
 def _renewed(paths: LakePaths, scope: str, one: RecordedTable) -> RecordedTable:
-    table = None if one.version is None else DeltaTable.open(paths.lake(one.table))
+    try:
+        table = None if one.version is None else DeltaTable.open(paths.lake(one.table))
+    except UnreadableError:
+        return one
     if table is None or not _is_recorded(table, scope, one):
         return one
     return replace(one, version=table.version)
@@ -144,7 +147,10 @@ def _readable(paths: LakePaths, scope: str, one: RecordedTable) -> ReadableVersi
     found = DeltaTable.open_version(path, one.version)
     if found is not None and _is_recorded(found, scope, one) and not found.missing_files():
         return ReadableVersion(one.table, one.state, one.version, path)
-    newest = DeltaTable.open(path)
+    try:
+        newest = DeltaTable.open(path)
+    except UnreadableError:
+        newest = None
     if newest is not None and _is_recorded(newest, scope, one):
         return ReadableVersion(one.table, one.state, newest.version, path)
     return ReadableVersion(one.table, one.state, None, path, is_gone=True)

@@ -30,6 +30,7 @@ from cdc_core.sink.delta.positions import (
     shape_app,
     snapshot_app,
 )
+from cdc_core.sink.delta.readable import open_own
 from cdc_core.sink.delta.shape import check_names, lake_properties, spread
 from cdc_core.sink.delta.table import DataFile, DeltaTable
 
@@ -47,11 +48,11 @@ class SnapshotFacts:
 def prepare(path: str, schema: pa.Schema, table: TableId, history_minutes: int) -> DeltaTable:
     """Return the lake table, created empty if it does not exist; an existing one is not changed before the commit.
 
-    Raises TableError for names that Delta cannot distinguish.
+    Raises TableError for names that Delta cannot distinguish, UnreadableError for a table of another program.
     """
     check_names(schema, table)
     properties = spread(lake_properties(history_minutes), path)
-    return DeltaTable.open(path) or DeltaTable.create(path, plain_schema(schema), properties)
+    return open_own(path) or DeltaTable.create(path, plain_schema(schema), properties)
 
 
 def write_rows(lake: DeltaTable, batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> list[DataFile]:

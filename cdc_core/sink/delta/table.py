@@ -23,7 +23,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from cdc_core.errors import CommitConflictError, LakeError
+from cdc_core.errors import CommitConflictError, UnreadableError
 from cdc_core.sink.delta.bounds import Bounds
 from cdc_core.sink.delta.conform import conform, has_local_timestamps, plain_schema
 from cdc_core.sink.delta.delete_mode import TO_LSN
@@ -35,6 +35,8 @@ _COMPRESSION = "zstd"
 _NTZ = "timestampNtz"
 _MAPPING = "columnMapping"
 _DICTIONARY_ROWS = 100_000
+# Errors of one file or folder; others (network, full disk) concern more than one table.
+_NO_ACCESS = (FileNotFoundError, PermissionError, NotADirectoryError, IsADirectoryError)
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +82,7 @@ class DeltaTable:
             return cls(path, options, deltalake.DeltaTable(uri, storage_options=options))
         except TableNotFoundError:
             return None
-        except DeltaError as error:
+        except (DeltaError, OSError) as error:
             raise _unreadable(path, error) from None
 
     @classmethod
@@ -92,7 +94,7 @@ class DeltaTable:
         options = options_for(path, storage)
         try:
             return cls(path, options, deltalake.DeltaTable(delta_uri(path), version=version, storage_options=options))
-        except DeltaError:
+        except (DeltaError, OSError):
             return None
 
     @classmethod
@@ -138,7 +140,7 @@ class DeltaTable:
         before = self._table.version()
         try:
             self._table.update_incremental()
-        except DeltaError as error:
+        except (DeltaError, OSError) as error:
             raise _unreadable(self.path, error) from None
         if self._table.version() != before:
             self._schema = self._files = self._selections = None
@@ -203,11 +205,14 @@ class DeltaTable:
         """
         schema = self.schema if columns is None else pa.schema([self.schema.field(name) for name in columns])
         stored = self._stored(schema)
-        with self._open_input(file.path) as source:
-            parquet = pq.ParquetFile(source)
-            have = set(parquet.schema_arrow.names)
-            wanted = [name for name in stored.names if name in have]
-            found = parquet.read(columns=wanted, use_threads=False)
+        try:
+            with self._open_input(file.path) as source:
+                parquet = pq.ParquetFile(source)
+                have = set(parquet.schema_arrow.names)
+                wanted = [name for name in stored.names if name in have]
+                found = parquet.read(columns=wanted, use_threads=False)
+        except (*_NO_ACCESS, pa.ArrowInvalid) as error:
+            raise unreadable_file(self.path, file.path, error) from None
         is_marked = self.has_deletion_vectors and not whole
         kept = self._kept().get(file.path.rpartition("/")[2]) if is_marked else None
         rows = conform(found if kept is None else found.filter(kept), stored)
@@ -406,9 +411,15 @@ class DeltaTable:
 
     def _open_output(self, path: str) -> Any:
         uri = delta_uri(self.path)
-        return (
-            pa.OSFile(str(Path(uri) / path), "wb") if "://" not in uri else self._filesystem().open_output_stream(path)
-        )
+        if "://" in uri:
+            return self._filesystem().open_output_stream(path)
+        try:
+            return pa.OSFile(str(Path(uri) / path), "wb")
+        except _NO_ACCESS as error:
+            raise UnreadableError(
+                f"No file can be written to the folder of the Delta table {self.path} ({type(error).__name__}).",
+                "Restore the folder and its permissions.",
+            ) from None
 
     def _size(self, path: str) -> int:
         uri = delta_uri(self.path)
@@ -437,10 +448,19 @@ def delta_uri(path: str) -> str:
     return "s3://" + path[len("s3a://") :] if path.startswith("s3a://") else path
 
 
-def _unreadable(path: str, error: Exception) -> LakeError:
-    return LakeError(
+def _unreadable(path: str, error: Exception) -> UnreadableError:
+    return UnreadableError(
         f"The Delta table {path} cannot be read ({type(error).__name__}).",
         "Check its _delta_log, or move the table's folder away and take a new snapshot.",
+    )
+
+
+def unreadable_file(path: str, file: str, error: Exception | None = None) -> UnreadableError:
+    """Return the error for a data file of a table's log that does not exist or cannot be read."""
+    how = "does not exist" if error is None else f"cannot be read ({type(error).__name__})"
+    return UnreadableError(
+        f"The data file {file} of the Delta table {path} {how}.",
+        "Restore it, or re-read the table with wal2lake snapshot.",
     )
 
 

@@ -31,6 +31,7 @@ from cdc_core.postgres.chunks import ChunkConnection
 from cdc_core.schema.plan import row_key
 from cdc_core.schema.table import TableSchema
 from cdc_core.schema.unseen import streamed
+from cdc_core.sink.run_files import Owner, lost_file
 from cdc_core.sink.typing_plan import TypingPlan
 from cdc_core.snapshot.incremental.lake_progress import LakeProgress
 from cdc_core.snapshot.incremental.progress import Collection, Key, Progress
@@ -90,19 +91,26 @@ class ChunkGroup:
 
 
 class GroupReader:
-    """Reads one group at a time. ``folder`` is readable by the lake's tasks.
+    """Reads one group at a time. ``folder`` is readable by the lake's tasks, and belongs to the run ``owner``.
 
     ``catalog`` and ``connection`` are used only in this object's thread.
     """
 
     def __init__(
-        self, connection: ChunkConnection, catalog: Catalog, cutter: ChunkReader, plan: TypingPlan, folder: Path
+        self,
+        connection: ChunkConnection,
+        catalog: Catalog,
+        cutter: ChunkReader,
+        plan: TypingPlan,
+        folder: Path,
+        owner: Owner,
     ) -> None:
         self._connection = connection
         self._catalog = catalog
         self._cutter = cutter
         self._plan = plan
         self._folder = folder
+        self._owner = owner
         self._enough = Event()
         self._slow = Event()
         self._closing = Event()
@@ -194,10 +202,13 @@ class GroupReader:
         """Type the rows, which have the columns ``names``, and write them to a file."""
         columns = decode_copy(lines, names, str(table.id))
         rows = self._plan.typer(table).reads(columns, 0, now_us())
-        self._folder.mkdir(parents=True, exist_ok=True)
         path = self._folder / f"chunk-{uuid.uuid4()}.arrow"
-        with pa.OSFile(str(path), "wb") as sink, pa.ipc.new_file(sink, rows.schema) as writer:
-            writer.write_batch(rows)
+        schema = rows.schema.with_metadata(self._owner.metadata(str(table.id)))
+        try:
+            with pa.OSFile(str(path), "wb") as sink, pa.ipc.new_file(sink, schema) as writer:
+                writer.write_batch(rows.replace_schema_metadata(schema.metadata))
+        except (FileNotFoundError, PermissionError, NotADirectoryError):
+            raise lost_file(path) from None
         return ChunkFile(str(path), rows.num_rows, visible, self.floor(visible))
 
     @property

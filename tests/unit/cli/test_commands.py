@@ -103,7 +103,8 @@ def test_a_signal_goes_to_runs_into_the_lake_by_the_state_folder(config, tmp_pat
         file.write(f"wal2lake.state.path={tmp_path}\nslot.name=mine\n")
     assert called("signal", config, "log", "--data", '{"message": "m"}', monkeypatch=monkeypatch) == 0
     assert "through channel in-process" in capsys.readouterr().err
-    assert json.loads((tmp_path / "signals-mine.jsonl").read_text())["type"] == "log"
+    (written,) = tmp_path.glob("signals-mine-*.jsonl")
+    assert json.loads(written.read_text())["type"] == "log"
 
 
 def test_a_signal_goes_to_the_file_where_that_is_its_channel(config, tmp_path, monkeypatch, capsys):

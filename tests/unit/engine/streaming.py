@@ -15,6 +15,7 @@ from cdc_core.schema.pg_type import PgType
 from cdc_core.schema.relation import Relation, RelationColumn, ReplicaIdentity
 from cdc_core.schema.table import Column, TableId, TableSchema
 from cdc_core.selection.options import SelectionOptions
+from cdc_core.sink.run_files import Owner
 from cdc_core.sink.typing_plan import TypingPlan
 from cdc_core.types.options import TypeOptions
 from tests.support import plain_pgoutput as plain
@@ -100,5 +101,6 @@ def reader(
     found: TypingPlan | None = None,
 ) -> SlotReader:
     bounds = BatchBounds(rows, 1 << 20, spool_bytes)
+    folder.mkdir(parents=True, exist_ok=True)
     made = found or plan()
-    return SlotReader(stream, lambda each, lsn: table_of(each), positions or {}, Spool(folder), made, bounds)
+    return SlotReader(stream, lambda each, lsn: table_of(each), positions or {}, Spool(folder, Owner()), made, bounds)

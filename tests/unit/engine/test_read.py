@@ -12,6 +12,7 @@ from cdc_core.engine.read import SlotReader
 from cdc_core.engine.spool import ReadSpoolFiles
 from cdc_core.errors import ProtocolError, TransientError
 from cdc_core.schema.table import TableId
+from cdc_core.sink.run_files import Owner
 from tests.support import plain_pgoutput as plain
 from tests.support.waits import wait_until
 from tests.unit.engine.streaming import CLIENTS, ORDERS, FakeStream, announce, insert, plan, reader, transaction
@@ -41,7 +42,7 @@ def sorted_out(found: SlotReader, stream: FakeStream) -> None:
 
 def ids(batch: Batch, table: TableId = ORDERS_ID) -> list[int]:
     paths = [str(path) for version in batch.versions[table] for path in version.paths]
-    made = list(ReadSpoolFiles(plan())(tuple(paths)))
+    made = list(ReadSpoolFiles(plan(), Owner())(tuple(paths)))
     return [row["after"]["id"] for rows in made for row in rows.to_pylist()]
 
 

@@ -15,8 +15,11 @@ from cdc_core.engine.batch import Batch
 from cdc_core.engine.spool import ReadSpoolFiles, Spool
 from cdc_core.engine.spool_writer import SpoolWriter
 from cdc_core.schema.relation import Relation, ReplicaIdentity
+from cdc_core.sink.run_files import Owner
 from tests.support import plain_pgoutput as plain
 from tests.unit.engine.streaming import CLIENTS, ORDERS, announce, insert, plan, relation, table_of, transaction
+
+OWNER = Owner("1", "slot", "localhost/shop", "lake/shop")
 
 
 def raw(found: Relation, *numbers: int) -> pa.RecordBatch:
@@ -28,9 +31,10 @@ def raw(found: Relation, *numbers: int) -> pa.RecordBatch:
 
 class Writing:
     def __init__(self, folder: Path, **selection: object) -> None:
+        folder.mkdir()
         self.plan = plan(**selection)
         self.batch = Batch(1)
-        self.writer = SpoolWriter(Spool(folder), self.plan)
+        self.writer = SpoolWriter(Spool(folder, OWNER), self.plan)
 
     def add(self, found: Relation, *numbers: int, version: int = 1) -> None:
         self.writer.add(self.batch.files_of(table_of(found, version)), found, raw(found, *numbers))
@@ -39,7 +43,7 @@ class Writing:
         out = []
         for version in self.batch.versions[table_of(found).id]:
             for path in version.paths:
-                made = ReadSpoolFiles(self.plan)((str(path),))
+                made = ReadSpoolFiles(self.plan, OWNER)((str(path),))
                 out.append([row["after"]["id"] if row["after"] else "t" for rows in made for row in rows.to_pylist()])
         return out
 

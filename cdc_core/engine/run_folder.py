@@ -1,0 +1,149 @@
+"""The folder of one run's temporary files: spool, staged slices and chunks of snapshots.
+
+    <state path>/spool/<topic.prefix>-<run>/        the files; removed when the run ends
+    <state path>/spool/<topic.prefix>-<run>.lock    locked while the run's process exists, by the kernel
+
+The name is unique, so no run ever reads or removes another's files, whatever shares the state path. A process that is
+killed cannot remove its folder; the next run that starts with the same state path removes it: a lock that can be taken
+proves that its process has ended, because the kernel releases it then and not before. A stopped process (SIGSTOP)
+keeps its lock. If its folder is removed nevertheless, it fails when it continues: its paths never exist again.
+
+On network storage the lock is as good as the server's: NFS forwards flock to the server unless it is mounted with
+``nolock``. A folder of another host is therefore removed only if its lock file was not touched for _SILENT_SECONDS
+either; a living run touches it every _TOUCH_SECONDS. On storage without locks nothing is removed.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import logging
+import os
+import re
+import shutil
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import asdict
+from pathlib import Path
+
+from cdc_core.errors import LakeError
+from cdc_core.sink.run_files import Owner
+
+_log = logging.getLogger(__name__)
+
+_TOUCH_SECONDS, _SILENT_SECONDS = 60.0, 900.0
+_LOCK = ".lock"
+# Earlier versions wrote into the parent folder itself, without a lock.
+_LEGACY = ("*.arrow", "*.staged.parquet")
+_LEGACY_SECONDS = 86_400.0
+
+
+class RunFolder:
+    """A context manager: the folder exists while it is open. ``path`` is the folder, ``owner`` the run."""
+
+    def __init__(self, parent: Path, name: str, owner: Owner) -> None:
+        """Create and lock the folder ``<name>-<run>`` in ``parent``; LakeError if it cannot be created."""
+        self.owner = owner
+        plain = re.sub(r"[^\w-]", "_", name, flags=re.ASCII)[:60]
+        self.path = parent / f"{plain}-{owner.run}"
+        self._lock_path = parent / f"{self.path.name}{_LOCK}"
+        self._ended = threading.Event()
+        try:
+            parent.mkdir(parents=True, exist_ok=True)
+            self._lock = _taken(self._lock_path, create=True)
+            if self._lock is not None:
+                facts = {"host": socket.gethostname(), "pid": os.getpid(), **asdict(owner)}
+                os.write(self._lock, json.dumps(facts).encode())
+            self.path.mkdir()
+        except OSError as error:
+            raise LakeError(
+                f"The folder {self.path} for temporary files cannot be created ({error.strerror}).",
+                "Make wal2lake.state.path a folder that this user may write to.",
+            ) from None
+        if self._lock is None:
+            _log.warning("%s is on storage without file locks: leftovers of killed runs are not removed.", parent)
+        else:
+            _remove_ended(parent, self._lock)
+        threading.Thread(target=self._touch, name="run-folder", daemon=True).start()
+
+    def __enter__(self) -> RunFolder:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Remove the folder and release its lock."""
+        self._ended.set()
+        shutil.rmtree(self.path, ignore_errors=True)
+        self._lock_path.unlink(missing_ok=True)
+        if self._lock is not None:
+            os.close(self._lock)
+            self._lock = None
+
+    def _touch(self) -> None:
+        while not self._ended.wait(_TOUCH_SECONDS):
+            with suppress(OSError):
+                os.utime(self._lock_path)
+
+
+def _taken(path: Path, *, create: bool) -> int | None:
+    """Return the descriptor of the locked file; None if the storage has no locks, or (not ``create``) it is locked."""
+    while True:
+        try:
+            lock = os.open(path, os.O_RDWR | (os.O_CREAT if create else 0), 0o644)
+        except FileNotFoundError:
+            return None
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(lock)
+            if not create:
+                return None
+            time.sleep(0.01)  # a run that removes leftovers holds it for a moment
+            continue
+        except OSError:
+            os.close(lock)
+            return None
+        with suppress(FileNotFoundError):
+            if os.path.samestat(os.fstat(lock), path.stat()):
+                return lock
+        # Removed by another run between opening and locking: the lock protects nothing.
+        os.close(lock)
+        if not create:
+            return None
+
+
+def _remove_ended(parent: Path, own: int) -> None:
+    """Remove the folders of runs whose process has ended. Errors are ignored: a later run tries again."""
+    now = os.fstat(own).st_mtime  # the storage's clock
+    for path in _found(parent, f"*{_LOCK}"):
+        lock = _taken(path, create=False)
+        if lock is None:
+            continue
+        with suppress(OSError):
+            if _is_of_this_host(lock) or now - path.stat().st_mtime > _SILENT_SECONDS:
+                shutil.rmtree(path.with_name(path.name.removesuffix(_LOCK)), ignore_errors=True)
+                path.unlink(missing_ok=True)
+        os.close(lock)
+    for pattern in _LEGACY:
+        for path in _found(parent, pattern):
+            with suppress(OSError):
+                if now - path.stat().st_mtime > _LEGACY_SECONDS:
+                    path.unlink()
+
+
+def _found(parent: Path, pattern: str) -> Iterator[Path]:
+    with suppress(OSError):
+        yield from sorted(parent.glob(pattern))
+
+
+def _is_of_this_host(lock: int) -> bool:
+    """Whether the lock file was written on this host. An empty one is of a run that was killed when it created it."""
+    try:
+        return bool(json.loads(os.pread(lock, 4096, 0) or b"{}").get("host", "") in ("", socket.gethostname()))
+    except (ValueError, AttributeError):
+        return True
