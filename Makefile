@@ -33,8 +33,8 @@ test: servers ## Run all tests (the browser tests if a Chromium is installed)
 	@$(BIN)/python -m pytest -q -m "not ui and not s3" --durations=15 -n $(TEST_WORKERS) --dist worksteal tests
 	@$(BIN)/python -m pytest -q -m ui tests/ui
 
-test-quick: $(STAMP) ## Only the tests without server or Spark
-	@$(BIN)/python -m pytest -q tests/unit tests/house
+test-quick: $(STAMP) ## Only the tests without server or Spark, and of them those that take no ten seconds
+	@$(BIN)/python -m pytest -q -m "not slow" -n $(TEST_WORKERS) tests/unit tests/house
 
 test-all: servers ## The same with every failpoint of the kill tests; make test runs a random third of them (an hour and more)
 	@WAL2LAKE_TEST_ALL=1 $(BIN)/python -m pytest -q -m "not ui and not s3" --durations=15 -n $(TEST_WORKERS) --dist worksteal tests

@@ -88,6 +88,7 @@ def luck(number):
     return rules(luck=f"__op = 't' or __lsn % {number} <> 0")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("table", [KEYED, FULL], ids=["default", "full"])
 @settings(
     max_examples=20, deadline=None, derandomize=True, phases=[Phase.generate], suppress_health_check=list(HealthCheck)

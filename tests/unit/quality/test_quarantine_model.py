@@ -157,6 +157,7 @@ def folder():
         shutil.rmtree(each, ignore_errors=True)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("table", [KEYED, FULL, KEYLESS], ids=["default", "full", "multiset"])
 @pytest.mark.parametrize("others", [False, True], ids=["one writer", "a new writer each round"])
 def test_the_lake_is_the_source_but_for_what_waits(table, others, folder):
