@@ -1,8 +1,9 @@
 """The ``wal2lake`` command as a user runs it, in a process of its own, that can be killed.
 
 Starting and warming a Java process for every run would make a test of many runs last for minutes, so runs borrow one:
-PySpark finds it by ``PYSPARK_GATEWAY_PORT``. What is killed is the program; Spark's context ends with every run. Runs
-with ``cold=True`` start their own Java process, as users' runs do.
+PySpark finds it by ``PYSPARK_GATEWAY_PORT``. What is killed is the program; Spark's context ends with every run. Their
+imports are borrowed, too (``forked``). Runs with ``cold=True`` start as users' runs do, with a Java process of their
+own.
 """
 
 from __future__ import annotations
@@ -16,10 +17,11 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import pytest
 
+from tests.support.forked import Forked, ForkServer
 from tests.support.spark import SETTINGS
 from tests.support.waits import wait_until
 
@@ -36,23 +38,26 @@ class Program:
         self._settings = settings or {}
         self.spark_log = Path(tempfile.mkdtemp(prefix="w2l-spark-")) / "spark.log"
         self._gateway: Any = None
+        self._forks: ForkServer | None = None
 
     def run(
         self, command: str, properties: Path, *arguments: str, cold: bool = False, **environment: str
     ) -> subprocess.CompletedProcess[str]:
         """Run to the end, at most ``SECONDS``."""
-        try:
-            return subprocess.run(
-                [str(_PROGRAM), command, str(properties), *arguments],
-                env=self._environment(cold, environment),
-                capture_output=True,
-                text=True,
-                timeout=SECONDS,
-                check=False,
-            )
-        finally:
-            if not cold:
-                self._rest()
+        order = [str(_PROGRAM), command, str(properties), *arguments]
+        with tempfile.TemporaryFile("w+") as stdout, tempfile.TemporaryFile("w+") as stderr:
+            process = self._start(order, cold, environment, stdout, stderr)
+            try:
+                code = process.wait(SECONDS)
+            finally:
+                if process.poll() is None:
+                    process.kill()
+                    process.wait(20)
+                if not cold:
+                    self._rest()
+            stdout.seek(0)
+            stderr.seek(0)
+            return subprocess.CompletedProcess(order, code, stdout.read(), stderr.read())
 
     def stream(self, properties: Path, failpoint: str | None = None, **more: Any) -> subprocess.CompletedProcess[str]:
         """``run`` until nothing came for a second; ends with SIGKILL at ``failpoint``."""
@@ -77,12 +82,8 @@ class Program:
     ) -> Iterator[Running]:
         """A run in the background, killed at the end where it still runs."""
         with tempfile.TemporaryFile("w+") as output:
-            process = subprocess.Popen(
-                [str(_PROGRAM), command, str(properties), *arguments],
-                env=self._environment(cold, environment),
-                stdout=output,
-                stderr=subprocess.STDOUT,
-            )
+            order = [str(_PROGRAM), command, str(properties), *arguments]
+            process = self._start(order, cold, environment, output, output)
             running = Running(process, output)
             try:
                 yield running
@@ -93,7 +94,10 @@ class Program:
                 self._rest()
 
     def close(self) -> None:
-        """End the borrowed Java process."""
+        """End what was borrowed."""
+        if self._forks is not None:
+            self._forks.close()
+            self._forks = None
         if self._gateway is not None:
             self._gateway.proc.stdin.close()
             try:
@@ -102,12 +106,26 @@ class Program:
                 self._gateway.proc.kill()
             self._gateway = None
 
+    def _start(
+        self, order: list[str], cold: bool, more: dict[str, str], stdout: IO[Any], stderr: IO[Any]
+    ) -> subprocess.Popen[bytes] | Forked:
+        environment = self._environment(cold, more)
+        if cold:
+            return subprocess.Popen(order, env=environment, stdout=stdout, stderr=stderr)
+        return self._server().start(order, environment, stdout, stderr)
+
+    def _server(self) -> ForkServer:
+        if self._forks is None:
+            self._forks = ForkServer()
+        return self._forks
+
     def _environment(self, cold: bool, more: dict[str, str]) -> dict[str, str]:
         environment = {key: value for key, value in os.environ.items() if key != "WAL2LAKE_FAILPOINT"}
         if not cold:
             parameters = self._java().gateway_parameters
             environment["PYSPARK_GATEWAY_PORT"] = str(parameters.port)
             environment["PYSPARK_GATEWAY_SECRET"] = str(parameters.auth_token)
+            environment["PYSPARK_PYTHON"] = str(self._server().python)
         return {**environment, **more}
 
     def _java(self) -> Any:
@@ -148,7 +166,7 @@ class Program:
 class Running:
     """A run in the background."""
 
-    def __init__(self, process: subprocess.Popen[bytes], output: Any) -> None:
+    def __init__(self, process: subprocess.Popen[bytes] | Forked, output: Any) -> None:
         self.process = process
         self._output = output
 

@@ -1,0 +1,228 @@
+"""Starts ``wal2lake`` as processes of their own without importing it each time, most of what a short run costs.
+
+A server process imports what runs import, has no other thread, and forks for each run. The child gets the given
+arguments, environment and output, and ends as an interpreter ends; the server passes on how it ended. So a run can be
+killed, signalled and read like one that a shell started; only its imports are there already.
+
+    server = ForkServer()
+    run = server.start(["wal2lake", "run", "shop.properties"], environment, stdout=file, stderr=file)
+    run.wait(60)
+
+Spark's Python workers are started the same way: ``python`` is a program that Spark takes for Python. When it is asked
+for pyspark.daemon it passes its pipes on to the server, which forks the daemon; so workers need not import, either.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import selectors
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from types import ModuleType
+from typing import IO, Any
+
+_START_SECONDS = 120
+# What a run that merges has loaded when it ends.
+_MODULES = (
+    *("cdc_core.cli", "cdc_core.assemble", "cdc_core.engine.slice_task", "cdc_core.spark.session"),
+    *("pyspark.sql", "deltalake", "pyarrow.parquet", "pyarrow.dataset", "pyarrow.compute", "psycopg"),
+)
+
+
+# Without the site module and its search for packages it starts within milliseconds.
+_PYTHON = """#!{python} -IS
+import json, os, socket, sys
+if sys.argv[1:3] != ["-m", "pyspark.daemon"]:
+    os.execv({python!r}, [{python!r}, *sys.argv[1:]])
+line = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+line.connect({path!r})
+order = dict(module=sys.argv[2], arguments=sys.argv[2:], environment=dict(os.environ), folder=os.getcwd())
+order = json.dumps(order).encode()
+socket.send_fds(line, [len(order).to_bytes(4, "big")], [0, 1, 2])
+line.sendall(order)
+line.recv(4, socket.MSG_WAITALL)
+for own in (0, 1, 2):
+    os.close(own)
+os._exit(max(0, int.from_bytes(line.recv(4, socket.MSG_WAITALL), "big", signed=True)))
+"""
+
+
+class ForkServer:
+    """Ends with the process that made it."""
+
+    def __init__(self) -> None:
+        self._folder = tempfile.TemporaryDirectory(prefix="w2l-fork-")
+        self._path = str(Path(self._folder.name) / "socket")
+        self.python = Path(self._folder.name) / "python"
+        self.python.write_text(_PYTHON.format(python=sys.executable, path=self._path))
+        self.python.chmod(0o755)
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "tests.support.forked", self._path],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            cwd=Path(__file__).parents[2],
+            env={**os.environ, "OPENBLAS_NUM_THREADS": "1"},
+        )
+        assert self._process.stdout is not None
+        assert self._process.stdout.readline() == "ready\n", "the server of forked runs did not start"
+
+    def start(self, arguments: list[str], environment: dict[str, str], stdout: IO[Any], stderr: IO[Any]) -> Forked:
+        """Start a run whose output goes to these files."""
+        line = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        line.connect(self._path)
+        order = json.dumps({"arguments": arguments, "environment": environment, "folder": str(Path.cwd())}).encode()
+        with open(os.devnull) as nothing:
+            socket.send_fds(line, [len(order).to_bytes(4)], [nothing.fileno(), stdout.fileno(), stderr.fileno()])
+        line.sendall(order)
+        line.settimeout(_START_SECONDS)
+        return Forked(arguments, line, int.from_bytes(_exactly(line, 4)))
+
+    def close(self) -> None:
+        """End the server; runs that still run go on."""
+        assert self._process.stdin is not None
+        self._process.stdin.close()
+        self._process.wait(20)
+        self._folder.cleanup()
+
+
+class Forked:
+    """A run, with the part of ``subprocess.Popen`` that tests use."""
+
+    def __init__(self, arguments: list[str], line: socket.socket, pid: int) -> None:
+        self.args, self.pid = arguments, pid
+        self.returncode: int | None = None
+        self._line = line
+
+    def poll(self) -> int | None:
+        """The exit code, negative for a signal; None while it runs."""
+        return self._end(0)
+
+    def wait(self, timeout: float | None = None) -> int:
+        """The exit code. Raises TimeoutExpired."""
+        code = self._end(timeout)
+        if code is None:
+            raise subprocess.TimeoutExpired(self.args, timeout or 0)
+        return code
+
+    def send_signal(self, sign: int) -> None:
+        """Nothing where it has ended."""
+        if self.poll() is None:
+            os.kill(self.pid, sign)
+
+    def kill(self) -> None:
+        """SIGKILL."""
+        self.send_signal(signal.SIGKILL)
+
+    def _end(self, seconds: float | None) -> int | None:
+        if self.returncode is None:
+            with selectors.DefaultSelector() as waiting:
+                waiting.register(self._line, selectors.EVENT_READ)
+                if waiting.select(seconds):
+                    self.returncode = int.from_bytes(_exactly(self._line, 4), signed=True)
+                    self._line.close()
+        return self.returncode
+
+
+def _exactly(line: socket.socket, count: int) -> bytes:
+    found = b""
+    while len(found) < count:
+        part = line.recv(count - len(found))
+        assert part, "the server of forked runs has ended"
+        found += part
+    return found
+
+
+def _serve(path: str) -> str:
+    """Fork a child for each order until stdin closes. Returns in a child only: the module to run, empty for main()."""
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    listener.bind(path)
+    listener.listen()
+    reading, writing = socket.socketpair()
+    writing.setblocking(False)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGCHLD, lambda *_: None)
+    signal.set_wakeup_fd(writing.fileno())
+    lines: dict[int, socket.socket] = {}
+    waiting = selectors.DefaultSelector()
+    for source in (listener, reading, sys.stdin):
+        waiting.register(source, selectors.EVENT_READ)
+    print("ready", flush=True)
+    while True:
+        sources = [key.fileobj for key, _ in waiting.select()]
+        if reading in sources:
+            reading.recv(4096)
+            _tell_ends(lines)
+        if listener in sources:
+            line, _ = listener.accept()
+            size, files, _, _ = socket.recv_fds(line, 4, 3)
+            order = json.loads(_exactly(line, int.from_bytes(size)))
+            pid = os.fork()
+            if pid == 0:
+                signal.set_wakeup_fd(-1)
+                for opened in (listener, reading, writing, line, waiting, *lines.values()):
+                    opened.close()
+                _become(order, files)
+                return str(order.get("module", ""))
+            lines[pid] = line
+            for file in files:
+                os.close(file)
+            line.sendall(pid.to_bytes(4))
+        if sys.stdin in sources:
+            os._exit(0)
+
+
+def _tell_ends(lines: dict[int, socket.socket]) -> None:
+    for pid in [*lines]:
+        ended, status = os.waitpid(pid, os.WNOHANG)
+        if ended:
+            with lines.pop(pid) as line:
+                try:
+                    line.sendall(os.waitstatus_to_exitcode(status).to_bytes(4, signed=True))
+                except OSError:
+                    continue  # nobody waits for it any more
+
+
+def _become(order: dict[str, Any], files: list[int]) -> None:
+    """Make this process the one that was ordered."""
+    for sign in (signal.SIGINT, signal.SIGCHLD):
+        signal.signal(sign, signal.default_int_handler if sign == signal.SIGINT else signal.SIG_DFL)
+    for target, source in enumerate(files):
+        os.dup2(source, target)
+        os.close(source)
+    os.chdir(order["folder"])
+    os.environ.clear()
+    os.environ.update(order["environment"])
+    time.tzset()
+    sys.argv = order["arguments"]
+    program = ModuleType("__main__")
+    program.__file__ = sys.argv[0]
+    sys.modules["__main__"] = program
+
+
+if __name__ == "__main__":
+    import importlib
+
+    for module in _MODULES:
+        importlib.import_module(module)
+    # Great Expectations alone takes seconds.
+    importlib.import_module("cdc_core.quality.great_expectations")._library()
+    threads = [(entry / "comm").read_text().strip() for entry in Path("/proc/self/task").iterdir()]
+    # A fork takes one thread only. Arrow's allocator starts its own again by itself.
+    assert len([name for name in threads if name != "jemalloc_bg_thd"]) == 1, f"{threads}"
+    # What was imported is never collected in a child, which would copy its pages.
+    __import__("gc").freeze()
+    if name := _serve(sys.argv[1]):
+        import runpy
+
+        runpy.run_module(name, run_name="__main__", alter_sys=True)
+    else:
+        from cdc_core.cli import main
+
+        main()
