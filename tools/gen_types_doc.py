@@ -27,6 +27,14 @@ Stored as the server's text, because no lake type is exact: `time` (24:00:00 is 
 time zone`, `interval` (months, days and seconds do not convert into each other), `uuid`, `json`, `xml`, bit strings,
 network addresses, ranges.
 
+Two values of a key that PostgreSQL considers different are different keys of the lake table. Two equal ones with
+different texts are one key if the type is natural in the lake (`1.0` and `1.00`, `0` and `-0`), and two keys if it is
+stored as text or rescued (`citext`, `interval`, `jsonb`, nondeterministic collations): PostgreSQL sends the old key
+with an update from one to the other, so the row is moved. A key with a column that the server does not send (a
+generated column before PostgreSQL 18, or one that a column list leaves out) does not identify rows. Under REPLICA
+IDENTITY FULL such a table is merged by all its columns; otherwise its inserts are merged, and the first update or
+delete pauses it.
+
 ## Types and their event schemas
 
 If the schema depends on a mode, each mode has its own line; *none* means that events do not contain the column.
