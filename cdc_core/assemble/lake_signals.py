@@ -16,6 +16,7 @@ from cdc_core.engine.lake_snapshots import LakeSnapshots
 from cdc_core.engine.read import SignalTable
 from cdc_core.engine.run_folder import RunFolder
 from cdc_core.engine.signal_sink import SignalSink
+from cdc_core.errors import CdcError
 from cdc_core.postgres.chunks import ChunkConnection
 from cdc_core.postgres.source import Source
 from cdc_core.schema.plan import row_key
@@ -66,7 +67,7 @@ def lake_with_signals(
     def can_cut(found: TableSchema, wanted: Collection) -> bool:
         return bool(row_key(found) and cutter.key_of(found, wanted))
 
-    def take(numbers: Mapping[TableId, int]) -> Mapping[TableId, SnapshotReport]:
+    def take(numbers: Mapping[TableId, int]) -> Mapping[TableId, SnapshotReport | CdcError]:
         return blocking_snapshot(context, numbers, spark, unsent)
 
     remedy = "Add a primary key (surrogate-key only decides how chunks are split), or take a blocking snapshot."

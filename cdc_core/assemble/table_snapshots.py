@@ -10,7 +10,7 @@ from cdc_core.assemble.context import RunContext
 from cdc_core.assemble.continuity import expect_server
 from cdc_core.assemble.metrics import meter
 from cdc_core.assemble.notifications import OnNotification, open_notifier
-from cdc_core.errors import TableError
+from cdc_core.errors import CdcError, LakeError, TableError
 from cdc_core.lsn import Lsn
 from cdc_core.postgres.source import Source
 from cdc_core.schema.changes import DroppedColumns
@@ -125,11 +125,11 @@ def reread(
 
 def blocking_snapshot(
     context: RunContext, numbers: Mapping[TableId, int], spark: Callable[[], Any], unsent: UnsentChanges
-) -> dict[TableId, SnapshotReport]:
+) -> dict[TableId, SnapshotReport | CdcError]:
     """Read tables into the lake at one consistent point while streaming is paused; altered tables are left out.
 
     So are those that wait for older transactions (``unsent``, the same object at every attempt). ``numbers`` are the
-    numbers of the tables' new shapes. Raises TableError if a table no longer exists.
+    numbers of the tables' new shapes. The error of a table that cannot be read is its result.
     """
     from cdc_core.sink.delta.positions import lake_position
     from cdc_core.sink.delta.table import DeltaTable
@@ -138,21 +138,23 @@ def blocking_snapshot(
     with context.source() as source:
         expect_server(context, source)
         tables = [streamed(table) for table in source.catalog.tables(numbers.__contains__)]
-        if len(tables) < len(numbers):
-            gone = ", ".join(str(table) for table in numbers if all(table != found.id for found in tables))
-            raise TableError(
-                f"{gone} no longer exists in the source.", "Request the snapshot of the other tables again.", gone
-            )
-        merged = {
-            table.id: lake_position(DeltaTable.open(context.paths.lake(table.id)), context.scope, table.id).lsn
-            for table in tables
+        failed: dict[TableId, SnapshotReport | CdcError] = {
+            table: TableError(f"{table} no longer exists in the source.", f"Leave {table} out.", str(table))
+            for table in numbers.keys() - {table.id for table in tables}
         }
-        tables = [table for table in tables if table not in unsent.left(source, tables, _STREAM_SECONDS)]
+        floors: dict[TableId, Lsn | None] = {}
+        for table in tables:
+            try:
+                lsn = lake_position(DeltaTable.open(context.paths.lake(table.id)), context.scope, table.id).lsn
+                floors[table.id] = None if lsn is None else Lsn(lsn)
+            except LakeError as error:
+                failed[table.id] = error
+        waiting = unsent.left(source, tables, _STREAM_SECONDS)
+        tables = [table for table in tables if table.id in floors and table not in waiting]
         if not tables:
-            return {}
-        floors = {table: None if lsn is None else Lsn(lsn) for table, lsn in merged.items()}
+            return failed
         with received("taking a blocking snapshot"):
-            return _run(context, source, spark()).take_together(tables, floors, numbers)
+            return failed | _run(context, source, spark()).take_together(tables, floors, numbers)
 
 
 def _run(context: RunContext, source: Source, spark: Any) -> SnapshotRun:

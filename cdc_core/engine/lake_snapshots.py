@@ -50,7 +50,7 @@ _BUSY_SECONDS = 2.0
 _SHARE, _MAX_WAIT_SECONDS = 15, 20.0
 _REST, _PASSES = 20_000, 5
 
-TakeBlockingSnapshot = Callable[[Mapping[TableId, int]], Mapping[TableId, SnapshotReport]]
+TakeBlockingSnapshot = Callable[[Mapping[TableId, int]], Mapping[TableId, SnapshotReport | CdcError]]
 
 
 class Lake(Protocol):
@@ -73,7 +73,9 @@ class Lake(Protocol):
 
 
 class LakeSnapshots:
-    """The snapshots of one run. ``take`` reads tables into the lake; tables missing in its result are retried.
+    """The snapshots of one run. ``take`` reads tables into the lake and returns each one's report, or its error.
+
+    Tables missing in its result are retried.
 
     ``keeps_reads``: the rows of chunks are also appended to the changelog. ``should_stop``: the run is about to end, so
     no further blocking snapshot is started; the next run takes it.
@@ -361,23 +363,45 @@ class LakeSnapshots:
         except TransientError as error:
             _log.warning("A blocking snapshot failed and will be retried: %s", error)
             self._retry_at = time.monotonic() + _RETRY_SECONDS
+            # Some tables may have been committed before.
+            for table in wanted:
+                lake.note_read(table)
             return
         except CdcError as error:
-            _log.error("A blocking snapshot is aborted: %s", error)
-            self._notifier.notify(BLOCKING, SnapshotStatus.ABORTED, data_collections=names)
-            taken, wanted = {}, []
+            taken = dict.fromkeys(wanted, error)
         failpoints.hit(failpoints.AFTER_BLOCKING)
-        for table in taken:
+        # Also of tables with an error, which may have been raised after their commit.
+        for table in wanted:
             lake.note_read(table)
+            if table in taken:
+                self._tell(table, taken[table], names)
         left = tuple(one for one in self._queue.progress.blocking if one.table in wanted and one.table not in taken)
         self._queue.progress = replace(self._queue.progress, blocking=left)
         self._adopt()
         self._store()
         if left:
             self._retry_at = time.monotonic() + _RETRY_SECONDS
-        elif wanted:
-            rows = sum(report.rows for report in taken.values())
-            self._notifier.notify(BLOCKING, SnapshotStatus.COMPLETED, data_collections=names, total_rows_scanned=rows)
+            return
+        done = [each for each in taken.values() if not isinstance(each, CdcError)]
+        status = SnapshotStatus.COMPLETED if len(done) == len(taken) else SnapshotStatus.ABORTED
+        rows = sum(report.rows for report in done)
+        self._notifier.notify(BLOCKING, status, data_collections=names, total_rows_scanned=rows)
+
+    def _tell(self, table: TableId, outcome: SnapshotReport | CdcError, names: str) -> None:
+        """Send the result of one table of a blocking snapshot."""
+        if isinstance(outcome, CdcError):
+            _log.error("%s was not read by a blocking snapshot: %s", table, outcome)
+            status, rows = ScanStatus.SQL_EXCEPTION, 0
+        else:
+            status, rows = ScanStatus.SUCCEEDED if outcome.rows else ScanStatus.EMPTY, outcome.rows
+        self._notifier.notify(
+            BLOCKING,
+            SnapshotStatus.TABLE_SCAN_COMPLETED,
+            data_collections=names,
+            scanned_collection=table,
+            total_rows_scanned=rows,
+            status=status.value,
+        )
 
 
 def _discard(reading: Future[ChunkGroup]) -> None:

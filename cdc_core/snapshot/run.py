@@ -16,12 +16,13 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
 
 from cdc_core import failpoints
-from cdc_core.errors import TransientError
+from cdc_core.errors import CdcError, TransientError
 from cdc_core.lsn import Lsn
 from cdc_core.postgres.catalog import TableSize
 from cdc_core.postgres.connect import connection_string
@@ -54,6 +55,7 @@ from cdc_core.snapshot.plan import ALONE, expected_rows, plan_chunks, plan_leave
 from cdc_core.snapshot.range_tracker import RangeTracker
 from cdc_core.snapshot.reading import Reading, read_ranges
 from cdc_core.snapshot.reports import SnapshotProgress, SnapshotReport
+from cdc_core.snapshot.table_results import TableResults
 from cdc_core.snapshot.unsent import OLDER_SECONDS, UnsentChanges, published_as
 from cdc_core.spark.errors import received
 from cdc_core.spark.run_tasks import parallelism
@@ -150,11 +152,20 @@ class SnapshotRun:
 
     def take_together(
         self, tables: Sequence[TableSchema], merged: Mapping[TableId, Lsn | None], shapes: Mapping[TableId, int]
-    ) -> dict[TableId, SnapshotReport]:
-        """``reread`` for several tables at one point in time; those that were altered meanwhile are left out."""
+    ) -> dict[TableId, SnapshotReport | CdcError]:
+        """``reread`` for several tables at one point in time; those that were altered meanwhile are left out.
+
+        The error of a table that cannot be read is its result, and the others are read. Tables that were committed
+        before an error that concerns all of them have their reports, too. Raises TransientError.
+        """
         floors = merged if self._source.await_older_transactions() else {}
-        taken = self._take(tables, self._source.open_concurrent_snapshot(), floors, None, shapes)
-        return {report.table: report for report in taken if report is not None}
+        results = TableResults(raises=False)
+        try:
+            opened = self._source.open_concurrent_snapshot()
+            self._take(tables, opened, floors, results.listen, shapes, results)
+        except CdcError as error:
+            results.note_all(tables, error)
+        return results.final
 
     def _take(
         self,
@@ -163,15 +174,21 @@ class SnapshotRun:
         floors: Mapping[TableId, Lsn | None],
         on_progress: OnProgress | None,
         numbers: Mapping[TableId, int] | None = None,
+        results: TableResults | None = None,
     ) -> list[SnapshotReport | None]:
-        """Return one report per table, None for a table that was changed since it was described."""
+        """Return one report per table, None for a table that was changed since it was described.
+
+        ``results`` takes the errors of single tables; without it they are raised.
+        """
+        results = TableResults(raises=True) if results is None else results
         try:
-            for table in tables:
-                check_key(table, self._settings.modes.of(table.id))
             if self._settings.options.snapshot_locking_mode is SnapshotLockingMode.SHARED:
                 opened.holder.lock([table.id for table in tables], self._settings.options.snapshot_lock_timeout_ms)
-            with ThreadPoolExecutor(min(_OPENINGS, len(tables))) as pool:
-                readings = list(pool.map(lambda table: self._prepared(table, opened, floors.get(table.id)), tables))
+            with ThreadPoolExecutor(_OPENINGS) as pool:
+                made = pool.map(lambda t: results.attempt(t.id, lambda: self._prepared(t, opened, floors)), tables)
+                readings = [reading for reading in made if reading is not None]
+            if not readings:
+                return [None for _ in tables]
             is_concurrent = numbers is not None
             self._measure(readings)
             tracker = None if is_concurrent or self._settings.reads or self._settings.has_features else self._tracker()
@@ -179,12 +196,12 @@ class SnapshotRun:
                 tracker.open(readings, opened)
             taken = {reading.table.id: reading.taken for reading in readings}
             record_snapshots(self._paths.snapshots, taken, epoch_of(self._settings.scope))
-            shapes = self._new_shapes(tables, opened.lsn, numbers)
+            shapes = self._new_shapes([reading.table for reading in readings], opened.lsn, numbers)
             for reading in readings:
                 reading.shape = shapes[reading.table.id]
             lanes = self._lanes(concurrent=is_concurrent)
             self._plan_ranges(readings, lanes, tracker)
-            reports = self._read(readings, opened, lanes, on_progress, tracker, concurrent=is_concurrent)
+            reports = self._read(readings, opened, lanes, on_progress, tracker, results, concurrent=is_concurrent)
             return [reports.get(table.id) for table in tables]
         finally:
             opened.close()
@@ -198,13 +215,14 @@ class SnapshotRun:
         lanes = max(self._settings.threads or room, self._settings.options.snapshot_max_threads)
         return max(1, min(lanes, room - 1)) if concurrent else lanes
 
-    def _prepared(self, table: TableSchema, opened: OpenSnapshot, floor: Lsn | None) -> Reading:
+    def _prepared(self, table: TableSchema, opened: OpenSnapshot, floors: Mapping[TableId, Lsn | None]) -> Reading:
         """Return the table's lake table, created if it does not exist, and the snapshot's token for its commit.
 
         The token is its LSN, or one more than the last token if the server's WAL has not advanced. No table has one
         token in two epochs.
         """
         mode = self._settings.modes.of(table.id)
+        check_key(table, mode)
         typer = self._plan.typer(table)
         schema = pa.schema([*typer.read_schema, *COLUMNS[mode]])
         lake = prepare(self._paths.lake(table.id), schema, table.id, self._settings.history_minutes)
@@ -212,7 +230,7 @@ class SnapshotRun:
         token = max(int(opened.lsn), (in_force or 0) + 1)
         while token in self._tokens.get(table.id, ()):
             token += 1
-        taken = TakenSnapshot(token, opened.lsn, opened.holder.facts.visible, floor)
+        taken = TakenSnapshot(token, opened.lsn, opened.holder.facts.visible, floors.get(table.id))
         own = self._settings.options.statement_of(str(table.id))
         wanted = self._source.catalog.row_filter(table) if own is None else ""
         reading = Reading(table, typer.read_columns, lake, schema, taken, in_force, own, wanted)
@@ -290,6 +308,7 @@ class SnapshotRun:
         lanes: int,
         on_progress: OnProgress | None,
         tracker: RangeTracker | None,
+        table_results: TableResults,
         *,
         concurrent: bool,
     ) -> dict[TableId, SnapshotReport]:
@@ -304,11 +323,16 @@ class SnapshotRun:
             self._report_progress(on_progress, reading)
 
         def finish(whole: Sequence[Reading]) -> list[SnapshotReport]:
-            good = self._as_described(whole)
+            good = [each for each in self._as_described(whole) if each.table.id not in table_results]
             for reading in whole:
                 if reading not in good:
                     reading.lake.discard(reading.files)
-            return [self._commit(reading, opened, on_progress, tracker, concurrent=concurrent) for reading in good]
+
+            def commit(reading: Reading) -> SnapshotReport:
+                return self._commit(reading, opened, on_progress, tracker, concurrent=concurrent)
+
+            made = (table_results.attempt(each.table.id, partial(commit, each)) for each in good)
+            return [report for report in made if report is not None]
 
         ending: list[Future[list[SnapshotReport]]] = []
         with (
@@ -319,7 +343,7 @@ class SnapshotRun:
                 touched = [by_table[result.table] for result in results]
                 for reading, result in zip(touched, results, strict=True):
                     if result.error is not None and self._as_described([reading]):
-                        raise result.error
+                        table_results.note(reading.table.id, result.error)
                     reading.results[result.number] = result
                     if tracker is not None and result.error is None:
                         tracker.note(reading, result.number)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from concurrent.futures import Future
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -269,7 +270,43 @@ def test_a_blocking_snapshot_is_stored_until_it_is_taken(tmp_path):
     again = Run(tmp_path)
     again.between_rounds()
     assert again.taken == [{NAME: 7}] and again.stored.progress.blocking == () and not again.snapshots.is_busy
-    assert [news.type for news in again.heard] == [SnapshotStatus.STARTED, SnapshotStatus.COMPLETED]
+    ends = [SnapshotStatus.TABLE_SCAN_COMPLETED, SnapshotStatus.COMPLETED]
+    assert [news.type for news in again.heard] == [SnapshotStatus.STARTED, *ends]
+
+
+@pytest.mark.parametrize("is_raised", [False, True])
+def test_tables_of_a_blocking_snapshot_are_loaded_again_whatever_happened_to_one(tmp_path, is_raised):
+    run = Run(tmp_path)
+    other, error = NAME._replace(table="other"), SourceError("Not allowed.", "Allow it.")
+
+    def take(numbers):
+        if is_raised:
+            raise error
+        return {NAME: SnapshotReport(NAME, 5, Lsn(30), 0.1, 1), other: error}
+
+    run.snapshots._take = take
+    read = []
+    run.lake.note_read = read.append
+    run.queue.progress = replace(run.queue.progress, blocking=(Collection(NAME), Collection(other)))
+    run.between_rounds()
+    assert read == [NAME, other] and run.stored.progress.blocking == () and not run.snapshots.is_busy
+    told = {n.additional_data["scanned_collection"]: n.additional_data["status"] for n in run.heard[1:-1]}
+    first = "SQL_EXCEPTION" if is_raised else "SUCCEEDED"
+    assert told == {str(NAME): first, str(other): "SQL_EXCEPTION"} and run.heard[-1].type is SnapshotStatus.ABORTED
+
+
+def test_tables_committed_before_a_temporary_error_are_loaded_again(tmp_path):
+    run = Run(tmp_path)
+
+    def take(numbers):
+        raise TransientError("The server restarts.", "Wait.")
+
+    run.snapshots._take = take
+    read = []
+    run.lake.note_read = read.append
+    run.queue.progress = replace(run.queue.progress, blocking=(Collection(NAME),))
+    run.between_rounds()
+    assert read == [NAME] and run.queue.progress.blocking == (Collection(NAME),)
 
 
 def test_changes_are_needed_from_before_the_group_that_was_written_last(tmp_path):

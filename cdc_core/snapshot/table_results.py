@@ -1,0 +1,57 @@
+"""The results of a snapshot of several tables in which one table's error does not end the others."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TypeVar
+
+from cdc_core.errors import CdcError, TransientError
+from cdc_core.schema.table import TableId, TableSchema
+from cdc_core.snapshot.reports import SnapshotProgress, SnapshotReport
+
+T = TypeVar("T")
+
+
+class TableResults:
+    """Collects reports and errors by table. ``raises``: an error of one table is raised instead. Thread-safe."""
+
+    def __init__(self, *, raises: bool) -> None:
+        self._raises = raises
+        self._reports: dict[TableId, SnapshotReport] = {}
+        self._errors: dict[TableId, CdcError] = {}
+
+    def __contains__(self, table: TableId) -> bool:
+        """Whether the table has an error."""
+        return table in self._errors
+
+    def listen(self, progress: SnapshotProgress) -> None:
+        """Take the report of a table that was committed."""
+        if progress.report is not None:
+            self._reports[progress.table] = progress.report
+
+    def note(self, table: TableId, error: CdcError) -> None:
+        """Take a table's error, or raise it."""
+        if self._raises:
+            raise error
+        self._errors[table] = error
+
+    def attempt(self, table: TableId, work: Callable[[], T]) -> T | None:
+        """Return what ``work`` returns for a table, None after an error that was taken."""
+        try:
+            return work()
+        except CdcError as error:
+            self.note(table, error)
+            return None
+
+    def note_all(self, tables: Sequence[TableSchema], error: CdcError) -> None:
+        """Take an error that ended the snapshot; tables that were committed before keep their reports."""
+        if isinstance(error, TransientError):
+            raise error
+        for table in tables:
+            self._errors.setdefault(table.id, error)
+
+    @property
+    def final(self) -> dict[TableId, SnapshotReport | CdcError]:
+        """The tables' reports and errors; without temporary errors, after which a table can be read again."""
+        lasting = {table: error for table, error in self._errors.items() if not isinstance(error, TransientError)}
+        return {**lasting, **self._reports}
