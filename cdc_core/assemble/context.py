@@ -196,8 +196,7 @@ class RunContext:
                     str(table.id),
                 )
             if self.has_lake:
-                captured = [plan.name for plan in plan_columns(table, self.config.selection) if plan.included]
-                check_delete_mode(self.config.sink.delete_modes, table, captured)
+                check_delete_mode(self.config.sink.delete_modes, table)
                 self._check_key(table)
         return tables
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from typing import Any
 
+from cdc_core.assemble.clashes import without_clashes
 from cdc_core.assemble.context import RunContext
 from cdc_core.assemble.continuity import Continuity
 from cdc_core.assemble.notifications import OnNotification
@@ -53,6 +54,7 @@ def initial_snapshot(
             # has unpublished ones: both are re-read.
             known = known - published.added if found.exists else set()
             unread = [table for table in wanted if table.id not in known and table in published.live]
+            unread = without_clashes(context, unread)
             if unread and reads:
                 return take(
                     context, source, context.ready(spark), unread, on_progress, on_notification, later=mode.stream

@@ -9,7 +9,6 @@ from cdc_core.errors import LakeError, TableError
 from cdc_core.postgres.preflight.finding import Finding
 from cdc_core.schema.table import TableId, TableSchema
 from cdc_core.sink.delete_modes import DeleteModes
-from cdc_core.sink.delta.delete_mode import NAMES
 
 
 def chosen_tables(captured: list[TableSchema], wanted: Sequence[TableId]) -> list[TableSchema]:
@@ -24,22 +23,13 @@ def chosen_tables(captured: list[TableSchema], wanted: Sequence[TableId]) -> lis
     return [table for table in captured if table.id in wanted]
 
 
-def check_delete_mode(modes: DeleteModes, table: TableSchema, captured: Sequence[str]) -> None:
-    """Raise TableError if two delete modes are configured for a table, or if the name of a captured column is reserved
-    for wal2lake's metadata columns of any mode.
-    """
+def check_delete_mode(modes: DeleteModes, table: TableSchema) -> None:
+    """Raise TableError if two delete modes are configured for a table."""
     found = modes.matching(table.id)
     if len(found) > 1:
         names = " and ".join(f"wal2lake.lake.delete.mode.{mode.value}" for mode in found)
         raise TableError(
             f"{table.id} matches {names}.", "Change the lists so that only one of them matches it.", str(table.id)
-        )
-    taken = [name for name in captured if name.lower() in NAMES]
-    if taken:
-        raise TableError(
-            f"Column {taken[0]} of {table.id} has a name that is reserved for wal2lake's metadata columns.",
-            "Exclude it with column.exclude.list, or rename it in the source.",
-            str(table.id),
         )
 
 

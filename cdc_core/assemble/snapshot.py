@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from cdc_core.assemble.clashes import without_clashes
 from cdc_core.assemble.context import RunContext
 from cdc_core.assemble.continuity import Continuity
 from cdc_core.assemble.notifications import OnNotification
@@ -42,6 +43,7 @@ def snapshot(
         again = [table for table in others if table.id in published.added]
         again = [table for table in again if table.id in context.known_tables(again)]
         chosen = [table for table in [*chosen, *again] if table in published.live]
+        chosen = without_clashes(context, chosen, named=tables is not None)
         # A table whose folder cannot be used is reported once the others are read.
         unusable = context.in_lake(chosen)[1]
         usable = [table for table in chosen if table.id not in unusable]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from cdc_core.assemble.backlog import SlotBacklog
+from cdc_core.assemble.clashes import clash_findings
 from cdc_core.assemble.context import RunContext
 from cdc_core.assemble.continuity import continuity_finding, stream_status
 from cdc_core.assemble.own_signals import own_signals
@@ -34,6 +35,7 @@ def check(context: RunContext) -> list[Finding]:
         findings += [] if found is None else [found]
         found = continuity_finding(context)
         findings += [] if found is None else [found]
+        findings += clash_findings(context)
     return findings
 
 

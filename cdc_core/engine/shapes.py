@@ -22,9 +22,9 @@ from cdc_core.errors import TableError
 from cdc_core.schema.changes import Decision, Policy, Projected, SchemaChanges, Verdict, project
 from cdc_core.schema.evolution import decide
 from cdc_core.schema.fingerprint import Fingerprint
-from cdc_core.schema.plan import row_key
+from cdc_core.schema.plan import name_clash, row_key
 from cdc_core.schema.table import Column, TableId, TableSchema
-from cdc_core.schema.unseen import READ_AGAIN_THEN
+from cdc_core.schema.unseen import READ_AGAIN_THEN, streamed
 from cdc_core.selection.columns import plan_columns
 from cdc_core.sink.delta.project import Step, StepColumn, own_columns
 from cdc_core.sink.delta.shape_log import History, Pause, Shape, ShapeLog
@@ -138,6 +138,9 @@ class Shapes:
             for table, state in self._tables.items()
             if state.shape is not None and state.reread is None
         ]
+        for table, state in self._tables.items():
+            if state.shape is None and state.paused is not None:
+                self._look_at_paused(table, state, state.paused)
         marks = self._catalogue.fingerprints({oid for oid, _, _ in known})
         self._is_poll_due = False
         for oid, table, state in known:
@@ -406,9 +409,10 @@ class Shapes:
         """Resume a paused table by a re-read if the user has removed the cause of the pause."""
         if not paused.remedy.endswith(READ_AGAIN_THEN) or self._policy.changes is SchemaChanges.PAUSE:
             return
-        assert state.shape is not None
         current = self._catalogue.current(table)
-        if current is None or self._decide(state.shape.table, None, current).verdict is Verdict.REFUSE:
+        if current is None or name_clash(table, self._captured(streamed(current))) is not None:
+            return
+        if state.shape is not None and self._decide(state.shape.table, None, current).verdict is Verdict.REFUSE:
             return
         self.resume(table, paused.lsn)
         self.want_reread(table, "the cause of the pause no longer exists")

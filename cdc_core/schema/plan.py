@@ -28,8 +28,8 @@ from cdc_core.schema.changes import (
     WidenColumn,
 )
 from cdc_core.schema.fingerprint import Fingerprint
-from cdc_core.schema.table import Column, TableSchema
-from cdc_core.schema.unseen import is_streamed
+from cdc_core.schema.table import Column, TableId, TableSchema
+from cdc_core.schema.unseen import READ_AGAIN_THEN, is_streamed
 
 OWN_COLUMNS = frozenset(
     {"__commit_lsn", "__tx_index", "__commit_ts", "__rescued", "__deleted", "__current"}
@@ -37,7 +37,8 @@ OWN_COLUMNS = frozenset(
 )
 """The metadata columns of lake tables, of all delete modes."""
 
-_TEMPORARY = "__renamed_{}"
+# Longer than any name in PostgreSQL.
+_TEMPORARY = "__renamed_{:_<60}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,20 +103,10 @@ def lake_plan(
     """Return FOLLOW with its operations, or REFUSE if the lake cannot have the names."""
     old = {number: column for number, column in version.old().items() if version.captures(column.name)}
     new = {number: column for number, column in version.new().items() if version.captures(column.name)}
-    clash = _clash(new.values())
-    if clash:
-        is_own = clash.lower() in OWN_COLUMNS
-        found = (
-            "has a name that is reserved for wal2lake's metadata columns"
-            if is_own
-            else "differs from another only in case"
-        )
-        return Decision(
-            Verdict.REFUSE,
-            (SchemaChange(ChangeKind.ADD_COLUMN, clash),),
-            reason=f"Column {clash} of {version.table.id} {found}, which is not possible in a Delta table.",
-            remedy="Exclude one of them with column.exclude.list, or rename it in the source.",
-        )
+    clash = name_clash(version.table.id, [column.name for column in new.values()])
+    if clash is not None:
+        change = SchemaChange(ChangeKind.ADD_COLUMN, clash.column)
+        return Decision(Verdict.REFUSE, (change,), reason=clash.reason, remedy=clash.remedy)
     operations: list[Operation] = []
     if version.base.id != version.table.id:
         operations.append(MoveTable(version.base.id, version.table.id))
@@ -142,13 +133,28 @@ def lake_plan(
     return Decision(Verdict.FOLLOW, changes, tuple(operations), frozenset() if rewrites else needs, rewrites, table)
 
 
-def _clash(columns: Iterable[Column]) -> str:
+@dataclass(frozen=True, slots=True)
+class NameClash:
+    """A column whose name a lake table cannot have, with reason and remedy."""
+
+    column: str
+    reason: str
+    remedy: str
+
+
+def name_clash(table: TableId, columns: Iterable[str]) -> NameClash | None:
+    """Return the first of a table's captured columns whose name a lake table cannot have, None if it can have all."""
     seen = set(OWN_COLUMNS)
-    for column in columns:
-        if column.name.lower() in seen:
-            return column.name
-        seen.add(column.name.lower())
-    return ""
+    for name in columns:
+        if name.lower() in seen:
+            found = "differs from another only in case"
+            if name.lower() in OWN_COLUMNS:
+                found = "has a name that is reserved for wal2lake's metadata columns"
+            reason = f"Column {name} of {table} {found}, which is not possible in a Delta table."
+            remedy = "Exclude one of them with column.exclude.list, or rename it in the source;"
+            return NameClash(name, reason, f"{remedy} {READ_AGAIN_THEN}")
+        seen.add(name.lower())
+    return None
 
 
 def _departures(

@@ -11,6 +11,7 @@ from deltalake import DeltaTable, QueryBuilder
 from cdc_core.config.connector import ConnectorConfig, load
 from cdc_core.demo.verify import Comparison, compare
 from cdc_core.schema.table import TableId
+from cdc_core.sink.delta.paths import LakePaths
 
 
 def write_properties(path: Path, properties: dict[str, Any]) -> Path:
@@ -42,12 +43,12 @@ def rows(path: Path, sql: str = "select * from t") -> list[dict[str, Any]]:
 
 def lake_path(config: ConnectorConfig, table: TableId) -> Path:
     """Where a lake table lies."""
-    return Path(config.sink.lake_path) / config.schema.topic_prefix / table.schema / table.table
+    return Path(LakePaths(config.sink.lake_path, config.schema.topic_prefix).lake(table))
 
 
 def changelog_path(config: ConnectorConfig, table: TableId) -> Path:
     """Where its changelog lies."""
-    return Path(config.sink.lake_path) / config.schema.topic_prefix / "__changelog" / table.schema / table.table
+    return Path(LakePaths(config.sink.lake_path, config.schema.topic_prefix).changelog(table))
 
 
 def difference(properties: Path, tables: list[TableId]) -> list[Comparison]:

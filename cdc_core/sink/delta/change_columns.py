@@ -2,13 +2,17 @@
 
 A changelog contains the events of every shape that its table has had. A column whose new type the existing column
 cannot represent is stored as an additional column ``name@shape``; so is one whose name Delta cannot distinguish from
-another. Reading uses the same rule: a shape's column is the field with the greatest number that is not greater than the
-shape's, else the plain one.
+another, and one whose own name has that form, so that it is never taken for a version of another column. Reading uses
+the same rule: a shape's column is the field with the greatest number that is not greater than the shape's, else the
+plain one. Older versions stored a column ``x@1`` of the source as it is: a field that has the name of one of the
+shape's own columns is no version of another. If ``name@shape`` is such a field, it is extended to the length of a
+helper column.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 import pyarrow as pa
@@ -18,8 +22,10 @@ from cdc_core.sink.delta.conform import conform, plain_type
 from cdc_core.sink.delta.epochs import EPOCH
 from cdc_core.sink.delta.images import column, validity
 from cdc_core.sink.delta.shape import META, RESCUED, holds
+from cdc_core.sink.delta.staging import HELPER_LENGTH, helper
 
 SHAPE = "__shape"
+_VERSION = re.compile(r"(?P<name>.+)@(?P<shape>0|[1-9][0-9]*)", re.DOTALL | re.ASCII)
 _IMAGES = ("before", "after")
 
 
@@ -71,7 +77,7 @@ def viewed(rows: pa.Table, shape: int, columns: Sequence[str]) -> pa.Table:
     for image in _IMAGES:
         struct = column(kept, image)
         names = [each.name for each in struct.type]
-        places = [_place(names, name, shape) for name in columns] + [names.index(RESCUED)]
+        places = [_place(names, name, shape, columns) for name in columns] + [names.index(RESCUED)]
         picked = pa.StructArray.from_arrays(
             [struct.field(place) for place in places],
             names=[*columns, RESCUED],
@@ -93,27 +99,33 @@ def _stored_names(row: pa.StructType, shape: int, held: pa.StructType | None) ->
     taken = {RESCUED}
     existing = {} if held is None else {each.name: each.type for each in held}
     # The last field is wal2lake's own ``__rescued``; a column of the source may have the same name.
+    columns = [each.name for each in list(row)[:-1]]
+    own = {name.lower() for name in columns}
     for each in list(row)[:-1]:
-        name = _newest(existing, each.name, shape)
+        name = _newest(existing, each.name, shape, columns)
         is_held = name not in existing or holds(existing[name], plain_type(each.type))
-        if not is_held or name.lower() in taken:
+        is_version = name == each.name and name not in existing and _VERSION.fullmatch(name) is not None
+        if not is_held or is_version or name.lower() in taken:
             name = f"{each.name}@{shape}"
+            if name.lower() in taken | own or (name in existing and not holds(existing[name], plain_type(each.type))):
+                name = helper(name)
         taken.add(name.lower())
         out.append(name)
     return [*out, row.field(row.num_fields - 1).name]
 
 
-def _newest(existing: dict[str, pa.DataType], name: str, shape: int) -> str:
-    numbers = [
-        int(number)
-        for base, at, number in (each.rpartition("@") for each in existing)
-        if at and base == name and number.isdigit() and int(number) <= shape
-    ]
-    return f"{name}@{max(numbers)}" if numbers else name
+def _newest(existing: Iterable[str], name: str, shape: int, columns: Sequence[str]) -> str:
+    """Return the field of column ``name`` of a shape with these columns; the plain name if there is no version."""
+    best, found = -1, name
+    for each in existing:
+        parts = _VERSION.fullmatch(each.rstrip("_") if len(each.encode()) >= HELPER_LENGTH else each)
+        if parts is not None and parts["name"] == name and best < int(parts["shape"]) <= shape and each not in columns:
+            best, found = int(parts["shape"]), each
+    return found
 
 
-def _place(names: list[str], name: str, shape: int) -> int:
-    found = _newest(dict.fromkeys(names, pa.null()), name, shape)
+def _place(names: list[str], name: str, shape: int, columns: Sequence[str]) -> int:
+    found = _newest(names, name, shape, columns)
     if found in names:
         return names.index(found)
     lower = [each.lower() for each in names]

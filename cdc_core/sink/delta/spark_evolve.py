@@ -21,6 +21,7 @@ from cdc_core.sink.delta.project import Step, evolve, own_columns, project_schem
 from cdc_core.sink.delta.shape import RESCUED
 from cdc_core.sink.delta.spark_commit import Fields, enable, forget_lost, transaction
 from cdc_core.sink.delta.spark_merge import quoted
+from cdc_core.sink.delta.staging import helper
 from cdc_core.sink.delta.table import DeltaTable, schema_json
 
 TEXTS = T.MapType(T.StringType(), T.StringType())
@@ -141,7 +142,7 @@ def _projected(session: SparkSession, rows: DataFrame, step: Step, path: str) ->
     """``project.project_rows`` for Spark. ``path`` is for a file with the step's constants."""
     present = set(rows.columns)
     constants = {
-        f"__constant_{number}": each.value
+        helper(f"__constant_{number}"): each.value
         for number, each in enumerate(step.columns)
         if each.source not in present and each.value is not None and each.value.is_valid
     }
@@ -153,7 +154,8 @@ def _projected(session: SparkSession, rows: DataFrame, step: Step, path: str) ->
         if each.source is not None and each.source in present:
             value = F.col(quoted(each.source))
         else:
-            value = F.col(f"__constant_{number}") if f"__constant_{number}" in constants else F.lit(None)
+            constant = helper(f"__constant_{number}")
+            value = F.col(constant) if constant in constants else F.lit(None)
         out.append(value.cast(spark_type(each.type)).alias(each.name))
     if RESCUED in present:
         out.append(_moved_texts(step, present).alias(RESCUED))

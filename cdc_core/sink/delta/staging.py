@@ -29,7 +29,7 @@ from cdc_core.sink.delta.reduction import ReducedSlice, Truncation
 from cdc_core.sink.delta.versions import VersionedSlice
 
 # Longer than PostgreSQL's longest identifier (63 bytes), so no column of a source table has such a name.
-_HELPER_LENGTH = 64
+HELPER_LENGTH = 64
 
 
 def helper(name: str) -> str:
@@ -37,7 +37,7 @@ def helper(name: str) -> str:
 
     This is ``name`` extended with underscores, so that it never equals the name of a source column.
     """
-    return name.ljust(_HELPER_LENGTH, "_")
+    return name.ljust(HELPER_LENGTH, "_")
 
 
 NUMBER, TOUCH, PUT = helper("__number"), helper("__touch"), helper("__put")
