@@ -10,7 +10,7 @@ from cdc_core import failpoints
 from cdc_core.config.connector import load
 from cdc_core.schema.table import TableId
 from tests.support.cluster import Cluster
-from tests.support.lake import doubled_events, lake_path, lake_settings, rows, write_properties
+from tests.support.lake import changelog_path, doubled_events, lake_path, lake_settings, rows, write_properties
 from tests.support.program import Program
 
 pytestmark = [pytest.mark.postgres, pytest.mark.spark, pytest.mark.slow]
@@ -54,7 +54,7 @@ def test_every_column_keeps_its_own_values(pg: Cluster, program: Program, tmp_pa
                 (str(row["id"]), *(row[n] if row[n] is not None else "<null>" for n in names)) for row in found
             )
             assert lake == source, table
-            assert doubled_events(file, table) == 0
+            assert not changelog_path(config, table).exists() or doubled_events(file, table) == 0
 
     def write(ident: int, text: str) -> None:
         values = ", ".join("'" + f"{text} {name}".replace("'", "''") + "'" for name in names)
