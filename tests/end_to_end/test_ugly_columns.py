@@ -69,7 +69,7 @@ def test_every_column_keeps_its_own_values(pg: Cluster, program: Program, tmp_pa
     write(1, "snapshot")
     judge()
     for step, failpoint in enumerate((failpoints.AFTER_APPEND, failpoints.BEFORE_CONFIRM), start=2):
-        write(step, "stream")
+        write(step, f"stream {step}")
         change = ", ".join(f"{quoted(name)} = {quoted(name)} || '!'" for name in names)
         pg.execute(database, "; ".join(f"update {table.table} set {change} where id = 1" for table in TABLES))
         program.killed_at(failpoint, file)
