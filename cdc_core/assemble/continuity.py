@@ -132,7 +132,8 @@ class Continuity:
         if self._record is None:
             found = self._facts.slot.confirmed_lsn or Lsn(0)
             self._log.write(replace(present, confirmed=found))
-            _log.info(
+            # A warning, so that the command line prints it.
+            _log.warning(
                 "The lake had no record of its stream. It is recorded now: slot %s at %s, server %s, timeline %d.",
                 present.slot,
                 found,
