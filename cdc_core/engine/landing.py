@@ -21,7 +21,7 @@ from cdc_core.engine.slice_task import SliceTask
 from cdc_core.engine.table_writer import ForDriverError, TooLargeError
 from cdc_core.errors import CdcError, LakeError, RereadNeededError, TransientError
 from cdc_core.schema.table import TableId, TableSchema
-from cdc_core.sink.delta.append import between, on_conflict, read_changes
+from cdc_core.sink.delta.append import on_conflict, read_changes
 from cdc_core.sink.delta.changes import Changes
 from cdc_core.sink.delta.compaction import tidy
 from cdc_core.sink.delta.epochs import EpochRows
@@ -38,8 +38,6 @@ from cdc_core.snapshot.incremental.groups import ChunkFile
 from cdc_core.snapshot.incremental.progress import Key
 
 _log = logging.getLogger(__name__)
-
-_ANY_LSN = 2**63 - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +104,7 @@ class LandTask:
         chunks = [ChunkRows(_read(chunk, owner, wanted.table.id), chunk.visible) for chunk in order.chunks]
         changes = self._changes(order)
         since = lake.version
-        outcome.rest = self._moved(changes, order.scanned, wanted.table, lake.schema)
+        outcome.rest = self._moved(changes, wanted.table, lake.schema)
         if order.ordinal is not None and chunks:
             self._keep_reads(chunks, order)
         if not chunks:
@@ -167,9 +165,11 @@ class LandTask:
             )
         return found[0][1] if found else schema.empty_table()
 
-    def _moved(self, changes: pa.Table, scanned: int, table: TableSchema, schema: pa.Schema) -> tuple[Key, ...] | None:
+    def _moved(self, changes: pa.Table, table: TableSchema, schema: pa.Schema) -> tuple[Key, ...] | None:
         key = merge_key(table)
-        keys = moved_unsent(between(changes, scanned, _ANY_LSN), key, schema)
+        # Also changes that were searched before and that a chunk does not show: if it was read to find the row at such
+        # a key, it was read too early. A commit may be in the stream long before snapshots show it.
+        keys = moved_unsent(changes, key, schema)
         if not keys.num_rows:
             return ()
         # The row of the source cannot be found by a hashed key.

@@ -20,6 +20,7 @@ key, it shows every earlier one of it. Hence:
 * A row that was moved to another key with unchanged TOAST columns takes them, when it is merged, from the lake's row at
   the old key, which may be missing or damaged. ``moved_unsent`` finds these keys among *all* changes since the last
   chunks were written, because a row may also move from keys that are not yet read to keys that were; they are re-read.
+  A chunk that does not show such a change does not find the row at its new key: the key is then re-read once more.
 * A truncate in E: the chunk is dropped. All rows that the table contains after it are in the stream.
 
 Several chunks are written together, each with its own V. A key that is in two of them is taken from the later one.

@@ -9,7 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from hypothesis import Phase, given, settings
+from hypothesis import Phase, example, given, settings
 from hypothesis import strategies as st
 
 from cdc_core.sink.delete_modes import DeleteMode
@@ -19,6 +19,7 @@ from cdc_core.sink.delta.conform import plain_schema
 from cdc_core.sink.delta.delete_mode import as_live
 from cdc_core.sink.delta.landing import ChunkRows, key_texts, land, moved_unsent
 from cdc_core.sink.delta.shape import lake_schema
+from cdc_core.sink.delta.survey import hidden
 from tests.delta.source_model import ROW, TABLE, SourceTable, plain
 from tests.support.content import MemoryContent
 from tests.support.spark import AT, change, change_schema
@@ -165,7 +166,9 @@ class Lake:
         if self.schema.equals(HARD):
             assert found.reduced is not None and not found.reduced.keep, "a landing needs nothing of the lake's"
         self.content.commit(apply(self.content, found))
-        moved = moved_unsent(self.server.between(self.scanned, self.merged), KEY, self.schema)
+        late = changes.column("__commit_lsn").to_numpy() > self.scanned
+        late |= hidden(changes, chunks[0].visible)
+        moved = moved_unsent(changes.filter(pa.array(late)), KEY, self.schema)
         self.rest |= dict.fromkeys(key_texts(moved, KEY) or ())
         self.scanned = self.merged
 
@@ -218,6 +221,8 @@ def take_snapshot(server: Server, lake: Lake, chance: random.Random, statements:
     size=st.integers(1, 6),
     mode=st.sampled_from(DeleteMode),
 )
+# A row was moved by a transaction that is in the stream, and that the snapshot of the row's re-read does not show yet.
+@example(seed=76609, histories=2, truncates=False, start=4, statements=4, size=4, mode=DeleteMode.HISTORY)
 def test_the_lake_ends_as_the_source(
     seed: int, histories: int, truncates: bool, start: int, statements: int, size: int, mode: DeleteMode
 ) -> None:
