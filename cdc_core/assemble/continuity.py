@@ -108,7 +108,7 @@ class Continuity:
     def begin(self, source: Source) -> None:
         """Begin an epoch: the server and the slot as they are now, and no table of it read yet."""
         if not self._has_begun():
-            begin(self._log, self._present(self._facts))
+            begin(self._log, self._present(self._facts), is_first=self.is_empty)
             failpoints.hit(failpoints.AFTER_EPOCH_BEGUN)
         self.mismatch = None
         self._follow(source)

@@ -298,6 +298,26 @@ def test_pointed_at_another_server_or_database_and_back(
     shop.runs(**{"snapshot.mode": "when_needed"})
 
 
+def test_an_older_lake_pointed_at_another_server(
+    pg: Cluster, program: Program, tmp_path: Path, own: list[Cluster]
+) -> None:
+    shop = Shop(program, tmp_path, pg)
+    shop.runs()
+    shop.change()
+    shop.runs()
+    (record,) = (tmp_path / "lake").glob("*/__stream")
+    shutil.rmtree(record)
+    # Nothing names the server of this lake, but its positions are beyond the WAL of the new one.
+    shop.pg = Cluster.start("debian15")
+    own.append(shop.pg)
+    shop.pg.database(name=shop.database)
+    shop.sql(SCHEMA)
+    shop.change()
+    done = shop.run()
+    assert done.returncode != 0, done.stdout
+    shop.reread()
+
+
 def test_another_database_and_another_slot(pg: Cluster, program: Program, tmp_path: Path) -> None:
     shop = Shop(program, tmp_path, pg)
     shop.runs()

@@ -161,13 +161,14 @@ def read_stream(path: str) -> StreamRecord | None:
     return _record(DeltaTable.open(path))
 
 
-def begin(log: StreamLog, found: StreamRecord) -> StreamRecord:
+def begin(log: StreamLog, found: StreamRecord, *, is_first: bool) -> StreamRecord:
     """Begin an epoch of the stream ``found``, before anything of it is read into the lake; returns the record.
 
-    The number follows that of the record in the log; it is 0 if there is none. ``confirmed`` is 0.
+    The number follows that of the record in the log. Without a record it is 0 if the lake holds nothing yet
+    (``is_first``), else 1: what a release before the record wrote belongs to epoch 0. ``confirmed`` is 0.
     """
     before = log.read()
-    epoch = 0 if before is None else before.epoch + 1
+    epoch = before.epoch + 1 if before is not None else 0 if is_first else 1
     record = replace(found, epoch=epoch, confirmed=Lsn(0), last=None, broken="", gap="")
     log.write(record)
     return record

@@ -70,12 +70,17 @@ def test_many_confirmations_leave_no_data_files_and_are_read_after_a_checkpoint(
 
 def test_a_new_epoch_has_no_position_of_the_one_before(path: str) -> None:
     log = opened(path)
-    first = begin(log, RECORD)
+    first = begin(log, RECORD, is_first=True)
     assert (first.epoch, first.confirmed, first.last, first.broken, first.gap) == (0, 0, None, "", "")
     log.confirm(Lsn(800), LastCommit(Lsn(790), 5, 6))
-    second = begin(opened(path), replace(RECORD, system_id="8"))
+    second = begin(opened(path), replace(RECORD, system_id="8"), is_first=True)
     assert read_stream(path) == second
     assert (second.epoch, second.confirmed, second.last, second.system_id) == (1, 0, None, "8")
+
+
+def test_what_a_lake_held_before_it_had_a_record_belongs_to_epoch_0(path: str) -> None:
+    assert begin(opened(path), RECORD, is_first=False).epoch == 1
+    assert begin(opened(path), RECORD, is_first=False).epoch == 2
 
 
 def test_a_run_that_outlasts_its_successor_is_refused(path: str) -> None:
