@@ -41,6 +41,7 @@ class Reader:
     mode: DeleteMode
     spark: Any = None
     token: int = 0
+    scope: str = "slot"
 
     def read(self, rows: list[dict[str, Any]], lsn: int, row: pa.StructType = ROW, key: tuple[str, ...] = KEY) -> None:
         self.token += 1
@@ -51,7 +52,7 @@ class Reader:
         files = write_rows(lake, bare.to_batches(max_chunksize=max(1, len(rows) // 2)), schema)
         kept = KeptRows(key, Truncation(lsn, -1, NO_TIME), 0 if self.spark else 1 << 40)
         commit_snapshot(
-            lake, files, schema, "slot", TABLE.id, token=self.token, shape=self.token, spark=self.spark, kept=kept
+            lake, files, schema, self.scope, TABLE.id, token=self.token, shape=self.token, spark=self.spark, kept=kept
         )
 
     def change(self, changes: list[dict[str, Any]]) -> None:
@@ -166,3 +167,30 @@ def test_a_table_becomes_one_that_keeps_rows(tmp_path: Path, wanted: DeleteMode)
         Reader(path, other, token=2).read([{"k": 1, "v": "old"}], 30, row, ("k",))
     Reader(path, DeleteMode.HARD, token=2).read([{"k": 1, "v": "old"}], 30, row, ("k",))
     assert [(each["k"], "__current" in each or "__deleted" in each) for each in lake_rows(path)] == [(1, False)]
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("mode", MODES)
+def test_rows_of_another_server_are_before_the_snapshot_by_both_engines(
+    mode: DeleteMode, spark: Any, tmp_path: Path
+) -> None:
+    found = []
+    for name, engine in (("arrow", None), ("spark", spark)):
+        source = SourceTable(7, 4)
+        reader = Reader(str(tmp_path / name), mode, engine)
+        reader.read(source.snapshot(), 1)
+        reader.change(source.next_transaction(30))
+        reader.change(source.next_transaction(20))
+        before, far = reader.rows, source.lsn
+        assert far > 5
+        # The other server: its LSN is lower, and it has half of the rows.
+        reader.scope = "slot@1"
+        reader.read(source.snapshot()[::2], 5)
+        found.append(plain(reader.rows))
+        assert all(row["__commit_lsn"] < 0 or row["__commit_lsn"] == 5 for row in reader.rows)
+        old = {row["__commit_lsn"] + 2**56 for row in reader.rows if row["__commit_lsn"] < 0}
+        assert old and old <= {row["__commit_lsn"] for row in before}
+        live = [row for row in reader.rows if not row.get("__deleted") and row.get("__current", True)]
+        assert len(live) == len(source.snapshot()[::2])
+        assert all(row.get("__valid_to_lsn") is None or row["__valid_to_lsn"] <= 5 for row in reader.rows)
+    assert found[0] == found[1]
