@@ -10,7 +10,8 @@
     │   ├─ TableError         one table: missing, without identity, incompatible change, undecodable value
     │   │   ├─ RereadNeededError   its changes cannot be merged; the table must be re-read
     │   │   ├─ LimitExceededError  more of its changes fail a quality rule than its limit allows
-    │   │   └─ MissingKeyError     it has no key, which its changes or its delete mode need
+    │   │   ├─ MissingKeyError     it has no key, which its changes or its delete mode need
+    │   │   └─ NotUtf8Error        a value that is not UTF-8, in a database with encoding SQL_ASCII
     │   └─ LakeError          the lake's path or tables cannot be written as required
     │       └─ UnreadableError  the folder of one Delta table: log or data files damaged, missing, not accessible
     ├─ ProtocolError          malformed bytes, or messages in an impossible order
@@ -89,6 +90,26 @@ class LimitExceededError(TableError):
 
 class MissingKeyError(TableError):
     """A table has no key, and its changes or its delete mode need one: the table is paused, the others continue."""
+
+
+class NotUtf8Error(TableError):
+    """A value that is not UTF-8: a database with encoding SQL_ASCII permits any bytes."""
+
+    def __init__(self, table: str, column: str, lsn: int | None = None) -> None:
+        at = f" at LSN {lsn >> 32:X}/{lsn & 0xFFFFFFFF:X}" if lsn is not None else ""
+        super().__init__(
+            f"Column {column} of {table} has a value{at} that is not UTF-8, which a database with encoding SQL_ASCII "
+            "permits.",
+            "Correct the values in the source. Changes in the WAL keep them: to continue without these, add the table "
+            "to table.exclude.list.",
+            table,
+        )
+        self.args = (table, column, lsn)
+        self.column = column
+        self.lsn = lsn
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.table, self.column, self.lsn)
 
 
 class LakeError(DefiniteError):

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import re
+import socket
 import uuid
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -117,11 +120,16 @@ class RunContext:
         return Source(config.postgres, config.selection, config.snapshot.snapshot_include_collection_list)
 
     @contextmanager
-    def claimed(self) -> Iterator[Source]:
-        """The opened source, with an exclusive claim on the slot until the end of the context."""
+    def claimed(self, *, writes_lake: bool = True) -> Iterator[Source]:
+        """The opened source, with an exclusive claim on the slot and the lake's tables until the end of the context."""
         with self.source() as source:
-            source.claim()
+            source.claim(self._lake_claim() if self.has_lake and writes_lake else "")
             yield source
+
+    def _lake_claim(self) -> str:
+        """The folder of the lake's tables, by its only name; a folder of this machine is no other machine's."""
+        base = re.sub(r"^file:/+", "/", self.paths.base)
+        return base if "://" in base else f"{socket.gethostname()}:{os.path.realpath(base)}"
 
     def checked(self, source: Source, *, recreates_slot: bool = False) -> tuple[list[TableSchema], SlotInfo]:
         """The captured tables and the slot, after all checks that can be made before anything is created."""

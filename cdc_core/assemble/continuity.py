@@ -106,8 +106,12 @@ class Continuity:
             raise self.mismatch.error()
 
     def begin(self, source: Source) -> None:
-        """Begin an epoch: the server and the slot as they are now, and no table of it read yet."""
+        """Begin an epoch: the server and the slot as they are now, and no table of it read yet.
+
+        Raises SourceError if another connector streams into the lake.
+        """
         if not self._has_begun():
+            self._require_unused(source)
             begin(self._log, self._present(self._facts), is_first=self.is_empty)
             failpoints.hit(failpoints.AFTER_EPOCH_BEGUN)
         self.mismatch = None
@@ -243,6 +247,17 @@ class Continuity:
         if found.confirmed_lsn < record.confirmed <= self._facts.flushed:
             with connect(self._context.config.postgres) as connection:
                 slots.advance(connection, self._context.slot, record.confirmed)
+
+    def _require_unused(self, source: Source) -> None:
+        record, slot = self._log.known, self._context.slot
+        is_other = record is not None and record.slot != slot and record.system_id == self._facts.system_id
+        if record is not None and is_other and source.is_in_use(record.slot):
+            raise SourceError(
+                f"slot.name is {slot}, but the tables in {self._context.paths.base} are written by a connector that "
+                f"uses slot {record.slot} now.",
+                "Give each connector its own topic.prefix or wal2lake.lake.path. If slot.name was changed, stop the "
+                "run that uses the former slot.",
+            )
 
     def _follow(self, source: Source) -> None:
         source.expect(self._facts.system_id, self._facts.timeline)

@@ -31,7 +31,7 @@ def envelopes(
     config = context.config
     config.require_carried()
     mode = mode_actions(config.snapshot)
-    with context.claimed() as source, EnvelopeOutput(output, context.slot) as written_to:
+    with context.claimed(writes_lake=False) as source, EnvelopeOutput(output, context.slot) as written_to:
         is_lost = mode.position_lost and source.slot().is_lost
         recreate_lost_slot(source, mode.position_lost)
         tables = source.tables()

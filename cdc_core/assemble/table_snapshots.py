@@ -10,6 +10,8 @@ from cdc_core.assemble.context import RunContext
 from cdc_core.assemble.continuity import expect_server
 from cdc_core.assemble.metrics import meter
 from cdc_core.assemble.notifications import OnNotification, open_notifier
+from cdc_core.assemble.pauses import pause_unread
+from cdc_core.engine.trouble import trouble_of
 from cdc_core.errors import CdcError, LakeError, TableError
 from cdc_core.lsn import Lsn
 from cdc_core.postgres.source import Source
@@ -43,7 +45,8 @@ def take(
     """Replace the content of lake tables by the source's rows at one consistent point. Raises CdcError.
 
     Tables that cannot be read yet because of older transactions (``snapshot/unsent``) are left to the stream with
-    ``later``, else the error is raised after the other tables were read.
+    ``later``, and a table that cannot be read because it is not UTF-8 is paused; else the error is raised after the
+    other tables were read.
     """
     # Described again: the publication may have been created or changed since, and is part of a table's fingerprint.
     wanted = {table.id for table in tables}
@@ -54,7 +57,15 @@ def take(
     seconds = _LATER_SECONDS if later else OLDER_SECONDS
     left = unsent.left(source, tables, seconds) if source.slot().exists else []
     ready = [table for table in tables if table not in left]
-    reports = _taken(context, source, spark, ready, on_progress, on_notification) if ready else []
+    reports: list[SnapshotReport] = []
+    refused: Mapping[TableId, CdcError] = {}
+    if ready:
+        reports, refused = _taken(context, source, spark, ready, on_progress, on_notification)
+    said = {table: trouble_of(error, table, context.paths) for table, error in refused.items()}
+    pause_unread(context, {table: (one.reason, one.remedy) for table, one in said.items()}, "it could not be read")
+    for table, one in said.items():
+        if not later:
+            raise TableError(one.reason, one.remedy, str(table))
     if left and not later:
         raise still_open(left)
     _leave_to_stream(context, left)
@@ -84,7 +95,8 @@ def _taken(
     tables: Sequence[TableSchema],
     on_progress: OnProgress | None,
     on_notification: OnNotification | None,
-) -> list[SnapshotReport]:
+) -> tuple[list[SnapshotReport], Mapping[TableId, CdcError]]:
+    """Return the reports, and the errors of the tables that could not be read alone."""
     from cdc_core.spark.errors import received
 
     metered = meter(context)
@@ -93,7 +105,8 @@ def _taken(
         notify_of_snapshot(notifier, [table.id for table in tables], metered.progress(on_progress)) as listen,
         received("reading tables into the lake"),
     ):
-        return _run(context, source, spark).take(tables, listen)
+        run = _run(context, source, spark)
+        return run.take(tables, listen), run.refused
 
 
 def reread(

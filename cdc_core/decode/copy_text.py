@@ -33,7 +33,7 @@ def decode_copy(data: bytes | bytearray | memoryview, names: tuple[str, ...], re
     Nulls:  an unescaped ``\\N`` is null; an empty field is the empty string. ``unchanged`` is None for all columns.
 
     Raises: ProtocolError(relation, None, expected, found) for a line with another number of fields, data that do not
-    end with a line end, a backslash at the end of a field, bytes that are not UTF-8.
+    end with a line end, a backslash at the end of a field. NotUtf8Error for bytes that are not UTF-8.
 
     Source: PostgreSQL manual, COPY, "Text Format".
     """
@@ -146,7 +146,7 @@ def _decode_lines(data: np.ndarray, names: tuple[str, ...], relation: str) -> li
         if mask is not None and not mask.any():
             mask = None
         values = gather_binary(data, starts[index::width], ends[index::width])
-        columns.append(as_text(values, mask, f"{relation} (column {name})".lstrip()))
+        columns.append(as_text(values, mask, relation, name))
     return columns
 
 

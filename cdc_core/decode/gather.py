@@ -7,7 +7,7 @@ from functools import lru_cache
 import numpy as np
 import pyarrow as pa
 
-from cdc_core.errors import ProtocolError
+from cdc_core.errors import NotUtf8Error
 
 INT32_MAX = 2**31 - 1
 
@@ -35,21 +35,23 @@ def gather_binary(data: np.ndarray, starts: np.ndarray, ends: np.ndarray) -> pa.
     return ranges.take(_even_indices(count))
 
 
-def as_text(values: pa.Array, null: np.ndarray | None, where: str, lsn: np.ndarray | None = None) -> pa.Array:
+def as_text(
+    values: pa.Array, null: np.ndarray | None, relation: str, column: str, lsn: np.ndarray | None = None
+) -> pa.Array:
     """Convert values returned by ``gather_binary`` to text.
 
     Shape:  binary[N] → string[N].
 
     Nulls:  where ``null`` (bool[N], or None for none) is true.
 
-    Raises: ProtocolError if a value is not UTF-8, with ``where`` and the first bad row's LSN, from ``lsn[N]``.
+    Raises: NotUtf8Error with the relation, the column and the first bad row's LSN, from ``lsn[N]``.
     """
     if len(values) == 0:
         return pa.array([], type=pa.string())
     _, offsets, content = values.buffers()
     if not _is_ascii(content) and not _is_utf8(values):
         place = None if lsn is None else int(lsn[_first_not_utf8(values)])
-        raise ProtocolError(where, place, "text in UTF-8", "bytes that are not UTF-8")
+        raise NotUtf8Error(relation, column, place)
     validity = None if null is None else pa.py_buffer(np.packbits(~null, bitorder="little"))
     return pa.Array.from_buffers(pa.string(), len(values), [validity, offsets, content])
 

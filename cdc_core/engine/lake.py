@@ -35,7 +35,7 @@ from cdc_core.engine.round_outcomes import cpu_parts, has_rest, merge_report
 from cdc_core.engine.run_folder import RunFolder
 from cdc_core.engine.shapes import Shapes, same_columns, same_shape
 from cdc_core.engine.slice_order import Replay, SliceOrder, SliceOutcome
-from cdc_core.engine.slice_part import PartOrder, SlicePart, cut, joined
+from cdc_core.engine.slice_part import PartOrder, SlicePart, cut, joined, lost
 from cdc_core.engine.slice_task import SliceTask
 from cdc_core.engine.table_writer import LakeWriter
 from cdc_core.engine.tables import TableRegistry
@@ -388,7 +388,8 @@ class LakeSink:
         found = run_tasks(spark, todo, SlicePart(self._task), "merging changes into the lake")
         done = {outcome.table: outcome for outcome in found if isinstance(outcome, SliceOutcome)}
         if large:
-            second = [[joined(order, found)] for order in large]
+            done |= {each.table: each for order in large if (each := lost(order, found)) is not None}
+            second = [[joined(order, found)] for order in large if order.table.id not in done]
             done |= {outcome.table: outcome for outcome in run_tasks(spark, second, self._task, "committing changes")}
         return [done[order.table.id] for order in orders]
 

@@ -13,9 +13,11 @@ from dataclasses import dataclass, replace
 import pyarrow as pa
 
 from cdc_core import failpoints
+from cdc_core.engine.shown import Shown
 from cdc_core.engine.slice_order import SliceOrder, SliceOutcome
 from cdc_core.engine.slice_task import SliceTask, changelog_of, decoded
 from cdc_core.engine.table_writer import ForDriverError
+from cdc_core.errors import CdcError, NotUtf8Error, UnreadableError
 from cdc_core.schema.table import TableId
 from cdc_core.sink.delta.change_columns import stored
 from cdc_core.sink.delta.epochs import epoch_of
@@ -35,12 +37,16 @@ class PartOrder:
 
 @dataclass(frozen=True, slots=True)
 class PartOutcome:
-    """The files to which a part was written. ``arrived`` is None if its rows cannot simply be appended to the lake."""
+    """The files to which a part was written. ``arrived`` is None if its rows cannot simply be appended to the lake.
+
+    ``lost`` is as in SliceOutcome.
+    """
 
     table: TableId
     number: int
-    written: DataFile
+    written: DataFile | None
     arrived: DataFile | None
+    lost: CdcError | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,12 +58,17 @@ class SlicePart:
     def __call__(self, item: SliceOrder | PartOrder) -> SliceOutcome | PartOutcome:
         """Process a small slice, or write a part of a large one to files. Raises what ``SliceTask`` does."""
         failpoints.adopt(self.task.armed)
-        return self._write(item) if isinstance(item, PartOrder) else self.task(item)
+        if not isinstance(item, PartOrder):
+            return self.task(item)
+        try:
+            return self._write(item)
+        except (UnreadableError, NotUtf8Error) as error:
+            return PartOutcome(item.order.table.id, item.number, None, None, error)
 
     def _write(self, part: PartOrder) -> PartOutcome:
         task, order = self.task, part.order
         table = order.table.id
-        versions = decoded(task.plan, part.files, task.writer.owner, table)
+        versions = decoded(task.plan, part.files, task.writer.owner, table, Shown.of(order))
         changelog = changelog_of(task, table, versions)
         written = changelog.write_stream(
             (
@@ -71,7 +82,7 @@ class SlicePart:
         arrived = None
         if order.only_inserts and order.to_lsn is not None and len(versions) == 1:
             arrived = self._arrived(order, versions[0][1])
-        return PartOutcome(table, part.number, written[0], arrived)
+        return PartOutcome(table, part.number, written[0] if written else None, arrived)
 
     def _arrived(self, order: SliceOrder, rows: pa.Table) -> DataFile | None:
         """Write rows that can simply be added to the lake table to a file; None if some of them cannot."""
@@ -100,6 +111,13 @@ def cut(order: SliceOrder, parts: int) -> list[PartOrder]:
     ]
 
 
+def lost(order: SliceOrder, found: Iterable[SliceOutcome | PartOutcome]) -> SliceOutcome | None:
+    """Return the outcome of an order of which a part could not be written to its changelog; None if all were."""
+    mine = [each.lost for each in found if isinstance(each, PartOutcome) and each.table == order.table.id]
+    error = next((each for each in mine if each is not None), None)
+    return None if error is None else SliceOutcome(order.table.id, merged=order.merged, lost=error)
+
+
 def joined(order: SliceOrder, found: Iterable[SliceOutcome | PartOutcome]) -> SliceOrder:
     """Return the order that commits the files written by its parts."""
     mine: Sequence[PartOutcome] = sorted(
@@ -110,6 +128,6 @@ def joined(order: SliceOrder, found: Iterable[SliceOutcome | PartOutcome]) -> Sl
     return replace(
         order,
         files=(),
-        written=tuple(each.written for each in mine),
+        written=tuple(each.written for each in mine if each.written is not None),
         arrived=arrived if len(arrived) == len(mine) else (),
     )

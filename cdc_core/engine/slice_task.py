@@ -9,9 +9,9 @@ ended, without harm:
     apply        leaves out changes that the lake has; commits rows and LSN together
 
 An error before the append is durable ends the run, because the slot must not be confirmed past rows that are not
-stored; unless only this table's changelog cannot be used: then it is stored, before the slot is confirmed, that the
-table must be re-read. An error after it affects only this table: the round continues without the table, whose changes
-stay in the changelog.
+stored; unless only this table's changelog cannot be used, or its rows are not UTF-8: then it is stored, before the slot
+is confirmed, that the table must be re-read. An error after it affects only this table: the round continues without the
+table, whose changes stay in the changelog.
 """
 
 from __future__ import annotations
@@ -27,13 +27,14 @@ import pyarrow as pa
 
 from cdc_core import failpoints
 from cdc_core.engine.checks import TableChecks, report_of
+from cdc_core.engine.shown import Shown
 from cdc_core.engine.slice_order import Applied, SliceOrder, SliceOutcome
 from cdc_core.engine.slice_past import with_replay
 from cdc_core.engine.slice_quarantine import Sifted, sift
 from cdc_core.engine.slice_shapes import Decoded, by_shape, keyed_slices
 from cdc_core.engine.spool import ReadSpoolFiles
 from cdc_core.engine.table_writer import ForDriverError, LakeWriter, TooLargeError, unseen
-from cdc_core.errors import CdcError, LakeError, TransientError, UnreadableError
+from cdc_core.errors import CdcError, LakeError, NotUtf8Error, TransientError, UnreadableError
 from cdc_core.schema.table import TableId
 from cdc_core.sink.delta.append import (
     append_changes,
@@ -84,14 +85,14 @@ class SliceTask:
         """Append, check and apply the slice of ``order``.
 
         Raises the error that prevented the rows from being committed to the changelog, unless the changelog itself
-        cannot be used (the outcome's ``lost``); errors after that are in the outcome's ``error``.
+        cannot be used or hold the rows (the outcome's ``lost``); errors after that are in the outcome's ``error``.
         """
         failpoints.adopt(self.armed)
         outcome = SliceOutcome(order.table.id, merged=order.merged)
         failpoints.hit(failpoints.BETWEEN_APPENDS)
         try:
             rows = self._append(order, outcome) if order.files or order.written else None
-        except UnreadableError as error:
+        except (UnreadableError, NotUtf8Error) as error:
             outcome.lost = error
             return outcome
         failpoints.hit(failpoints.AFTER_APPEND)
@@ -123,13 +124,15 @@ class SliceTask:
                 outcome.changelog_files = len(changelog.files)
             return None
         with _timed(outcome, "decode"):
-            versions = decoded(self.plan, order.files, self.writer.owner, table)
+            versions = decoded(self.plan, order.files, self.writer.owner, table, Shown.of(order))
         with _timed(outcome, "append"):
             changelog = changelog_of(self, table, versions)
             since = changelog.version
             epoch = epoch_of(self.slot)
             rows = pa.concat_tables([stored(each, shape, changelog.schema, epoch) for shape, each in versions])
             outcome.appended = append_changes(changelog, rows, self.slot, table, order.reached)
+            if not rows.num_rows:  # all of them were left out: the position that they reach is stored nevertheless
+                on_conflict(lambda: self._commit_written(order, changelog), changelog)
         with _timed(outcome, "compact"):
             tidy(changelog, since, self.writer.history_minutes)
             outcome.changelog_files = len(changelog.files)
@@ -312,9 +315,11 @@ class SliceTask:
         return found
 
 
-def decoded(plan: TypingPlan, files: Sequence[tuple[int, str]], owner: Owner, table: TableId) -> list[Decoded]:
+def decoded(
+    plan: TypingPlan, files: Sequence[tuple[int, str]], owner: Owner, table: TableId, shown: Shown
+) -> list[Decoded]:
     """Return the change rows of spool files in stream order, one table per run of files of the same shape."""
-    found, read = [], ReadSpoolFiles(plan, owner, str(table))
+    found, read = [], ReadSpoolFiles(plan, owner, str(table), shown)
     for shape, run in itertools.groupby(files, key=lambda file: file[0]):
         batches = list(read(tuple(path for _, path in run)))
         found.append((shape, pa.Table.from_batches(batches)))

@@ -4,34 +4,42 @@ A spool file is an Arrow IPC stream of one relation version. The spool is a buff
 crash the slot sends everything again, so files are neither synced nor kept. They are in the folder of their run
 (``run_folder``), and contain their owner, which a worker checks before it reads a row.
 
-Three kinds, distinguished by the schema's metadata:
+Four kinds, distinguished by the schema's metadata:
 
     raw        RAW_SCHEMA, undecoded row messages; decoded on the workers
     truncate   RAW_SCHEMA with empty payloads; one row per truncate of that table
     changes    change rows, decoded and masked in the driver: for tables with masked or excluded columns, whose clear
                text must not be written anywhere
+    refused    RAW_SCHEMA with empty payloads: their rows, with values that are not UTF-8 and that were not written
 """
 
 from __future__ import annotations
 
 import itertools
 import json
+import logging
 from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
 
 import pyarrow as pa
 
+from cdc_core.decode.pgoutput.not_utf8 import separated
 from cdc_core.decode.pgoutput.tuples import decode_rows
-from cdc_core.decode.raw_batch import RELATION_KEY, TABLE_KEY
+from cdc_core.decode.raw_batch import RAW_SCHEMA, RELATION_KEY, TABLE_KEY
+from cdc_core.engine.shown import Shown
+from cdc_core.errors import NotUtf8Error
 from cdc_core.schema.relation import Relation, RelationColumn, ReplicaIdentity
 from cdc_core.schema.table import TableSchema
 from cdc_core.sink.change_rows import RowTyper
 from cdc_core.sink.run_files import Owner, lost_file
 from cdc_core.sink.typing_plan import TypingPlan
 
+_log = logging.getLogger(__name__)
+
 _KIND_KEY = b"wal2lake.kind"
-_RAW, _TRUNCATE, _CHANGES = b"raw", b"truncate", b"changes"
+_COLUMN_KEY = b"wal2lake.column"
+_RAW, _TRUNCATE, _CHANGES, _REFUSED = b"raw", b"truncate", b"changes", b"refused"
 
 _KEPT_TYPERS = 2_000
 _typers: dict[tuple[TypingPlan, str], RowTyper] = {}
@@ -56,10 +64,19 @@ class Spool:
         """Spool truncate events (RAW_SCHEMA, payloads empty) of one table."""
         return self._write(raw, table, {_KIND_KEY: _TRUNCATE})
 
-    def write_changes(self, typer: RowTyper, relation: Relation, raw: pa.RecordBatch) -> Path:
-        """Decode and mask in this process, and spool the change rows."""
-        changes = pa.Table.from_batches(list(_decoded(typer, relation, raw)), typer.change_schema)
-        return self._write(changes, typer.table, {_KIND_KEY: _CHANGES})
+    def write_changes(self, typer: RowTyper, relation: Relation, raw: pa.RecordBatch) -> list[Path]:
+        """Decode and mask in this process, and spool the change rows; rows that are not UTF-8 without their values."""
+        refused: list[Path] = []
+        try:
+            batches = list(_decoded(typer, relation, raw))
+        except NotUtf8Error:
+            raw, bad, error = separated(raw, relation)
+            assert error is not None
+            batches = list(_decoded(typer, relation, raw))
+            empty = bad.set_column(bad.num_columns - 1, RAW_SCHEMA.field("payload"), pa.array([b""] * bad.num_rows))
+            refused = [self._write(empty, typer.table, {_KIND_KEY: _REFUSED, _COLUMN_KEY: error.column})]
+        changes = pa.Table.from_batches(batches, typer.change_schema)
+        return [*refused, self._write(changes, typer.table, {_KIND_KEY: _CHANGES})]
 
     def _write(self, data: pa.RecordBatch | pa.Table, table: TableSchema, facts: dict[bytes, str | bytes]) -> Path:
         self._count += 1
@@ -78,10 +95,12 @@ class Spool:
 class ReadSpoolFiles:
     """Reads spool files of one table version as change rows; picklable, run by a Spark task. Item: the files' paths.
 
-    ``owner`` is the run whose files they must be, ``table`` theirs (``schema.table``; None: any).
+    ``owner`` is the run whose files they must be, ``table`` theirs (``schema.table``; None: any). ``shown`` is what the
+    lake table has without them: rows among it that are not UTF-8 are left out.
     """
 
-    def __init__(self, plan: TypingPlan, owner: Owner, table: str | None = None) -> None:
+    def __init__(self, plan: TypingPlan, owner: Owner, table: str | None = None, shown: Shown | None = None) -> None:
+        self._shown = shown or Shown()
         self._plan = plan
         self._owner = owner
         self._table = table
@@ -98,8 +117,8 @@ class ReadSpoolFiles:
     def __call__(self, item: tuple[str, ...]) -> Iterator[pa.RecordBatch]:
         """Yield change rows (``RowTyper.change_schema``) in stream order.
 
-        Raises ProtocolError if a message does not follow the protocol, TransientError if a file no longer exists or is
-        not of this run and table.
+        Raises ProtocolError if a message does not follow the protocol, NotUtf8Error for text that is not UTF-8,
+        TransientError if a file no longer exists or is not of this run and table.
         """
         for path in item:
             try:
@@ -118,12 +137,36 @@ class ReadSpoolFiles:
                 yield from (batch.replace_schema_metadata(None) for batch in reader)
                 return
             typer = self._typer(metadata[TABLE_KEY].decode())
+            if kind == _REFUSED:
+                for batch in reader:
+                    column = metadata[_COLUMN_KEY].decode()
+                    self._leave_out(batch, NotUtf8Error(str(typer.table.id), column, batch.column("lsn")[0].as_py()))
+                yield pa.RecordBatch.from_pylist([], schema=typer.change_schema)
+                return
             if kind == _TRUNCATE:
                 yield from (typer.truncates(batch) for batch in reader)
                 return
             relation = _from_json(metadata[RELATION_KEY].decode())
             for batch in reader:
-                yield from _decoded(typer, relation, batch)
+                try:
+                    rows = list(_decoded(typer, relation, batch))
+                except NotUtf8Error:
+                    good, bad, error = separated(batch, relation)
+                    assert error is not None
+                    self._leave_out(bad, error)
+                    rows = list(_decoded(typer, relation, good))
+                    rows = rows or [pa.RecordBatch.from_pylist([], schema=typer.change_schema)]
+                yield from rows
+
+    def _leave_out(self, rows: pa.RecordBatch, error: NotUtf8Error) -> None:
+        """Log that rows are left out; raises the error if the lake table needs one of them."""
+        if not self._shown.has_all(rows):
+            raise error
+        _log.warning(
+            "%d changes of %s that are not UTF-8 were left out: the table was read after them.",
+            rows.num_rows,
+            error.table,
+        )
 
 
 def in_groups(paths: list[Path], groups: int) -> list[tuple[str, ...]]:

@@ -57,6 +57,6 @@ class SpoolWriter:
         self._bytes -= sum(each.nbytes for each in parts)
         raw = parts[0] if len(parts) == 1 else pa.Table.from_batches(parts).combine_chunks().to_batches()[0]
         if self._plan.has_masks(files.table):
-            files.paths.append(self._spool.write_changes(self._plan.typer(files.table), relation, raw))
+            files.paths.extend(self._spool.write_changes(self._plan.typer(files.table), relation, raw))
         else:
             files.paths.append(self._spool.write_raw(relation, files.table, raw))

@@ -1,17 +1,17 @@
-"""A table whose Delta tables cannot be read or written: what it loses, and what the user can do."""
+"""A table whose Delta tables cannot be used, or cannot hold its rows: what it loses, and what the user can do."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from cdc_core.errors import CdcError
+from cdc_core.errors import CdcError, NotUtf8Error
 from cdc_core.schema.table import TableId
 from cdc_core.sink.delta.paths import LakePaths
 
 
 @dataclass(frozen=True, slots=True)
 class Trouble:
-    """Why a table is paused. ``loses_changes``: its changelog cannot be used, so its changes are not kept."""
+    """Why a table is paused. ``loses_changes``: its changelog cannot take its changes, which are not kept."""
 
     reason: str
     remedy: str
@@ -21,6 +21,8 @@ class Trouble:
 def trouble_of(error: CdcError, table: TableId, paths: LakePaths) -> Trouble:
     """Return the trouble described by an error of one of the table's folders, which names the folder."""
     then = f"then run wal2lake replay with {table}"
+    if isinstance(error, NotUtf8Error):
+        return Trouble(error.message, f"Correct such values in the source, {then}: it re-reads the table.", True)
     if names(error, paths.changelog(table)):
         return Trouble(error.message, f"Restore this folder, or move it away, {then}: it re-reads the table.", True)
     if names(error, paths.quarantine(table)):

@@ -96,6 +96,11 @@ def connect_with(target: ConnectionString) -> Connection:
     return connection
 
 
+def has_raw_text(connection: Connection) -> bool:
+    """Whether the database has encoding SQL_ASCII: its text may be any bytes, not all of which can be converted."""
+    return connection.info.parameter_status("server_encoding") == "SQL_ASCII"
+
+
 def place(options: PostgresOptions) -> str:
     """Return the server's address, for messages."""
     return _place(options.database_hostname, options.database_port)

@@ -24,7 +24,7 @@ from psycopg.pq.abc import PGconn
 
 from cdc_core.errors import SourceError, TransientError
 from cdc_core.lsn import Lsn
-from cdc_core.postgres.connect import Connection, ConnectionString, connect_with
+from cdc_core.postgres.connect import Connection, ConnectionString, connect_with, has_raw_text
 from cdc_core.postgres.server import wal_end
 from cdc_core.postgres.sqlstate import server_error, translated
 from cdc_core.schema.table import TableId, TableSchema
@@ -211,9 +211,14 @@ def copied(connection: Connection, select: str, chunk_bytes: int = 4 << 20) -> I
     yield from _copied(connection, copy_sql(select), chunk_bytes)
     while connection.pgconn.get_result() is not None:
         pass
+    if has_raw_text(connection):
+        connection.execute("SET client_encoding = UTF8")
 
 
 def _copied(connection: Connection, command: str, chunk_bytes: int) -> Iterator[bytes]:
+    if has_raw_text(connection):
+        # One value that is not UTF-8 would end the command, without the name of its column.
+        connection.execute("SET client_encoding = SQL_ASCII")
     # The cursor's own copy() processes each row in several layers; this only appends it, which is sufficient.
     pg = connection.pgconn
     pg.send_query(command.encode())

@@ -110,23 +110,37 @@ class Source:
     def __exit__(self, *exc: object) -> None:
         self._closing.close()
 
-    def claim(self) -> None:
-        """Claim the slot: no other process of wal2lake can claim it until ``__exit__``.
+    def claim(self, lake: str = "") -> None:
+        """Claim the slot, and the tables in the folder ``lake``: no other process of wal2lake can claim them until
+        ``__exit__``, whatever its slot is.
 
         Waits some seconds for a run that was just killed: the server needs a moment to detect that its connection is
         closed.
         """
         deadline = time.monotonic() + _CLAIM_SECONDS
-        while not self._is_free():
+        while not self._is_free(self.options.slot_name):
             if time.monotonic() >= deadline:
                 raise TransientError(
                     f"Another run of wal2lake is using slot {self.options.slot_name}.",
                     "Wait until it has ended, or stop it: a slot has one consumer at a time.",
                 )
             time.sleep(_CLAIM_NAP_SECONDS)
+        while lake and not self._is_free(f"lake {lake}"):
+            if time.monotonic() >= deadline:
+                raise TransientError(
+                    f"Another run of wal2lake, which uses another slot than {self.options.slot_name}, is writing to "
+                    f"the lake tables in {lake}.",
+                    "Give each connector its own topic.prefix or wal2lake.lake.path. If slot.name was changed, stop "
+                    "the run that uses the former slot.",
+                )
+            time.sleep(_CLAIM_NAP_SECONDS)
 
-    def _is_free(self) -> bool:
-        row = self._connection.execute(_LOCK, (self.options.slot_name,)).fetchone()
+    def is_in_use(self, slot: str) -> bool:
+        """Whether a slot has a consumer now, or a run of wal2lake has claimed it."""
+        return slots.inspect(self._connection, slot).active or is_claimed(self._connection, slot)
+
+    def _is_free(self, name: str) -> bool:
+        row = self._connection.execute(_LOCK, (name,)).fetchone()
         return row is None or bool(row[0])
 
     def tables(self) -> list[TableSchema]:

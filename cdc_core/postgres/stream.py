@@ -33,7 +33,7 @@ from cdc_core.decode.segment import FRAME_HEADER, Segment
 from cdc_core.errors import CdcError, ConfigError, ProtocolError, SourceError, TransientError
 from cdc_core.lsn import Lsn
 from cdc_core.postgres import slot as slots
-from cdc_core.postgres.connect import Connection, connect
+from cdc_core.postgres.connect import Connection, connect, has_raw_text
 from cdc_core.postgres.options import LsnFlushMode, PostgresOptions
 from cdc_core.postgres.sqlstate import server_error
 
@@ -324,7 +324,11 @@ def _attach(
             except CdcError:
                 connection.close()
                 raise
-            connection.execute(command(connection.info.server_version, start_lsn))
+            # Encoded as UTF-8, as all names are, before the text of rows is received as it is stored.
+            start = command(connection.info.server_version, start_lsn).as_bytes(connection)
+            if has_raw_text(connection):
+                connection.execute("SET client_encoding = SQL_ASCII")
+            connection.execute(start)
             return connection, int(row[0]) if row else 0
         except psycopg.Error as error:
             connection.close()

@@ -22,7 +22,7 @@ from typing import Any
 import pyarrow as pa
 
 from cdc_core import failpoints
-from cdc_core.errors import CdcError, TransientError
+from cdc_core.errors import CdcError, NotUtf8Error, TransientError
 from cdc_core.lsn import Lsn
 from cdc_core.postgres.catalog import TableSize
 from cdc_core.postgres.connect import connection_string
@@ -74,8 +74,8 @@ class SnapshotSettings:
     """Ranges of at most ``rows_per_range`` rows, ``threads`` at a time, 0 for the number of Spark's task slots.
 
     ``scope`` is that of the tables' positions (``sink/delta/epochs``). ``reads``: wal2lake.changelog.reads.
-    ``keeps_dropped``: if a delete mode keeps rows, columns dropped in the source
-    stay. ``database``: wal2lake.lake.catalog.database.
+    ``keeps_dropped``: if a delete mode keeps rows, columns dropped in the source stay. ``database``:
+    wal2lake.lake.catalog.database.
     """
 
     options: SnapshotOptions
@@ -110,12 +110,14 @@ class SnapshotRun:
         self._settings = settings
         self._lock = threading.Lock()
         self._paused: set[TableId] = set()
+        self.refused: dict[TableId, CdcError] = {}
         self._tokens = tokens_before(paths.snapshots, epoch_of(settings.scope))
 
     def take(self, tables: Sequence[TableSchema], on_progress: OnProgress | None = None) -> list[SnapshotReport]:
         """Replace each table's lake content by the source's rows at one point in time; in the given order.
 
-        Raises the errors of the server, a type or the lake; tables committed before that stay, and are complete.
+        Tables with values that are not UTF-8 are left as they were (``refused``). Raises the errors of the server, a
+        type or the lake; tables committed before that stay, and are complete.
         """
         if not tables:
             return []
@@ -123,14 +125,15 @@ class SnapshotRun:
         done: dict[TableId, SnapshotReport] = {}
         left = tables
         for _ in range(_TRIES):
-            taken = self._take(left, self._source.open_snapshot(), {}, on_progress)
+            results = TableResults(raises=True, kept=(NotUtf8Error,))
+            taken = self._take(left, self._source.open_snapshot(), {}, on_progress, results=results)
+            self.refused |= results.errors
             done |= {report.table: report for report in taken if report is not None}
-            left = [table for table in tables if table.id not in done]
+            left = [table for table in tables if table.id not in {**done, **self.refused}]
             if not left:
-                return [done[table.id] for table in tables]
-            now = {
-                table.id: streamed(table) for table in self._source.catalog.tables({t.id for t in left}.__contains__)
-            }
+                return [done[table.id] for table in tables if table.id in done]
+            named = {table.id for table in left}.__contains__
+            now = {table.id: streamed(table) for table in self._source.catalog.tables(named)}
             before, left = left, [now.get(table.id, table) for table in left]
             again = [table for was, table in zip(before, left, strict=True) if published_as(was) != published_as(table)]
             UnsentChanges(self._paths, self._settings.scope).require(self._source, again, OLDER_SECONDS)
@@ -144,8 +147,8 @@ class SnapshotRun:
         altered meanwhile: then the lake is unchanged.
         """
         floor = merged if self._source.await_older_transactions() else None
-        numbers = {table.id: shape}
-        (report,) = self._take([table], self._source.open_concurrent_snapshot(), {table.id: floor}, None, numbers)
+        opened = self._source.open_concurrent_snapshot()
+        (report,) = self._take([table], opened, {table.id: floor}, None, {table.id: shape})
         if report is None:
             raise _changed(table.id)
         return report
@@ -411,8 +414,7 @@ class SnapshotRun:
         if tracker is not None:
             tracker.done(reading)
         seconds = time.monotonic() - (reading.started or time.monotonic())
-        kept = reading.rows_kept
-        report = SnapshotReport(table, written.rows, Lsn(lsn), seconds, written.version, rows_kept=kept)
+        report = SnapshotReport(table, written.rows, Lsn(lsn), seconds, written.version, rows_kept=reading.rows_kept)
         self._report_progress(on_progress, reading, report)
         return report
 
@@ -482,9 +484,7 @@ def _distinct(readings: Sequence[Reading]) -> list[Reading]:
 
 
 def _is_unchanged(table: TableSchema, now: Fingerprint | None) -> bool:
-    if table.fingerprint is None:
-        return True
-    return now is not None and _comparable(now) == _comparable(table.fingerprint)
+    return table.fingerprint is None or (now is not None and _comparable(now) == _comparable(table.fingerprint))
 
 
 def _comparable(marks: Fingerprint) -> Fingerprint:

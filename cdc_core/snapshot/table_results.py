@@ -13,10 +13,14 @@ T = TypeVar("T")
 
 
 class TableResults:
-    """Collects reports and errors by table. ``raises``: an error of one table is raised instead. Thread-safe."""
+    """Collects reports and errors by table. Thread-safe.
 
-    def __init__(self, *, raises: bool) -> None:
+    ``raises``: an error of one table is raised instead, other than those of a type in ``kept``.
+    """
+
+    def __init__(self, *, raises: bool, kept: tuple[type[CdcError], ...] = ()) -> None:
         self._raises = raises
+        self._kept = kept
         self._reports: dict[TableId, SnapshotReport] = {}
         self._errors: dict[TableId, CdcError] = {}
 
@@ -31,7 +35,7 @@ class TableResults:
 
     def note(self, table: TableId, error: CdcError) -> None:
         """Take a table's error, or raise it."""
-        if self._raises:
+        if self._raises and not isinstance(error, self._kept):
             raise error
         self._errors[table] = error
 
@@ -49,6 +53,11 @@ class TableResults:
             raise error
         for table in tables:
             self._errors.setdefault(table.id, error)
+
+    @property
+    def errors(self) -> dict[TableId, CdcError]:
+        """The tables' errors."""
+        return dict(self._errors)
 
     @property
     def final(self) -> dict[TableId, SnapshotReport | CdcError]:

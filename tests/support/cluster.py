@@ -159,10 +159,10 @@ class Cluster:
         assert self._process is not None
         return self._process.pid
 
-    def database(self, prefix: str = "db", *, name: str | None = None) -> str:
+    def database(self, prefix: str = "db", *, name: str | None = None, options: str = "") -> str:
         """Create a fresh empty database and return its name (``prefix`` and eight random characters)."""
         database = name or f"{prefix}_{uuid.uuid4().hex[:8]}"
-        self.execute("postgres", f'create database "{database}"')
+        self.execute("postgres", f'create database "{database}" {options}')
         return database
 
     def drop_database(self, name: str) -> None:

@@ -1,6 +1,7 @@
 """pgoutput, protocol version 1: sorts segments into relation runs and decodes row messages to columns."""
 
 from cdc_core.decode.pgoutput.classify import sort_segment
+from cdc_core.decode.pgoutput.not_utf8 import separated
 from cdc_core.decode.pgoutput.relation import parse_relation, relation_message
 from cdc_core.decode.pgoutput.stream_state import (
     Announced,
@@ -24,5 +25,6 @@ __all__ = [
     "decode_rows",
     "parse_relation",
     "relation_message",
+    "separated",
     "sort_segment",
 ]

@@ -227,7 +227,7 @@ def _origins(
         return None
     starts, ends = frames.starts[at], frames.ends[at]
     frames.require(frames.reader.u8(ends - 1) == 0, "an origin's name ended by a NUL byte", "none", at)
-    name = as_text(gather_binary(frames.data, starts + 9, ends - 1), None, "")
+    name = as_text(gather_binary(frames.data, starts + 9, ends - 1), None, "pg_replication_origin", "roname")
     _refuse_inner_nul(frames, name, at)
     lsn = frames.reader.i64(starts + 1)
     if carried is not None and carried.origin is not None:

@@ -33,7 +33,7 @@ def decode_rows(raw: pa.RecordBatch, relation: Relation) -> TupleBatch:
     Nulls:  SQL NULL, a value not sent (unchanged TOAST) and a tuple not sent are null; ``unchanged`` marks the second.
     A column unchanged in ``new`` is marked even if the old tuple contains its value.
 
-    Raises: ProtocolError(relation, LSN of the first bad row, expected, found) — no partial result.
+    Raises: ProtocolError(relation, LSN of the first bad row, expected, found), or NotUtf8Error — no partial result.
 
     Source: PostgreSQL manual §55.9 (TupleData), protocol version 1, text format.
     """
@@ -246,8 +246,8 @@ class _Gathered:
         starts, ends, null = walk.starts[index], walk.ends[index], walk.null[index]
         if walk.rows is not None:
             starts, ends, null = _spread(len(chunk), walk.rows, starts, ends, null)
-        where = f"{chunk.relation} (column {chunk.relation.columns[index].name})"
-        return as_text(gather_binary(chunk.data, starts, ends), null, where, chunk.lsn)
+        column = chunk.relation.columns[index].name
+        return as_text(gather_binary(chunk.data, starts, ends), null, str(chunk.relation), column, chunk.lsn)
 
     def _mark(self, index: int, first: int, last: int, mask: np.ndarray, rows: np.ndarray | None) -> None:
         whole = self._unchanged[index]

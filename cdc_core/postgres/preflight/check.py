@@ -9,6 +9,7 @@ from cdc_core.postgres.catalog import Catalog
 from cdc_core.postgres.connect import connect, place
 from cdc_core.postgres.options import PostgresOptions
 from cdc_core.postgres.preflight import (
+    encoding,
     generated_columns,
     identities,
     include_list,
@@ -31,6 +32,7 @@ from cdc_core.selection.options import SelectionOptions
 
 CHECKS: tuple[Callable[[Context], list[Finding]], ...] = (
     server_version.check,
+    encoding.check,
     wal_level.check,
     wal_senders.check,
     replication_slots.check,

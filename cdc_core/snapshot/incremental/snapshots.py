@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from cdc_core import clock
-from cdc_core.errors import SourceError, TransientError
+from cdc_core.errors import CdcError, NotUtf8Error, SourceError, TransientError
 from cdc_core.lsn import Lsn
 from cdc_core.schema.table import TableId, TableSchema
 from cdc_core.snapshot.incremental.progress import Collection, Progress
@@ -175,8 +175,8 @@ class IncrementalSnapshots(SnapshotQueue):
 
     def _read(
         self, table: TableSchema, collection: Collection, key: tuple[str, ...]
-    ) -> tuple[SourceError | None, ChunkWindow | None, Progress | None]:
-        """Return the server's error, or the next rows and their progress; no progress means no rows at all."""
+    ) -> tuple[CdcError | None, ChunkWindow | None, Progress | None]:
+        """Return the error of the table's rows, or the next ones and their progress; no progress means no rows."""
         progress = self.progress
         try:
             if progress.key != key:
@@ -185,7 +185,7 @@ class IncrementalSnapshots(SnapshotQueue):
                     return None, None, None
                 progress = progress.restarted().begun(key, largest)
             return None, self._reader.read(table, collection, progress, self.streamed.hidden), progress
-        except SourceError as error:
+        except (SourceError, NotUtf8Error) as error:
             return error, None, None
 
     def _mark(self, kind: str, signal_id: str, data: dict[str, str]) -> None:

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import logging
 from dataclasses import dataclass
 
 import numpy as np
 
+from cdc_core.decode.pgoutput.not_utf8 import separated
 from cdc_core.decode.pgoutput.stream_state import SortedSegment
 from cdc_core.decode.pgoutput.tuples import decode_rows
+from cdc_core.errors import NotUtf8Error
 from cdc_core.schema.table import TableId
+
+_log = logging.getLogger(__name__)
 
 _INSERT, _DELETE = ord("I"), ord("D")
 
@@ -37,8 +42,13 @@ def signal_rows(segment: SortedSegment, table: TableId) -> list[SignalRow]:
     for run in segment.runs:
         if run.table.id != table or len(run.relation.columns) < 3:
             continue
-        tuples = decode_rows(run.raw, run.relation)
-        facts = [run.raw.column(name).to_numpy() for name in ("seq", "lsn", "prior_end_lsn", "commit_lsn", "tx_index")]
+        try:
+            raw, tuples = run.raw, decode_rows(run.raw, run.relation)
+        except NotUtf8Error as error:
+            _log.warning("Signals that are not UTF-8 are ignored. %s", error.message)
+            raw, _, _ = separated(run.raw, run.relation)
+            tuples = decode_rows(raw, run.relation)
+        facts = [raw.column(name).to_numpy() for name in ("seq", "lsn", "prior_end_lsn", "commit_lsn", "tx_index")]
         # There are few signals, so each is processed separately.
         for at in np.flatnonzero((tuples.op == _INSERT) | (tuples.op == _DELETE)):
             is_deleted = bool(tuples.op[at] == _DELETE)

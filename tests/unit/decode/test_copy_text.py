@@ -1,7 +1,7 @@
 import pytest
 
 from cdc_core.decode.copy_text import LineCutter, decode_copy
-from cdc_core.errors import ProtocolError
+from cdc_core.errors import NotUtf8Error, ProtocolError
 
 
 def rows(data, width=2):
@@ -68,9 +68,6 @@ def test_escapes(escaped, value):
         (b"1\t2\n3", "a part of one"),
         (b"1\t2\\\n", "the field's end"),
         (b"1\\\t2\n", "the field's end"),
-        (b"1\t\xc3\n", "bytes that are not UTF-8"),
-        (b"\xc3\t\xa9\n", "bytes that are not UTF-8"),
-        (b"1\t\\xff\n", "bytes that are not UTF-8"),
     ],
 )
 def test_what_is_no_copy_text_is_a_typed_error(data, found):
@@ -78,6 +75,15 @@ def test_what_is_no_copy_text_is_a_typed_error(data, found):
         decode_copy(data, ("a", "b"), "shop.orders")
     assert caught.value.found == found
     assert caught.value.relation.startswith("shop.orders")
+
+
+@pytest.mark.parametrize(
+    ("data", "column"), [(b"1\t\xc3\n", "b"), (b"\xc3\t\xa9\n", "a"), (b"1\t\\xff\n", "b"), (b"1\\t\t\xff\n", "b")]
+)
+def test_text_that_is_not_utf8_is_a_typed_error(data, column):
+    with pytest.raises(NotUtf8Error) as caught:
+        decode_copy(data, ("a", "b"), "shop.orders")
+    assert (caught.value.table, caught.value.column) == ("shop.orders", column)
 
 
 def test_a_table_without_columns_has_empty_lines():

@@ -1,11 +1,13 @@
+import pickle
+
 import numpy as np
 import pyarrow as pa
 import pytest
 
-from cdc_core.decode.pgoutput import decode_rows, parse_relation, relation_message, tuples
+from cdc_core.decode.pgoutput import decode_rows, parse_relation, relation_message, separated, tuples
 from cdc_core.decode.pgoutput.tuples import chunk_bounds
 from cdc_core.decode.raw_batch import RAW_SCHEMA
-from cdc_core.errors import ProtocolError
+from cdc_core.errors import NotUtf8Error, ProtocolError
 from cdc_core.schema.relation import Relation, RelationColumn, ReplicaIdentity
 from tests.support import plain_pgoutput as plain
 from tests.support.plain_pgoutput import UNCHANGED
@@ -84,16 +86,28 @@ def test_rows_of_another_relation_are_refused():
 def test_the_bad_row_is_found_in_a_later_chunk(monkeypatch):
     monkeypatch.setattr(tuples, "CHUNK_ROWS", 3)
     good = plain.insert(OID, ["1", "é"])
-    with pytest.raises(ProtocolError, match="UTF-8") as caught:
+    with pytest.raises(NotUtf8Error) as caught:
         decode_rows(raw(*[good] * 7, plain.insert(OID, ["1", b"\xff"]), good), ORDERS)
     assert caught.value.lsn == 108
-    assert "note" in caught.value.relation
+    assert (caught.value.table, caught.value.column) == ("shop.orders", "note")
 
 
 def test_values_that_are_only_utf8_together_are_refused():
     # Each half of an é ends one value and starts the next: the column's bytes as a whole would be valid.
-    with pytest.raises(ProtocolError, match="UTF-8"):
+    with pytest.raises(NotUtf8Error):
         decode_rows(raw(plain.insert(OID, ["1", b"\xc3"]), plain.insert(OID, ["2", b"\xa9"])), ORDERS)
+
+
+def test_messages_that_are_not_utf8_are_separated_from_the_others():
+    good, bad = plain.insert(OID, ["1", "é"]), plain.insert(OID, ["1", b"\xff"])
+    both_bad = plain.insert(OID, [b"\xc3", b"\xa9"])
+    whole = raw(good, bad, good, good, both_bad, bad, good)
+    kept, refused, error = separated(whole, ORDERS)
+    assert kept.column("lsn").to_pylist() == [whole.column("lsn")[at].as_py() for at in (0, 2, 3, 6)]
+    assert refused.column("lsn").to_pylist() == [whole.column("lsn")[at].as_py() for at in (1, 4, 5)]
+    assert error is not None and error.lsn == refused.column("lsn")[0].as_py() and error.column == "note"
+    assert separated(kept, ORDERS)[1:] == (refused.slice(0, 0), None)
+    assert str(pickle.loads(pickle.dumps(error))) == str(error)
 
 
 def test_chunks_are_bounded_by_rows_and_bytes():

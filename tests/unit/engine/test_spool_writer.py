@@ -12,8 +12,10 @@ from cdc_core.decode.pgoutput import StreamState, sort_segment
 from cdc_core.decode.segment import Segment
 from cdc_core.engine import spool_writer
 from cdc_core.engine.batch import Batch
+from cdc_core.engine.shown import Shown
 from cdc_core.engine.spool import ReadSpoolFiles, Spool
 from cdc_core.engine.spool_writer import SpoolWriter
+from cdc_core.errors import NotUtf8Error
 from cdc_core.schema.relation import Relation, ReplicaIdentity
 from cdc_core.sink.run_files import Owner
 from tests.support import plain_pgoutput as plain
@@ -116,3 +118,33 @@ def test_masked_tables_never_have_their_clear_text_written(tmp_path: Path) -> No
     writing.writer.flush()
     [path] = writing.batch.paths()
     assert b"very secret" not in path.read_bytes() and b"****" in path.read_bytes()
+
+
+@pytest.mark.parametrize("masked", [False, True])
+def test_rows_that_are_not_utf8_are_an_error_unless_the_snapshot_shows_them(tmp_path: Path, masked: bool) -> None:
+    selection = {"column_mask_with_n_chars": (("4", ("shop.orders.note",)),)} if masked else {}
+    writing = Writing(tmp_path / "spool", **selection)
+    texts: list[list[str | bytes]] = [["1", "first"], ["2", b"secret\xff"], ["3", "third"]]
+    changes = [
+        each
+        for place, row in enumerate(texts)
+        for each in transaction(1000 + 100 * place, plain.insert(ORDERS.oid, row))
+    ]
+    frames = [plain.frame(each, 1 + place) for place, each in enumerate([*announce(ORDERS), *changes])]
+    [run] = sort_segment(Segment.of(frames), StreamState(), lambda each, lsn: table_of(each)).runs
+    writing.writer.add(writing.batch.files_of(table_of(ORDERS)), ORDERS, run.raw)
+    writing.writer.flush()
+    paths = tuple(str(path) for path in writing.batch.paths())
+    if masked:
+        assert not any(b"secret" in Path(path).read_bytes() for path in paths)
+
+    def read(shown: Shown) -> list[int]:
+        found = ReadSpoolFiles(writing.plan, OWNER, "shop.orders", shown)(paths)
+        return [row["after"]["id"] for rows in found for row in rows.to_pylist()]
+
+    for lacking in (Shown(), Shown(1099), Shown(0, "7:7:")):
+        with pytest.raises(NotUtf8Error, match=r"Column note of shop\.orders") as caught:
+            read(lacking)
+        assert "secret" not in str(caught.value)
+    for shown in (Shown(1100), Shown(0, "8:8:")):
+        assert read(shown) == [1, 3]

@@ -1,0 +1,28 @@
+"""Records in the lake that tables are paused, and are to be read before anything is merged into them."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+
+from cdc_core.assemble.context import RunContext
+from cdc_core.schema.table import TableId
+
+_log = logging.getLogger(__name__)
+
+
+def pause_unread(context: RunContext, found: Mapping[TableId, tuple[str, str]], why: str) -> None:
+    """Pause tables with their reason and remedy; ``why`` they are to be read is recorded, too."""
+    from cdc_core.sink.delta.shape import lake_properties
+    from cdc_core.sink.delta.shape_log import History, ShapeLog
+
+    log = ShapeLog(context.paths.shapes, lake_properties(context.config.sink.lake_history_minutes))
+    histories = log.read()
+    for table, (reason, remedy) in found.items():
+        known = histories.get(table, History({}))
+        newest = max(known.shapes, default=0)
+        if known.reread is None or known.reread[0] < newest:
+            log.want_reread(table, why, newest, 0)
+        if known.paused is None:
+            _log.warning("%s is paused: %s %s", table, reason, remedy)
+            log.pause(table, reason, remedy, 0)
