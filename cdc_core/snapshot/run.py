@@ -484,7 +484,9 @@ def _distinct(readings: Sequence[Reading]) -> list[Reading]:
 
 
 def _is_unchanged(table: TableSchema, now: Fingerprint | None) -> bool:
-    return table.fingerprint is None or (now is not None and _comparable(now) == _comparable(table.fingerprint))
+    if table.fingerprint is None or now is None:
+        return table.fingerprint is None
+    return _comparable(now) == _comparable(table.fingerprint) and not table.fingerprint.may_have_been_renamed(now)
 
 
 def _comparable(marks: Fingerprint) -> Fingerprint:
