@@ -175,6 +175,15 @@ class Fingerprint:
         sent = later.publication
         return self.owner == later.owner or (sent is not None and any(entry.kind == "s" for entry in sent.entries))
 
+    def without_rows(self) -> Fingerprint:
+        """Return it without the state that rows change: an empty partition may get rows."""
+        storage = tuple(dataclasses.replace(mark, is_empty=False) for mark in self.storage)
+        return dataclasses.replace(self, storage=storage)
+
+    def is_unaltered(self, later: Fingerprint) -> bool:
+        """Whether no DDL was executed on the table between the two, not even a change of its name and back."""
+        return self.without_rows() == later.without_rows() and not self.may_have_been_renamed(later)
+
     def column(self, attnum: int) -> ColumnMark | None:
         """Return the mark of a column, None if it was not live."""
         return next((mark for mark in self.columns if mark.attnum == attnum), None)

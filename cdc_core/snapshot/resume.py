@@ -100,8 +100,7 @@ def marks_of(table: TableSchema, plan: TypingPlan, select: str) -> str:
     """Return a digest of what the files' rows depend on besides the table's rows: description, options, query."""
     assert table.fingerprint is not None
     # State that is changed by rows, and the time of the query, are not part of the description.
-    storage = tuple(replace(mark, is_empty=False) for mark in table.fingerprint.storage)
-    marks = replace(table.fingerprint, storage=storage, horizon=0)
+    marks = replace(table.fingerprint.without_rows(), horizon=0)
     described = repr((replace(table, fingerprint=marks), plan, select))
     return hashlib.sha256(described.encode()).hexdigest()
 

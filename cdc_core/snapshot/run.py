@@ -449,7 +449,7 @@ class SnapshotRun:
         return [
             reading
             for reading in readings
-            if _is_unchanged(reading.table, marks.get(reading.table.oid)) and self._has_its_leaves(reading)
+            if _is_as_described(reading.table, marks.get(reading.table.oid)) and self._has_its_leaves(reading)
         ]
 
     def _has_its_leaves(self, reading: Reading) -> bool:
@@ -483,16 +483,8 @@ def _distinct(readings: Sequence[Reading]) -> list[Reading]:
     return list({reading.table.id: reading for reading in readings}.values())
 
 
-def _is_unchanged(table: TableSchema, now: Fingerprint | None) -> bool:
-    if table.fingerprint is None or now is None:
-        return table.fingerprint is None
-    return _comparable(now) == _comparable(table.fingerprint) and not table.fingerprint.may_have_been_renamed(now)
-
-
-def _comparable(marks: Fingerprint) -> Fingerprint:
-    """Return the fingerprint without state that rows change: an empty partition may get rows."""
-    storage = tuple(dataclasses.replace(mark, is_empty=False) for mark in marks.storage)
-    return dataclasses.replace(marks, storage=storage)
+def _is_as_described(table: TableSchema, now: Fingerprint | None) -> bool:
+    return table.fingerprint is None or (now is not None and table.fingerprint.is_unaltered(now))
 
 
 def _changed(table: TableId) -> TransientError:

@@ -8,7 +8,6 @@ whether the snapshot shows them or not, as in Debezium: the later state of the s
 
 from __future__ import annotations
 
-import dataclasses
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -19,7 +18,6 @@ import pyarrow.compute as pc
 from cdc_core.decode.pgoutput.stream_state import RelationRun, SortedSegment
 from cdc_core.decode.pgoutput.tuples import decode_rows
 from cdc_core.decode.raw_columns import RawColumns
-from cdc_core.schema.fingerprint import Fingerprint
 from cdc_core.schema.table import TableSchema
 from cdc_core.snapshot.incremental.progress import Key
 from cdc_core.snapshot.incremental.visibility import Visibility
@@ -87,15 +85,10 @@ def is_unaltered(before: TableSchema, after: TableSchema) -> bool:
     A query uses the catalogue at its own start, so that a renamed column would have another column's values; and its
     snapshot shows no rows that were rewritten or truncated since.
     """
-    return _described(before) == _described(after) and _marks(before) == _marks(after)
-
-
-def _marks(table: TableSchema) -> Fingerprint | None:
-    if table.fingerprint is None:
-        return None
-    # An empty partition may get rows.
-    storage = tuple(dataclasses.replace(mark, is_empty=False) for mark in table.fingerprint.storage)
-    return dataclasses.replace(table.fingerprint, storage=storage)
+    one, other = before.fingerprint, after.fingerprint
+    if one is None or other is None:
+        return one is other and _described(before) == _described(after)
+    return _described(before) == _described(after) and one.is_unaltered(other)
 
 
 def _described(table: TableSchema) -> tuple[object, ...]:

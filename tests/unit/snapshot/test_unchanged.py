@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from cdc_core.snapshot.run import _is_unchanged
+from cdc_core.snapshot.run import _is_as_described
 from tests.unit.schema.versions import ID, column, table
 
 
@@ -22,8 +22,8 @@ def test_a_table_that_had_another_name_meanwhile_is_read_again(
     before: dict[str, Any], after: dict[str, Any], expected: bool
 ) -> None:
     described, now = (table(ID, column(2, "note"), changes=facts) for facts in (before, after))
-    assert _is_unchanged(described, now.fingerprint) is expected
+    assert _is_as_described(described, now.fingerprint) is expected
 
 
 def test_a_table_that_no_longer_exists_is_not_the_one_that_was_described() -> None:
-    assert not _is_unchanged(table(ID, changes={"naming": "90"}), None)
+    assert not _is_as_described(table(ID, changes={"naming": "90"}), None)
