@@ -1,5 +1,6 @@
 """A database with encoding SQL_ASCII: a value that is not UTF-8 pauses its table, and no other."""
 
+import json
 import signal
 
 import pytest
@@ -127,3 +128,34 @@ def test_a_value_that_is_not_utf8_pauses_its_table_alone(pg, program, tmp_path):
     change(MORE_BAD)
     done = program.run("envelopes", events, *arguments)
     assert done.returncode == 1 and f"Column v of {FIRST}" in done.stderr, done.stderr[-3000:]
+
+
+def test_a_snapshot_by_signal_skips_the_table(pg, program, tmp_path):
+    database = pg.database("sql_ascii", options=SQL_ASCII)
+    for table in (LATER, FINE):
+        pg.execute(database, f"create table {table} (id int primary key, v text); insert into {table} values (1, 'v')")
+    signals = tmp_path / "signals"
+    settings = {"schema.include.list": "public", "signal.enabled.channels": "file", "signal.file": str(signals)}
+    file = write_properties(
+        tmp_path / "signals.properties", pg.properties(database, **{**settings, **lake_settings(tmp_path)})
+    )
+    with program.started("run", file, "--max-seconds", "110") as running:
+        wait_until(lambda: difference(file, [LATER, FINE]) == [], 60, "the snapshot in the lake")
+        pg.execute(database, f"insert into {LATER} values (99, E'clear\\xff')")
+        wait_until(lambda: f"{LATER} is paused" in running.said(), 60, "the pause")
+        for kind, said in (
+            ("incremental", "is skipped by the incremental"),
+            ("blocking", "was not read by a blocking"),
+        ):
+            data = {"data-collections": [str(LATER), str(FINE)], "type": kind}
+            signals.write_text(json.dumps({"id": kind, "type": "execute-snapshot", "data": data}) + "\n")
+            wait_until(lambda said=said: f"{LATER} {said}" in running.said(), 60, kind)
+            pg.execute(database, f"insert into {FINE} select max(id) + 1, 'new' from {FINE}")
+            wait_until(lambda: difference(file, [FINE]) == [], 60, "the other's changes")
+        assert running.end(signal.SIGINT) == 1, running.said()[-3000:]
+        assert "Traceback" not in running.said() and "clear" not in running.said()
+    pg.execute(database, f"update {LATER} set v = 'corrected' where id = 99")
+    done = program.run("replay", file, str(LATER))
+    assert done.returncode == 0, done.stdout + done.stderr[-3000:]
+    assert program.stream(file).returncode == 0
+    assert difference(file, [LATER, FINE]) == []
