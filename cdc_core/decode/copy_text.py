@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -13,6 +15,9 @@ from cdc_core.errors import ProtocolError
 
 # Bytes decoded at once: they remain in the CPU cache while every column is gathered from them.
 CHUNK_BYTES = 1 << 20
+# Lines with a large value: a mask or copy of its bytes is made only if it cannot be avoided.
+_LARGE_BYTES = 8 << 20
+_FEW = 10_000
 
 _TAB, _NEWLINE, _BACKSLASH, _NULL_LETTER = 0x09, 0x0A, 0x5C, ord("N")
 # The byte represented by each byte after a backslash; bytes not listed represent themselves.
@@ -96,6 +101,8 @@ def _plain_lines(data: np.ndarray, names: tuple[str, ...]) -> list[pa.Array] | N
 
     None if there is another backslash, or the lines are invalid: ``_decode_lines`` reports the error.
     """
+    if len(data) > _LARGE_BYTES and (data == _BACKSLASH).any():
+        return None
     text = data.tobytes()
     # The reader would remove a byte order mark at the start.
     if not names or text.startswith((_BOM, b"\n")):
@@ -152,7 +159,10 @@ def _decode_lines(data: np.ndarray, names: tuple[str, ...], relation: str) -> li
 
 def _field_ends(data: np.ndarray, width: int, relation: str) -> np.ndarray:
     """Return the end of each field, row by row; every line must have ``width`` fields."""
-    ends = np.flatnonzero((data == _TAB) | (data == _NEWLINE))
+    if len(data) > _LARGE_BYTES:
+        ends = np.sort(np.concatenate([np.flatnonzero(data == _TAB), np.flatnonzero(data == _NEWLINE)]))
+    else:
+        ends = np.flatnonzero((data == _TAB) | (data == _NEWLINE))
     if width == 0:
         if len(ends) != len(data) or (data != _NEWLINE).any():
             raise ProtocolError(relation, None, "empty lines of a table without columns", "others")
@@ -182,13 +192,22 @@ def _unescape(
         raise ProtocolError(relation, None, "a character behind every backslash of COPY", "the field's end")
     out = data.copy()
     out[escaping + 1] = _ESCAPED[followers]
+    numeric = escaping[_IS_OCTAL[followers] | (followers == ord("x"))]
+    if len(data) > _LARGE_BYTES and len(escaping) < _FEW and not len(numeric):
+        pieces = [out[low + 1 : high] for low, high in itertools.pairwise([-1, *escaping.tolist(), len(out)])]
+        return (
+            np.concatenate(pieces),
+            starts - np.searchsorted(escaping, starts),
+            ends - np.searchsorted(escaping, ends),
+        )
     keep = np.ones(len(data), dtype=bool)
     keep[escaping] = False
-    numeric = escaping[_IS_OCTAL[followers] | (followers == ord("x"))]
     for at in numeric:  # row-wise: numeric escapes are legal, but no server writes them
         _numeric_escape(data, int(at), out, keep)
-    removed = np.cumsum(~keep)
-    return out[keep], starts - removed[starts] + ~keep[starts], ends - removed[ends]
+    # Few bytes are removed, even of large values, so their places take less memory than a sum for every byte.
+    removed = np.flatnonzero(~keep)
+    before = np.searchsorted(removed, starts, side="left")
+    return out[keep], starts - before, ends - np.searchsorted(removed, ends, side="left")
 
 
 def _numeric_escape(data: np.ndarray, at: int, out: np.ndarray, keep: np.ndarray) -> None:

@@ -14,7 +14,7 @@ from cdc_core.engine.reports import CheckReport, RuleResult
 from cdc_core.errors import TableError
 from cdc_core.quality.options import Limits, QualityOptions
 from cdc_core.quality.rule_files import FileRule, RuleFiles
-from cdc_core.quality.rules import KEY_UNIQUE, Rule, rules_for
+from cdc_core.quality.rules import KEY_UNIQUE, Rule, Severity, rules_for
 from cdc_core.schema.table import TableId, TableSchema
 from cdc_core.sink.delta.repeated_inserts import repeated_inserts
 from cdc_core.sink.delta.row_keys import merge_key
@@ -97,6 +97,11 @@ class TableChecks:
         """Whether a batch of the table's changes is checked for repeated keys."""
         rules = self._table_rules(table, {}) if self._options.quality_enabled else ()
         return any(rule.name == KEY_UNIQUE for rule in rules)
+
+    def may_refuse(self, table: TableSchema) -> bool:
+        """Whether some rule can put changes of the table into quarantine."""
+        rules = self._table_rules(table, {}) if self._options.quality_enabled else ()
+        return any(rule.severity is Severity.ERROR for rule in rules)
 
     def max_waiting(self, table: TableId) -> int:
         """Maximum number of changes of a table in quarantine before the table is paused; 0 for no limit."""

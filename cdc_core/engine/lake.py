@@ -35,7 +35,7 @@ from cdc_core.engine.round_outcomes import cpu_parts, has_rest, merge_report
 from cdc_core.engine.run_folder import RunFolder
 from cdc_core.engine.shapes import Shapes, same_columns, same_shape
 from cdc_core.engine.slice_order import Replay, SliceOrder, SliceOutcome
-from cdc_core.engine.slice_part import PartOrder, SlicePart, cut, joined, lost
+from cdc_core.engine.slice_part import PartOrder, SlicePart, cut, joined, large_among, lost
 from cdc_core.engine.slice_task import SliceTask
 from cdc_core.engine.table_writer import LakeWriter
 from cdc_core.engine.tables import TableRegistry
@@ -379,8 +379,8 @@ class LakeSink:
             return []
         spark = self._spark()
         groups = 2 * parallelism(spark)
-        large = [order for order in orders if order.rows > self._engine.slice_split_rows]
-        small = [order for order in orders if order.rows <= self._engine.slice_split_rows]
+        large = large_among(orders, self._engine.slice_split_rows, self._writer.part_max_bytes)
+        small = [order for order in orders if all(order is not each for each in large)]
         parts = [part for order in large for part in cut(order, parallelism(spark))]
         items: list[SliceOrder | PartOrder] = [*parts, *small]
         todo = balanced(items, lambda item: item.rows + _SLICE_ROWS, groups)

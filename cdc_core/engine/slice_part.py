@@ -9,6 +9,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 import pyarrow as pa
 
@@ -16,6 +17,7 @@ from cdc_core import failpoints
 from cdc_core.engine.shown import Shown
 from cdc_core.engine.slice_order import SliceOrder, SliceOutcome
 from cdc_core.engine.slice_task import SliceTask, changelog_of, decoded
+from cdc_core.engine.spool import ReadSpoolFiles
 from cdc_core.engine.table_writer import ForDriverError
 from cdc_core.errors import CdcError, NotUtf8Error, UnreadableError
 from cdc_core.schema.table import TableId
@@ -37,14 +39,14 @@ class PartOrder:
 
 @dataclass(frozen=True, slots=True)
 class PartOutcome:
-    """The files to which a part was written. ``arrived`` is None if its rows cannot simply be appended to the lake.
+    """The changelog files to which a part was written.
 
-    ``lost`` is as in SliceOutcome.
+    ``arrived`` is None if its rows cannot simply be appended to the lake. ``lost`` is as in SliceOutcome.
     """
 
     table: TableId
     number: int
-    written: DataFile | None
+    written: tuple[DataFile, ...]
     arrived: DataFile | None
     lost: CdcError | None = None
 
@@ -63,11 +65,13 @@ class SlicePart:
         try:
             return self._write(item)
         except (UnreadableError, NotUtf8Error) as error:
-            return PartOutcome(item.order.table.id, item.number, None, None, error)
+            return PartOutcome(item.order.table.id, item.number, (), None, error)
 
     def _write(self, part: PartOrder) -> PartOutcome:
         task, order = self.task, part.order
         table = order.table.id
+        if bytes_of(part.files) > task.writer.part_max_bytes:
+            return PartOutcome(table, part.number, self._stream(part), None)
         versions = decoded(task.plan, part.files, task.writer.owner, table, Shown.of(order))
         changelog = changelog_of(task, table, versions)
         written = changelog.write_stream(
@@ -82,7 +86,22 @@ class SlicePart:
         arrived = None
         if order.only_inserts and order.to_lsn is not None and len(versions) == 1:
             arrived = self._arrived(order, versions[0][1])
-        return PartOutcome(table, part.number, written[0] if written else None, arrived)
+        return PartOutcome(table, part.number, tuple(written), arrived)
+
+    def _stream(self, part: PartOrder) -> tuple[DataFile, ...]:
+        """Write a part that is too large for memory to changelog files, a few megabytes at a time."""
+        task = self.task
+        runs = [(shape, tuple(path for _, path in run)) for shape, run in itertools.groupby(part.files, lambda f: f[0])]
+        read = ReadSpoolFiles(task.plan, task.writer.owner, str(part.order.table.id), Shown.of(part.order))
+        first = [(shape, pa.Table.from_batches([next(read(paths))])) for shape, paths in runs]
+        changelog = changelog_of(task, part.order.table.id, first)
+        batches = (
+            each
+            for shape, paths in runs
+            for rows in read(paths)
+            for each in stored(pa.Table.from_batches([rows]), shape, changelog.schema, epoch_of(task.slot)).to_batches()
+        )
+        return tuple(changelog.write_stream(batches, changelog.schema, part.order.rows + 1))
 
     def _arrived(self, order: SliceOrder, rows: pa.Table) -> DataFile | None:
         """Write rows that can simply be added to the lake table to a file; None if some of them cannot."""
@@ -97,6 +116,16 @@ class SlicePart:
             return None
         good, bad, _ = task.checks.check(order.table, rows)
         return task.writer.write_arrivals(lake, good) if bad is None and good.num_rows == rows.num_rows else None
+
+
+def bytes_of(files: Iterable[tuple[int, str]]) -> int:
+    """Return the size of spool files, which are not compressed."""
+    return sum(Path(path).stat().st_size for _, path in files)
+
+
+def large_among(orders: Iterable[SliceOrder], rows: int, octets: int) -> list[SliceOrder]:
+    """Return the orders whose files have more rows or bytes than these: several tasks write them."""
+    return [order for order in orders if order.rows > rows or bytes_of(order.files) > octets]
 
 
 def cut(order: SliceOrder, parts: int) -> list[PartOrder]:
@@ -128,6 +157,6 @@ def joined(order: SliceOrder, found: Iterable[SliceOutcome | PartOutcome]) -> Sl
     return replace(
         order,
         files=(),
-        written=tuple(each.written for each in mine if each.written is not None),
+        written=tuple(file for each in mine for file in each.written),
         arrived=arrived if len(arrived) == len(mine) else (),
     )

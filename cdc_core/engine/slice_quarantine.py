@@ -174,7 +174,7 @@ def _written(
     before, effects = waited.rows.num_rows, kept.effects
     waiting = int(np.count_nonzero(effects & ~PAST))
     if max_waiting and waiting > max_waiting and waiting > np.count_nonzero(waited.effects & ~PAST):
-        raise _too_many(order, waiting, max_waiting)
+        raise too_many(order, waiting, max_waiting)
     new = _new_rows(order, every.slice(before), effects[before:], kept.ends.slice(before), found)
     settled, replayed = None, 0
     changed = (effects[:before] != waited.effects) | differ(kept.ends.slice(0, before), waited.ends)
@@ -240,7 +240,8 @@ def _as_rows(rows: pa.Table, reasons: list[list[str]], effects: np.ndarray, key:
     return made.append_column("effects", pa.array(effects, pa.int8()))
 
 
-def _too_many(order: SliceOrder, waiting: int, most: int) -> TableError:
+def too_many(order: SliceOrder, waiting: int, most: int) -> TableError:
+    """The error raised if more changes would be in quarantine than the table's limit."""
     from cdc_core.errors import LimitExceededError
 
     return LimitExceededError(

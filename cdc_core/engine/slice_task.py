@@ -18,9 +18,7 @@ from __future__ import annotations
 
 import itertools
 import logging
-import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
 import pyarrow as pa
@@ -28,12 +26,14 @@ import pyarrow as pa
 from cdc_core import failpoints
 from cdc_core.engine.checks import TableChecks, report_of
 from cdc_core.engine.shown import Shown
+from cdc_core.engine.slice_large import LargeSlice, NotDivisibleError
 from cdc_core.engine.slice_order import Applied, SliceOrder, SliceOutcome
 from cdc_core.engine.slice_past import with_replay
 from cdc_core.engine.slice_quarantine import Sifted, sift
 from cdc_core.engine.slice_shapes import Decoded, by_shape, keyed_slices
 from cdc_core.engine.spool import ReadSpoolFiles
 from cdc_core.engine.table_writer import ForDriverError, LakeWriter, TooLargeError, unseen
+from cdc_core.engine.timing import timed
 from cdc_core.errors import CdcError, LakeError, NotUtf8Error, TransientError, UnreadableError
 from cdc_core.schema.table import TableId
 from cdc_core.sink.delta.append import (
@@ -117,15 +117,15 @@ class SliceTask:
         table, path = order.table.id, self.paths.changelog(order.table.id)
         assert order.reached is not None
         if order.written:
-            with _timed(outcome, "append"):
+            with timed(outcome, "append"):
                 changelog = self._open(path)
                 on_conflict(lambda: self._commit_written(order, changelog), changelog)
                 outcome.appended = sum(file.rows for file in order.written)
                 outcome.changelog_files = len(changelog.files)
             return None
-        with _timed(outcome, "decode"):
+        with timed(outcome, "decode"):
             versions = decoded(self.plan, order.files, self.writer.owner, table, Shown.of(order))
-        with _timed(outcome, "append"):
+        with timed(outcome, "append"):
             changelog = changelog_of(self, table, versions)
             since = changelog.version
             epoch = epoch_of(self.slot)
@@ -133,7 +133,7 @@ class SliceTask:
             outcome.appended = append_changes(changelog, rows, self.slot, table, order.reached)
             if not rows.num_rows:  # all of them were left out: the position that they reach is stored nevertheless
                 on_conflict(lambda: self._commit_written(order, changelog), changelog)
-        with _timed(outcome, "compact"):
+        with timed(outcome, "compact"):
             tidy(changelog, since, self.writer.history_minutes)
             outcome.changelog_files = len(changelog.files)
         return versions
@@ -165,7 +165,7 @@ class SliceTask:
         if order.arrived and self._repeats_keys(order, lake):
             order = replace(order, arrived=())  # the rows are in the changelog, too
         if order.arrived:
-            with _timed(outcome, "apply"):
+            with timed(outcome, "apply"):
                 outcome.applied = self.writer.add_files(lake, order, self.slot)
         else:
             if order.resumed is not None and stands.lsn is None:
@@ -174,7 +174,8 @@ class SliceTask:
                     return
                 stands = lake_position(lake, self.slot, order.table.id)
             order = self._within_bounds(order, rows, stands.lsn or 0)
-            slices = self._slices(order, rows, stands.lsn or 0)
+            held, is_done = self._read(order, lake, rows, stands.lsn or 0, outcome)
+            slices = iter(()) if is_done else self._slices(order, rows, stands.lsn or 0, held)
             if order.replay is not None:
                 slices = with_replay(order, order.replay, lake.schema, stands.lsn, slices)
             for part, changes in slices:
@@ -183,7 +184,7 @@ class SliceTask:
                 self._check_and_write(mine, lake, changes, outcome)
                 if outcome.staged is not None:
                     break
-        with _timed(outcome, "compact"):
+        with timed(outcome, "compact"):
             tidy(lake, since, self.writer.history_minutes)
         outcome.merged = order.to_lsn if outcome.staged is None else stands.lsn
         outcome.lake_files, outcome.lake_version = len(lake.files), lake.version
@@ -222,7 +223,7 @@ class SliceTask:
             return None if stands.lsn is not None else self.writer.write(lake, first, gone, self.slot)
 
         try:
-            with _timed(outcome, "apply"):
+            with timed(outcome, "apply"):
                 outcome.applied = on_conflict(attempt, lake)
         except TooLargeError as large:
             outcome.staged = self.writer.stage(order.table.id, large.changes, _SETTLED)
@@ -234,8 +235,27 @@ class SliceTask:
         changelog = self._changes(order.table.id)
         return replace(order, to_lsn=cut_within(changelog, max(merged, order.floor), order.to_lsn, _SLICE_BYTES))
 
+    def _read(
+        self, order: SliceOrder, lake: DeltaTable, rows: list[Decoded] | None, merged: int, outcome: SliceOutcome
+    ) -> tuple[pa.Table | None, bool]:
+        """Return the backlog; if it is too large for one part, merge it in parts and return True instead."""
+        if not (order.has_backlog or (rows is None and order.written)):
+            return None, False
+        changelog = self._changes(order.table.id)
+        large = LargeSlice(self, order, lake, changelog, max(merged, order.floor), self.writer.part_max_bytes)
+        with timed(outcome, "reduce"):
+            held = large.read_small()
+        if held is not None:
+            return in_order(held), False
+        try:
+            large.merge(outcome)
+        except NotDivisibleError:
+            _log.warning("Changes of %s are merged in one part, which may need much memory.", order.table.id)
+            return None, False
+        return None, True
+
     def _slices(
-        self, order: SliceOrder, rows: list[Decoded] | None, merged: int
+        self, order: SliceOrder, rows: list[Decoded] | None, merged: int, held: pa.Table | None
     ) -> Iterator[tuple[SliceOrder, pa.Table]]:
         """Yield the unmerged changes up to the round's cut in the lake's columns, without those the snapshot shows.
 
@@ -246,20 +266,21 @@ class SliceTask:
         if rows is None and not order.has_backlog and not order.written:
             found: list[Decoded] = []
         elif rows is None or order.has_backlog:
-            changelog = self._changes(order.table.id)
-            held = unseen(read_changes(changelog, max(merged, order.floor), order.to_lsn), order.visible)
-            found = by_shape(held)
+            if held is None:
+                changelog = self._changes(order.table.id)
+                held = read_changes(changelog, max(merged, order.floor), order.to_lsn)
+            found = by_shape(unseen(held, order.visible))
         else:
             found = [(shape, unseen(between(each, merged, order.to_lsn), order.visible)) for shape, each in rows]
         yield from keyed_slices(order, [(shape, each) for shape, each in found if each.num_rows])
 
     def _check_and_write(self, order: SliceOrder, lake: DeltaTable, changes: pa.Table, outcome: SliceOutcome) -> None:
-        with _timed(outcome, "check"):
-            sifted = self._sifted(order, lake, changes, outcome)
+        with timed(outcome, "check"):
+            sifted = self.sifted(order, lake, changes, outcome)
             if sifted.changed:
                 failpoints.hit(failpoints.AFTER_QUARANTINE)
         try:
-            with _timed(outcome, "apply"):
+            with timed(outcome, "apply"):
                 outcome.applied = on_conflict(lambda: self._write(lake, order, sifted), lake) or outcome.applied
         except TooLargeError as large:
             assert order.to_lsn is not None
@@ -268,7 +289,7 @@ class SliceTask:
         if outcome.applied is not None:
             outcome.applied = replace(outcome.applied, events=changes.num_rows)
 
-    def _sifted(self, order: SliceOrder, lake: DeltaTable, changes: pa.Table, outcome: SliceOutcome) -> Sifted:
+    def sifted(self, order: SliceOrder, lake: DeltaTable, changes: pa.Table, outcome: SliceOutcome) -> Sifted:
         """Return the slice's rows for the lake; the others are in the quarantine table when this returns."""
         found = self.checks.judged(order.table, changes, order.since)
         stands = lake_position(lake, self.slot, order.table.id)
@@ -289,6 +310,14 @@ class SliceTask:
         outcome.replayed += sifted.replayed
         outcome.dropped += sifted.dropped
         return sifted
+
+    def is_open(self, lake: DeltaTable, order: SliceOrder) -> bool:
+        """Whether the order's changes are not in the lake. Raises TransientError if another run read the table anew."""
+        assert order.to_lsn is not None
+        stands = lake_position(lake, self.slot, order.table.id)
+        if (stands.token or 0) != order.token:
+            raise _read_anew(order.table.id)
+        return stands.lsn is None or stands.lsn < order.to_lsn
 
     def _write(self, lake: DeltaTable, order: SliceOrder, sifted: Sifted) -> Applied | None:
         """Make one attempt: a commit made first may be this slice, written by a task that outlasted its run."""
@@ -341,13 +370,3 @@ def changelog_of(task: SliceTask, table: TableId, versions: Sequence[Decoded]) -
         found = ensure_table(path, wanted, table, properties, found)
     assert found is not None
     return keep(task.run, found)
-
-
-@contextmanager
-def _timed(outcome: SliceOutcome, part: str) -> Iterator[None]:
-    wall, cpu = time.monotonic(), time.process_time()
-    try:
-        yield
-    finally:
-        outcome.seconds[part] = outcome.seconds.get(part, 0.0) + time.monotonic() - wall
-        outcome.cpu_seconds[part] = outcome.cpu_seconds.get(part, 0.0) + time.process_time() - cpu

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import uuid
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -34,9 +34,10 @@ from cdc_core.sink.delta.opened import keep, opened
 from cdc_core.sink.delta.positions import check_epoch, epoch_app, landings_app, merge_app, shape_app
 from cdc_core.sink.delta.project import Step, evolve
 from cdc_core.sink.delta.shape import ensure_table, lake_properties, lake_schema, merge_schemas
-from cdc_core.sink.delta.staging import staged
+from cdc_core.sink.delta.staging import remove_staged, staged, staged_files
 from cdc_core.sink.delta.survey import invisible
 from cdc_core.sink.delta.table import DataFile, DeltaTable
+from cdc_core.sink.delta.working_copy import WorkingCopy
 from cdc_core.sink.options import MergeEngine, SinkOptions
 from cdc_core.sink.run_files import Owner, check_parquet, write_parquet
 from cdc_core.sink.typing_plan import TypingPlan
@@ -68,6 +69,7 @@ class LakeWriter:
     features: FeaturePolicy = field(default_factory=FeaturePolicy)
     modes: DeleteModes = field(default_factory=DeleteModes)
     owner: Owner = field(default_factory=Owner)
+    part_max_bytes: int = 64 << 20
 
     @classmethod
     def of(cls, options: SinkOptions, staging: Path, owner: Owner) -> LakeWriter:
@@ -80,6 +82,7 @@ class LakeWriter:
             FeaturePolicy.of(options),
             options.delete_modes,
             owner,
+            options.merge_part_max_bytes,
         )
 
     def prepare(self, run: str, path: str, order: SliceOrder, plan: TypingPlan, slot: str) -> DeltaTable:
@@ -155,6 +158,36 @@ class LakeWriter:
         events = sum(file.rows for file in order.arrived)
         return Applied(version, events, events, 0, 0)
 
+    def commit_files(
+        self, lake: DeltaTable, order: SliceOrder, slot: str, files: Sequence[DataFile], replaces: bool
+    ) -> Applied:
+        """Commit files written before; ``replaces``: they are the table's entire content.
+
+        Raises CommitConflictError.
+        """
+        removed = list(lake.files) if replaces else []
+        version = _commit(lake, order, slot, files, removed)
+        came = sum(file.rows for file in files)
+        return Applied(version, came, came, 0, sum(file.rows for file in removed))
+
+    def rewrite(self, lake: DeltaTable, copy: WorkingCopy, changes: Changes) -> None:
+        """Apply a part of a slice to a working copy of the table."""
+        made = apply(copy, changes)
+        files = [lake.write(part) for part in made.rows]
+        copy.replace(made.removed, files)
+        copy.inserted += made.inserted
+        copy.updated += made.updated
+        copy.deleted += made.deleted
+
+    def commit_copy(self, lake: DeltaTable, order: SliceOrder, slot: str, copy: WorkingCopy, events: int) -> Applied:
+        """Commit a working copy. Raises CommitConflictError if another commit was made first."""
+        version = _commit(lake, order, slot, copy.added, copy.removed)
+        return Applied(version, events, copy.inserted, copy.updated, copy.deleted)
+
+    def may_stage(self, lake: DeltaTable, order: SliceOrder) -> bool:
+        """Whether Spark may merge changes of the table."""
+        return bool(features_on(lake)) or (order.engine is not MergeEngine.ARROW and not for_names(lake.schema))
+
     def stage(self, table: TableId, changes: Changes, to_lsn: int) -> Staged:
         """Write the prepared slice to the staging folder for Spark."""
         rows, facts = staged(changes)
@@ -178,7 +211,8 @@ class LakeWriter:
         # Spark's Python modules are not needed, nor imported, if every slice fits a task.
         from cdc_core.sink.delta.spark_merge import Commit, Counts, apply_staged, compact
 
-        check_parquet(waiting.path, self.owner, str(order.table.id))
+        for file in staged_files(waiting.path, waiting.facts):
+            check_parquet(file, self.owner, str(order.table.id))
         app, version = txn[0], waiting.to_lsn if txn[1] is None else txn[1]
         metadata = {"slot": slot, "lsn": str(waiting.to_lsn), "snapshot": str(order.token)}
         commit = Commit(path, app, version, json.dumps(metadata))
@@ -190,7 +224,7 @@ class LakeWriter:
 
         # Compaction (OPTIMIZE) conflicts too. It replaces files and changes no row, so the result is the same.
         counts = on_conflict(merge)
-        Path(waiting.path).unlink(missing_ok=True)
+        remove_staged(waiting.path)
         lake = DeltaTable.open(path)
         if lake is None or lake.txn(app) != version:
             raise TransientError(

@@ -87,6 +87,14 @@ class SinkOptions:
         "MERGE uses deletion vectors instead.",
         parse=at_least(1),
     )
+    merge_part_max_bytes: int = option(
+        "wal2lake.merge.part.max.bytes",
+        64 * 1024 * 1024,
+        "Maximum size in bytes, in memory, of the changes of one table that a task decodes or merges at a time. Larger "
+        "transactions and backlogs are divided into parts of this size, which are committed together. A task needs "
+        "several times as much memory; a part has at least one row.",
+        parse=at_least(1),
+    )
     lake_history_minutes: int = option(
         "wal2lake.lake.history.minutes",
         15,

@@ -7,7 +7,7 @@ its run.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -92,16 +92,35 @@ def read_changes(
     Files whose statistics exclude such rows are not opened. ``needed`` filters the rows of each file.
     """
     parts = []
-    for file in changelog.files:
-        low, high = file.minimum.get("__commit_lsn"), file.maximum.get("__commit_lsn")
-        if (low is not None and low > to_lsn) or (high is not None and high <= from_lsn):
-            continue
-        if file.maximum.get("__tx_index") == -1:
-            continue
+    for file in files_between(changelog, from_lsn, to_lsn):
         rows = between(changelog.read(file), from_lsn, to_lsn)
         parts.append(rows if needed is None else needed(rows))
     rows = pa.concat_tables(parts) if parts else changelog.schema.empty_table()
     return in_order(rows)
+
+
+def files_between(changelog: ChangeRows, from_lsn: int, to_lsn: int) -> list[DataFile]:
+    """Return the files that may have changes with ``from_lsn < __commit_lsn <= to_lsn``, by their statistics."""
+    found = []
+    for file in changelog.files:
+        low, high = file.minimum.get("__commit_lsn"), file.maximum.get("__commit_lsn")
+        if (low is not None and low > to_lsn) or (high is not None and high <= from_lsn):
+            continue
+        if file.maximum.get("__tx_index") != -1:
+            found.append(file)
+    return found
+
+
+def stream_changes(changelog: ChangeRows, from_lsn: int, to_lsn: int) -> Iterator[pa.Table]:
+    """As ``read_changes``, a few megabytes at a time; files follow each other by their first position."""
+    files = files_between(changelog, from_lsn, to_lsn)
+    for file in sorted(
+        files, key=lambda each: (each.minimum.get("__commit_lsn", 0), each.minimum.get("__tx_index", 0))
+    ):
+        for rows in changelog.batches(file):
+            found = between(rows, from_lsn, to_lsn)
+            if found.num_rows:
+                yield found
 
 
 def read_positions(changelog: ChangeRows, places: pa.Table) -> pa.Table:

@@ -58,15 +58,18 @@ class Changes:
     placed: PlacedVersions | None = None
 
 
-def prepare(rows: pa.Table, table: TableSchema, schema: pa.Schema, snapshot: str | None = None) -> Changes:
+def prepare(
+    rows: pa.Table, table: TableSchema, schema: pa.Schema, snapshot: str | None = None, whole: Survey | None = None
+) -> Changes:
     """Prepare change rows for the lake table of ``schema``, which contains all their columns.
 
     ``rows`` are change rows in any order. ``snapshot`` is the text of the pg_snapshot in force while the slice overlaps
-    it: rows that it shows are in the lake already. Without it the slice is past the overlap. Raises TableError if the
-    changed rows cannot be identified.
+    it: rows that it shows are in the lake already. Without it the slice is past the overlap. ``whole`` summarizes the
+    slice of which ``rows`` are a part with all rows of their keys. Raises TableError if the changed rows cannot be
+    identified.
     """
     rows = rows if snapshot is None else invisible(rows, snapshot)
-    facts, key = survey(rows), merge_key(table)
+    facts, key = whole or survey(rows), merge_key(table)
     check_old_rows(facts, bool(key), table)
     guarded, mode = snapshot is None, mode_of(schema.names)
     check_key(table, mode)

@@ -16,7 +16,6 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 
-import pyarrow as pa
 from deltalake.exceptions import DeltaError
 
 from cdc_core import failpoints
@@ -30,6 +29,7 @@ _FACTOR = 8
 _CLASSES = 3
 _FILES, _MIN, _MAX = 16, 8, 20
 _PASS_BYTES = 32 << 20
+_MEMORY_BYTES = 256 << 20
 _CLEAN_EVERY = 100
 
 _log = logging.getLogger(__name__)
@@ -44,9 +44,11 @@ def compact(table: DeltaTable, enough: int = _FILES, among: set[str] | None = No
     """
     if not passable(table, enough, among):
         return 0
-    chosen = _chosen(table.files, enough, among)
-    rows = pa.concat_tables([table.read(file) for file in chosen])
-    merged = table.write(rows)
+    chosen = _fitting(table, _chosen(table.files, enough, among))
+    if not chosen:
+        return 0
+    batches = (each for file in chosen for rows in table.batches(file) for each in rows.to_batches())
+    (merged,) = table.write_stream(batches, table.schema, sum(file.rows for file in chosen), None)
     failpoints.hit(failpoints.DURING_COMPACTION)
     try:
         table.commit([merged], chosen, metadata={"upkeep": "compaction"}, data_change=False)
@@ -56,6 +58,20 @@ def compact(table: DeltaTable, enough: int = _FILES, among: set[str] | None = No
     if among is not None:
         among.add(merged.path)
     return len(chosen)
+
+
+def _fitting(table: DeltaTable, chosen: Sequence[DataFile]) -> list[DataFile]:
+    """Return the chosen files without those that are large in memory; none if only few are left.
+
+    The new file is read as a whole where some of its rows change, and compressed files may be much larger in memory.
+    """
+    sizes = [table.bytes_in_memory(file) for file in chosen]
+    found, octets = [], 0
+    for file, size in zip(chosen, sizes, strict=True):
+        if size <= _MEMORY_BYTES // 2 and octets + size <= _MEMORY_BYTES:
+            found.append(file)
+            octets += size
+    return found if len(found) >= min(len(chosen), _MIN) else []
 
 
 def passable(table: DeltaTable, enough: int = _FILES, among: set[str] | None = None) -> bool:

@@ -12,7 +12,7 @@ Change rows of all epochs are in one changelog, for its users. The column ``__ep
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -37,6 +37,9 @@ class ChangeRows(Protocol):
 
     def read(self, file: DataFile, columns: Sequence[str] | None = None) -> pa.Table:
         """Return the rows of one file, or ``columns`` of them."""
+
+    def batches(self, file: DataFile) -> Iterator[pa.Table]:
+        """Yield the rows of one file, a few megabytes at a time."""
 
 
 def scope_of(slot: str, epoch: int) -> str:
@@ -93,6 +96,15 @@ class EpochRows:
         mine = epochs_of(rows) == self.epoch
         rows = rows.drop_columns([EPOCH])
         return rows if mine.all() else rows.filter(pa.array(mine))
+
+    def batches(self, file: DataFile) -> Iterator[pa.Table]:
+        """Yield the rows of the epoch in one file, a few megabytes at a time."""
+        for rows in self.changelog.batches(file):
+            if self._is_mixed:
+                mine = epochs_of(rows) == self.epoch
+                yield rows.drop_columns([EPOCH]).filter(pa.array(mine))
+            else:
+                yield rows
 
     def is_only(self, file: DataFile) -> bool:
         """Whether, by the log's statistics, every row of a file is of the epoch."""

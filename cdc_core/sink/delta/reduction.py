@@ -201,6 +201,26 @@ def numbered_keys(
     return index, every.take(pa.array(place)), new, old
 
 
+def images_of_keys(
+    rows: pa.Table, key: KeyColumns | None, schema: pa.Schema
+) -> tuple[list[pa.Array], list[pa.Array], np.ndarray]:
+    """Return the values that identify each change's new row and its old one, and whether it has an old one.
+
+    They are the key's, or all columns of ``schema`` (the lake's, see ``image_schema``) for a multiset (None).
+    """
+    has_old = validity(column(rows, "before"))
+    if key is None:
+        new, old = (conform(image(rows, name), schema) for name in ("after", "before"))
+        return [column(new, name) for name in schema.names], [column(old, name) for name in schema.names], has_old
+    some = pa.schema([schema.field(name) for name in [*key.names, RESCUED]])
+    puts = Puts.of(rows, key, some)
+    after = puts.columns
+    if any(key.with_text) and puts.texts:
+        rescued = rescued_of({name: puts.texts[name] for name in key.names if name in puts.texts}, rows.num_rows)
+        after = after.set_column(after.num_columns - 1, some.field(RESCUED), rescued)
+    return key.parts(after), key.parts(conform(image(rows, "before"), some)), has_old
+
+
 def _states(
     touches: Touches, last: np.ndarray, source: np.ndarray, unsent: dict[str, np.ndarray]
 ) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray], np.ndarray]:

@@ -60,7 +60,7 @@ def write_rows(lake: DeltaTable, batches: Iterable[pa.RecordBatch], schema: pa.S
     content, mode = plain_schema(schema), mode_of(schema.names)
     if mode is not DeleteMode.HARD:
         batches = (made for batch in batches for made in _live(batch, mode, content).to_batches())
-    return lake.write_stream(batches, content, _FILE_ROWS, "snapshot")
+    return lake.write_stream(batches, content, _FILE_ROWS, name="snapshot")
 
 
 def _live(batch: pa.RecordBatch, mode: DeleteMode, schema: pa.Schema) -> pa.Table:

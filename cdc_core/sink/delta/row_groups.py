@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -10,6 +11,7 @@ import pyarrow.compute as pc
 from cdc_core.sink.delta.conform import conform
 
 _GROUP_ROWS = 100_000
+_GROUP_BYTES = 64 << 20
 _SAMPLE_ROWS = 10_000
 # With few rows a dictionary costs more time and bytes than it saves.
 _MIN_ROWS = 10_000
@@ -18,15 +20,21 @@ _MIN_ROWS = 10_000
 def row_groups(batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> Iterator[pa.Table]:
     """Yield the batches combined to row groups; none if there are no rows."""
     waiting: list[pa.RecordBatch] = []
-    count = 0
+    count = octets = 0
     for batch in batches:
         waiting.append(batch)
         count += batch.num_rows
-        if count >= _GROUP_ROWS:
+        octets += batch.nbytes
+        if count >= _GROUP_ROWS or octets >= _GROUP_BYTES:
             yield conform(pa.Table.from_batches(waiting), schema)
-            waiting, count = [], 0
+            waiting, count, octets = [], 0, 0
     if count:
         yield conform(pa.Table.from_batches(waiting), schema)
+
+
+def bytes_in_memory(facts: Any) -> int:
+    """Estimate the size of a file's rows in memory from its ``FileMetaData``."""
+    return sum(int(facts.row_group(number).total_byte_size) for number in range(facts.num_row_groups))
 
 
 def repeated_columns(rows: pa.Table) -> list[str]:

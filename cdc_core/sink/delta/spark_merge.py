@@ -24,6 +24,7 @@ _TOTAL = (T.IntegralType, T.FloatType, T.DoubleType, T.StringType, T.BooleanType
 _TEXTS = T.MapType(T.StringType(), T.StringType())
 _DELETION_VECTORS = "delta.enableDeletionVectors"
 _SMALL_BYTES = 16 << 20
+_PARTITION_BYTES = 64 << 20
 _META = tuple(each.name for each in META)
 _LAKE, _TAKEN, _PLACE = helper("__lake"), helper("__taken"), helper("__place")
 
@@ -56,6 +57,8 @@ def apply_staged(spark: SparkSession, staged: str, facts: StagedFacts, commit: C
     session = spark.newSession()
     if facts.strategy in (MergeStrategy.MERGE, MergeStrategy.VERSIONS, MergeStrategy.PLACED):
         _mark_deleted_rows(session, commit.lake)
+    if facts.large:
+        _divide(session, facts.large)
     rows = session.read.parquet(staged)
     lake = session.read.format("delta").load(commit.lake)
     if facts.strategy is MergeStrategy.MERGE:
@@ -101,6 +104,14 @@ def vacuum(spark: SparkSession, lake: str, hours: int) -> int:
     table.vacuum(hours)
     told = table.history(1).select("operation", "operationMetrics").collect()[0]
     return int((told[1] or {}).get("numDeletedFiles", 0)) if told[0] == "VACUUM END" else 0
+
+
+def _divide(session: SparkSession, octets: int) -> None:
+    """Divide a large merge into shuffle partitions that are sorted in memory; sizes on disk do not show its size."""
+    parts = max(int(session.conf.get("spark.sql.shuffle.partitions") or 1), -(-octets // _PARTITION_BYTES))
+    session.conf.set("spark.sql.shuffle.partitions", str(parts))
+    session.conf.set("spark.sql.autoBroadcastJoinThreshold", "-1")
+    session.conf.set("spark.sql.files.maxPartitionBytes", str(_SMALL_BYTES))
 
 
 def _mark_deleted_rows(session: SparkSession, lake: str) -> None:

@@ -15,8 +15,10 @@ The rows are in the lake's columns and types, so that only the matching lake row
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
@@ -54,6 +56,7 @@ class StagedFacts:
     ``marks``: deleted rows stay (``soft``), and ``truncated`` is the (LSN, index, microseconds) of a truncate before
     which all other rows are marked, too.
     ``found``: versions that equal the lake's current row are left out.
+    ``large``: bytes of the staged rows in memory, if they are staged in several ``files``; else 0.
     """
 
     strategy: MergeStrategy
@@ -66,6 +69,19 @@ class StagedFacts:
     marks: bool = False
     truncated: tuple[int, int, int | None] | None = None
     found: bool = False
+    large: int = 0
+    files: int = 0
+
+    def plus(self, other: StagedFacts) -> StagedFacts:
+        """Return the facts of the rows of both, which are parts of one slice."""
+        return replace(
+            self,
+            keeps=tuple(dict.fromkeys([*self.keeps, *other.keeps])),
+            seeks=self.seeks or other.seeks,
+            came=self.came + other.came,
+            lost=self.lost + other.lost,
+            truncated=self.truncated or other.truncated,
+        )
 
 
 def staged(changes: Changes) -> tuple[pa.Table, StagedFacts]:
@@ -84,6 +100,34 @@ def staged(changes: Changes) -> tuple[pa.Table, StagedFacts]:
         return _signed(net), StagedFacts(MergeStrategy.MULTISET, changes.guarded, came=net.came, lost=lost)
     assert changes.plus is not None
     return changes.plus, StagedFacts(changes.strategy, changes.guarded)
+
+
+def staged_files(path: str, facts: StagedFacts) -> list[str]:
+    """Return the files of a staged slice; those that are lost are included, so that a check of them fails."""
+    return [path] if not facts.files else [f"{path}/{number:06}.parquet" for number in range(1, facts.files + 1)]
+
+
+def remove_staged(path: str) -> None:
+    """Remove a staged slice: a file, or a folder of files."""
+    if Path(path).is_dir():
+        shutil.rmtree(path, ignore_errors=True)
+    else:
+        Path(path).unlink(missing_ok=True)
+
+
+def numbered_from(rows: pa.Table, first: int) -> tuple[pa.Table, int]:
+    """Make the numbers of keys and touches distinct from those of earlier parts, which ended at ``first``.
+
+    Shape: staged rows[N] -> staged rows[N], the next part's ``first``
+    """
+    if NUMBER not in rows.schema.names:
+        return rows, first
+    end = first
+    for name in (NUMBER, TOUCH):
+        numbers = rows.column(name).to_numpy() + first
+        end = max(end, int(numbers.max(initial=-1)) + 1)
+        rows = with_column(rows, name, pa.array(numbers))
+    return rows, end
 
 
 def _keyed(reduced: ReducedSlice, guarded: bool) -> tuple[pa.Table, StagedFacts]:

@@ -34,6 +34,12 @@ class Survey:
         """The number of change rows."""
         return sum(self.ops.values())
 
+    def plus(self, other: Survey) -> Survey:
+        """Return the summary of the rows of both."""
+        ops = Counter(self.ops) + Counter(other.ops)
+        at = max((each for each in (self.truncated_at, other.truncated_at) if each is not None), default=None)
+        return Survey(dict(ops), at, self.without_before + other.without_before, self.lost + other.lost)
+
     @property
     def only_inserts(self) -> bool:
         """Whether all rows are inserts."""

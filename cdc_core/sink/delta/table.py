@@ -12,10 +12,9 @@ fence against a writer that outlasts its run: its commit has the same id as this
 
 from __future__ import annotations
 
-import json
 import time
 import uuid
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -27,8 +26,9 @@ from cdc_core.errors import CommitConflictError, UnreadableError
 from cdc_core.sink.delta.bounds import Bounds
 from cdc_core.sink.delta.conform import conform, has_local_timestamps, plain_schema
 from cdc_core.sink.delta.delete_mode import TO_LSN
+from cdc_core.sink.delta.log_text import stats_json, texts, unreadable_file
 from cdc_core.sink.delta.physical import physical_schema, renamed
-from cdc_core.sink.delta.row_groups import repeated_columns, row_groups
+from cdc_core.sink.delta.row_groups import bytes_in_memory, repeated_columns, row_groups
 from cdc_core.sink.delta.storage import options_for
 
 _COMPRESSION = "zstd"
@@ -37,6 +37,9 @@ _MAPPING = "columnMapping"
 _DICTIONARY_ROWS = 100_000
 # Errors of one file or folder; others (network, full disk) concern more than one table.
 _NO_ACCESS = (FileNotFoundError, PermissionError, NotADirectoryError, IsADirectoryError)
+# In memory, without compression: a file is read as a whole where some of its rows change.
+_FILE_BYTES = 256 << 20
+_BATCH_ROWS, _BATCH_BYTES = 2_048, 8 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,7 +123,7 @@ class DeltaTable:
                 mode="error",
                 configuration=dict(properties),
                 storage_options=options_for(path, storage),
-                commit_properties=deltalake.CommitProperties(custom_metadata=_texts(metadata)),
+                commit_properties=deltalake.CommitProperties(custom_metadata=texts(metadata)),
             )
         except DeltaError:
             there = cls.open(path, storage)
@@ -218,6 +221,26 @@ class DeltaTable:
         rows = conform(found if kept is None else found.filter(kept), stored)
         return rows if stored.equals(schema) else renamed(rows, schema)
 
+    def bytes_in_memory(self, file: DataFile) -> int:
+        """Estimate the size of a file's rows in memory, from its footer; values of a dictionary are counted once."""
+        with self._open_input(file.path) as source:
+            return bytes_in_memory(pq.ParquetFile(source).metadata)
+
+    def batches(self, file: DataFile) -> Iterator[pa.Table]:
+        """Yield the rows of one file in its order, in the table's schema, a few megabytes at a time.
+
+        The table must not have rows that are marked as deleted.
+        """
+        stored = self._stored(self.schema)
+        with self._open_input(file.path) as source:
+            parquet = pq.ParquetFile(source)
+            have, facts = set(parquet.schema_arrow.names), parquet.metadata
+            few = _BATCH_BYTES * max(1, facts.num_rows) // max(1, bytes_in_memory(facts))
+            wanted = [name for name in stored.names if name in have]
+            for batch in parquet.iter_batches(max(1, min(_BATCH_ROWS, few)), columns=wanted, use_threads=False):
+                rows = conform(pa.Table.from_batches([batch]), stored)
+                yield rows if stored.equals(self.schema) else renamed(rows, self.schema)
+
     def read_as(self, file: DataFile, schema: pa.Schema) -> pa.Table:
         """Return the rows of a file that was written by this object under ``schema`` and not committed yet."""
         with self._open_input(file.path) as source:
@@ -257,9 +280,16 @@ class DeltaTable:
         return DataFile(path, size, ready.num_rows, bounds.minimum, bounds.maximum, bounds.nulls)
 
     def write_stream(
-        self, batches: Iterable[pa.RecordBatch], schema: pa.Schema, rows_per_file: int, name: str = "part"
+        self,
+        batches: Iterable[pa.RecordBatch],
+        schema: pa.Schema,
+        rows_per_file: int,
+        bytes_per_file: int | None = _FILE_BYTES,
+        name: str = "part",
     ) -> list[DataFile]:
-        """Write batches of ``schema`` to new files of at least ``rows_per_file`` rows, the last with fewer.
+        """Write batches of ``schema`` to new files of at least ``rows_per_file`` rows, fewer if they are large.
+
+        A file ends with the row group that reaches ``bytes_per_file`` in memory (None: no limit).
 
         At most one row group is in memory. Without rows no file is written.
         """
@@ -268,7 +298,7 @@ class DeltaTable:
         rows = next(groups, None)
         while rows is not None:
             path = f"{name}-{uuid.uuid4()}.zstd.parquet"
-            bounds, count = Bounds(), 0
+            bounds, count, octets = Bounds(), 0, 0
             with (
                 self._open_output(path) as target,
                 pq.ParquetWriter(
@@ -279,10 +309,10 @@ class DeltaTable:
                     use_dictionary=repeated_columns(rows),
                 ) as writer,
             ):
-                while rows is not None and count < rows_per_file:
+                while rows is not None and count < rows_per_file and octets < (bytes_per_file or octets + 1):
                     writer.write_table(rows)
                     bounds.cover(rows)
-                    count += rows.num_rows
+                    count, octets = count + rows.num_rows, octets + rows.nbytes
                     rows = next(groups, None)
             found.append(DataFile(path, self._size(path), count, bounds.minimum, bounds.maximum, bounds.nulls))
         return found
@@ -308,11 +338,11 @@ class DeltaTable:
         from deltalake.transaction import AddAction, RemoveAction
 
         now = int(time.time() * 1000)
-        actions: list[Any] = [AddAction(f.path, f.size, {}, now, data_change, _stats_json(f)) for f in added]
+        actions: list[Any] = [AddAction(f.path, f.size, {}, now, data_change, stats_json(f)) for f in added]
         gone = [RemoveAction(f.path, data_change, now, f.size, {}) for f in removed]
         actions += gone
         properties = deltalake.CommitProperties(
-            custom_metadata=_texts(metadata),
+            custom_metadata=texts(metadata),
             # delta-rs does not detect that another compaction removed the same files, and lets appends succeed.
             max_commit_retries=0 if gone or replace else None,
             app_transactions=[deltalake.Transaction(app, version, now) for app, version in (txns or {}).items()],
@@ -348,7 +378,7 @@ class DeltaTable:
                 empty,
                 mode="append",
                 schema_mode="merge",
-                commit_properties=deltalake.CommitProperties(custom_metadata=_texts(metadata)),
+                commit_properties=deltalake.CommitProperties(custom_metadata=texts(metadata)),
             )
         except CommitFailedError:
             raise CommitConflictError() from None
@@ -455,15 +485,6 @@ def _unreadable(path: str, error: Exception) -> UnreadableError:
     )
 
 
-def unreadable_file(path: str, file: str, error: Exception | None = None) -> UnreadableError:
-    """Return the error for a data file of a table's log that does not exist or cannot be read."""
-    how = "does not exist" if error is None else f"cannot be read ({type(error).__name__})"
-    return UnreadableError(
-        f"The data file {file} of the Delta table {path} {how}.",
-        "Restore it, or re-read the table with wal2lake snapshot.",
-    )
-
-
 def _listed(actions: pa.Table) -> list[DataFile]:
     # row-wise: one row per data file, of which a table has a few dozen
     found = []
@@ -473,18 +494,3 @@ def _listed(actions: pa.Table) -> list[DataFile]:
         nulls = {name: count for name, count in (row.get("null_count") or {}).items() if isinstance(count, int)}
         found.append(DataFile(row["path"], int(row["size_bytes"]), int(row["num_records"] or 0), low, high, nulls))
     return found
-
-
-def _stats_json(file: DataFile) -> str:
-    return json.dumps(
-        {
-            "numRecords": file.rows,
-            "minValues": {name: str(v) if not isinstance(v, int | str) else v for name, v in file.minimum.items()},
-            "maxValues": {name: str(v) if not isinstance(v, int | str) else v for name, v in file.maximum.items()},
-            "nullCount": dict(file.nulls),
-        }
-    )
-
-
-def _texts(metadata: Mapping[str, Any] | None) -> dict[str, Any] | None:
-    return None if metadata is None else {key: str(value) for key, value in metadata.items() if value is not None}

@@ -1,5 +1,6 @@
 import pytest
 
+from cdc_core.decode import copy_text
 from cdc_core.decode.copy_text import LineCutter, decode_copy
 from cdc_core.errors import NotUtf8Error, ProtocolError
 
@@ -105,3 +106,19 @@ def test_a_part_of_a_line_at_the_end_is_a_typed_error():
         cutter.finish("shop.orders")
     assert cutter.feed(b"\n") == b"34\n"
     cutter.finish()
+
+
+def test_large_lines_are_decoded_like_small_ones(monkeypatch: pytest.MonkeyPatch) -> None:
+    data = "".join(
+        f"{number}\t{text}\t{chr(92)}N\n"
+        for number, text in enumerate(["", "plain", r"\\x00ff", r"tab\tline\n\\", r"\101\x42", "é\\\\é"])
+    ).encode()
+    small = decode_copy(data, ("a", "b", "c"))
+    monkeypatch.setattr(copy_text, "_LARGE_BYTES", 4)
+    for few in (10_000, 0):
+        monkeypatch.setattr(copy_text, "_FEW", few)
+        large = decode_copy(data, ("a", "b", "c"))
+        assert [each.to_pylist() for each in large.text] == [each.to_pylist() for each in small.text]
+        # Line by line, so that some have no numeric escape.
+        lines = [decode_copy(line, ("a", "b", "c")) for line in data.splitlines(keepends=True)]
+        assert [line.text[1][0].as_py() for line in lines] == small.text[1].to_pylist()

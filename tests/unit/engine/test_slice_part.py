@@ -30,7 +30,7 @@ def test_files_are_cut_into_neighbours(parts: int, expected: int) -> None:
 
 def outcome(table: TableId, number: int, arrived: bool = True) -> PartOutcome:
     made = DataFile(f"{table} {number}", 1, 1)
-    return PartOutcome(table, number, made, DataFile(f"lake {number}", 1, 1) if arrived else None)
+    return PartOutcome(table, number, (made,), DataFile(f"lake {number}", 1, 1) if arrived else None)
 
 
 def test_parts_are_joined_in_stream_order_whatever_order_they_end_in() -> None:

@@ -6,6 +6,7 @@ import os
 import time
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -90,15 +91,15 @@ def test_compaction_is_exact_and_says_that_no_data_changed(table: DeltaTable) ->
 
 def test_compaction_gives_way(table: DeltaTable, monkeypatch: pytest.MonkeyPatch) -> None:
     grow(table, *range(16))
-    write, other = table.write, DeltaTable.open(table.path)
+    write, other = table.write_stream, DeltaTable.open(table.path)
     assert other is not None
 
-    def slowly(merged: pa.Table) -> DataFile:
+    def slowly(*given: Any) -> list[DataFile]:
         [gone] = [file for file in other.files if file.minimum["id"] == 7]
         other.commit([], [gone])
-        return write(merged)
+        return write(*given)
 
-    monkeypatch.setattr(table, "write", slowly)
+    monkeypatch.setattr(table, "write_stream", slowly)
     assert compact(table) == 0
     assert ids(table) == [number for number in range(16) if number != 7]
     assert len(table.files) == 15
@@ -190,3 +191,13 @@ def test_tables_write_their_checkpoints_in_versions_of_their_own() -> None:
     assert min(intervals) >= 42 and max(intervals) <= 57 and len(intervals) == 16
     assert all(each["delta.logRetentionDuration"] == "interval 15 minutes" for each in kept)
     assert spread({}, "/lake/t") == {}
+
+
+def test_files_that_are_large_in_memory_are_left_alone(table: DeltaTable, monkeypatch: pytest.MonkeyPatch) -> None:
+    grow(table, *range(16))
+    sizes = {file.path: 200 << 20 if file.minimum["id"] < 10 else 1 << 10 for file in table.files}
+    monkeypatch.setattr(table, "bytes_in_memory", lambda file: sizes[file.path])
+    assert compact(table) == 0, "six small files are few"
+    sizes |= {file.path: 50 << 20 for file in table.files if file.minimum["id"] < 9}
+    assert compact(table) == 11, "those that fit in memory together"
+    assert ids(table) == list(range(16))

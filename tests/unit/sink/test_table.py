@@ -209,7 +209,7 @@ def test_columns_are_read_alone_and_missing_ones_are_null(table: DeltaTable) -> 
 
 def test_a_stream_of_batches_becomes_files_of_the_size_asked_for(table: DeltaTable) -> None:
     batches = [rows(*range(start, start + 100)).to_batches()[0] for start in range(0, 1000, 100)]
-    files = table.write_stream(batches, SCHEMA, 300, "snapshot")
+    files = table.write_stream(batches, SCHEMA, 300, name="snapshot")
     assert sum(file.rows for file in files) == 1000
     assert all(file.path.startswith("snapshot-") for file in files)
     assert (files[0].minimum["id"], files[-1].maximum["id"]) == (0, 999)

@@ -1,0 +1,138 @@
+"""A slice that is merged in parts: it commits and stages for Spark what one part would; no Spark, no server."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+
+from cdc_core.engine.slice_order import SliceOutcome
+from cdc_core.sink.delete_modes import DeleteMode, DeleteModes
+from cdc_core.sink.delta.staging import NUMBER, TOUCH
+from cdc_core.sink.options import MergeEngine
+from tests.delta.source_model import KEYLESS, ROW, TABLE, SourceTable, plain
+from tests.support.one_table import OneTable
+
+SEED = int(os.environ.get("WAL2LAKE_SEED", "20261122"))
+PART_BYTES = 20_000
+
+
+class Twins:
+    """The same changes in two lakes: one merged in parts, one as a whole."""
+
+    def __init__(self, folder: Path, mode: DeleteMode = DeleteMode.HARD, **settings: Any) -> None:
+        self.source = SourceTable(SEED, **settings)
+        table = KEYLESS if self.source.keyless else TABLE
+        self.tables = [OneTable(folder / name, table, ROW, MergeEngine.SPARK) for name in ("parts", "whole")]
+        for one, most in zip(self.tables, (PART_BYTES, 1 << 30), strict=True):
+            one.writer = replace(one.writer, modes=DeleteModes(mode, ()), part_max_bytes=most)
+
+    def change(self, transactions: int, statements: int, only_inserts: bool = False) -> None:
+        made = [self.source.next_transaction(statements, only_inserts) for _ in range(transactions)]
+        rows = [row for transaction in made for row in transaction]
+        half = len(rows) // 2
+        for one in self.tables:
+            # Two files of the changelog, the first ending within a transaction.
+            cut = (rows[half - 1]["__commit_lsn"], rows[half - 1]["__tx_index"])
+            before = max((row["__commit_lsn"] for row in rows[:half] if row["__commit_lsn"] < cut[0]), default=None)
+            one.append(rows[:half], before, cut)
+            one.append(rows[half:], rows[-1]["__commit_lsn"])
+
+    def merge(self) -> list[SliceOutcome]:
+        return [one.task(one.order(self.source.lsn)) for one in self.tables]
+
+
+def staged_rows(outcome: SliceOutcome, *without: str) -> list[str]:
+    assert outcome.error is None and outcome.staged is not None
+    rows = pq.read_table(outcome.staged.path).drop_columns([NUMBER, TOUCH] if "versions" in without else [])
+    left = [{name: value for name, value in row.items() if name not in without} for row in rows.to_pylist()]
+    return sorted(repr(row) for row in left)
+
+
+@pytest.mark.parametrize("truncates", [False, True])
+@pytest.mark.parametrize("mode", list(DeleteMode))
+def test_parts_stage_what_the_whole_does(tmp_path: Path, mode: DeleteMode, truncates: bool) -> None:
+    chance = 0.002 if truncates else 0.0
+    twins = Twins(tmp_path, mode, histories=200, truncates=truncates, truncate_chance=chance)
+    twins.change(2, 600)
+    parts, whole = twins.merge()
+    if truncates and mode is DeleteMode.HARD:
+        # Everything is replaced, in one commit.
+        assert parts.error is None and parts.applied is not None and parts.staged is None
+        assert plain(twins.tables[0].rows) == plain(twins.source.rows)
+        return
+    without = ("versions",) if mode is DeleteMode.HISTORY else ()
+    assert staged_rows(parts, *without) == staged_rows(whole, *without)
+    assert parts.staged is not None and whole.staged is not None
+    assert len(list(Path(parts.staged.path).iterdir())) > 3
+    mine, theirs = parts.staged.facts, whole.staged.facts
+    assert replace(mine, keeps=tuple(sorted(mine.keeps)), large=0, files=0) == replace(
+        theirs, keeps=tuple(sorted(theirs.keeps))
+    )
+    assert mine.large > PART_BYTES and parts.staged.events == whole.staged.events
+    assert not list(tmp_path.rglob("*.buckets"))
+
+
+def test_a_keyless_table_in_parts(tmp_path: Path) -> None:
+    twins = Twins(tmp_path, histories=8, keyless=True)
+    twins.change(2, 600)
+    parts, whole = twins.merge()
+    # Which of several equal rows is added, a multiset does not say.
+    positions = ("__commit_lsn", "__tx_index", "__commit_ts")
+    assert staged_rows(parts, *positions) == staged_rows(whole, *positions)
+    assert parts.staged is not None and whole.staged is not None
+    assert replace(parts.staged.facts, large=0, files=0) == whole.staged.facts
+
+
+@pytest.mark.parametrize("keyless", [False, True])
+def test_inserts_in_parts_are_one_commit_of_files_in_stream_order(tmp_path: Path, keyless: bool) -> None:
+    twins = Twins(tmp_path, histories=400, keyless=keyless)
+    twins.change(2, 300, only_inserts=True)
+    parts, whole = twins.merge()
+    assert parts.error is None and parts.applied is not None and whole.applied is not None
+    assert parts.applied == whole.applied
+    assert plain(twins.tables[0].rows) == plain(twins.source.rows)
+    again = twins.tables[0].task(twins.tables[0].order(twins.source.lsn))
+    assert again.applied is None and again.error is None, "nothing is merged twice"
+
+
+@pytest.mark.parametrize("mode", list(DeleteMode))
+@pytest.mark.parametrize("keyless", [False, True])
+def test_without_spark_the_parts_are_applied_one_after_another(
+    tmp_path: Path, mode: DeleteMode, keyless: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    if keyless and mode is not DeleteMode.HARD:
+        pytest.skip("these modes need a key")
+    twins = Twins(tmp_path, mode, histories=8 if keyless else 100, keyless=keyless)
+    for one in twins.tables:
+        one.engine = MergeEngine.ARROW
+    twins.change(1, 300, only_inserts=True)
+    twins.merge()
+    twins.change(2, 400)
+    parts, whole = twins.merge()
+    assert parts.error is None and parts.applied is not None and whole.applied is not None
+    assert replace(parts.applied, version=0) == replace(whole.applied, version=0)
+    positions = ("__commit_lsn", "__tx_index", "__commit_ts") if keyless else ()
+    assert contents(twins.tables[0], *positions) == contents(twins.tables[1], *positions)
+    assert not caplog.records, "it was divided"
+
+
+def contents(one: OneTable, *without: str) -> list[str]:
+    return sorted(repr({k: v for k, v in row.items() if k not in without}) for row in one.rows)
+
+
+def test_a_slice_that_cannot_be_divided_is_merged_as_a_whole(tmp_path: Path) -> None:
+    twins = Twins(tmp_path, DeleteMode.SOFT, histories=100, truncates=True, truncate_chance=0.01)
+    twins.change(1, 300, only_inserts=True)
+    for one in twins.tables:
+        one.engine = MergeEngine.ARROW
+    twins.merge()
+    twins.change(2, 400)
+    parts, whole = twins.merge()
+    assert parts.error is None and parts.applied is not None and whole.applied is not None
+    assert replace(parts.applied, version=0) == replace(whole.applied, version=0)
+    assert contents(twins.tables[0]) == contents(twins.tables[1])
