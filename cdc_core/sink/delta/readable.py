@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from cdc_core.errors import UnreadableError
-from cdc_core.sink.delta.table import DeltaTable, delta_uri, unreadable_file
+from cdc_core.sink.delta.log_text import unreadable_file
+from cdc_core.sink.delta.table import DeltaTable, delta_uri
 
 # Every lake table and changelog has it, and no table of another program.
 _OWN = "__commit_lsn"
