@@ -31,12 +31,11 @@ from cdc_core.engine.table_writer import unseen
 from cdc_core.engine.timing import timed
 from cdc_core.errors import CommitConflictError, TransientError
 from cdc_core.sink.delete_modes import DeleteMode
-from cdc_core.sink.delta.append import files_between, on_conflict, stream_changes
+from cdc_core.sink.delta.append import files_between, in_order, on_conflict, stream_changes
 from cdc_core.sink.delta.buckets import Buckets
 from cdc_core.sink.delta.changes import prepare
 from cdc_core.sink.delta.delete_mode import mode_of
 from cdc_core.sink.delta.epochs import EpochRows
-from cdc_core.sink.delta.features import features_on
 from cdc_core.sink.delta.images import chosen, column
 from cdc_core.sink.delta.key_hash import row_hashes
 from cdc_core.sink.delta.multiset import arrivals
@@ -76,6 +75,7 @@ class LargeSlice:
     most_bytes: int
     _whole: Survey = field(default=_NONE)
     _truncates: list[pa.Table] = field(default_factory=list)
+    _quarantined: bool = False
 
     def read_small(self) -> pa.Table | None:
         """Return the changes in stream order if they fit; None if they are to be merged in parts."""
@@ -95,6 +95,7 @@ class LargeSlice:
             raise NotDivisibleError
         if self._only_inserts() and self._append(outcome):
             return
+        self._quarantined = False  # the parts are others than those of ``_append``
         folder = Path(self.task.writer.staging) / f"{uuid.uuid4()}.buckets"
         buckets = Buckets(folder, self.most_bytes)
         try:
@@ -211,17 +212,17 @@ class LargeSlice:
     def _merge_parts(self, buckets: Buckets, found: SliceOutcome) -> None:
         assert self.order.to_lsn is not None
         rewrites = not self._writes_files and not self._is_for_spark(buckets)
-        if rewrites and (features_on(self.lake) or self._truncates):
+        if self._truncates and (rewrites or not (self._writes_files or buckets.octets)):
             raise NotDivisibleError
         copy = WorkingCopy(self.lake)
         files, parts = (
             list[DataFile](),
             _Parts(self.task.writer.staging, self.task.writer.owner, str(self.order.table.id)),
         )
-        replaces = self._whole.truncated_at is not None
+        replaces = self._writes_files and self._whole.truncated_at is not None
         for part in buckets.parts():
-            # Every part needs the truncates: they end the rows of all keys.
-            rows = pa.concat_tables([part, *self._truncates])
+            # Every part needs the truncates, at their places: they end the rows of all keys, and what waits for them.
+            rows = in_order(pa.concat_tables([part, *self._truncates]))
             good = rows if self._splits else self._passing(rows, found)
             with timed(found, "reduce"):
                 changes = prepare(good, self.order.table, self.lake.schema, self.order.visible, self._whole)
@@ -242,7 +243,10 @@ class LargeSlice:
     def _passing(self, rows: pa.Table, found: SliceOutcome) -> pa.Table:
         """Return the rows of a part that may be merged; the others are in the quarantine table when this returns."""
         mine = SliceOutcome(found.table)
-        sifted = self.task.sifted(self.order, self.lake, rows, mine)
+        sifted = self.task.sifted(self.order, self.lake, rows, mine, self._quarantined)
+        self._quarantined |= sifted.changed
+        if sifted.changed:
+            failpoints.hit(failpoints.AFTER_QUARANTINE)
         found.check = _both(found.check, mine.check)
         found.waiting = (found.waiting or 0) + (mine.waiting or 0)
         limit = self.task.checks.max_waiting(self.order.table.id)
@@ -263,9 +267,8 @@ class LargeSlice:
     def _is_for_spark(self, buckets: Buckets) -> bool:
         """Whether Spark merges the parts: not rows of many megabytes, of which Java needs several copies in memory."""
         row_bytes = buckets.octets // max(1, self._whole.rows)
-        return self.task.writer.may_stage(self.lake, self.order) and (
-            row_bytes < _WIDE_ROW_BYTES or bool(features_on(self.lake))
-        )
+        writer = self.task.writer
+        return writer.must_stage(self.lake) or (row_bytes < _WIDE_ROW_BYTES and writer.may_stage(self.lake, self.order))
 
     def _commit_copy(self, copy: WorkingCopy) -> Applied | None:
         if not self.task.is_open(self.lake, self.order):

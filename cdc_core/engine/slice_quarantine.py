@@ -92,12 +92,14 @@ def sift(
     found: Checked | None,
     judge: Judge,
     max_waiting: int,
+    follows: bool = False,
 ) -> Sifted:
     """Quarantine the rows that must not be merged, and record this for the round to ``order.to_lsn``.
 
     ``changes`` are the slice's rows and ``found`` their check result, ``judge`` checks other rows; ``place`` is the
     lake table's position, ``schema`` its schema. Raises LimitExceededError if more than ``max_waiting`` rows would be
-    in quarantine (0: no limit), before anything is written.
+    in quarantine (0: no limit), before anything is written. ``follows``: rows of other parts of the slice have been
+    quarantined for the round.
     """
     bad = None if found is None else found.refused
     if bad is None and not order.waiting:
@@ -115,7 +117,7 @@ def sift(
     effects = np.concatenate([waited.effects, np.full(int(fresh.sum()), PUT | TAKE, dtype=np.int8)])
     held = hold(every, refused, effects & ~PAST, merge_key(order.table), schema)
     kept = keep_past(order, every, refused, effects, waited.ends, held, schema)
-    return _written(order, paths, place, waited, every, kept, found, max_waiting)
+    return _written(order, paths, place, waited, every, kept, found, max_waiting, follows)
 
 
 def _waited(
@@ -169,6 +171,7 @@ def _written(
     kept: Kept,
     found: Checked | None,
     max_waiting: int,
+    follows: bool,
 ) -> Sifted:
     assert order.to_lsn is not None
     before, effects = waited.rows.num_rows, kept.effects
@@ -188,7 +191,7 @@ def _written(
         settled = Settled(places, effects[:before][changed], status[changed].tolist())
     is_written = bool(new.num_rows or settled is not None)
     if is_written or order.waiting:
-        write_quarantine(new, paths.quarantine(order.table.id), place, order.to_lsn, settled)
+        write_quarantine(new, paths.quarantine(order.table.id), place, order.to_lsn, settled, follows)
     if kept.placed is not None:
         none = every.slice(0, 0)
         return Sifted(none, none, waiting, replayed, 0, is_written, kept.placed)

@@ -289,8 +289,13 @@ class SliceTask:
         if outcome.applied is not None:
             outcome.applied = replace(outcome.applied, events=changes.num_rows)
 
-    def sifted(self, order: SliceOrder, lake: DeltaTable, changes: pa.Table, outcome: SliceOutcome) -> Sifted:
-        """Return the slice's rows for the lake; the others are in the quarantine table when this returns."""
+    def sifted(
+        self, order: SliceOrder, lake: DeltaTable, changes: pa.Table, outcome: SliceOutcome, follows: bool = False
+    ) -> Sifted:
+        """Return the slice's rows for the lake; the others are in the quarantine table when this returns.
+
+        ``follows``: ``changes`` are a part of a slice, and rows of other parts have been quarantined.
+        """
         found = self.checks.judged(order.table, changes, order.since)
         stands = lake_position(lake, self.slot, order.table.id)
         sifted = sift(
@@ -304,6 +309,7 @@ class SliceTask:
             found,
             lambda rows: self.checks.judged(order.table, rows, order.since, limited=False),
             self.checks.max_waiting(order.table.id),
+            follows,
         )
         outcome.check = None if found is None else report_of(found, self.checks.suites(order.table.id))
         outcome.waiting = sifted.waiting

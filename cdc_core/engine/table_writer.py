@@ -33,6 +33,7 @@ from cdc_core.sink.delta.multiset import arrivals
 from cdc_core.sink.delta.opened import keep, opened
 from cdc_core.sink.delta.positions import check_epoch, epoch_app, landings_app, merge_app, shape_app
 from cdc_core.sink.delta.project import Step, evolve
+from cdc_core.sink.delta.row_count import held_rows
 from cdc_core.sink.delta.shape import ensure_table, lake_properties, lake_schema, merge_schemas
 from cdc_core.sink.delta.staging import remove_staged, staged, staged_files
 from cdc_core.sink.delta.survey import invisible
@@ -165,10 +166,10 @@ class LakeWriter:
 
         Raises CommitConflictError.
         """
-        removed = list(lake.files) if replaces else []
-        version = _commit(lake, order, slot, files, removed)
+        gone = held_rows(lake) if replaces else 0
+        version = _commit(lake, order, slot, files, (), replace=replaces)
         came = sum(file.rows for file in files)
-        return Applied(version, came, came, 0, sum(file.rows for file in removed))
+        return Applied(version, came, came, 0, gone)
 
     def rewrite(self, lake: DeltaTable, copy: WorkingCopy, changes: Changes) -> None:
         """Apply a part of a slice to a working copy of the table."""
@@ -186,7 +187,12 @@ class LakeWriter:
 
     def may_stage(self, lake: DeltaTable, order: SliceOrder) -> bool:
         """Whether Spark may merge changes of the table."""
-        return bool(features_on(lake)) or (order.engine is not MergeEngine.ARROW and not for_names(lake.schema))
+        may = order.engine is not MergeEngine.ARROW and not for_names(lake.schema)
+        return may or self.must_stage(lake)
+
+    def must_stage(self, lake: DeltaTable) -> bool:
+        """Whether only Spark can rewrite the table: delta-rs cannot remove a file with a deletion vector."""
+        return bool(features_on(lake)) or not lake.features <= WRITABLE
 
     def stage(self, table: TableId, changes: Changes, to_lsn: int) -> Staged:
         """Write the prepared slice to the staging folder for Spark."""
@@ -323,8 +329,10 @@ def _commit(
     added: Iterable[DataFile],
     removed: Iterable[DataFile],
     more: Mapping[str, int] | None = None,
+    replace: bool = False,
 ) -> int:
     assert order.to_lsn is not None
     check_epoch(lake, slot, order.table.id)
     txns = {merge_app(slot, order.table.id, order.token): order.to_lsn, **(more or {})}
-    return lake.commit(added, removed, txns=txns, metadata={"slot": slot, "lsn": order.to_lsn, "snapshot": order.token})
+    metadata = {"slot": slot, "lsn": order.to_lsn, "snapshot": order.token}
+    return lake.commit(added, removed, txns=txns, metadata=metadata, replace=replace)

@@ -36,3 +36,11 @@ def unreadable_file(path: str, file: str, error: Exception | None = None) -> Unr
         f"The data file {file} of the Delta table {path} {how}.",
         "Restore it, or re-read the table with wal2lake snapshot.",
     )
+
+
+def unreadable_log(path: str, error: Exception) -> UnreadableError:
+    """Return the error for a table whose log cannot be read."""
+    return UnreadableError(
+        f"The Delta table {path} cannot be read ({type(error).__name__}).",
+        "Check its _delta_log, or move the table's folder away and take a new snapshot.",
+    )

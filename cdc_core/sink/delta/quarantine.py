@@ -144,14 +144,20 @@ def first_waiting(path: str, place: Place) -> int | None:
 
 
 def write_quarantine(
-    rows: pa.Table, path: str, place: Place | None = None, round_lsn: int = 0, settled: Settled | None = None
+    rows: pa.Table,
+    path: str,
+    place: Place | None = None,
+    round_lsn: int = 0,
+    settled: Settled | None = None,
+    follows: bool = False,
 ) -> int:
     """Add rows that wait from the round to ``round_lsn`` on, and settle others; returns the number of new rows.
 
     ``rows`` contains the position columns, ``reasons`` array<string>, ``row`` and ``key`` (JSON text), ``effects``
     (int8) and optionally the columns of ENDED. A row is identified by its position and the snapshot in force (its
     token, which no table has twice), so a repeated round adds each row once; rows of a round that the lake did not
-    reach (above ``place.merged``) are replaced by those of this one. Must be called before the merge.
+    reach (above ``place.merged``) are replaced by those of this one; if it ``follows`` others of the same round, whose
+    slice is merged in parts, their rows are kept. Must be called before the merge.
     """
     now = datetime.now(UTC)
     fresh = _fresh(rows, place, round_lsn, now)
@@ -167,7 +173,7 @@ def write_quarantine(
             if place is not None and _is_at_rest(file, place) and not _is_named(file, place, settled):
                 continue
             held = table.read(file)
-            kept = held if place is None else _brought_up(held, place, round_lsn, settled, now)
+            kept = held if place is None else _brought_up(held, place, round_lsn, settled, now, follows)
             # One server's position may be another change of another server, or the same one after a re-read.
             known |= _is_in(fresh, held if place is None else _under(held, place.token))
             new &= ~_is_in(fresh, kept if place is None else _under(kept, place.token))
@@ -227,15 +233,18 @@ def _in_force(rows: pa.Table, place: Place) -> np.ndarray:
     return np.where(is_reached, _ints(rows, "__effects"), _ints(rows, "__effects_before")).astype(np.int8)
 
 
-def _brought_up(held: pa.Table, place: Place, round_lsn: int, settled: Settled | None, now: datetime) -> pa.Table:
+def _brought_up(
+    held: pa.Table, place: Place, round_lsn: int, settled: Settled | None, now: datetime, follows: bool
+) -> pa.Table:
     """Return a file's rows after this round; the same object if none of them changes.
 
     Rows of a round that the lake did not reach are removed, and the states that it settled are reverted.
     """
     token, lsn, reached = (_ints(held, name) for name in ("__token", "__commit_lsn", "__round"))
     mine = token == place.token
-    kept = ~(mine & (lsn > place.merged))
-    undone = mine & kept & (reached > place.merged)
+    earlier = mine & (reached == round_lsn) if follows else np.zeros(held.num_rows, dtype=bool)
+    kept = earlier | ~(mine & (lsn > place.merged))
+    undone = mine & kept & ~earlier & (reached > place.merged)
     ended = ~mine & (_ints(held, "__effects") != 0)
     at = _places(held, settled.places) if settled is not None else np.full(held.num_rows, -1)
     at = np.where(mine & kept, at, -1)

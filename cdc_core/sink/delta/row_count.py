@@ -11,9 +11,9 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from cdc_core.sink.delta.delete_mode import is_live, live_column, mode_of
+from cdc_core.sink.delta.deletion_vectors import marked_rows
 from cdc_core.sink.delta.table import DeltaTable
 
 
@@ -33,15 +33,16 @@ def row_count(path: str, storage: Mapping[str, str] | None = None) -> int | None
         counts = pa.chunked_array(table.raw().get_add_actions().column("num_records"))
         if counts.null_count:
             return None
-        rows = int(pc.sum(counts).as_py() or 0)
-        if "deletionVectors" not in table.features:
-            return rows
-        # A file's statistics include the rows that its deletion vector removes.
-        kept = pa.table(table.raw().deletion_vectors()).column("selection_vector").combine_chunks().flatten()
+        return held_rows(table)
     except Exception:
         # delta-rs and each storage have different errors, and an unavailable count is simply not shown.
         return None
-    return rows - (len(kept) - int(pc.sum(kept).as_py() or 0))
+
+
+def held_rows(table: DeltaTable) -> int:
+    """Return the number of rows in a table's files by their statistics, without rows marked as deleted."""
+    marked = marked_rows(table.raw()) if table.has_deletion_vectors else 0
+    return sum(file.rows for file in table.files) - marked
 
 
 def counted_rows(spark: Any, path: str) -> int:

@@ -15,6 +15,7 @@ from __future__ import annotations
 import time
 import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -22,11 +23,12 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from cdc_core.errors import CommitConflictError, UnreadableError
+from cdc_core.errors import CommitConflictError, InvariantError, UnreadableError
 from cdc_core.sink.delta.bounds import Bounds
 from cdc_core.sink.delta.conform import conform, has_local_timestamps, plain_schema
 from cdc_core.sink.delta.delete_mode import TO_LSN
-from cdc_core.sink.delta.log_text import stats_json, texts, unreadable_file
+from cdc_core.sink.delta.deletion_vectors import file_name, kept_rows
+from cdc_core.sink.delta.log_text import stats_json, texts, unreadable_file, unreadable_log
 from cdc_core.sink.delta.physical import physical_schema, renamed
 from cdc_core.sink.delta.row_groups import bytes_in_memory, repeated_columns, row_groups
 from cdc_core.sink.delta.storage import options_for
@@ -86,7 +88,7 @@ class DeltaTable:
         except TableNotFoundError:
             return None
         except (DeltaError, OSError) as error:
-            raise _unreadable(path, error) from None
+            raise unreadable_log(path, error) from None
 
     @classmethod
     def open_version(cls, path: str, version: int, storage: Mapping[str, str] | None = None) -> DeltaTable | None:
@@ -144,7 +146,7 @@ class DeltaTable:
         try:
             self._table.update_incremental()
         except (DeltaError, OSError) as error:
-            raise _unreadable(self.path, error) from None
+            raise unreadable_log(self.path, error) from None
         if self._table.version() != before:
             self._schema = self._files = self._selections = None
 
@@ -198,7 +200,7 @@ class DeltaTable:
 
     @property
     def has_deletion_vectors(self) -> bool:
-        """Whether files may have rows marked as deleted. Such a file must not be removed by ``commit``."""
+        """Whether files may have rows marked as deleted."""
         return "deletionVectors" in self.features
 
     def read(self, file: DataFile, columns: Sequence[str] | None = None, *, whole: bool = False) -> pa.Table:
@@ -208,37 +210,31 @@ class DeltaTable:
         """
         schema = self.schema if columns is None else pa.schema([self.schema.field(name) for name in columns])
         stored = self._stored(schema)
-        try:
-            with self._open_input(file.path) as source:
-                parquet = pq.ParquetFile(source)
-                have = set(parquet.schema_arrow.names)
-                wanted = [name for name in stored.names if name in have]
-                found = parquet.read(columns=wanted, use_threads=False)
-        except (*_NO_ACCESS, pa.ArrowInvalid) as error:
-            raise unreadable_file(self.path, file.path, error) from None
-        is_marked = self.has_deletion_vectors and not whole
-        kept = self._kept().get(file.path.rpartition("/")[2]) if is_marked else None
+        with self._parquet(file) as parquet:
+            have = set(parquet.schema_arrow.names)
+            wanted = [name for name in stored.names if name in have]
+            found = parquet.read(columns=wanted, use_threads=False)
+        kept = None if whole else self._kept_of(file)
         rows = conform(found if kept is None else found.filter(kept), stored)
         return rows if stored.equals(schema) else renamed(rows, schema)
 
     def bytes_in_memory(self, file: DataFile) -> int:
         """Estimate the size of a file's rows in memory, from its footer; values of a dictionary are counted once."""
-        with self._open_input(file.path) as source:
-            return bytes_in_memory(pq.ParquetFile(source).metadata)
+        with self._parquet(file) as parquet:
+            return bytes_in_memory(parquet.metadata)
 
     def batches(self, file: DataFile) -> Iterator[pa.Table]:
-        """Yield the rows of one file in its order, in the table's schema, a few megabytes at a time.
-
-        The table must not have rows that are marked as deleted.
-        """
-        stored = self._stored(self.schema)
-        with self._open_input(file.path) as source:
-            parquet = pq.ParquetFile(source)
+        """As ``read``, in the file's order, a few megabytes at a time."""
+        stored, kept, at = self._stored(self.schema), self._kept_of(file), 0
+        with self._parquet(file) as parquet:
             have, facts = set(parquet.schema_arrow.names), parquet.metadata
             few = _BATCH_BYTES * max(1, facts.num_rows) // max(1, bytes_in_memory(facts))
             wanted = [name for name in stored.names if name in have]
             for batch in parquet.iter_batches(max(1, min(_BATCH_ROWS, few)), columns=wanted, use_threads=False):
-                rows = conform(pa.Table.from_batches([batch]), stored)
+                found, at = pa.Table.from_batches([batch]), at + batch.num_rows
+                if kept is not None:
+                    found = found.filter(kept.slice(at - batch.num_rows, batch.num_rows))
+                rows = conform(found, stored)
                 yield rows if stored.equals(self.schema) else renamed(rows, self.schema)
 
     def read_as(self, file: DataFile, schema: pa.Schema) -> pa.Table:
@@ -331,12 +327,17 @@ class DeltaTable:
         """Add and remove files in one commit, with the positions it reaches; returns the new version.
 
         ``replace`` removes all existing files instead, and puts ``schema`` in force if it differs. Raises
-        CommitConflictError if another commit was made first (see the module's docstring): nothing was changed.
+        CommitConflictError if another commit was made first (see the module's docstring), InvariantError for a file in
+        ``removed`` with rows marked as deleted: nothing was changed.
         """
         import deltalake
         from deltalake.exceptions import CommitFailedError
         from deltalake.transaction import AddAction, RemoveAction
 
+        removed = list(removed)
+        # A removal without the file's deletion vector removes nothing: its other rows would remain in the table.
+        if any(self._kept_of(file) is not None for file in removed):
+            raise InvariantError(f"Files of {self.path} with rows marked as deleted were to be removed one by one.")
         now = int(time.time() * 1000)
         actions: list[Any] = [AddAction(f.path, f.size, {}, now, data_change, stats_json(f)) for f in added]
         gone = [RemoveAction(f.path, data_change, now, f.size, {}) for f in removed]
@@ -415,15 +416,22 @@ class DeltaTable:
         whole = pa.schema(self._table.schema().to_arrow())
         return plain_schema(physical_schema(pa.schema([whole.field(name) for name in schema.names])))
 
-    def _kept(self) -> dict[str, pa.Array]:
-        """Return, by file name, a mask of the rows not marked as deleted, for files with such marks."""
+    @contextmanager
+    def _parquet(self, file: DataFile) -> Iterator[pq.ParquetFile]:
+        """Open a data file. Raises UnreadableError if it does not exist or cannot be read."""
+        try:
+            with self._open_input(file.path) as source:
+                yield pq.ParquetFile(source)
+        except (*_NO_ACCESS, pa.ArrowInvalid) as error:
+            raise unreadable_file(self.path, file.path, error) from None
+
+    def _kept_of(self, file: DataFile) -> pa.Array | None:
+        """Return a mask of the rows of a file that are not marked as deleted; None without a deletion vector."""
+        if not self.has_deletion_vectors:
+            return None
         if self._selections is None:
-            found = pa.table(self._table.deletion_vectors())
-            # row-wise: one row per file
-            names = [path.rpartition("/")[2] for path in found.column("filepath").to_pylist()]
-            kept = found.column("selection_vector").combine_chunks()
-            self._selections = {name: kept[number].values for number, name in enumerate(names)}
-        return self._selections
+            self._selections = kept_rows(self._table)
+        return self._selections.get(file_name(file.path))
 
     def _allow_local_timestamps(self) -> None:
         import deltalake
@@ -476,13 +484,6 @@ def delta_uri(path: str) -> str:
     if path.startswith("file:"):
         return "/" + path.removeprefix("file:").lstrip("/")
     return "s3://" + path[len("s3a://") :] if path.startswith("s3a://") else path
-
-
-def _unreadable(path: str, error: Exception) -> UnreadableError:
-    return UnreadableError(
-        f"The Delta table {path} cannot be read ({type(error).__name__}).",
-        "Check its _delta_log, or move the table's folder away and take a new snapshot.",
-    )
 
 
 def _listed(actions: pa.Table) -> list[DataFile]:

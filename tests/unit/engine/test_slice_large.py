@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -10,12 +11,16 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
+from cdc_core.engine import slice_large
 from cdc_core.engine.slice_order import SliceOutcome
+from cdc_core.quality.options import QualityOptions, UserRule
 from cdc_core.sink.delete_modes import DeleteMode, DeleteModes
-from cdc_core.sink.delta.staging import NUMBER, TOUCH
+from cdc_core.sink.delta.staging import KEEP, NUMBER, TOUCH
 from cdc_core.sink.options import MergeEngine
 from tests.delta.source_model import KEYLESS, ROW, TABLE, SourceTable, plain
+from tests.support.deletion_vectors import mark_deleted
 from tests.support.one_table import OneTable
+from tests.support.spark import lake_rows
 
 SEED = int(os.environ.get("WAL2LAKE_SEED", "20261122"))
 PART_BYTES = 20_000
@@ -33,14 +38,56 @@ class Twins:
 
     def change(self, transactions: int, statements: int, only_inserts: bool = False) -> None:
         made = [self.source.next_transaction(statements, only_inserts) for _ in range(transactions)]
-        rows = [row for transaction in made for row in transaction]
+        rows = [{**row, "__lsn": row["__commit_lsn"]} for transaction in made for row in transaction]
         half = len(rows) // 2
         for one in self.tables:
+            if half == 0:
+                one.append(rows, rows[-1]["__commit_lsn"])
+                continue
             # Two files of the changelog, the first ending within a transaction.
             cut = (rows[half - 1]["__commit_lsn"], rows[half - 1]["__tx_index"])
             before = max((row["__commit_lsn"] for row in rows[:half] if row["__commit_lsn"] < cut[0]), default=None)
             one.append(rows[:half], before, cut)
             one.append(rows[half:], rows[-1]["__commit_lsn"])
+
+    def truncate(self) -> None:
+        """A transaction of one statement."""
+        self.source.truncates, self.source.truncate_chance = True, 1.0
+        self.change(1, 1)
+        self.source.truncates = False
+
+    def load(self) -> None:
+        """Insert rows, which are in one file after this."""
+        self.change(1, 300, only_inserts=True)
+        for one in self.tables:
+            most, engine = one.writer.part_max_bytes, one.engine
+            one.writer, one.engine = replace(one.writer, part_max_bytes=1 << 30), MergeEngine.ARROW
+            assert one.merge(self.source.lsn).applied is not None
+            one.writer, one.engine = replace(one.writer, part_max_bytes=most), engine
+
+    def mark_deleted(self, places: Sequence[int]) -> None:
+        """Delete rows of the only file, as a merge by Spark does: the file gets a deletion vector."""
+        gone = set[tuple[Any, ...]]()
+        for one in self.tables:
+            lake = one.held(one.lake)
+            (file,) = lake.files
+            rows = lake.read(file, ["h", "k"]).to_pylist()
+            gone |= {tuple(rows[place].values()) for place in places}
+            mark_deleted(one.lake, places)
+            assert len(one.rows) == len(rows) - len(gone)
+        self.source.rows[:] = [row for row in self.source.rows if (row["h"], row["k"]) not in gone]
+
+    def check(self, *rules: tuple[str, UserRule]) -> None:
+        """Put rows that break a rule into quarantine."""
+        for one in self.tables:
+            one.quality = QualityOptions(quality_rules=rules)
+
+    @property
+    def quarantined(self) -> list[list[str]]:
+        """The rows in each quarantine table."""
+        names = ("__commit_lsn", "__tx_index", "reasons", "row", "status", "__effects", "__round")
+        found = [lake_rows(one.paths.quarantine(one.table.id)) for one in self.tables]
+        return [sorted(repr([row[name] for name in names]) for row in rows) for rows in found]
 
     def merge(self) -> list[SliceOutcome]:
         return [one.task(one.order(self.source.lsn)) for one in self.tables]
@@ -50,7 +97,8 @@ def staged_rows(outcome: SliceOutcome, *without: str) -> list[str]:
     assert outcome.error is None and outcome.staged is not None
     rows = pq.read_table(outcome.staged.path).drop_columns([NUMBER, TOUCH] if "versions" in without else [])
     left = [{name: value for name, value in row.items() if name not in without} for row in rows.to_pylist()]
-    return sorted(repr(row) for row in left)
+    # The names of kept columns have no order.
+    return sorted(repr({**row, KEEP: sorted(row.get(KEEP) or [])}) for row in left)
 
 
 @pytest.mark.parametrize("truncates", [False, True])
@@ -136,3 +184,98 @@ def test_a_slice_that_cannot_be_divided_is_merged_as_a_whole(tmp_path: Path) -> 
     assert parts.error is None and parts.applied is not None and whole.applied is not None
     assert replace(parts.applied, version=0) == replace(whole.applied, version=0)
     assert contents(twins.tables[0]) == contents(twins.tables[1])
+
+
+@pytest.mark.parametrize("keyless", [False, True])
+@pytest.mark.parametrize("order", ["in the middle", "at the end", "twice", "at the start"])
+def test_a_truncate_replaces_every_row(tmp_path: Path, order: str, keyless: bool) -> None:
+    twins = Twins(tmp_path, histories=8 if keyless else 100, keyless=keyless)
+    twins.change(1, 200, only_inserts=True)
+    twins.merge()
+    before = len(twins.source.rows)
+    if order != "at the start":
+        twins.change(1, 400)
+    twins.truncate()
+    if order != "at the end":
+        twins.change(1, 300)
+    if order == "twice":
+        twins.truncate()
+        twins.change(1, 300)
+    (parts, _) = twins.merge()
+    assert parts.error is None and parts.applied is not None and parts.staged is None
+    assert plain(twins.tables[0].rows) == plain(twins.source.rows)
+    assert parts.applied.deleted == before and parts.applied.inserted == len(twins.source.rows)
+    assert bool(twins.source.rows) == (order != "at the end")
+
+
+@pytest.mark.parametrize("mode", list(DeleteMode))
+@pytest.mark.parametrize("engine", [MergeEngine.SPARK, MergeEngine.ARROW])
+@pytest.mark.parametrize("kind", ["changes", "inserts", "truncate", "wide"])
+def test_files_with_deletion_vectors_are_only_replaced_all_at_once(
+    tmp_path: Path, mode: DeleteMode, engine: MergeEngine, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    twins = Twins(tmp_path, mode, histories=400)
+    twins.load()
+    twins.mark_deleted(range(3, 40))
+    before = len(twins.source.rows)
+    for one in twins.tables:
+        one.engine = engine
+    if kind == "wide":
+        monkeypatch.setattr(slice_large, "_WIDE_ROW_BYTES", 1)
+    if kind == "truncate":
+        twins.change(1, 200)
+        twins.truncate()
+    twins.change(1, 400, only_inserts=kind == "inserts")
+    parts, whole = twins.merge()
+    assert parts.error is None and whole.error is None
+    if kind == "truncate" and mode is DeleteMode.HARD:
+        assert parts.applied is not None and parts.applied.deleted == before
+        assert plain(twins.tables[0].rows) == plain(twins.source.rows)
+    elif kind == "inserts" and mode is not DeleteMode.SOFT:
+        assert parts.applied is not None and parts.applied == whole.applied
+        assert contents(twins.tables[0]) == contents(twins.tables[1])
+    else:
+        without = ("versions",) if mode is DeleteMode.HISTORY else ()
+        assert parts.applied is None and staged_rows(parts, *without) == staged_rows(whole, *without)
+
+
+@pytest.mark.parametrize("kind", ["inserts", "changes", "truncate"])
+@pytest.mark.parametrize("keyless", [False, True])
+def test_each_part_keeps_the_quarantine_of_the_others(tmp_path: Path, keyless: bool, kind: str) -> None:
+    twins = Twins(tmp_path, histories=8 if keyless else 400, keyless=keyless)
+    twins.check(("small", UserRule(str(twins.tables[0].table.id), "after.v is distinct from 2")))
+    if kind == "truncate":
+        twins.change(1, 200)
+        twins.truncate()
+    twins.change(2, 300, only_inserts=kind == "inserts")
+    for one in twins.tables:
+        one.writer = replace(one.writer, part_max_bytes=max(one.writer.part_max_bytes, 3 * PART_BYTES))
+    # What is staged for Spark is not merged here, so the second time is the one after an interruption.
+    for engine in (MergeEngine.SPARK, MergeEngine.ARROW):
+        for one in twins.tables:
+            one.engine = engine
+        parts, whole = twins.merge()
+        assert parts.error is None and whole.error is None
+        mine, theirs = twins.quarantined
+        assert mine == theirs and len(mine) > 10
+        assert engine is MergeEngine.ARROW or parts.waiting == whole.waiting == len(mine)
+    positions = ("__commit_lsn", "__tx_index", "__commit_ts") if keyless else ()
+    assert contents(twins.tables[0], *positions) == contents(twins.tables[1], *positions)
+
+
+@pytest.mark.parametrize("mode", list(DeleteMode))
+def test_a_slice_of_truncates_only(tmp_path: Path, mode: DeleteMode) -> None:
+    twins = Twins(tmp_path, mode, histories=100)
+    twins.load()
+    for one in twins.tables:
+        one.engine = MergeEngine.SPARK
+    twins.tables[0].writer = replace(twins.tables[0].writer, part_max_bytes=1)
+    before = len(twins.source.rows)
+    twins.truncate()
+    parts, whole = twins.merge()
+    assert parts.error is None and whole.error is None
+    if mode is DeleteMode.HARD:
+        assert parts.applied is not None and not twins.tables[0].rows
+    else:
+        assert parts.applied is None and staged_rows(parts) == staged_rows(whole)
+        assert len(twins.tables[0].rows) == before, "deleted rows are kept"

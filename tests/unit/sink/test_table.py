@@ -10,9 +10,11 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from cdc_core.errors import CommitConflictError, LakeError, TransientError
+from cdc_core.errors import CommitConflictError, InvariantError, LakeError, TransientError, UnreadableError
 from cdc_core.sink.delta.opened import keep, opened
+from cdc_core.sink.delta.row_count import held_rows, row_count
 from cdc_core.sink.delta.table import DeltaTable
+from tests.support.deletion_vectors import mark_deleted
 from tests.support.spark import lake_rows
 
 SCHEMA = pa.schema([("id", pa.int64()), ("name", pa.string())])
@@ -248,3 +250,39 @@ def test_a_run_keeps_its_tables_open_and_sees_what_others_commit(table: DeltaTab
     # Another run opens anew: in between the table may have been another one.
     assert opened("later", table.path) is not found
     assert keep("run", found) is found and opened("later", table.path) is not found
+
+
+def test_rows_marked_as_deleted_are_not_read_and_leave_with_all_files_only(table: DeltaTable) -> None:
+    add(table, *range(5000))
+    mark_deleted(table.path, [0, 2047, 2048, 4999])
+    table = again(table)
+    (file,) = table.files
+    left = [number for number in range(5000) if number not in (0, 2047, 2048, 4999)]
+    assert table.has_deletion_vectors and ids(table) == left
+    parts = list(table.batches(file))
+    assert len(parts) > 2 and pa.concat_tables(parts).equals(table.read(file))
+    assert held_rows(table) == row_count(table.path) == 4996
+    # A file is another one with its vector: a removal that does not name the vector would leave 4996 rows.
+    with pytest.raises(InvariantError):
+        table.commit([table.write(rows(1))], [file])
+    assert ids(again(table)) == left
+    # The other files of such a table can be removed.
+    add(table, 7000)
+    (other,) = [each for each in table.files if each.path != file.path]
+    table.commit([table.write(rows(7001))], [other])
+    assert ids(table) == [*left, 7001]
+    table.commit([table.write(rows(1, 2))], replace=True)
+    assert ids(table) == [1, 2] and held_rows(table) == 2
+    table.commit(replace=True)
+    assert not lake_rows(table.path)
+
+
+@pytest.mark.parametrize("damage", ["removed", "cut"])
+def test_a_damaged_file_is_unreadable_however_it_is_read(table: DeltaTable, damage: str) -> None:
+    add(table, *range(100))
+    (file,) = table.files
+    path = Path(table.path) / file.path
+    path.unlink() if damage == "removed" else path.write_bytes(path.read_bytes()[:50])
+    for read in (table.read, lambda each: list(table.batches(each)), table.bytes_in_memory):
+        with pytest.raises(UnreadableError):
+            read(file)
