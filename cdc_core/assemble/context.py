@@ -140,8 +140,8 @@ class RunContext:
         if not tables:
             raise SourceError(
                 f"No table of database {self.config.postgres.database_dbname} is captured.",
-                "Check table.include.list, schema.include.list and the exclude lists; entries match schema.table. A "
-                "partitioned table is captured under its own name only if the publication sets "
+                "Check table.include.list, schema.include.list and the exclude lists; entries match schema.table, and "
+                "a partitioned table is captured under its own name only if the publication sets "
                 "publish_via_partition_root.",
             )
         source.check_publication(tables)

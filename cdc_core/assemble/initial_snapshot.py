@@ -38,6 +38,9 @@ def initial_snapshot(
                 wanted += [t for t in tables if t.id in proof.held.tables and t not in wanted]
                 proof.begin(source)
             else:
+                if proof.is_new and (mode.later or mode.first or not found.exists):
+                    # Before anything is created in the lake or at the source: if Java is missing, nothing remains.
+                    spark = context.ready(spark)
                 proof.join(source)
         if context.has_lake and (mode.later or mode.first or is_broken or not found.exists):
             known, unusable = context.in_lake(tables)

@@ -1,6 +1,7 @@
 """docs/reading.md's recipes, run as they are printed, against a lake whose newest versions disagree."""
 
 import re
+import shutil
 from pathlib import Path
 
 import pyarrow as pa
@@ -33,7 +34,10 @@ def base(tmp_path):
         return table.commit([table.write(pa.table(rows))])
 
     def recorded(lsn, *versions):
-        tables = [RecordedTable(t, TableState.CURRENT, v) for t, v in zip((ORDERS, LINES), versions, strict=True)]
+        tables = [
+            RecordedTable(table, TableState.CURRENT, version, identity=lake.identity)
+            for table, lake, version in zip((ORDERS, LINES), (orders, lines), versions, strict=True)
+        ]
         assert log.append(lsn, None, [*tables, RecordedTable(STOCK, TableState.PAUSED, None)])
 
     recorded(100, add(orders, {"id": [1]}), add(lines, {"order_id": [1], "amount": [10]}))
@@ -57,6 +61,15 @@ def test_deltalake_and_duckdb(base):
     assert ids(names["orders"]) == [1, 2]
     names = run(block("duckdb"), base, **names)
     assert sorted(names["totals"].fetchall()) == [(1, 10), (2, 7)]
+
+
+def test_a_table_that_was_created_again_has_no_version_of_the_round(base):
+    shutil.rmtree(f"{base}/public/orders")
+    again = DeltaTable.create(f"{base}/public/orders", pa.schema([("id", pa.int64())]), {})
+    for n in range(3):
+        again.commit([again.write(pa.table({"id": [n]}))])
+    with pytest.raises(KeyError, match=r"public\.orders"):
+        run(block("QueryBuilder"), base)
 
 
 def test_polars(base):

@@ -149,8 +149,9 @@ def test_streaming_without_the_server_s_consent_is_refused(program, tmp_path):
         server.stop()
 
 
-def test_without_java_the_remedy_is_java_and_no_slot_is_left(program, pg, shop, tmp_path):
-    found, remedy = refusal(program, pg, shop, tmp_path)
+@pytest.mark.parametrize("command", ["run", "snapshot"])
+def test_without_java_the_remedy_is_java_and_no_slot_is_left(program, pg, shop, tmp_path, command):
+    found, remedy = refusal(program, pg, shop, tmp_path, command=command)
     assert found == "Spark's Java process did not start."
     assert "Java 17 or 21" in remedy
 
