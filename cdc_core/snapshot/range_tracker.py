@@ -119,10 +119,11 @@ class RangeTracker:
 
         Not earlier: an outlasting run may commit them until a newer snapshot is in force.
         """
-        if not reading.recorded:
+        recorded = [*reading.recorded, *self._log.former.get(reading.table.id, ())]
+        if not recorded:
             return
         there = {file.path for file in reading.lake.files}
-        stale = [file for one in reading.recorded for file in one.files if file.path not in there]
+        stale = [file for one in recorded for file in one.files if file.path not in there]
         with self._lock:
             self._log.clear([reading.table.id])
         reading.lake.discard(stale)

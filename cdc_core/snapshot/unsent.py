@@ -6,7 +6,8 @@
 
 A snapshot taken before such a transaction commits does not show its changes either. So the first read of a table, and
 each one after the publication of the table was changed, by whomever, waits until every transaction has ended that was
-open when the publication was seen. The creation of a slot waits in the same way.
+open when the publication was seen. The creation of a slot waits in the same way. An attempt that ended during its read
+had waited before it, so the next one waits only if the publication was changed since.
 """
 
 from __future__ import annotations
@@ -17,9 +18,11 @@ from typing import Protocol
 
 from cdc_core.errors import OlderTransactionsError
 from cdc_core.schema.table import TableId, TableSchema
+from cdc_core.sink.delta.epochs import epoch_of
 from cdc_core.sink.delta.paths import LakePaths
 from cdc_core.sink.delta.positions import lake_position, shape_app
 from cdc_core.sink.delta.shape_log import History, ShapeLog
+from cdc_core.sink.delta.snapshot_log import read_snapshots
 from cdc_core.sink.delta.table import DeltaTable
 
 OLDER_SECONDS = 90.0
@@ -85,15 +88,25 @@ def still_open(tables: Sequence[TableSchema]) -> OlderTransactionsError:
 def newly_published(paths: LakePaths, slot: str, tables: Sequence[TableSchema]) -> list[TableSchema]:
     """Return the tables that were never read, or are published in another way than when they were read."""
     histories = ShapeLog(paths.shapes, {}).read()
-    return [table for table in tables if _is_new(paths, slot, table, histories.get(table.id))]
+    attempts: dict[TableId, set[int]] = {}
+    for (table, _), taken in read_snapshots(paths.snapshots, epoch_of(slot)).items():
+        attempts.setdefault(table, set()).add(int(taken.lsn))
+    return [
+        table
+        for table in tables
+        if _is_new(paths, slot, table, histories.get(table.id, History({})), attempts.get(table.id, set()))
+    ]
 
 
-def _is_new(paths: LakePaths, slot: str, table: TableSchema, history: History | None) -> bool:
+def _is_new(paths: LakePaths, slot: str, table: TableSchema, history: History, attempts: set[int]) -> bool:
+    """``attempts`` are the LSNs of the table's snapshots, finished or not."""
     opened = DeltaTable.open(paths.lake(table.id))
     number = None if opened is None else opened.txn(shape_app(slot, table.id))
-    if history is None or number not in history.shapes or lake_position(opened, slot, table.id).token is None:
-        return True
-    return published_as(history.shapes[number].table) != published_as(table)
+    if lake_position(opened, slot, table.id).token is None:
+        before = [shape for number, shape in history.shapes.items() if history.lsns[number] in attempts]
+    else:
+        before = [shape for shape in history.shapes.values() if shape.number == number]
+    return all(published_as(shape.table) != published_as(table) for shape in before)
 
 
 def published_as(table: TableSchema) -> object:

@@ -60,7 +60,8 @@ class FinishedRange:
 class RangeLog:
     """The log of one connector. For one thread; small, and no longer needed once the tables are committed.
 
-    ``epoch``: ranges of another one (``epochs``) are not read: their rows are of another server or history.
+    ``epoch``: ranges of another one (``epochs``) are not used: their rows are of another server or history. ``former``
+    are those, as of the last ``read``: their files are of no use.
     """
 
     def __init__(self, path: str, properties: dict[str, str], epoch: int = 0) -> None:
@@ -68,20 +69,19 @@ class RangeLog:
         self._epoch = epoch
         self._properties = properties
         self._opened: DeltaTable | None = None
+        self.former: dict[TableId, list[FinishedRange]] = {}
 
     def read(self) -> dict[TableId, list[FinishedRange]]:
         """Return the recorded ranges that were not cleared, by table, in the order in which they were recorded."""
         self._opened = DeltaTable.open(self._path)
         rows = all_rows(self._opened, _SCHEMA)
         found: dict[TableId, list[FinishedRange]] = {}
-        others: set[TableId] = set()
+        self.former = {}
         for row in rows.sort_by("recorded_at").to_pylist():  # row-wise: one per range of a million rows
             table = TableId(row["schema_name"], row["table_name"])
-            if (row["epoch"] or 0) != self._epoch:
-                others.add(table)
-                continue
-            found.setdefault(table, []).append(_finished(row))
-        for table in sorted(others):
+            of_epoch = found if (row["epoch"] or 0) == self._epoch else self.former
+            of_epoch.setdefault(table, []).append(_finished(row))
+        for table in sorted(self.former):
             _log.info("The interrupted snapshot of %s was of another server or history and is not continued.", table)
         return found
 

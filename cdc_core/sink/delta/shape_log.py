@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 
 import pyarrow as pa
@@ -68,11 +68,13 @@ class History:
     """The log entries of one table: its shapes by number, the current pause, and why it is to be re-read.
 
     ``reread`` applies while the lake table's shape is at most the given number: a re-read creates a later one.
+    ``lsns`` are the LSNs with which the shapes were recorded: for a snapshot's, its own.
     """
 
     shapes: dict[int, Shape]
     paused: Pause | None = None
     reread: tuple[int, str] | None = None
+    lsns: dict[int, int] = field(default_factory=dict)
 
 
 class ShapeLog:
@@ -94,6 +96,7 @@ class ShapeLog:
             if row["kind"] == _SHAPE:
                 table = TableSchema.from_json(row["source"])
                 history.shapes[row["shape"]] = Shape(row["shape"], table, _projection(row["projection"]), row["parent"])
+                history.lsns[row["shape"]] = row["lsn"]
             elif row["kind"] == _REREAD:
                 history.reread = (row["shape"], row["reason"])
             elif row["kind"] == _PAUSED:
