@@ -5,6 +5,7 @@ The seed is printed; ``WAL2LAKE_SEED`` repeats a run and ``WAL2LAKE_SECONDS`` is
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import random
 import time
@@ -51,6 +52,13 @@ class CopyAndStream:
     copied: RawColumns
     raw: pa.RecordBatch
     streamed: TupleBatch
+
+    @property
+    def deleted(self) -> TupleBatch:
+        """The streamed texts as the whole old rows of deletes."""
+        new, none = self.streamed.new, tuple(pa.nulls(len(text), pa.string()) for text in self.streamed.new.text)
+        kind = np.full_like(self.streamed.op, ord("D")), np.full_like(self.streamed.old_kind, ord("O"))
+        return TupleBatch(*kind, new=dataclasses.replace(new, text=none), old=new)
 
     @property
     def typer(self) -> RowTyper:
@@ -100,21 +108,23 @@ def test_copy_and_stream_bring_the_same_texts(rows: CopyAndStream) -> None:
 
 
 def test_the_lake_holds_what_the_source_means(rows: CopyAndStream) -> None:
+    after = rows.typer.changes(rows.raw, rows.streamed).column("after")
+    before = rows.typer.changes(rows.raw, rows.deleted).column("before")
+    images = [pa.RecordBatch.from_struct_array(image) for image in (after, before)]
+    lakes = [pa.Table.from_batches([batch]) for batch in (rows.typer.reads(rows.copied, 1, 1), *images)]
     for name in rows.source.cases:
-        lake_holds_what_the_source_means(rows, name)
+        for lake in lakes:
+            lake_holds_what_the_source_means(rows, name, lake)
 
 
-def lake_holds_what_the_source_means(rows: CopyAndStream, name: str) -> None:
+def lake_holds_what_the_source_means(rows: CopyAndStream, name: str, lake: pa.Table) -> None:
     column, meanings = rows.source.column(name), rows.source.meanings(name)
-    changes = rows.typer.changes(rows.raw, rows.streamed).column("after")
-    after = pa.Table.from_batches([pa.RecordBatch.from_struct_array(changes)])
-    reads = pa.Table.from_batches([rows.typer.reads(rows.copied, 1, 1)])
-    for lake in (reads, after):
-        rescued = [dict(entries or ()) for entries in lake[RESCUED].to_pylist()]
-        for row, found, texts in zip(lake["id"].to_pylist(), lake[column].to_pylist(), rescued, strict=True):
-            meant = meanings[row]
-            assert same(found, meant.value), f"row {row}, seed {SEED}: {found!r} for {meant}"
-            assert texts.get(column) == (meant.text if meant.is_rescued else None), f"row {row}, seed {SEED}"
+    assert lake.num_rows == len(meanings)
+    rescued = [dict(entries or ()) for entries in lake[RESCUED].to_pylist()]
+    for row, found, texts in zip(lake["id"].to_pylist(), lake[column].to_pylist(), rescued, strict=True):
+        meant = meanings[row]
+        assert same(found, meant.value), f"row {row}, seed {SEED}: {found!r} for {meant}"
+        assert texts.get(column) == (meant.text if meant.is_rescued else None), f"row {row}, seed {SEED}"
 
 
 def test_events_are_the_same_by_copy_and_stream(rows: CopyAndStream) -> None:

@@ -106,7 +106,7 @@ def quoted(text: str) -> str:
 
 
 def arrays(element: Texts) -> Texts:
-    """Arrays flat, empty, with nulls, of two dimensions, and of lower bounds other than one."""
+    """Arrays flat, empty, with nulls, of two dimensions, and of lower bounds other than one in either."""
     entry = st.just("NULL") | element.map(quoted)
     flat = st.lists(entry, max_size=5).map(lambda entries: "{" + ",".join(entries) + "}")
     square = st.lists(st.tuples(entry, entry), min_size=1, max_size=3).map(
@@ -115,13 +115,19 @@ def arrays(element: Texts) -> Texts:
     bounded = st.tuples(st.lists(entry, min_size=1, max_size=3), st.integers(-3, 3)).map(
         lambda drawn: f"[{drawn[1]}:{drawn[1] + len(drawn[0]) - 1}]={{{','.join(drawn[0])}}}"
     )
-    return flat | bounded | square
+    low = st.integers(-3, 3)
+    both = st.builds(
+        lambda row, outer, inner: f"[{outer}:{outer}][{inner}:{inner + 1}]={{{{{','.join(row)}}}}}",
+        *(st.tuples(entry, entry), low, low),
+    )
+    return flat | bounded | square | both
 
 
 def _array(sql_type: str, element: Texts, fits: str = "true", show: str = "v[n]", extension: str = "") -> Case:
     each = "from generate_subscripts(v, 1) as n"
     meaning = (
-        f"case when v is not null and coalesce(array_ndims(v), 1) = 1 and not exists (select {each} where not {fits})"
+        "case when v is not null and coalesce(array_ndims(v), 1) = 1 and coalesce(array_lower(v, 1), 1) = 1"
+        f" and not exists (select {each} where not {fits})"
         f" then coalesce((select json_agg({show} order by n) {each}), '[]') end"
     )
     return Case(f"{sql_type}[]", arrays(element), meaning, extension)
