@@ -141,7 +141,7 @@ def test_a_position_is_recorded_before_it_is_sent(tmp_path, monkeypatch) -> None
     path, sent, now = str(tmp_path / "__stream"), [], [100.0]
     monkeypatch.setattr("cdc_core.engine.confirmations.time.monotonic", lambda: now[0])
     log = StreamLog(path, 60)
-    begin(log, RECORD)
+    begin(log, RECORD, is_first=True)
 
     def send(lsn: int) -> None:
         recorded = read_stream(path)
