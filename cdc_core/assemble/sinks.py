@@ -40,7 +40,9 @@ def open_sink(
     if "noop" in context.config.engine.sinks:
         return NoopSink(spark, context.plan, folder.owner), {}, None
     lake = open_lake(context, source, registry, spark, folder)
-    positions = lake.positions(table.id for table in tables if source.selection.is_table(table.id))
+    # A table of the lake that became UNLOGGED while no run was active is paused by the comparison of fingerprints.
+    silent = context.known_tables(source.unlogged())
+    positions = lake.positions([*(table.id for table in tables if source.selection.is_table(table.id)), *silent])
     sink, signals = lake_with_signals(context, source, lake, spark, folder, notifier, inbox, should_stop)
     return sink, positions, signals
 

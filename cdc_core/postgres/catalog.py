@@ -37,12 +37,13 @@ FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
 WHERE c.relkind IN ('r', 'p')
   AND n.nspname NOT IN ('pg_catalog', 'information_schema') AND n.nspname !~ '^pg_(toast|temp_)'
 """
-# Relations that look like tables, but whose rows are stored elsewhere.
+# Relations that look like tables, but whose rows are stored elsewhere; and tables whose changes are not in the WAL.
 _NO_TABLES = """
 SELECT n.nspname, c.relname,
-       CASE c.relkind WHEN 'f' THEN 'foreign table' WHEN 'm' THEN 'materialized view' ELSE 'view' END
+       CASE c.relkind WHEN 'f' THEN 'foreign table' WHEN 'm' THEN 'materialized view' WHEN 'v' THEN 'view'
+                      ELSE 'unlogged table' END
 FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
-WHERE c.relkind IN ('v', 'm', 'f')
+WHERE (c.relkind IN ('v', 'm', 'f') OR c.relkind IN ('r', 'p') AND c.relpersistence = 'u')
   AND n.nspname NOT IN ('pg_catalog', 'information_schema') AND n.nspname !~ '^pg_(toast|temp_)' ORDER BY 1, 2
 """
 # A slot never receives changes of a temporary or unlogged table.
@@ -214,8 +215,8 @@ class Catalog:
             return sorted(TableId(row[1], row[2]) for row in rows)
 
     def no_tables(self) -> dict[TableId, str]:
-        """Return relations with rows that cannot be captured: ``view``, ``materialized view``, ``foreign table``."""
-        with self._lock, translated("listing views and foreign tables"):
+        """Return relations that cannot be captured: view, materialized view, foreign table, unlogged table."""
+        with self._lock, translated("listing views, foreign and unlogged tables"):
             return {TableId(row[0], row[1]): row[2] for row in self._connection.execute(_NO_TABLES).fetchall()}
 
     def identity_indexes(self, tables: Sequence[TableSchema]) -> dict[TableId, str]:

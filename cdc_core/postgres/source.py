@@ -26,7 +26,12 @@ from cdc_core.selection.tables import TableSelection
 
 _log = logging.getLogger(__name__)
 
-_FOREIGN = "foreign table"
+_UNLOGGED = "unlogged table"
+# Relations that are not captured though a list may name them.
+_SILENT = {
+    "foreign table": "a foreign table and is not captured: its rows are not stored on this server.",
+    _UNLOGGED: "UNLOGGED and is not captured: the WAL does not contain its changes.",
+}
 
 _OLDER_SECONDS = 90.0
 _OLDER_PAUSE_SECONDS = 0.1
@@ -94,6 +99,7 @@ class Source:
         self._expected: tuple[str, int] | None = None
         self._closing = ExitStack()
         self._selected: list[TableSchema] = []
+        self._unlogged: list[TableId] = []
 
     def __enter__(self) -> Source:
         self._connection = self._open()
@@ -144,17 +150,18 @@ class Source:
         return row is None or bool(row[0])
 
     def tables(self) -> list[TableSchema]:
-        """Return the captured tables, in the order of the include list, then by name. Foreign tables are left out.
+        """Return the captured tables, in the order of the include list, then by name.
 
-        A log message names the foreign tables. Raises SourceError if the include list contains a table that does not
-        exist, or a view.
+        Foreign and UNLOGGED tables are left out; a log message names them. Raises SourceError if the include list
+        contains a table that does not exist, or a view.
         """
         found = self.catalog.tables(self.selection.includes)
         names, others = self.catalog.names(), self.catalog.no_tables()
-        foreign = [name for name, kind in others.items() if kind == _FOREIGN]
-        for name in filter(self.selection.includes, foreign):
-            _log.warning("%s is a foreign table and is not captured: its rows are not stored on this server.", name)
-        missing = self.selection.unmatched([*names, *foreign])
+        silent = {name: kind for name, kind in others.items() if kind in _SILENT}
+        for name in filter(self.selection.includes, silent):
+            _log.warning("%s is %s", name, _SILENT[silent[name]])
+        self._unlogged = [name for name in filter(self.selection.includes, silent) if silent[name] == _UNLOGGED]
+        missing = self.selection.unmatched([*names, *silent])
         views = set(missing) - set(self.selection.unmatched([*names, *others]))
         if views:
             raise SourceError(
@@ -170,6 +177,11 @@ class Source:
             )
         self._selected = sorted(found, key=lambda table: self.selection.position(table.id))
         return list(self._selected)
+
+    def unlogged(self) -> list[TableSchema]:
+        """Return the tables that ``tables`` left out because they are UNLOGGED; a lake may have them from before."""
+        found = (self.catalog.current(name) for name in self._unlogged)
+        return [table for table in found if table is not None]
 
     def named(self, tables: list[TableSchema]) -> list[TableSchema]:
         """Return the tables whose changes are sent under their own names (``partition_names``): those of the lake.
