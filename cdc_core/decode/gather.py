@@ -10,6 +10,7 @@ import pyarrow as pa
 from cdc_core.errors import NotUtf8Error
 
 INT32_MAX = 2**31 - 1
+_LARGE_BYTES = 1 << 20
 
 
 def gather_binary(data: np.ndarray, starts: np.ndarray, ends: np.ndarray) -> pa.Array:
@@ -21,12 +22,15 @@ def gather_binary(data: np.ndarray, starts: np.ndarray, ends: np.ndarray) -> pa.
     Nulls: none.
 
     The ranges and the gaps between them are one binary array over the unchanged buffer; taking every second element is
-    a single copy in C++.
+    a single copy in C++. A single range of megabytes is not copied.
     """
     count = len(starts)
     if count == 0:
         return pa.array([], type=pa.binary())
     base = int(starts[0])
+    if count == 1 and (length := int(ends[0]) - base) > _LARGE_BYTES:
+        whole = pa.py_buffer(np.array([0, length], dtype=np.int32))
+        return pa.Array.from_buffers(pa.binary(), 1, [None, whole, pa.py_buffer(data[base : base + length])])
     bounds = np.empty(2 * count, dtype=np.int32)
     bounds[0::2] = starts - base
     bounds[1::2] = ends - base

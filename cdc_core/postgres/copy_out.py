@@ -230,6 +230,14 @@ def _copied(connection: Connection, command: str, chunk_bytes: int) -> Iterator[
     while True:
         length, data = get(1)
         if length > 0:
+            if length >= chunk_bytes:  # a line may have hundreds of megabytes: it is not copied
+                if buffer:
+                    yield bytes(buffer)
+                    buffer.clear()
+                line, data = _whole(data), memoryview(b"")
+                yield line
+                del line
+                continue
             buffer += data
             if len(buffer) >= chunk_bytes:
                 yield bytes(buffer)
@@ -243,6 +251,12 @@ def _copied(connection: Connection, command: str, chunk_bytes: int) -> Iterator[
         raise psycopg.errors.error_from_result(result, encoding="utf-8")
     if buffer:
         yield bytes(buffer)
+
+
+def _whole(data: memoryview | bytes) -> bytes:
+    """Return the bytes without a copy, if they are those of a bytes object."""
+    behind = data.obj if isinstance(data, memoryview) else data
+    return behind if isinstance(behind, bytes) and len(behind) == len(data) else bytes(data)
 
 
 def _begin_copy(pg: PGconn, poll: select.poll) -> None:

@@ -103,15 +103,15 @@ class CopyRanges:
 
         Raises SourceError or TransientError from the server, ProtocolError for lines that do not match the columns.
         """
-        typer = self.plan.typer(order.table)
+        typer, table = self.plan.typer(order.table), str(order.table.id)
         names = typer.read_columns
         cutter = LineCutter()
-        for chunk in reader.copy(order.select, _CHUNK_BYTES, order.table.id):
-            lines = cutter.feed(chunk)
+        # Nothing here keeps a reference to the lines while the next ones are received: a row may be large.
+        for lines in map(cutter.feed, reader.copy(order.select, _CHUNK_BYTES, order.table.id)):
             if lines:
-                columns = decode_copy(lines, names, str(order.table.id))
-                yield typer.reads(columns, self.commit_lsn, self.taken_us)
-        cutter.finish(str(order.table.id))
+                yield typer.reads(decode_copy(lines, names, table), self.commit_lsn, self.taken_us)
+            del lines
+        cutter.finish(table)
 
     def __repr__(self) -> str:
         return "CopyRanges()"

@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from cdc_core.sink.delta.delete_mode import TO_LSN
+from cdc_core.sink.delta.row_groups import has_large_values
 
 _LEADING = 32
 # A uuid has 36 characters, and uuids that contain a time are useful for pruning.
@@ -36,17 +37,24 @@ class Bounds:
         for each in {each.name: each for each in [*list(rows.schema)[:_LEADING], *own]}.values():
             if each.name in self._lost or not _is_ordered(each.type):
                 continue
+            # Its minimum and maximum would be two copies in Arrow and two in Python.
+            if has_large_values(rows.column(each.name)):
+                self._lose(each.name)
+                continue
             found = pc.min_max(rows.column(each.name)).as_py()
             low, high = found["min"], found["max"]
             if low is None:
                 continue
             if isinstance(low, str) and max(len(low), len(high)) > _MAX_TEXT:
-                self._lost.add(each.name)
-                self.minimum.pop(each.name, None)
-                self.maximum.pop(each.name, None)
+                self._lose(each.name)
                 continue
             self.minimum[each.name] = min(self.minimum.get(each.name, low), low)
             self.maximum[each.name] = max(self.maximum.get(each.name, high), high)
+
+    def _lose(self, name: str) -> None:
+        self._lost.add(name)
+        self.minimum.pop(name, None)
+        self.maximum.pop(name, None)
 
 
 def _is_ordered(kind: pa.DataType) -> bool:

@@ -30,10 +30,15 @@ from cdc_core.sink.delta.delete_mode import TO_LSN
 from cdc_core.sink.delta.deletion_vectors import file_name, kept_rows
 from cdc_core.sink.delta.log_text import stats_json, texts, unreadable_file, unreadable_log
 from cdc_core.sink.delta.physical import physical_schema, renamed
-from cdc_core.sink.delta.row_groups import bytes_in_memory, repeated_columns, row_groups
+from cdc_core.sink.delta.row_groups import (
+    bytes_in_memory,
+    has_large_values,
+    parquet_writer,
+    repeated_columns,
+    row_groups,
+)
 from cdc_core.sink.delta.storage import options_for
 
-_COMPRESSION = "zstd"
 _NTZ = "timestampNtz"
 _MAPPING = "columnMapping"
 _DICTIONARY_ROWS = 100_000
@@ -258,18 +263,15 @@ class DeltaTable:
         """As ``write``, with another schema, for a commit that puts it in force."""
         path = f"{name}-{uuid.uuid4()}.zstd.parquet"
         ready = conform(rows, schema)
+        is_large = has_large_values(ready)
         with (
             self._open_output(path) as target,
-            pq.ParquetWriter(
-                target,
-                ready.schema,
-                compression=_COMPRESSION,
-                store_schema=False,
-                # With few rows a dictionary costs more time and bytes than it saves.
-                use_dictionary=ready.num_rows >= _DICTIONARY_ROWS,
-            ) as writer,
+            # With few rows a dictionary costs more time and bytes than it saves.
+            parquet_writer(target, ready.schema, ready.num_rows >= _DICTIONARY_ROWS, statistics=not is_large) as writer,
         ):
             writer.write_table(ready)
+        if is_large:
+            pa.default_memory_pool().release_unused()
         size = self._size(path)
         bounds = Bounds()
         bounds.cover(ready)
@@ -294,22 +296,21 @@ class DeltaTable:
         rows = next(groups, None)
         while rows is not None:
             path = f"{name}-{uuid.uuid4()}.zstd.parquet"
-            bounds, count, octets = Bounds(), 0, 0
+            bounds, count, octets, is_large = Bounds(), 0, 0, has_large_values(rows)
             with (
                 self._open_output(path) as target,
-                pq.ParquetWriter(
-                    target,
-                    schema,
-                    compression=_COMPRESSION,
-                    store_schema=False,
-                    use_dictionary=repeated_columns(rows),
-                ) as writer,
+                parquet_writer(target, schema, repeated_columns(rows), statistics=not is_large) as writer,
             ):
                 while rows is not None and count < rows_per_file and octets < (bytes_per_file or octets + 1):
                     writer.write_table(rows)
                     bounds.cover(rows)
                     count, octets = count + rows.num_rows, octets + rows.nbytes
+                    rows = None
+                    if is_large:
+                        pa.default_memory_pool().release_unused()
                     rows = next(groups, None)
+                    if rows is not None and has_large_values(rows) != is_large:
+                        break
             found.append(DataFile(path, self._size(path), count, bounds.minimum, bounds.maximum, bounds.nulls))
         return found
 
