@@ -20,6 +20,7 @@ from typing import Any
 
 from pyspark import SparkConf, SparkContext
 from pyspark.errors import PySparkRuntimeError
+from pyspark.find_spark_home import _find_spark_home
 from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
 
@@ -173,11 +174,25 @@ def _named_jars(text: str) -> list[str]:
 
 
 def _known_jars() -> list[str]:
+    """The jars of an earlier start that Spark does not bring itself; none where one of them is gone.
+
+    Spark looks into its own jars first, so others of the same name would never be read, but it copies all of them
+    (100 MB) at every start of a context.
+    """
     try:
         files = _known_jars_file().read_text().split("\n")
     except OSError:
         return []
-    return files if all(Path(file).is_file() for file in files) else []
+    if not all(Path(file).is_file() for file in files):
+        return []
+    brought = {_artifact(file.name) for file in (Path(_find_spark_home()) / "jars").glob("*.jar")}
+    # Ivy names a file after its organisation, too: org.slf4j_slf4j-api-2.0.13.jar
+    return [file for file in files if _artifact(Path(file).name.partition("_")[2]) not in brought]
+
+
+def _artifact(jar: str) -> str:
+    """A jar's name without its version."""
+    return re.sub(r"-\d[^-]*\.jar$", "", jar)
 
 
 def _known_jars_file() -> Path:

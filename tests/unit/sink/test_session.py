@@ -13,7 +13,7 @@ import pytest
 
 from cdc_core.errors import ConfigError
 from cdc_core.spark.quiet_start import quiet_start
-from cdc_core.spark.session import JARS_VARIABLE, spark_conf
+from cdc_core.spark.session import JARS_VARIABLE, _known_jars_file, spark_conf
 
 
 @pytest.fixture(autouse=True)
@@ -52,6 +52,24 @@ def test_jars_that_are_not_there(monkeypatch: pytest.MonkeyPatch, tmp_path: Path
     monkeypatch.setenv(JARS_VARIABLE, missing or str(tmp_path))
     with pytest.raises(ConfigError, match=JARS_VARIABLE):
         spark_conf()
+
+
+def test_jars_of_an_earlier_start_that_spark_has_itself_are_left_out(tmp_path: Path) -> None:
+    kept = ("io.delta_delta-spark_4.2_2.13-4.4.0.jar", "org.example_slf4j-api-extra-1.0.jar")
+    jars = [
+        tmp_path / name
+        for name in (*kept, "org.slf4j_slf4j-api-2.0.13.jar", "org.apache.hadoop_hadoop-client-api-3.4.2.jar")
+    ]
+    for jar in jars:
+        jar.touch()
+    known = _known_jars_file()
+    known.parent.mkdir(parents=True)
+    known.write_text("\n".join(map(str, jars)))
+    conf = spark_conf()
+    assert conf["spark.jars"].split(",") == [str(tmp_path / name) for name in kept]
+    assert "spark.jars.packages" not in conf
+    jars[-1].unlink()
+    assert "spark.jars" not in spark_conf(), "one is gone, so that all are resolved again"
 
 
 def test_what_java_says_at_its_start_is_filtered_and_our_own_stderr_is_not_touched(
