@@ -9,8 +9,8 @@ from pathlib import Path
 
 from cdc_core.config.connector import load
 from cdc_core.errors import CdcError
+from cdc_core.lake.delta.storage import Storage, spark_settings
 from cdc_core.observe.static_pages import data_docs_url
-from cdc_core.sink.delta.storage import Storage, spark_settings
 from pipelines import catalogue
 from pipelines.site import Engine, Site, SnapshotPlan
 
@@ -68,8 +68,8 @@ def _load(file: Path) -> Site:
         state_path=config.state_path,
         tables=tables,
         open=lambda: _open(file),
-        lake_path=config.sink.lake_path,
-        spark_settings={**spark_settings(config.sink.lake_path), **dict(config.engine.spark)},
+        lake_path=config.lake.lake_path,
+        spark_settings={**spark_settings(config.lake.lake_path), **dict(config.engine.spark)},
         file=file,
         snapshot_plan=SnapshotPlan(
             config.observe.snapshot_schedule,
@@ -78,7 +78,7 @@ def _load(file: Path) -> Site:
         ),
         owners=config.observe.dagster_owners,
         tags=dict(config.observe.dagster_tags),
-        storage=Storage.of(config.sink),
+        storage=Storage.of(config.lake),
         maintenance_cron=config.observe.maintenance_schedule,
         freshness=config.observe.dagster_freshness,
         data_docs_url=config.quality.quality_docs_url

@@ -73,7 +73,7 @@ class LakeFacts:
         """The lake table's columns when the run first reported it; empty if it does not exist."""
         if table not in self._columns and self._site.lake_path:
             from cdc_core.errors import CdcError
-            from cdc_core.sink.delta.table import DeltaTable
+            from cdc_core.lake.delta.table import DeltaTable
 
             try:
                 opened = DeltaTable.open(self._site.paths().lake(table))
@@ -83,7 +83,7 @@ class LakeFacts:
         return self._columns.get(table, ())
 
     def _rows(self, table: TableId) -> int | None:
-        from cdc_core.sink.delta.row_count import row_count
+        from cdc_core.lake.delta.row_count import row_count
 
         return row_count(self._site.paths().lake(table))
 

@@ -16,11 +16,11 @@ from cdc_core.engine.reports import (
     StreamReport,
     Until,
 )
+from cdc_core.lake.delta.storage import Storage
+from cdc_core.lake.paths import LakePaths
 from cdc_core.lsn import Lsn
 from cdc_core.observe.options import FreshnessWindow
 from cdc_core.schema.table import TableId, TableSchema
-from cdc_core.sink.delta.paths import LakePaths
-from cdc_core.sink.delta.storage import Storage
 from cdc_core.snapshot.notifications import Notification
 from cdc_core.snapshot.reports import SnapshotProgress, SnapshotReport
 
@@ -78,7 +78,7 @@ class MaintainReport(Protocol):
 
     @property
     def done(self) -> Any:
-        """The result (``cdc_core.sink.delta.maintain.MaintenanceResult``)."""
+        """The result (``cdc_core.lake.write.maintain.MaintenanceResult``)."""
 
 
 class Engine(Protocol):

@@ -5,7 +5,7 @@ Both set the file's change time (ctime), which is read here; the modification ti
 before. Log files may be cleaned up later, so they are read when they appear.
 
 What a table has reached is the version of the ``txn`` action ``wal2lake:<slot>:<schema.table>:<token>``, where the
-token is the version of ``…:snapshot`` (cdc_core/sink/delta/commit_log.py). Versions only count after that snapshot.
+token is the version of ``…:snapshot`` (cdc_core/lake/delta/table.py). Versions only count after that snapshot.
 """
 
 from __future__ import annotations

@@ -24,13 +24,13 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 import numpy as np
 import pyarrow as pa
 
+from cdc_core.lake.apply.changes import Changes, prepare
+from cdc_core.lake.apply.copy_on_write import apply, bytes_to_scan
+from cdc_core.lake.apply.staging import DELETED, staged
+from cdc_core.lake.delta.table import DeltaTable
+from cdc_core.lake.schema.shape import lake_properties, lake_schema
 from cdc_core.schema.pg_type import PgType
 from cdc_core.schema.table import Column, TableId, TableSchema
-from cdc_core.sink.delta.apply import apply, bytes_to_scan
-from cdc_core.sink.delta.changes import Changes, prepare
-from cdc_core.sink.delta.shape import lake_properties, lake_schema
-from cdc_core.sink.delta.staging import DELETED, staged
-from cdc_core.sink.delta.table import DeltaTable
 
 FILE_ROWS = 1_000_000
 ROW = pa.struct(

@@ -23,7 +23,7 @@ from cdc_core.engine.reports import (
     StreamReport,
     Until,
 )
-from cdc_core.engine.stream import Hooks
+from cdc_core.engine.stream.run import Hooks
 from cdc_core.lsn import Lsn
 from cdc_core.postgres.preflight.finding import Finding
 from cdc_core.schema.table import TableId, TableSchema
@@ -33,7 +33,7 @@ from cdc_core.snapshot.reports import SnapshotReport
 from cdc_core.snapshot.signals.channels import Inbox
 
 if TYPE_CHECKING:  # loads Arrow, which most callers do not need
-    from cdc_core.sink.delta.cuts import Cut
+    from cdc_core.lake.stores.round_lookup import Cut
 
 
 class Connector:
@@ -148,7 +148,7 @@ class Connector:
         ``drop`` the quarantined changes are discarded instead. Raises TableError if the cause of the pause persists or
         the table is not captured.
         """
-        from cdc_core.engine.slice_order import Replay  # loads Arrow
+        from cdc_core.engine.slice.order import Replay  # loads Arrow
 
         return replay.replay(self._context, table, spark, on_progress, Replay(tuple(accept), accept_all, drop))
 

@@ -16,14 +16,14 @@ from cdc_core.assemble.prerequisites import check_delete_mode, folder_finding, r
 from cdc_core.config.connector import ConnectorConfig
 from cdc_core.engine.run_folder import RunFolder
 from cdc_core.errors import CdcError, MissingKeyError, SourceError, TableError, UnreadableError
+from cdc_core.lake.rows.row_keys import check_key
+from cdc_core.lake.rows.run_files import Owner
+from cdc_core.lake.rows.typing_plan import TypingPlan
 from cdc_core.postgres.connect import place
 from cdc_core.postgres.slot import SlotInfo
 from cdc_core.postgres.source import Source
 from cdc_core.schema.table import TableId, TableSchema
 from cdc_core.selection.columns import lake_key_conflicts, plan_columns
-from cdc_core.sink.delta.row_keys import check_key
-from cdc_core.sink.run_files import Owner
-from cdc_core.sink.typing_plan import TypingPlan
 from cdc_core.snapshot.options import TableOrder
 from cdc_core.snapshot.plan import order_tables
 
@@ -50,8 +50,8 @@ class RunContext:
     @property
     def scope(self) -> str:
         """The scope of the lake's positions: the slot, and the epoch of the stream that the lake has recorded."""
-        from cdc_core.sink.delta.epochs import scope_of
-        from cdc_core.sink.delta.stream_log import read_stream
+        from cdc_core.lake.epochs import scope_of
+        from cdc_core.lake.stores.stream_log import read_stream
 
         record = read_stream(self.paths.stream)
         return scope_of(self.slot, 0 if record is None else record.epoch)
@@ -76,24 +76,24 @@ class RunContext:
     @property
     def paths(self) -> Any:
         """``LakePaths`` of the connector."""
-        from cdc_core.sink.delta.paths import LakePaths
-        from cdc_core.sink.delta.storage import Storage
+        from cdc_core.lake.delta.storage import Storage
+        from cdc_core.lake.paths import LakePaths
 
-        return LakePaths(self.config.sink.lake_path, self.name, Storage.of(self.config.sink))
+        return LakePaths(self.config.lake.lake_path, self.name, Storage.of(self.config.lake))
 
     def run_folder(self) -> RunFolder:
         """A new folder for a run's temporary files; a context manager."""
         postgres = self.config.postgres
         server = f"{place(postgres)}/{postgres.database_dbname}"
-        owner = Owner(uuid.uuid4().hex, self.slot, server, f"{self.config.sink.lake_path}/{self.name}")
+        owner = Owner(uuid.uuid4().hex, self.slot, server, f"{self.config.lake.lake_path}/{self.name}")
         return RunFolder(self.config.state_path.resolve() / "spool", self.name, owner)
 
     def spark(self) -> Any:
         """The process's Spark session (its context only); started with the connector's settings if none is running."""
-        from cdc_core.sink.delta.storage import spark_settings
+        from cdc_core.lake.delta.storage import spark_settings
         from cdc_core.spark.session import get_context
 
-        own = spark_settings(self.config.sink.lake_path)
+        own = spark_settings(self.config.lake.lake_path)
         return self.ready(get_context({**own, **dict(self.config.engine.spark)}))
 
     def session(self, given: Any) -> Callable[[], Any]:
@@ -107,11 +107,11 @@ class RunContext:
 
     def ready(self, session: Any) -> Any:
         """A session (None: the process's own) that is configured for the lake's storage."""
-        from cdc_core.sink.delta.storage import Storage, reach
+        from cdc_core.lake.delta.storage import Storage, reach
 
         if session is None:
             return self.spark()
-        reach(session, self.config.sink.lake_path, Storage.of(self.config.sink))
+        reach(session, self.config.lake.lake_path, Storage.of(self.config.lake))
         return session
 
     def source(self) -> Source:
@@ -134,7 +134,7 @@ class RunContext:
     def checked(self, source: Source, *, recreates_slot: bool = False) -> tuple[list[TableSchema], SlotInfo]:
         """The captured tables and the slot, after all checks that can be made before anything is created."""
         if self.has_lake:
-            raise_bad(folder_finding("lake", "wal2lake.lake.path", self.config.sink.lake_path))
+            raise_bad(folder_finding("lake", "wal2lake.lake.path", self.config.lake.lake_path))
         raise_bad(folder_finding("state", "wal2lake.state.path", str(self.config.state_path)))
         tables = self._lake_tables(self.lake_tables(source))
         if not tables:
@@ -166,8 +166,8 @@ class RunContext:
 
     def in_lake(self, tables: Sequence[TableSchema]) -> tuple[set[TableId], dict[TableId, CdcError]]:
         """The tables whose snapshot is in the lake, and those whose folder cannot be used (``UnreadableError``)."""
-        from cdc_core.sink.delta.positions import lake_position
-        from cdc_core.sink.delta.readable import open_own
+        from cdc_core.lake.delta.readable import open_own
+        from cdc_core.lake.positions import lake_position
 
         known, unusable, scope = set(), dict[TableId, CdcError](), self.scope
         for table in tables:
@@ -204,13 +204,13 @@ class RunContext:
                     str(table.id),
                 )
             if self.has_lake:
-                check_delete_mode(self.config.sink.delete_modes, table)
+                check_delete_mode(self.config.lake.delete_modes, table)
                 self._check_key(table)
         return tables
 
     def _check_key(self, table: TableSchema) -> None:
         try:
-            check_key(table, self.config.sink.delete_modes.of(table.id))
+            check_key(table, self.config.lake.delete_modes.of(table.id))
         except MissingKeyError:
             # A table of the lake that has lost its key is paused by the stream; the other tables are not delayed.
             if not self.known_tables([table]):

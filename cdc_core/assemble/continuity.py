@@ -1,7 +1,8 @@
 """Proves at each start, and on each replication connection, that the stream continues what the lake holds.
 
-The rules, and the order of steps that a kill cannot break, are in ``engine/continuity``. Here they are applied: the
-record is read from the lake, the facts from the server, and the operation goes on, begins an epoch, or ends.
+The rules, and the order of steps that a kill cannot break, are in ``engine/reading/continuity``. Here they are
+applied: the record is read from the lake, the facts from the server, and the operation goes on, begins an epoch, or
+ends.
 """
 
 from __future__ import annotations
@@ -13,9 +14,14 @@ from dataclasses import dataclass, field, replace
 
 from cdc_core import failpoints
 from cdc_core.assemble.context import RunContext
-from cdc_core.engine.continuity import Break, CommitWatch, Mismatch, judge
+from cdc_core.engine.reading.continuity import Break, CommitWatch, Mismatch, judge
 from cdc_core.engine.reports import StreamStatus
 from cdc_core.errors import CdcError, SourceError, TransientError, UnreadableError
+from cdc_core.lake.delta.table import DeltaTable
+from cdc_core.lake.epochs import EpochRows, scope_of
+from cdc_core.lake.positions import changelog_position, lake_position
+from cdc_core.lake.stores.changelog import read_changes
+from cdc_core.lake.stores.stream_log import LastCommit, StreamLog, StreamRecord, begin, read_stream
 from cdc_core.lsn import Lsn
 from cdc_core.postgres import slot as slots
 from cdc_core.postgres.connect import Connection, connect
@@ -24,11 +30,6 @@ from cdc_core.postgres.options import OffsetStrategy
 from cdc_core.postgres.preflight.finding import Finding, bad, doubtful, good
 from cdc_core.postgres.source import Source
 from cdc_core.schema.table import TableId, TableSchema
-from cdc_core.sink.delta.append import read_changes
-from cdc_core.sink.delta.epochs import EpochRows, scope_of
-from cdc_core.sink.delta.positions import changelog_position, lake_position
-from cdc_core.sink.delta.stream_log import LastCommit, StreamLog, StreamRecord, begin, read_stream
-from cdc_core.sink.delta.table import DeltaTable
 from cdc_core.snapshot.modes import mode_actions
 
 _log = logging.getLogger(__name__)
@@ -78,7 +79,7 @@ class Continuity:
     @classmethod
     def of(cls, context: RunContext, tables: Sequence[TableSchema]) -> Continuity:
         """Read the record, the tables' positions and the server. Changes nothing. Raises CdcError."""
-        log = StreamLog(context.paths.stream, context.config.sink.lake_history_minutes)
+        log = StreamLog(context.paths.stream, context.config.lake.lake_history_minutes)
         record = log.read()
         held = held_by(context, record, [table.id for table in tables])
         with connect(context.config.postgres, replication=True) as replication:

@@ -8,8 +8,8 @@ from pathlib import Path
 
 from cdc_core.assemble.context import RunContext, recreate_lost_slot
 from cdc_core.assemble.signals import envelope_signals
-from cdc_core.engine.envelope_output import EnvelopeOutput, Position
-from cdc_core.engine.envelope_run import EnvelopeRun
+from cdc_core.engine.envelopes.output import EnvelopeOutput, Position
+from cdc_core.engine.envelopes.run import EnvelopeRun
 from cdc_core.engine.reports import Until
 from cdc_core.envelope.context import EnvelopeContext
 from cdc_core.errors import OlderTransactionsError

@@ -10,7 +10,7 @@ from cdc_core.assemble.context import RunContext
 from cdc_core.assemble.continuity import Continuity
 from cdc_core.assemble.notifications import OnNotification
 from cdc_core.assemble.table_snapshots import OnProgress, take
-from cdc_core.engine.continuity import Break
+from cdc_core.engine.reading.continuity import Break
 from cdc_core.snapshot.modes import ModeActions, mode_actions
 from cdc_core.snapshot.reports import SnapshotReport
 

@@ -11,11 +11,11 @@ from cdc_core.assemble.context import RunContext
 from cdc_core.assemble.own_signals import adopt_earlier_signals, own_signals
 from cdc_core.assemble.signals import signal_table
 from cdc_core.assemble.table_snapshots import blocking_snapshot
-from cdc_core.engine.lake import LakeSink
-from cdc_core.engine.lake_snapshots import LakeSnapshots
-from cdc_core.engine.read import SignalTable
+from cdc_core.engine.backfill.snapshots import LakeSnapshots
+from cdc_core.engine.reading.slot_reader import SignalTable
+from cdc_core.engine.round.lake_sink import LakeSink
 from cdc_core.engine.run_folder import RunFolder
-from cdc_core.engine.signal_sink import SignalSink
+from cdc_core.engine.stream.signal_sink import SignalSink
 from cdc_core.errors import CdcError
 from cdc_core.postgres.chunks import ChunkConnection
 from cdc_core.postgres.source import Source
@@ -53,14 +53,14 @@ def lake_with_signals(
 
     Raises ConfigError, SourceError, LakeError.
     """
-    from cdc_core.sink.delta.epochs import epoch_of
-    from cdc_core.sink.delta.progress_log import ProgressLog
+    from cdc_core.lake.epochs import epoch_of
+    from cdc_core.lake.stores.progress_log import ProgressLog
 
     config, table = context.config, signal_table(source)
     cutter = ChunkReader(
         ChunkConnection(config.postgres), config.selection, (), config.snapshot.incremental_snapshot_chunk_size
     )
-    log = ProgressLog(context.paths.incremental, config.sink.lake_history_minutes)
+    log = ProgressLog(context.paths.incremental, config.lake.lake_history_minutes)
     state = _stored(log.read(), epoch_of(context.scope))
     unsent = UnsentChanges(context.paths, context.scope)
 
@@ -90,7 +90,7 @@ def lake_with_signals(
         state,
         take,
         notifier,
-        keeps_reads=config.sink.changelog_reads,
+        keeps_reads=config.lake.changelog_reads,
         should_stop=should_stop or (lambda: False),
     )
     heard = None if table is None else SignalTable(table.id, source.selection.is_table(table.id))

@@ -11,7 +11,7 @@ from cdc_core.errors import TableError, UnreadableError
 from cdc_core.schema.table import TableId
 
 if TYPE_CHECKING:
-    from cdc_core.sink.delta.maintain import MaintenanceResult
+    from cdc_core.lake.write.maintain import MaintenanceResult
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,13 +37,13 @@ def maintain(
 
     Raises TableError if a given table is not in the lake; UnreadableError, once all others are maintained.
     """
-    from cdc_core.sink.delta.cuts import renew_newest
-    from cdc_core.sink.delta.maintain import Retention, maintain
-    from cdc_core.sink.delta.register import register
-    from cdc_core.sink.delta.shape_log import ShapeLog
+    from cdc_core.lake.spark.register import register
+    from cdc_core.lake.stores.round_lookup import renew_newest
+    from cdc_core.lake.stores.schema_log import ShapeLog
+    from cdc_core.lake.write.maintain import Retention, maintain
 
     context.config.require_lake()
-    options, paths = context.config.sink, context.paths
+    options, paths = context.config.lake, context.paths
     known = sorted(ShapeLog(paths.shapes, {}).read())
     unknown = [name for name in tables or () if name not in known]
     if unknown:

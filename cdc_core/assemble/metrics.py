@@ -10,7 +10,7 @@ from pathlib import Path
 from cdc_core.assemble.context import RunContext
 from cdc_core.config.connector import ConnectorConfig
 from cdc_core.engine.reports import BatchReport, RoundReport
-from cdc_core.engine.stream import Hooks
+from cdc_core.engine.stream.run import Hooks
 from cdc_core.observe.endpoint import metrics_of
 from cdc_core.observe.metrics import ConnectorMetrics
 from cdc_core.observe.static_pages import DATA_DOCS_FOLDER, pages_folder

@@ -15,12 +15,12 @@ OnNotification = Callable[[Notification], None]
 def open_notifier(context: RunContext, listener: OnNotification | None) -> Iterator[Notifier]:
     """The notifier of a run; pending notifications of the channel ``sink`` are written at the end."""
     channels = context.config.signals.notification_enabled_channels
-    if "sink" not in channels or not (context.has_lake and context.config.sink.lake_path):
+    if "sink" not in channels or not (context.has_lake and context.config.lake.lake_path):
         yield Notifier(context.name, channels, listener)
         return
     from cdc_core.snapshot.notification_table import NotificationTable
 
-    table = NotificationTable(context.paths.notifications, context.config.sink.lake_history_minutes)
+    table = NotificationTable(context.paths.notifications, context.config.lake.lake_history_minutes)
 
     def both(notification: Notification) -> None:
         table.add(notification)

@@ -17,7 +17,7 @@ _DIGITS = 8
 
 def own_signals(context: RunContext) -> Path:
     """The file through which other processes on this machine send signals to a streaming run."""
-    lake = f"{context.config.sink.lake_path.rstrip('/')}/{context.name}"
+    lake = f"{context.config.lake.lake_path.rstrip('/')}/{context.name}"
     digest = hashlib.sha256(lake.encode()).hexdigest()[:_DIGITS]
     return _folder(context) / f"signals-{context.slot}-{digest}.jsonl"
 

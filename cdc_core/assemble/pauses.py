@@ -13,10 +13,10 @@ _log = logging.getLogger(__name__)
 
 def pause_unread(context: RunContext, found: Mapping[TableId, tuple[str, str]], why: str) -> None:
     """Pause tables with their reason and remedy; ``why`` they are to be read is recorded, too."""
-    from cdc_core.sink.delta.shape import lake_properties
-    from cdc_core.sink.delta.shape_log import History, ShapeLog
+    from cdc_core.lake.schema.shape import lake_properties
+    from cdc_core.lake.stores.schema_log import History, ShapeLog
 
-    log = ShapeLog(context.paths.shapes, lake_properties(context.config.sink.lake_history_minutes))
+    log = ShapeLog(context.paths.shapes, lake_properties(context.config.lake.lake_history_minutes))
     histories = log.read()
     for table, (reason, remedy) in found.items():
         known = histories.get(table, History({}))

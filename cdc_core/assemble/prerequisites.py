@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from cdc_core.errors import LakeError, TableError
+from cdc_core.lake.delete_modes import DeleteModes
 from cdc_core.postgres.preflight.finding import Finding
 from cdc_core.schema.table import TableId, TableSchema
-from cdc_core.sink.delete_modes import DeleteModes
 
 
 def chosen_tables(captured: list[TableSchema], wanted: Sequence[TableId]) -> list[TableSchema]:

@@ -10,9 +10,9 @@ from cdc_core.assemble.continuity import Continuity
 from cdc_core.assemble.prerequisites import chosen_tables
 from cdc_core.assemble.sinks import open_lake
 from cdc_core.assemble.table_snapshots import OnProgress, take
+from cdc_core.engine.reading.tables import TableRegistry
 from cdc_core.engine.reports import QuarantineReport, ReplayReport
-from cdc_core.engine.slice_order import Replay
-from cdc_core.engine.tables import TableRegistry
+from cdc_core.engine.slice.order import Replay
 from cdc_core.errors import TableError
 from cdc_core.lsn import Lsn
 from cdc_core.schema.table import TableId

@@ -6,7 +6,7 @@ import logging
 from pathlib import Path
 
 from cdc_core.assemble.context import RunContext
-from cdc_core.engine.envelope_run import EnvelopeRun
+from cdc_core.engine.envelopes.run import EnvelopeRun
 from cdc_core.postgres.chunks import ChunkConnection
 from cdc_core.postgres.source import Source
 from cdc_core.schema.table import TableSchema

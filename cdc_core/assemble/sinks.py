@@ -9,13 +9,13 @@ from cdc_core.assemble.context import RunContext
 from cdc_core.assemble.lake_signals import lake_with_signals
 from cdc_core.assemble.quality import reference_checks, table_checks
 from cdc_core.assemble.table_snapshots import reread
-from cdc_core.engine.lake import LakeSink, SourceWatch
-from cdc_core.engine.noop import NoopSink
-from cdc_core.engine.read import SignalTable
+from cdc_core.engine.reading.slot_reader import SignalTable
+from cdc_core.engine.reading.tables import TableRegistry
+from cdc_core.engine.round.lake_sink import LakeSink, SourceWatch
+from cdc_core.engine.round.schema_changes import Shapes
 from cdc_core.engine.run_folder import RunFolder
-from cdc_core.engine.shapes import Shapes
-from cdc_core.engine.stream import Sink
-from cdc_core.engine.tables import TableRegistry
+from cdc_core.engine.stream.noop import NoopSink
+from cdc_core.engine.stream.run import Sink
 from cdc_core.postgres.source import Source
 from cdc_core.schema.table import TableId, TableSchema
 from cdc_core.snapshot.modes import mode_actions
@@ -57,18 +57,18 @@ def open_lake(
     records_rounds: bool = True,
 ) -> LakeSink:
     """The sink that writes to the lake; it must be closed. ``records_rounds``: see ``LakeSink``."""
-    from cdc_core.sink.delta.shape import lake_properties
-    from cdc_core.sink.delta.shape_log import ShapeLog
-    from cdc_core.sink.delta.table import DeltaTable
+    from cdc_core.lake.delta.table import DeltaTable
+    from cdc_core.lake.schema.shape import lake_properties
+    from cdc_core.lake.stores.schema_log import ShapeLog
 
     config, plan, paths = context.config, context.plan, context.paths
     checks = table_checks(context, registry)
     catalog = source.describing()
     shapes = Shapes(
-        ShapeLog(paths.shapes, lake_properties(config.sink.lake_history_minutes)),
+        ShapeLog(paths.shapes, lake_properties(config.lake.lake_history_minutes)),
         catalog,
         plan,
-        config.sink.schema_policy,
+        config.lake.schema_policy,
         lambda table: None if (lake := DeltaTable.open(paths.lake(table))) is None else lake.schema,
         reads_new_tables=mode_actions(config.snapshot).first,
     )
@@ -83,7 +83,7 @@ def open_lake(
         registry,
         checks,
         watch,
-        config.sink,
+        config.lake,
         config.engine,
         folder,
         records_rounds=records_rounds,

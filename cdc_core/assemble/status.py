@@ -28,8 +28,8 @@ def check(context: RunContext) -> list[Finding]:
     """Check the server and the lake's folder. Changes nothing."""
     config = context.config
     findings = run_checks(config.postgres, TableSelection(config.selection).includes, config.selection)
-    if context.has_lake and config.sink.lake_path:
-        findings.append(folder_finding("lake", "wal2lake.lake.path", config.sink.lake_path))
+    if context.has_lake and config.lake.lake_path:
+        findings.append(folder_finding("lake", "wal2lake.lake.path", config.lake.lake_path))
     if context.has_lake and not any(finding.is_error and not finding.ok for finding in findings):
         found = rules_finding(context)
         findings += [] if found is None else [found]
@@ -90,7 +90,7 @@ def status(context: RunContext, count_rows: bool) -> Status:
     lake: dict[TableId, TableStatus] = {}
     lake_error = ""
     stream: StreamStatus | None = None
-    if context.has_lake and config.sink.lake_path:
+    if context.has_lake and config.lake.lake_path:
         includes = TableSelection(config.selection).includes
         try:
             stream = stream_status(context, tables or ())

@@ -11,13 +11,13 @@ from cdc_core.assemble.continuity import Continuity, require_read
 from cdc_core.assemble.metrics import connected, meter
 from cdc_core.assemble.notifications import open_notifier
 from cdc_core.assemble.sinks import open_sink
-from cdc_core.engine.confirmations import Confirmations
-from cdc_core.engine.continuity import BrokenStreamError
-from cdc_core.engine.read import BatchBounds, SlotReader
+from cdc_core.engine.reading.continuity import BrokenStreamError
+from cdc_core.engine.reading.slot_reader import BatchBounds, SlotReader
+from cdc_core.engine.reading.spool import Spool
+from cdc_core.engine.reading.tables import TableRegistry
 from cdc_core.engine.reports import StreamReport, Until
-from cdc_core.engine.spool import Spool
-from cdc_core.engine.stream import Hooks, StreamRun
-from cdc_core.engine.tables import TableRegistry
+from cdc_core.engine.stream.confirmations import Confirmations
+from cdc_core.engine.stream.run import Hooks, StreamRun
 from cdc_core.errors import SourceError
 from cdc_core.lsn import Lsn
 from cdc_core.postgres.source import Source

@@ -11,14 +11,14 @@ from cdc_core.assemble.continuity import expect_server
 from cdc_core.assemble.metrics import meter
 from cdc_core.assemble.notifications import OnNotification, open_notifier
 from cdc_core.assemble.pauses import pause_unread
-from cdc_core.engine.trouble import trouble_of
+from cdc_core.engine.round.trouble import trouble_of
 from cdc_core.errors import CdcError, LakeError, TableError
+from cdc_core.lake.schema.features import FeaturePolicy
 from cdc_core.lsn import Lsn
 from cdc_core.postgres.source import Source
 from cdc_core.schema.changes import DroppedColumns
 from cdc_core.schema.table import TableId, TableSchema
 from cdc_core.schema.unseen import streamed
-from cdc_core.sink.delta.features import FeaturePolicy
 from cdc_core.snapshot.notifications import notify_of_snapshot
 from cdc_core.snapshot.reports import SnapshotProgress, SnapshotReport
 from cdc_core.snapshot.run import SnapshotRun, SnapshotSettings
@@ -74,12 +74,12 @@ def take(
 
 def _leave_to_stream(context: RunContext, tables: Sequence[TableSchema]) -> None:
     """Record that the stream is to read tables, which it does once their older transactions have ended."""
-    from cdc_core.sink.delta.shape import lake_properties
-    from cdc_core.sink.delta.shape_log import ShapeLog
+    from cdc_core.lake.schema.shape import lake_properties
+    from cdc_core.lake.stores.schema_log import ShapeLog
 
     if not tables:
         return
-    log = ShapeLog(context.paths.shapes, lake_properties(context.config.sink.lake_history_minutes))
+    log = ShapeLog(context.paths.shapes, lake_properties(context.config.lake.lake_history_minutes))
     histories = log.read()
     for table in tables:
         known = histories.get(table.id)
@@ -117,8 +117,8 @@ def reread(
     ``unsent`` is the same object at every attempt: each waits for a moment only, because other tables may wait for
     their turn. Raises OlderTransactionsError until the transactions have ended that the table waits for.
     """
-    from cdc_core.sink.delta.positions import lake_position
-    from cdc_core.sink.delta.table import DeltaTable
+    from cdc_core.lake.delta.table import DeltaTable
+    from cdc_core.lake.positions import lake_position
     from cdc_core.spark.errors import received
 
     with context.source() as source:
@@ -144,8 +144,8 @@ def blocking_snapshot(
     So are those that wait for older transactions (``unsent``, the same object at every attempt). ``numbers`` are the
     numbers of the tables' new shapes. The error of a table that cannot be read is its result.
     """
-    from cdc_core.sink.delta.positions import lake_position
-    from cdc_core.sink.delta.table import DeltaTable
+    from cdc_core.lake.delta.table import DeltaTable
+    from cdc_core.lake.positions import lake_position
     from cdc_core.spark.errors import received
 
     with context.source() as source:
@@ -177,11 +177,11 @@ def _run(context: RunContext, source: Source, spark: Any) -> SnapshotRun:
         config.engine.snapshot_rows_per_partition,
         config.engine.snapshot_threads,
         context.scope,
-        config.sink.changelog_reads,
-        config.sink.lake_history_minutes,
-        FeaturePolicy.of(config.sink),
-        config.sink.delete_modes,
-        config.sink.lake_dropped_columns is DroppedColumns.KEEP,
-        config.sink.lake_catalog_database,
+        config.lake.changelog_reads,
+        config.lake.lake_history_minutes,
+        FeaturePolicy.of(config.lake),
+        config.lake.delete_modes,
+        config.lake.lake_dropped_columns is DroppedColumns.KEEP,
+        config.lake.lake_catalog_database,
     )
     return SnapshotRun(source, spark, context.paths, context.plan, settings)

@@ -11,12 +11,12 @@ from cdc_core.lsn import Lsn
 from cdc_core.schema.table import TableId
 
 if TYPE_CHECKING:
-    from cdc_core.sink.delta.cuts import Cut
+    from cdc_core.lake.stores.round_lookup import Cut
 
 
 def versions(context: RunContext, at: Lsn | datetime | None, tables: Sequence[TableId]) -> Cut:
     """The cut of the newest round at or before ``at``. Raises LakeError if there is none."""
-    from cdc_core.sink.delta.cuts import find_cut
+    from cdc_core.lake.stores.round_lookup import find_cut
 
     context.config.require_lake()
-    return find_cut(context.paths, context.scope, context.config.sink.lake_history_minutes, at, tables)
+    return find_cut(context.paths, context.scope, context.config.lake.lake_history_minutes, at, tables)

@@ -18,7 +18,7 @@ from cdc_core.lsn import Lsn
 from cdc_core.schema.table import TableId
 
 if TYPE_CHECKING:
-    from cdc_core.sink.delta.cuts import Cut, ReadableVersion
+    from cdc_core.lake.stores.round_lookup import Cut, ReadableVersion
 
 
 class PlaceType(click.ParamType[Lsn | datetime]):

@@ -11,13 +11,13 @@ from typing import Any
 from cdc_core.config.unsupported import unsupported_properties
 from cdc_core.engine.options import EngineOptions
 from cdc_core.envelope.options import EnvelopeOptions
+from cdc_core.lake.options import LakeOptions
 from cdc_core.observe.options import ObserveOptions
 from cdc_core.option import Property, properties_of
 from cdc_core.postgres.options import PostgresOptions
 from cdc_core.quality.options import QualityOptions
 from cdc_core.schema.options import SchemaOptions
 from cdc_core.selection.options import SelectionOptions
-from cdc_core.sink.options import SinkOptions
 from cdc_core.snapshot.options import SnapshotOptions
 from cdc_core.snapshot.signals.options import SignalOptions
 from cdc_core.types.options import TypeOptions
@@ -31,7 +31,7 @@ PACKAGES: dict[str, tuple[str, type[Any]]] = {
     "envelope": ("Events", EnvelopeOptions),
     "snapshot": ("Snapshots", SnapshotOptions),
     "signals": ("Signals and notifications", SignalOptions),
-    "sink": ("The lake", SinkOptions),
+    "lake": ("The lake", LakeOptions),
     "quality": ("Quality", QualityOptions),
     "engine": ("Runs", EngineOptions),
     "observe": ("Schedules and metrics", ObserveOptions),

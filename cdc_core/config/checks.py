@@ -6,13 +6,13 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from cdc_core.config.references import has_reference
+from cdc_core.lake.options import LakeOptions
 from cdc_core.option import MASK, properties_of
 from cdc_core.postgres.options import OutputPlugin, PostgresOptions
 from cdc_core.schema.options import NameAdjustmentMode, SchemaOptions
 from cdc_core.selection.digests import DIGESTS
 from cdc_core.selection.options import SelectionOptions
 from cdc_core.selection.patterns import compile_pattern
-from cdc_core.sink.options import SinkOptions
 from cdc_core.snapshot.options import SnapshotLockingMode, SnapshotMode, SnapshotOptions, SnapshotQueryMode
 from cdc_core.snapshot.signals.options import CHANNELS, NOTIFICATION_CHANNELS, SignalOptions
 
@@ -68,7 +68,7 @@ def _bad_patterns(packages: Mapping[str, Any], given: Mapping[str, str]) -> Iter
     selection: SelectionOptions = packages["selection"]
     snapshot: SnapshotOptions = packages["snapshot"]
     schema: SchemaOptions = packages["schema"]
-    sink: SinkOptions = packages["sink"]
+    lake: LakeOptions = packages["lake"]
     postgres: PostgresOptions = packages["postgres"]
     named: list[tuple[str, tuple[str, ...]]] = []
     for field, declared in properties_of(SelectionOptions).items():
@@ -80,7 +80,7 @@ def _bad_patterns(packages: Mapping[str, Any], given: Mapping[str, str]) -> Iter
     named.append(("message.key.columns", tuple(keys)))
     identities = tuple(rule.table for rule in postgres.replica_identity_autoset_values)
     named.append(("replica.identity.autoset.values", identities))
-    named += [(f"wal2lake.lake.delete.mode.{mode.value}", patterns) for mode, patterns in sink.delete_modes.patterns]
+    named += [(f"wal2lake.lake.delete.mode.{mode.value}", patterns) for mode, patterns in lake.delete_modes.patterns]
     for name, patterns in named:
         for pattern in patterns:
             try:
@@ -160,13 +160,13 @@ def _signals_not_heard(packages: Mapping[str, Any], given: Mapping[str, str]) ->
         others = [channel for channel in chosen if channel not in known]
         if others:
             yield f"{name} lists {', '.join(others)}: not supported yet; supported: {', '.join(known)}."
-    if "sink" in signals.notification_enabled_channels and not packages["sink"].lake_path:
+    if "sink" in signals.notification_enabled_channels and not packages["lake"].lake_path:
         yield "The notification channel sink has no effect without wal2lake.lake.path."
 
 
 def _lake_that_differs(packages: Mapping[str, Any], given: Mapping[str, str]) -> Iterable[str]:
     skipped = [op for op in packages["selection"].skipped_operations if op != "t"]
-    if skipped and "lake" in packages["engine"].sinks and packages["sink"].lake_path:
+    if skipped and "lake" in packages["engine"].sinks and packages["lake"].lake_path:
         yield f"skipped.operations excludes {', '.join(skipped)}: lake tables will differ from the source."
 
 

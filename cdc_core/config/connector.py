@@ -14,12 +14,12 @@ from cdc_core.config.reader import Reader, Setting
 from cdc_core.engine.options import EngineOptions
 from cdc_core.envelope.options import EnvelopeOptions
 from cdc_core.errors import ConfigError
+from cdc_core.lake.options import LakeOptions
 from cdc_core.observe.options import ObserveOptions
 from cdc_core.postgres.options import PostgresOptions
 from cdc_core.quality.options import QualityOptions
 from cdc_core.schema.options import SchemaOptions
 from cdc_core.selection.options import SelectionOptions
-from cdc_core.sink.options import SinkOptions
 from cdc_core.snapshot.options import SnapshotOptions
 from cdc_core.snapshot.signals.options import SignalOptions
 from cdc_core.types.options import TypeOptions
@@ -43,7 +43,7 @@ class ConnectorConfig:
     envelope: EnvelopeOptions
     snapshot: SnapshotOptions
     signals: SignalOptions
-    sink: SinkOptions
+    lake: LakeOptions
     quality: QualityOptions
     engine: EngineOptions
     observe: ObserveOptions
@@ -64,7 +64,7 @@ class ConnectorConfig:
 
         Debezium's own files contain no lake; reading them, and writing their events, does not require one.
         """
-        if "lake" in self.engine.sinks and not self.sink.lake_path:
+        if "lake" in self.engine.sinks and not self.lake.lake_path:
             raise ConfigError(
                 f"{self.source}: wal2lake.lake.path is missing.",
                 "Set it to a folder or URI, or set wal2lake.sinks=noop.",

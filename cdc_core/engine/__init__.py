@@ -1,1 +1,1 @@
-"""The order of operations: reading, batches, snapshots, rounds."""
+"""Control flow: reading a slot, rounds, snapshots that signals request, records."""

@@ -30,7 +30,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 from cdc_core.errors import LakeError
-from cdc_core.sink.run_files import Owner
+from cdc_core.lake.rows.run_files import Owner
 
 _log = logging.getLogger(__name__)
 

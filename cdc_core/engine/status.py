@@ -7,21 +7,21 @@ from concurrent.futures import ThreadPoolExecutor
 
 from cdc_core.engine.reports import Paused, TableStatus
 from cdc_core.errors import CdcError, SourceError
+from cdc_core.lake.delta.readable import open_complete
+from cdc_core.lake.delta.row_count import row_count
+from cdc_core.lake.delta.table import DeltaTable
+from cdc_core.lake.epochs import EpochRows
+from cdc_core.lake.paths import LakePaths
+from cdc_core.lake.positions import LakePosition, changelog_position, lake_position
+from cdc_core.lake.stores.changelog import count_after
+from cdc_core.lake.stores.quarantine import Place, count_waiting
+from cdc_core.lake.stores.schema_log import History, ShapeLog
 from cdc_core.lsn import Lsn
 from cdc_core.postgres.connect import connect
 from cdc_core.postgres.copy_out import own_rows_sql
 from cdc_core.postgres.options import PostgresOptions
 from cdc_core.postgres.sqlstate import translated
 from cdc_core.schema.table import TableId, TableSchema
-from cdc_core.sink.delta.append import count_after
-from cdc_core.sink.delta.epochs import EpochRows
-from cdc_core.sink.delta.paths import LakePaths
-from cdc_core.sink.delta.positions import LakePosition, changelog_position, lake_position
-from cdc_core.sink.delta.quarantine import Place, count_waiting
-from cdc_core.sink.delta.readable import open_complete
-from cdc_core.sink.delta.row_count import row_count
-from cdc_core.sink.delta.shape_log import History, ShapeLog
-from cdc_core.sink.delta.table import DeltaTable
 
 _THREADS = 8
 

@@ -24,7 +24,7 @@ class LakeFeatures(StrEnum):
     """``wal2lake.lake.features``: use of Delta features that some readers do not support.
 
     ``auto``: if a change of the source needs one and the lake table is too large to be rewritten
-    (``sink/delta/features``).
+    (``lake/schema/features``).
     """
 
     AUTO = "auto"

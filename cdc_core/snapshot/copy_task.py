@@ -14,12 +14,12 @@ import pyarrow as pa
 from cdc_core import failpoints
 from cdc_core.decode.copy_text import LineCutter, decode_copy
 from cdc_core.errors import CdcError, LakeError
+from cdc_core.lake.delta.table import DataFile, DeltaTable
+from cdc_core.lake.rows.typing_plan import TypingPlan
+from cdc_core.lake.write.replace import write_rows
 from cdc_core.postgres.connect import ConnectionString
 from cdc_core.postgres.copy_out import SnapshotReader
 from cdc_core.schema.table import TableId, TableSchema
-from cdc_core.sink.delta.replace import write_rows
-from cdc_core.sink.delta.table import DataFile, DeltaTable
-from cdc_core.sink.typing_plan import TypingPlan
 
 _CHUNK_BYTES = 4 << 20
 

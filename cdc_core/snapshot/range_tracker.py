@@ -8,14 +8,14 @@ from dataclasses import replace
 from typing import Any
 
 from cdc_core.errors import TransientError
+from cdc_core.lake.delta.table import DataFile
+from cdc_core.lake.paths import LakePaths
+from cdc_core.lake.rows.row_keys import merge_key
+from cdc_core.lake.rows.typing_plan import TypingPlan
+from cdc_core.lake.schema.features import features_on
+from cdc_core.lake.schema.shape import lake_properties
+from cdc_core.lake.stores.range_log import FinishedRange, RangeLog
 from cdc_core.postgres.source import OpenSnapshot, Source
-from cdc_core.sink.delta.features import features_on
-from cdc_core.sink.delta.paths import LakePaths
-from cdc_core.sink.delta.range_log import FinishedRange, RangeLog
-from cdc_core.sink.delta.row_keys import merge_key
-from cdc_core.sink.delta.shape import lake_properties
-from cdc_core.sink.delta.table import DataFile
-from cdc_core.sink.typing_plan import TypingPlan
 from cdc_core.snapshot.plan import Chunk, plan_chunks, plan_gap
 from cdc_core.snapshot.reading import Reading
 from cdc_core.snapshot.resume import (

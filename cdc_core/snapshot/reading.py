@@ -15,12 +15,12 @@ from typing import Any
 import pyarrow as pa
 
 from cdc_core.errors import CdcError
+from cdc_core.lake.delta.table import DataFile, DeltaTable
+from cdc_core.lake.stores.range_log import FinishedRange
+from cdc_core.lake.stores.snapshot_log import TakenSnapshot
 from cdc_core.postgres.copy_out import own_rows_sql, select_from, select_sql
 from cdc_core.postgres.leaves import Leaf
 from cdc_core.schema.table import TableSchema
-from cdc_core.sink.delta.range_log import FinishedRange
-from cdc_core.sink.delta.snapshot_log import TakenSnapshot
-from cdc_core.sink.delta.table import DataFile, DeltaTable
 from cdc_core.snapshot.copy_task import CopyRanges, RangeOrder, RangeResult
 from cdc_core.snapshot.plan import Chunk, batches
 from cdc_core.snapshot.resume import Resumption

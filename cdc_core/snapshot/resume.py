@@ -1,7 +1,7 @@
 """Continues an interrupted snapshot: ranges that were read are not read again.
 
 The rows of a range (a run of pages) that a task has read are in data files of the lake table's folder, and the range is
-recorded (``sink/delta/range_log``). Let V1 be the first attempt's snapshot and V2 the present one's. A table is then
+recorded (``lake/stores/range_log``). Let V1 be the first attempt's snapshot and V2 the present one's. A table is then
 read as follows:
 
     N   SELECT … WHERE xmin is V1's xmin or younger             all pages    the rows written since
@@ -24,9 +24,9 @@ F's row, which is dead. Hence V2 has no row with this key: it was deleted, or it
 does not see and V2 does. The slot sends all of these: the position from which it sends is queried, and is at or before
 V1's LSN (it is after it for a slot that was created again). As soon as the stream has passed V2's LSN, and before
 anything else is merged into the table, the changes of transactions that V2 sees and V1 does not are reduced by key, and
-the keys that end without a row are deleted (``sink/delta/settle``). That is correct for every key, because the result
-is its state in V2. Until then the table shows rows that no longer exist; ``since`` in its snapshot's record indicates
-this. A further attempt keeps V1: what O reads in one attempt is a part of F for the next.
+the keys that end without a row are deleted (``lake/reduce/surplus_rows``). That is correct for every key, because the
+result is its state in V2. Until then the table shows rows that no longer exist; ``since`` in its snapshot's record
+indicates this. A further attempt keeps V1: what O reads in one attempt is a part of F for the next.
 
 Read from the beginning are: tables without a key, or without a heap of their own (partitioned ones); tables that are
 read by ranges of their key (``key_ranges``), because N and O select by xmin and the log of ranges contains pages;
@@ -46,13 +46,13 @@ import numpy as np
 import pyarrow as pa
 
 from cdc_core.errors import LakeError
+from cdc_core.lake.delta.candidates import Ranges
+from cdc_core.lake.delta.table import DataFile, DeltaTable
+from cdc_core.lake.rows.row_keys import KeyColumns, KeyIndex, merge_key
+from cdc_core.lake.rows.survey import parsed_snapshot
+from cdc_core.lake.rows.typing_plan import TypingPlan
+from cdc_core.lake.stores.range_log import FinishedRange
 from cdc_core.schema.table import TableSchema
-from cdc_core.sink.delta.candidates import Ranges
-from cdc_core.sink.delta.range_log import FinishedRange
-from cdc_core.sink.delta.row_keys import KeyColumns, KeyIndex, merge_key
-from cdc_core.sink.delta.survey import parsed_snapshot
-from cdc_core.sink.delta.table import DataFile, DeltaTable
-from cdc_core.sink.typing_plan import TypingPlan
 
 _MAX_XIDS = 2**30
 _XID_RANGE = 2**32

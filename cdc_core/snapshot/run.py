@@ -23,6 +23,23 @@ import pyarrow as pa
 
 from cdc_core import failpoints
 from cdc_core.errors import CdcError, NotUtf8Error, TransientError
+from cdc_core.lake.apply.kept_rows import KeptRows
+from cdc_core.lake.delete_columns import COLUMNS
+from cdc_core.lake.delete_modes import DeleteMode, DeleteModes
+from cdc_core.lake.delta.table import DeltaTable
+from cdc_core.lake.epochs import epoch_of
+from cdc_core.lake.paths import LakePaths
+from cdc_core.lake.positions import lake_position
+from cdc_core.lake.reduce.latest import Truncation
+from cdc_core.lake.rows.row_keys import check_key, merge_key
+from cdc_core.lake.rows.typing_plan import TypingPlan
+from cdc_core.lake.schema.features import FeaturePolicy
+from cdc_core.lake.schema.shape import lake_properties
+from cdc_core.lake.spark.register import register
+from cdc_core.lake.stores.schema_log import Shape, ShapeLog
+from cdc_core.lake.stores.snapshot_events import complete_reads
+from cdc_core.lake.stores.snapshot_log import TakenSnapshot, record_snapshots, tokens_before
+from cdc_core.lake.write.replace import commit_snapshot, prepare
 from cdc_core.lsn import Lsn
 from cdc_core.postgres.catalog import TableSize
 from cdc_core.postgres.connect import connection_string
@@ -31,23 +48,6 @@ from cdc_core.schema.changes import LakeFeatures
 from cdc_core.schema.fingerprint import Fingerprint
 from cdc_core.schema.table import TableId, TableSchema
 from cdc_core.schema.unseen import streamed
-from cdc_core.sink.delete_modes import DeleteMode, DeleteModes
-from cdc_core.sink.delta.delete_mode import COLUMNS
-from cdc_core.sink.delta.epochs import epoch_of
-from cdc_core.sink.delta.features import FeaturePolicy
-from cdc_core.sink.delta.kept_rows import KeptRows
-from cdc_core.sink.delta.paths import LakePaths
-from cdc_core.sink.delta.positions import lake_position
-from cdc_core.sink.delta.reads import complete_reads
-from cdc_core.sink.delta.reduction import Truncation
-from cdc_core.sink.delta.register import register
-from cdc_core.sink.delta.replace import commit_snapshot, prepare
-from cdc_core.sink.delta.row_keys import check_key, merge_key
-from cdc_core.sink.delta.shape import lake_properties
-from cdc_core.sink.delta.shape_log import Shape, ShapeLog
-from cdc_core.sink.delta.snapshot_log import TakenSnapshot, record_snapshots, tokens_before
-from cdc_core.sink.delta.table import DeltaTable
-from cdc_core.sink.typing_plan import TypingPlan
 from cdc_core.snapshot.copy_task import CopyRanges
 from cdc_core.snapshot.key_ranges import key_column, key_conditions
 from cdc_core.snapshot.options import SnapshotLockingMode, SnapshotOptions
@@ -73,7 +73,7 @@ OnProgress = Callable[[SnapshotProgress], None]
 class SnapshotSettings:
     """Ranges of at most ``rows_per_range`` rows, ``threads`` at a time, 0 for the number of Spark's task slots.
 
-    ``scope`` is that of the tables' positions (``sink/delta/epochs``). ``reads``: wal2lake.changelog.reads.
+    ``scope`` is that of the tables' positions (``lake/epochs``). ``reads``: wal2lake.changelog.reads.
     ``keeps_dropped``: if a delete mode keeps rows, columns dropped in the source stay. ``database``:
     wal2lake.lake.catalog.database.
     """
@@ -432,7 +432,7 @@ class SnapshotRun:
         features = self._settings.features
         # A table that is clustered already may have another key now.
         if features.missing(lake, table) or features.cluster_by(lake, table):
-            from cdc_core.sink.delta.spark_commit import enable_missing
+            from cdc_core.lake.spark.commit import enable_missing
 
             enable_missing(self._spark, lake, features, table)
         if self._settings.database:

@@ -17,13 +17,13 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from cdc_core.errors import OlderTransactionsError
+from cdc_core.lake.delta.table import DeltaTable
+from cdc_core.lake.epochs import epoch_of
+from cdc_core.lake.paths import LakePaths
+from cdc_core.lake.positions import lake_position, shape_app
+from cdc_core.lake.stores.schema_log import History, ShapeLog
+from cdc_core.lake.stores.snapshot_log import read_snapshots
 from cdc_core.schema.table import TableId, TableSchema
-from cdc_core.sink.delta.epochs import epoch_of
-from cdc_core.sink.delta.paths import LakePaths
-from cdc_core.sink.delta.positions import lake_position, shape_app
-from cdc_core.sink.delta.shape_log import History, ShapeLog
-from cdc_core.sink.delta.snapshot_log import read_snapshots
-from cdc_core.sink.delta.table import DeltaTable
 
 OLDER_SECONDS = 90.0
 """How long a read waits for older transactions if nothing else could be done meanwhile."""

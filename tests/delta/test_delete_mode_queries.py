@@ -10,9 +10,9 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from cdc_core.sink.delete_modes import DeleteMode
-from cdc_core.sink.delta.shape import lake_schema
-from cdc_core.sink.delta.table import DeltaTable
+from cdc_core.lake.delete_modes import DeleteMode
+from cdc_core.lake.delta.table import DeltaTable
+from cdc_core.lake.schema.shape import lake_schema
 from tests.support.spark import row_type
 
 PAGE = Path(__file__).parents[2] / "docs" / "delete-modes.md"

@@ -12,16 +12,16 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from cdc_core.sink.delete_modes import DeleteMode
-from cdc_core.sink.delta.changes import prepare
-from cdc_core.sink.delta.delete_mode import as_live
-from cdc_core.sink.delta.shape import lake_schema
+from cdc_core.lake.apply.changes import prepare
+from cdc_core.lake.delete_columns import as_live
+from cdc_core.lake.delete_modes import DeleteMode
+from cdc_core.lake.schema.shape import lake_schema
 from tests.delta.kept_model import KeptModel
 from tests.delta.source_model import ROW, TABLE, SourceTable
 from tests.support.spark import change_schema
 from tests.support.spark import lake_schema as bare_schema
 from tests.support.two_engines import ARROW, SPARK, TwoEngineLake
-from tests.unit.sink.test_delete_modes_model import MODES, assert_history, assert_soft
+from tests.unit.lake.test_delete_modes_model import MODES, assert_history, assert_soft
 
 pytestmark = pytest.mark.spark
 

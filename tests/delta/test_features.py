@@ -11,17 +11,17 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from cdc_core.lake.delta.row_count import row_count
+from cdc_core.lake.delta.table import DeltaTable
+from cdc_core.lake.maintenance.compaction import compact
+from cdc_core.lake.schema.features import EvolutionMethod, FeaturePolicy, announce, features_on
+from cdc_core.lake.schema.project import Step, StepColumn, evolve
+from cdc_core.lake.schema.shape import lake_properties, lake_schema
+from cdc_core.lake.spark.commit import enable, transaction
+from cdc_core.lake.spark.evolve import adopt_by_spark, evolve_by_spark
+from cdc_core.lake.write.replace import commit_snapshot, write_rows
 from cdc_core.schema.changes import DeltaFeature, LakeFeatures
 from cdc_core.schema.table import TableId
-from cdc_core.sink.delta.compaction import compact
-from cdc_core.sink.delta.features import EvolutionMethod, FeaturePolicy, announce, features_on
-from cdc_core.sink.delta.project import Step, StepColumn, evolve
-from cdc_core.sink.delta.replace import commit_snapshot, write_rows
-from cdc_core.sink.delta.row_count import row_count
-from cdc_core.sink.delta.shape import lake_properties, lake_schema
-from cdc_core.sink.delta.spark_commit import enable, transaction
-from cdc_core.sink.delta.spark_evolve import adopt_by_spark, evolve_by_spark
-from cdc_core.sink.delta.table import DeltaTable
 from tests.support.spark import AT, TEXTS, lake_rows
 
 pytestmark = pytest.mark.spark

@@ -8,14 +8,14 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from cdc_core.lake.apply.changes import prepare
+from cdc_core.lake.delete_columns import as_live
+from cdc_core.lake.delete_modes import DeleteMode
+from cdc_core.lake.names import helper
+from cdc_core.lake.schema.shape import lake_schema
 from cdc_core.schema.pg_type import PgType
 from cdc_core.schema.relation import ReplicaIdentity
 from cdc_core.schema.table import Column, TableId, TableSchema
-from cdc_core.sink.delete_modes import DeleteMode
-from cdc_core.sink.delta.changes import prepare
-from cdc_core.sink.delta.delete_mode import as_live
-from cdc_core.sink.delta.shape import lake_schema
-from cdc_core.sink.delta.staging import helper
 from tests.support.spark import AT, change, change_schema, row_type
 from tests.support.spark import lake_schema as bare_schema
 from tests.support.two_engines import ARROW, SPARK, TwoEngineLake

@@ -13,20 +13,20 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from cdc_core.errors import TableError
-from cdc_core.sink.delete_modes import DeleteMode
-from cdc_core.sink.delta.apply import apply
-from cdc_core.sink.delta.changes import prepare
-from cdc_core.sink.delta.delete_mode import COLUMNS
-from cdc_core.sink.delta.kept_rows import KeptRows
-from cdc_core.sink.delta.reduction import Truncation
-from cdc_core.sink.delta.replace import commit_snapshot, write_rows
-from cdc_core.sink.delta.replace import prepare as prepare_lake
-from cdc_core.sink.delta.row_count import row_count
-from cdc_core.sink.delta.shape import lake_schema
+from cdc_core.lake.apply.changes import prepare
+from cdc_core.lake.apply.copy_on_write import apply
+from cdc_core.lake.apply.kept_rows import KeptRows
+from cdc_core.lake.delete_columns import COLUMNS
+from cdc_core.lake.delete_modes import DeleteMode
+from cdc_core.lake.delta.row_count import row_count
+from cdc_core.lake.reduce.latest import Truncation
+from cdc_core.lake.schema.shape import lake_schema
+from cdc_core.lake.write.replace import commit_snapshot, write_rows
+from cdc_core.lake.write.replace import prepare as prepare_lake
 from tests.delta.kept_model import KeptModel
 from tests.delta.source_model import ROW, TABLE, SourceTable, plain
 from tests.support.spark import POSITION, change_schema, lake_rows, row_type
-from tests.unit.sink.test_delete_modes_model import MODES, assert_history, assert_soft
+from tests.unit.lake.test_delete_modes_model import MODES, assert_history, assert_soft
 
 SEED = int(os.environ.get("WAL2LAKE_SEED", "20261121"))
 KEY = ("h", "k")

@@ -9,19 +9,19 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from cdc_core.lake.delta.table import DeltaTable
+from cdc_core.lake.maintenance.compaction import clean
+from cdc_core.lake.options import MergeEngine
+from cdc_core.lake.schema.features import FeaturePolicy, features_on
+from cdc_core.lake.schema.project import Step, StepColumn
+from cdc_core.lake.schema.shape import lake_properties, lake_schema
+from cdc_core.lake.spark.commit import clustered_by, enable_missing
+from cdc_core.lake.spark.evolve import evolve_by_spark
+from cdc_core.lake.write.maintain import Retention, maintain
+from cdc_core.lake.write.replace import commit_snapshot, write_rows
 from cdc_core.schema.changes import DeltaFeature
 from cdc_core.schema.pg_type import PgType
 from cdc_core.schema.table import Column, TableId, TableSchema
-from cdc_core.sink.delta.compaction import clean
-from cdc_core.sink.delta.features import FeaturePolicy, features_on
-from cdc_core.sink.delta.maintain import Retention, maintain
-from cdc_core.sink.delta.project import Step, StepColumn
-from cdc_core.sink.delta.replace import commit_snapshot, write_rows
-from cdc_core.sink.delta.shape import lake_properties, lake_schema
-from cdc_core.sink.delta.spark_commit import clustered_by, enable_missing
-from cdc_core.sink.delta.spark_evolve import evolve_by_spark
-from cdc_core.sink.delta.table import DeltaTable
-from cdc_core.sink.options import MergeEngine
 from tests.support.one_table import OneTable
 from tests.support.spark import AT, change, lake_rows, row_type
 

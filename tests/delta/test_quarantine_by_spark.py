@@ -7,12 +7,12 @@ from dataclasses import replace
 import pyarrow as pa
 import pytest
 
-from cdc_core.engine.slice_order import Replay
+from cdc_core.engine.slice.order import Replay
+from cdc_core.lake.delete_modes import DeleteMode, DeleteModes
+from cdc_core.lake.options import MergeEngine
 from cdc_core.quality.options import QualityOptions, UserRule
 from cdc_core.schema.pg_type import PgType
 from cdc_core.schema.table import Column, TableId, TableSchema
-from cdc_core.sink.delete_modes import DeleteMode, DeleteModes
-from cdc_core.sink.options import MergeEngine
 from tests.support.one_table import OneTable
 from tests.support.spark import change, lake_rows, row_type
 

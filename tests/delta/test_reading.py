@@ -7,10 +7,10 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
+from cdc_core.lake.delta.table import DeltaTable
+from cdc_core.lake.paths import LakePaths
+from cdc_core.lake.stores.rounds import RecordedTable, RoundLog, TableState
 from cdc_core.schema.table import TableId
-from cdc_core.sink.delta.paths import LakePaths
-from cdc_core.sink.delta.rounds import RecordedTable, RoundLog, TableState
-from cdc_core.sink.delta.table import DeltaTable
 
 PAGE = Path(__file__).parents[2] / "docs" / "reading.md"
 BLOCKS = re.findall(r"```python\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from cdc_core.sink.delta.row_count import row_count
+from cdc_core.lake.delta.row_count import row_count
 
 pytestmark = pytest.mark.spark
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from cdc_core.sink.delta.storage import LOG_STORE
+from cdc_core.lake.delta.storage import LOG_STORE
 from cdc_core.spark.s3_log_store import CLASS, install
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]

@@ -15,10 +15,10 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from cdc_core.lake.apply.changes import MergeStrategy, prepare
+from cdc_core.lake.schema.shape import lake_schema
 from cdc_core.schema.pg_type import PgType
 from cdc_core.schema.table import Column, TableId, TableSchema
-from cdc_core.sink.delta.changes import MergeStrategy, prepare
-from cdc_core.sink.delta.shape import lake_schema
 from tests.delta.source_model import KEYLESS, ROW, TABLE, SourceTable, plain
 from tests.support.spark import AT, change, change_schema, row_type
 from tests.support.two_engines import ARROW, SPARK, TwoEngineLake

@@ -3,8 +3,8 @@
 import pytest
 
 from cdc_core.errors import CommitConflictError, ConversionError, LakeError, ProtocolError, TransientError
-from cdc_core.sink.delta.append import on_conflict
-from cdc_core.sink.delta.spark_commit import transaction
+from cdc_core.lake.delta.conflicts import on_conflict
+from cdc_core.lake.spark.commit import transaction
 from cdc_core.spark.errors import received
 from cdc_core.spark.run_tasks import run_tasks
 

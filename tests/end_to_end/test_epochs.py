@@ -6,8 +6,8 @@ import pytest
 
 from cdc_core import failpoints
 from cdc_core.config.connector import load
+from cdc_core.lake.paths import LakePaths
 from cdc_core.schema.table import TableId
-from cdc_core.sink.delta.paths import LakePaths
 from tests.support.cluster import Cluster
 from tests.support.lake import changelog_path, lake_path, lake_settings, rows, write_properties
 
@@ -51,7 +51,7 @@ class Moved:
         }
         self.file = write_properties(self.folder / "m.properties", server.properties(self.database, **settings))
         self.config = load(self.file)
-        self.paths = LakePaths(self.config.sink.lake_path, self.config.schema.topic_prefix)
+        self.paths = LakePaths(self.config.lake.lake_path, self.config.schema.topic_prefix)
 
     def execute(self, sql):
         self.server.execute(self.database, sql)

@@ -9,8 +9,8 @@ import pytest
 
 from cdc_core import failpoints
 from cdc_core.config.connector import load
+from cdc_core.lake.paths import LakePaths
 from cdc_core.schema.table import TableId
-from cdc_core.sink.delta.paths import LakePaths
 from tests.support.cluster import Cluster
 from tests.support.lake import lake_settings, rows, write_properties
 from tests.support.program import Program
@@ -59,7 +59,7 @@ def test_every_table_has_its_own_folder(pg: Cluster, program: Program, tmp_path:
 
     def judge() -> None:
         config = load(file())
-        paths = LakePaths(config.sink.lake_path, config.schema.topic_prefix)
+        paths = LakePaths(config.lake.lake_path, config.schema.topic_prefix)
         shown = program.run("versions", file(), "--json")
         assert shown.returncode == 0, shown.stderr
         known = {each["table"]: each["path"] for each in json.loads(shown.stdout)["tables"]}

@@ -18,9 +18,9 @@ from deltalake import DeltaTable, QueryBuilder
 
 from cdc_core import failpoints
 from cdc_core.config.connector import load
+from cdc_core.lake.stores.rounds import RoundLog, TableState
 from cdc_core.lsn import Lsn
 from cdc_core.schema.table import TableId
-from cdc_core.sink.delta.rounds import RoundLog, TableState
 from tests.support.lake import difference, lake_path, write_properties
 from tests.support.waits import wait_until
 
@@ -124,7 +124,7 @@ def read(config, table, version):
 
 def check_rounds(config, writer):
     """Read every round; how many there were, and in how many of them all tables were at the round's LSN."""
-    log = RoundLog(f"{config.sink.lake_path}/{config.schema.topic_prefix}/__rounds", 60)
+    log = RoundLog(f"{config.lake.lake_path}/{config.schema.topic_prefix}/__rounds", 60)
     assert log.refresh()
     heads, whole = log.heads(), 0
     assert [head.number for head in heads] == list(range(1, len(heads) + 1))
@@ -252,12 +252,12 @@ def test_upkeep_and_rounds_give_way_to_each_other(pg, program, tmp_path):
 
 
 def rounds_of(config) -> int:
-    log = RoundLog(f"{config.sink.lake_path}/{config.schema.topic_prefix}/__rounds", 60)
+    log = RoundLog(f"{config.lake.lake_path}/{config.schema.topic_prefix}/__rounds", 60)
     newest = log.newest() if log.refresh() else None
     return 0 if newest is None else newest.head.number
 
 
 def states_of(config) -> list[str]:
-    log = RoundLog(f"{config.sink.lake_path}/{config.schema.topic_prefix}/__rounds", 60)
+    log = RoundLog(f"{config.lake.lake_path}/{config.schema.topic_prefix}/__rounds", 60)
     newest = log.newest() if log.refresh() else None
     return [] if newest is None else [one.state.value for one in newest.tables]

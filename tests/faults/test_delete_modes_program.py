@@ -32,9 +32,9 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, rule, run_sta
 
 from cdc_core import failpoints
 from cdc_core.config.connector import ConnectorConfig, load
+from cdc_core.lake.delta.table import DeltaTable
+from cdc_core.lake.positions import lake_position
 from cdc_core.schema.table import TableId
-from cdc_core.sink.delta.positions import lake_position
-from cdc_core.sink.delta.table import DeltaTable
 from tests.delta.kept_model import KeptModel
 from tests.support.cluster import Cluster
 from tests.support.lake import changelog_path, lake_path, rows, write_properties

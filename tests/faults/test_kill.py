@@ -158,7 +158,7 @@ def test_killed_at_every_step_the_lake_still_equals_the_source(pg, program, tmp_
     assert [row["id"] for row in rows(lake_path(config, VISITS), "select id from t order by id")] == [
         *range(len(steps) + 1)
     ]
-    quarantine = Path(config.sink.lake_path) / config.schema.topic_prefix / "__quarantine" / "public" / "visits"
+    quarantine = Path(config.lake.lake_path) / config.schema.topic_prefix / "__quarantine" / "public" / "visits"
     (kept,) = rows(quarantine, 'select count(*) as n, count(distinct ("__commit_lsn", "__tx_index")) as places from t')
     assert (kept["n"], kept["places"]) == (refused, refused)
 

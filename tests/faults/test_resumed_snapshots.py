@@ -64,7 +64,7 @@ class Site:
     def recorded(self) -> list[tuple[int, int | None]]:
         """Pages of the ranges that are written down."""
         config = load(self.properties)
-        path = Path(config.sink.lake_path) / config.schema.topic_prefix / "__ranges"
+        path = Path(config.lake.lake_path) / config.schema.topic_prefix / "__ranges"
         if not path.exists():
             return []
         return [(row["first_block"], row["end_block"]) for row in rows(path) if row["table_name"] == "big"]
@@ -72,7 +72,7 @@ class Site:
     def recorded_files(self) -> set[str]:
         """The files that are written down with them."""
         config = load(self.properties)
-        found = rows(Path(config.sink.lake_path) / config.schema.topic_prefix / "__ranges")
+        found = rows(Path(config.lake.lake_path) / config.schema.topic_prefix / "__ranges")
         return {file["path"] for row in found for file in json.loads(row["files"])}
 
     def mark_log(self) -> int:
@@ -194,7 +194,7 @@ def _waited(program: Any, site: Site) -> None:
     """An attempt that waited for the transactions older than the publication, and of which nothing else is left."""
     _killed(program, site, 1)
     config = load(site.properties)
-    shutil.rmtree(Path(config.sink.lake_path) / config.schema.topic_prefix / "__ranges", ignore_errors=True)
+    shutil.rmtree(Path(config.lake.lake_path) / config.schema.topic_prefix / "__ranges", ignore_errors=True)
 
 
 def _finished(program: Any, site: Site) -> None:
@@ -302,4 +302,4 @@ def test_what_cannot_be_used_is_read_anew(site, program, change):
 
 def _data_files(site: Site) -> list[Path]:
     config = load(site.properties)
-    return list((Path(config.sink.lake_path) / config.schema.topic_prefix / "public" / "big").glob("*.parquet"))
+    return list((Path(config.lake.lake_path) / config.schema.topic_prefix / "public" / "big").glob("*.parquet"))

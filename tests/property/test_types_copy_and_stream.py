@@ -20,6 +20,8 @@ from cdc_core.decode.copy_text import decode_copy
 from cdc_core.decode.pgoutput import RelationRun, StreamState, decode_rows, sort_segment
 from cdc_core.decode.raw_columns import RawColumns, TupleBatch
 from cdc_core.envelope.options import FailureHandlingMode
+from cdc_core.lake.rows.change_rows import RESCUED, RowTyper
+from cdc_core.lake.rows.typing_plan import TypingPlan
 from cdc_core.postgres import publication, slot
 from cdc_core.postgres.catalog import Catalog
 from cdc_core.postgres.connect import connect, connection_string
@@ -27,8 +29,6 @@ from cdc_core.postgres.copy_out import SnapshotHolder, copy_chunks, select_sql
 from cdc_core.postgres.stream import ReplicationStream
 from cdc_core.schema.table import TableId, TableSchema
 from cdc_core.selection.options import SelectionOptions
-from cdc_core.sink.change_rows import RESCUED, RowTyper
-from cdc_core.sink.typing_plan import TypingPlan
 from cdc_core.types.registry import resolve, rule_for
 from tests.support.cluster import Cluster
 from tests.support.postgres_options import options_for

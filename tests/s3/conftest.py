@@ -21,8 +21,8 @@ from urllib.error import URLError
 
 import pytest
 
+from cdc_core.lake.delta.storage import LOG_STORE, Storage
 from cdc_core.option import Secret
-from cdc_core.sink.delta.storage import LOG_STORE, Storage
 from tests.support.program import Program
 from tests.support.waits import wait_until
 
@@ -118,7 +118,7 @@ def program() -> Iterator[Program]:
 @pytest.fixture
 def spark(bucket: Bucket) -> Iterator[Any]:
     """A session that reaches the bucket."""
-    from cdc_core.sink.delta.storage import reach
+    from cdc_core.lake.delta.storage import reach
     from cdc_core.spark.session import get_session
     from tests.support.spark import SETTINGS
 

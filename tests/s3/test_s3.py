@@ -15,9 +15,9 @@ from deltalake import QueryBuilder
 
 from cdc_core import failpoints
 from cdc_core.errors import CdcError
-from cdc_core.sink.delta.append import on_conflict
-from cdc_core.sink.delta.storage import Location
-from cdc_core.sink.delta.table import DeltaTable
+from cdc_core.lake.delta.conflicts import on_conflict
+from cdc_core.lake.delta.storage import Location
+from cdc_core.lake.delta.table import DeltaTable
 from tests.s3.conftest import KEY, REGION, SECRET, Bucket
 from tests.support.lake import write_properties
 

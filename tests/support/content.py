@@ -8,9 +8,9 @@ from typing import Any
 
 import pyarrow as pa
 
-from cdc_core.sink.delta.bounds import Bounds
-from cdc_core.sink.delta.rewrite import Rewrite
-from cdc_core.sink.delta.table import DataFile
+from cdc_core.lake.apply.rewrite import Rewrite
+from cdc_core.lake.delta.bounds import Bounds
+from cdc_core.lake.delta.table import DataFile
 
 
 @dataclass

@@ -15,7 +15,7 @@ from cdc_core.config.connector import ConnectorConfig, from_entries
 from cdc_core.config.properties_file import parse_properties
 from cdc_core.decode.copy_text import decode_copy
 from cdc_core.decode.pgoutput import StreamState, sort_segment
-from cdc_core.engine.tables import TableRegistry
+from cdc_core.engine.reading.tables import TableRegistry
 from cdc_core.envelope.context import EnvelopeContext
 from cdc_core.envelope.snapshot_events import SnapshotEvents
 from cdc_core.envelope.stream_events import StreamEvents

@@ -30,7 +30,7 @@ from typing import IO, Any
 _START_SECONDS = 120
 # What a run that merges has loaded when it ends.
 _MODULES = (
-    *("cdc_core.cli", "cdc_core.assemble", "cdc_core.engine.slice_task", "cdc_core.spark.session"),
+    *("cdc_core.cli", "cdc_core.assemble", "cdc_core.engine.slice.task", "cdc_core.spark.session"),
     *("pyspark.sql", "deltalake", "pyarrow.parquet", "pyarrow.dataset", "pyarrow.compute", "psycopg"),
 )
 

@@ -10,8 +10,8 @@ from deltalake import DeltaTable, QueryBuilder
 
 from cdc_core.config.connector import ConnectorConfig, load
 from cdc_core.demo.verify import Comparison, compare
+from cdc_core.lake.paths import LakePaths
 from cdc_core.schema.table import TableId
-from cdc_core.sink.delta.paths import LakePaths
 
 
 def write_properties(path: Path, properties: dict[str, Any]) -> Path:
@@ -43,12 +43,12 @@ def rows(path: Path, sql: str = "select * from t") -> list[dict[str, Any]]:
 
 def lake_path(config: ConnectorConfig, table: TableId) -> Path:
     """Where a lake table lies."""
-    return Path(LakePaths(config.sink.lake_path, config.schema.topic_prefix).lake(table))
+    return Path(LakePaths(config.lake.lake_path, config.schema.topic_prefix).lake(table))
 
 
 def changelog_path(config: ConnectorConfig, table: TableId) -> Path:
     """Where its changelog lies."""
-    return Path(LakePaths(config.sink.lake_path, config.schema.topic_prefix).changelog(table))
+    return Path(LakePaths(config.lake.lake_path, config.schema.topic_prefix).changelog(table))
 
 
 def difference(properties: Path, tables: list[TableId]) -> list[Comparison]:

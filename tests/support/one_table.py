@@ -10,22 +10,22 @@ from typing import Any
 
 import pyarrow as pa
 
-from cdc_core.engine.checks import TableChecks
-from cdc_core.engine.slice_order import Replay, SliceOrder, SliceOutcome
-from cdc_core.engine.slice_task import SliceTask
-from cdc_core.engine.table_writer import LakeWriter
+from cdc_core.engine.slice.checks import TableChecks
+from cdc_core.engine.slice.order import Replay, SliceOrder, SliceOutcome
+from cdc_core.engine.slice.task import SliceTask
+from cdc_core.engine.slice.write import LakeWriter
+from cdc_core.lake.delta.conform import conform
+from cdc_core.lake.delta.opened import opened
+from cdc_core.lake.delta.table import DeltaTable
+from cdc_core.lake.options import MergeEngine
+from cdc_core.lake.paths import LakePaths
+from cdc_core.lake.positions import ChangelogPosition, LakePosition, changelog_position, lake_position
+from cdc_core.lake.schema.shape import changelog_properties, ensure_table
+from cdc_core.lake.stores.changelog import Reached, append_changes
+from cdc_core.lake.write.replace import SnapshotFacts, commit_snapshot, prepare, write_rows
 from cdc_core.quality.options import QualityOptions
 from cdc_core.schema.table import TableSchema
 from cdc_core.selection.options import SelectionOptions
-from cdc_core.sink.delta.append import Reached, append_changes
-from cdc_core.sink.delta.conform import conform
-from cdc_core.sink.delta.opened import opened
-from cdc_core.sink.delta.paths import LakePaths
-from cdc_core.sink.delta.positions import ChangelogPosition, LakePosition, changelog_position, lake_position
-from cdc_core.sink.delta.replace import SnapshotFacts, commit_snapshot, prepare, write_rows
-from cdc_core.sink.delta.shape import changelog_properties, ensure_table
-from cdc_core.sink.delta.table import DeltaTable
-from cdc_core.sink.options import MergeEngine
 from tests.support.spark import AT, change_schema, lake_rows, lake_schema
 
 SLOT = "slot"

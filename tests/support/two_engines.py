@@ -8,12 +8,12 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from cdc_core.lake.apply.changes import Changes
+from cdc_core.lake.apply.copy_on_write import apply
+from cdc_core.lake.apply.staging import staged
+from cdc_core.lake.delta.table import DeltaTable
+from cdc_core.lake.schema.shape import lake_properties
 from cdc_core.lsn import Lsn
-from cdc_core.sink.delta.apply import apply
-from cdc_core.sink.delta.changes import Changes
-from cdc_core.sink.delta.shape import lake_properties
-from cdc_core.sink.delta.staging import staged
-from cdc_core.sink.delta.table import DeltaTable
 
 ARROW, SPARK = "arrow", "spark"
 
@@ -42,7 +42,7 @@ class TwoEngineLake:
         return rewrite.inserted, rewrite.updated, rewrite.deleted
 
     def _by_spark(self, changes: Changes) -> tuple[int, int, int]:
-        from cdc_core.sink.delta.spark_merge import Commit, apply_staged
+        from cdc_core.lake.spark.merge import Commit, apply_staged
 
         rows, facts = staged(changes)
         path = str(self.folder / f"staged-{self.commits}.parquet")

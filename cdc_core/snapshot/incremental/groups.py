@@ -25,14 +25,14 @@ import pyarrow as pa
 
 from cdc_core.clock import now_us
 from cdc_core.decode.copy_text import decode_copy
+from cdc_core.lake.rows.run_files import Owner, lost_file
+from cdc_core.lake.rows.typing_plan import TypingPlan
 from cdc_core.postgres.catalog import Catalog
 from cdc_core.postgres.chunk_sql import KeyColumn, chunk_sql, keys_sql, largest_key_sql
 from cdc_core.postgres.chunks import ChunkConnection
 from cdc_core.schema.plan import row_key
 from cdc_core.schema.table import TableSchema
 from cdc_core.schema.unseen import streamed
-from cdc_core.sink.run_files import Owner, lost_file
-from cdc_core.sink.typing_plan import TypingPlan
 from cdc_core.snapshot.incremental.lake_progress import LakeProgress
 from cdc_core.snapshot.incremental.progress import Collection, Key, Progress
 from cdc_core.snapshot.incremental.reader import ChunkReader, columns_of, divides_rows

@@ -17,7 +17,7 @@ class LakeProgress:
     another key with unsent columns; ``rest`` are the keys found, to be read again, and ``again`` means that they were
     too many, or have no text, so that the entire table is read again; ``passes`` counts how often that happened.
     ``signal`` is the position (commit LSN, index in the transaction) of the last processed signal of the signal table.
-    Everything refers to one ``epoch`` of the stream (``sink/delta/epochs``).
+    Everything refers to one ``epoch`` of the stream (``lake/epochs``).
     """
 
     progress: Progress = field(default_factory=Progress)

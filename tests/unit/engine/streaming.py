@@ -8,15 +8,15 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from cdc_core.decode.segment import Segment
-from cdc_core.engine.batch import Position
-from cdc_core.engine.read import BatchBounds, SlotReader
-from cdc_core.engine.spool import Spool
+from cdc_core.engine.reading.batch import Position
+from cdc_core.engine.reading.slot_reader import BatchBounds, SlotReader
+from cdc_core.engine.reading.spool import Spool
+from cdc_core.lake.rows.run_files import Owner
+from cdc_core.lake.rows.typing_plan import TypingPlan
 from cdc_core.schema.pg_type import PgType
 from cdc_core.schema.relation import Relation, RelationColumn, ReplicaIdentity
 from cdc_core.schema.table import Column, TableId, TableSchema
 from cdc_core.selection.options import SelectionOptions
-from cdc_core.sink.run_files import Owner
-from cdc_core.sink.typing_plan import TypingPlan
 from cdc_core.types.options import TypeOptions
 from tests.support import plain_pgoutput as plain
 

@@ -1,7 +1,7 @@
 import pyarrow as pa
 
 from cdc_core.decode.raw_batch import RAW_SCHEMA
-from cdc_core.engine.batch import Batch, Position
+from cdc_core.engine.reading.batch import Batch, Position
 from cdc_core.schema.table import TableId, TableSchema
 
 T = TableId("public", "t")

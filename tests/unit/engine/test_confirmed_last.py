@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from cdc_core.engine.confirmations import Confirmations
 from cdc_core.engine.reports import RoundReport, Until
-from cdc_core.engine.stream import StreamRun
+from cdc_core.engine.stream.confirmations import Confirmations
+from cdc_core.engine.stream.run import StreamRun
 from cdc_core.lsn import Lsn
 from tests.unit.engine.streaming import ORDERS, FakeStream, announce, insert, reader, transaction
 

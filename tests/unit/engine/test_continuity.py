@@ -8,12 +8,12 @@ import pyarrow as pa
 import pytest
 
 from cdc_core.decode.pgoutput.stream_state import MARK_SCHEMA, SortedSegment
-from cdc_core.engine.confirmations import Confirmations
-from cdc_core.engine.continuity import Break, BrokenStreamError, CommitWatch, departure, judge
+from cdc_core.engine.reading.continuity import Break, BrokenStreamError, CommitWatch, departure, judge
+from cdc_core.engine.stream.confirmations import Confirmations
+from cdc_core.lake.stores.stream_log import LastCommit, StreamLog, StreamRecord, begin, read_stream
 from cdc_core.lsn import Lsn
 from cdc_core.postgres.identity import StreamFacts, parse_history
 from cdc_core.postgres.slot import SlotInfo
-from cdc_core.sink.delta.stream_log import LastCommit, StreamLog, StreamRecord, begin, read_stream
 
 RECORD = StreamRecord("77", 1, "shop", "slot_1", Lsn(1_000), database_oid=5)
 SLOT = SlotInfo("slot_1", True, "pgoutput", "shop", confirmed_lsn=Lsn(1_000))
@@ -139,7 +139,7 @@ def test_nothing_is_expected_of_a_slot_that_starts_after_it() -> None:
 
 def test_a_position_is_recorded_before_it_is_sent(tmp_path, monkeypatch) -> None:
     path, sent, now = str(tmp_path / "__stream"), [], [100.0]
-    monkeypatch.setattr("cdc_core.engine.confirmations.time.monotonic", lambda: now[0])
+    monkeypatch.setattr("cdc_core.engine.stream.confirmations.time.monotonic", lambda: now[0])
     log = StreamLog(path, 60)
     begin(log, RECORD, is_first=True)
 

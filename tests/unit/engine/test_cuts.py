@@ -5,12 +5,12 @@ from types import SimpleNamespace
 
 import pytest
 
-from cdc_core.engine.cuts import Cuts, state_at
-from cdc_core.engine.merge_state import MergeState
-from cdc_core.engine.table_shape import TableShape
+from cdc_core.engine.round.record import Cuts, state_at
+from cdc_core.engine.round.schema_state import TableShape
+from cdc_core.engine.round.table_state import MergeState
+from cdc_core.lake.stores.rounds import RoundLog, TableState
+from cdc_core.lake.stores.schema_log import Pause
 from cdc_core.schema.table import TableId
-from cdc_core.sink.delta.rounds import RoundLog, TableState
-from cdc_core.sink.delta.shape_log import Pause
 
 A, B = TableId("public", "a"), TableId("public", "b")
 AT = datetime(2026, 1, 1, tzinfo=UTC)
@@ -112,7 +112,7 @@ def test_what_changes_without_a_round_is_written_down_too(log, monkeypatch):
     cuts = Cuts(log, known)
     now = SimpleNamespace(monotonic=lambda: clock[0])
     clock = [1000.0]
-    monkeypatch.setattr("cdc_core.engine.cuts.time", now)
+    monkeypatch.setattr("cdc_core.engine.round.record.time", now)
     cuts.between_rounds(100)
     known[A].shape.reread = None
     cuts.between_rounds(110)

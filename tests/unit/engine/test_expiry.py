@@ -5,11 +5,11 @@ from typing import Any
 
 import pytest
 
-from cdc_core.engine import expiry
-from cdc_core.engine.expiry import Expiry
-from cdc_core.engine.merge_state import MergeState
-from cdc_core.engine.shapes import TableShape
-from cdc_core.sink.delta.retention import DAY_US
+from cdc_core.engine.round import expiry
+from cdc_core.engine.round.expiry import Expiry
+from cdc_core.engine.round.schema_changes import TableShape
+from cdc_core.engine.round.table_state import MergeState
+from cdc_core.lake.maintenance.retention import DAY_US
 from tests.delta.source_model import ROW, TABLE
 from tests.support.one_table import SLOT, OneTable
 from tests.support.spark import AT, change

@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
-from cdc_core.engine import lake_snapshots
-from cdc_core.engine.lake_snapshots import LakeSnapshots
-from cdc_core.engine.landing import LandOrder, LandOutcome
-from cdc_core.engine.slice_order import SliceOrder
+from cdc_core.engine.backfill import snapshots as lake_snapshots
+from cdc_core.engine.backfill.snapshots import LakeSnapshots
+from cdc_core.engine.backfill.task import LandOrder, LandOutcome
+from cdc_core.engine.slice.order import SliceOrder
 from cdc_core.errors import RereadNeededError, SourceError, TransientError
+from cdc_core.lake.stores.progress_log import ProgressLog
 from cdc_core.lsn import Lsn
-from cdc_core.sink.delta.progress_log import ProgressLog
 from cdc_core.snapshot.incremental.groups import ChunkFile, ChunkGroup
 from cdc_core.snapshot.incremental.lake_progress import LakeProgress
 from cdc_core.snapshot.incremental.progress import Collection

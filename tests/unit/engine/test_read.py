@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from cdc_core.engine.batch import Batch, Position
-from cdc_core.engine.read import SlotReader
-from cdc_core.engine.spool import ReadSpoolFiles
+from cdc_core.engine.reading.batch import Batch, Position
+from cdc_core.engine.reading.slot_reader import SlotReader
+from cdc_core.engine.reading.spool import ReadSpoolFiles
 from cdc_core.errors import ProtocolError, TransientError
+from cdc_core.lake.rows.run_files import Owner
 from cdc_core.schema.table import TableId
-from cdc_core.sink.run_files import Owner
 from tests.support import plain_pgoutput as plain
 from tests.support.waits import wait_until
 from tests.unit.engine.streaming import CLIENTS, ORDERS, FakeStream, announce, insert, plan, reader, transaction

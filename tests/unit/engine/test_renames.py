@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from cdc_core.engine.renames import note_names
-from cdc_core.engine.tables import SeenName
+from cdc_core.engine.reading.tables import SeenName
+from cdc_core.engine.round.renames import note_names
 from cdc_core.schema.table import TableId
 from tests.unit.engine.test_shapes import ID, NOTE, begun, shapes
 from tests.unit.schema.versions import ORDERS, table

@@ -7,13 +7,13 @@ from dataclasses import replace
 import pyarrow as pa
 import pytest
 
-from cdc_core.engine.slice_order import Replay
+from cdc_core.engine.slice.order import Replay
+from cdc_core.lake.stores.changelog import Reached
 from cdc_core.quality.options import QualityOptions
 from cdc_core.quality.rules import KEY_UNIQUE
 from cdc_core.schema.fingerprint import Fingerprint
 from cdc_core.schema.pg_type import PgType
 from cdc_core.schema.table import Column, TableId, TableSchema
-from cdc_core.sink.delta.append import Reached
 from tests.support.one_table import SLOT, OneTable
 from tests.support.spark import change, lake_rows, row_type
 

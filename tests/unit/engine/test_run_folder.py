@@ -15,10 +15,10 @@ import pyarrow.parquet as pq
 import pytest
 
 from cdc_core.engine import run_folder
+from cdc_core.engine.reading.spool import ReadSpoolFiles, Spool
 from cdc_core.engine.run_folder import RunFolder
-from cdc_core.engine.spool import ReadSpoolFiles, Spool
 from cdc_core.errors import LakeError, TransientError
-from cdc_core.sink.run_files import Owner, check_parquet, write_parquet
+from cdc_core.lake.rows.run_files import Owner, check_parquet, write_parquet
 from tests.support.waits import wait_until
 from tests.unit.engine.streaming import ORDERS, plan, table_of
 from tests.unit.engine.test_spool_writer import raw
@@ -27,7 +27,7 @@ HOLD = """
 import sys, time
 from pathlib import Path
 from cdc_core.engine.run_folder import RunFolder
-from cdc_core.sink.run_files import Owner
+from cdc_core.lake.rows.run_files import Owner
 folder = RunFolder(Path(sys.argv[1]), "other/shop", Owner(sys.argv[2], "slot", "host/db", "lake/shop"))
 (folder.path / "rows.arrow").write_text("rows")
 print("ready", flush=True)

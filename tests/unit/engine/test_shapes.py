@@ -8,18 +8,19 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from cdc_core.engine.shapes import Shapes
-from cdc_core.engine.slice_order import SliceOrder
-from cdc_core.engine.slice_shapes import key_of
-from cdc_core.engine.tables import TableRegistry
+from cdc_core.engine.reading.tables import TableRegistry
+from cdc_core.engine.round.schema_changes import Shapes
+from cdc_core.engine.slice.order import SliceOrder
+from cdc_core.engine.slice.schema_versions import key_of
+from cdc_core.lake.names import RESCUED
+from cdc_core.lake.rows.typing_plan import TypingPlan
+from cdc_core.lake.schema.shape import lake_schema
+from cdc_core.lake.stores.schema_log import ShapeLog
 from cdc_core.postgres.catalog import ResolvedRelation
 from cdc_core.schema.changes import Policy, SchemaChanges
 from cdc_core.schema.relation import Relation, ReplicaIdentity
 from cdc_core.schema.table import TableId, TableSchema
 from cdc_core.selection.options import SelectionOptions
-from cdc_core.sink.delta.shape import RESCUED, lake_schema
-from cdc_core.sink.delta.shape_log import ShapeLog
-from cdc_core.sink.typing_plan import TypingPlan
 from cdc_core.types.options import TypeOptions
 from tests.unit.schema.versions import INT, ORDERS, column, table
 

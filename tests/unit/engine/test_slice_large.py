@@ -11,12 +11,12 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
-from cdc_core.engine import slice_large
-from cdc_core.engine.slice_order import SliceOutcome
+from cdc_core.engine.slice import large as slice_large
+from cdc_core.engine.slice.order import SliceOutcome
+from cdc_core.lake.apply.staging import KEEP, NUMBER, TOUCH
+from cdc_core.lake.delete_modes import DeleteMode, DeleteModes
+from cdc_core.lake.options import MergeEngine
 from cdc_core.quality.options import QualityOptions, UserRule
-from cdc_core.sink.delete_modes import DeleteMode, DeleteModes
-from cdc_core.sink.delta.staging import KEEP, NUMBER, TOUCH
-from cdc_core.sink.options import MergeEngine
 from tests.delta.source_model import KEYLESS, ROW, TABLE, SourceTable, plain
 from tests.support.deletion_vectors import mark_deleted
 from tests.support.one_table import OneTable

@@ -6,10 +6,10 @@ import random
 
 import pytest
 
-from cdc_core.engine.slice_order import SliceOrder, SliceOutcome
-from cdc_core.engine.slice_part import PartOutcome, cut, joined
+from cdc_core.engine.slice.order import SliceOrder, SliceOutcome
+from cdc_core.engine.slice.part import PartOutcome, cut, joined
+from cdc_core.lake.delta.table import DataFile
 from cdc_core.schema.table import TableId
-from cdc_core.sink.delta.table import DataFile
 from cdc_core.spark.run_tasks import balanced
 from tests.delta.source_model import KEYLESS, TABLE
 

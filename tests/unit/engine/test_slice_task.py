@@ -12,7 +12,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from cdc_core.engine.slice_order import Applied, SliceOrder, SliceOutcome
+from cdc_core.engine.slice.order import Applied, SliceOrder, SliceOutcome
 from cdc_core.errors import LakeError, TableError
 from cdc_core.schema.pg_type import PgType
 from cdc_core.schema.table import Column, TableId, TableSchema

@@ -7,7 +7,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from cdc_core.assemble.metrics import Meter
 from cdc_core.engine.reports import BatchReport, CheckReport, MergeReport, RoundReport
-from cdc_core.engine.stream import Hooks
+from cdc_core.engine.stream.run import Hooks
 from cdc_core.lsn import Lsn
 from cdc_core.observe.endpoint import metrics_of
 from cdc_core.observe.metrics import ConnectorMetrics

@@ -2,13 +2,13 @@
 
 import dataclasses
 
-from cdc_core.engine.checks import TableChecks
-from cdc_core.engine.constraints import KEY, ConstraintsSeen, constraint_marks
+from cdc_core.engine.slice.checks import TableChecks
+from cdc_core.engine.slice.constraints import KEY, ConstraintsSeen, constraint_marks
+from cdc_core.lake.rows.typing_plan import TypingPlan
 from cdc_core.quality.options import QualityOptions
 from cdc_core.schema.fingerprint import ColumnMark, Fingerprint, PublicationEntry, PublicationMark
 from cdc_core.schema.relation import ReplicaIdentity
 from cdc_core.selection.options import SelectionOptions
-from cdc_core.sink.typing_plan import TypingPlan
 from cdc_core.types.options import TypeOptions
 from tests.unit.quality.people import TABLE, frame, image, row
 

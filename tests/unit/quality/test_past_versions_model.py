@@ -11,10 +11,10 @@ import pytest
 from hypothesis import HealthCheck, Phase, event, given, settings
 from hypothesis import strategies as st
 
-from cdc_core.engine.slice_order import Replay
+from cdc_core.engine.slice.order import Replay
 from cdc_core.errors import LakeError
-from cdc_core.sink.delete_modes import DeleteMode, DeleteModes
-from cdc_core.sink.delta.table import DeltaTable
+from cdc_core.lake.delete_modes import DeleteMode, DeleteModes
+from cdc_core.lake.delta.table import DeltaTable
 from tests.delta.kept_model import KeptModel
 from tests.unit.quality.test_quarantine_model import FULL, KEYED, Run, folded, histories, rules
 

@@ -16,7 +16,7 @@ import pytest
 from hypothesis import HealthCheck, Phase, assume, event, given, settings
 from hypothesis import strategies as st
 
-from cdc_core.engine.slice_order import Replay
+from cdc_core.engine.slice.order import Replay
 from cdc_core.quality.options import QualityOptions, UserRule
 from cdc_core.schema.pg_type import PgType
 from cdc_core.schema.relation import ReplicaIdentity

@@ -6,8 +6,8 @@ import deltalake
 import numpy as np
 import pyarrow as pa
 
-from cdc_core.quality.evaluate import check
-from cdc_core.sink.delta.quarantine import (
+from cdc_core.lake.delta.table import DeltaTable
+from cdc_core.lake.stores.quarantine import (
     ENDED,
     PAST,
     Place,
@@ -17,7 +17,7 @@ from cdc_core.sink.delta.quarantine import (
     waiting_rows,
     write_quarantine,
 )
-from cdc_core.sink.delta.table import DeltaTable
+from cdc_core.quality.evaluate import check
 from tests.unit.quality.people import BAD, RULES, TABLE, frame
 
 

@@ -6,8 +6,9 @@ import pickle
 import pandas as pd
 import pytest
 
-from cdc_core.engine.checks import TableChecks
+from cdc_core.engine.slice.checks import TableChecks
 from cdc_core.errors import ConfigError, LimitExceededError, TableError
+from cdc_core.lake.rows.typing_plan import TypingPlan
 from cdc_core.quality.expectations import NotCompiledError, compiled
 from cdc_core.quality.great_expectations import _library as library
 from cdc_core.quality.great_expectations import suite_problem, validate_sample
@@ -16,7 +17,6 @@ from cdc_core.quality.rule_files import read_rule_files
 from cdc_core.quality.rules import Severity
 from cdc_core.schema.table import TableId
 from cdc_core.selection.options import SelectionOptions
-from cdc_core.sink.typing_plan import TypingPlan
 from cdc_core.types.options import TypeOptions
 from tests.unit.quality.people import TABLE, frame, image, row
 

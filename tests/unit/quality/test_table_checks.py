@@ -3,10 +3,10 @@
 import dataclasses
 import pickle
 
-from cdc_core.engine.checks import TableChecks
+from cdc_core.engine.slice.checks import TableChecks
+from cdc_core.lake.rows.typing_plan import TypingPlan
 from cdc_core.quality.options import QualityOptions, UserRule
 from cdc_core.selection.options import SelectionOptions
-from cdc_core.sink.typing_plan import TypingPlan
 from cdc_core.types.options import TypeOptions
 from tests.unit.quality.people import GOOD, TABLE, frame, image, row
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from cdc_core.lake.names import OWN_NAMES, RESCUED
 from cdc_core.schema.changes import (
     AddColumn,
     ChangeKind,
@@ -29,7 +30,6 @@ from cdc_core.schema.pg_type import PgType, TypeKind
 from cdc_core.schema.plan import OWN_COLUMNS
 from cdc_core.schema.relation import ReplicaIdentity
 from cdc_core.schema.table import TableSchema
-from cdc_core.sink.delta.shape import OWN_NAMES, RESCUED
 from tests.unit.schema.versions import (
     BIGINT,
     FOR_ALL,

@@ -2,9 +2,9 @@ import logging
 
 import pytest
 
+from cdc_core.lake.stores.notifications import read_notifications
 from cdc_core.lsn import Lsn
 from cdc_core.schema.table import TableId
-from cdc_core.sink.delta.notifications import read_notifications
 from cdc_core.snapshot.notification_table import NotificationTable
 from cdc_core.snapshot.notifications import INITIAL, Notification, Notifier, SnapshotStatus, notify_of_snapshot
 from cdc_core.snapshot.reports import SnapshotProgress, SnapshotReport

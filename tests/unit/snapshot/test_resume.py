@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from cdc_core.lake.delta.table import DataFile, DeltaTable
+from cdc_core.lake.stores.range_log import FinishedRange, RangeLog
 from cdc_core.schema.table import TableId
-from cdc_core.sink.delta.range_log import FinishedRange, RangeLog
-from cdc_core.sink.delta.table import DataFile, DeltaTable
 from cdc_core.snapshot.plan import ALONE, batches, plan_gap, rows_per_range
 from cdc_core.snapshot.resume import Resumption, TakeOut, resumption, written_before, written_since
 

@@ -1,0 +1,1 @@
+"""Snapshots that signals request while the stream goes on."""

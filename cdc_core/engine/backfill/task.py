@@ -1,0 +1,201 @@
+"""Writes rows of chunks to a lake table, in a Spark task: chunk files ─▶ changes made since ─▶ one commit.
+
+``lake/apply/chunk_rows`` describes which rows are written, and why the result is exact. Like a merge, the commit
+requires the snapshot in force and the merged LSN to be unchanged, so that it fails if another commit was made first. It
+may be repeated: writing rows again that were already written does not change them.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import pyarrow as pa
+
+from cdc_core import failpoints
+from cdc_core.engine.slice.order import Applied, SliceOrder, Staged
+from cdc_core.engine.slice.schema_versions import by_shape, keyed_slices
+from cdc_core.engine.slice.task import SliceTask
+from cdc_core.engine.slice.write import ForDriverError, TooLargeError
+from cdc_core.errors import CdcError, LakeError, RereadNeededError, TransientError
+from cdc_core.lake.apply.changes import Changes
+from cdc_core.lake.apply.chunk_rows import ChunkRows, key_texts, land, moved_unsent
+from cdc_core.lake.delta.conflicts import on_conflict
+from cdc_core.lake.delta.opened import opened
+from cdc_core.lake.delta.table import DeltaTable
+from cdc_core.lake.epochs import EpochRows
+from cdc_core.lake.maintenance.compaction import tidy
+from cdc_core.lake.positions import lake_position
+from cdc_core.lake.rows.row_keys import merge_key
+from cdc_core.lake.rows.run_files import Owner
+from cdc_core.lake.rows.survey import hidden
+from cdc_core.lake.stores.changelog import read_changes
+from cdc_core.lake.stores.quarantine import refused_among
+from cdc_core.lake.stores.snapshot_events import append_chunk
+from cdc_core.schema.table import TableId, TableSchema
+from cdc_core.snapshot.incremental.groups import ChunkFile
+from cdc_core.snapshot.incremental.progress import Key
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class LandOrder:
+    """``order`` names the table and the LSN up to which it is merged (``to_lsn``); ``chunks`` are in reading order.
+
+    ``scanned``: changes up to this LSN have already been searched for moved rows with TOAST values that were not sent.
+    ``reached`` is the end of WAL after the chunks were read, ``ordinal`` is None if their rows are not appended to the
+    changelog.
+    """
+
+    order: SliceOrder
+    chunks: tuple[ChunkFile, ...]
+    scanned: int
+    reached: int
+    ordinal: int | None = None
+
+
+@dataclass(slots=True)
+class LandOutcome:
+    """The result. ``rest`` are the keys to be read again, None if they cannot be converted to text.
+
+    ``staged``: Spark has to merge the rows. ``evolves``: Spark has to change the table's shape first.
+    """
+
+    table: TableId
+    rest: tuple[Key, ...] | None = ()
+    applied: Applied | None = None
+    staged: Staged | None = None
+    evolves: bool = False
+    error: CdcError | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class LandTask:
+    """Writes the chunks of one table to the lake; picklable."""
+
+    slices: SliceTask
+
+    def __call__(self, order: LandOrder) -> LandOutcome:
+        """Write the chunks; errors are returned in the outcome."""
+        failpoints.adopt(self.slices.armed)
+        outcome = LandOutcome(order.order.table.id)
+        try:
+            self._land(order, outcome)
+        except ForDriverError:
+            outcome.evolves = True
+        except CdcError as error:
+            outcome.error = error
+        except Exception as error:
+            _log.exception("Rows of %s could not be written to the lake.", outcome.table)
+            outcome.error = LakeError(
+                f"Rows read from {outcome.table} could not be written to its lake table ({type(error).__name__}).",
+                "They will be re-read; please report this.",
+            )
+        return outcome
+
+    def _land(self, order: LandOrder, outcome: LandOutcome) -> None:
+        slices, wanted = self.slices, order.order
+        assert wanted.to_lsn is not None
+        lake = slices.writer.prepare(slices.run, slices.paths.lake(wanted.table.id), wanted, slices.plan, slices.slot)
+        self._check(lake, wanted)
+        owner = slices.writer.owner
+        chunks = [ChunkRows(_read(chunk, owner, wanted.table.id), chunk.visible) for chunk in order.chunks]
+        changes = self._changes(order)
+        since = lake.version
+        outcome.rest = self._moved(changes, wanted.table, lake.schema)
+        if order.ordinal is not None and chunks:
+            self._keep_reads(chunks, order)
+        if not chunks:
+            return
+        quarantine = DeltaTable.open(slices.paths.quarantine(wanted.table.id))
+        good = (
+            changes
+            if quarantine is None
+            else changes.filter(pa.array(~refused_among(changes, quarantine, wanted.token)))
+        )
+        found = land(chunks, good, merge_key(wanted.table), lake.schema, wanted.to_lsn)
+        try:
+            outcome.applied = on_conflict(lambda: self._write(lake, wanted, found), lake)
+        except TooLargeError as large:
+            outcome.staged = slices.writer.stage(wanted.table.id, large.changes, wanted.to_lsn)
+            return
+        tidy(lake, since, slices.writer.history_minutes)
+
+    def _write(self, lake: DeltaTable, order: SliceOrder, changes: Changes) -> Applied:
+        self._check(lake, order)
+        return self.slices.writer.land(lake, order, changes, self.slices.slot)
+
+    def _check(self, lake: DeltaTable, order: SliceOrder) -> None:
+        """Raise TransientError if the lake table is not at the position that the driver knew.
+
+        Chunk rows are valid only at that position.
+        """
+        stands = lake_position(lake, self.slices.slot, order.table.id)
+        if (stands.token or 0) != order.token or (stands.lsn or 0) > (order.to_lsn or 0):
+            raise TransientError(
+                f"The lake table of {order.table.id} was changed by another run.", "The rows will be re-read."
+            )
+
+    def _changes(self, order: LandOrder) -> pa.Table:
+        """Return the changes up to the order's LSN that the oldest chunk does not show, or not yet searched for moves.
+
+        They are in the columns of the shape in force.
+        """
+        wanted = order.order
+        assert wanted.to_lsn is not None
+        schema = self.slices.plan.typer(wanted.table).change_schema
+        changelog = opened(self.slices.run, self.slices.paths.changelog(wanted.table.id))
+        if changelog is None:
+            return schema.empty_table()
+        low = min([order.scanned, *(chunk.floor for chunk in order.chunks)])
+
+        def needed(rows: pa.Table) -> pa.Table:
+            late = rows.column("__commit_lsn").to_numpy() > order.scanned
+            for chunk in order.chunks[:1]:
+                late |= hidden(rows, chunk.visible)
+            return rows if late.all() else rows.filter(pa.array(late))
+
+        held = read_changes(EpochRows.of(changelog, self.slices.slot), low, wanted.to_lsn, needed)
+        found = list(keyed_slices(wanted, by_shape(held)))
+        if len(found) > 1:
+            raise RereadNeededError(
+                f"The key of {wanted.table.id} changed while its rows were read.", "They will be re-read."
+            )
+        return found[0][1] if found else schema.empty_table()
+
+    def _moved(self, changes: pa.Table, table: TableSchema, schema: pa.Schema) -> tuple[Key, ...] | None:
+        key = merge_key(table)
+        # Also changes that were searched before and that a chunk does not show: if it was read to find the row at such
+        # a key, it was read too early. A commit may be in the stream long before snapshots show it.
+        keys = moved_unsent(changes, key, schema)
+        if not keys.num_rows:
+            return ()
+        # The row of the source cannot be found by a hashed key.
+        masked = {plan.name for plan in self.slices.plan.typer(table).plans if plan.mapper is not None}
+        texts = None if masked & set(key) else key_texts(keys, key)
+        return None if texts is None else tuple(texts)
+
+    def _keep_reads(self, chunks: Sequence[ChunkRows], order: LandOrder) -> None:
+        slices, wanted = self.slices, order.order
+        assert order.ordinal is not None
+        append_chunk(
+            slices.paths.changelog(wanted.table.id),
+            pa.concat_tables([chunk.rows for chunk in chunks]),
+            slices.slot,
+            wanted.table.id,
+            shape=wanted.shape,
+            lsn=order.reached,
+            ordinal=order.ordinal,
+            history_minutes=slices.writer.history_minutes,
+        )
+
+
+def _read(chunk: ChunkFile, owner: Owner, table: TableId) -> pa.Table:
+    if not Path(chunk.path).exists():
+        raise TransientError("A file of snapshot rows no longer exists.", "They will be re-read.")
+    with pa.OSFile(chunk.path, "rb") as source, pa.ipc.open_file(source) as reader:
+        owner.check(reader.schema.metadata, chunk.path, str(table))
+        return reader.read_all().replace_schema_metadata(None)

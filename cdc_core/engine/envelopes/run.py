@@ -1,0 +1,312 @@
+"""Writes Debezium's records as lines of a file: the snapshot of the mode, then the stream; without Spark and lake.
+
+The slot is confirmed only after the preceding lines are on disk. After a kill the next run continues without losing or
+duplicating a record (EnvelopeOutput).
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+
+import numpy as np
+import pyarrow as pa
+
+from cdc_core.decode.copy_text import LineCutter, decode_copy
+from cdc_core.decode.pgoutput.classify import sort_segment
+from cdc_core.decode.pgoutput.stream_state import SortedSegment, StreamState
+from cdc_core.decode.raw_columns import RawColumns
+from cdc_core.engine.envelopes.output import EnvelopeOutput, Position
+from cdc_core.engine.reading.idle import IdleEnd
+from cdc_core.engine.reading.tables import TableRegistry
+from cdc_core.engine.reports import Until
+from cdc_core.envelope.context import EnvelopeContext
+from cdc_core.envelope.record import lines
+from cdc_core.envelope.snapshot_events import SnapshotEvents
+from cdc_core.envelope.stream_events import StreamEvents
+from cdc_core.envelope.table_events import SnapshotFacts, TableEvents
+from cdc_core.lsn import Lsn
+from cdc_core.postgres.connect import connect, connection_string
+from cdc_core.postgres.copy_out import copy_chunks, select_from, select_sql
+from cdc_core.postgres.source import OpenSnapshot, Source
+from cdc_core.postgres.stream import ReplicationStream
+from cdc_core.schema.table import TableId, TableSchema
+from cdc_core.selection.columns import plan_columns
+from cdc_core.selection.messages import MessageSelection
+from cdc_core.selection.options import SelectionOptions
+from cdc_core.snapshot.notifications import BLOCKING, INITIAL, Notifier, SnapshotStatus
+from cdc_core.snapshot.options import SnapshotLockingMode, SnapshotOptions
+from cdc_core.snapshot.signals.envelopes import EnvelopeSignals
+from cdc_core.types.options import TypeOptions
+from cdc_core.types.registry import resolve
+
+_SEGMENT_ROWS = 20_000
+_MANY_ROWS = 200
+_SEGMENT_BYTES = 8 << 20
+_SEGMENT_SECONDS = 0.2
+_CHUNK_SECONDS = 0.005
+# As in Debezium, the filter of a blocking snapshot may be a complete statement.
+_STATEMENT = re.compile(r"\s*(select|with|values|table)\b", re.IGNORECASE)
+
+
+class EnvelopeRun:
+    """One run of ``wal2lake envelopes``."""
+
+    def __init__(
+        self,
+        source: Source,
+        context: EnvelopeContext,
+        types: TypeOptions,
+        selection: SelectionOptions,
+        snapshot: SnapshotOptions,
+        notifier: Notifier,
+    ) -> None:
+        self._source = source
+        self._context = context
+        self._types = types
+        self._selection = selection
+        self._snapshot = snapshot
+        self._notifier = notifier
+        self._position = Position()
+        self._signals: EnvelopeSignals | None = None
+        self._is_calm = True
+
+    def use_signals(self, signals: EnvelopeSignals) -> None:
+        """Process signals while streaming."""
+        self._signals = signals
+
+    def resume(self, output: EnvelopeOutput) -> Position:
+        """Open the output at the position that the last run stored, and return that position.
+
+        The rows of an interrupted snapshot are removed.
+        """
+        self._position = output.open()
+        return self._position
+
+    def snapshot(self, tables: list[TableSchema], output: EnvelopeOutput) -> int:
+        """Write a read event for every row; returns their number. Creates the slot if it does not exist."""
+        makes_slot = not self._source.slot().exists
+        output.mark(replace(self._position, in_snapshot=True, makes_slot=makes_slot))
+        time.sleep(self._snapshot.snapshot_delay_ms / 1000)
+        names = ",".join(str(table.id) for table in tables)
+        self._notifier.notify(INITIAL, SnapshotStatus.STARTED, data_collections=names)
+        try:
+            written = self._read(tables, self._source.open_snapshot(), output, {}, lambda: None)
+        except BaseException:
+            self._notifier.notify(INITIAL, SnapshotStatus.ABORTED, data_collections=names)
+            raise
+        self._notifier.notify(INITIAL, SnapshotStatus.COMPLETED, data_collections=names, total_rows_scanned=written)
+        self._position = replace(self._position, in_snapshot=False, makes_slot=False)
+        output.mark(self._position)
+        time.sleep(self._snapshot.streaming_delay_ms / 1000)
+        return written
+
+    def _read(
+        self,
+        tables: list[TableSchema],
+        opened: OpenSnapshot,
+        output: EnvelopeOutput,
+        conditions: Mapping[TableId, str],
+        meanwhile: Callable[[], None],
+    ) -> int:
+        """Write the tables' rows as of one snapshot; returns their number. ``meanwhile`` is called after each block of
+        rows.
+        """
+        try:
+            if self._snapshot.snapshot_locking_mode is SnapshotLockingMode.SHARED:
+                opened.holder.lock([table.id for table in tables], self._snapshot.snapshot_lock_timeout_ms)
+            facts = SnapshotFacts(int(opened.lsn), opened.holder.facts.txid, opened.holder.facts.timestamp_us)
+            events = SnapshotEvents()
+            written = 0
+            for table in tables:
+                rows = self._rows(table, opened, conditions.get(table.id, ""))
+                for block in events.table(self.row_events(table), rows, facts):
+                    written += output.write(block)
+                    meanwhile()
+            return written + output.write(events.finish())
+        finally:
+            opened.close()
+
+    def _blocking(self, stream: ReplicationStream, output: EnvelopeOutput) -> int:
+        """Take the blocking snapshots that signals requested, while streaming is paused; returns the number of rows."""
+        assert self._signals is not None
+        progress = self._signals.progress
+        conditions = {one.table: one.condition for one in progress.blocking}
+        output.mark(replace(self._position, progress=progress.to_json()))
+        found = {table.id: table for table in self._source.catalog.tables(conditions.__contains__)}
+        tables = [found[name] for name in conditions if name in found]
+        names = ",".join(str(table.id) for table in tables)
+        self._notifier.notify(BLOCKING, SnapshotStatus.STARTED, data_collections=names)
+        written = self._read(tables, self._source.open_concurrent_snapshot(), output, conditions, stream.tick)
+        self._signals.blocking_done()
+        self._position = replace(self._position, progress=self._signals.progress.to_json())
+        output.mark(self._position)
+        self._notifier.notify(BLOCKING, SnapshotStatus.COMPLETED, data_collections=names, total_rows_scanned=written)
+        return written
+
+    def stream(
+        self,
+        tables: list[TableSchema],
+        output: EnvelopeOutput,
+        until: Until,
+        should_stop: Callable[[], bool],
+        resumed_at: Lsn | None = None,
+    ) -> int:
+        """Write the stream's records until a bound is reached; returns their number.
+
+        ``resumed_at``: the LSN that the slot had confirmed, None for a new slot. source.sequence continues from there.
+        Raises the errors of the server and of decoding, and those required by
+        ``event.converting.failure.handling.mode``.
+        """
+        options = self._source.options
+        began_at = max(resumed_at or Lsn(0), self._position.lsn) if resumed_at is not None else Lsn(0)
+        state = StreamState(prior_end_lsn=int(began_at))
+        events = StreamEvents(
+            self._context,
+            self._table_events,
+            wants_message=MessageSelection(self._selection).includes,
+            heartbeat_ms=options.heartbeat_interval_ms,
+        )
+        registry = TableRegistry(self._source.describing(), self._source.includes(), tables)
+        started = last_data = action_due = time.monotonic()
+        xmin = _Xmin(self._source)
+        written, idle = 0, IdleEnd(self._source.sendable_lsn)
+        with ReplicationStream(options, start_lsn=began_at or None) as stream:
+            while not should_stop():
+                segment = stream.read(_SEGMENT_ROWS, _SEGMENT_BYTES, self._segment_seconds())
+                if segment is not None:
+                    found = sort_segment(segment, state, registry.describe)
+                    records = events.records(found, xmin.now())
+                    if self._signals is not None:
+                        records = self._signals.interleave(found, records)
+                    if records.num_rows or state.open is not None:
+                        last_data = time.monotonic()
+                    written += self._write(output, records, found)
+                    if found.last_commit_end_lsn is not None:
+                        stream.confirm(found.last_commit_end_lsn)
+                else:
+                    written += output.write(events.idle())
+                    output.flush()
+                if self._signals is not None and state.open is None:
+                    self._is_calm = segment is None or len(segment) < _MANY_ROWS
+                    written += self._between(self._signals, stream, output, segment is None)
+                    last_data = time.monotonic() if self._signals.snapshots.is_busy else last_data
+                stream.idle_confirm(state.open is None)
+                action_due = self._act(action_due)
+                if self._is_over(until, started, last_data, idle, stream, state):
+                    break
+        return written
+
+    def _segment_seconds(self) -> float:
+        """Seconds to collect a segment; less during an incremental snapshot, so that each chunk is emitted soon."""
+        is_busy = self._signals is not None and self._signals.snapshots.is_busy
+        return _CHUNK_SECONDS if is_busy and self._is_calm else _SEGMENT_SECONDS
+
+    def _between(
+        self, signals: EnvelopeSignals, stream: ReplicationStream, output: EnvelopeOutput, is_silent: bool
+    ) -> int:
+        """Process signals between two segments, while no transaction is open; returns the number of records written."""
+        # Records written since the last mark would be written again after a kill, so then no mark is set before the
+        # next Commit.
+        is_marked = output.is_marked
+        written = output.write(signals.idle(stream.wal_end)) if is_silent else 0
+        signals.between(str(self._position.lsn), is_silent)
+        if signals.progress.blocking:
+            written += self._blocking(stream, output)
+        progress = signals.progress.to_json()
+        if is_marked and progress != self._position.progress:
+            self._position = replace(self._position, progress=progress)
+            output.mark(self._position)
+        return written
+
+    def _write(self, output: EnvelopeOutput, records: pa.Table, found: SortedSegment) -> int:
+        """Write a segment's records, and mark the output after the last Commit among them."""
+        rows = lines(records)
+        if found.last_commit_end_lsn is None:
+            return output.write(rows)
+        kinds, seq = (found.transactions.column(name).to_numpy() for name in ("kind", "seq"))
+        whole = int(np.searchsorted(records.column("seq").to_numpy(), seq[kinds == ord("C")][-1], side="right"))
+        output.write(rows[:whole])
+        progress = self._position.progress if self._signals is None else self._signals.at_commit.to_json()
+        self._position = Position(Lsn(found.last_commit_end_lsn), progress=progress)
+        output.mark(self._position)
+        output.write(rows[whole:])
+        output.flush()
+        return len(rows)
+
+    def _rows(self, table: TableSchema, opened: OpenSnapshot, condition: str) -> Iterator[RawColumns]:
+        """Read the rows of a snapshot. ``condition``: SQL of a signal, either a condition or a complete statement."""
+        names = self.included(table)
+        own = condition if _STATEMENT.match(condition) else self._snapshot.statement_of(str(table.id))
+        if own is None:
+            select = select_sql(table.id, names, f"({condition})" if condition else "")
+        else:
+            # The user's statement may return columns in any order: they are selected by name.
+            select = select_from(own, names)
+        cutter = LineCutter()
+        for chunk in copy_chunks(connection_string(self._source.options), opened.holder.name, select):
+            whole = cutter.feed(chunk)
+            if whole:
+                yield decode_copy(whole, names, str(table.id))
+        cutter.finish(str(table.id))
+
+    def included(self, table: TableSchema) -> tuple[str, ...]:
+        """The columns that rows contain. An excluded column is not read, even if it is part of the key."""
+        return tuple(plan.name for plan in plan_columns(table, self._selection) if plan.included)
+
+    def row_events(self, table: TableSchema) -> TableEvents:
+        """Create the events of rows that a query reads."""
+        return self._table_events(table, snapshot=True)
+
+    def _table_events(self, table: TableSchema, snapshot: bool = False) -> TableEvents:
+        codecs = {column.name: resolve(column, self._types) for column in table.columns}
+        plans = plan_columns(table, self._selection, snapshot=snapshot)
+        return TableEvents(table, codecs, self._context, plans, snapshot=snapshot)
+
+    def _act(self, due: float) -> float:
+        """Run heartbeat.action.query if it is due; returns when it is due next (monotonic seconds)."""
+        options = self._source.options
+        if not options.heartbeat_interval_ms or not options.heartbeat_action_query or time.monotonic() < due:
+            return due
+        with connect(options) as connection:
+            # The user's own statement, which reads nothing for a destination.
+            connection.execute("SET row_security = on")
+            connection.execute(options.heartbeat_action_query.encode())
+        return time.monotonic() + options.heartbeat_interval_ms / 1000
+
+    def _is_over(
+        self,
+        until: Until,
+        started: float,
+        last_data: float,
+        idle: IdleEnd,
+        stream: ReplicationStream,
+        state: StreamState,
+    ) -> bool:
+        now = time.monotonic()
+        if until.max_seconds is not None and now - started >= until.max_seconds:
+            return True
+        if state.open is not None:
+            return False
+        passed = max(stream.confirmed_lsn, stream.wal_end)
+        if until.lsn is not None and passed >= until.lsn:
+            return True
+        return idle.is_reached(until.idle_seconds, now - last_data, passed)
+
+
+class _Xmin:
+    """The slot's catalog_xmin, queried again after xmin.fetch.interval.ms; None if that is 0."""
+
+    def __init__(self, source: Source) -> None:
+        self._source = source
+        self._every = source.options.xmin_fetch_interval_ms / 1000
+        self._due = 0.0
+        self._value: int | None = None
+
+    def now(self) -> int | None:
+        if self._every and time.monotonic() >= self._due:
+            self._value = self._source.slot().catalog_xmin
+            self._due = time.monotonic() + self._every
+        return self._value

@@ -1,0 +1,1 @@
+"""From the slot to micro-batches: messages are read, sorted by table and spooled to local files."""

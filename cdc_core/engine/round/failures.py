@@ -1,0 +1,43 @@
+"""What follows when one table's slice could not be merged; the other tables are not delayed."""
+
+from __future__ import annotations
+
+import time
+
+from cdc_core.engine.round.reread_limit import RereadLimit
+from cdc_core.engine.round.schema_changes import Shapes
+from cdc_core.engine.round.table_state import MergeStates
+from cdc_core.engine.round.trouble import trouble_of
+from cdc_core.errors import (
+    CdcError,
+    LimitExceededError,
+    MissingKeyError,
+    RereadNeededError,
+    TransientError,
+    UnreadableError,
+)
+from cdc_core.lake.paths import LakePaths
+from cdc_core.schema.table import TableId
+
+
+def note_failure(
+    table: TableId, error: CdcError, states: MergeStates, shapes: Shapes, paths: LakePaths, limit: RereadLimit
+) -> None:
+    """Pause the table, have it re-read, or leave it to the next attempt, depending on the error of its slice."""
+    merge_state = states.of(table)
+    has_failed_before = merge_state.failed_at is not None
+    merge_state.failed_at, merge_state.error = time.monotonic(), str(error)
+    # The failed slice may have written to its quarantine table, so that is read in the next round.
+    merge_state.waiting = True
+    if isinstance(error, (LimitExceededError, MissingKeyError)):
+        shapes.pause(table, error.message, error.remedy, merge_state.merged or 0)
+    elif isinstance(error, RereadNeededError):
+        shapes.want_reread(table, error.message)
+        if error.remedy and not limit.allows(table):
+            shapes.pause(table, error.message, error.remedy, merge_state.merged or 0)
+    elif isinstance(error, TransientError):
+        # Another writer changed the table, so its merge state may be out of date.
+        states.reload(table)
+    elif isinstance(error, UnreadableError) and has_failed_before:
+        # At the second attempt, because network storage may be unavailable for a moment.
+        states.note_trouble(table, trouble_of(error, table, paths))

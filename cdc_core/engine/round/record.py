@@ -1,0 +1,105 @@
+"""Records rounds: after each round, the version of every table that shows the source as of the round's LSN."""
+
+from __future__ import annotations
+
+import time
+from datetime import UTC, datetime
+
+from cdc_core.engine.round.table_state import MergeState, MergeStates
+from cdc_core.lake.stores.rounds import RecordedTable, RoundLog, TableState
+from cdc_core.lsn import Lsn
+
+_POLL_SECONDS = 5.0
+
+
+class Cuts:
+    """Records the merge states of all tables. For one thread."""
+
+    def __init__(self, log: RoundLog, merge_states: MergeStates) -> None:
+        self._log = log
+        self._merge_states = merge_states
+        self._last: tuple[RecordedTable, ...] | None = None
+        self._last_lsn: Lsn | None = None
+        self._committed: tuple[int, datetime] | None = None
+        self._checked_at = float("-inf")
+
+    def note_commit(self, lsn: int, commit_ts_us: int | None) -> None:
+        """Record the source's commit time (microseconds since 1970) of the last transaction up to ``lsn``."""
+        if commit_ts_us is not None:
+            at = datetime.fromtimestamp(commit_ts_us / 1e6, UTC)
+            # Concurrent transactions get their commit times shortly before their positions in the WAL.
+            self._committed = (lsn, at if self._committed is None else max(at, self._committed[1]))
+
+    def record(self, lsn: int) -> None:
+        """Record the state of all tables, once everything up to ``lsn`` is in the changelogs.
+
+        Nothing is written if the newest recorded round is equal or has a later LSN: when the slot sends changes again
+        after a crash, some tables already contain later ones.
+        """
+        if self._last_lsn is None:
+            self._begin()
+        self._merge_states.find_maintained_versions()
+        tables = self.tables_at(lsn)
+        if not tables or (self._last_lsn is not None and lsn < self._last_lsn):
+            return
+        if self._last_lsn == lsn and self._last == tables:
+            return
+        if self._log.append(lsn, None if self._committed is None else self._committed[1], tables):
+            self._last, self._last_lsn = tables, Lsn(lsn)
+
+    def between_rounds(self, passed: int) -> None:
+        """Record the round again if the state of a table changed without a round: re-read, resumed, compacted.
+
+        ``passed`` is the LSN up to which everything is in the changelogs. Called often; checks at intervals of
+        _POLL_SECONDS.
+        """
+        if time.monotonic() - self._checked_at < _POLL_SECONDS:
+            return
+        self._checked_at = time.monotonic()
+        if self._last_lsn is None:
+            self._begin()
+        self._merge_states.find_maintained_versions()
+        if self.tables_at(max(passed, self._last_lsn or 0)) != self._last and passed >= (self._last_lsn or 0):
+            self.record(passed)
+
+    def tables_at(self, lsn: int) -> tuple[RecordedTable, ...]:
+        """Return the state of every known table at an LSN, ordered by name."""
+        found = []
+        for table, merge_state in sorted(self._merge_states, key=lambda each: each[0]):
+            overlap = self._merge_states.overlap(table)
+            state = state_at(merge_state, None if overlap is None else overlap.lsn, lsn)
+            is_current = state is TableState.CURRENT
+            version = merge_state.version if is_current else None
+            identity = merge_state.identity if is_current else None
+            found.append(RecordedTable(table, state, version, merge_state.token, merge_state.shown, identity))
+        return tuple(found)
+
+    def _begin(self) -> None:
+        """Load the newest recorded round of earlier runs."""
+        newest = self._log.newest() if self._log.refresh() else None
+        self._last_lsn = self._log.newest_lsn or Lsn(0)
+        if newest is not None and newest.head.epoch == self._log.epoch:
+            self._last = newest.tables
+            at = newest.head.committed_at
+            if at is not None and self._committed is None:
+                self._committed = (int(newest.head.lsn), at)
+
+
+def state_at(merge_state: MergeState, read_at: int | None, lsn: int) -> TableState:
+    """Return the state of a table relative to an LSN up to which its changelog is complete.
+
+    ``read_at`` is the LSN of the snapshot in force while no later change is merged, else None.
+    """
+    shape, merged = merge_state.shape, merge_state.merged
+    waits = merge_state.backlog is not None and merge_state.backlog <= lsn
+    # ``backlog`` may be the commit of an incomplete transaction; ``whole`` is the last complete one before it.
+    lacks = merge_state.whole is not None and (merged is None or merged < merge_state.whole)
+    rules = (
+        (TableState.PAUSED, shape.paused is not None),
+        (TableState.REREADING, shape.reread is not None),
+        (TableState.UNREAD, merge_state.version is None),
+        (TableState.FAILED, merge_state.failed_at is not None),
+        (TableState.AHEAD, (merged or 0) > lsn or (read_at or 0) > lsn),
+        (TableState.BEHIND, waits or lacks or bool(shape.pending)),
+    )
+    return next((state for state, holds in rules if holds), TableState.CURRENT)

@@ -1,0 +1,40 @@
+"""Follows tables through their names: what was changed under one name is missing in the lake table of another.
+
+A lake table belongs to a name, and the source's table is identified by its oid. Relation messages contain both. If a
+message announces the table that a lake table was read from under another name, the changes that follow are stored
+under that name, or nowhere; so the first name's lake table must be re-read before it is used again:
+
+    the name exists          it is re-read now
+    the name does not exist  the re-read is recorded and made once the name exists again
+    the name is paused       the re-read is recorded and made when it is resumed
+
+This also holds for names that this run has not opened because they did not exist when it began. Everything is recorded
+in the shape log before the slot's position is advanced past the message, so a later run does not depend on it.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable
+
+from cdc_core.engine.reading.tables import SeenName
+from cdc_core.engine.round.schema_changes import Shapes
+
+_log = logging.getLogger(__name__)
+
+
+def note_names(shapes: Shapes, seen: Iterable[SeenName]) -> None:
+    """Record re-reads of the lake tables that lack the changes of tables announced under other names.
+
+    ``seen`` is in the order of the stream. Raises SourceError or TransientError.
+    """
+    wanted = [each for each in seen if each.oid]
+    holders = shapes.holders({each.oid for each in wanted}) if wanted else {}
+    for each in wanted:
+        for table in holders.get(each.oid, ()):
+            if table != each.name:
+                shapes.owe_reread(table, f"it was changed while its name was {each.name}")
+            elif not each.is_captured:
+                shapes.owe_reread(table, "it was changed while it was not captured")
+    if wanted:
+        shapes.find_returned()

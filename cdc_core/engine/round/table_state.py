@@ -1,0 +1,246 @@
+"""Merge state of each table: position of its changelog, position and shape of its lake table."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import dataclass, field
+
+from cdc_core.engine.reading.batch import Position
+from cdc_core.engine.round.schema_changes import Shapes
+from cdc_core.engine.round.schema_state import TableShape
+from cdc_core.engine.round.trouble import Trouble, trouble_of
+from cdc_core.errors import UnreadableError
+from cdc_core.lake.delete_columns import check_mode
+from cdc_core.lake.delta.readable import open_complete
+from cdc_core.lake.delta.table import DeltaTable
+from cdc_core.lake.epochs import epoch_of
+from cdc_core.lake.options import LakeOptions, MergeEngine
+from cdc_core.lake.paths import LakePaths
+from cdc_core.lake.positions import (
+    changelog_app,
+    changelog_position,
+    is_of_earlier_epoch,
+    lake_position,
+    shape_app,
+)
+from cdc_core.lake.stores.snapshot_events import complete_reads
+from cdc_core.lake.stores.snapshot_log import TakenSnapshot, read_snapshots
+from cdc_core.lsn import Lsn
+from cdc_core.schema.table import TableId
+
+_THREADS = 8
+_RETRY_SECONDS = 10.0
+# Maintenance by other processes creates versions and expires earlier ones; they are detected within minutes.
+_MAINTAINED_SECONDS = 120.0
+_MAINTAINED_TABLES = 4
+
+
+@dataclass(slots=True)
+class MergeState:
+    """State of one table. ``backlog`` is the newest commit in its changelog that the lake table may lack.
+
+    It may be the commit of a transaction that is incomplete; it is merged once the stream is past it. ``waits_for`` is
+    an LSN that the stream must have passed before the first merge (``snapshot/resume``), or None.
+    ``waiting``: its quarantine table may contain changes that are not in the lake. ``whole`` is the last transaction
+    that is complete in the changelog. ``version`` is the newest known version of the lake table, ``identity`` its id in
+    Delta, ``shown`` the merged LSN stored in it: ``merged`` may be later, if the changes since did not change a row.
+    ``failed_at`` is when (monotonic seconds) the last merge failed, None after a successful one, ``error`` the reason.
+    ``is_former``: the lake table's rows are of an earlier epoch (``lake/epochs``), so it is read before anything
+    is merged. ``trouble`` is set if
+    its folders cannot be used.
+    """
+
+    shape: TableShape
+    changelog: Position | None = None
+    token: int | None = None
+    merged: int | None = None
+    backlog: int | None = None
+    waits_for: int | None = None
+    waiting: bool = False
+    whole: int | None = None
+    version: int | None = None
+    shown: int | None = None
+    checked_at: float = field(default_factory=time.monotonic)
+    failed_at: float | None = None
+    error: str = ""
+    engine: MergeEngine = MergeEngine.AUTO
+    is_former: bool = False
+    identity: str | None = None
+    trouble: Trouble | None = None
+
+    def is_waiting(self, passed: int) -> bool:
+        """Whether changes cannot be merged into its snapshot yet; the stream is past ``passed``."""
+        return self.merged is None and self.waits_for is not None and passed < self.waits_for
+
+    @property
+    def loses_changes(self) -> bool:
+        """Whether its changelog cannot be used: its changes are dropped, and it is stored that it must be re-read."""
+        return self.trouble is not None and self.trouble.loses_changes
+
+    @property
+    def has_failed(self) -> bool:
+        """Whether a merge failed less than _RETRY_SECONDS ago: it is retried after that."""
+        return self.failed_at is not None and time.monotonic() - self.failed_at < _RETRY_SECONDS
+
+    @property
+    def awaits_retry(self) -> bool:
+        """Whether the last merge failed and is to be retried."""
+        has_more = self.backlog is not None or bool(self.shape.pending) or self.shape.holds_back
+        return self.failed_at is not None and has_more
+
+    def is_due(self, to_lsn: int) -> bool:
+        """Whether a round without a batch has work for the table: transactions complete at ``to_lsn``, or steps."""
+        if self.shape.holds_back or self.has_failed:
+            return False
+        return bool(self.shape.pending) or (self.backlog is not None and self.backlog <= to_lsn)
+
+
+class MergeStates:
+    """The merge states of all tables, read from the tables' commits when first needed."""
+
+    def __init__(self, paths: LakePaths, slot: str, options: LakeOptions, shapes: Shapes) -> None:
+        self._paths = paths
+        self._slot = slot
+        self._options = options
+        self._shapes = shapes
+        self._known: dict[TableId, MergeState] = {}
+        self._snapshots = read_snapshots(paths.snapshots, epoch_of(slot))
+        self.passed = 0
+        """The LSN up to which everything received from the server is in the changelogs."""
+
+    def open(self, tables: Iterable[TableId]) -> None:
+        """Load the merge states of several tables in parallel."""
+        wanted = list(tables)
+        with ThreadPoolExecutor(_THREADS) as pool:
+            # Only reading is done in parallel: the shapes may be used by one thread only.
+            found = list(pool.map(self._look_safely, wanted))
+        for table, (merge_state, in_force) in zip(wanted, found, strict=True):
+            merge_state.shape = self._shapes.open(table, in_force)
+            self._known[table] = merge_state
+            if merge_state.is_former:
+                self._shapes.want_reread(table, "its rows are of another server, or from before a gap", is_first=True)
+            if merge_state.trouble is not None:
+                self.note_trouble(table, merge_state.trouble)
+
+    def of(self, table: TableId) -> MergeState:
+        """The table's merge state."""
+        if table not in self._known:
+            self.open([table])
+        return self._known[table]
+
+    def reload(self, table: TableId) -> MergeState:
+        """Reload the merge state after another writer changed the table, or after it was re-read."""
+        self._snapshots = read_snapshots(self._paths.snapshots, epoch_of(self._slot))
+        before = self._known.get(table)
+        merge_state, in_force = self._look_safely(table)
+        merge_state.shape = self._shapes.reopen(table, in_force)
+        if before is not None:
+            merge_state.failed_at, merge_state.error = before.failed_at, before.error
+        self._known[table] = merge_state
+        if merge_state.trouble is not None:
+            self.note_trouble(table, merge_state.trouble)
+        return merge_state
+
+    def note_trouble(self, table: TableId, trouble: Trouble) -> None:
+        """Pause a table whose folders cannot be used. When this returns, the pause is stored.
+
+        If its changelog cannot be used, it is also stored that the table must be re-read: its changes may then be
+        dropped, because the re-read replaces them.
+        """
+        merge_state = self._known[table]
+        merge_state.trouble = trouble
+        if trouble.loses_changes:
+            self._shapes.require_reread(table, trouble.reason)
+        self._shapes.pause(table, trouble.reason, trouble.remedy, merge_state.merged or 0)
+
+    def knows(self, table: TableId) -> bool:
+        """Whether the table's merge state has been loaded."""
+        return table in self._known
+
+    def __iter__(self) -> Iterator[tuple[TableId, MergeState]]:
+        return iter(list(self._known.items()))
+
+    def find_maintained_versions(self) -> None:
+        """Find versions created by maintenance of tables that no round has changed for some minutes.
+
+        Checks at most _MAINTAINED_TABLES tables per call, those with the oldest check first.
+        """
+        now = time.monotonic()
+        due = [pair for pair in self._known.items() if now - pair[1].checked_at >= _MAINTAINED_SECONDS]
+        for table, merge_state in sorted(due, key=lambda pair: pair[1].checked_at)[:_MAINTAINED_TABLES]:
+            merge_state.checked_at = now
+            try:
+                lake = None if merge_state.version is None else DeltaTable.open(self._paths.lake(table))
+            except UnreadableError:
+                continue  # its next merge reports it
+            if lake is not None and lake_position(lake, self._slot, table) == (merge_state.token, merge_state.shown):
+                merge_state.version, merge_state.identity = lake.version, lake.identity
+
+    def overlap(self, table: TableId) -> TakenSnapshot | None:
+        """Return the snapshot whose rows the next slice may contain again; None once later changes are merged."""
+        merge_state = self._known[table]
+        taken = self._snapshots.get((table, merge_state.token or 0))
+        if taken is None or (merge_state.merged is not None and merge_state.merged >= taken.lsn):
+            return None
+        return taken
+
+    def holds_back(self, table: TableId, to_lsn: int) -> bool:
+        """Whether nothing may be merged into the table in a round to ``to_lsn``."""
+        known = self._known[table]
+        return known.has_failed or known.shape.holds_back or known.is_waiting(max(self.passed, to_lsn))
+
+    def is_due(self, table: TableId, to_lsn: int) -> bool:
+        """Whether a round to ``to_lsn`` without a batch has work for the table."""
+        return self._known[table].is_due(to_lsn) and not self.holds_back(table, to_lsn)
+
+    def _look_safely(self, table: TableId) -> tuple[MergeState, int | None]:
+        """Load the state; a table whose folders cannot be used has only the position of its changelog, if readable."""
+        try:
+            return self._look(table)
+        except UnreadableError as error:
+            merge_state = MergeState(TableShape(), trouble=trouble_of(error, table, self._paths))
+            with suppress(UnreadableError):
+                found = changelog_position(DeltaTable.open(self._paths.changelog(table)), self._slot, table)
+                merge_state.changelog = None if found is None else Position(found.commit_lsn, found.tx_index)
+            return merge_state, None
+
+    def _look(self, table: TableId) -> tuple[MergeState, int | None]:
+        if self._options.changelog_reads and not self._is_mixed(table):
+            # Before anything is merged, because after that the lake no longer shows the snapshot alone.
+            hours = self._options.lake_history_minutes
+            complete_reads(self._paths.lake(table), self._paths.changelog(table), self._slot, table, hours)
+        changelog = open_complete(self._paths.changelog(table))
+        found = changelog_position(changelog, self._slot, table)
+        opened = open_complete(self._paths.lake(table))
+        if opened is not None:
+            check_mode(opened.schema, self._options.delete_modes.of(table), table)
+        lake = lake_position(opened, self._slot, table)
+        merge_state = MergeState(TableShape(), token=lake.token, merged=lake.lsn, engine=self._options.merge_engine)
+        merge_state.waiting = DeltaTable.open(self._paths.quarantine(table)) is not None
+        taken = self._snapshots.get((table, lake.token or 0))
+        if taken is not None and taken.since is not None:
+            merge_state.waits_for = int(taken.lsn)
+        merge_state.is_former = opened is not None and is_of_earlier_epoch(opened, self._slot, table)
+        merge_state.version, merge_state.shown = None if opened is None else opened.version, lake.lsn
+        merge_state.identity = None if opened is None else opened.identity
+        if found is not None:
+            assert changelog is not None
+            merge_state.whole = changelog.txn(changelog_app(self._slot, table))
+            merge_state.changelog = Position(found.commit_lsn, found.tx_index)
+            if lake.lsn is None or lake.lsn < found.commit_lsn:
+                merge_state.backlog = found.commit_lsn
+        return merge_state, None if opened is None else opened.txn(shape_app(self._slot, table))
+
+    def _is_mixed(self, table: TableId) -> bool:
+        """Whether the snapshot in force has rows that it does not show, and that are thus no read events of it."""
+        token = lake_position(DeltaTable.open(self._paths.lake(table)), self._slot, table).token
+        taken = self._snapshots.get((table, token or 0))
+        return taken is not None and taken.since is not None
+
+
+def first_lsn(taken: TakenSnapshot | None) -> Lsn:
+    """The LSN up to which a snapshot contains every change."""
+    return Lsn(0) if taken is None or taken.floor is None else taken.floor

@@ -1,0 +1,1 @@
+"""One table's part of a round, in a Spark task."""

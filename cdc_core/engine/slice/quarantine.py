@@ -1,0 +1,254 @@
+"""A slice and the table's quarantine: which changes are merged, which are quarantined, and which leave the quarantine.
+
+    changes ─▶ rules ─▶ refused  ┐
+                        passing  ├▶ hold (lake/reduce/held_changes) ─▶ rows for the lake
+    in quarantine before ────────┘                            ─▶ quarantine: new rows, rows that are settled
+
+None of this is executed while a table has no row in quarantine and none is refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from cdc_core.engine.slice.order import Replay, SliceOrder
+from cdc_core.engine.slice.past_versions import NO_ENDS, Kept, beside, differ, keep_past, still_there
+from cdc_core.engine.slice.schema_versions import by_shape, projected
+from cdc_core.errors import TableError
+from cdc_core.lake.delete_columns import mode_of
+from cdc_core.lake.delete_modes import DeleteMode
+from cdc_core.lake.delta.conform import conform
+from cdc_core.lake.delta.opened import opened
+from cdc_core.lake.epochs import EpochRows
+from cdc_core.lake.paths import LakePaths
+from cdc_core.lake.reduce.held_changes import PUT, TAKE, hold
+from cdc_core.lake.rows.row_keys import merge_key
+from cdc_core.lake.stores.changelog import read_positions
+from cdc_core.lake.stores.quarantine import (
+    ENDED,
+    PAST,
+    WAITS_FOR_EARLIER,
+    Place,
+    QuarantineStatus,
+    Settled,
+    waiting_rows,
+    write_quarantine,
+)
+from cdc_core.quality.rules import KEY_UNIQUE
+
+if TYPE_CHECKING:
+    from cdc_core.quality.evaluate import Checked
+
+_POSITION = ["__commit_lsn", "__tx_index"]
+Judge = Callable[[pa.Table], "Checked | None"]
+
+
+@dataclass(frozen=True, slots=True)
+class Sifted:
+    """The rows of a slice for the lake: ``rows`` of the slice itself, and ``earlier`` ones, at or before its start.
+
+    ``waiting`` rows are in quarantine after it, ``replayed`` and ``dropped`` ones no longer are.
+    ``changed``: the quarantine table was written, so the round's LSN must be committed to the lake even without rows.
+    ``placed``: late changes, inserted into a history table instead of ``rows`` and ``earlier``; None without a replay.
+    """
+
+    rows: pa.Table
+    earlier: pa.Table
+    waiting: int = 0
+    replayed: int = 0
+    dropped: int = 0
+    changed: bool = False
+    placed: pa.Table | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Waiting:
+    """The rows in quarantine before the slice. ``reasons``: one list per row; ``effects``, ``refused``: see ``hold``.
+
+    ``ends`` has the columns of ENDED, or no rows. Shape: rows[W], ends[W], W lists, int8[W], bool[W]
+    """
+
+    rows: pa.Table
+    ends: pa.Table = field(default_factory=lambda: NO_ENDS)
+    reasons: list[list[str]] = field(default_factory=list)
+    effects: np.ndarray = field(default_factory=lambda: np.zeros(0, dtype=np.int8))
+    refused: np.ndarray = field(default_factory=lambda: np.zeros(0, dtype=bool))
+
+
+def sift(
+    run: str,
+    slot: str,
+    paths: LakePaths,
+    order: SliceOrder,
+    place: Place,
+    schema: pa.Schema,
+    changes: pa.Table,
+    found: Checked | None,
+    judge: Judge,
+    max_waiting: int,
+    follows: bool = False,
+) -> Sifted:
+    """Quarantine the rows that must not be merged, and record this for the round to ``order.to_lsn``.
+
+    ``changes`` are the slice's rows and ``found`` their check result, ``judge`` checks other rows; ``place`` is the
+    lake table's position, ``schema`` its schema. Raises LimitExceededError if more than ``max_waiting`` rows would be
+    in quarantine (0: no limit), before anything is written. ``follows``: rows of other parts of the slice have been
+    quarantined for the round.
+    """
+    bad = None if found is None else found.refused
+    if bad is None and not order.waiting:
+        return Sifted(changes, changes.slice(0, 0))
+    assert order.to_lsn is not None
+    past = order.replay is not None and mode_of(schema.names) is DeleteMode.HISTORY
+    waited = _waited(run, slot, paths, order, place, changes.schema, judge, past)
+    # A commit that was made first may have been a part of the slice itself.
+    fresh = np.asarray(changes.column("__commit_lsn").to_numpy() > place.merged)
+    refused = np.zeros(changes.num_rows, dtype=bool) if bad is None else np.asarray(bad)
+    if order.replay is not None and order.replay.drop:
+        return _dropped(order, paths, place, waited, changes)
+    every = pa.concat_tables([waited.rows, changes.filter(pa.array(fresh))])
+    refused = np.concatenate([waited.refused, refused[fresh]])
+    effects = np.concatenate([waited.effects, np.full(int(fresh.sum()), PUT | TAKE, dtype=np.int8)])
+    held = hold(every, refused, effects & ~PAST, merge_key(order.table), schema)
+    kept = keep_past(order, every, refused, effects, waited.ends, held, schema)
+    return _written(order, paths, place, waited, every, kept, found, max_waiting, follows)
+
+
+def _waited(
+    run: str, slot: str, paths: LakePaths, order: SliceOrder, place: Place, schema: pa.Schema, judge: Judge, past: bool
+) -> _Waiting:
+    table = opened(run, paths.quarantine(order.table.id))
+    places = None if table is None else waiting_rows(table, place, past)
+    if places is None or not places.num_rows:
+        return _Waiting(schema.empty_table())
+    changelog = opened(run, paths.changelog(order.table.id))
+    read = None if changelog is None else read_positions(EpochRows.of(changelog, slot), places)
+    places = places if read is None or not past else still_there(places, read)
+    if read is None or read.num_rows != places.num_rows:
+        raise TableError(
+            f"{places.num_rows - (0 if read is None else read.num_rows)} quarantined changes of {order.table.id} "
+            "are no longer in its changelog.",
+            f"Run wal2lake snapshot with {order.table.id}.",
+            str(order.table.id),
+        )
+    parts = [projected(order, shape, rows) for shape, rows in by_shape(read)] if order.views else [read]
+    rows = pa.concat_tables([conform(part, schema) for part in parts])
+    refused, reasons = np.ones(rows.num_rows, dtype=bool), places.column("reasons").to_pylist()
+    if order.replay is not None and not order.replay.drop:
+        refused, reasons = _judged_again(rows, order.replay, judge, reasons)
+    ends = places.select(list(ENDED)) if past else NO_ENDS
+    return _Waiting(rows, ends, reasons, np.asarray(places.column("effects").to_numpy()), refused)
+
+
+def _judged_again(
+    rows: pa.Table, replay: Replay, judge: Judge, before: list[list[str]]
+) -> tuple[np.ndarray, list[list[str]]]:
+    """Check rows again; failures of accepted rules are ignored.
+
+    A failure of a rule over the row's batch remains, because the batch can no longer be checked as a whole.
+    """
+    found = judge(rows)
+    stays = not replay.accept_all and KEY_UNIQUE not in replay.accept
+    reasons = [[KEY_UNIQUE] if stays and KEY_UNIQUE in names else [] for names in before]
+    if found is not None and found.refused is not None and found.reasons is not None and not replay.accept_all:
+        for at, names in zip(np.flatnonzero(np.asarray(found.refused)), found.reasons.to_pylist(), strict=True):
+            reasons[at] += [name for name in names if not {name, name.removeprefix("user:")} & set(replay.accept)]
+    return np.array([bool(names) for names in reasons], dtype=bool), reasons
+
+
+def _written(
+    order: SliceOrder,
+    paths: LakePaths,
+    place: Place,
+    waited: _Waiting,
+    every: pa.Table,
+    kept: Kept,
+    found: Checked | None,
+    max_waiting: int,
+    follows: bool,
+) -> Sifted:
+    assert order.to_lsn is not None
+    before, effects = waited.rows.num_rows, kept.effects
+    waiting = int(np.count_nonzero(effects & ~PAST))
+    if max_waiting and waiting > max_waiting and waiting > np.count_nonzero(waited.effects & ~PAST):
+        raise too_many(order, waiting, max_waiting)
+    new = _new_rows(order, every.slice(before), effects[before:], kept.ends.slice(before), found)
+    settled, replayed = None, 0
+    changed = (effects[:before] != waited.effects) | differ(kept.ends.slice(0, before), waited.ends)
+    if changed.any():
+        # Rows accepted by this replay that are no longer held were merged; those settled without it were superseded.
+        went_in = ~waited.refused & (effects[:before] == 0)
+        replayed = int(went_in.sum())
+        status = np.where(went_in, str(QuarantineStatus.REPLAYED), str(QuarantineStatus.SUPERSEDED))
+        at = pa.array(np.flatnonzero(changed))
+        places = beside(waited.rows.select(_POSITION), kept.ends.slice(0, before)).take(at)
+        settled = Settled(places, effects[:before][changed], status[changed].tolist())
+    is_written = bool(new.num_rows or settled is not None)
+    if is_written or order.waiting:
+        write_quarantine(new, paths.quarantine(order.table.id), place, order.to_lsn, settled, follows)
+    if kept.placed is not None:
+        none = every.slice(0, 0)
+        return Sifted(none, none, waiting, replayed, 0, is_written, kept.placed)
+    lsn = kept.rows.column("__commit_lsn").to_numpy()
+    late = pa.array(lsn > place.merged)
+    return Sifted(kept.rows.filter(late), kept.rows.filter(pc.invert(late)), waiting, replayed, 0, is_written)
+
+
+def _dropped(order: SliceOrder, paths: LakePaths, place: Place, waited: _Waiting, changes: pa.Table) -> Sifted:
+    assert order.to_lsn is not None
+    count = waited.rows.num_rows
+    if changes.num_rows:
+        raise TableError(
+            f"The changelog of {order.table.id} has changes that are not merged yet, besides those in quarantine.",
+            "Run wal2lake replay again after they are merged.",
+            str(order.table.id),
+        )
+    gone = Settled(
+        waited.rows.select(_POSITION), np.zeros(count, dtype=np.int8), [str(QuarantineStatus.DROPPED)] * count
+    )
+    if count:
+        none = _as_rows(waited.rows.slice(0, 0), [], np.zeros(0, dtype=np.int8), ())
+        write_quarantine(none, paths.quarantine(order.table.id), place, order.to_lsn, gone)
+    empty = changes.slice(0, 0)
+    return Sifted(empty, empty, 0, 0, count, bool(count))
+
+
+def _new_rows(
+    order: SliceOrder, rows: pa.Table, effects: np.ndarray, ends: pa.Table, found: Checked | None
+) -> pa.Table:
+    """Return the slice's rows to be quarantined, in the columns of the quarantine table."""
+    at = np.flatnonzero(effects)
+    some = rows.take(pa.array(at, pa.int64()))
+    known: dict[tuple[int, int], list[str]] = {}
+    if found is not None and found.bad is not None and found.reasons is not None:
+        places = zip(*(found.bad.column(name).to_pylist() for name in _POSITION), strict=True)
+        known = dict(zip(places, found.reasons.to_pylist(), strict=True))
+    mine = zip(*(some.column(name).to_pylist() for name in _POSITION), strict=True)
+    # row-wise: rows that are refused or held
+    reasons = [known.get(place, [WAITS_FOR_EARLIER]) for place in mine]
+    made = _as_rows(some, reasons, effects[at], merge_key(order.table))
+    return beside(made, ends.take(pa.array(at, pa.int64())))
+
+
+def _as_rows(rows: pa.Table, reasons: list[list[str]], effects: np.ndarray, key: Sequence[str]) -> pa.Table:
+    from cdc_core.quality.duck import as_quarantine_rows  # loads DuckDB, which only the tasks need
+
+    made = as_quarantine_rows(rows, pa.array(reasons, pa.list_(pa.string())), key)
+    return made.append_column("effects", pa.array(effects, pa.int8()))
+
+
+def too_many(order: SliceOrder, waiting: int, most: int) -> TableError:
+    """The error raised if more changes would be in quarantine than the table's limit."""
+    from cdc_core.errors import LimitExceededError
+
+    return LimitExceededError(
+        f"{waiting} changes of {order.table.id} would be in quarantine, which exceeds its limit of {most} rows.",
+        "Correct the source or the rule, or raise the limit; the changes are kept in the changelog.",
+        str(order.table.id),
+    )

@@ -1,0 +1,133 @@
+"""Converts change rows of several shapes into slices that can be merged into the lake table in its current shape."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+import numpy as np
+import pyarrow as pa
+
+from cdc_core.engine.slice.order import SliceOrder
+from cdc_core.errors import RereadNeededError
+from cdc_core.lake.schema.change_columns import SHAPE, shapes_of, viewed
+from cdc_core.lake.schema.project import project_changes
+from cdc_core.lake.schema.view import View
+from cdc_core.schema.plan import row_key
+from cdc_core.schema.table import TableId, TableSchema
+
+Decoded = tuple[int, pa.Table]
+"""The number of a shape, and change rows that were decoded under it."""
+
+
+def by_shape(rows: pa.Table) -> list[Decoded]:
+    """Split changelog rows in stream order where the shape changes; the columns remain the changelog's."""
+    numbers = shapes_of(rows)
+    cuts = np.flatnonzero(np.diff(numbers)) + 1
+    bounds = [0, *cuts.tolist(), len(numbers)]
+    return [(int(numbers[low]), rows.slice(low, high - low)) for low, high in itertools.pairwise(bounds) if high > low]
+
+
+def keyed_slices(order: SliceOrder, found: Sequence[Decoded]) -> Iterator[tuple[SliceOrder, pa.Table]]:
+    """Yield slices in the columns of the shape in force, each with an order up to its own end; one slice per key.
+
+    Raises RereadNeededError if rows of some shape cannot be converted to the lake table's shape, or the key changed
+    within a transaction that changed rows before and after.
+    """
+    if not found:
+        return
+    if not order.views:
+        yield order, pa.concat_tables([rows for _, rows in found], promote_options="default")
+        return
+    keyed = [(key_of(order, shape), rows) for shape, rows in ((s, projected(order, s, r)) for s, r in found)]
+    runs = [
+        (key, pa.concat_tables([rows for _, rows in run], promote_options="default"))
+        for key, run in itertools.groupby(keyed, key=lambda pair: pair[0])
+    ]
+    for number, (shape, rows) in enumerate(runs):
+        if number == len(runs) - 1:
+            yield replace(order, table=_at(order, shape)), rows
+            return
+        end, begin = _last_commit(rows), int(runs[number + 1][1].column("__commit_lsn")[0].as_py())
+        if end >= begin:
+            raise _unreadable(order.table.id, "its key changed in a transaction that also changed rows")
+        yield replace(order, table=_at(order, shape), to_lsn=end), rows
+
+
+def key_of(order: SliceOrder, shape: int) -> int:
+    """Return the first shape from which on the table has had the key that it has under this one."""
+    wanted = _key(order, shape)
+    for number in sorted(order.views, reverse=True):
+        if number <= shape and _key(order, number) != wanted:
+            break
+        shape = min(shape, number)
+    return shape
+
+
+def _key(order: SliceOrder, shape: int) -> tuple[tuple[str, ...] | None, tuple[str, ...]]:
+    """Return the key columns under a shape, by their current names, and the columns that its old rows lack of one.
+
+    The first is None if a key column no longer exists.
+    """
+    view = order.views.get(shape)
+    table = order.table if view is None else view.table
+    return row_key(table) if view is None else _named_now(view, row_key(table)), table.unsent_identity
+
+
+def _named_now(view: View, names: tuple[str, ...]) -> tuple[str, ...] | None:
+    for step in view.steps or ():
+        moved = {column.source: column.name for column in step.columns if column.source is not None}
+        if any(name not in moved for name in names):
+            return None
+        names = tuple(moved[name] for name in names)
+    return names
+
+
+def _at(order: SliceOrder, shape: int) -> TableSchema:
+    """Return the order's table with the key of a shape. Raises RereadNeededError if a key column no longer exists."""
+    view = order.views.get(shape)
+    if view is None or _key(order, shape) == (row_key(order.table), order.table.unsent_identity):
+        return order.table
+    keyed = view.table
+    # Under REPLICA IDENTITY FULL every column is flagged, and a column dropped since does not identify rows.
+    flagged = tuple(name for one in keyed.identity_key for name in _named_now(view, (one,)) or ())
+    primary, unique = _named_now(view, keyed.primary_key), _named_now(view, keyed.unique_key)
+    # Columns that are not streamed are in no step: a key with one is kept as it is, and identifies no rows.
+    if not {column.name for column in keyed.columns}.issuperset(keyed.primary_key):
+        primary = keyed.primary_key
+    if keyed.unsent_identity:
+        flagged = keyed.identity_key
+    if _key(order, shape)[0] is None or primary is None:
+        raise _unreadable(order.table.id, "a key column that its changes refer to no longer exists")
+    return replace(
+        order.table,
+        primary_key=primary,
+        unique_key=unique or (),
+        identity=keyed.identity,
+        identity_key=flagged,
+        is_key_deferrable=keyed.is_key_deferrable,
+    )
+
+
+def projected(order: SliceOrder, shape: int, rows: pa.Table) -> pa.Table:
+    """Convert changelog rows of one shape to the shape in force. Raises RereadNeededError if that is not possible."""
+    view: View | None = order.views.get(shape)
+    if view is None:
+        raise _unreadable(order.table.id, f"shape {shape} is not recorded")
+    if view.steps is None:
+        raise _unreadable(order.table.id, "it has changes of an earlier table of the same name")
+    rows = viewed(rows, shape, view.columns) if SHAPE in rows.schema.names else rows
+    return project_changes(rows, view.steps)
+
+
+def _last_commit(rows: pa.Table) -> int:
+    return int(rows.column("__commit_lsn").to_numpy()[-1])
+
+
+def _unreadable(table: TableId, why: str) -> RereadNeededError:
+    return RereadNeededError(
+        f"Changes of {table} cannot be merged into its lake table: {why}.",
+        f"Run wal2lake snapshot with {table}.",
+        str(table),
+    )

@@ -1,0 +1,338 @@
+"""Writes a slice into its lake table: with the engine that fits its size, in one Delta commit with the LSN reached.
+
+Arrow rewrites the files that contain changed rows, in the task. If the files that may contain one are larger than
+``wal2lake.merge.rewrite.max.bytes``, or the table has Delta features that only Spark writes, the reduced slice is
+staged and merged by Spark's MERGE (docs/decisions/0004).
+"""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from cdc_core import failpoints
+from cdc_core.engine.slice.order import Applied, SliceOrder, Staged
+from cdc_core.errors import LakeError, TransientError
+from cdc_core.lake.apply.changes import Changes, MergeStrategy, prepare, prepare_placed
+from cdc_core.lake.apply.copy_on_write import apply, bytes_to_scan
+from cdc_core.lake.apply.staging import remove_staged, staged, staged_files
+from cdc_core.lake.delete_columns import check_mode, mode_of
+from cdc_core.lake.delete_modes import DeleteMode, DeleteModes
+from cdc_core.lake.delta.conflicts import on_conflict
+from cdc_core.lake.delta.conform import plain_schema
+from cdc_core.lake.delta.opened import keep, opened
+from cdc_core.lake.delta.row_count import held_rows
+from cdc_core.lake.delta.table import DataFile, DeltaTable
+from cdc_core.lake.delta.working_copy import WorkingCopy
+from cdc_core.lake.epochs import epoch_of
+from cdc_core.lake.options import LakeOptions, MergeEngine
+from cdc_core.lake.positions import check_epoch, epoch_app, landings_app, merge_app, shape_app
+from cdc_core.lake.reduce.multiset import arrivals
+from cdc_core.lake.rows.run_files import Owner, check_parquet, write_parquet
+from cdc_core.lake.rows.survey import invisible
+from cdc_core.lake.rows.typing_plan import TypingPlan
+from cdc_core.lake.schema.features import WRITABLE, EvolutionMethod, FeaturePolicy, announce, features_on, for_names
+from cdc_core.lake.schema.project import Step, evolve
+from cdc_core.lake.schema.shape import ensure_table, lake_properties, lake_schema, merge_schemas
+from cdc_core.schema.table import TableId
+from cdc_core.spark.errors import received
+
+_SPARK_FILES = 48
+
+
+class TooLargeError(Exception):
+    """The slice is too large for a task and must be merged by Spark's MERGE."""
+
+    def __init__(self, changes: Changes) -> None:
+        super().__init__()
+        self.changes = changes
+
+
+class ForDriverError(Exception):
+    """The lake table's shape must be changed by Spark, which only the driver can call (``evolve_with_spark``)."""
+
+
+@dataclass(frozen=True, slots=True)
+class LakeWriter:
+    """Writes slices into lake tables; picklable. ``staging`` is a folder that the driver can read, too."""
+
+    engine: MergeEngine
+    rewrite_max_bytes: int
+    history_minutes: int
+    staging: str
+    features: FeaturePolicy = field(default_factory=FeaturePolicy)
+    modes: DeleteModes = field(default_factory=DeleteModes)
+    owner: Owner = field(default_factory=Owner)
+    part_max_bytes: int = 64 << 20
+
+    @classmethod
+    def of(cls, options: LakeOptions, staging: Path, owner: Owner) -> LakeWriter:
+        """Create the writer from the options; ``owner`` is the run that ``staging`` belongs to."""
+        return cls(
+            options.merge_engine,
+            options.merge_rewrite_max_bytes,
+            options.lake_history_minutes,
+            str(staging),
+            FeaturePolicy.of(options),
+            options.delete_modes,
+            owner,
+            options.merge_part_max_bytes,
+        )
+
+    def prepare(self, run: str, path: str, order: SliceOrder, plan: TypingPlan, slot: str) -> DeltaTable:
+        """Return the lake table in the order's shape; creates it if it does not exist.
+
+        Raises TableError if it cannot have the shape, ForDriverError if Spark has to change its shape.
+        """
+        properties, app = lake_properties(self.history_minutes), shape_app(slot, order.table.id)
+        found, mode = opened(run, path), self.modes.of(order.table.id)
+        if found is not None:
+            check_mode(found.schema, mode, order.table.id)
+        if found is not None and order.steps:
+            lake = found
+            on_conflict(lambda: self._evolve(lake, order, app), lake)
+        schema = lake_schema(plan.typer(order.table).row_type, mode)
+        if found is not None and features_on(found) and _lacks(found, schema, order, app):
+            raise ForDriverError()
+        made = keep(run, ensure_table(path, schema, order.table.id, properties, found))
+        if order.shape and made.txn(app) is None:
+            # An empty table begins in this epoch; one with rows has got its epoch with its snapshot.
+            begins = epoch_of(slot) and not made.files
+            own = {epoch_app(order.table.id): epoch_of(slot)} if begins else {}
+            on_conflict(lambda: made.commit(txns={app: order.shape, **own}), made)
+        return made
+
+    def write(self, lake: DeltaTable, order: SliceOrder, rows: pa.Table, slot: str) -> Applied | None:
+        """Merge change rows into the table in one commit; returns None if they change nothing.
+
+        Raises TooLargeError if the slice must be merged by Spark, CommitConflictError if another commit was made first,
+        TableError if the changed rows cannot be identified.
+        """
+        return self._written(lake, order, prepare(rows, order.table, lake.schema, order.visible), slot)
+
+    def write_placed(self, lake: DeltaTable, order: SliceOrder, rows: pa.Table, slot: str) -> Applied | None:
+        """As ``write``, for late change rows of a history table, which become versions between the existing ones."""
+        return self._written(lake, order, prepare_placed(rows, order.table, lake), slot)
+
+    def _written(self, lake: DeltaTable, order: SliceOrder, changes: Changes, slot: str) -> Applied | None:
+        if self._is_for_spark(lake, order, changes):
+            raise TooLargeError(changes)
+        rewrite = apply(lake, changes)
+        failpoints.hit(failpoints.DURING_MERGE)
+        files = [lake.write(part) for part in rewrite.rows]
+        version = _commit(lake, order, slot, files, rewrite.removed)
+        return Applied(version, changes.events, rewrite.inserted, rewrite.updated, rewrite.deleted)
+
+    def land(self, lake: DeltaTable, order: SliceOrder, changes: Changes, slot: str) -> Applied:
+        """Write rows of an incremental snapshot to the table, which is merged up to the order's LSN.
+
+        Raises TooLargeError if they must be merged by Spark, CommitConflictError if another commit was made first.
+        """
+        if self._is_for_spark(lake, order, changes):
+            raise TooLargeError(changes)
+        rewrite = apply(lake, changes)
+        files = [lake.write(part) for part in rewrite.rows]
+        failpoints.hit(failpoints.DURING_LANDING)
+        app = landings_app(slot, order.table.id)
+        version = _commit(lake, order, slot, files, rewrite.removed, {app: (lake.txn(app) or 0) + 1})
+        return Applied(version, changes.events, rewrite.inserted, rewrite.updated, rewrite.deleted)
+
+    def takes_files(self, lake: DeltaTable) -> bool:
+        """Whether files with the rows resulting from inserts can simply be added to the table."""
+        return not features_on(lake) and mode_of(lake.schema.names) is not DeleteMode.SOFT
+
+    def write_arrivals(self, lake: DeltaTable, rows: pa.Table) -> DataFile:
+        """Write the rows resulting from inserts to a new file; ``add_files`` commits it."""
+        return lake.write(arrivals(rows, lake.schema))
+
+    def add_files(self, lake: DeltaTable, order: SliceOrder, slot: str) -> Applied:
+        """Commit the files of an insert-only slice. Raises CommitConflictError."""
+        failpoints.hit(failpoints.DURING_MERGE)
+        version = _commit(lake, order, slot, order.arrived, ())
+        events = sum(file.rows for file in order.arrived)
+        return Applied(version, events, events, 0, 0)
+
+    def commit_files(
+        self, lake: DeltaTable, order: SliceOrder, slot: str, files: Sequence[DataFile], replaces: bool
+    ) -> Applied:
+        """Commit files written before; ``replaces``: they are the table's entire content.
+
+        Raises CommitConflictError.
+        """
+        gone = held_rows(lake) if replaces else 0
+        version = _commit(lake, order, slot, files, (), replace=replaces)
+        came = sum(file.rows for file in files)
+        return Applied(version, came, came, 0, gone)
+
+    def rewrite(self, lake: DeltaTable, copy: WorkingCopy, changes: Changes) -> None:
+        """Apply a part of a slice to a working copy of the table."""
+        made = apply(copy, changes)
+        files = [lake.write(part) for part in made.rows]
+        copy.replace(made.removed, files)
+        copy.inserted += made.inserted
+        copy.updated += made.updated
+        copy.deleted += made.deleted
+
+    def commit_copy(self, lake: DeltaTable, order: SliceOrder, slot: str, copy: WorkingCopy, events: int) -> Applied:
+        """Commit a working copy. Raises CommitConflictError if another commit was made first."""
+        version = _commit(lake, order, slot, copy.added, copy.removed)
+        return Applied(version, events, copy.inserted, copy.updated, copy.deleted)
+
+    def may_stage(self, lake: DeltaTable, order: SliceOrder) -> bool:
+        """Whether Spark may merge changes of the table."""
+        may = order.engine is not MergeEngine.ARROW and not for_names(lake.schema)
+        return may or self.must_stage(lake)
+
+    def must_stage(self, lake: DeltaTable) -> bool:
+        """Whether only Spark can rewrite the table: delta-rs cannot remove a file with a deletion vector."""
+        return bool(features_on(lake)) or not lake.features <= WRITABLE
+
+    def stage(self, table: TableId, changes: Changes, to_lsn: int) -> Staged:
+        """Write the prepared slice to the staging folder for Spark."""
+        rows, facts = staged(changes)
+        path = f"{self.staging}/{uuid.uuid4()}.staged.parquet"
+        write_parquet(rows, path, self.owner, str(table))
+        return Staged(path, to_lsn, changes.events, facts)
+
+    def merge_with_spark(self, spark: Any, path: str, slot: str, order: SliceOrder, waiting: Staged) -> Applied:
+        """Merge a staged slice with Spark's MERGE. Raises TransientError if another writer's commit conflicts."""
+        return self._by_spark(spark, path, slot, order, waiting, (merge_app(slot, order.table.id, order.token), None))
+
+    def land_with_spark(self, spark: Any, path: str, slot: str, order: SliceOrder, waiting: Staged) -> Applied:
+        """As ``merge_with_spark``, for staged rows of an incremental snapshot, which do not change the merged LSN."""
+        app = landings_app(slot, order.table.id)
+        number = (_existing(path).txn(app) or 0) + 1
+        return self._by_spark(spark, path, slot, order, waiting, (app, number))
+
+    def _by_spark(
+        self, spark: Any, path: str, slot: str, order: SliceOrder, waiting: Staged, txn: tuple[str, int | None]
+    ) -> Applied:
+        # Spark's Python modules are not needed, nor imported, if every slice fits a task.
+        from cdc_core.lake.spark.merge import Commit, Counts, apply_staged, compact
+
+        for file in staged_files(waiting.path, waiting.facts):
+            check_parquet(file, self.owner, str(order.table.id))
+        app, version = txn[0], waiting.to_lsn if txn[1] is None else txn[1]
+        metadata = {"slot": slot, "lsn": str(waiting.to_lsn), "snapshot": str(order.token)}
+        commit = Commit(path, app, version, json.dumps(metadata))
+
+        def merge() -> Counts:
+            check_epoch(_existing(path), slot, order.table.id)
+            with received(f"merging changes of {order.table.id}"):
+                return apply_staged(spark, waiting.path, waiting.facts, commit)
+
+        # Compaction (OPTIMIZE) conflicts too. It replaces files and changes no row, so the result is the same.
+        counts = on_conflict(merge)
+        remove_staged(waiting.path)
+        lake = DeltaTable.open(path)
+        if lake is None or lake.txn(app) != version:
+            raise TransientError(
+                f"Spark merged changes of {order.table.id}, but its lake table does not contain them.",
+                "The next round merges them again; check for other writers of this lake.",
+            )
+        if len(lake.files) > _SPARK_FILES:
+            # If another compaction conflicts, there are few files, or they are counted again after the next merge.
+            with suppress(TransientError), received(f"compacting files of {order.table.id}"):
+                compact(spark, path)
+        return Applied(lake.version, waiting.events, counts.inserted, counts.updated, counts.deleted)
+
+    def evolve_with_spark(self, spark: Any, path: str, slot: str, order: SliceOrder, plan: TypingPlan) -> None:
+        """Change the shape after ForDriverError of ``prepare``. Raises TransientError on another writer's conflict."""
+        from cdc_core.lake.spark.commit import cluster
+        from cdc_core.lake.spark.evolve import adopt_by_spark, evolve_by_spark
+
+        lake, app = _existing(path), shape_app(slot, order.table.id)
+        steps = _not_taken(lake, order, app)
+        with received(f"changing the lake table of {order.table.id}"):
+            if steps:
+                evolution, told = self.features.evolution(lake, steps), {"shape": str(order.shape)}
+                enabled = evolve_by_spark(spark, lake, steps, evolution, app, told, Path(self.staging))
+                announce(str(order.table.id), enabled)
+                failpoints.hit(failpoints.AFTER_EVOLUTION)
+                lake.refresh()
+            schema = lake_schema(plan.typer(order.table).row_type, self.modes.of(order.table.id))
+            if _lacks(lake, schema, order, app):
+                grown = merge_schemas(lake.schema, plain_schema(schema), order.table.id)
+                txns = {app: order.shape} if order.shape else {}
+                announce(str(order.table.id), adopt_by_spark(spark, lake, grown, txns, {"slot": slot}))
+            lake.refresh()
+            cluster(spark, path, self.features.cluster_by(lake, order.table))
+
+    def enable_with_spark(self, spark: Any, path: str, order: SliceOrder) -> None:
+        """Enable the features that the table is to have from the start."""
+        from cdc_core.lake.spark.commit import enable_missing
+
+        lake = _existing(path)
+        with received(f"setting Delta features of {order.table.id}"):
+            enable_missing(spark, lake, self.features, order.table)
+
+    def _evolve(self, lake: DeltaTable, order: SliceOrder, app: str) -> None:
+        """Apply the steps that have not been applied to the table yet."""
+        steps = _not_taken(lake, order, app)
+        if steps:
+            if self.features.evolution(lake, steps).method is not EvolutionMethod.ARROW:
+                raise ForDriverError()
+            failpoints.hit(failpoints.DURING_EVOLUTION)
+            evolve(lake, steps, app, {"shape": str(order.shape)})
+            failpoints.hit(failpoints.AFTER_EVOLUTION)
+
+    def _is_for_spark(self, lake: DeltaTable, order: SliceOrder, changes: Changes) -> bool:
+        if features_on(lake):
+            return True
+        if changes.strategy is MergeStrategy.APPEND:
+            return False
+        if not lake.features <= WRITABLE:
+            return True
+        if for_names(lake.schema):
+            return False
+        if order.engine is MergeEngine.SPARK:
+            return True
+        return order.engine is MergeEngine.AUTO and bytes_to_scan(lake, changes) > self.rewrite_max_bytes
+
+
+def unseen(rows: pa.Table, visible: str | None) -> pa.Table:
+    """Return the rows that the snapshot does not show; all rows if there is no overlap."""
+    return rows if visible is None else invisible(rows, visible)
+
+
+def _existing(path: str) -> DeltaTable:
+    found = DeltaTable.open(path)
+    if found is None:
+        raise LakeError(f"The Delta table {path} no longer exists.", "Take a new snapshot of the table.")
+    return found
+
+
+def _not_taken(lake: DeltaTable, order: SliceOrder, app: str) -> list[Step]:
+    taken = lake.txn(app) or 0
+    return [step for step in order.steps if step.number > taken]
+
+
+def _lacks(lake: DeltaTable, schema: pa.Schema, order: SliceOrder, app: str) -> bool:
+    """Whether the order's shape, or columns of a schema, are missing. Raises TableError if they cannot be added."""
+    if order.shape and lake.txn(app) is None:
+        return True
+    wanted = plain_schema(schema)
+    return not wanted.equals(lake.schema) and not merge_schemas(lake.schema, wanted, order.table.id).equals(lake.schema)
+
+
+def _commit(
+    lake: DeltaTable,
+    order: SliceOrder,
+    slot: str,
+    added: Iterable[DataFile],
+    removed: Iterable[DataFile],
+    more: Mapping[str, int] | None = None,
+    replace: bool = False,
+) -> int:
+    assert order.to_lsn is not None
+    check_epoch(lake, slot, order.table.id)
+    txns = {merge_app(slot, order.table.id, order.token): order.to_lsn, **(more or {})}
+    metadata = {"slot": slot, "lsn": order.to_lsn, "snapshot": order.token}
+    return lake.commit(added, removed, txns=txns, metadata=metadata, replace=replace)

@@ -1,0 +1,1 @@
+"""The streaming run, and the sinks that it can feed."""

@@ -1,0 +1,60 @@
+"""A sink that discards changes: every batch is decoded and converted on the workers, and nothing is stored.
+
+It measures the throughput of decoding and conversion, and tests a connector file without a lake.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from cdc_core.engine.reading.batch import Batch
+from cdc_core.engine.reading.spool import ReadSpoolFiles, in_groups
+from cdc_core.engine.reports import RoundReport
+from cdc_core.lake.rows.run_files import Owner
+from cdc_core.lake.rows.typing_plan import TypingPlan
+from cdc_core.lsn import Lsn
+from cdc_core.spark.run_tasks import parallelism, run_tasks
+
+
+class NoopSink:
+    """A ``stream.Sink`` without tables."""
+
+    def __init__(self, spark: Callable[[], Any], plan: TypingPlan, owner: Owner) -> None:
+        self._spark = spark
+        self._read = ReadSpoolFiles(plan, owner)
+
+    def apply(self, batch: Batch | None, to_lsn: Lsn, on_durable: Callable[[], None]) -> RoundReport:
+        """Decode and convert every row of the batch, then discard it."""
+        if batch is not None and batch.rows:
+            spark = self._spark()
+            groups = [[paths] for paths in in_groups(batch.paths(), parallelism(spark))]
+            run_tasks(spark, groups, _Discard(self._read), "decoding changes")
+        on_durable()
+        return RoundReport(to_lsn, ())
+
+    def has_backlog(self, to_lsn: Lsn) -> bool:
+        """Always False."""
+        return False
+
+    def note_renamed(self) -> None:
+        """Do nothing: nothing is stored."""
+
+    @property
+    def is_busy(self) -> bool:
+        """Always False."""
+        return False
+
+    def between_rounds(self, passed: int) -> None:
+        """Do nothing: there is nothing to maintain."""
+
+    def close(self) -> None:
+        """Do nothing: there is no background work."""
+
+
+class _Discard:
+    def __init__(self, read: ReadSpoolFiles) -> None:
+        self._read = read
+
+    def __call__(self, paths: tuple[str, ...]) -> int:
+        return sum(batch.num_rows for batch in self._read(paths))

@@ -1,0 +1,252 @@
+"""The streaming run: reads a batch of everything received, merges it in one round, and repeats.
+
+    batch ─▶ round: append ─▶ check ─▶ apply, all tables in parallel
+                      │ durable
+                      └─▶ confirm to the slot
+                 an append commits its own position, a lake commit the LSN it reached
+
+While a round runs the next batch is collected, so a slow round makes the next batch larger, not later.
+
+Crash safety. Let S be the LSN confirmed to the slot, C(t) the position in table t's changelog, M(t) the LSN in t's lake
+table. The order of steps guarantees  M(t) ≤ round ≤ C(t)  and  S ≤ min C(t). A crash
+
+* before an append: the slot sends the batch again; C(t) is unchanged, nothing is dropped.
+* between two appends: the slot sends it again; tables with the append drop the rows they have, the others append them.
+* after the appends, before the confirmation: all tables drop the rows; the slot is confirmed with the next batch or
+  when the stream is idle.
+* during an apply: a Delta commit is atomic; the round's LSN is in the commit, so an apply that was committed is skipped
+  when it is repeated.
+* between two applies: the tables are merged up to different LSNs until the next round merges all up to the same LSN.
+
+No other state is kept between runs: no checkpoint file, no batch numbers.
+
+Confirmations. A confirmed position lets the server remove WAL, so everything that is known only from the WAL before it
+must be durable, and so must the record of the position itself (``continuity``). There are two places that confirm:
+
+* ``_round``, the end of the last complete transaction of a batch. Durable before: every row of the batch, in its
+  changelog (``Sink.apply`` calls ``on_durable`` after all appends); the signals of the batch, in the stored progress of
+  snapshots (``SignalSink.apply`` stores it first); tables that were renamed, as tables to be re-read (at the start of
+  ``LakeSink.apply``, and by ``note_renamed`` for a batch that has nothing to append). A changed shape needs no record
+  here: it is announced together with a row, and the row's slice records it before it is appended.
+* ``_confirm_silence``, the end of the WAL that the server had read when nothing came. Durable before: as above for
+  every batch, because there is a position only when all that was received is done; renamed tables by ``note_renamed``.
+
+Both go through ``Confirmations``, which records the position in the lake and then hands it to the replication
+connection; this sends no other position (``ReplicationStream.idle_confirm``, by which the connection confirms by
+itself, is used by ``envelopes`` only, whose file is flushed and marked before). With ``lsn.flush.mode=manual``
+positions are recorded and not sent, so a user may advance the slot up to the recorded one.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import Protocol
+
+from cdc_core import failpoints
+from cdc_core.clock import now_us
+from cdc_core.engine.reading.batch import Batch
+from cdc_core.engine.reading.idle import IdleEnd
+from cdc_core.engine.reading.slot_reader import SlotReader
+from cdc_core.engine.reports import BatchReport, RoundReport, StreamReport, Until
+from cdc_core.engine.stream.confirmations import Confirmations
+from cdc_core.lake.stores.stream_log import LastCommit
+from cdc_core.lsn import Lsn
+
+_POLL_SECONDS = 0.1
+_KEPT_ROUNDS = 1_000
+
+
+class Sink(Protocol):
+    """The destination of batches (``engine.round.lake_sink.LakeSink``, ``engine.stream.noop.NoopSink``)."""
+
+    def apply(self, batch: Batch | None, to_lsn: Lsn, on_durable: Callable[[], None]) -> RoundReport:
+        """Make every row of the batch durable, or raise; call ``on_durable``; merge every table up to ``to_lsn``.
+
+        Idempotent by each table's own position. A table that cannot be merged is listed in the report's ``failed``.
+        """
+
+    def has_backlog(self, to_lsn: Lsn) -> bool:
+        """Whether a round to ``to_lsn`` without a batch has any work."""
+
+    def note_renamed(self) -> None:
+        """Record what the relations received so far say beside rows, before a position after them is confirmed."""
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether background work is in progress that changes the lake."""
+
+    def between_rounds(self, passed: int) -> None:
+        """Do maintenance outside rounds; ``passed``: the LSN up to which all received is processed. Called often."""
+
+    def close(self) -> None:
+        """Stop background work."""
+
+
+@dataclass(slots=True)
+class Hooks:
+    """Callbacks of the caller: reports, and whether the run is to stop."""
+
+    on_batch: Callable[[BatchReport], None] | None = None
+    on_round: Callable[[RoundReport], None] | None = None
+    should_stop: Callable[[], bool] | None = None
+
+
+@dataclass(slots=True)
+class _Tally:
+    batches: int = 0
+    events: int = 0
+    confirmed: int = 0
+    complete: int = 0
+    silent: int = 0
+    last_commit_ts_us: int | None = None
+    rounds: list[RoundReport] = field(default_factory=list)
+
+
+class StreamRun:
+    """Streams batches from a SlotReader to a Sink until a limit is reached or it is stopped."""
+
+    def __init__(
+        self,
+        reader: SlotReader,
+        sink: Sink,
+        confirmations: Confirmations,
+        round_seconds: float,
+        start_lsn: Lsn,
+        wal_end: Callable[[], int],
+        hooks: Hooks | None = None,
+    ) -> None:
+        self._reader = reader
+        self._idle = IdleEnd(wal_end)
+        self._sink = sink
+        self._confirmations = confirmations
+        self._round_seconds = round_seconds
+        self._hooks = hooks or Hooks()
+        self._tally = _Tally(confirmed=start_lsn, complete=start_lsn)
+        self._started = time.monotonic()
+        self._last_round = float("-inf")
+
+    def run(self, until: Until) -> StreamReport:
+        """Stream until one of the bounds is reached; by then everything read is merged and expired changes are removed.
+
+        Raises the errors of the server, of decoding or of the lake; everything appended by then is kept.
+        """
+        while True:
+            self._wait_for_turn()
+            batch = self._reader.next_batch(_POLL_SECONDS)
+            if batch is not None:
+                self._round(batch)
+            else:
+                self._confirm_silence()
+                if self._sink.has_backlog(Lsn(self._tally.complete)):
+                    self._round(None)
+            self._confirmations.tick()
+            reason = self._stop_reason(until, was_idle=batch is None or not batch.rows)
+            self._sink.between_rounds(max(self._tally.complete, self._tally.silent))
+            if reason:
+                if self._tally.rounds and self._tally.rounds[-1].failed:
+                    # A table may have been corrected since by a re-read, which is not part of a round of changes.
+                    self._tally.rounds.append(self._sink.apply(None, Lsn(self._tally.complete), lambda: None))
+                self._confirmations.flush()
+                return self._report(reason)
+
+    def _wait_for_turn(self) -> None:
+        """Wait for the configured time between rounds, unless the run is asked to stop."""
+        while (left := self._last_round + self._round_seconds - time.monotonic()) > 0:
+            if self._hooks.should_stop is not None and self._hooks.should_stop():
+                return
+            time.sleep(min(left, _POLL_SECONDS))
+
+    def _round(self, batch: Batch | None) -> None:
+        self._last_round = started = time.monotonic()
+        failpoints.hit(failpoints.AFTER_SPOOL)
+        tally = self._tally
+        if batch is not None:
+            tally.batches += 1
+            tally.events += batch.rows
+            if batch.complete_lsn is not None:
+                tally.complete = max(tally.complete, batch.complete_lsn)
+                tally.last_commit_ts_us = batch.last_commit_ts_us
+
+        def durable() -> None:
+            if batch is None:
+                return
+            if batch.confirm_lsn is not None:
+                self._confirm(batch.confirm_lsn, _last_commit(batch))
+                failpoints.hit(failpoints.AFTER_CONFIRM)
+            if self._hooks.on_batch and batch.rows:
+                events = {table: sum(v.rows for v in versions) for table, versions in batch.versions.items()}
+                seconds = time.monotonic() - started
+                report = BatchReport(batch.number, events, Lsn(tally.complete), self._lag_bytes(), seconds)
+                self._hooks.on_batch(report)
+
+        if batch is None or batch.rows or batch.signals or self._sink.has_backlog(Lsn(tally.complete)):
+            report = self._sink.apply(batch, Lsn(tally.complete), durable)
+        else:
+            report = None
+            self._sink.note_renamed()
+            durable()
+        if batch is not None:
+            self._reader.done(batch)
+        if report is not None and (report.merges or report.failed):
+            self._note(replace(report, lag_bytes=self._lag_bytes(), lag_seconds=self._lag_seconds()))
+
+    def _note(self, report: RoundReport) -> None:
+        tally = self._tally
+        tally.rounds.append(report)
+        del tally.rounds[:-_KEPT_ROUNDS]
+        if self._hooks.on_round:
+            self._hooks.on_round(report)
+
+    def _confirm(self, lsn: int, last: LastCommit | None = None) -> None:
+        if lsn > self._tally.confirmed:
+            self._tally.confirmed = lsn
+            self._confirmations.confirm(lsn, last)
+
+    def _confirm_silence(self) -> None:
+        """Confirm WAL without captured changes to the slot, so that an idle database does not retain it."""
+        position = self._reader.idle_position()
+        if position is not None:
+            self._tally.silent = position
+            self._sink.note_renamed()
+            self._confirm(position)
+
+    def _stop_reason(self, until: Until, was_idle: bool) -> str | None:
+        elapsed = time.monotonic() - self._started
+        silent = min(elapsed, self._reader.idle_seconds) if was_idle else 0.0
+        passed = max(self._tally.complete, self._tally.silent)
+        reasons = (
+            ("request", self._hooks.should_stop is not None and self._hooks.should_stop()),
+            ("lsn", until.lsn is not None and self._tally.confirmed >= until.lsn),
+            ("rows", until.max_rows is not None and self._tally.events >= until.max_rows),
+            ("time", until.max_seconds is not None and elapsed >= until.max_seconds),
+            (
+                "idle",
+                self._idle.is_reached(until.idle_seconds, silent, passed)
+                and not self._reader.has_changes
+                and not self._sink.is_busy,
+            ),
+        )
+        return next((name for name, met in reasons if met), None)
+
+    def _lag_bytes(self) -> int:
+        return max(0, self._reader.wal_end - self._tally.confirmed)
+
+    def _lag_seconds(self) -> float:
+        """Return the age of the newest merged commit in seconds while more changes are waiting, else 0."""
+        if self._reader.is_drained or self._tally.last_commit_ts_us is None:
+            return 0.0
+        return max(0.0, (now_us() - self._tally.last_commit_ts_us) / 1e6)
+
+    def _report(self, reason: str) -> StreamReport:
+        tally = self._tally
+        seconds = time.monotonic() - self._started
+        return StreamReport(tally.batches, tally.events, Lsn(tally.complete), tuple(tally.rounds), seconds, reason)
+
+
+def _last_commit(batch: Batch) -> LastCommit | None:
+    """The last transaction of a batch with captured rows: a restarted stream is recognised by it."""
+    if batch.complete_lsn is None or not batch.rows:
+        return None
+    return LastCommit(Lsn(batch.complete_lsn), batch.last_xid, batch.last_ts_us)

@@ -1,0 +1,48 @@
+"""A ``stream.Sink`` for the lake that also processes signals and takes the snapshots that they request."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from cdc_core.engine.backfill.snapshots import LakeSnapshots
+from cdc_core.engine.reading.batch import Batch
+from cdc_core.engine.reports import RoundReport
+from cdc_core.engine.round.lake_sink import LakeSink
+from cdc_core.lsn import Lsn
+
+
+class SignalSink:
+    """Applies rounds to ``lake``; requests of signals are processed between rounds."""
+
+    def __init__(self, lake: LakeSink, snapshots: LakeSnapshots) -> None:
+        self._lake = lake
+        self._snapshots = snapshots
+
+    def apply(self, batch: Batch | None, to_lsn: Lsn, on_durable: Callable[[], None]) -> RoundReport:
+        """Run a round. Signals are processed, and the result is stored, before the position is confirmed."""
+        if batch is not None:
+            self._snapshots.note(batch.signals, batch.rows)
+        return self._lake.apply(batch, to_lsn, on_durable)
+
+    def has_backlog(self, to_lsn: Lsn) -> bool:
+        """As for ``LakeSink``."""
+        return self._lake.has_backlog(to_lsn)
+
+    def note_renamed(self) -> None:
+        """As for ``LakeSink``."""
+        self._lake.note_renamed()
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether the lake is busy, or a snapshot is in progress that is not paused."""
+        return self._lake.is_busy or self._snapshots.is_busy
+
+    def between_rounds(self, passed: int) -> None:
+        """Run background work of the lake, then of the snapshots."""
+        self._lake.between_rounds(passed, self._snapshots.needed)
+        self._snapshots.between_rounds(self._lake, passed)
+
+    def close(self) -> None:
+        """End background work."""
+        self._snapshots.close()
+        self._lake.close()

@@ -1,0 +1,1 @@
+"""Delta's format without a JVM: logs, data files, and their statistics."""

@@ -1,0 +1,101 @@
+"""Finds data files that may contain some of the given keys, from the statistics in the table's log alone."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any, Protocol
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from cdc_core.lake.delta.table import DataFile
+from cdc_core.lake.rows.images import column
+
+# The log may have truncated timestamps to milliseconds, so readers must allow for the difference.
+_CUT = timedelta(milliseconds=1)
+
+
+class Content(Protocol):
+    """A lake table at one version: its columns and data files; the order of rows in a file does not change."""
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The table's columns, all nullable."""
+        ...
+
+    @property
+    def files(self) -> list[DataFile]:
+        """The data files of this version."""
+        ...
+
+    def read(self, file: DataFile, columns: Sequence[str] | None = None) -> pa.Table:
+        """Return the rows of one file, in the table's types; all columns or those named."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Ranges:
+    """The values that are searched for, in the columns for which statistics can be used. Shape: [R] each."""
+
+    columns: dict[str, pa.Array]
+    bounds: dict[str, tuple[Any, Any]]
+
+    @classmethod
+    def of(cls, rows: pa.Table, names: Sequence[str]) -> Ranges:
+        """Collect the columns ``names`` of rows. A column with nulls is left out: statistics do not include nulls."""
+        columns, bounds = {}, {}
+        for name in names:
+            values = column(rows, name)
+            if _ordered(values.type) and len(values) and not values.null_count:
+                columns[name] = values
+                found = pc.min_max(values)
+                bounds[name] = (found["min"], found["max"])
+        return cls(columns, bounds)
+
+    def may_be_in(self, file: DataFile) -> bool:
+        """Whether the file's statistics allow that it contains one of the rows."""
+        inside: np.ndarray | None = None
+        for name, values in self.columns.items():
+            low, high = _bound(file.minimum, name, values.type), _bound(file.maximum, name, values.type)
+            if low is None or high is None:
+                continue
+            if pa.types.is_timestamp(values.type):
+                high = pc.add(high, pa.scalar(_CUT, pa.duration(values.type.unit)))
+            least, greatest = self.bounds[name]
+            if pc.less(greatest, low).as_py() or pc.greater(least, high).as_py():
+                return False
+            within = pc.and_(pc.greater_equal(values, low), pc.less_equal(values, high))
+            mine = np.asarray(within.to_numpy(zero_copy_only=False))
+            inside = mine if inside is None else inside & mine
+            if not inside.any():
+                return False
+        return True
+
+    def candidates(self, files: Sequence[DataFile]) -> list[DataFile]:
+        """Return the files that may contain one of the rows."""
+        return [file for file in files if self.may_be_in(file)]
+
+
+def _ordered(kind: pa.DataType) -> bool:
+    """Types whose order is the same for every writer of statistics (floats have NaN and two zeros)."""
+    return bool(
+        pa.types.is_integer(kind)
+        or pa.types.is_string(kind)
+        or pa.types.is_date(kind)
+        or pa.types.is_timestamp(kind)
+        or pa.types.is_decimal(kind)
+    )
+
+
+def _bound(values: Any, name: str, kind: pa.DataType) -> Any:
+    """Return a statistic as a scalar of the column's type; None if there is none or it cannot be converted."""
+    found = values.get(name)
+    if found is None:
+        return None
+    try:
+        return pa.scalar(found, kind)
+    except (pa.ArrowException, TypeError, ValueError, OverflowError):
+        return None

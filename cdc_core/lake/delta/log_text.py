@@ -1,0 +1,46 @@
+"""Texts of a Delta log's actions, and of errors about its files."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from cdc_core.errors import UnreadableError
+
+if TYPE_CHECKING:
+    from cdc_core.lake.delta.table import DataFile
+
+
+def stats_json(file: DataFile) -> str:
+    """Return a file's statistics as in the log."""
+    return json.dumps(
+        {
+            "numRecords": file.rows,
+            "minValues": {name: str(v) if not isinstance(v, int | str) else v for name, v in file.minimum.items()},
+            "maxValues": {name: str(v) if not isinstance(v, int | str) else v for name, v in file.maximum.items()},
+            "nullCount": dict(file.nulls),
+        }
+    )
+
+
+def texts(metadata: Mapping[str, Any] | None) -> dict[str, Any] | None:
+    """Return a commit's metadata as texts, without nulls."""
+    return None if metadata is None else {key: str(value) for key, value in metadata.items() if value is not None}
+
+
+def unreadable_file(path: str, file: str, error: Exception | None = None) -> UnreadableError:
+    """Return the error for a data file of a table's log that does not exist or cannot be read."""
+    how = "does not exist" if error is None else f"cannot be read ({type(error).__name__})"
+    return UnreadableError(
+        f"The data file {file} of the Delta table {path} {how}.",
+        "Restore it, or re-read the table with wal2lake snapshot.",
+    )
+
+
+def unreadable_log(path: str, error: Exception) -> UnreadableError:
+    """Return the error for a table whose log cannot be read."""
+    return UnreadableError(
+        f"The Delta table {path} cannot be read ({type(error).__name__}).",
+        "Check its _delta_log, or move the table's folder away and take a new snapshot.",
+    )

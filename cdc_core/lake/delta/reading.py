@@ -1,0 +1,60 @@
+"""Reads a table's files for a rewrite: small ones once, large ones ahead of need."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import TypeVar
+
+import pyarrow as pa
+
+from cdc_core.lake.delta.candidates import Content
+from cdc_core.lake.delta.table import DataFile
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
+
+SMALL_BYTES = 2 * 2**20
+_HELD_BYTES = 64 * 2**20
+
+
+class ReadOnce:
+    """A table whose small files are read completely on first access and kept, up to 64 MiB in memory."""
+
+    def __init__(self, content: Content) -> None:
+        self._content = content
+        self._held: dict[str, pa.Table] = {}
+        self._bytes = 0
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The table's columns."""
+        return self._content.schema
+
+    @property
+    def files(self) -> list[DataFile]:
+        """The table's files."""
+        return self._content.files
+
+    def read(self, file: DataFile, columns: Sequence[str] | None = None) -> pa.Table:
+        """Return the rows of one file; all columns or those named."""
+        rows = self._held.get(file.path)
+        if rows is None:
+            if file.size > SMALL_BYTES or self._bytes > _HELD_BYTES:
+                return self._content.read(file, columns)
+            rows = self._held[file.path] = self._content.read(file)
+            self._bytes += rows.nbytes
+        return rows if columns is None else rows.select(list(columns))
+
+
+def ahead(items: Sequence[Item], work: Callable[[Item], Result]) -> Iterator[Result]:
+    """Yield the results of ``work`` in order; the next one is computed in a thread while the caller uses this one."""
+    if len(items) < 2:
+        yield from map(work, items)
+        return
+    with ThreadPoolExecutor(1) as pool:
+        waiting: Future[Result] = pool.submit(work, items[0])
+        for item in items[1:]:
+            made, waiting = waiting.result(), pool.submit(work, item)
+            yield made
+        yield waiting.result()

@@ -1,0 +1,97 @@
+"""Combines rows to a Parquet file's row groups, and selects the columns for dictionary encoding."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from cdc_core.lake.delta.conform import conform
+
+_GROUP_ROWS = 100_000
+_GROUP_BYTES = 64 << 20
+_SAMPLE_ROWS = 10_000
+# With few rows a dictionary costs more time and bytes than it saves.
+_MIN_ROWS = 10_000
+_LARGE_VALUE = 1 << 20
+_COMPRESSION = "zstd"
+
+
+def row_groups(batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> Iterator[pa.Table]:
+    """Yield the batches combined to row groups; none if there are no rows."""
+    waiting: list[pa.RecordBatch] = []
+    count = octets = 0
+    for batch in batches:
+        waiting.append(batch)
+        count += batch.num_rows
+        octets += batch.nbytes
+        del batch  # it may be large, and would stay in memory until the next one was made
+        if count >= _GROUP_ROWS or octets >= _GROUP_BYTES:
+            yield conform(pa.Table.from_batches(waiting), schema)
+            waiting, count, octets = [], 0, 0
+    if count:
+        yield conform(pa.Table.from_batches(waiting), schema)
+
+
+def bytes_in_memory(facts: Any) -> int:
+    """Estimate the size of a file's rows in memory from its ``FileMetaData``."""
+    return sum(int(facts.row_group(number).total_byte_size) for number in range(facts.num_row_groups))
+
+
+def parquet_writer(
+    target: Any, schema: pa.Schema, use_dictionary: bool | list[str], *, statistics: bool
+) -> pq.ParquetWriter:
+    """Return a writer of data files. ``statistics`` should be False if ``has_large_values``."""
+    return pq.ParquetWriter(
+        target,
+        schema,
+        compression=_COMPRESSION,
+        store_schema=False,
+        use_dictionary=use_dictionary,
+        write_statistics=statistics,
+    )
+
+
+def has_large_values(rows: pa.Table | pa.ChunkedArray) -> bool:
+    """Whether a text or binary value, also a nested one, has more than a megabyte.
+
+    Parquet's writer keeps several copies of the least and the greatest value of a column for its statistics, so files
+    with such values have none.
+    """
+    if rows.nbytes <= _LARGE_VALUE:
+        return False
+    columns = rows.columns if isinstance(rows, pa.Table) else [rows]
+    return any(_has_large(chunk) for column in columns for chunk in column.chunks)
+
+
+def _has_large(values: pa.Array) -> bool:
+    kind = values.type
+    if pa.types.is_struct(kind):
+        return any(_has_large(child) for child in values.flatten())
+    if pa.types.is_map(kind):
+        return _has_large(values.items)
+    if pa.types.is_list(kind):
+        return _has_large(values.flatten())
+    if not (pa.types.is_string(kind) or pa.types.is_binary(kind)) or values.nbytes <= _LARGE_VALUE:
+        return False
+    return (pc.max(pc.binary_length(values)).as_py() or 0) > _LARGE_VALUE
+
+
+def repeated_columns(rows: pa.Table) -> list[str]:
+    """Return the columns with repeated values in the first rows: for others a dictionary costs more than it saves.
+
+    Nested columns are left out: Parquet identifies their leaves, not their outer names.
+    """
+    if rows.num_rows < _MIN_ROWS:
+        return []
+    sample = rows.slice(0, _SAMPLE_ROWS)
+    found = []
+    for each in rows.schema:
+        if not (pa.types.is_nested(each.type) or pa.types.is_boolean(each.type) or pa.types.is_null(each.type)):
+            distinct = pc.count_distinct(sample.column(each.name), mode="all").as_py()
+            if distinct <= sample.num_rows // 4:
+                found.append(each.name)
+    return found

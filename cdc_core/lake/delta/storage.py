@@ -1,0 +1,112 @@
+"""The storage of tables and its settings: one set for both engines, Hadoop's S3A and delta-rs.
+
+A path includes its settings (``Location``), so that it can be opened in any process, also in a task. Secrets remain
+references until they are used: they are neither pickled nor in Spark's configuration, which its UI shows, but are set
+in Hadoop's own configuration once the context is running.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from cdc_core.lake.options import LakeOptions
+from cdc_core.option import Secret
+
+LOG_STORE = ("spark.delta.logStore.s3a.impl", "wal2lake.S3ConditionalLogStore")
+"""The setting with which Delta on Spark commits like delta-rs, by conditional PUTs (``spark/s3_log_store``)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Storage:
+    """Settings of an S3 store; empty ones use each engine's own defaults (AWS's environment and roles)."""
+
+    endpoint: str = ""
+    region: str = ""
+    access_key: str = ""
+    secret_key: Secret = field(default_factory=Secret)
+    path_style: bool = False
+
+    @classmethod
+    def of(cls, options: LakeOptions) -> Storage:
+        """Create the settings from the options."""
+        return cls(
+            options.storage_s3_endpoint,
+            options.storage_s3_region,
+            options.storage_s3_access_key,
+            options.storage_s3_secret_key,
+            options.storage_s3_path_style,
+        )
+
+    def for_delta_rs(self) -> dict[str, str]:
+        """Return the storage options of deltalake, with the secret in clear text."""
+        found = {
+            "aws_endpoint_url": self.endpoint,
+            "aws_region": self.region,
+            "aws_access_key_id": self.access_key,
+            "aws_secret_access_key": self.secret_key.reveal(),
+            "aws_allow_http": "true" if self.endpoint.startswith("http://") else "",
+            "aws_virtual_hosted_style_request": "false" if self.path_style else "",
+            # A log entry is created only if it does not exist.
+            "aws_conditional_put": "etag",
+        }
+        return {name: value for name, value in found.items() if value}
+
+    def for_hadoop(self) -> dict[str, str]:
+        """Return the settings of S3A, with the secret in clear text."""
+        found = {
+            "fs.s3a.endpoint": self.endpoint,
+            "fs.s3a.endpoint.region": self.region,
+            "fs.s3a.access.key": self.access_key,
+            "fs.s3a.secret.key": self.secret_key.reveal(),
+            "fs.s3a.path.style.access": "true" if self.path_style else "",
+            "fs.s3a.connection.ssl.enabled": "false" if self.endpoint.startswith("http://") else "",
+        }
+        return {name: value for name, value in found.items() if value}
+
+
+class Location(str):
+    """A table's path or URI, with the settings to access it."""
+
+    __slots__ = ("storage",)
+    storage: Storage
+
+    def __new__(cls, path: str, storage: Storage) -> Location:
+        """Create the path with its settings ``storage``."""
+        made = super().__new__(cls, path)
+        made.storage = storage
+        return made
+
+    def __reduce__(self) -> tuple[type[Location], tuple[str, Storage]]:
+        return Location, (str(self), self.storage)
+
+
+def is_s3(path: str) -> bool:
+    """Whether a path is on S3."""
+    return path.startswith(("s3://", "s3a://"))
+
+
+def options_for(path: str, given: Mapping[str, str] | None = None) -> dict[str, str] | None:
+    """Return the storage options of deltalake for a path; None if it needs none."""
+    if given is not None:
+        return dict(given) or None
+    if isinstance(path, Location) and is_s3(path):
+        return path.storage.for_delta_rs()
+    return None
+
+
+def spark_settings(path: str) -> dict[str, str]:
+    """Return the settings with which Spark's session must be started for tables under ``path``. Without secrets."""
+    return dict([LOG_STORE]) if is_s3(path) else {}
+
+
+def reach(session: Any, path: str, storage: Storage) -> None:
+    """Configure a running Spark session to access ``path``; does nothing for other file systems."""
+    if is_s3(path):
+        from cdc_core.spark.s3_log_store import install
+
+        install(session.sparkContext)
+        hadoop = session.sparkContext._jsc.hadoopConfiguration()
+        for name, value in storage.for_hadoop().items():
+            hadoop.set(name, value)

@@ -1,0 +1,1 @@
+"""What keeps the number of files and log entries of a table bounded."""

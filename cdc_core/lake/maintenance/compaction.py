@@ -1,0 +1,165 @@
+"""Automatic maintenance: bounds the number of files and log entries of a table.
+
+Small files are compacted by size: about sixteen files of one class become one of the next. So each row is rewritten at
+most once per class, however large the table grows, and a pass is bounded in bytes. A file larger than the last class is
+not changed. The rounds in which a table is compacted differ between tables, so that hundreds of tables changed by the
+same rounds are not compacted in the same one. The commit is marked as not changing data; a crash before it leaves
+unreferenced files, which VACUUM removes.
+
+Log entries are removed when they are older than ``wal2lake.lake.history.minutes``, replaced files when they are that
+old and at least an hour; tables are created with these times as their own retention, so that their checkpoints expire
+them too. A log is listed at every commit, so an unbounded one would make each round slower than the one before.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+
+from deltalake.exceptions import DeltaError
+
+from cdc_core import failpoints
+from cdc_core.errors import CommitConflictError
+from cdc_core.lake.delta.table import DataFile, DeltaTable
+from cdc_core.lake.schema.features import features_on
+from cdc_core.lake.schema.shape import file_hours, phase
+
+_SMALLEST = 64 << 10
+_FACTOR = 8
+_CLASSES = 3
+_FILES, _MIN, _MAX = 16, 8, 20
+_PASS_BYTES = 32 << 20
+_MEMORY_BYTES = 256 << 20
+_CLEAN_EVERY = 100
+
+_log = logging.getLogger(__name__)
+
+
+def compact(table: DeltaTable, enough: int = _FILES, among: set[str] | None = None) -> int:
+    """Compact ``enough`` or more small files of a class; returns their number. One pass, of at most 32 MiB of files.
+
+    ``among`` are the paths of the files to choose from, if not all; the new file's path is added to it. If another
+    writer's commit was made first, nothing is changed. A table that Spark writes is compacted by Spark
+    (``lake/spark/merge``).
+    """
+    if not passable(table, enough, among):
+        return 0
+    chosen = _fitting(table, _chosen(table.files, enough, among))
+    if not chosen:
+        return 0
+    batches = (each for file in chosen for rows in table.batches(file) for each in rows.to_batches())
+    (merged,) = table.write_stream(batches, table.schema, sum(file.rows for file in chosen), None)
+    failpoints.hit(failpoints.DURING_COMPACTION)
+    try:
+        table.commit([merged], chosen, metadata={"upkeep": "compaction"}, data_change=False)
+    except CommitConflictError:
+        table.refresh()
+        return 0
+    if among is not None:
+        among.add(merged.path)
+    return len(chosen)
+
+
+def _fitting(table: DeltaTable, chosen: Sequence[DataFile]) -> list[DataFile]:
+    """Return the chosen files without those that are large in memory; none if only few are left.
+
+    The new file is read as a whole where some of its rows change, and compressed files may be much larger in memory.
+    """
+    sizes = [table.bytes_in_memory(file) for file in chosen]
+    found, octets = [], 0
+    for file, size in zip(chosen, sizes, strict=True):
+        if size <= _MEMORY_BYTES // 2 and octets + size <= _MEMORY_BYTES:
+            found.append(file)
+            octets += size
+    return found if len(found) >= min(len(chosen), _MIN) else []
+
+
+def passable(table: DeltaTable, enough: int = _FILES, among: set[str] | None = None) -> bool:
+    """Whether a pass of ``compact`` has any work."""
+    is_ours = not table.has_deletion_vectors and not features_on(table)
+    return is_ours and len(_chosen(table.files, enough, among)) >= 2
+
+
+def _chosen(files: Sequence[DataFile], enough: int, among: set[str] | None) -> list[DataFile]:
+    """Return the files of one pass. Ended versions are not mixed with rows that can change."""
+    if among is not None:
+        files = [file for file in files if file.path in among]
+    found = choose([file for file in files if not file.is_history], enough)
+    return found or choose([file for file in files if file.is_history], enough)
+
+
+def choose(files: Sequence[DataFile], enough: int = _FILES) -> list[DataFile]:
+    """Return the files that one pass compacts: those of the smallest class that has ``enough``, in the log's order."""
+    by_class: dict[int, list[DataFile]] = {}
+    for file in files:
+        by_class.setdefault(_class(file.size), []).append(file)
+    for number in range(_CLASSES):
+        found = by_class.get(number, [])
+        if len(found) >= enough:
+            chosen, octets = [], 0
+            for file in found:
+                octets += file.size
+                if octets > _PASS_BYTES:
+                    break
+                chosen.append(file)
+            return chosen
+    return []
+
+
+def tidy(table: DeltaTable, since: int, history_minutes: int) -> None:
+    """Compact, and clean once every _CLEAN_EVERY versions. ``since`` is the version before the round's own commits."""
+    compact(table, _MIN if is_its_turn(table, since, _FILES) else _MAX)
+    if history_minutes and is_its_turn(table, since, _CLEAN_EVERY):
+        clean(table, history_minutes)
+
+
+def is_its_turn(table: DeltaTable, since: int, period: int) -> bool:
+    """Whether the table has passed its own turn, one version in ``period``, since the version ``since``."""
+    own = phase(table.path, period)
+    return (table.version - own) // period != (since - own) // period
+
+
+def clean(table: DeltaTable, history_minutes: int) -> None:
+    """Remove log entries older than ``history_minutes``, and data files replaced as long ago, at least an hour.
+
+    Files are found by the log's remove actions: files that no commit references are not removed.
+    """
+    raw = table.raw()
+    try:
+        raw.vacuum(file_hours(history_minutes), dry_run=False, enforce_retention_duration=False)
+        raw.cleanup_metadata()
+    except DeltaError as error:
+        # Another writer's commit, or a reader's lock: cleaning is not urgent, the next attempt follows.
+        _log.warning(
+            "Old files of %s were not removed; the next attempt follows (%s).", table.path, type(error).__name__
+        )
+    table.refresh()
+
+
+def vacuum(table: DeltaTable, history_minutes: int, unnamed_hours: int) -> int:
+    """``clean``, and remove unreferenced files older than ``unnamed_hours``; returns the number of files removed.
+
+    Not for tables with deletion vectors: delta-rs does not know all their files.
+    """
+    raw, hours = table.raw(), file_hours(history_minutes)
+    try:
+        gone = set(raw.vacuum(hours, dry_run=False, enforce_retention_duration=False))
+        oldest = max(hours, unnamed_hours)
+        gone |= set(raw.vacuum(oldest, dry_run=False, enforce_retention_duration=False, full=True))
+        raw.create_checkpoint()
+        raw.cleanup_metadata()
+    except DeltaError as error:
+        # Another writer's commit; cleaning is not urgent, the next attempt follows.
+        _log.warning(
+            "Old files of %s were not removed; the next attempt follows (%s).", table.path, type(error).__name__
+        )
+        gone = set()
+    table.refresh()
+    return len(gone)
+
+
+def _class(size: int) -> int:
+    number, limit = 0, _SMALLEST
+    while size >= limit and number < _CLASSES:
+        number, limit = number + 1, limit * _FACTOR
+    return number

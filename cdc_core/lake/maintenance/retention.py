@@ -1,0 +1,68 @@
+"""Removes old changes from the changelog: after the merge they are needed as history only."""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+
+from cdc_core.lake.delta.conflicts import on_conflict
+from cdc_core.lake.delta.table import DataFile, DeltaTable
+from cdc_core.lake.epochs import EpochRows, epoch_of, epochs_of
+from cdc_core.lake.positions import changelog_app, expired_app
+from cdc_core.schema.table import TableId
+
+DAY_US = 86_400_000_000
+
+
+def expire_changes(path: str, slot: str, table: TableId, merged: int | None, now_us: int, days: int) -> int | None:
+    """Delete changes committed more than ``days`` before ``now_us``; returns the new Delta version, None for none.
+
+    One commit, which contains the day, so that a second call on the same day does nothing. Not deleted are:
+
+    * changes after ``merged``, the commit LSN up to which the lake table is merged under its snapshot in force (None if
+      nothing has been merged into it yet: then no change is deleted);
+    * changes after the last complete transaction in it.
+
+    Of changes of an earlier epoch (``epochs``), nothing is needed.
+
+    Snapshot reads are copies of lake rows, so only their age counts. A ``txn`` records that they were appended, so they
+    are not appended again. The commit removes entire files if possible and rewrites the others; VACUUM deletes them
+    from storage. Raises TransientError after repeated conflicts with another writer.
+    """
+    changelog = DeltaTable.open(path)
+    today = now_us // DAY_US
+    app = expired_app(slot, table)
+    if changelog is None or (changelog.txn(app) or -1) >= today:
+        return None
+    whole = changelog.txn(changelog_app(slot, table))
+    upto = 0 if merged is None or whole is None else min(merged, whole)
+    opened = changelog
+
+    def attempt() -> int | None:
+        removed: list[DataFile] = []
+        added: list[DataFile] = []
+        for file in opened.files:
+            is_later = file.minimum.get("__commit_lsn", 0) > upto and file.minimum.get("__tx_index", -1) >= 0
+            if is_later and EpochRows.of(opened, slot).is_only(file):
+                continue
+            rows = opened.read(file)
+            gone = _is_old(rows, upto, now_us - days * DAY_US, epoch_of(slot))
+            if gone.any():
+                removed.append(file)
+                if not gone.all():
+                    added.append(opened.write(rows.filter(pa.array(~gone))))
+        if not removed:
+            return None
+        meta = {"slot": slot, "retention": days}
+        return opened.commit(added, removed, txns={app: today}, metadata=meta)
+
+    return on_conflict(attempt, opened)
+
+
+def _is_old(rows: pa.Table, upto: int, before_us: int, epoch: int) -> np.ndarray:
+    """Return changes that may be deleted. Shape: table[N] -> bool[N]."""
+    at = rows.column("__commit_ts").cast(pa.int64()).fill_null(before_us).to_numpy()
+    is_read = rows.column("__tx_index").to_numpy() < 0
+    is_past = epochs_of(rows) != epoch
+    found: np.ndarray = (at < before_us) & (is_read | is_past | (rows.column("__commit_lsn").to_numpy() <= upto))
+    return found

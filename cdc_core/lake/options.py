@@ -1,0 +1,194 @@
+"""Options of the lake's location and of how it is written."""
+
+# option() is dataclasses.field with a declaration, so each call is where ruff expects a field.
+# ruff: noqa: RUF009
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from cdc_core.lake.delete_modes import DeleteMode, DeleteModes
+from cdc_core.option import Secret, at_least, option, parse_patterns
+from cdc_core.schema.changes import DroppedColumns, LakeFeatures, Policy, SchemaChanges
+from cdc_core.selection.patterns import compile_pattern
+
+
+def _table_patterns(text: str) -> tuple[str, ...]:
+    patterns = parse_patterns(text)
+    for pattern in patterns:
+        compile_pattern(pattern)
+    return patterns
+
+
+_table_patterns.kind = "list of regular expressions"  # type: ignore[attr-defined]
+
+
+class MergeEngine(StrEnum):
+    """The engine that applies a slice to a lake table: Arrow in the task (copy-on-write), Spark's MERGE, or by size."""
+
+    AUTO = "auto"
+    ARROW = "arrow"
+    SPARK = "spark"
+
+
+@dataclass(frozen=True, slots=True)
+class LakeOptions:
+    """Options of the lake's tables."""
+
+    lake_path: str = option(
+        "wal2lake.lake.path",
+        "",
+        "Root of the lake: a folder or a URI of any Hadoop file system. Needed by the sink lake.",
+    )
+    storage_s3_endpoint: str = option(
+        "wal2lake.storage.s3.endpoint",
+        "",
+        "URL of an S3-compatible store other than AWS, for a lake at s3a://; http:// is allowed. Used by Spark "
+        "and delta-rs.",
+    )
+    storage_s3_region: str = option("wal2lake.storage.s3.region", "", "Region of the S3 store.")
+    storage_s3_access_key: str = option(
+        "wal2lake.storage.s3.access.key",
+        "",
+        "Access key of the S3 store; empty for the environment's credentials (variables, profiles, roles).",
+    )
+    storage_s3_secret_key: Secret = option(
+        "wal2lake.storage.s3.secret.key", Secret(), "Secret key of the S3 store: ${env:NAME}.", secret=True
+    )
+    storage_s3_path_style: bool = option(
+        "wal2lake.storage.s3.path.style",
+        False,
+        "Whether the bucket is part of the path instead of the host name, as most S3-compatible stores require.",
+    )
+    changelog_reads: bool = option(
+        "wal2lake.changelog.reads",
+        False,
+        "Whether snapshot rows are also written to the changelog tables, as op r.",
+    )
+    changelog_retention_days: int = option(
+        "wal2lake.changelog.retention.days",
+        0,
+        "Days for which merged changes are kept in the changelog tables; 0 to keep them forever. The files are "
+        "removed by Delta's VACUUM.",
+        parse=at_least(0),
+    )
+    merge_engine: MergeEngine = option(
+        "wal2lake.merge.engine",
+        MergeEngine.AUTO,
+        "Engine that applies changes to lake tables: arrow (files with changed rows are rewritten in the task), "
+        "spark (Spark's MERGE with deletion vectors), or auto, which uses spark above "
+        "wal2lake.merge.rewrite.max.bytes and for tables with Delta features that only Spark can write.",
+    )
+    merge_rewrite_max_bytes: int = option(
+        "wal2lake.merge.rewrite.max.bytes",
+        64 * 1024 * 1024,
+        "Maximum size in bytes of the lake files to be rewritten for one table in a round; above it Spark's "
+        "MERGE uses deletion vectors instead.",
+        parse=at_least(1),
+    )
+    merge_part_max_bytes: int = option(
+        "wal2lake.merge.part.max.bytes",
+        64 * 1024 * 1024,
+        "Maximum size in bytes, in memory, of the changes of one table that a task decodes or merges at a time. Larger "
+        "transactions and backlogs are divided into parts of this size, which are committed together. A task needs "
+        "several times as much memory; a part has at least one row.",
+        parse=at_least(1),
+    )
+    lake_history_minutes: int = option(
+        "wal2lake.lake.history.minutes",
+        15,
+        "How long earlier versions of lake and changelog tables are kept for time travel. Replaced data files "
+        "are kept for an hour at least, for running queries; 0 to keep everything, if OPTIMIZE and VACUUM are "
+        "run by other means.",
+        parse=at_least(0),
+    )
+    vacuum_hours: int = option(
+        "wal2lake.vacuum.hours",
+        168,
+        "Age at which maintenance removes data files that no commit refers to, left by killed runs or failed "
+        "snapshots. It must be longer than a snapshot of the largest table takes. Replaced files are removed "
+        "according to wal2lake.lake.history.minutes.",
+        parse=at_least(1),
+    )
+    lake_schema_changes: SchemaChanges = option(
+        "wal2lake.lake.schema.changes",
+        SchemaChanges.REREAD,
+        "What happens to a table whose rows were rewritten in the source, or changed in another way that the "
+        "stream does not contain: only this table is re-read, or only this table is paused until it is resumed. "
+        "schema-changes.md lists the cases.",
+    )
+    lake_features: LakeFeatures = option(
+        "wal2lake.lake.features",
+        LakeFeatures.AUTO,
+        "When Delta table features that some readers do not support (column mapping, type widening) are "
+        "enabled: when a schema change first needs one and the lake table is larger than "
+        "wal2lake.merge.rewrite.max.bytes (auto), never (widest: such a change rewrites the lake table), or "
+        "from the start (modern). schema-changes.md lists the readers that support them.",
+    )
+    lake_clustered_tables: tuple[str, ...] = option(
+        "wal2lake.lake.clustered.tables",
+        (),
+        "Lake tables that are clustered by their key (Delta's liquid clustering): regular expressions that "
+        "match schema.table. Merges and queries by key then open fewer files of a large table. Every reader can "
+        "read such a table; only Spark can write it, so its merges take seconds.",
+        parse=_table_patterns,
+    )
+    lake_commit_timestamps: bool = option(
+        "wal2lake.lake.commit.timestamps",
+        False,
+        "Whether lake tables have in-commit timestamps, so that time travel by timestamp still works in a copy "
+        "of the lake. Only Spark can write such tables, so their merges take seconds.",
+    )
+    lake_catalog_database: str = option(
+        "wal2lake.lake.catalog.database",
+        "",
+        "Database of Spark's catalogue in which snapshots and wal2lake maintain register lake tables as schema_table; "
+        "empty for none. wal2lake.spark.spark.sql.catalogImplementation=hive makes it a Hive metastore.",
+    )
+    lake_dropped_columns: DroppedColumns = option(
+        "wal2lake.lake.dropped.columns",
+        DroppedColumns.KEEP,
+        "Whether a column that was dropped in the source is kept in the lake, with null in new rows, or dropped.",
+    )
+
+    lake_delete_mode: DeleteMode = option(
+        "wal2lake.lake.delete.mode",
+        DeleteMode.HARD,
+        "How a delete in the source is applied to a lake table: the row is deleted (hard), it is kept with "
+        "__deleted set to true (soft), or all versions of all rows are kept with their validity period "
+        "(history). delete-modes.md describes the columns and queries.",
+    )
+    lake_delete_mode_hard: tuple[str, ...] = option(
+        "wal2lake.lake.delete.mode.hard",
+        (),
+        "Tables (schema.table) with delete mode hard, regardless of wal2lake.lake.delete.mode.",
+        parse=parse_patterns,
+    )
+    lake_delete_mode_soft: tuple[str, ...] = option(
+        "wal2lake.lake.delete.mode.soft",
+        (),
+        "Tables (schema.table) with delete mode soft, regardless of wal2lake.lake.delete.mode.",
+        parse=parse_patterns,
+    )
+    lake_delete_mode_history: tuple[str, ...] = option(
+        "wal2lake.lake.delete.mode.history",
+        (),
+        "Tables (schema.table) with delete mode history, regardless of wal2lake.lake.delete.mode.",
+        parse=parse_patterns,
+    )
+
+    @property
+    def delete_modes(self) -> DeleteModes:
+        """The delete mode of each table."""
+        lists = {
+            DeleteMode.HARD: self.lake_delete_mode_hard,
+            DeleteMode.SOFT: self.lake_delete_mode_soft,
+            DeleteMode.HISTORY: self.lake_delete_mode_history,
+        }
+        return DeleteModes(self.lake_delete_mode, tuple((mode, each) for mode, each in lists.items() if each))
+
+    @property
+    def schema_policy(self) -> Policy:
+        """The three options that determine how a schema change is applied to the lake."""
+        return Policy(self.lake_schema_changes, self.lake_features, self.lake_dropped_columns)

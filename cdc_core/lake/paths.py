@@ -1,0 +1,147 @@
+"""The path of each Delta table of a connector.
+
+Names of schemas and tables become folders by ``folder``: plain names are unchanged, all other characters are encoded,
+so that different names have different folders, none of which lies inside another or is read differently by a file
+system, by Hadoop or as a URL.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from cdc_core.lake.delta.storage import Location, Storage
+from cdc_core.schema.table import TableId
+
+_ESCAPE = "~"
+_PLAIN = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-.$")
+# Names that Delta, Hadoop or Spark read as metadata, the folders of wal2lake itself, and devices of Windows.
+_RESERVED = re.compile(
+    r"_(_|delta_|change_data|spark_|temporary|metadata|committed_|started_|symlink_).*"
+    r"|(con|prn|aux|nul|com[0-9]|lpt[0-9])(\..*)?",
+    re.IGNORECASE | re.DOTALL,
+)
+_ENCODED = re.compile(f"((?:{_ESCAPE}[0-9A-F]{{2}})+)")
+# Older versions used names unchanged: with these characters their folders are ambiguous or could not be opened.
+_NEVER_PLAIN = re.compile(r"[/\\%\[\]|^\x00-\x1f\x7f]|\A\.{1,2}\Z")
+
+
+def folder(name: str) -> str:
+    """Return the folder of a schema or table; ``name_of`` is its inverse.
+
+    Letters and digits of any alphabet, ``_``, ``-``, ``$`` and ``.`` are plain; every byte of the UTF-8 form of other
+    characters is ``~`` with two hexadecimal digits. So are the first character of a reserved name, a dot that begins or
+    ends the name, and, in a name that is not in Unicode's normal form C, all characters beyond ASCII.
+    """
+    is_normal = unicodedata.is_normalized("NFC", name)
+    is_reserved = _RESERVED.fullmatch(name) is not None
+    out = []
+    for place, char in enumerate(name):
+        is_plain = char in _PLAIN or (is_normal and not char.isascii() and char.isalnum())
+        is_outer = place in (0, len(name) - 1) and char == "."
+        if is_plain and not is_outer and not (is_reserved and place == 0):
+            out.append(char)
+        else:
+            out.append("".join(f"{_ESCAPE}{byte:02X}" for byte in char.encode()))
+    return "".join(out)
+
+
+def name_of(folder: str) -> str:
+    """Return the schema or table of a folder."""
+    parts = _ENCODED.split(folder)
+    return "".join(
+        bytes.fromhex(part.replace(_ESCAPE, "")).decode() if place % 2 else part for place, part in enumerate(parts)
+    )
+
+
+def _has_table(path: str) -> bool:
+    """Whether a folder contains a Delta table. Only called for names that are not plain."""
+    if "://" not in path:
+        return (Path(path.removeprefix("file:")) / "_delta_log").is_dir()
+    from cdc_core.lake.delta.table import DeltaTable
+
+    return DeltaTable.open(path) is not None
+
+
+@dataclass(frozen=True, slots=True)
+class LakePaths:
+    """The paths under ``<root>/<prefix>``: lake tables directly, everything else in folders that begin with ``__``.
+
+    ``root`` is a folder or any URI that Hadoop's file systems support; ``prefix`` is ``topic.prefix``, ``storage`` the
+    settings to access the root.
+    """
+
+    root: str
+    prefix: str
+    storage: Storage = field(default_factory=Storage)
+
+    @property
+    def base(self) -> str:
+        """``<root>/<prefix>``. S3 is s3a, as Hadoop requires; ``delta_uri`` converts it for delta-rs."""
+        root = f"s3a://{self.root[len('s3://') :]}" if self.root.startswith("s3://") else self.root
+        return f"{root.rstrip('/')}/{self.prefix if self.prefix.strip('.') else folder(self.prefix)}"
+
+    def lake(self, table: TableId) -> str:
+        """The lake table, equal to the source's."""
+        return self._of(table, "")
+
+    def changelog(self, table: TableId) -> str:
+        """Every change of the table."""
+        return self._of(table, "__changelog/")
+
+    def quarantine(self, table: TableId) -> str:
+        """Change rows that a quality rule refused, with their reasons."""
+        return self._of(table, "__quarantine/")
+
+    @property
+    def rounds(self) -> str:
+        """The Delta version of each table that shows a given LSN of the source."""
+        return self._at("__rounds")
+
+    @property
+    def stream(self) -> str:
+        """What the stream is whose positions the lake holds (``stream_log``)."""
+        return self._at("__stream")
+
+    @property
+    def snapshots(self) -> str:
+        """The transactions that each snapshot shows."""
+        return self._at("__snapshots")
+
+    @property
+    def ranges(self) -> str:
+        """Ranges of tables that a snapshot in progress has read (``range_log``)."""
+        return self._at("__ranges")
+
+    @property
+    def incremental(self) -> str:
+        """The progress of incremental snapshots."""
+        return self._at("__incremental")
+
+    @property
+    def shapes(self) -> str:
+        """The versions of its source that each lake table has had."""
+        return self._at("__shapes")
+
+    @property
+    def notifications(self) -> str:
+        """Notifications of snapshots, if the channel ``sink`` is enabled."""
+        return self._at("__notifications")
+
+    def _of(self, table: TableId, kind: str) -> str:
+        """Return a table's path. One that an older version created under the plain name keeps it."""
+        named, plain = f"{folder(table.schema)}/{folder(table.table)}", f"{table.schema}/{table.table}"
+        place = self._at(f"{kind}{named}")
+        if (
+            named == plain
+            or table.schema.startswith("__")
+            or any(map(_NEVER_PLAIN.search, (table.schema, table.table)))
+        ):
+            return place
+        older = self._at(f"{kind}{plain}")
+        return older if not _has_table(place) and _has_table(older) else place
+
+    def _at(self, place: str) -> str:
+        return Location(f"{self.base}/{place}", self.storage)

@@ -1,0 +1,167 @@
+"""Positions of Delta tables, read from the table's own commits.
+
+A Delta commit may contain ``txn`` actions, each an application id and a version, which checkpoints keep forever. The
+table's data and its position are thus one atomic write, and no second store can disagree with the lake:
+
+    changelog   wal2lake:<scope>:<schema.table>:changelog     commit LSN of the last complete transaction in it
+    changelog   wal2lake:<scope>:<schema.table>:open          commit LSN of the transaction incomplete after the last
+                                                             append, or of the last complete one
+    changelog   wal2lake:<scope>:<schema.table>:open_index    index of the incomplete transaction's last row
+    changelog   wal2lake:<scope>:<schema.table>:reads         token of the last snapshot whose rows are in it
+    changelog   wal2lake:<scope>:<schema.table>:expired       day (since 1970) on which old rows were last removed
+    lake        wal2lake:<scope>:<schema.table>:snapshot      token of the snapshot in force
+    lake        wal2lake:<scope>:<schema.table>:<token>       commit LSN to which it is merged since that snapshot
+    lake        wal2lake:<scope>:<schema.table>:shape         number of the source's version that it has
+    lake        wal2lake:<scope>:<schema.table>:landings      number of writes of incremental snapshots' rows
+    changelog   wal2lake:<scope>:<schema.table>:chunks        ordinal of the last such rows that are in it
+    lake        wal2lake:<schema.table>:epoch                 epoch of its content, from epoch 1 on
+
+The *scope* is the slot's name in epoch 0 and ``<slot>@<epoch>`` in later ones (``epochs``): positions of different
+servers or histories are never compared, because none is found under the id of another.
+
+A crash before a commit leaves the old position, a crash after it the new one; there is no state in between. The token
+is part of the merge's id, so a new snapshot invalidates, in its own commit, the merges into the content that it
+replaced. Every commit contains the ids of its table whose versions it read, so two writers of one table conflict, and
+the later one reads the positions again (``table``): a writer that outlasts its run can neither duplicate nor lose a
+row.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from cdc_core.errors import TransientError
+from cdc_core.lake.delta.table import DeltaTable
+from cdc_core.lake.epochs import epoch_of, scope_of, slot_of
+from cdc_core.schema.table import TableId
+
+COMPLETE = 2**62 - 1
+"""As a ``tx_index``: the transaction is complete."""
+
+
+class ChangelogPosition(NamedTuple):
+    """Rows at or before it are in the changelog. ``tx_index`` is COMPLETE if the transaction is complete."""
+
+    commit_lsn: int
+    tx_index: int
+
+
+class LakePosition(NamedTuple):
+    """The snapshot in force and the LSN merged since; None if there is none."""
+
+    token: int | None
+    lsn: int | None
+
+
+def changelog_app(scope: str, table: TableId) -> str:
+    """The id for a changelog's position."""
+    return f"wal2lake:{scope}:{table}:changelog"
+
+
+def open_app(scope: str, table: TableId) -> str:
+    """The id for the commit LSN of a transaction of which a changelog has only a part."""
+    return f"wal2lake:{scope}:{table}:open"
+
+
+def open_index_app(scope: str, table: TableId) -> str:
+    """The id for the index of that part's last row."""
+    return f"wal2lake:{scope}:{table}:open_index"
+
+
+def reads_app(scope: str, table: TableId) -> str:
+    """The id for the snapshot whose rows a changelog has."""
+    return f"wal2lake:{scope}:{table}:reads"
+
+
+def expired_app(scope: str, table: TableId) -> str:
+    """The id for the day on which old changes were last removed from a changelog."""
+    return f"wal2lake:{scope}:{table}:expired"
+
+
+def snapshot_app(scope: str, table: TableId) -> str:
+    """The id for the snapshot in force."""
+    return f"wal2lake:{scope}:{table}:snapshot"
+
+
+def shape_app(scope: str, table: TableId) -> str:
+    """The id for the number of a lake table's shape (``stores/schema_log``)."""
+    return f"wal2lake:{scope}:{table}:shape"
+
+
+def landings_app(scope: str, table: TableId) -> str:
+    """The id for the number of writes of rows of incremental snapshots to a lake table."""
+    return f"wal2lake:{scope}:{table}:landings"
+
+
+def chunks_app(scope: str, table: TableId) -> str:
+    """The id for the ordinal of the last such rows in a changelog."""
+    return f"wal2lake:{scope}:{table}:chunks"
+
+
+def merge_app(scope: str, table: TableId, token: int) -> str:
+    """The id for the LSN merged since the snapshot ``token``."""
+    return f"wal2lake:{scope}:{table}:{token}"
+
+
+def epoch_app(table: TableId) -> str:
+    """The id for the epoch of a lake table's content. It is the same in every epoch, and for every slot."""
+    return f"wal2lake:{table}:epoch"
+
+
+def changelog_position(changelog: DeltaTable | None, scope: str, table: TableId) -> ChangelogPosition | None:
+    """Return the changelog's position; None if it has no rows of this scope."""
+    if changelog is None:
+        return None
+    whole = changelog.txn(changelog_app(scope, table))
+    cut = changelog.txn(open_app(scope, table))
+    if cut is not None and (whole is None or cut > whole):
+        return ChangelogPosition(cut, changelog.txn(open_index_app(scope, table)) or 0)
+    return None if whole is None else ChangelogPosition(whole, COMPLETE)
+
+
+def lake_position(lake: DeltaTable | None, scope: str, table: TableId) -> LakePosition:
+    """Return the snapshot that the lake table shows and the LSN merged since. Both None if it does not exist.
+
+    A table that never had a snapshot is merged under token 0. Both are None for content of another epoch.
+    """
+    if lake is None or content_epoch(lake, table) > epoch_of(scope):
+        return LakePosition(None, None)
+    token = lake.txn(snapshot_app(scope, table))
+    return LakePosition(token, lake.txn(merge_app(scope, table, token or 0)))
+
+
+def content_epoch(lake: DeltaTable, table: TableId) -> int:
+    """Return the epoch of a lake table's content, 0 for an empty table that was never read."""
+    return lake.txn(epoch_app(table)) or 0
+
+
+def is_of_earlier_epoch(lake: DeltaTable, scope: str, table: TableId) -> bool:
+    """Whether the table has content of an earlier epoch than the scope's: it must be read before anything is merged."""
+    if content_epoch(lake, table) >= epoch_of(scope):
+        return False
+    return bool(lake.files) or bool(former_merges(lake, scope, table))
+
+
+def former_merges(lake: DeltaTable, scope: str, table: TableId) -> dict[str, int]:
+    """Return the ids of merges into the table in earlier epochs, with their present versions.
+
+    A commit that contains them conflicts with those of a run that has outlasted its epoch.
+    """
+    found = {}
+    for epoch in range(epoch_of(scope)):
+        before = scope_of(slot_of(scope), epoch)
+        token = lake.txn(snapshot_app(before, table))
+        app = merge_app(before, table, token or 0)
+        merged = lake.txn(app)
+        if token is not None or merged is not None:
+            found[app] = merged or 0
+    return found
+
+
+def check_epoch(lake: DeltaTable, scope: str, table: TableId) -> None:
+    """Raise TransientError if the table's content is of a later epoch than the scope's."""
+    if content_epoch(lake, table) > epoch_of(scope):
+        raise TransientError(
+            f"The lake table of {table} was read from another server, or again after a gap, by another run.",
+            "Stop this run: only one run may write to a lake at a time.",
+        )

@@ -1,0 +1,1 @@
+"""Change rows reduced to what is to be applied: by key, by version, or as a multiset."""

@@ -1,0 +1,261 @@
+"""Reduces change rows to the last state of each key, by the rules that make a replayed lake equal its source.
+
+Every event *touches* keys: an insert or update writes a row at a key, a delete removes it, and an update that changed
+the key does both, at two keys. Between two touches of a key by the same row nothing else can touch it, because the
+source's key is unique. So the last touch of each key determines what the lake must have there, regardless of the row's
+origin: chains (a→b→c) and swaps over a third key need no special case.
+
+An update may omit a TOASTed column because it did not change. Its value is then the last one sent for that *row*: by
+the same key's earlier touch, or before a key change the old key's (``row_lineage``), or, if there is none in this
+slice, the lake's, at the row's first key. After an insert every column is known, so no value is taken from a previous
+row at the same key. ``__rescued`` is part of each column's value and is treated in the same way.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from cdc_core.lake.delta.conform import conform
+from cdc_core.lake.names import META, OWN_NAMES, RESCUED
+from cdc_core.lake.rows.images import (
+    chosen,
+    column,
+    image,
+    indices,
+    rescued_of,
+    texts_of,
+    validity,
+)
+from cdc_core.lake.rows.row_keys import KeyColumns, KeyIndex
+from cdc_core.lake.rows.row_lineage import History, Touches, lineages
+from cdc_core.lake.rows.survey import in_order, is_op, unsent
+
+
+@dataclass(frozen=True, slots=True)
+class Truncation:
+    """The position of a truncate: it ends every row that the lake has until then."""
+
+    lsn: int
+    index: int
+    at: pa.Scalar
+
+
+@dataclass(frozen=True, slots=True)
+class ReducedSlice:
+    """One row per key, in the lake's schema: what the lake must have there after the slice.
+
+    ``index`` contains the keys and numbers them like the rows; ``keys`` contains each one's columns (and
+    ``__rescued``). Where ``deleted``, the lake must have no row; then only the position of ``rows`` is used. ``keep``
+    maps columns whose value (and text) is the lake's to a mask of the rows for which this is so; ``seek`` is the number
+    of the key at which that lake row was before the slice, -1 for a row that keeps nothing. It is the row's own number
+    unless the row changed its key. A missing lake row results in nulls. Shape: keys, rows, deleted, seek and the masks
+    of keep are all [R].
+    ``marks``: the table keeps deleted rows (``soft``). Then ``deleted`` means that only the key of a row to be marked
+    is known, and ``truncated`` is the position at which all other rows of the table are marked, too.
+    """
+
+    index: KeyIndex
+    keys: pa.Table
+    rows: pa.Table
+    deleted: np.ndarray
+    keep: dict[str, np.ndarray]
+    seek: np.ndarray
+    marks: bool = False
+    truncated: Truncation | None = None
+
+
+def image_schema(schema: pa.Schema) -> pa.Schema:
+    """Return the columns of the lake's schema that an image can have: all but the metadata columns."""
+    return pa.schema([each for each in schema if each.name not in OWN_NAMES])
+
+
+def reduce_slice(rows: pa.Table, key: Sequence[str], schema: pa.Schema) -> ReducedSlice:
+    """Return the last state of each key (see the module's docstring).
+
+    ``rows`` are change rows without truncates, in any order; ``schema`` is the lake's, which contains all their
+    columns.
+    """
+    events = SliceEvents.of(rows, key, schema)
+    touches, puts = events.touches, events.puts
+    last = touches.last(events.keys.num_rows)
+    deleted, row = touches.deleted[last], touches.row[last]
+    source = np.where(deleted, -1, row)
+    sources, keep, seek = _states(touches, last, source, puts.unsent)
+    own = events.rows.select([each.name for each in META]).take(pa.array(row))
+    made = state_rows(puts, sources, source, schema, own)
+    return ReducedSlice(events.index, events.keys, made, deleted, keep, seek)
+
+
+@dataclass(frozen=True, slots=True)
+class Touched:
+    """The numbers of the keys that change rows touch, -1 for none: where each writes a row, and where it removes one.
+
+    ``incomplete``: the new image omits columns, so it depends on the previous version of the row. ``count``: the number
+    of keys. Shape: [N] each
+    """
+
+    puts: np.ndarray
+    takes: np.ndarray
+    incomplete: np.ndarray
+    count: int
+
+
+def touched_keys(rows: pa.Table, key: Sequence[str], schema: pa.Schema) -> Touched:
+    """Return the keys touched by change rows of any operation; ``schema`` is the lake's, with all their columns."""
+    columns = KeyColumns.of(key, schema)
+    puts = Puts.of(rows, columns, image_schema(schema))
+    deletes = is_op(rows, "d")
+    _, keys, new, old = numbered_keys(rows, columns, puts, deletes)
+    takes = np.where(deletes | (is_op(rows, "u") & (old != new)), old, -1)
+    incomplete = np.zeros(rows.num_rows, dtype=bool)
+    for mask in puts.unsent.values():
+        incomplete |= mask
+    new[is_op(rows, "t")] = -1
+    return Touched(new, takes, incomplete, keys.num_rows)
+
+
+@dataclass(frozen=True, slots=True)
+class Puts:
+    """The new images: columns in the lake's types, texts by column, and masks of unsent values. Shape: [N] each."""
+
+    columns: pa.Table
+    texts: dict[str, pa.Array]
+    unsent: dict[str, np.ndarray]
+
+    @classmethod
+    def of(cls, rows: pa.Table, key: KeyColumns, schema: pa.Schema) -> Puts:
+        """Collect the new images; an unsent key value (unchanged, stored out of line) is taken from the old tuple."""
+        after = conform(image(rows, "after"), schema)
+        texts = texts_of(column(after, RESCUED))
+        names = {each.name.lower(): each.name for each in schema}
+        lost = {names[name.lower()]: mask for name, mask in unsent(rows).items() if name.lower() in names}
+        for name in [name for name in key.names if name in lost]:
+            mask = lost.pop(name) & validity(column(rows, "before"))
+            before = conform(image(rows, "before"), schema)
+            value = chosen(mask, column(before, name), column(after, name))
+            after = after.set_column(after.schema.get_field_index(name), after.schema.field(name), value)
+            none = pa.nulls(rows.num_rows, pa.string())
+            text = chosen(mask, texts_of(column(before, RESCUED)).get(name, none), texts.get(name, none))
+            texts = {**texts, name: text}
+        return cls(after, texts, lost)
+
+
+@dataclass(frozen=True, slots=True)
+class SliceEvents:
+    """The change rows of a slice in stream order, and what each of them touches.
+
+    ``index`` and ``keys`` are as in ``ReducedSlice``. ``touches`` are of these keys; a truncate has none, so its touch
+    is a delete at key -1. ``truncates`` tells which rows are truncates. Shape: rows[N], puts[N], truncates[N], keys[K]
+    """
+
+    rows: pa.Table
+    puts: Puts
+    index: KeyIndex
+    keys: pa.Table
+    touches: Touches
+    truncates: np.ndarray
+
+    @classmethod
+    def of(cls, rows: pa.Table, key: Sequence[str], schema: pa.Schema) -> SliceEvents:
+        """``rows`` are change rows in any order; ``schema`` is the lake's, whose columns hold theirs."""
+        rows = in_order(rows)
+        columns = KeyColumns.of(key, schema)
+        puts = Puts.of(rows, columns, image_schema(schema))
+        truncates = is_op(rows, "t")
+        deletes = is_op(rows, "d") | truncates
+        index, keys, new, old = numbered_keys(rows, columns, puts, deletes)
+        return cls(rows, puts, index, keys, Touches.of(new, old, deletes, is_op(rows, "u")), truncates)
+
+    @property
+    def image_names(self) -> list[str]:
+        """The lake's names of the columns that an image has."""
+        return [name for name in self.puts.columns.column_names if name != RESCUED]
+
+
+def numbered_keys(
+    rows: pa.Table, key: KeyColumns, puts: Puts, deletes: np.ndarray
+) -> tuple[KeyIndex, pa.Table, np.ndarray, np.ndarray]:
+    """Return the slice's distinct keys, and the numbers of each row's new and old key, -1 for none."""
+    has_old = validity(column(rows, "before"))
+    into, out = np.flatnonzero(~deletes), np.flatnonzero(has_old)
+    schema = pa.schema([puts.columns.schema.field(name) for name in key.read])
+    after = puts.columns.select(key.read)
+    if any(key.with_text) and puts.texts:
+        rescued = rescued_of({name: puts.texts[name] for name in key.names if name in puts.texts}, rows.num_rows)
+        after = after.set_column(after.num_columns - 1, after.schema.field(RESCUED), rescued)
+    parts = [after if len(into) == rows.num_rows else after.take(pa.array(into))]
+    if len(out):
+        before = conform(image(rows, "before"), schema)
+        parts.append(before if len(out) == rows.num_rows else before.take(pa.array(out)))
+    every = pa.concat_tables(parts).combine_chunks()
+    index, codes = KeyIndex.of(key, every)
+    new, old = np.full(rows.num_rows, -1, dtype=np.int64), np.full(rows.num_rows, -1, dtype=np.int64)
+    new[into], old[out] = codes[: len(into)], codes[len(into) :]
+    place = np.zeros(int(codes.max(initial=-1)) + 1, dtype=np.int64)
+    place[codes] = np.arange(len(codes))
+    return index, every.take(pa.array(place)), new, old
+
+
+def images_of_keys(
+    rows: pa.Table, key: KeyColumns | None, schema: pa.Schema
+) -> tuple[list[pa.Array], list[pa.Array], np.ndarray]:
+    """Return the values that identify each change's new row and its old one, and whether it has an old one.
+
+    They are the key's, or all columns of ``schema`` (the lake's, see ``image_schema``) for a multiset (None).
+    """
+    has_old = validity(column(rows, "before"))
+    if key is None:
+        new, old = (conform(image(rows, name), schema) for name in ("after", "before"))
+        return [column(new, name) for name in schema.names], [column(old, name) for name in schema.names], has_old
+    some = pa.schema([schema.field(name) for name in [*key.names, RESCUED]])
+    puts = Puts.of(rows, key, some)
+    after = puts.columns
+    if any(key.with_text) and puts.texts:
+        rescued = rescued_of({name: puts.texts[name] for name in key.names if name in puts.texts}, rows.num_rows)
+        after = after.set_column(after.num_columns - 1, some.field(RESCUED), rescued)
+    return key.parts(after), key.parts(conform(image(rows, "before"), some)), has_old
+
+
+def _states(
+    touches: Touches, last: np.ndarray, source: np.ndarray, unsent: dict[str, np.ndarray]
+) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray], np.ndarray]:
+    """Return, for columns with unsent values, the change row with each key's value; the kept ones; their lake keys."""
+    seek = np.full(len(last), -1, dtype=np.int64)
+    if not unsent or not len(last):
+        return {}, {}, seek
+    history = History.of(lineages(touches), last)
+    puts = ~touches.deleted
+    sources, keep = {}, {}
+    for name, mask in unsent.items():
+        found = history.latest(puts & ~mask[touches.row])
+        sources[name] = np.where((source >= 0) & (found >= 0), touches.row[found], -1)
+        lost = (source >= 0) & (found < 0)
+        if lost.any():
+            keep[name] = lost
+            seek[lost] = touches.key[history.first[lost]]
+    return sources, keep, seek
+
+
+def state_rows(
+    puts: Puts, sources: dict[str, np.ndarray], source: np.ndarray, schema: pa.Schema, own: pa.Table
+) -> pa.Table:
+    """Return rows in the lake's schema: images of the change rows ``source`` (-1 for nulls), and metadata columns.
+
+    ``sources`` gives a different change row for some columns. Shape: int64[R] each, own[R] -> table[R]
+    """
+    plain = indices(source)
+    at = {name: indices(places) for name, places in sources.items()}
+    texts = {name: values.take(at.get(name, plain)) for name, values in puts.texts.items()}
+    arrays = []
+    for each in schema:
+        if each.name == RESCUED:
+            arrays.append(rescued_of(texts, len(source)))
+        elif each.name in own.schema.names:
+            arrays.append(column(own, each.name))
+        else:
+            arrays.append(column(puts.columns, each.name).take(at.get(each.name, plain)))
+    return pa.Table.from_arrays(arrays, schema=schema)

@@ -1,0 +1,186 @@
+"""Divides the change rows of a large slice into parts that fit in memory, each complete for its keys; on local disk.
+
+    rows in stream order ─▶ a file per part, by the hash of the row's key ─▶ one part at a time
+
+A row is identified by one key, and an update that changed the key by two. Keys that such updates connect must be in
+one part, because values that an update did not send are those of the row at its former key: ``link`` collects the
+pairs, and the parts are then written again. A part that is too large is divided by further bits of the hash. The rows
+of a key keep their order; those of keys that were connected later are not in stream order within their part.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+
+from cdc_core.lake.rows.key_hash import Hashes, mixed
+
+_BITS, _LEVELS = 5, 4
+_PARTS = 1 << _BITS
+_HASH = "__hash".ljust(64, "_")  # longer than a column's name can be
+
+
+class Buckets:
+    """Rows in files of ``folder``, of at most about ``most_bytes`` in memory each. For one thread."""
+
+    def __init__(self, folder: Path, most_bytes: int) -> None:
+        self._folder = folder
+        self._most_bytes = most_bytes
+        self._links: list[np.ndarray] = []
+        self._files = _Files(folder / "0", most_bytes, _Groups.none(), 0)
+
+    @property
+    def octets(self) -> int:
+        """Bytes of all rows in memory."""
+        return self._files.octets
+
+    def add(self, rows: pa.Table, hashes: Hashes) -> None:
+        """Add rows, each with the hash of its key. Shape: table[N], uint64[N]"""
+        self._files.add(rows, hashes)
+
+    def link(self, one: Hashes, other: Hashes) -> None:
+        """Put the rows of these pairs of keys into one part. Shape: uint64[P], uint64[P]"""
+        if len(one):
+            self._links.append(np.stack([one, other], axis=1))
+
+    def parts(self) -> Iterator[pa.Table]:
+        """Yield the parts that have rows; a part's file is removed after it was read."""
+        files = self._files
+        files.finish()
+        if self._links:
+            groups = _Groups.of(np.concatenate(self._links))
+            self._links = []
+            again = _Files(self._folder / "linked", self._most_bytes, groups, 0)
+            files.move_to(again)
+            files = again
+        yield from files.parts()
+
+    def close(self) -> None:
+        """Remove all files."""
+        self._files.finish()
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+
+class _Groups:
+    """Connected keys: ``nodes`` are their hashes in order, ``heads`` one hash for all of a group. Shape: uint64[K]"""
+
+    def __init__(self, nodes: np.ndarray, heads: np.ndarray) -> None:
+        self._nodes, self._heads = nodes, heads
+
+    @classmethod
+    def none(cls) -> _Groups:
+        return cls(np.zeros(0, dtype=np.uint64), np.zeros(0, dtype=np.uint64))
+
+    @classmethod
+    def of(cls, pairs: np.ndarray) -> _Groups:
+        """Find the connected keys of pairs. Shape: uint64[P, 2]"""
+        nodes, at = np.unique(pairs.ravel(), return_inverse=True)
+        one, other = at.reshape(-1, 2).T
+        label = np.arange(len(nodes))
+        while True:
+            least = np.minimum(label[one], label[other])
+            found = label.copy()
+            # The former labels get the smaller one as well, so that a chain of n keys takes about log n passes.
+            for side in (one, other):
+                np.minimum.at(found, label[side], least)
+                np.minimum.at(found, side, least)
+            found = found[found]
+            if (found == label).all():
+                return cls(nodes, nodes[label])
+            label = found
+
+    def heads(self, hashes: Hashes) -> Hashes:
+        """Return the hash of each key's group, for a key that is not connected its own."""
+        if not len(self._nodes):
+            return hashes
+        at = np.minimum(np.searchsorted(self._nodes, hashes), len(self._nodes) - 1)
+        return np.where(self._nodes[at] == hashes, self._heads[at], hashes)
+
+
+class _Files:
+    """The files of one level: a bucket is chosen by ``_BITS`` bits of the hash."""
+
+    def __init__(self, folder: Path, most_bytes: int, groups: _Groups, level: int) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        self._folder, self._most_bytes, self._groups, self._level = folder, most_bytes, groups, level
+        self._held: list[list[pa.Table]] = [[] for _ in range(_PARTS)]
+        self._held_bytes = 0
+        self._bytes = [0] * _PARTS
+        self._writers: dict[int, pa.RecordBatchWriter] = {}
+
+    @property
+    def octets(self) -> int:
+        return sum(self._bytes)
+
+    def add(self, rows: pa.Table, hashes: Hashes) -> None:
+        shift = np.uint64(64 - _BITS * (self._level + 1))
+        numbers = (mixed(self._groups.heads(hashes)) >> shift).astype(np.int64) & (_PARTS - 1)
+        order = np.argsort(numbers, kind="stable")
+        laid = rows.append_column(_HASH, pa.array(hashes)).take(pa.array(order))
+        ends = np.searchsorted(numbers[order], np.arange(_PARTS + 1))
+        size = laid.nbytes
+        for number in np.unique(numbers).tolist():
+            low, high = int(ends[number]), int(ends[number + 1])
+            self._held[number].append(laid.slice(low, high - low))
+            self._bytes[number] += size * (high - low) // max(1, rows.num_rows)
+        self._held_bytes += size
+        if self._held_bytes >= self._most_bytes // 2:
+            self._flush()
+
+    def finish(self) -> None:
+        """Write what is held, and close the files."""
+        self._flush()
+        for writer in self._writers.values():
+            writer.close()
+        self._writers = {}
+
+    def move_to(self, other: _Files) -> None:
+        """Add all rows to other files; those of this object are removed."""
+        for number in range(_PARTS):
+            for batch in self._read(number):
+                rows = pa.Table.from_batches([batch])
+                other.add(rows.drop_columns([_HASH]), rows.column(_HASH).to_numpy())
+            self._path(number).unlink(missing_ok=True)
+        other.finish()
+
+    def parts(self) -> Iterator[pa.Table]:
+        for number in range(_PARTS):
+            if not self._bytes[number]:
+                continue
+            if self._bytes[number] > self._most_bytes and self._level + 1 < _LEVELS:
+                yield from self._divided(number).parts()
+            else:
+                yield pa.Table.from_batches(list(self._read(number))).drop_columns([_HASH])
+            self._path(number).unlink(missing_ok=True)
+
+    def _divided(self, number: int) -> _Files:
+        finer = _Files(self._folder / str(number), self._most_bytes, self._groups, self._level + 1)
+        for batch in self._read(number):
+            rows = pa.Table.from_batches([batch])
+            finer.add(rows.drop_columns([_HASH]), rows.column(_HASH).to_numpy())
+        finer.finish()
+        return finer
+
+    def _flush(self) -> None:
+        for number, held in enumerate(self._held):
+            if held:
+                rows = pa.concat_tables(held)
+                if number not in self._writers:
+                    options = pa.ipc.IpcWriteOptions(compression="lz4")
+                    self._writers[number] = pa.ipc.new_stream(str(self._path(number)), rows.schema, options=options)
+                self._writers[number].write_table(rows.combine_chunks())
+        self._held = [[] for _ in range(_PARTS)]
+        self._held_bytes = 0
+
+    def _read(self, number: int) -> Iterator[pa.RecordBatch]:
+        path = self._path(number)
+        if path.exists():
+            with pa.OSFile(str(path), "rb") as source, pa.ipc.open_stream(source) as reader:
+                yield from reader
+
+    def _path(self, number: int) -> Path:
+        return self._folder / f"{number}.arrow"

@@ -1,0 +1,113 @@
+"""64-bit hashes of rows' values, to divide rows into parts: values that ``codes`` numbers alike have one hash.
+
+Different values may have one hash too; that only puts more rows into a part. Of long texts the ends are hashed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from cdc_core.lake.rows.images import validity
+
+Hashes = np.ndarray
+
+_END_BYTES = 128
+_NULL = np.uint64(0x9E3779B97F4A7C15)
+_STEP = np.uint64(0x9E3779B97F4A7C15)
+
+
+def row_hashes(columns: Sequence[pa.Array]) -> Hashes:
+    """Hash rows of at least one column. Shape: array[N] each -> uint64[N]."""
+    found = np.zeros(len(columns[0]), dtype=np.uint64)
+    with np.errstate(over="ignore"):
+        for number, values in enumerate(columns):
+            found = mixed(found + _hashes(values) + np.uint64(number) * _STEP)
+    return found
+
+
+def mixed(values: Hashes) -> Hashes:
+    """Spread the bits of each number (the finalizer of splitmix64). Shape: uint64[N] -> uint64[N]."""
+    with np.errstate(over="ignore"):
+        values = (values ^ (values >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+        values = (values ^ (values >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+        return np.asarray(values ^ (values >> np.uint64(31)))
+
+
+def _hashes(values: pa.Array) -> Hashes:
+    kind = values.type
+    if pa.types.is_map(kind):
+        entries = pa.struct([("key", kind.key_type), ("value", kind.item_type)])
+        return _of_lists(values.cast(pa.list_(entries)), ordered=False)
+    if pa.types.is_struct(kind):
+        return _with_nulls(row_hashes([values.is_valid(), *values.flatten()]), values)
+    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
+        return _of_lists(values, ordered=True)
+    if pa.types.is_fixed_size_list(kind):
+        return _of_lists(values.cast(pa.list_(kind.value_type)), ordered=True)
+    return _with_nulls(_of_leaves(values), values)
+
+
+def _with_nulls(found: Hashes, values: pa.Array) -> Hashes:
+    return found if not values.null_count else np.where(validity(values), found, _NULL)
+
+
+def _of_lists(values: pa.Array, ordered: bool) -> Hashes:
+    """Hash lists; without ``ordered`` the order of elements is not part of the hash."""
+    lengths = np.asarray(pc.fill_null(pc.list_value_length(values), 0).to_numpy(zero_copy_only=False), dtype=np.int64)
+    elements = _hashes(values.flatten())
+    starts = np.cumsum(lengths) - lengths
+    with np.errstate(over="ignore"):
+        if ordered:
+            place = np.arange(len(elements), dtype=np.int64) - np.repeat(starts, lengths)
+            elements = elements + place.astype(np.uint64) * _STEP
+        return _with_nulls(mixed(_sums(mixed(elements), lengths) + lengths.astype(np.uint64)), values)
+
+
+def _of_leaves(values: pa.Array) -> Hashes:  # noqa: PLR0911 - one per kind of type
+    kind = values.type
+    if pa.types.is_dictionary(kind):
+        return _hashes(values.dictionary_decode())
+    if pa.types.is_floating(kind):
+        wide = np.array(values.cast(pa.float64()).fill_null(0).to_numpy(zero_copy_only=False)) + 0.0  # -0 becomes 0
+        wide[np.isnan(wide)] = np.nan
+        return mixed(wide.view(np.uint64))
+    if pa.types.is_integer(kind):
+        whole = values.fill_null(0).to_numpy(zero_copy_only=False)
+        return mixed(whole.astype(np.int64, copy=False).view(np.uint64))
+    if pa.types.is_boolean(kind):
+        return mixed(values.fill_null(False).to_numpy(zero_copy_only=False).astype(np.uint64))
+    if pa.types.is_null(kind):
+        return np.full(len(values), _NULL, dtype=np.uint64)
+    if not (pa.types.is_binary(kind) or pa.types.is_large_binary(kind)):
+        try:
+            values = values.cast(pa.large_string())  # an Arrow type prints equal values alike
+        except pa.ArrowNotImplementedError:
+            return np.full(len(values), _NULL, dtype=np.uint64)
+    return _of_bytes(values.cast(pa.large_binary()))
+
+
+def _of_bytes(values: pa.Array) -> Hashes:
+    """Hash the length and both ends of each value. Shape: large_binary[N] -> uint64[N]."""
+    bounds = np.frombuffer(values.buffers()[1], dtype=np.int64)[values.offset : values.offset + len(values) + 1]
+    data = np.frombuffer(values.buffers()[2] or b"", dtype=np.uint8)
+    lengths = np.diff(bounds)
+    ends = np.minimum(lengths, _END_BYTES)
+    found = mixed(lengths.astype(np.uint64))
+    for starts in (bounds[:-1], bounds[1:] - ends):
+        place = np.arange(int(ends.sum()), dtype=np.int64) - np.repeat(np.cumsum(ends) - ends, ends)
+        with np.errstate(over="ignore"):
+            octets = data[np.repeat(starts, ends) + place].astype(np.uint64) + place.astype(np.uint64) * _STEP
+            found = mixed(found + _sums(mixed(octets), ends))
+    return found
+
+
+def _sums(values: Hashes, lengths: np.ndarray) -> Hashes:
+    """Add up consecutive values, ``lengths`` of them each. Shape: uint64[sum of lengths], int64[N] -> uint64[N]."""
+    with np.errstate(over="ignore"):
+        total = np.concatenate((np.zeros(1, dtype=np.uint64), np.cumsum(values, dtype=np.uint64)))
+        ends = np.cumsum(lengths)
+        return np.asarray(total[ends] - total[ends - lengths])

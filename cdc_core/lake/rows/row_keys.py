@@ -1,0 +1,105 @@
+"""Keys, which distinguish the rows of a table.
+
+A key's value that its natural type cannot represent (a date of infinity) is null in its column and text in
+``__rescued``; so for such types the text is part of the key. Key values that PostgreSQL considers equal are equal here
+(``codes``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from cdc_core.errors import MissingKeyError
+from cdc_core.lake.delete_modes import DeleteMode
+from cdc_core.lake.names import RESCUED
+from cdc_core.lake.rows.codes import Tuples
+from cdc_core.lake.rows.images import column, texts_of
+from cdc_core.schema.table import TableSchema
+
+
+def merge_key(table: TableSchema) -> tuple[str, ...]:
+    """Return the columns by which changes identify rows; empty for a table that is stored as a multiset."""
+    return table.row_key
+
+
+def check_key(table: TableSchema, mode: DeleteMode) -> None:
+    """Raise MissingKeyError if a delete mode needs a key and the table has none."""
+    if mode is DeleteMode.HARD or merge_key(table):
+        return
+    if table.unsent_identity:
+        raise MissingKeyError(
+            f"The key of {table.id} has {', '.join(table.unsent_identity)}, which the server does not send, and delete "
+            f"mode {mode.value} identifies rows by their key.",
+            "Set a REPLICA IDENTITY USING INDEX whose columns are all published, or list the table in "
+            f"wal2lake.lake.delete.mode.hard, then run wal2lake snapshot with {table.id}.",
+            str(table.id),
+        )
+    raise MissingKeyError(
+        f"{table.id} has no key, and delete mode {mode.value} identifies rows by their key.",
+        "Add a primary key (a deferrable one does not identify rows within a transaction) or list it in "
+        f"wal2lake.lake.delete.mode.hard, then run wal2lake snapshot with {table.id}.",
+        str(table.id),
+    )
+
+
+def is_total(kind: pa.DataType) -> bool:
+    """Whether this type can represent every text that PostgreSQL prints, so that nothing is rescued."""
+    return bool(
+        pa.types.is_integer(kind)
+        or pa.types.is_floating(kind)
+        or pa.types.is_string(kind)
+        or pa.types.is_boolean(kind)
+        or pa.types.is_binary(kind)
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class KeyColumns:
+    """The key's columns by their names in the lake's schema, and whether each one's text may be part of it."""
+
+    names: tuple[str, ...]
+    with_text: tuple[bool, ...]
+
+    @classmethod
+    def of(cls, names: Sequence[str], schema: pa.Schema) -> KeyColumns:
+        """Return the key ``names`` of lake rows of ``schema``; like Delta, compares names without regard to case."""
+        by_name = {each.name.lower(): each for each in schema}
+        fields = [by_name[name.lower()] for name in names]
+        return cls(tuple(each.name for each in fields), tuple(not is_total(each.type) for each in fields))
+
+    @property
+    def read(self) -> list[str]:
+        """The lake's columns that are needed to determine a row's key."""
+        return [*self.names, RESCUED] if any(self.with_text) else list(self.names)
+
+    def parts(self, rows: pa.Table) -> list[pa.Array]:
+        """Return the arrays that form the key. Shape: table[N] with the columns of ``read`` -> array[N] each."""
+        texts = texts_of(column(rows, RESCUED)) if any(self.with_text) else {}
+        out = []
+        for name, with_text in zip(self.names, self.with_text, strict=True):
+            out.append(column(rows, name))
+            if with_text:
+                out.append(texts.get(name, pa.nulls(rows.num_rows, pa.string())))
+        return out
+
+
+@dataclass(frozen=True, slots=True)
+class KeyIndex:
+    """The distinct keys of some rows, numbered from 0."""
+
+    columns: KeyColumns
+    coder: Tuples
+
+    @classmethod
+    def of(cls, columns: KeyColumns, rows: pa.Table) -> tuple[KeyIndex, np.ndarray]:
+        """Number the keys of rows. Shape: table[N] with the columns of ``columns.read`` -> index, int64[N]."""
+        coder, codes = Tuples.number(columns.parts(rows))
+        return cls(columns, coder), codes
+
+    def match(self, rows: pa.Table) -> np.ndarray:
+        """Return the numbers of rows' keys, -1 for an unknown one. Shape: table[N] as for ``of`` -> int64[N]."""
+        return self.coder.codes(self.columns.parts(rows))

@@ -1,0 +1,169 @@
+"""A survey of change rows of one table: operations, order, and unsent values."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from cdc_core.errors import LakeError, MissingKeyError, RereadNeededError, TableError
+from cdc_core.lake.rows.images import column, validity
+from cdc_core.schema.table import TableId, TableSchema, identity_remedy
+
+_XID_RANGE = 2**32
+
+
+@dataclass(frozen=True, slots=True)
+class Survey:
+    """Summary of change rows. ``ops`` counts them by operation.
+
+    ``truncated_at`` is the position of the last truncate. ``without_before`` counts updates and deletes without an old
+    tuple, ``lost`` the deletes among them.
+    """
+
+    ops: dict[str, int]
+    truncated_at: tuple[int, int] | None
+    without_before: int
+    lost: int
+
+    @property
+    def rows(self) -> int:
+        """The number of change rows."""
+        return sum(self.ops.values())
+
+    def plus(self, other: Survey) -> Survey:
+        """Return the summary of the rows of both."""
+        ops = Counter(self.ops) + Counter(other.ops)
+        at = max((each for each in (self.truncated_at, other.truncated_at) if each is not None), default=None)
+        return Survey(dict(ops), at, self.without_before + other.without_before, self.lost + other.lost)
+
+    @property
+    def only_inserts(self) -> bool:
+        """Whether all rows are inserts."""
+        return set(self.ops) <= {"c"}
+
+
+def survey(rows: pa.Table) -> Survey:
+    """Summarize change rows (``RowTyper.change_schema``; columns that are not used may be missing)."""
+    if not rows.num_rows:
+        return Survey({}, None, 0, 0)
+    counts = pc.value_counts(column(rows, "__op"))
+    ops = Counter(dict(zip(counts.field(0).to_pylist(), counts.field(1).to_pylist(), strict=True)))
+    at = None
+    if ops["t"]:
+        cut = rows.filter(is_op(rows, "t")).select(["__commit_lsn", "__tx_index"])
+        last = np.lexsort((cut.column(1).to_numpy(), cut.column(0).to_numpy()))[-1]
+        at = (cut.column(0)[int(last)].as_py(), cut.column(1)[int(last)].as_py())
+    bare = lost = 0
+    if ops["u"] or ops["d"]:
+        no_before = ~validity(column(rows, "before"))
+        lost = int(np.count_nonzero(no_before & is_op(rows, "d")))
+        bare = lost + int(np.count_nonzero(no_before & is_op(rows, "u")))
+    return Survey({op: count for op, count in ops.items() if count}, at, bare, lost)
+
+
+def is_op(rows: pa.Table, op: str) -> np.ndarray:
+    """Return the rows of one operation. Shape: table[N] -> bool[N]."""
+    return np.asarray(pc.equal(column(rows, "__op"), op).to_numpy(zero_copy_only=False))
+
+
+def check_old_rows(facts: Survey, keyed: bool, table: TableSchema) -> None:
+    """Raise TableError if deletes (without a key updates too) do not identify the changed row.
+
+    MissingKeyError, which pauses the table, if the server leaves out columns of its key.
+    """
+    if not keyed and table.unsent_identity and (facts.ops.get("u") or facts.ops.get("d")):
+        raise MissingKeyError(
+            f"{table.id} has updates or deletes, and the server does not send {', '.join(table.unsent_identity)} of "
+            "its replica identity, so they do not identify the changed row.",
+            f"{identity_remedy(table)} Then run wal2lake snapshot with {table.id}.",
+            str(table.id),
+        )
+    if facts.lost if keyed else facts.without_before:
+        raise TableError(
+            f"{table.id} has updates or deletes that do not identify the changed row.",
+            f"Add a primary key, or run ALTER TABLE {table.id} REPLICA IDENTITY FULL, and take a new snapshot of "
+            "the table.",
+            str(table.id),
+        )
+
+
+def invisible(rows: pa.Table, snapshot: str) -> pa.Table:
+    """Return the rows whose transaction a ``pg_snapshot`` does not show. Raises LakeError as ``hidden`` does."""
+    keep = hidden(rows, snapshot)
+    return rows if keep.all() else rows.filter(pa.array(keep))
+
+
+def hidden(rows: pa.Table, snapshot: str) -> np.ndarray:
+    """Whether a ``pg_snapshot`` (its text ``xmin:xmax:xip,xip``) does not show a row's transaction.
+
+    The stream's xid has 32 bits, the snapshot's 64: the xid is interpreted as the one nearest to xmax, which is correct
+    for two thousand million transactions in either direction. A row without an xid counts as hidden. Shape: table[N] ->
+    bool[N]. Raises LakeError if the text is not a pg_snapshot. Source: PostgreSQL manual §9.27.8.
+    """
+    xmin, xmax, in_progress = parsed_snapshot(snapshot)
+    xid = column(rows, "__xid")
+    half = _XID_RANGE // 2
+    given = xid.fill_null(0).to_numpy(zero_copy_only=False).astype(np.int64)
+    full = (given - xmax % _XID_RANGE + half) % _XID_RANGE - half + xmax
+    shown = (full < xmin) | ((full < xmax) & ~np.isin(full, np.array(in_progress, dtype=np.int64)))
+    return np.asarray(~shown | ~validity(xid))
+
+
+def parsed_snapshot(text: str) -> tuple[int, int, list[int]]:
+    """Return a ``pg_snapshot``'s xmin, xmax and the transactions in progress between them. Raises LakeError."""
+    try:
+        low, high, running = text.strip().split(":")
+        return int(low), int(high), [int(part) for part in running.split(",") if part]
+    except ValueError:
+        raise LakeError("Expected a pg_snapshot such as 10:20:10,14, found another text.") from None
+
+
+def after_position(rows: pa.Table, at: tuple[int, int]) -> pa.Table:
+    """Return the rows after a position."""
+    lsn, index = rows.column("__commit_lsn").to_numpy(), rows.column("__tx_index").to_numpy()
+    return rows.filter(pa.array((lsn > at[0]) | ((lsn == at[0]) & (index > at[1]))))
+
+
+def unsent(rows: pa.Table) -> dict[str, np.ndarray]:
+    """Return, for each column omitted by some update as unchanged, these rows. Shape: table[N] -> bool[N] each."""
+    lists = column(rows, "__unchanged")
+    names = lists.flatten()
+    if not len(names):
+        return {}
+    lengths = pc.fill_null(pc.list_value_length(lists), 0).to_numpy(zero_copy_only=False)
+    at = np.repeat(np.arange(len(lists)), lengths)
+    out = {}
+    for name in names.unique().to_pylist():
+        mask = np.zeros(len(lists), dtype=bool)
+        mask[at[pc.equal(names, name).to_numpy(zero_copy_only=False)]] = True
+        out[name] = mask
+    return out
+
+
+def check_inserts(rows: pa.Table, table: TableId) -> None:
+    """Raise RereadNeededError if an insert omits values.
+
+    The server sends an UPDATE that makes a row pass the publication's row filter as an insert, without unchanged values
+    that are stored out of line (TOAST) and are not part of the replica identity: there is no earlier value of the row.
+    """
+    lists = column(rows, "__unchanged")
+    if len(lists.flatten()) and any((mask & is_op(rows, "c")).any() for mask in unsent(rows).values()):
+        raise RereadNeededError(
+            f"An UPDATE made rows of {table} pass the publication's row filter, and the server did not send values of "
+            "these rows that are stored out of line.",
+            f"Run ALTER TABLE {table} REPLICA IDENTITY FULL, so that the server sends them; then run wal2lake replay "
+            f"with {table}.",
+            str(table),
+        )
+
+
+def in_order(rows: pa.Table) -> pa.Table:
+    """Return the rows ordered by (commit LSN, index in the transaction)."""
+    lsn, index = rows.column("__commit_lsn").to_numpy(), rows.column("__tx_index").to_numpy()
+    if len(lsn) < 2 or bool(np.all((lsn[1:] > lsn[:-1]) | ((lsn[1:] == lsn[:-1]) & (index[1:] > index[:-1])))):
+        return rows
+    return rows.take(pa.array(np.lexsort((index, lsn))))

@@ -1,0 +1,32 @@
+"""Creates the RowTyper of a table version from the connector's options; picklable, because workers receive it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from cdc_core.envelope.options import FailureHandlingMode
+from cdc_core.lake.rows.change_rows import RowTyper
+from cdc_core.schema.table import TableSchema
+from cdc_core.selection.columns import plan_columns
+from cdc_core.selection.options import SelectionOptions
+from cdc_core.types.options import TypeOptions
+from cdc_core.types.registry import resolve
+
+
+@dataclass(frozen=True, slots=True)
+class TypingPlan:
+    """The options that determine which columns are captured, how they are masked, and what type each becomes."""
+
+    types: TypeOptions
+    selection: SelectionOptions
+    failure: FailureHandlingMode = FailureHandlingMode.WARN
+
+    def typer(self, table: TableSchema) -> RowTyper:
+        """Return the RowTyper of one table version."""
+        plans = plan_columns(table, self.selection)
+        codecs = tuple(resolve(column, self.types) for column in table.columns)
+        return RowTyper(table, plans, codecs, self.failure)
+
+    def has_masks(self, table: TableSchema) -> bool:
+        """Whether some value of the table must be masked or removed before it may be written anywhere."""
+        return any(plan.mapper is not None or not plan.included for plan in plan_columns(table, self.selection))

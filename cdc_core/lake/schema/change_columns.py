@@ -1,0 +1,133 @@
+"""The names under which a changelog stores the columns of each shape of its table.
+
+A changelog contains the events of every shape that its table has had. A column whose new type the existing column
+cannot represent is stored as an additional column ``name@shape``; so is one whose name Delta cannot distinguish from
+another, and one whose own name has that form, so that it is never taken for a version of another column. Reading uses
+the same rule: a shape's column is the field with the greatest number that is not greater than the shape's, else the
+plain one. Older versions stored a column ``x@1`` of the source as it is: a field that has the name of one of the
+shape's own columns is no version of another. If ``name@shape`` is such a field, it is extended to the length of a
+helper column.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+import pyarrow as pa
+
+from cdc_core.errors import InvariantError
+from cdc_core.lake.delta.conform import conform, plain_type
+from cdc_core.lake.names import EPOCH, HELPER_LENGTH, META, RESCUED, helper
+from cdc_core.lake.rows.images import column, validity
+from cdc_core.lake.schema.shape import holds
+
+SHAPE = "__shape"
+_VERSION = re.compile(r"(?P<name>.+)@(?P<shape>0|[1-9][0-9]*)", re.DOTALL | re.ASCII)
+_IMAGES = ("before", "after")
+
+
+def stored_schema(rows: pa.Schema, shape: int, changelog: pa.Schema | None, epoch: int = 0) -> pa.Schema:
+    """Return the schema for storing change rows of a shape, given the changelog's (None: it does not exist yet).
+
+    In epochs after the first (``epochs``) it has the column of the epoch.
+    """
+    held = None if changelog is None else changelog.field("after").type
+    row = rows.field("after").type
+    names = _stored_names(row, shape, held)
+    kept = pa.struct([pa.field(name, plain_type(each.type)) for name, each in zip(names, row, strict=True)])
+    fields = [pa.field(each.name, kept if each.name in _IMAGES else each.type) for each in rows]
+    fields.append(pa.field(SHAPE, pa.int64()))
+    return pa.schema([*fields, pa.field(EPOCH, pa.int64())] if epoch else fields)
+
+
+def stored(rows: pa.Table, shape: int, changelog: pa.Schema, epoch: int = 0) -> pa.Table:
+    """Convert change rows of a shape to the changelog's schema, which has the column of the epoch if that is not 0."""
+    wanted = stored_schema(rows.schema, shape, changelog)
+    for image in _IMAGES:
+        at = rows.schema.get_field_index(image)
+        struct = column(rows, image)
+        renamed = pa.StructArray.from_arrays(
+            [struct.field(number) for number in range(struct.type.num_fields)],
+            names=[each.name for each in wanted.field(image).type],
+            mask=pa.array(~validity(struct)),
+        )
+        rows = rows.set_column(at, image, renamed)
+    rows = rows.append_column(SHAPE, pa.array(np.full(rows.num_rows, shape, dtype=np.int64)))
+    if epoch:
+        rows = rows.append_column(EPOCH, pa.array(np.full(rows.num_rows, epoch, dtype=np.int64)))
+    return conform(rows, changelog)
+
+
+def empty_changes(lake: pa.Schema) -> pa.Table:
+    """Return an empty table of change rows, in the columns of a lake table."""
+    own = {each.name for each in META}
+    image = pa.struct([each for each in lake if each.name not in own])
+    fields = [("__op", pa.string()), ("__commit_lsn", pa.int64()), ("__tx_index", pa.int64()), ("__lsn", pa.int64())]
+    fields += [("__xid", pa.int64()), ("__commit_ts", pa.timestamp("us", tz="UTC"))]
+    fields += [("__unchanged", pa.list_(pa.string())), ("before", image), ("after", image)]
+    return pa.schema(fields).empty_table()
+
+
+def viewed(rows: pa.Table, shape: int, columns: Sequence[str]) -> pa.Table:
+    """Convert changelog rows of one shape back to the shape's own column names, and ``__rescued``."""
+    kept = rows.drop_columns([SHAPE]) if SHAPE in rows.schema.names else rows
+    for image in _IMAGES:
+        struct = column(kept, image)
+        names = [each.name for each in struct.type]
+        places = [_place(names, name, shape, columns) for name in columns] + [names.index(RESCUED)]
+        picked = pa.StructArray.from_arrays(
+            [struct.field(place) for place in places],
+            names=[*columns, RESCUED],
+            mask=pa.array(~validity(struct)),
+        )
+        kept = kept.set_column(kept.schema.get_field_index(image), image, picked)
+    return kept
+
+
+def shapes_of(rows: pa.Table) -> np.ndarray:
+    """Return each row's shape; 0 in changelogs written before shapes existed. Shape: table[N] -> int64[N]."""
+    if SHAPE not in rows.schema.names:
+        return np.zeros(rows.num_rows, dtype=np.int64)
+    return np.asarray(column(rows, SHAPE).fill_null(0).to_numpy(zero_copy_only=False))
+
+
+def _stored_names(row: pa.StructType, shape: int, held: pa.StructType | None) -> list[str]:
+    out: list[str] = []
+    taken = {RESCUED}
+    existing = {} if held is None else {each.name: each.type for each in held}
+    # The last field is wal2lake's own ``__rescued``; a column of the source may have the same name.
+    columns = [each.name for each in list(row)[:-1]]
+    own = {name.lower() for name in columns}
+    for each in list(row)[:-1]:
+        name = _newest(existing, each.name, shape, columns)
+        is_held = name not in existing or holds(existing[name], plain_type(each.type))
+        is_version = name == each.name and name not in existing and _VERSION.fullmatch(name) is not None
+        if not is_held or is_version or name.lower() in taken:
+            name = f"{each.name}@{shape}"
+            if name.lower() in taken | own or (name in existing and not holds(existing[name], plain_type(each.type))):
+                name = helper(name)
+        taken.add(name.lower())
+        out.append(name)
+    return [*out, row.field(row.num_fields - 1).name]
+
+
+def _newest(existing: Iterable[str], name: str, shape: int, columns: Sequence[str]) -> str:
+    """Return the field of column ``name`` of a shape with these columns; the plain name if there is no version."""
+    best, found = -1, name
+    for each in existing:
+        parts = _VERSION.fullmatch(each.rstrip("_") if len(each.encode()) >= HELPER_LENGTH else each)
+        if parts is not None and parts["name"] == name and best < int(parts["shape"]) <= shape and each not in columns:
+            best, found = int(parts["shape"]), each
+    return found
+
+
+def _place(names: list[str], name: str, shape: int, columns: Sequence[str]) -> int:
+    found = _newest(names, name, shape, columns)
+    if found in names:
+        return names.index(found)
+    lower = [each.lower() for each in names]
+    if found.lower() in lower:
+        return lower.index(found.lower())
+    raise InvariantError(f"The changelog has no column {name} of shape {shape}.")

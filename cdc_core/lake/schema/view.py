@@ -1,0 +1,20 @@
+"""How change rows of one schema version are read, once the lake table has another one."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from cdc_core.lake.schema.project import Step
+from cdc_core.schema.table import TableSchema
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """How change rows of one shape are read: their columns, their table's key, and the steps to the shape in force.
+
+    ``steps`` is None if no sequence of steps leads to the shape in force.
+    """
+
+    columns: tuple[str, ...]
+    table: TableSchema
+    steps: tuple[Step, ...] | None

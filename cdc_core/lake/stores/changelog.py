@@ -1,0 +1,177 @@
+"""The changelog: every change of a table is appended once, and changes between two LSNs can be read.
+
+An append drops the rows that the table's own position covers and commits the position that it reaches in the same
+commit. So it may be repeated at any time: by a task that Spark runs again, by the next run, by a writer that outlasts
+its run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from cdc_core import failpoints
+from cdc_core.lake.delta.conflicts import on_conflict
+from cdc_core.lake.delta.table import DataFile, DeltaTable
+from cdc_core.lake.epochs import ChangeRows, EpochRows
+from cdc_core.lake.positions import (
+    COMPLETE,
+    ChangelogPosition,
+    changelog_app,
+    changelog_position,
+    open_app,
+    open_index_app,
+)
+from cdc_core.lake.rows.survey import in_order
+from cdc_core.lsn import Lsn
+from cdc_core.schema.table import TableId
+
+
+@dataclass(frozen=True, slots=True)
+class Reached:
+    """The end of an append: its last complete transaction, and its last row of a transaction that continues later.
+
+    ``whole`` is None if no transaction ended; ``cut`` (commit LSN, index) is None if no transaction continues.
+    """
+
+    whole: int | None
+    cut: tuple[int, int] | None = None
+
+
+def append_changes(changelog: DeltaTable, rows: pa.Table, slot: str, table: TableId, reached: Reached) -> int:
+    """Append the change rows after the table's position, in stream order; returns their number.
+
+    ``rows`` has the changelog's schema or a part of it. Nothing is committed if the changelog has all of them already.
+    Raises TransientError after eight conflicts with other writers.
+    """
+
+    def attempt() -> int:
+        held = changelog_position(changelog, slot, table)
+        fresh = beyond(rows, held)
+        if fresh.num_rows:
+            commit_append(changelog, [changelog.write(fresh)], slot, table, reached)
+        return int(fresh.num_rows)
+
+    return on_conflict(attempt, changelog)
+
+
+def commit_append(changelog: DeltaTable, files: Sequence[DataFile], slot: str, table: TableId, reached: Reached) -> int:
+    """Commit files of change rows with the position they reach; returns the new version. Raises CommitConflictError."""
+    failpoints.hit(failpoints.DURING_APPEND)
+    held = changelog_position(changelog, slot, table)
+    before = held.commit_lsn if held is not None and held.tx_index == COMPLETE else None
+    whole = max((lsn for lsn in (reached.whole, before) if lsn), default=None)
+    txns = {} if whole is None else {changelog_app(slot, table): whole}
+    at, index = reached.cut or (whole or 0, COMPLETE)
+    txns |= {open_app(slot, table): at, open_index_app(slot, table): index}
+    meta = {"slot": slot, "complete_to": None if reached.whole is None else str(Lsn(reached.whole))}
+    return changelog.commit(files, txns=txns, metadata=meta)
+
+
+def beyond(rows: pa.Table, held: ChangelogPosition | None) -> pa.Table:
+    """Return the rows after a position."""
+    if held is None or not rows.num_rows:
+        return rows
+    lsn, index = rows.column("__commit_lsn").to_numpy(), rows.column("__tx_index").to_numpy()
+    known = (lsn < held.commit_lsn) | ((lsn == held.commit_lsn) & (index <= held.tx_index))
+    return rows.filter(pa.array(~known)) if known.any() else rows
+
+
+def read_changes(
+    changelog: ChangeRows, from_lsn: int, to_lsn: int, needed: Callable[[pa.Table], pa.Table] | None = None
+) -> pa.Table:
+    """Return change rows with ``from_lsn < __commit_lsn <= to_lsn`` in stream order, without snapshot reads (index -1).
+
+    Files whose statistics exclude such rows are not opened. ``needed`` filters the rows of each file.
+    """
+    parts = []
+    for file in files_between(changelog, from_lsn, to_lsn):
+        rows = between(changelog.read(file), from_lsn, to_lsn)
+        parts.append(rows if needed is None else needed(rows))
+    rows = pa.concat_tables(parts) if parts else changelog.schema.empty_table()
+    return in_order(rows)
+
+
+def files_between(changelog: ChangeRows, from_lsn: int, to_lsn: int) -> list[DataFile]:
+    """Return the files that may have changes with ``from_lsn < __commit_lsn <= to_lsn``, by their statistics."""
+    found = []
+    for file in changelog.files:
+        low, high = file.minimum.get("__commit_lsn"), file.maximum.get("__commit_lsn")
+        if (low is not None and low > to_lsn) or (high is not None and high <= from_lsn):
+            continue
+        if file.maximum.get("__tx_index") != -1:
+            found.append(file)
+    return found
+
+
+def stream_changes(changelog: ChangeRows, from_lsn: int, to_lsn: int) -> Iterator[pa.Table]:
+    """As ``read_changes``, a few megabytes at a time; files follow each other by their first position."""
+    files = files_between(changelog, from_lsn, to_lsn)
+    for file in sorted(
+        files, key=lambda each: (each.minimum.get("__commit_lsn", 0), each.minimum.get("__tx_index", 0))
+    ):
+        for rows in changelog.batches(file):
+            found = between(rows, from_lsn, to_lsn)
+            if found.num_rows:
+                yield found
+
+
+def read_positions(changelog: ChangeRows, places: pa.Table) -> pa.Table:
+    """Return change rows at positions (``__commit_lsn``, ``__tx_index``), in stream order; missing ones are left out.
+
+    Files whose statistics exclude the positions are not opened, and only files with a match are read completely.
+    """
+    names = ["__commit_lsn", "__tx_index"]
+    wanted = np.unique(places.column(names[0]).to_numpy())
+    parts = []
+    for file in changelog.files if len(wanted) else ():
+        low, high = file.minimum.get(names[0], wanted[0]), file.maximum.get(names[0], wanted[-1])
+        if np.searchsorted(wanted, low) == np.searchsorted(wanted, high, side="right"):
+            continue
+        at = changelog.read(file, names)
+        at = at.append_column("at", pa.array(np.arange(at.num_rows)))
+        found = at.join(places.select(names), keys=names, join_type="left semi")
+        if found.num_rows:
+            parts.append(changelog.read(file).take(found.column("at").combine_chunks().sort()))
+    return in_order(pa.concat_tables(parts)) if parts else changelog.schema.empty_table()
+
+
+def cut_within(changelog: ChangeRows, from_lsn: int, to_lsn: int, most_bytes: int) -> int:
+    """Return the commit LSN, at most ``to_lsn``, up to which changes occupy about ``most_bytes`` of files.
+
+    Only files with changes after ``from_lsn`` are counted.
+    """
+    ends: list[tuple[int, int]] = []
+    for file in changelog.files:
+        low, high = file.minimum.get("__commit_lsn", from_lsn), file.maximum.get("__commit_lsn", to_lsn)
+        if high > from_lsn and low <= to_lsn:
+            ends.append((high, file.size))
+    octets = 0
+    for high, size in sorted(ends):
+        octets += size
+        if octets >= most_bytes:
+            return min(high, to_lsn)
+    return to_lsn
+
+
+def count_after(changelog: EpochRows, lsn: int) -> int:
+    """Count the changes committed after ``lsn``; for files with later changes only, the log's row count is used."""
+    found = 0
+    for file in changelog.files:
+        low, high = file.minimum.get("__commit_lsn"), file.maximum.get("__commit_lsn")
+        if high is not None and high <= lsn:
+            continue
+        is_past = low is not None and low > lsn and file.minimum.get("__tx_index", -1) >= 0 and changelog.is_only(file)
+        rows = None if is_past else changelog.read(file, ["__commit_lsn", "__tx_index"])
+        found += file.rows if rows is None else between(rows, lsn, 2**63 - 1).num_rows
+    return found
+
+
+def between(rows: pa.Table, from_lsn: int, to_lsn: int) -> pa.Table:
+    """Return the changes among ``rows`` whose transaction committed after ``from_lsn`` and up to ``to_lsn``."""
+    lsn, index = rows.column("__commit_lsn").to_numpy(), rows.column("__tx_index").to_numpy()
+    inside = (lsn > from_lsn) & (lsn <= to_lsn) & (index >= 0)
+    return rows if inside.all() else rows.filter(pa.array(inside))

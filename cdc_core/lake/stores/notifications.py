@@ -1,0 +1,72 @@
+"""Notifications of snapshots as rows of a Delta table: the channel ``sink``."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+import pyarrow as pa
+
+from cdc_core.lake.delta.log_table import all_rows, append_rows, log_table
+from cdc_core.lake.delta.table import DeltaTable
+from cdc_core.lake.maintenance.compaction import tidy
+from cdc_core.lake.schema.shape import lake_properties
+
+# The columns are the fields of Debezium's notification record, with a timestamp type.
+_SCHEMA = pa.schema(
+    [
+        ("id", pa.string()),
+        ("aggregate_type", pa.string()),
+        ("type", pa.string()),
+        ("additional_data", pa.map_(pa.string(), pa.string())),
+        ("timestamp", pa.timestamp("us", tz="UTC")),
+    ]
+)
+
+
+@dataclass(frozen=True, slots=True)
+class NotificationRow:
+    """One notification as it is stored. ``timestamp`` is in UTC."""
+
+    id: str
+    aggregate_type: str
+    type: str
+    additional_data: Mapping[str, str]
+    timestamp: datetime
+
+
+def record_notifications(
+    path: str, rows: Sequence[NotificationRow], history_minutes: int, opened: DeltaTable | None = None
+) -> DeltaTable:
+    """Append the rows in one commit; returns the table, which is created if it does not exist.
+
+    Raises TransientError after eight conflicts with other writers, and the errors of the file system.
+    """
+    table = log_table(opened, path, _SCHEMA, lake_properties(history_minutes))
+    if rows:
+        since = table.version
+        append_rows(table, [_plain(row) for row in rows], _SCHEMA)
+        tidy(table, since, history_minutes)
+    return table
+
+
+def read_notifications(path: str, limit: int = 1000) -> list[NotificationRow]:
+    """Return at most ``limit`` notifications, newest first; empty if there are none."""
+    rows = all_rows(DeltaTable.open(path), _SCHEMA).sort_by([("timestamp", "descending")])
+    # row-wise: a few rows per snapshot
+    return [
+        NotificationRow(row["id"], row["aggregate_type"], row["type"], dict(row["additional_data"]), row["timestamp"])
+        for row in rows.slice(0, limit).to_pylist()
+    ]
+
+
+def _plain(row: NotificationRow) -> dict[str, Any]:
+    return {
+        "id": row.id,
+        "aggregate_type": row.aggregate_type,
+        "type": row.type,
+        "additional_data": list(row.additional_data.items()),
+        "timestamp": row.timestamp.astimezone(UTC),
+    }

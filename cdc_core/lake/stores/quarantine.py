@@ -1,0 +1,317 @@
+"""Change rows that are not in the lake because a quality rule refused them or an earlier one was, and their state.
+
+A Delta table with one row per change row, identified by its position and the snapshot in force. The change row itself
+is in the changelog, from which it is read when it is replayed; ``row`` is its text for users.
+
+A row is written, or its state changed, before the corresponding commit of the lake. So each contains the LSN up to
+which that commit merges the lake (``__round``) and its previous state: until the lake has reached that LSN, the new
+state does not apply. A crash between the two commits thus leaves rows that the next round overwrites, and the tables
+cannot disagree. A new snapshot starts over: rows written under another token no longer wait.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from enum import StrEnum
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from cdc_core.lake.delta.conflicts import on_conflict
+from cdc_core.lake.delta.conform import conform
+from cdc_core.lake.delta.table import DataFile, DeltaTable
+from cdc_core.lake.maintenance.compaction import compact
+from cdc_core.lake.rows.images import chosen, column, indices
+
+QUARANTINED_AT = "__quarantined_at"
+PAST = 4
+"""As a bit of a row's effects, in addition to those of ``reduce/held_changes``: the row was superseded, but its table
+is a history table without the version that it began. It may be replayed.
+"""
+ENDED = ("__ended_lsn", "__ended_index", "__ended_at")
+"""The position and time of the change that ended the version which a superseded row began."""
+WAITS_FOR_EARLIER = "waits_for_earlier_change"
+"""As a reason: the row itself passes, but depends on an earlier one that is not in the lake."""
+
+# Every commit contains it, so that of two writers with the same rows the later one reads the table again.
+_APP = "wal2lake:quarantine"
+
+_POSITION = ["__commit_lsn", "__tx_index"]
+_AT = pa.timestamp("us", tz="UTC")
+_STATE = pa.schema(
+    [
+        ("status", pa.string()),
+        ("settled_at", _AT),
+        ("__token", pa.int64()),
+        ("__round", pa.int64()),
+        ("__effects", pa.int8()),
+        ("__effects_before", pa.int8()),
+    ]
+)
+_ENDED = pa.schema(list(zip(ENDED, (pa.int64(), pa.int64(), _AT), strict=True)))
+
+
+class QuarantineStatus(StrEnum):
+    """State of a row: it waits, or it was superseded by a later change, applied by a replay, or dropped."""
+
+    WAITING = "waiting"
+    SUPERSEDED = "superseded"
+    REPLAYED = "replayed"
+    DROPPED = "dropped"
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """The lake table's position: the snapshot in force, and the LSN merged since, 0 for none."""
+
+    token: int
+    merged: int
+
+
+@dataclass(frozen=True, slots=True)
+class Settled:
+    """New states of rows that waited.
+
+    ``effects`` are the bits not yet applied, ``status`` applies to rows that no longer wait. Shape: places[N] with the
+    position columns and optionally those of ENDED, int8[N], N texts
+    """
+
+    places: pa.Table
+    effects: np.ndarray
+    status: Sequence[str]
+
+
+def waiting_rows(table: DeltaTable, place: Place, past: bool = False) -> pa.Table:
+    """Return the positions, ``reasons`` and ``effects`` (int8) of rows not in the lake at ``place``, in order.
+
+    With ``past`` also those that were superseded and may be replayed, and the columns of ENDED.
+    """
+    parts = []
+    wanted = np.int8(~0 if past else ~PAST)
+    ended = _ENDED if past else pa.schema([])
+    for file in table.files if "__effects" in table.schema.names else ():
+        if _is_at_rest(file, place) and file.maximum["__effects"] == 0:
+            continue
+        names = [*_POSITION, "reasons", *_STATE.names, *ended.names]
+        rows = table.read(file, [name for name in names if name in table.schema.names])
+        effects = _in_force(rows, place)
+        is_there = (_ints(rows, "__token") == place.token) & (_ints(rows, _POSITION[0]) <= place.merged)
+        found = rows.select([*_POSITION, "reasons"]).append_column("effects", pa.array(effects))
+        for name, values in zip(ended.names, conform(rows, ended).columns, strict=True):
+            found = found.append_column(name, values)
+        parts.append(found.filter(pa.array(is_there & (effects & wanted != 0))))
+    if not parts:
+        fields = [("__commit_lsn", pa.int64()), ("__tx_index", pa.int64()), ("reasons", pa.list_(pa.string()))]
+        return pa.schema([*fields, ("effects", pa.int8()), *ended]).empty_table()
+    waiting = pa.concat_tables(parts)
+    return waiting.take(pa.array(np.lexsort((_ints(waiting, _POSITION[1]), _ints(waiting, _POSITION[0])))))
+
+
+def count_waiting(path: str, place: Place) -> int:
+    """Return the number of waiting changes."""
+    table = DeltaTable.open(path)
+    return 0 if table is None else int(waiting_rows(table, place).num_rows)
+
+
+def refused_among(rows: pa.Table, table: DeltaTable, token: int) -> np.ndarray:
+    """Return which change rows are not in the lake, from the quarantine table. Shape: table[N] -> bool[N].
+
+    ``token`` is that of the snapshot in force: it shows the rows that were refused under an earlier one.
+    """
+    found = np.zeros(rows.num_rows, dtype=bool)
+    names = [name for name in (*_POSITION, "status", "__token", ENDED[0]) if name in table.schema.names]
+    for file in table.files if rows.num_rows else ():
+        held = _under(table.read(file, names), token)
+        if ENDED[0] in names:
+            # The lake is as if it had such a row, even if it was dropped as a past version.
+            held = held.filter(pc.is_null(held.column(ENDED[0])))
+        if "status" in names:
+            # In tables written before the column status existed every refused row is missing in the lake.
+            lost = pa.array([None, str(QuarantineStatus.WAITING), str(QuarantineStatus.DROPPED)], pa.string())
+            held = held.filter(pc.is_in(held.column("status"), value_set=lost))
+        found |= _is_in(rows, held)
+    return found
+
+
+def first_waiting(path: str, place: Place) -> int | None:
+    """Return the commit LSN of the first waiting change; None if there is none."""
+    table = DeltaTable.open(path)
+    waiting = None if table is None else waiting_rows(table, place)
+    return None if waiting is None or not waiting.num_rows else int(waiting.column("__commit_lsn")[0].as_py())
+
+
+def write_quarantine(
+    rows: pa.Table,
+    path: str,
+    place: Place | None = None,
+    round_lsn: int = 0,
+    settled: Settled | None = None,
+    follows: bool = False,
+) -> int:
+    """Add rows that wait from the round to ``round_lsn`` on, and settle others; returns the number of new rows.
+
+    ``rows`` contains the position columns, ``reasons`` array<string>, ``row`` and ``key`` (JSON text), ``effects``
+    (int8) and optionally the columns of ENDED. A row is identified by its position and the snapshot in force (its
+    token, which no table has twice), so a repeated round adds each row once; rows of a round that the lake did not
+    reach (above ``place.merged``) are replaced by those of this one; if it ``follows`` others of the same round, whose
+    slice is merged in parts, their rows are kept. Must be called before the merge.
+    """
+    now = datetime.now(UTC)
+    fresh = _fresh(rows, place, round_lsn, now)
+    table = DeltaTable.open(path) or DeltaTable.create(path, fresh.schema, {})
+    if not set(fresh.schema.names) <= set(table.schema.names):
+        table.widen(fresh.schema)
+
+    def attempt() -> int:
+        removed: list[DataFile] = []
+        added: list[DataFile] = []
+        known, new = np.zeros(fresh.num_rows, dtype=bool), np.ones(fresh.num_rows, dtype=bool)
+        for file in table.files:
+            if place is not None and _is_at_rest(file, place) and not _is_named(file, place, settled):
+                continue
+            held = table.read(file)
+            kept = held if place is None else _brought_up(held, place, round_lsn, settled, now, follows)
+            # One server's position may be another change of another server, or the same one after a re-read.
+            known |= _is_in(fresh, held if place is None else _under(held, place.token))
+            new &= ~_is_in(fresh, kept if place is None else _under(kept, place.token))
+            if kept is not held:
+                removed.append(file)
+                added += [table.write(kept)] if kept.num_rows else []
+        if new.any():
+            added.append(table.write(conform(fresh.filter(pa.array(new)), table.schema)))
+        if added or removed:
+            table.commit(added, removed, txns={_APP: (table.txn(_APP) or 0) + 1})
+            compact(table)
+        return int(np.count_nonzero(~known))
+
+    return on_conflict(attempt, table)
+
+
+def _is_at_rest(file: DataFile, place: Place) -> bool:
+    """Whether, by the log's statistics, the lake has reached all rounds and positions of a file's rows."""
+    known = {"__effects", "__commit_lsn", "__round", "__token"} <= set(file.maximum) & set(file.minimum)
+    return known and max(file.maximum["__commit_lsn"], file.maximum["__round"]) <= place.merged
+
+
+def _is_named(file: DataFile, place: Place, settled: Settled | None) -> bool:
+    """Whether rows of a file at rest may change their state: they are settled, or waited under another snapshot."""
+    is_of_now = file.minimum["__token"] == file.maximum["__token"] == place.token
+    if file.maximum["__effects"] > 0 and not is_of_now:
+        return True
+    lsns = np.zeros(0) if settled is None else settled.places.column("__commit_lsn").to_numpy()
+    return bool(np.any((lsns >= file.minimum["__commit_lsn"]) & (lsns <= file.maximum["__commit_lsn"])))
+
+
+def _fresh(rows: pa.Table, place: Place | None, round_lsn: int, now: datetime) -> pa.Table:
+    """Return the rows with the columns of their initial state."""
+    count = rows.num_rows
+    effects = rows.column("effects") if "effects" in rows.schema.names else pa.array(np.zeros(count, dtype=np.int8))
+    is_past = pc.equal(effects, PAST)
+    waits, superseded = (pa.scalar(str(each)) for each in (QuarantineStatus.WAITING, QuarantineStatus.SUPERSEDED))
+    state = {
+        QUARANTINED_AT: pa.array([now] * count, _AT),
+        "status": pc.if_else(is_past, superseded, waits),
+        "settled_at": pc.if_else(is_past, pa.scalar(now, _AT), pa.scalar(None, _AT)),
+        "__token": pa.array(np.full(count, 0 if place is None else place.token)),
+        "__round": pa.array(np.full(count, round_lsn)),
+        "__effects": effects,
+        "__effects_before": pa.array(np.zeros(count, dtype=np.int8)),
+    }
+    state |= dict(zip(ENDED, conform(rows, _ENDED).columns, strict=True))
+    bare = rows.drop_columns([name for name in ("effects", *ENDED) if name in rows.schema.names])
+    for name, values in state.items():
+        bare = bare.append_column(name, values)
+    return bare
+
+
+def _in_force(rows: pa.Table, place: Place) -> np.ndarray:
+    """Return the effects that rows still have with the lake at ``place``. Shape: table[N] -> int8[N]."""
+    is_reached = _ints(rows, "__round") <= place.merged
+    return np.where(is_reached, _ints(rows, "__effects"), _ints(rows, "__effects_before")).astype(np.int8)
+
+
+def _brought_up(
+    held: pa.Table, place: Place, round_lsn: int, settled: Settled | None, now: datetime, follows: bool
+) -> pa.Table:
+    """Return a file's rows after this round; the same object if none of them changes.
+
+    Rows of a round that the lake did not reach are removed, and the states that it settled are reverted.
+    """
+    token, lsn, reached = (_ints(held, name) for name in ("__token", "__commit_lsn", "__round"))
+    mine = token == place.token
+    earlier = mine & (reached == round_lsn) if follows else np.zeros(held.num_rows, dtype=bool)
+    kept = earlier | ~(mine & (lsn > place.merged))
+    undone = mine & kept & ~earlier & (reached > place.merged)
+    ended = ~mine & (_ints(held, "__effects") != 0)
+    at = _places(held, settled.places) if settled is not None else np.full(held.num_rows, -1)
+    at = np.where(mine & kept, at, -1)
+    if kept.all() and not (undone.any() or ended.any() or (at >= 0).any()):
+        return held
+    effects = np.where(undone, _ints(held, "__effects_before"), _ints(held, "__effects")).astype(np.int8)
+    before = np.where(undone, 0, _ints(held, "__effects_before")).astype(np.int8)
+    rounds = np.where(undone, lsn, reached)
+    status = held.column("status").to_pylist()
+    when = held.column("settled_at").to_pylist()
+    # row-wise: rows whose state changes
+    for row in np.flatnonzero(undone | ended | (at >= 0)).tolist():
+        if effects[row] & ~PAST or not effects[row]:
+            status[row], when[row] = str(QuarantineStatus.WAITING), None
+        elif undone[row]:
+            status[row] = str(QuarantineStatus.SUPERSEDED)
+        if ended[row]:
+            status[row], when[row], effects[row], before[row] = str(QuarantineStatus.SUPERSEDED), now, 0, 0
+        elif at[row] >= 0 and settled is not None:
+            before[row], effects[row], rounds[row] = effects[row], settled.effects[at[row]], round_lsn
+            if not effects[row] & ~PAST:
+                when[row] = when[row] if status[row] == settled.status[at[row]] else now
+                status[row] = str(settled.status[at[row]])
+    made = {"status": pa.array(status, pa.string()), "settled_at": pa.array(when, _AT), "__round": pa.array(rounds)}
+    made |= {"__effects": pa.array(effects), "__effects_before": pa.array(before)}
+    made |= _ends(held, settled, at, undone & (effects & ~PAST != 0))
+    for name, values in made.items():
+        place_of = held.schema.get_field_index(name)
+        held = held.set_column(place_of, held.schema.field(place_of), values)
+    return held.filter(pa.array(kept))
+
+
+def _ends(held: pa.Table, settled: Settled | None, at: np.ndarray, undone: np.ndarray) -> dict[str, pa.Array]:
+    """Return the columns of ENDED: as settled, null if that was reverted, else unchanged. Shape: int64[N], bool[N]."""
+    out = {}
+    for name in ENDED if ENDED[0] in held.schema.names else ():
+        values = chosen(undone, pa.nulls(held.num_rows, held.schema.field(name).type), column(held, name))
+        if settled is not None and name in settled.places.schema.names:
+            values = chosen(at >= 0, column(settled.places, name).take(indices(at)), values)
+        out[name] = values
+    return out
+
+
+def _under(rows: pa.Table, token: int) -> pa.Table:
+    """Return the rows written under a snapshot; all of them from before it was recorded. Shape: table[N] -> table[M]"""
+    if "__token" not in rows.schema.names:
+        return rows
+    return rows.filter(pc.equal(pc.fill_null(rows.column("__token"), token), token))
+
+
+def _is_in(rows: pa.Table, others: pa.Table) -> np.ndarray:
+    """Return which rows have the position of one of ``others``. Shape: table[N], table[M] -> bool[N]."""
+    return _places(rows, others) >= 0
+
+
+def _places(rows: pa.Table, others: pa.Table) -> np.ndarray:
+    """Return the index of each row's position in ``others``, -1 for none. Shape: table[N], table[M] -> int64[N]."""
+    out = np.full(rows.num_rows, -1, dtype=np.int64)
+    if not (rows.num_rows and others.num_rows):
+        return out
+    mine = rows.select(_POSITION).append_column("row", pa.array(np.arange(rows.num_rows)))
+    theirs = others.select(_POSITION).append_column("other", pa.array(np.arange(others.num_rows)))
+    found = mine.join(theirs, keys=_POSITION, join_type="inner")
+    out[found.column("row").to_numpy()] = found.column("other").to_numpy()
+    return out
+
+
+def _ints(rows: pa.Table, name: str) -> np.ndarray:
+    """Return an integer column, 0 for null."""
+    return np.asarray(rows.column(name).fill_null(0).to_numpy())

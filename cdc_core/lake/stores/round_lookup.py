@@ -1,0 +1,178 @@
+"""Finds, for an LSN or a time, the recorded round to read, and a version of each table that can still be read."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+
+from cdc_core.errors import LakeError, UnreadableError
+from cdc_core.lake.delta.table import DeltaTable
+from cdc_core.lake.epochs import epoch_of, scope_of, slot_of
+from cdc_core.lake.paths import LakePaths
+from cdc_core.lake.positions import lake_position
+from cdc_core.lake.stores.rounds import RecordedTable, Round, RoundHead, RoundLog, TableState
+from cdc_core.lsn import Lsn
+from cdc_core.schema.table import TableId
+
+_THREADS = 8
+
+
+@dataclass(frozen=True, slots=True)
+class ReadableVersion:
+    """One table of a cut. ``version`` is None if it does not show the source at the cut's LSN, or was removed.
+
+    ``is_gone``: the version existed; since then its files or log entries were removed, or the table was created again.
+    """
+
+    table: TableId
+    state: TableState
+    version: int | None
+    path: str
+    is_gone: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """One consistent cut: at these versions all tables show the source at ``lsn``.
+
+    ``committed_at`` is the source's commit time of the last transaction in it, if known. ``lsn`` is of the stream's
+    ``epoch``.
+    """
+
+    lsn: Lsn
+    committed_at: datetime | None
+    recorded_at: datetime
+    tables: tuple[ReadableVersion, ...]
+    epoch: int = 0
+
+
+def find_cut(
+    paths: LakePaths, scope: str, history_minutes: int, at: Lsn | datetime | None, wanted: Sequence[TableId] = ()
+) -> Cut:
+    """Return the newest round at or before ``at`` (None: the newest of all), with all tables or those ``wanted``.
+
+    An LSN is one of the scope's epoch (``epochs``); rounds of earlier ones are found by time. A version is returned
+    only if the table is the recorded one, with the recorded positions. If maintenance has replaced it since, and
+    nothing else was committed to the table, the new version is returned. Raises LakeError if no round was recorded,
+    ``at`` is before the first one that is kept or after the newest, or a wanted table is in no round, does not show the
+    source at that LSN, or its version was removed.
+    """
+    log = RoundLog(paths.rounds, history_minutes)
+    heads = log.heads() if log.refresh() else []
+    if not heads:
+        raise LakeError("No round has been recorded in this lake.", "Run wal2lake run; each round is recorded.")
+    if isinstance(at, Lsn):
+        heads = [head for head in heads if head.epoch == epoch_of(scope)]
+        if not heads:
+            raise LakeError(
+                "No round has been recorded since the lake was read from the present server.",
+                "Run wal2lake run, or give a time for a round of the former one.",
+            )
+    found = log.round(_chosen(heads, at).number)
+    assert found is not None
+    of_round = scope_of(slot_of(scope), found.head.epoch)
+    chosen = [one for one in found.tables if not wanted or one.table in wanted]
+    with ThreadPoolExecutor(_THREADS) as pool:
+        tables = tuple(pool.map(lambda one: _readable(paths, of_round, one), chosen))
+    cut = Cut(found.head.lsn, found.head.committed_at, found.head.recorded_at, tables, found.head.epoch)
+    _require(cut, found, wanted)
+    return cut
+
+
+def renew_newest(paths: LakePaths, scope: str, history_minutes: int) -> bool:
+    """Record the newest round again if maintenance has replaced versions in it; returns whether that was needed."""
+    log = RoundLog(paths.rounds, history_minutes, epoch_of(scope))
+    newest = log.newest() if log.refresh() else None
+    if newest is None or newest.head.epoch != epoch_of(scope):
+        return False
+    tables = [_renewed(paths, scope, one) for one in newest.tables]
+    return tables != list(newest.tables) and log.append(newest.head.lsn, newest.head.committed_at, tables)
+
+
+def _renewed(paths: LakePaths, scope: str, one: RecordedTable) -> RecordedTable:
+    try:
+        table = None if one.version is None else DeltaTable.open(paths.lake(one.table))
+    except UnreadableError:
+        return one
+    if table is None or not _is_recorded(table, scope, one):
+        return one
+    return replace(one, version=table.version)
+
+
+def _is_recorded(table: DeltaTable, scope: str, one: RecordedTable) -> bool:
+    """Whether an opened version has the content of a recorded one: the same table, at the same positions."""
+    shown = lake_position(table, scope, one.table)
+    is_same = one.identity is None or table.identity == one.identity
+    return is_same and (shown.token, shown.lsn) == (one.snapshot, one.merged_lsn)
+
+
+def _chosen(heads: Sequence[RoundHead], at: Lsn | datetime | None) -> RoundHead:
+    if at is None:
+        return heads[-1]
+    first, last = heads[0], heads[-1]
+    if isinstance(at, Lsn):
+        known = [(head.lsn, head) for head in heads if head.lsn <= at]
+        bounds, is_past = (str(first.lsn), str(last.lsn)), at > last.lsn
+    else:
+        timed = [head for head in heads if head.committed_at is not None]
+        known = [(head.lsn, head) for head in timed if head.committed_at is not None and head.committed_at <= at]
+        bounds = _times(timed)
+        newest = timed[-1].committed_at if timed else None
+        is_past = newest is not None and at > newest
+    name = at.astimezone(UTC).isoformat() if isinstance(at, datetime) else str(at)
+    if is_past:
+        raise LakeError(
+            f"{name} is after the newest round, which is at {bounds[1]}.",
+            "Omit --at for the newest round, or let wal2lake run reach that position.",
+        )
+    if not known:
+        raise LakeError(
+            f"{name} is before the oldest round that is kept, which is at {bounds[0]}.",
+            "wal2lake.lake.history.minutes sets how long rounds are kept.",
+        )
+    return known[-1][1]
+
+
+def _times(heads: Sequence[RoundHead]) -> tuple[str, str]:
+    times = [head.committed_at.isoformat() for head in heads if head.committed_at is not None]
+    return (times[0], times[-1]) if times else ("an unknown time", "an unknown time")
+
+
+def _readable(paths: LakePaths, scope: str, one: RecordedTable) -> ReadableVersion:
+    path = paths.lake(one.table)
+    if one.version is None:
+        return ReadableVersion(one.table, one.state, None, path)
+    found = DeltaTable.open_version(path, one.version)
+    if found is not None and _is_recorded(found, scope, one) and not found.missing_files():
+        return ReadableVersion(one.table, one.state, one.version, path)
+    try:
+        newest = DeltaTable.open(path)
+    except UnreadableError:
+        newest = None
+    if newest is not None and _is_recorded(newest, scope, one):
+        return ReadableVersion(one.table, one.state, newest.version, path)
+    return ReadableVersion(one.table, one.state, None, path, is_gone=True)
+
+
+def _require(cut: Cut, found: Round, wanted: Sequence[TableId]) -> None:
+    known = {one.table for one in found.tables}
+    for name in wanted:
+        if name not in known:
+            raise LakeError(
+                f"{name} is not in the round at {cut.lsn}.",
+                "Check the name; the table was captured later, or is not captured.",
+            )
+    for one in cut.tables:
+        if one.is_gone and (wanted or all(each.version is None for each in cut.tables)):
+            raise LakeError(
+                f"The version of {one.table} at {cut.lsn} can no longer be read: its files were removed, or "
+                "the table was created again.",
+                "Use a later LSN; wal2lake.lake.history.minutes sets how long versions are kept.",
+            )
+        if wanted and one.version is None:
+            raise LakeError(
+                f"{one.table} has no version at {cut.lsn}: its state in that round is {one.state.value}.",
+                "Use another LSN, or see wal2lake status.",
+            )

@@ -1,0 +1,167 @@
+"""The versions of its source that each lake table has had, and whether it is paused or to be re-read.
+
+A *shape* is a numbered version of a table in the lake. It is recorded here before the lake table's own commit puts it
+in force with a ``txn`` that contains the number (``positions.shape_app``): an entry without a commit is ignored. Change
+rows contain the number of the shape under which they were decoded, so that they can be read with it however late they
+are merged.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field, replace
+from datetime import UTC, datetime
+
+import pyarrow as pa
+
+from cdc_core.lake.delta.log_table import all_rows, append_rows, log_table
+from cdc_core.lake.delta.table import DeltaTable
+from cdc_core.schema.changes import Projected
+from cdc_core.schema.table import Column, TableId, TableSchema, column_from_plain
+
+_SCHEMA = pa.schema(
+    [
+        ("schema_name", pa.string()),
+        ("table_name", pa.string()),
+        ("kind", pa.string()),
+        ("shape", pa.int64()),
+        ("lsn", pa.int64()),
+        ("source", pa.string()),
+        ("parent", pa.int64()),
+        ("projection", pa.string()),
+        ("reason", pa.string()),
+        ("remedy", pa.string()),
+        ("recorded_at", pa.timestamp("us", tz="UTC")),
+    ]
+)
+_SHAPE, _PAUSED, _RESUMED, _REREAD = "shape", "paused", "resumed", "reread"
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """One shape. ``projection`` converts the lake's rows from the shape ``parent``; None if that is not possible.
+
+    (It then begins with a new snapshot.) ``table`` contains the columns of the stream, with attnums and fingerprint.
+    The parent is not always the previous number: a shape that a run decided and did not apply is decided again by the
+    next.
+    """
+
+    number: int
+    table: TableSchema
+    projection: tuple[Projected, ...] | None = None
+    parent: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Pause:
+    """Why a table is not merged, the remedy, and since when; ``lsn`` is the LSN at which it stopped."""
+
+    reason: str
+    remedy: str
+    lsn: int
+    since: datetime
+
+
+@dataclass(slots=True)
+class History:
+    """The log entries of one table: its shapes by number, the current pause, and why it is to be re-read.
+
+    ``reread`` applies while the lake table's shape is at most the given number: a re-read creates a later one.
+    ``lsns`` are the LSNs with which the shapes were recorded: for a snapshot's, its own.
+    """
+
+    shapes: dict[int, Shape]
+    paused: Pause | None = None
+    reread: tuple[int, str] | None = None
+    lsns: dict[int, int] = field(default_factory=dict)
+
+
+class ShapeLog:
+    """The log of one connector. For one thread; small, a few rows per schema change."""
+
+    def __init__(self, path: str, properties: dict[str, str]) -> None:
+        self._path = path
+        self._properties = properties
+        self._opened: DeltaTable | None = None
+
+    def read(self) -> dict[TableId, History]:
+        """Return every table's history."""
+        self._opened = DeltaTable.open(self._path)
+        rows = all_rows(self._opened, _SCHEMA)
+        found: dict[TableId, History] = {}
+        # row-wise: one row per schema change
+        for row in rows.sort_by([("recorded_at", "ascending"), ("shape", "ascending")]).to_pylist():
+            history = found.setdefault(TableId(row["schema_name"], row["table_name"]), History({}))
+            if row["kind"] == _SHAPE:
+                table = TableSchema.from_json(row["source"])
+                history.shapes[row["shape"]] = Shape(row["shape"], table, _projection(row["projection"]), row["parent"])
+                history.lsns[row["shape"]] = row["lsn"]
+            elif row["kind"] == _REREAD:
+                history.reread = (row["shape"], row["reason"])
+            elif row["kind"] == _PAUSED:
+                history.paused = Pause(row["reason"], row["remedy"], row["lsn"], row["recorded_at"])
+            else:
+                history.paused = None
+        return found
+
+    def add_shapes(self, shapes: Sequence[tuple[TableId, Shape]], lsn: int) -> None:
+        """Record shapes before a lake commit puts them in force."""
+        self._append(
+            [
+                self._row(
+                    table,
+                    _SHAPE,
+                    lsn,
+                    shape=shape.number,
+                    source=_bare(shape.table).to_json(),
+                    parent=shape.parent,
+                    projection=None if shape.projection is None else _to_json(shape.projection),
+                )
+                for table, shape in shapes
+            ]
+        )
+
+    def pause(self, table: TableId, reason: str, remedy: str, lsn: int) -> Pause:
+        """Record that a table is paused at ``lsn``."""
+        self._append([self._row(table, _PAUSED, lsn, reason=reason, remedy=remedy)])
+        return Pause(reason, remedy, lsn, datetime.now(UTC))
+
+    def resume(self, table: TableId, lsn: int) -> None:
+        """Record that a table is resumed."""
+        self._append([self._row(table, _RESUMED, lsn)])
+
+    def want_reread(self, table: TableId, reason: str, shape: int, lsn: int) -> None:
+        """Record that a table with a shape up to ``shape`` must be re-read, also if this run ends before that."""
+        self._append([self._row(table, _REREAD, lsn, shape=shape, reason=reason)])
+
+    @staticmethod
+    def _row(table: TableId, kind: str, lsn: int, **facts: object) -> dict[str, object]:
+        named = {"schema_name": table.schema, "table_name": table.table, "kind": kind, "lsn": int(lsn)}
+        return {**named, "recorded_at": datetime.now(UTC), **facts}
+
+    def _append(self, rows: list[dict[str, object]]) -> None:
+        if rows:
+            self._opened = log_table(self._opened, self._path, _SCHEMA, self._properties)
+            append_rows(self._opened, rows, _SCHEMA)
+
+
+def _bare(table: TableSchema) -> TableSchema:
+    """Return the table without the values for older rows: those of a masked column would be clear text."""
+    return replace(table, columns=tuple(replace(column, missing=None) for column in table.columns))
+
+
+def _to_json(projection: Sequence[Projected]) -> str:
+    return json.dumps([asdict(each) for each in projection])
+
+
+def _projection(text: str | None) -> tuple[Projected, ...] | None:
+    if text is None:
+        return None
+    return tuple(
+        Projected(each["name"], each["source"], each["fill"], _column(each["column"])) for each in json.loads(text)
+    )
+
+
+def _column(raw: dict[str, object] | None) -> Column | None:
+    return None if raw is None else column_from_plain(raw)

@@ -1,0 +1,1 @@
+"""Which engine writes a lake table, and with what."""

@@ -1,0 +1,142 @@
+"""OPTIMIZE and VACUUM of one table, for a schedule: concurrently with rounds, which do a part of this themselves.
+
+All small files of a table are compacted, not only as many as a round has time for, and files that no commit references
+(of a run killed before its commit) are removed. On a conflict with any other writer's commit, the pass is retried on
+the new version.
+
+Tables that delta-rs can write are optimized by Arrow (``compaction.compact``), the others by Delta on Spark. A table
+with deletion vectors, or features unknown to delta-rs, is vacuumed by Spark too: only Spark knows all files that belong
+to it.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from cdc_core.errors import TransientError
+from cdc_core.lake.delta.table import DeltaTable
+from cdc_core.lake.maintenance.compaction import compact, passable, vacuum
+from cdc_core.lake.schema.features import WRITABLE, features_on
+from cdc_core.lake.schema.shape import file_hours
+
+_MIN = 2
+# Pause between two passes if another writer is committing to the table.
+_PAUSE_SECONDS = 2.0
+_TRIES = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Retention:
+    """Retention of files.
+
+    ``history_minutes``: as ``wal2lake.lake.history.minutes``, 0 for no VACUUM. ``unnamed_hours``: as
+    ``wal2lake.vacuum.hours``, the age from which files that no commit references are removed.
+    """
+
+    history_minutes: int
+    unnamed_hours: int
+
+
+@dataclass(frozen=True, slots=True)
+class MaintenanceResult:
+    """The result for one table. Files and bytes are those of its newest version, before and after.
+
+    ``rewritten`` counts the files that were compacted, ``removed`` those that VACUUM removed from storage.
+    """
+
+    path: str
+    version: int
+    files_before: int
+    files_after: int
+    bytes_before: int
+    bytes_after: int
+    rewritten: int
+    removed: int
+    seconds: float
+    engine: str
+
+
+def maintain(
+    path: str, retention: Retention, spark: Callable[[], Any], storage: Mapping[str, str] | None = None
+) -> MaintenanceResult | None:
+    """Compact the table's small files and remove files that are no longer needed; None if there is no table.
+
+    Raises TransientError if Spark's OPTIMIZE conflicted repeatedly with another writer.
+    """
+    table = DeltaTable.open(path, storage)
+    if table is None:
+        return None
+    started = time.monotonic()
+    files, octets = _held(table)
+    by_spark = bool(features_on(table)) or not table.features <= WRITABLE
+    rewritten = _optimize_by_spark(spark, table) if by_spark else _optimize(table)
+    removed = 0
+    if retention.history_minutes:
+        by_arrow = (table, retention.history_minutes, retention.unnamed_hours)
+        removed = _vacuum_by_spark(spark, table, retention) if by_spark else vacuum(*by_arrow)
+    table.refresh()
+    after, octets_after = _held(table)
+    return MaintenanceResult(
+        path,
+        table.version,
+        files,
+        after,
+        octets,
+        octets_after,
+        rewritten,
+        removed,
+        time.monotonic() - started,
+        "spark" if by_spark else "arrow",
+    )
+
+
+def _held(table: DeltaTable) -> tuple[int, int]:
+    return len(table.files), sum(file.size for file in table.files)
+
+
+def _optimize(table: DeltaTable) -> int:
+    """Compact until no class has two small files; returns the number of files compacted.
+
+    Only files that exist at the start, and the files made of them, are compacted: a running stream adds new ones faster
+    than passes could end. So each pass reduces their number by at least one.
+    """
+    rewritten = lost = 0
+    files = {file.path for file in table.files}
+    while lost < _TRIES and passable(table, _MIN, files):
+        before = table.version
+        done = compact(table, _MIN, files)
+        rewritten += done
+        lost += not done
+        table.refresh()
+        if table.version > before + bool(done):
+            time.sleep(_PAUSE_SECONDS)
+    return rewritten
+
+
+def _optimize_by_spark(spark: Callable[[], Any], table: DeltaTable) -> int:
+    from cdc_core.lake.spark.merge import compact as compact_by_spark
+    from cdc_core.spark.errors import received
+
+    for left in reversed(range(_TRIES)):
+        try:
+            with received(f"compacting files of {table.path}"):
+                return compact_by_spark(spark(), table.path)
+        except TransientError:
+            # A round's merge was committed first.
+            if not left:
+                raise
+            time.sleep(_PAUSE_SECONDS)
+    raise AssertionError("unreachable")
+
+
+def _vacuum_by_spark(spark: Callable[[], Any], table: DeltaTable, retention: Retention) -> int:
+    """Vacuum with Spark: it uses a single age for all files, so the longer one is given."""
+    from cdc_core.lake.spark.merge import vacuum
+    from cdc_core.spark.errors import received
+
+    hours = max(file_hours(retention.history_minutes), retention.unnamed_hours)
+    with received(f"removing old files of {table.path}"):
+        return vacuum(spark(), table.path, hours)

@@ -1,0 +1,160 @@
+"""Replaces the lake table's entire content by a snapshot's rows, in one commit.
+
+The rows are written by many tasks, each to its own files (``write_rows``); the commit adds them all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import pyarrow as pa
+
+from cdc_core.errors import InvariantError
+from cdc_core.lake.apply.kept_rows import KeptRows, check_modes, commit_merged, is_for_spark, keeps_rows, merged
+from cdc_core.lake.delete_columns import as_live, mode_of
+from cdc_core.lake.delete_modes import DeleteMode
+from cdc_core.lake.delta.conflicts import on_conflict
+from cdc_core.lake.delta.conform import conform, plain_schema
+from cdc_core.lake.delta.readable import open_own
+from cdc_core.lake.delta.table import DataFile, DeltaTable
+from cdc_core.lake.epochs import epoch_of
+from cdc_core.lake.positions import (
+    check_epoch,
+    content_epoch,
+    epoch_app,
+    former_merges,
+    lake_position,
+    merge_app,
+    shape_app,
+    snapshot_app,
+)
+from cdc_core.lake.schema.features import features_on
+from cdc_core.lake.schema.shape import check_names, lake_properties, spread
+from cdc_core.schema.table import TableId
+
+_FILE_ROWS = 1_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class SnapshotFacts:
+    """The commit that made the snapshot the table's content."""
+
+    version: int
+    rows: int
+
+
+def prepare(path: str, schema: pa.Schema, table: TableId, history_minutes: int) -> DeltaTable:
+    """Return the lake table, created empty if it does not exist; an existing one is not changed before the commit.
+
+    Raises TableError for names that Delta cannot distinguish, UnreadableError for a table of another program.
+    """
+    check_names(schema, table)
+    properties = spread(lake_properties(history_minutes), path)
+    return open_own(path) or DeltaTable.create(path, plain_schema(schema), properties)
+
+
+def write_rows(lake: DeltaTable, batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> list[DataFile]:
+    """Write lake rows to new files of about a million rows; ``commit_snapshot`` adds them to the table."""
+    content, mode = plain_schema(schema), mode_of(schema.names)
+    if mode is not DeleteMode.HARD:
+        batches = (made for batch in batches for made in _live(batch, mode, content).to_batches())
+    return lake.write_stream(batches, content, _FILE_ROWS, name="snapshot")
+
+
+def _live(batch: pa.RecordBatch, mode: DeleteMode, schema: pa.Schema) -> pa.Table:
+    return conform(as_live(pa.Table.from_batches([batch]), mode), schema)
+
+
+def commit_snapshot(
+    lake: DeltaTable,
+    files: Sequence[DataFile],
+    schema: pa.Schema,
+    slot: str,
+    table: TableId,
+    *,
+    token: int,
+    shape: int = 0,
+    facts: Mapping[str, str | int] | None = None,
+    spark: Any = None,
+    kept: KeptRows | None = None,
+) -> SnapshotFacts:
+    """Replace the lake table's content and schema by ``files``, and put ``token`` in force, in one commit.
+
+    The rows' ``__commit_lsn`` must not be greater than that of any change that the snapshot does not show. ``token``
+    must be greater than the one in force: this also invalidates the merges of the former snapshot. ``shape`` is the
+    number of the table's version under which the rows were read (``stores/schema_log``), 0 for none. ``facts`` are
+    added to the commit's metadata. Commits made to the table since it was opened are replaced too. Rows of a table with
+    features that delta-rs does not write are written through ``spark``, and ``files`` are removed after that. If the
+    delete mode keeps rows, ``kept`` defines which rows the snapshot does not show (``kept_rows``); rows of an earlier
+    epoch are before the snapshot, whatever their LSNs are. A run of an earlier epoch cannot commit after this. Raises
+    InvariantError for a token that is not greater, TransientError after eight conflicts with other writers.
+    """
+    content = plain_schema(schema)
+
+    def attempt() -> int:
+        check_epoch(lake, slot, table)
+        shown = lake_position(lake, slot, table)
+        if shown.token is not None and token <= shown.token:
+            raise InvariantError(f"Snapshot {token} of {table} is not newer than the current snapshot {shown.token}.")
+        # The former merges' id is set to its current version, so that a merge into the former content conflicts,
+        # whichever of the two commits is first. Otherwise its rows would be added to the snapshot's.
+        txns = {merge_app(slot, table, shown.token or 0): shown.lsn or 0, snapshot_app(slot, table): token}
+        epoch = epoch_of(slot)
+        passed = max(0, epoch - content_epoch(lake, table))
+        if passed:
+            # A run of an earlier epoch may still be active: its merges conflict, and find the epoch (``check_epoch``).
+            txns |= former_merges(lake, slot, table)
+        if epoch:
+            txns[epoch_app(table)] = epoch
+        if shape:
+            txns[shape_app(slot, table)] = shape
+        meta = {"slot": slot, "snapshot": token, **(facts or {})}
+        if kept is not None and keeps_rows(lake, content):
+            check_modes(lake.schema, content, table)
+            mine = replace(kept, epochs=passed)
+            if not is_for_spark(lake, files, content, mine):
+                return commit_merged(lake, merged(lake, files, content, mine), txns, meta)
+            return _keep_by_spark(spark, lake, files, content, mine, txns, meta)
+        if features_on(lake):
+            return _replace_by_spark(spark, lake, files, content, txns, meta)
+        return lake.commit(files, txns=txns, metadata=meta, schema=content, replace=True)
+
+    lake.refresh()
+    version = on_conflict(attempt, lake)
+    return SnapshotFacts(version, sum(file.rows for file in files))
+
+
+def _replace_by_spark(
+    spark: Any,
+    lake: DeltaTable,
+    files: Sequence[DataFile],
+    schema: pa.Schema,
+    txns: Mapping[str, int],
+    metadata: Mapping[str, str | int],
+) -> int:
+    # Imported only if a table needs it: importing PySpark takes a second.
+    from cdc_core.lake.spark.evolve import replace_by_spark
+
+    root = lake.path.rstrip("/")
+    version = replace_by_spark(spark, lake, [f"{root}/{file.path}" for file in files], schema, txns, metadata)
+    lake.discard(files)
+    return version
+
+
+def _keep_by_spark(
+    spark: Any,
+    lake: DeltaTable,
+    files: Sequence[DataFile],
+    schema: pa.Schema,
+    kept: KeptRows,
+    txns: Mapping[str, int],
+    metadata: Mapping[str, str | int],
+) -> int:
+    from cdc_core.lake.spark.kept_rows import keep_by_spark
+
+    root = lake.path.rstrip("/")
+    version = keep_by_spark(spark, lake, [f"{root}/{file.path}" for file in files], schema, kept, txns, metadata)
+    lake.discard(files)
+    return version

@@ -1,1 +1,0 @@
-"""Destinations of events: the lake, or a sink that discards them."""

@@ -1,1 +1,0 @@
-"""The lake: changelog and tables in Delta format, each commit with its position."""

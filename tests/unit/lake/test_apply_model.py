@@ -1,0 +1,160 @@
+"""Random histories: after every slice that copy-on-write applies, the lake's rows are the source's."""
+
+from __future__ import annotations
+
+import os
+import random
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from cdc_core.lake.apply.changes import Changes, MergeStrategy, prepare
+from cdc_core.lake.apply.copy_on_write import apply, bytes_to_scan
+from cdc_core.lake.apply.rewrite import Rewrite
+from cdc_core.lake.delta.conform import plain_schema
+from tests.delta.source_model import KEYLESS, ROW, TABLE, SourceTable, plain
+from tests.support.content import MemoryContent
+from tests.support.spark import change_schema, lake_schema
+
+SEED = int(os.environ.get("WAL2LAKE_SEED", "20261121"))
+LAKE = plain_schema(lake_schema(ROW))
+
+
+class Follower:
+    """Applies a source's transactions to a table in memory, as the engine would."""
+
+    def __init__(self, source: SourceTable, files: int = 3) -> None:
+        self.source, self.chance = source, random.Random(source.seed)
+        self.table = KEYLESS if source.keyless else TABLE
+        self.content = MemoryContent(LAKE)
+        rows = source.snapshot()
+        for part in range(files):
+            if rows[part::files]:
+                self.content.add(pa.Table.from_pylist(rows[part::files], schema=LAKE))
+
+    def transactions(self, count: int, statements: int, only_inserts: bool = False) -> list[dict[str, Any]]:
+        made = [self.source.next_transaction(statements, only_inserts) for _ in range(count)]
+        return [row for transaction in made for row in transaction]
+
+    def prepare(self, rows: list[dict[str, Any]], snapshot: str | None = None) -> Changes:
+        mixed = self.chance.sample(rows, len(rows))
+        return prepare(pa.Table.from_pylist(mixed, schema=change_schema(ROW)), self.table, LAKE, snapshot)
+
+    def apply(self, rows: list[dict[str, Any]], snapshot: str | None = None) -> Rewrite:
+        changes = self.prepare(rows, snapshot)
+        rewrite = apply(self.content, changes)
+        assert changes.strategy is MergeStrategy.REPLACE or rewrite.bytes_rewritten <= bytes_to_scan(
+            self.content, changes
+        )
+        before = len(self.content.rows)
+        self.content.commit(rewrite)
+        assert len(self.content.rows) - before == rewrite.inserted - rewrite.deleted
+        return rewrite
+
+    def assert_equal(self) -> None:
+        assert plain(self.content.rows) == plain(self.source.rows)
+
+
+@pytest.mark.parametrize("truncates", [False, True])
+@pytest.mark.parametrize("keyless", [False, True])
+def test_histories_follow_the_source(keyless: bool, truncates: bool) -> None:
+    source = SourceTable(SEED, histories=2 if keyless else 60, keyless=keyless, truncates=truncates)
+    source.next_transaction(200)
+    follower = Follower(source)
+    for statements in (150, 20, 1, 80):
+        rewrite = follower.apply(follower.transactions(5, statements))
+        assert not (keyless and rewrite.updated)
+        follower.assert_equal()
+
+
+@settings(max_examples=80, deadline=None)
+@given(
+    seed=st.integers(0, 10**6),
+    histories=st.integers(1, 6),
+    keyless=st.booleans(),
+    truncates=st.booleans(),
+    start=st.integers(0, 20),
+    rounds=st.lists(st.tuples(st.integers(1, 4), st.integers(1, 25)), min_size=1, max_size=4),
+    files=st.integers(1, 4),
+)
+def test_any_history_in_any_cuts(
+    seed: int,
+    histories: int,
+    keyless: bool,
+    truncates: bool,
+    start: int,
+    rounds: list[tuple[int, int]],
+    files: int,
+) -> None:
+    source = SourceTable(seed, histories, keyless, truncates)
+    if start:
+        source.next_transaction(start)
+    follower = Follower(source, files)
+    for transactions, statements in rounds:
+        follower.apply(follower.transactions(transactions, statements))
+        follower.assert_equal()
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    seed=st.integers(0, 10**6),
+    histories=st.integers(1, 5),
+    keyless=st.booleans(),
+    transactions=st.integers(1, 8),
+    statements=st.integers(1, 8),
+    data=st.data(),
+)
+def test_the_overlap_of_a_snapshot(
+    seed: int, histories: int, keyless: bool, transactions: int, statements: int, data: st.DataObject
+) -> None:
+    """The lake starts in the midst of a stream that is read from its beginning, commits and xids in different order."""
+    source = SourceTable(seed, histories, keyless)
+    source.next_transaction(10)
+    xids = data.draw(st.permutations(range(2**32 - 3, 2**32 - 3 + transactions)))
+    shown = data.draw(st.integers(0, transactions))
+    stream: list[dict[str, Any]] = []
+    follower = Follower(source)
+    for number, xid in enumerate(xids):
+        if number == shown:
+            follower = Follower(source)
+        stream += [{**row, "__xid": xid % 2**32} for row in source.next_transaction(statements)]
+    if shown == transactions:
+        follower = Follower(source)
+    seen, low, high = set(xids[:shown]), min(xids), max(xids) + 1
+    xmax = max(seen, default=low - 1) + 1
+    running = [xid for xid in range(low, xmax) if xid not in seen]
+    xmin = min(running, default=xmax)
+    assert xmin <= xmax <= high
+    if stream:
+        follower.apply(stream, f"{xmin}:{xmax}:{','.join(map(str, running))}")
+    follower.assert_equal()
+    later = follower.transactions(2, 5)
+    if later:
+        follower.apply(later)
+        follower.assert_equal()
+
+
+@settings(max_examples=60, deadline=None)
+@given(seed=st.integers(0, 10**6), histories=st.integers(1, 6), statements=st.integers(1, 40))
+def test_a_slice_applied_again_changes_nothing(seed: int, histories: int, statements: int) -> None:
+    source = SourceTable(seed, histories)
+    source.next_transaction(15)
+    follower = Follower(source)
+    rows = follower.transactions(2, statements)
+    changes = follower.prepare(rows)
+    if changes.strategy is not MergeStrategy.MERGE:
+        return
+    follower.apply(rows)
+    assert apply(follower.content, changes).changes_nothing
+    assert apply(follower.content, follower.prepare(rows)).changes_nothing
+    follower.assert_equal()
+
+
+def test_rows_of_inserts_alone_are_appended() -> None:
+    follower = Follower(SourceTable(SEED, histories=40))
+    rewrite = follower.apply(follower.transactions(2, 50, only_inserts=True))
+    assert rewrite.inserted and not (rewrite.removed or rewrite.updated or rewrite.deleted)
+    follower.assert_equal()
