@@ -24,6 +24,32 @@ is part of the merge's id, so a new snapshot invalidates, in its own commit, the
 replaced. Every commit contains the ids of its table whose versions it read, so two writers of one table conflict, and
 the later one reads the positions again (``table``): a writer that outlasts its run can neither duplicate nor lose a
 row.
+
+Contract, for everything that writes a table of the lake
+
+* Rows and the position that says so are in one commit. A position in a commit of its own, before or after, would
+  lose or repeat rows in a crash between the two.
+* A position is only moved to an LSN at which *every* change of the table up to it is in the commit, is in an earlier
+  one, or is in quarantine. It never moves back within a scope and a token.
+* The order of what becomes durable, for one change:
+
+      1  spool file            not durable: lost with the machine, and sent again
+      2  changelog             rows and ``:changelog`` or ``:open``; rows at or before it are dropped when sent again
+                               (a new schema version is recorded before its first row, in ``stores/schema_log``)
+      3  record of the stream  the LSN that is about to be confirmed (``stores/stream_log``)
+      4  slot                  confirmed: the server may remove the WAL, and 2 is the only copy from here on
+      5  quarantine            rows that 6 leaves out; each names the LSN of 6, and applies from then on
+      6  lake table            rows, and the LSN under the token: a slice that is repeated finds the LSN and is skipped
+      7  record of the round   versions of all tables at one LSN (``stores/rounds``)
+
+  4 before 2 loses changes. 4 before 3 makes the slot look advanced by somebody else after a crash. 6 before 2 shows
+  rows that the changelog lacks, so that a re-read cannot know them. 6 before 5 loses a refused row. 7 before 6 sends
+  readers to a version that does not show what is recorded. 5 and 6 do not wait for 3 and 4: usually they are first,
+  because a task appends and merges at once and confirmations are bounded in rate. This costs only WAL that the server
+  keeps.
+* A step may be repeated after any crash, by another process, and has the same result.
+* One writer at a time. A second one is not expected, but may exist (a run that was thought dead): each of its commits
+  conflicts, and it reads the positions again before it writes.
 """
 
 from __future__ import annotations

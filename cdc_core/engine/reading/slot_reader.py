@@ -14,6 +14,22 @@ Invariants
 * Only complete batches are passed on; the caller confirms only what it has made durable.
 * Segments end anywhere; batches end at the end of a transaction unless a single transaction exceeds the limits.
 * An error in either thread is raised by the caller's next ``next_batch``, after the batches that precede it.
+
+Contract
+
+* The public methods are for one thread, the caller's. The reader thread alone uses the connection to receive; a
+  confirmation is handed to the connection by the caller's thread (``Confirmations``), never by this module.
+* The caller calls ``done`` once for each batch, and only when its rows are durable: ``done`` deletes the only copy on
+  this side. Without ``done`` the spool reaches its limit, nothing more is read, and the server keeps its WAL.
+* ``next_batch`` may return None any number of times, and may be called again after that. After it has raised, the
+  reader is at its end; another one begins at the slot's position.
+* ``idle_position`` is a position that may be confirmed although no captured transaction ends there. It is None while
+  any batch is not done, or any message is not sorted: otherwise the confirmation would pass changes that are only in
+  the spool.
+* Rows at or before ``positions``, which the caller read from the changelogs, are dropped here. If a position were too
+  high, changes would be missing; one that is too low is noticed by the append, which compares again.
+* Transactions that were not confirmed are sent again to the next reader, from their Begin, in other segments and
+  batches. The positions of their rows are the same.
 """
 
 from __future__ import annotations

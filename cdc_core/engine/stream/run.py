@@ -59,29 +59,62 @@ _KEPT_ROUNDS = 1_000
 
 
 class Sink(Protocol):
-    """The destination of batches (``engine.round.lake_sink.LakeSink``, ``engine.stream.noop.NoopSink``)."""
+    """The destination of batches (``engine.round.lake_sink.LakeSink``, ``engine.stream.noop.NoopSink``).
+
+    Threads. All methods are called by the thread that runs ``StreamRun``, one at a time, so a sink needs no lock. It
+    may have threads of its own; their results take effect, and their errors are raised, in one of these methods only.
+    The server gets keepalives from another thread (``SlotReader``), so ``apply`` may take as long as it needs.
+
+    Order. Batches arrive in stream order, each once in a run. A batch ends at the end of a transaction, or inside one
+    that is larger than a batch; then ``to_lsn`` is before it, and no row of it may be shown to readers yet. Within a
+    batch the order of rows holds for each table, not between tables: ``to_lsn`` is what makes tables consistent.
+
+    Repeats. After a crash, or an error of any method, the run ends; the next one gets everything again that was not
+    confirmed, divided into other batches, and possibly preceded by rows that the sink has. So a sink recognises a row
+    by its position (``commit_lsn``, ``tx_index``), which is the same each time, and never by the number of a batch.
+    """
 
     def apply(self, batch: Batch | None, to_lsn: Lsn, on_durable: Callable[[], None]) -> RoundReport:
         """Make every row of the batch durable, or raise; call ``on_durable``; merge every table up to ``to_lsn``.
 
-        Idempotent by each table's own position. A table that cannot be merged is listed in the report's ``failed``.
+        ``on_durable`` is called exactly once, before ``apply`` returns. When it is called, each row of the batch is on
+        the destination's storage, as is all that only its WAL says (signals, renames): the server may remove this WAL
+        at once. If it is called earlier, a crash loses rows; if it is not called, the server keeps the WAL. What it
+        raises ends the run and must not be caught: then the LSN may be recorded or not, sent or not, and the rows,
+        which are durable, are recognised when they come again. An error that is raised before it leaves nothing
+        confirmed, and some tables with the batch and some without.
+
+        Merging, before ``on_durable`` or after it, may fail for each table alone: such a table is listed in the
+        report's ``failed``, nothing of its slice is visible, and a later round repeats it from what is durable.
+
+        The batch's files exist until ``apply`` returns, no longer. ``batch`` is None for a round without new rows.
+        ``to_lsn`` never decreases; a table that is further already is left as it is.
         """
 
     def has_backlog(self, to_lsn: Lsn) -> bool:
-        """Whether a round to ``to_lsn`` without a batch has any work."""
+        """Whether a round to ``to_lsn`` without a batch has any work. Asked often; has no effect."""
 
     def note_renamed(self) -> None:
-        """Record what the relations received so far say beside rows, before a position after them is confirmed."""
+        """Record what the relations received so far say beside rows, before a position after them is confirmed.
+
+        Called instead of ``apply`` if there is nothing to append. When it returns, the record is durable: otherwise a
+        crash would leave a renamed table under its old name, and the WAL that says so would be gone. May be repeated.
+        """
 
     @property
     def is_busy(self) -> bool:
-        """Whether background work is in progress that changes the lake."""
+        """Whether background work is in progress that changes the lake: then the run is not idle, and does not end."""
 
     def between_rounds(self, passed: int) -> None:
-        """Do maintenance outside rounds; ``passed``: the LSN up to which all received is processed. Called often."""
+        """Do maintenance outside rounds; ``passed``: the LSN up to which all received is processed. Called often.
+
+        Called after each round, and about ten times a second while nothing arrives, never during ``apply``. Long
+        work belongs in a thread: while this method waits, no batch is merged. What it writes is committed with the
+        positions of the tables that it changes, as by a round (``lake.positions``); it confirms nothing.
+        """
 
     def close(self) -> None:
-        """Stop background work."""
+        """Stop background work. Called once, also after an error; what is not committed is repeated by the next run."""
 
 
 @dataclass(slots=True)

@@ -3,6 +3,26 @@
 This module connects decoding and types. Everything here is a pure function and runs in the process that has the input:
 on a Spark worker for spool files and COPY streams, in the driver for tables whose values must be masked before anything
 is written.
+
+The rows that a destination gets, one for each event (``change_schema``). It may rely on this:
+
+* (``__commit_lsn``, ``__tx_index``) identifies a table's event within an epoch, is the same at every replay, and orders
+  the table's events as they happened. ``__lsn`` is for users, not for order. Rows of one snapshot share a position.
+* ``__op`` is c, u, d or t (in changelogs also r, for rows of snapshots). c and u have ``after``; d has none; t has
+  neither image. ``before`` is what the server sent, which depends on the replica identity: nothing, the identity's
+  columns (the others null), or the whole row. If a u changed the identity, ``before`` has its former values.
+* A column named in ``__unchanged`` is null in ``after`` and not null in the source: its value is the former one of the
+  row, at the row's former key. A destination that ignored this would set a large value to null with every update of
+  another column.
+* A value that the natural type cannot represent is null in its column, and its text is in the image's ``__rescued``.
+  Keys with such a value are compared by the text; a destination that ignored it would take two rows for one.
+* Columns are those of the table's version under which the event was written; masked ones have the masked value, and
+  excluded ones are left out. Rows of two versions are never in one batch.
+* ``reads`` are lake rows, not events: the captured columns, ``__rescued``, and the position of the snapshot with index
+  -1, which is before every event at its LSN.
+
+Every function may be called again for the same bytes, on another worker, and returns equal rows: Spark repeats tasks. A
+codec or mapper that depended on a clock, on chance or on other rows would make a repeated append another row.
 """
 
 from __future__ import annotations
