@@ -14,7 +14,7 @@ from cdc_core.lake.epochs import EpochRows
 from cdc_core.lake.paths import LakePaths
 from cdc_core.lake.positions import LakePosition, changelog_position, lake_position
 from cdc_core.lake.stores.changelog import count_after
-from cdc_core.lake.stores.quarantine import Place, count_waiting
+from cdc_core.lake.stores.quarantine import count_waiting
 from cdc_core.lake.stores.schema_log import History, ShapeLog
 from cdc_core.lsn import Lsn
 from cdc_core.postgres.connect import connect
@@ -44,7 +44,7 @@ def source_rows(options: PostgresOptions, tables: Sequence[TableSchema]) -> dict
 
 def lake_status(
     paths: LakePaths,
-    slot: str,
+    scope: str,
     tables: Sequence[TableSchema] | None,
     rows: Mapping[TableId, int],
     count: bool,
@@ -79,9 +79,9 @@ def lake_status(
 
     def read(table: TableSchema) -> TableStatus:
         opened = open_complete(paths.lake(table.id))
-        lake = lake_position(opened, slot, table.id)
+        lake = lake_position(opened, scope, table.id)
         changes = open_complete(paths.changelog(table.id))
-        changelog = changelog_position(changes, slot, table.id)
+        changelog = changelog_position(changes, scope, table.id)
         return TableStatus(
             table.id,
             table.lake_key,
@@ -91,8 +91,8 @@ def lake_status(
             None if opened is None else opened.version,
             row_count(paths.lake(table.id)) if count and opened is not None else None,
             rows.get(table.id),
-            _paused(histories.get(table.id), changes, lake, slot),
-            count_waiting(paths.quarantine(table.id), Place(lake.token or 0, lake.lsn or 0)),
+            _paused(histories.get(table.id), changes, lake, scope),
+            count_waiting(paths.quarantine(table.id), lake),
         )
 
     with ThreadPoolExecutor(_THREADS) as pool:
@@ -103,16 +103,16 @@ def _said(error: Exception) -> str:
     return str(error) if isinstance(error, CdcError) else f"It cannot be read ({type(error).__name__})."
 
 
-def paused_now(paths: LakePaths, slot: str, table: TableId) -> Paused | None:
+def paused_now(paths: LakePaths, scope: str, table: TableId) -> Paused | None:
     """Return why a table is paused, from the logs alone; None if it is not."""
     history = ShapeLog(paths.shapes, {}).read().get(table)
-    lake = lake_position(DeltaTable.open(paths.lake(table)), slot, table)
-    return _paused(history, DeltaTable.open(paths.changelog(table)), lake, slot)
+    lake = lake_position(DeltaTable.open(paths.lake(table)), scope, table)
+    return _paused(history, DeltaTable.open(paths.changelog(table)), lake, scope)
 
 
-def _paused(history: History | None, changelog: DeltaTable | None, lake: LakePosition, slot: str) -> Paused | None:
+def _paused(history: History | None, changelog: DeltaTable | None, lake: LakePosition, scope: str) -> Paused | None:
     if history is None or history.paused is None:
         return None
-    waiting = 0 if changelog is None else count_after(EpochRows.of(changelog, slot), lake.lsn or 0)
+    waiting = 0 if changelog is None else count_after(EpochRows.of(changelog, scope), lake.merged)
     found = history.paused
     return Paused(found.reason, found.remedy, found.since, waiting)

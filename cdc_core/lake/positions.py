@@ -56,20 +56,29 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+import numpy as np
+
 from cdc_core.errors import TransientError
 from cdc_core.lake.delta.table import DeltaTable
 from cdc_core.lake.epochs import epoch_of, scope_of, slot_of
 from cdc_core.schema.table import TableId
 
 COMPLETE = 2**62 - 1
-"""As a ``tx_index``: the transaction is complete."""
+"""As a ``tx_index``: the transaction is complete. Greater than the index of every row of a transaction."""
 
 
 class ChangelogPosition(NamedTuple):
     """Rows at or before it are in the changelog. ``tx_index`` is COMPLETE if the transaction is complete."""
 
     commit_lsn: int
-    tx_index: int
+    tx_index: int = COMPLETE
+
+    def covers(self, commit_lsn: np.ndarray, tx_index: np.ndarray) -> np.ndarray:
+        """Return which rows are at or before this position. Shape: int64[N], int64[N] -> bool[N]."""
+        covered: np.ndarray = (commit_lsn < self.commit_lsn) | (
+            (commit_lsn == self.commit_lsn) & (tx_index <= self.tx_index)
+        )
+        return covered
 
 
 class LakePosition(NamedTuple):
@@ -78,55 +87,70 @@ class LakePosition(NamedTuple):
     token: int | None
     lsn: int | None
 
+    @property
+    def merge_token(self) -> int:
+        """The token under which changes are merged: 0 for a table that never had a snapshot."""
+        return self.token or 0
+
+    @property
+    def merged(self) -> int:
+        """The LSN merged since the snapshot, 0 for none."""
+        return self.lsn or 0
+
+
+def _app(scope: str, table: TableId, name: str) -> str:
+    """The id of one of a table's positions in a scope."""
+    return f"wal2lake:{scope}:{table}:{name}"
+
 
 def changelog_app(scope: str, table: TableId) -> str:
     """The id for a changelog's position."""
-    return f"wal2lake:{scope}:{table}:changelog"
+    return _app(scope, table, "changelog")
 
 
 def open_app(scope: str, table: TableId) -> str:
     """The id for the commit LSN of a transaction of which a changelog has only a part."""
-    return f"wal2lake:{scope}:{table}:open"
+    return _app(scope, table, "open")
 
 
 def open_index_app(scope: str, table: TableId) -> str:
     """The id for the index of that part's last row."""
-    return f"wal2lake:{scope}:{table}:open_index"
+    return _app(scope, table, "open_index")
 
 
 def reads_app(scope: str, table: TableId) -> str:
     """The id for the snapshot whose rows a changelog has."""
-    return f"wal2lake:{scope}:{table}:reads"
+    return _app(scope, table, "reads")
 
 
 def expired_app(scope: str, table: TableId) -> str:
     """The id for the day on which old changes were last removed from a changelog."""
-    return f"wal2lake:{scope}:{table}:expired"
+    return _app(scope, table, "expired")
 
 
 def snapshot_app(scope: str, table: TableId) -> str:
     """The id for the snapshot in force."""
-    return f"wal2lake:{scope}:{table}:snapshot"
+    return _app(scope, table, "snapshot")
 
 
 def shape_app(scope: str, table: TableId) -> str:
     """The id for the number of a lake table's shape (``stores/schema_log``)."""
-    return f"wal2lake:{scope}:{table}:shape"
+    return _app(scope, table, "shape")
 
 
 def landings_app(scope: str, table: TableId) -> str:
     """The id for the number of writes of rows of incremental snapshots to a lake table."""
-    return f"wal2lake:{scope}:{table}:landings"
+    return _app(scope, table, "landings")
 
 
 def chunks_app(scope: str, table: TableId) -> str:
     """The id for the ordinal of the last such rows in a changelog."""
-    return f"wal2lake:{scope}:{table}:chunks"
+    return _app(scope, table, "chunks")
 
 
 def merge_app(scope: str, table: TableId, token: int) -> str:
     """The id for the LSN merged since the snapshot ``token``."""
-    return f"wal2lake:{scope}:{table}:{token}"
+    return _app(scope, table, str(token))
 
 
 def epoch_app(table: TableId) -> str:
@@ -142,7 +166,7 @@ def changelog_position(changelog: DeltaTable | None, scope: str, table: TableId)
     cut = changelog.txn(open_app(scope, table))
     if cut is not None and (whole is None or cut > whole):
         return ChangelogPosition(cut, changelog.txn(open_index_app(scope, table)) or 0)
-    return None if whole is None else ChangelogPosition(whole, COMPLETE)
+    return None if whole is None else ChangelogPosition(whole)
 
 
 def lake_position(lake: DeltaTable | None, scope: str, table: TableId) -> LakePosition:

@@ -45,9 +45,9 @@ class UnsentChanges:
     again; for one thread.
     """
 
-    def __init__(self, paths: LakePaths, slot: str) -> None:
+    def __init__(self, paths: LakePaths, scope: str) -> None:
         self._paths = paths
-        self._slot = slot
+        self._scope = scope
         self._bounds: dict[TableId, tuple[object, int]] = {}
 
     def left(self, server: Transactions, tables: Sequence[TableSchema], seconds: float) -> list[TableSchema]:
@@ -55,7 +55,7 @@ class UnsentChanges:
 
         ``tables`` were described before the call. Raises SourceError or TransientError.
         """
-        waiting = newly_published(self._paths, self._slot, tables)
+        waiting = newly_published(self._paths, self._scope, tables)
         for table in waiting:
             before = self._bounds.get(table.id)
             if before is None or before[0] != published_as(table):
@@ -85,24 +85,24 @@ def still_open(tables: Sequence[TableSchema]) -> OlderTransactionsError:
     )
 
 
-def newly_published(paths: LakePaths, slot: str, tables: Sequence[TableSchema]) -> list[TableSchema]:
+def newly_published(paths: LakePaths, scope: str, tables: Sequence[TableSchema]) -> list[TableSchema]:
     """Return the tables that were never read, or are published in another way than when they were read."""
     histories = ShapeLog(paths.shapes, {}).read()
     attempts: dict[TableId, set[int]] = {}
-    for (table, _), taken in read_snapshots(paths.snapshots, epoch_of(slot)).items():
+    for (table, _), taken in read_snapshots(paths.snapshots, epoch_of(scope)).items():
         attempts.setdefault(table, set()).add(int(taken.lsn))
     return [
         table
         for table in tables
-        if _is_new(paths, slot, table, histories.get(table.id, History({})), attempts.get(table.id, set()))
+        if _is_new(paths, scope, table, histories.get(table.id, History({})), attempts.get(table.id, set()))
     ]
 
 
-def _is_new(paths: LakePaths, slot: str, table: TableSchema, history: History, attempts: set[int]) -> bool:
+def _is_new(paths: LakePaths, scope: str, table: TableSchema, history: History, attempts: set[int]) -> bool:
     """``attempts`` are the LSNs of the table's snapshots, finished or not."""
     opened = DeltaTable.open(paths.lake(table.id))
-    number = None if opened is None else opened.txn(shape_app(slot, table.id))
-    if lake_position(opened, slot, table.id).token is None:
+    number = None if opened is None else opened.txn(shape_app(scope, table.id))
+    if lake_position(opened, scope, table.id).token is None:
         before = [shape for number, shape in history.shapes.items() if history.lsns[number] in attempts]
     else:
         before = [shape for shape in history.shapes.values() if shape.number == number]

@@ -8,32 +8,20 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
+from cdc_core.lake.positions import ChangelogPosition
 from cdc_core.schema.table import TableId, TableSchema
 from cdc_core.snapshot.signals.rows import SignalRow
 
-# Greater than the index of every row of a transaction.
-WHOLE_TRANSACTION = (1 << 62) - 1
 
+def rows_in_changelog(held: ChangelogPosition, raw: pa.RecordBatch) -> np.ndarray | None:
+    """Return which rows of RAW_SCHEMA are at or before a changelog's position: bool[N], or None if none are.
 
-@dataclass(frozen=True, slots=True, order=True)
-class Position:
-    """Position of a table's changelog: it contains every row at or before (commit LSN, index in the transaction)."""
-
-    commit_lsn: int = 0
-    tx_index: int = WHOLE_TRANSACTION
-
-    def drops(self, raw: pa.RecordBatch) -> np.ndarray | None:
-        """Return which rows of RAW_SCHEMA are at or before this position: bool[N], or None if none are.
-
-        Rows are in commit order, so a batch whose first row is past the position is entirely new. This is the usual
-        case, and it requires one comparison.
-        """
-        if raw.num_rows == 0 or raw.column("commit_lsn")[0].as_py() > self.commit_lsn:
-            return None
-        commit = raw.column("commit_lsn").to_numpy()
-        index = raw.column("tx_index").to_numpy()
-        known: np.ndarray = (commit < self.commit_lsn) | ((commit == self.commit_lsn) & (index <= self.tx_index))
-        return known
+    Rows are in commit order, so a batch whose first row is past the position is entirely new. This is the usual case,
+    and it requires one comparison.
+    """
+    if raw.num_rows == 0 or raw.column("commit_lsn")[0].as_py() > held.commit_lsn:
+        return None
+    return held.covers(raw.column("commit_lsn").to_numpy(), raw.column("tx_index").to_numpy())
 
 
 @dataclass(slots=True)

@@ -48,10 +48,11 @@ from cdc_core.decode.pgoutput.classify import sort_segment
 from cdc_core.decode.pgoutput.stream_state import SortedSegment, StreamState, Truncate
 from cdc_core.decode.raw_batch import RAW_SCHEMA
 from cdc_core.decode.segment import Segment
-from cdc_core.engine.reading.batch import Batch, Position
+from cdc_core.engine.reading.batch import Batch, rows_in_changelog
 from cdc_core.engine.reading.continuity import CommitWatch
 from cdc_core.engine.reading.spool import Spool
 from cdc_core.engine.reading.spool_writer import SpoolWriter
+from cdc_core.lake.positions import ChangelogPosition
 from cdc_core.lake.rows.typing_plan import TypingPlan
 from cdc_core.schema.relation import Relation
 from cdc_core.schema.table import TableId, TableSchema
@@ -122,7 +123,7 @@ class SlotReader:
         self,
         stream: Stream,
         describe: Describe,
-        positions: Mapping[TableId, Position],
+        positions: Mapping[TableId, ChangelogPosition],
         spool: Spool,
         plan: TypingPlan,
         bounds: BatchBounds,
@@ -323,7 +324,7 @@ class SlotReader:
         batch.open_lsn = self._state.open.commit_lsn if self._state.open is not None else None
 
     def _add_rows(self, batch: Batch, table: TableSchema, raw: pa.RecordBatch, relation: Relation | None) -> None:
-        known = self._positions.get(table.id, Position(0)).drops(raw)
+        known = rows_in_changelog(self._positions.get(table.id, ChangelogPosition(0)), raw)
         if known is not None:
             raw = raw.filter(pa.array(~known))
         if raw.num_rows == 0:

@@ -10,7 +10,8 @@ from cdc_core.engine.round.table_state import MergeState, MergeStates
 from cdc_core.errors import CdcError
 from cdc_core.lake.maintenance.retention import DAY_US, expire_changes
 from cdc_core.lake.paths import LakePaths
-from cdc_core.lake.stores.quarantine import Place, first_waiting
+from cdc_core.lake.positions import LakePosition
+from cdc_core.lake.stores.quarantine import first_waiting
 from cdc_core.schema.table import TableId
 
 _log = logging.getLogger(__name__)
@@ -59,7 +60,7 @@ class Expiry:
         if needed is not None:
             upto = min(upto, needed)
         if merge_state.waiting:
-            place = Place(merge_state.token or 0, merge_state.shown or 0)
+            place = LakePosition(merge_state.token, merge_state.shown)
             first = first_waiting(self._paths.quarantine(table), place)
             upto = upto if first is None else min(upto, first - 1)
         return upto

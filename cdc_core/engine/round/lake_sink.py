@@ -14,13 +14,13 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import astuple, dataclass, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from cdc_core import failpoints
 from cdc_core.engine.backfill.task import LandOrder, LandOutcome, LandTask
 from cdc_core.engine.options import EngineOptions
-from cdc_core.engine.reading.batch import Batch, Position
+from cdc_core.engine.reading.batch import Batch
 from cdc_core.engine.reading.tables import TableRegistry
 from cdc_core.engine.reports import MergeReport, QuarantineReport, RoundReport
 from cdc_core.engine.round.expiry import Expiry
@@ -45,6 +45,7 @@ from cdc_core.errors import CdcError, TransientError
 from cdc_core.lake.epochs import epoch_of
 from cdc_core.lake.options import LakeOptions, MergeEngine
 from cdc_core.lake.paths import LakePaths
+from cdc_core.lake.positions import ChangelogPosition
 from cdc_core.lake.rows.typing_plan import TypingPlan
 from cdc_core.lake.stores.changelog import Reached
 from cdc_core.lake.stores.rounds import RoundLog
@@ -115,7 +116,7 @@ class LakeSink:
         self._has_rest = False
         self._constraints = ConstraintsSeen(watch.wal_lsn)
 
-    def positions(self, tables: Iterable[TableId]) -> dict[TableId, Position]:
+    def positions(self, tables: Iterable[TableId]) -> dict[TableId, ChangelogPosition]:
         """Return the position of each table's changelog; the reader skips rows up to it that the slot sends again."""
         self._merge_states.open(tables)
         return {table: s.changelog for table, s in self._merge_states if s.changelog is not None}
@@ -341,7 +342,7 @@ class LakeSink:
         return SliceOrder(
             known,
             to_lsn=cut,
-            position=None if merge_state.changelog is None else astuple(merge_state.changelog),
+            position=merge_state.changelog,
             has_backlog=merge_state.backlog is not None,
             token=merge_state.token or 0,
             merged=merge_state.merged,
@@ -405,7 +406,7 @@ class LakeSink:
             last = batch.last_commit(table)
             merge_state = self._merge_states.of(table)
             merge_state.backlog = last
-            merge_state.changelog = Position(*(batch.open_at(table) or (last,)))
+            merge_state.changelog = ChangelogPosition(*(batch.open_at(table) or (last,)))
             merge_state.whole = max((w for w in (merge_state.whole, batch.complete_to(table)) if w), default=None)
         failpoints.hit(failpoints.BEFORE_CONFIRM)
 

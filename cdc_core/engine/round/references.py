@@ -23,7 +23,7 @@ from cdc_core.lake.delta.opened import opened
 from cdc_core.lake.positions import lake_position
 from cdc_core.lake.rows.typing_plan import TypingPlan
 from cdc_core.lake.stores.missing_parents import Missing, missing_parents
-from cdc_core.lake.stores.quarantine import Place, count_waiting
+from cdc_core.lake.stores.quarantine import count_waiting
 from cdc_core.quality.report import Summary
 from cdc_core.schema.foreign_key import ForeignKey
 from cdc_core.schema.table import TableId
@@ -73,8 +73,7 @@ class ReferenceTask:
         found = missing_parents(child, key.columns, order.since, parent, key.parent_columns)
         if found is None or not found.missing:
             return ReferenceOutcome(key, found)
-        stands = lake_position(parent, self.task.slot, key.parent)
-        place = Place(stands.token or 0, stands.lsn or 0)
+        place = lake_position(parent, self.task.slot, key.parent)
         return ReferenceOutcome(key, found, count_waiting(paths.quarantine(key.parent), place))
 
 

@@ -8,7 +8,6 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field
 
-from cdc_core.engine.reading.batch import Position
 from cdc_core.engine.round.schema_changes import Shapes
 from cdc_core.engine.round.schema_state import TableShape
 from cdc_core.engine.round.trouble import Trouble, trouble_of
@@ -20,6 +19,7 @@ from cdc_core.lake.epochs import epoch_of
 from cdc_core.lake.options import LakeOptions, MergeEngine
 from cdc_core.lake.paths import LakePaths
 from cdc_core.lake.positions import (
+    ChangelogPosition,
     changelog_app,
     changelog_position,
     is_of_earlier_epoch,
@@ -54,7 +54,7 @@ class MergeState:
     """
 
     shape: TableShape
-    changelog: Position | None = None
+    changelog: ChangelogPosition | None = None
     token: int | None = None
     merged: int | None = None
     backlog: int | None = None
@@ -203,8 +203,8 @@ class MergeStates:
         except UnreadableError as error:
             merge_state = MergeState(TableShape(), trouble=trouble_of(error, table, self._paths))
             with suppress(UnreadableError):
-                found = changelog_position(DeltaTable.open(self._paths.changelog(table)), self._slot, table)
-                merge_state.changelog = None if found is None else Position(found.commit_lsn, found.tx_index)
+                changelog = DeltaTable.open(self._paths.changelog(table))
+                merge_state.changelog = changelog_position(changelog, self._slot, table)
             return merge_state, None
 
     def _look(self, table: TableId) -> tuple[MergeState, int | None]:
@@ -229,7 +229,7 @@ class MergeStates:
         if found is not None:
             assert changelog is not None
             merge_state.whole = changelog.txn(changelog_app(self._slot, table))
-            merge_state.changelog = Position(found.commit_lsn, found.tx_index)
+            merge_state.changelog = found
             if lake.lsn is None or lake.lsn < found.commit_lsn:
                 merge_state.backlog = found.commit_lsn
         return merge_state, None if opened is None else opened.txn(shape_app(self._slot, table))

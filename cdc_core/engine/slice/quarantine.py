@@ -27,6 +27,7 @@ from cdc_core.lake.delta.conform import conform
 from cdc_core.lake.delta.opened import opened
 from cdc_core.lake.epochs import EpochRows
 from cdc_core.lake.paths import LakePaths
+from cdc_core.lake.positions import LakePosition
 from cdc_core.lake.reduce.held_changes import PUT, TAKE, hold
 from cdc_core.lake.rows.row_keys import merge_key
 from cdc_core.lake.stores.changelog import read_positions
@@ -34,7 +35,6 @@ from cdc_core.lake.stores.quarantine import (
     ENDED,
     PAST,
     WAITS_FOR_EARLIER,
-    Place,
     QuarantineStatus,
     Settled,
     waiting_rows,
@@ -83,10 +83,10 @@ class _Waiting:
 
 def sift(
     run: str,
-    slot: str,
+    scope: str,
     paths: LakePaths,
     order: SliceOrder,
-    place: Place,
+    place: LakePosition,
     schema: pa.Schema,
     changes: pa.Table,
     found: Checked | None,
@@ -106,7 +106,7 @@ def sift(
         return Sifted(changes, changes.slice(0, 0))
     assert order.to_lsn is not None
     past = order.replay is not None and mode_of(schema.names) is DeleteMode.HISTORY
-    waited = _waited(run, slot, paths, order, place, changes.schema, judge, past)
+    waited = _waited(run, scope, paths, order, place, changes.schema, judge, past)
     # A commit that was made first may have been a part of the slice itself.
     fresh = np.asarray(changes.column("__commit_lsn").to_numpy() > place.merged)
     refused = np.zeros(changes.num_rows, dtype=bool) if bad is None else np.asarray(bad)
@@ -121,14 +121,21 @@ def sift(
 
 
 def _waited(
-    run: str, slot: str, paths: LakePaths, order: SliceOrder, place: Place, schema: pa.Schema, judge: Judge, past: bool
+    run: str,
+    scope: str,
+    paths: LakePaths,
+    order: SliceOrder,
+    place: LakePosition,
+    schema: pa.Schema,
+    judge: Judge,
+    past: bool,
 ) -> _Waiting:
     table = opened(run, paths.quarantine(order.table.id))
     places = None if table is None else waiting_rows(table, place, past)
     if places is None or not places.num_rows:
         return _Waiting(schema.empty_table())
     changelog = opened(run, paths.changelog(order.table.id))
-    read = None if changelog is None else read_positions(EpochRows.of(changelog, slot), places)
+    read = None if changelog is None else read_positions(EpochRows.of(changelog, scope), places)
     places = places if read is None or not past else still_there(places, read)
     if read is None or read.num_rows != places.num_rows:
         raise TableError(
@@ -165,7 +172,7 @@ def _judged_again(
 def _written(
     order: SliceOrder,
     paths: LakePaths,
-    place: Place,
+    place: LakePosition,
     waited: _Waiting,
     every: pa.Table,
     kept: Kept,
@@ -200,7 +207,7 @@ def _written(
     return Sifted(kept.rows.filter(late), kept.rows.filter(pc.invert(late)), waiting, replayed, 0, is_written)
 
 
-def _dropped(order: SliceOrder, paths: LakePaths, place: Place, waited: _Waiting, changes: pa.Table) -> Sifted:
+def _dropped(order: SliceOrder, paths: LakePaths, place: LakePosition, waited: _Waiting, changes: pa.Table) -> Sifted:
     assert order.to_lsn is not None
     count = waited.rows.num_rows
     if changes.num_rows:

@@ -51,7 +51,6 @@ from cdc_core.lake.rows.typing_plan import TypingPlan
 from cdc_core.lake.schema.change_columns import stored, stored_schema
 from cdc_core.lake.schema.shape import changelog_properties, ensure_table
 from cdc_core.lake.stores.changelog import append_changes, between, commit_append, cut_within, read_changes
-from cdc_core.lake.stores.quarantine import Place
 from cdc_core.schema.table import TableId
 
 _log = logging.getLogger(__name__)
@@ -296,7 +295,7 @@ class SliceTask:
             self.slot,
             self.paths,
             order,
-            Place(stands.token or 0, stands.lsn or 0),
+            stands,
             lake.schema,
             changes,
             found,

@@ -86,12 +86,12 @@ class LakeWriter:
             options.merge_part_max_bytes,
         )
 
-    def prepare(self, run: str, path: str, order: SliceOrder, plan: TypingPlan, slot: str) -> DeltaTable:
+    def prepare(self, run: str, path: str, order: SliceOrder, plan: TypingPlan, scope: str) -> DeltaTable:
         """Return the lake table in the order's shape; creates it if it does not exist.
 
         Raises TableError if it cannot have the shape, ForDriverError if Spark has to change its shape.
         """
-        properties, app = lake_properties(self.history_minutes), shape_app(slot, order.table.id)
+        properties, app = lake_properties(self.history_minutes), shape_app(scope, order.table.id)
         found, mode = opened(run, path), self.modes.of(order.table.id)
         if found is not None:
             check_mode(found.schema, mode, order.table.id)
@@ -104,33 +104,33 @@ class LakeWriter:
         made = keep(run, ensure_table(path, schema, order.table.id, properties, found))
         if order.shape and made.txn(app) is None:
             # An empty table begins in this epoch; one with rows has got its epoch with its snapshot.
-            begins = epoch_of(slot) and not made.files
-            own = {epoch_app(order.table.id): epoch_of(slot)} if begins else {}
+            begins = epoch_of(scope) and not made.files
+            own = {epoch_app(order.table.id): epoch_of(scope)} if begins else {}
             on_conflict(lambda: made.commit(txns={app: order.shape, **own}), made)
         return made
 
-    def write(self, lake: DeltaTable, order: SliceOrder, rows: pa.Table, slot: str) -> Applied | None:
+    def write(self, lake: DeltaTable, order: SliceOrder, rows: pa.Table, scope: str) -> Applied | None:
         """Merge change rows into the table in one commit; returns None if they change nothing.
 
         Raises TooLargeError if the slice must be merged by Spark, CommitConflictError if another commit was made first,
         TableError if the changed rows cannot be identified.
         """
-        return self._written(lake, order, prepare(rows, order.table, lake.schema, order.visible), slot)
+        return self._written(lake, order, prepare(rows, order.table, lake.schema, order.visible), scope)
 
-    def write_placed(self, lake: DeltaTable, order: SliceOrder, rows: pa.Table, slot: str) -> Applied | None:
+    def write_placed(self, lake: DeltaTable, order: SliceOrder, rows: pa.Table, scope: str) -> Applied | None:
         """As ``write``, for late change rows of a history table, which become versions between the existing ones."""
-        return self._written(lake, order, prepare_placed(rows, order.table, lake), slot)
+        return self._written(lake, order, prepare_placed(rows, order.table, lake), scope)
 
-    def _written(self, lake: DeltaTable, order: SliceOrder, changes: Changes, slot: str) -> Applied | None:
+    def _written(self, lake: DeltaTable, order: SliceOrder, changes: Changes, scope: str) -> Applied | None:
         if self._is_for_spark(lake, order, changes):
             raise TooLargeError(changes)
         rewrite = apply(lake, changes)
         failpoints.hit(failpoints.DURING_MERGE)
         files = [lake.write(part) for part in rewrite.rows]
-        version = _commit(lake, order, slot, files, rewrite.removed)
+        version = _commit(lake, order, scope, files, rewrite.removed)
         return Applied(version, changes.events, rewrite.inserted, rewrite.updated, rewrite.deleted)
 
-    def land(self, lake: DeltaTable, order: SliceOrder, changes: Changes, slot: str) -> Applied:
+    def land(self, lake: DeltaTable, order: SliceOrder, changes: Changes, scope: str) -> Applied:
         """Write rows of an incremental snapshot to the table, which is merged up to the order's LSN.
 
         Raises TooLargeError if they must be merged by Spark, CommitConflictError if another commit was made first.
@@ -140,8 +140,8 @@ class LakeWriter:
         rewrite = apply(lake, changes)
         files = [lake.write(part) for part in rewrite.rows]
         failpoints.hit(failpoints.DURING_LANDING)
-        app = landings_app(slot, order.table.id)
-        version = _commit(lake, order, slot, files, rewrite.removed, {app: (lake.txn(app) or 0) + 1})
+        app = landings_app(scope, order.table.id)
+        version = _commit(lake, order, scope, files, rewrite.removed, {app: (lake.txn(app) or 0) + 1})
         return Applied(version, changes.events, rewrite.inserted, rewrite.updated, rewrite.deleted)
 
     def takes_files(self, lake: DeltaTable) -> bool:
@@ -152,22 +152,22 @@ class LakeWriter:
         """Write the rows resulting from inserts to a new file; ``add_files`` commits it."""
         return lake.write(arrivals(rows, lake.schema))
 
-    def add_files(self, lake: DeltaTable, order: SliceOrder, slot: str) -> Applied:
+    def add_files(self, lake: DeltaTable, order: SliceOrder, scope: str) -> Applied:
         """Commit the files of an insert-only slice. Raises CommitConflictError."""
         failpoints.hit(failpoints.DURING_MERGE)
-        version = _commit(lake, order, slot, order.arrived, ())
+        version = _commit(lake, order, scope, order.arrived, ())
         events = sum(file.rows for file in order.arrived)
         return Applied(version, events, events, 0, 0)
 
     def commit_files(
-        self, lake: DeltaTable, order: SliceOrder, slot: str, files: Sequence[DataFile], replaces: bool
+        self, lake: DeltaTable, order: SliceOrder, scope: str, files: Sequence[DataFile], replaces: bool
     ) -> Applied:
         """Commit files written before; ``replaces``: they are the table's entire content.
 
         Raises CommitConflictError.
         """
         gone = held_rows(lake) if replaces else 0
-        version = _commit(lake, order, slot, files, (), replace=replaces)
+        version = _commit(lake, order, scope, files, (), replace=replaces)
         came = sum(file.rows for file in files)
         return Applied(version, came, came, 0, gone)
 
@@ -180,9 +180,9 @@ class LakeWriter:
         copy.updated += made.updated
         copy.deleted += made.deleted
 
-    def commit_copy(self, lake: DeltaTable, order: SliceOrder, slot: str, copy: WorkingCopy, events: int) -> Applied:
+    def commit_copy(self, lake: DeltaTable, order: SliceOrder, scope: str, copy: WorkingCopy, events: int) -> Applied:
         """Commit a working copy. Raises CommitConflictError if another commit was made first."""
-        version = _commit(lake, order, slot, copy.added, copy.removed)
+        version = _commit(lake, order, scope, copy.added, copy.removed)
         return Applied(version, events, copy.inserted, copy.updated, copy.deleted)
 
     def may_stage(self, lake: DeltaTable, order: SliceOrder) -> bool:
@@ -201,18 +201,18 @@ class LakeWriter:
         write_parquet(rows, path, self.owner, str(table))
         return Staged(path, to_lsn, changes.events, facts)
 
-    def merge_with_spark(self, spark: Any, path: str, slot: str, order: SliceOrder, waiting: Staged) -> Applied:
+    def merge_with_spark(self, spark: Any, path: str, scope: str, order: SliceOrder, waiting: Staged) -> Applied:
         """Merge a staged slice with Spark's MERGE. Raises TransientError if another writer's commit conflicts."""
-        return self._by_spark(spark, path, slot, order, waiting, (merge_app(slot, order.table.id, order.token), None))
+        return self._by_spark(spark, path, scope, order, waiting, (merge_app(scope, order.table.id, order.token), None))
 
-    def land_with_spark(self, spark: Any, path: str, slot: str, order: SliceOrder, waiting: Staged) -> Applied:
+    def land_with_spark(self, spark: Any, path: str, scope: str, order: SliceOrder, waiting: Staged) -> Applied:
         """As ``merge_with_spark``, for staged rows of an incremental snapshot, which do not change the merged LSN."""
-        app = landings_app(slot, order.table.id)
+        app = landings_app(scope, order.table.id)
         number = (_existing(path).txn(app) or 0) + 1
-        return self._by_spark(spark, path, slot, order, waiting, (app, number))
+        return self._by_spark(spark, path, scope, order, waiting, (app, number))
 
     def _by_spark(
-        self, spark: Any, path: str, slot: str, order: SliceOrder, waiting: Staged, txn: tuple[str, int | None]
+        self, spark: Any, path: str, scope: str, order: SliceOrder, waiting: Staged, txn: tuple[str, int | None]
     ) -> Applied:
         # Spark's Python modules are not needed, nor imported, if every slice fits a task.
         from cdc_core.lake.spark.merge import Commit, Counts, apply_staged, compact
@@ -220,11 +220,11 @@ class LakeWriter:
         for file in staged_files(waiting.path, waiting.facts):
             check_parquet(file, self.owner, str(order.table.id))
         app, version = txn[0], waiting.to_lsn if txn[1] is None else txn[1]
-        metadata = {"slot": slot, "lsn": str(waiting.to_lsn), "snapshot": str(order.token)}
+        metadata = {"slot": scope, "lsn": str(waiting.to_lsn), "snapshot": str(order.token)}
         commit = Commit(path, app, version, json.dumps(metadata))
 
         def merge() -> Counts:
-            check_epoch(_existing(path), slot, order.table.id)
+            check_epoch(_existing(path), scope, order.table.id)
             with received(f"merging changes of {order.table.id}"):
                 return apply_staged(spark, waiting.path, waiting.facts, commit)
 
@@ -243,12 +243,12 @@ class LakeWriter:
                 compact(spark, path)
         return Applied(lake.version, waiting.events, counts.inserted, counts.updated, counts.deleted)
 
-    def evolve_with_spark(self, spark: Any, path: str, slot: str, order: SliceOrder, plan: TypingPlan) -> None:
+    def evolve_with_spark(self, spark: Any, path: str, scope: str, order: SliceOrder, plan: TypingPlan) -> None:
         """Change the shape after ForDriverError of ``prepare``. Raises TransientError on another writer's conflict."""
         from cdc_core.lake.spark.commit import cluster
         from cdc_core.lake.spark.evolve import adopt_by_spark, evolve_by_spark
 
-        lake, app = _existing(path), shape_app(slot, order.table.id)
+        lake, app = _existing(path), shape_app(scope, order.table.id)
         steps = _not_taken(lake, order, app)
         with received(f"changing the lake table of {order.table.id}"):
             if steps:
@@ -261,7 +261,7 @@ class LakeWriter:
             if _lacks(lake, schema, order, app):
                 grown = merge_schemas(lake.schema, plain_schema(schema), order.table.id)
                 txns = {app: order.shape} if order.shape else {}
-                announce(str(order.table.id), adopt_by_spark(spark, lake, grown, txns, {"slot": slot}))
+                announce(str(order.table.id), adopt_by_spark(spark, lake, grown, txns, {"slot": scope}))
             lake.refresh()
             cluster(spark, path, self.features.cluster_by(lake, order.table))
 
@@ -325,14 +325,14 @@ def _lacks(lake: DeltaTable, schema: pa.Schema, order: SliceOrder, app: str) -> 
 def _commit(
     lake: DeltaTable,
     order: SliceOrder,
-    slot: str,
+    scope: str,
     added: Iterable[DataFile],
     removed: Iterable[DataFile],
     more: Mapping[str, int] | None = None,
     replace: bool = False,
 ) -> int:
     assert order.to_lsn is not None
-    check_epoch(lake, slot, order.table.id)
-    txns = {merge_app(slot, order.table.id, order.token): order.to_lsn, **(more or {})}
-    metadata = {"slot": slot, "lsn": order.to_lsn, "snapshot": order.token}
+    check_epoch(lake, scope, order.table.id)
+    txns = {merge_app(scope, order.table.id, order.token): order.to_lsn, **(more or {})}
+    metadata = {"slot": scope, "lsn": order.to_lsn, "snapshot": order.token}
     return lake.commit(added, removed, txns=txns, metadata=metadata, replace=replace)

@@ -14,7 +14,7 @@ from cdc_core.schema.table import TableId
 DAY_US = 86_400_000_000
 
 
-def expire_changes(path: str, slot: str, table: TableId, merged: int | None, now_us: int, days: int) -> int | None:
+def expire_changes(path: str, scope: str, table: TableId, merged: int | None, now_us: int, days: int) -> int | None:
     """Delete changes committed more than ``days`` before ``now_us``; returns the new Delta version, None for none.
 
     One commit, which contains the day, so that a second call on the same day does nothing. Not deleted are:
@@ -31,10 +31,10 @@ def expire_changes(path: str, slot: str, table: TableId, merged: int | None, now
     """
     changelog = DeltaTable.open(path)
     today = now_us // DAY_US
-    app = expired_app(slot, table)
+    app = expired_app(scope, table)
     if changelog is None or (changelog.txn(app) or -1) >= today:
         return None
-    whole = changelog.txn(changelog_app(slot, table))
+    whole = changelog.txn(changelog_app(scope, table))
     upto = 0 if merged is None or whole is None else min(merged, whole)
     opened = changelog
 
@@ -43,17 +43,17 @@ def expire_changes(path: str, slot: str, table: TableId, merged: int | None, now
         added: list[DataFile] = []
         for file in opened.files:
             is_later = file.minimum.get("__commit_lsn", 0) > upto and file.minimum.get("__tx_index", -1) >= 0
-            if is_later and EpochRows.of(opened, slot).is_only(file):
+            if is_later and EpochRows.of(opened, scope).is_only(file):
                 continue
             rows = opened.read(file)
-            gone = _is_old(rows, upto, now_us - days * DAY_US, epoch_of(slot))
+            gone = _is_old(rows, upto, now_us - days * DAY_US, epoch_of(scope))
             if gone.any():
                 removed.append(file)
                 if not gone.all():
                     added.append(opened.write(rows.filter(pa.array(~gone))))
         if not removed:
             return None
-        meta = {"slot": slot, "retention": days}
+        meta = {"slot": scope, "retention": days}
         return opened.commit(added, removed, txns={app: today}, metadata=meta)
 
     return on_conflict(attempt, opened)

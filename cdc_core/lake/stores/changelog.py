@@ -41,7 +41,7 @@ class Reached:
     cut: tuple[int, int] | None = None
 
 
-def append_changes(changelog: DeltaTable, rows: pa.Table, slot: str, table: TableId, reached: Reached) -> int:
+def append_changes(changelog: DeltaTable, rows: pa.Table, scope: str, table: TableId, reached: Reached) -> int:
     """Append the change rows after the table's position, in stream order; returns their number.
 
     ``rows`` has the changelog's schema or a part of it. Nothing is committed if the changelog has all of them already.
@@ -49,25 +49,27 @@ def append_changes(changelog: DeltaTable, rows: pa.Table, slot: str, table: Tabl
     """
 
     def attempt() -> int:
-        held = changelog_position(changelog, slot, table)
+        held = changelog_position(changelog, scope, table)
         fresh = beyond(rows, held)
         if fresh.num_rows:
-            commit_append(changelog, [changelog.write(fresh)], slot, table, reached)
+            commit_append(changelog, [changelog.write(fresh)], scope, table, reached)
         return int(fresh.num_rows)
 
     return on_conflict(attempt, changelog)
 
 
-def commit_append(changelog: DeltaTable, files: Sequence[DataFile], slot: str, table: TableId, reached: Reached) -> int:
+def commit_append(
+    changelog: DeltaTable, files: Sequence[DataFile], scope: str, table: TableId, reached: Reached
+) -> int:
     """Commit files of change rows with the position they reach; returns the new version. Raises CommitConflictError."""
     failpoints.hit(failpoints.DURING_APPEND)
-    held = changelog_position(changelog, slot, table)
+    held = changelog_position(changelog, scope, table)
     before = held.commit_lsn if held is not None and held.tx_index == COMPLETE else None
     whole = max((lsn for lsn in (reached.whole, before) if lsn), default=None)
-    txns = {} if whole is None else {changelog_app(slot, table): whole}
+    txns = {} if whole is None else {changelog_app(scope, table): whole}
     at, index = reached.cut or (whole or 0, COMPLETE)
-    txns |= {open_app(slot, table): at, open_index_app(slot, table): index}
-    meta = {"slot": slot, "complete_to": None if reached.whole is None else str(Lsn(reached.whole))}
+    txns |= {open_app(scope, table): at, open_index_app(scope, table): index}
+    meta = {"slot": scope, "complete_to": None if reached.whole is None else str(Lsn(reached.whole))}
     return changelog.commit(files, txns=txns, metadata=meta)
 
 
@@ -76,7 +78,7 @@ def beyond(rows: pa.Table, held: ChangelogPosition | None) -> pa.Table:
     if held is None or not rows.num_rows:
         return rows
     lsn, index = rows.column("__commit_lsn").to_numpy(), rows.column("__tx_index").to_numpy()
-    known = (lsn < held.commit_lsn) | ((lsn == held.commit_lsn) & (index <= held.tx_index))
+    known = held.covers(lsn, index)
     return rows.filter(pa.array(~known)) if known.any() else rows
 
 

@@ -24,6 +24,7 @@ from cdc_core.lake.delta.conflicts import on_conflict
 from cdc_core.lake.delta.conform import conform
 from cdc_core.lake.delta.table import DataFile, DeltaTable
 from cdc_core.lake.maintenance.compaction import compact
+from cdc_core.lake.positions import LakePosition
 from cdc_core.lake.rows.images import chosen, column, indices
 
 QUARANTINED_AT = "__quarantined_at"
@@ -64,14 +65,6 @@ class QuarantineStatus(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
-    """The lake table's position: the snapshot in force, and the LSN merged since, 0 for none."""
-
-    token: int
-    merged: int
-
-
-@dataclass(frozen=True, slots=True)
 class Settled:
     """New states of rows that waited.
 
@@ -84,7 +77,7 @@ class Settled:
     status: Sequence[str]
 
 
-def waiting_rows(table: DeltaTable, place: Place, past: bool = False) -> pa.Table:
+def waiting_rows(table: DeltaTable, place: LakePosition, past: bool = False) -> pa.Table:
     """Return the positions, ``reasons`` and ``effects`` (int8) of rows not in the lake at ``place``, in order.
 
     With ``past`` also those that were superseded and may be replayed, and the columns of ENDED.
@@ -98,7 +91,7 @@ def waiting_rows(table: DeltaTable, place: Place, past: bool = False) -> pa.Tabl
         names = [*_POSITION, "reasons", *_STATE.names, *ended.names]
         rows = table.read(file, [name for name in names if name in table.schema.names])
         effects = _in_force(rows, place)
-        is_there = (_ints(rows, "__token") == place.token) & (_ints(rows, _POSITION[0]) <= place.merged)
+        is_there = (_ints(rows, "__token") == place.merge_token) & (_ints(rows, _POSITION[0]) <= place.merged)
         found = rows.select([*_POSITION, "reasons"]).append_column("effects", pa.array(effects))
         for name, values in zip(ended.names, conform(rows, ended).columns, strict=True):
             found = found.append_column(name, values)
@@ -110,7 +103,7 @@ def waiting_rows(table: DeltaTable, place: Place, past: bool = False) -> pa.Tabl
     return waiting.take(pa.array(np.lexsort((_ints(waiting, _POSITION[1]), _ints(waiting, _POSITION[0])))))
 
 
-def count_waiting(path: str, place: Place) -> int:
+def count_waiting(path: str, place: LakePosition) -> int:
     """Return the number of waiting changes."""
     table = DeltaTable.open(path)
     return 0 if table is None else int(waiting_rows(table, place).num_rows)
@@ -136,7 +129,7 @@ def refused_among(rows: pa.Table, table: DeltaTable, token: int) -> np.ndarray:
     return found
 
 
-def first_waiting(path: str, place: Place) -> int | None:
+def first_waiting(path: str, place: LakePosition) -> int | None:
     """Return the commit LSN of the first waiting change; None if there is none."""
     table = DeltaTable.open(path)
     waiting = None if table is None else waiting_rows(table, place)
@@ -146,7 +139,7 @@ def first_waiting(path: str, place: Place) -> int | None:
 def write_quarantine(
     rows: pa.Table,
     path: str,
-    place: Place | None = None,
+    place: LakePosition | None = None,
     round_lsn: int = 0,
     settled: Settled | None = None,
     follows: bool = False,
@@ -175,8 +168,8 @@ def write_quarantine(
             held = table.read(file)
             kept = held if place is None else _brought_up(held, place, round_lsn, settled, now, follows)
             # One server's position may be another change of another server, or the same one after a re-read.
-            known |= _is_in(fresh, held if place is None else _under(held, place.token))
-            new &= ~_is_in(fresh, kept if place is None else _under(kept, place.token))
+            known |= _is_in(fresh, held if place is None else _under(held, place.merge_token))
+            new &= ~_is_in(fresh, kept if place is None else _under(kept, place.merge_token))
             if kept is not held:
                 removed.append(file)
                 added += [table.write(kept)] if kept.num_rows else []
@@ -190,22 +183,22 @@ def write_quarantine(
     return on_conflict(attempt, table)
 
 
-def _is_at_rest(file: DataFile, place: Place) -> bool:
+def _is_at_rest(file: DataFile, place: LakePosition) -> bool:
     """Whether, by the log's statistics, the lake has reached all rounds and positions of a file's rows."""
     known = {"__effects", "__commit_lsn", "__round", "__token"} <= set(file.maximum) & set(file.minimum)
     return known and max(file.maximum["__commit_lsn"], file.maximum["__round"]) <= place.merged
 
 
-def _is_named(file: DataFile, place: Place, settled: Settled | None) -> bool:
+def _is_named(file: DataFile, place: LakePosition, settled: Settled | None) -> bool:
     """Whether rows of a file at rest may change their state: they are settled, or waited under another snapshot."""
-    is_of_now = file.minimum["__token"] == file.maximum["__token"] == place.token
+    is_of_now = file.minimum["__token"] == file.maximum["__token"] == place.merge_token
     if file.maximum["__effects"] > 0 and not is_of_now:
         return True
     lsns = np.zeros(0) if settled is None else settled.places.column("__commit_lsn").to_numpy()
     return bool(np.any((lsns >= file.minimum["__commit_lsn"]) & (lsns <= file.maximum["__commit_lsn"])))
 
 
-def _fresh(rows: pa.Table, place: Place | None, round_lsn: int, now: datetime) -> pa.Table:
+def _fresh(rows: pa.Table, place: LakePosition | None, round_lsn: int, now: datetime) -> pa.Table:
     """Return the rows with the columns of their initial state."""
     count = rows.num_rows
     effects = rows.column("effects") if "effects" in rows.schema.names else pa.array(np.zeros(count, dtype=np.int8))
@@ -215,7 +208,7 @@ def _fresh(rows: pa.Table, place: Place | None, round_lsn: int, now: datetime) -
         QUARANTINED_AT: pa.array([now] * count, _AT),
         "status": pc.if_else(is_past, superseded, waits),
         "settled_at": pc.if_else(is_past, pa.scalar(now, _AT), pa.scalar(None, _AT)),
-        "__token": pa.array(np.full(count, 0 if place is None else place.token)),
+        "__token": pa.array(np.full(count, 0 if place is None else place.merge_token)),
         "__round": pa.array(np.full(count, round_lsn)),
         "__effects": effects,
         "__effects_before": pa.array(np.zeros(count, dtype=np.int8)),
@@ -227,21 +220,21 @@ def _fresh(rows: pa.Table, place: Place | None, round_lsn: int, now: datetime) -
     return bare
 
 
-def _in_force(rows: pa.Table, place: Place) -> np.ndarray:
+def _in_force(rows: pa.Table, place: LakePosition) -> np.ndarray:
     """Return the effects that rows still have with the lake at ``place``. Shape: table[N] -> int8[N]."""
     is_reached = _ints(rows, "__round") <= place.merged
     return np.where(is_reached, _ints(rows, "__effects"), _ints(rows, "__effects_before")).astype(np.int8)
 
 
 def _brought_up(
-    held: pa.Table, place: Place, round_lsn: int, settled: Settled | None, now: datetime, follows: bool
+    held: pa.Table, place: LakePosition, round_lsn: int, settled: Settled | None, now: datetime, follows: bool
 ) -> pa.Table:
     """Return a file's rows after this round; the same object if none of them changes.
 
     Rows of a round that the lake did not reach are removed, and the states that it settled are reverted.
     """
     token, lsn, reached = (_ints(held, name) for name in ("__token", "__commit_lsn", "__round"))
-    mine = token == place.token
+    mine = token == place.merge_token
     earlier = mine & (reached == round_lsn) if follows else np.zeros(held.num_rows, dtype=bool)
     kept = earlier | ~(mine & (lsn > place.merged))
     undone = mine & kept & ~earlier & (reached > place.merged)

@@ -17,7 +17,7 @@ from cdc_core.lake.schema.shape import changelog_properties, ensure_table
 from cdc_core.schema.table import TableId
 
 
-def complete_reads(lake: str, changelog: str, slot: str, table: TableId, history_minutes: int) -> int | None:
+def complete_reads(lake: str, changelog: str, scope: str, table: TableId, history_minutes: int) -> int | None:
     """Append the rows of the snapshot in force as op r, unless they are there; returns the new version, else None.
 
     The rows are read from the lake table, whose content is the snapshot until the first merge. So the source is read
@@ -32,15 +32,15 @@ def complete_reads(lake: str, changelog: str, slot: str, table: TableId, history
     TransientError after repeated conflicts.
     """
     source = DeltaTable.open(lake)
-    shown = lake_position(source, slot, table)
+    shown = lake_position(source, scope, table)
     if source is None or shown.token is None or shown.lsn is not None:
         return None
-    token, app = shown.token, reads_app(slot, table)
+    token, app = shown.token, reads_app(scope, table)
     known = DeltaTable.open(changelog)
     if known is not None and (known.txn(app) or -1) >= token:
         return None
-    shape = source.txn(shape_app(slot, table)) or 0
-    epoch = epoch_of(slot)
+    shape = source.txn(shape_app(scope, table)) or 0
+    epoch = epoch_of(scope)
     wanted = stored_schema(_read_schema(source.schema), shape, None if known is None else known.schema, epoch)
     target = ensure_table(changelog, wanted, table, changelog_properties(history_minutes), known)
 
@@ -50,7 +50,7 @@ def complete_reads(lake: str, changelog: str, slot: str, table: TableId, history
         # Nothing was merged into the snapshot yet, so no row of it is marked as deleted.
         parts = (_shown(source.read(file, whole=True), token) for file in source.files)
         files = [target.write(stored(as_reads(rows), shape, target.schema, epoch)) for rows in parts]
-        return target.commit(files, txns={app: token}, metadata={"slot": slot, "reads": token})
+        return target.commit(files, txns={app: token}, metadata={"slot": scope, "reads": token})
 
     return on_conflict(attempt, target)
 
@@ -58,7 +58,7 @@ def complete_reads(lake: str, changelog: str, slot: str, table: TableId, history
 def append_chunk(
     changelog: str,
     rows: pa.Table,
-    slot: str,
+    scope: str,
     table: TableId,
     *,
     shape: int,
@@ -71,13 +71,13 @@ def append_chunk(
     Returns the new Delta version, else None. ``rows`` are lake rows; their position becomes (``lsn``, -1). Raises
     TransientError after repeated conflicts.
     """
-    app, known = chunks_app(slot, table), DeltaTable.open(changelog)
+    app, known = chunks_app(scope, table), DeltaTable.open(changelog)
     if known is not None and (known.txn(app) or 0) >= ordinal:
         return None
     place = rows.schema.get_field_index("__commit_lsn")
     rows = rows.set_column(place, rows.schema.field(place), pa.array(np.full(rows.num_rows, lsn, dtype=np.int64)))
     made = as_reads(rows)
-    epoch = epoch_of(slot)
+    epoch = epoch_of(scope)
     wanted = stored_schema(made.schema, shape, None if known is None else known.schema, epoch)
     target = ensure_table(changelog, wanted, table, changelog_properties(history_minutes), known)
 
@@ -85,7 +85,7 @@ def append_chunk(
         if (target.txn(app) or 0) >= ordinal:
             return None
         file = target.write(stored(made, shape, target.schema, epoch))
-        return target.commit([file], txns={app: ordinal}, metadata={"slot": slot, "chunk": ordinal})
+        return target.commit([file], txns={app: ordinal}, metadata={"slot": scope, "chunk": ordinal})
 
     return on_conflict(attempt, target)
 

@@ -71,7 +71,7 @@ def commit_snapshot(
     lake: DeltaTable,
     files: Sequence[DataFile],
     schema: pa.Schema,
-    slot: str,
+    scope: str,
     table: TableId,
     *,
     token: int,
@@ -94,23 +94,23 @@ def commit_snapshot(
     content = plain_schema(schema)
 
     def attempt() -> int:
-        check_epoch(lake, slot, table)
-        shown = lake_position(lake, slot, table)
+        check_epoch(lake, scope, table)
+        shown = lake_position(lake, scope, table)
         if shown.token is not None and token <= shown.token:
             raise InvariantError(f"Snapshot {token} of {table} is not newer than the current snapshot {shown.token}.")
         # The former merges' id is set to its current version, so that a merge into the former content conflicts,
         # whichever of the two commits is first. Otherwise its rows would be added to the snapshot's.
-        txns = {merge_app(slot, table, shown.token or 0): shown.lsn or 0, snapshot_app(slot, table): token}
-        epoch = epoch_of(slot)
+        txns = {merge_app(scope, table, shown.merge_token): shown.merged, snapshot_app(scope, table): token}
+        epoch = epoch_of(scope)
         passed = max(0, epoch - content_epoch(lake, table))
         if passed:
             # A run of an earlier epoch may still be active: its merges conflict, and find the epoch (``check_epoch``).
-            txns |= former_merges(lake, slot, table)
+            txns |= former_merges(lake, scope, table)
         if epoch:
             txns[epoch_app(table)] = epoch
         if shape:
-            txns[shape_app(slot, table)] = shape
-        meta = {"slot": slot, "snapshot": token, **(facts or {})}
+            txns[shape_app(scope, table)] = shape
+        meta = {"slot": scope, "snapshot": token, **(facts or {})}
         if kept is not None and keeps_rows(lake, content):
             check_modes(lake.schema, content, table)
             mine = replace(kept, epochs=passed)

@@ -8,9 +8,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from cdc_core.decode.segment import Segment
-from cdc_core.engine.reading.batch import Position
 from cdc_core.engine.reading.slot_reader import BatchBounds, SlotReader
 from cdc_core.engine.reading.spool import Spool
+from cdc_core.lake.positions import ChangelogPosition
 from cdc_core.lake.rows.run_files import Owner
 from cdc_core.lake.rows.typing_plan import TypingPlan
 from cdc_core.schema.pg_type import PgType
@@ -95,7 +95,7 @@ class FakeStream:
 def reader(
     stream: FakeStream,
     folder: Path,
-    positions: dict[TableId, Position] | None = None,
+    positions: dict[TableId, ChangelogPosition] | None = None,
     rows: int = 1000,
     spool_bytes: int = 1 << 30,
     found: TypingPlan | None = None,

@@ -1,7 +1,8 @@
 import pyarrow as pa
 
 from cdc_core.decode.raw_batch import RAW_SCHEMA
-from cdc_core.engine.reading.batch import Batch, Position
+from cdc_core.engine.reading.batch import Batch, rows_in_changelog
+from cdc_core.lake.positions import ChangelogPosition
 from cdc_core.schema.table import TableId, TableSchema
 
 T = TableId("public", "t")
@@ -38,16 +39,20 @@ def batch_with(*parts: tuple[int, list[tuple[int, int]]], open_lsn: int | None =
 
 
 def test_a_position_drops_what_lies_at_or_before_it():
-    drops = Position(100, 1).drops(raw((90, 0), (100, 0), (100, 1), (100, 2), (110, 0)))
+    drops = rows_in_changelog(ChangelogPosition(100, 1), raw((90, 0), (100, 0), (100, 1), (100, 2), (110, 0)))
     assert drops.tolist() == [True, True, True, False, False]
 
 
 def test_a_complete_transaction_is_dropped_whole():
-    assert Position(100).drops(raw((100, 0), (100, 10**9), (101, 0))).tolist() == [True, True, False]
+    assert rows_in_changelog(ChangelogPosition(100), raw((100, 0), (100, 10**9), (101, 0))).tolist() == [
+        True,
+        True,
+        False,
+    ]
 
 
 def test_rows_beyond_the_position_are_not_looked_at():
-    assert Position(100).drops(raw((101, 0))) is None
+    assert rows_in_changelog(ChangelogPosition(100), raw((101, 0))) is None
 
 
 def test_a_batch_is_complete_to_its_last_commit():

@@ -7,10 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from cdc_core.engine.reading.batch import Batch, Position
+from cdc_core.engine.reading.batch import Batch
 from cdc_core.engine.reading.slot_reader import SlotReader
 from cdc_core.engine.reading.spool import ReadSpoolFiles
 from cdc_core.errors import ProtocolError, TransientError
+from cdc_core.lake.positions import ChangelogPosition
 from cdc_core.lake.rows.run_files import Owner
 from cdc_core.schema.table import TableId
 from tests.support import plain_pgoutput as plain
@@ -98,7 +99,7 @@ def test_a_transaction_larger_than_a_batch_is_cut(stream: FakeStream, tmp_path: 
 
 
 def test_what_the_changelogs_hold_is_dropped(stream: FakeStream, tmp_path: Path) -> None:
-    held = {ORDERS_ID: Position(1000, 0)}
+    held = {ORDERS_ID: ChangelogPosition(1000, 0)}
     with reader(stream, tmp_path, held) as found:
         stream.send([*announce(ORDERS, CLIENTS), *transaction(900, insert(1), insert(7, CLIENTS))])
         stream.send(transaction(1000, insert(2), insert(3)))
@@ -108,7 +109,7 @@ def test_what_the_changelogs_hold_is_dropped(stream: FakeStream, tmp_path: Path)
 
 
 def test_a_batch_of_nothing_but_known_rows_still_confirms(stream: FakeStream, tmp_path: Path) -> None:
-    with reader(stream, tmp_path, {ORDERS_ID: Position(1000)}) as found:
+    with reader(stream, tmp_path, {ORDERS_ID: ChangelogPosition(1000)}) as found:
         stream.send([*announce(ORDERS), *transaction(1000, insert(1))])
         batch = batch_of(found)
     assert (batch.rows, batch.versions, batch.confirm_lsn) == (0, {}, 1008)

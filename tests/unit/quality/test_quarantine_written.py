@@ -7,10 +7,10 @@ import numpy as np
 import pyarrow as pa
 
 from cdc_core.lake.delta.table import DeltaTable
+from cdc_core.lake.positions import LakePosition
 from cdc_core.lake.stores.quarantine import (
     ENDED,
     PAST,
-    Place,
     Settled,
     first_waiting,
     refused_among,
@@ -55,7 +55,7 @@ def rows_at(*lsns):
 
 
 def waiting(path, token, merged):
-    return waiting_rows(DeltaTable.open(path), Place(token, merged)).column("__commit_lsn").to_pylist()
+    return waiting_rows(DeltaTable.open(path), LakePosition(token, merged)).column("__commit_lsn").to_pylist()
 
 
 def statuses(path):
@@ -65,25 +65,25 @@ def statuses(path):
 
 def test_what_a_round_wrote_counts_once_the_lake_has_come_to_it(tmp_path):
     path = str(tmp_path / "quarantine")
-    write_quarantine(rows_at(50, 60), path, Place(7, 0), 100)
+    write_quarantine(rows_at(50, 60), path, LakePosition(7, 0), 100)
     assert (waiting(path, 7, 0), waiting(path, 7, 100), waiting(path, 8, 100)) == ([], [50, 60], [])
-    assert first_waiting(path, Place(7, 100)) == 50
+    assert first_waiting(path, LakePosition(7, 100)) == 50
     # The lake did not come to it, and the round that is done instead finds others.
-    write_quarantine(rows_at(60, 70), path, Place(7, 0), 110)
+    write_quarantine(rows_at(60, 70), path, LakePosition(7, 0), 110)
     assert waiting(path, 7, 110) == [60, 70]
     # Nothing is in the way where it comes to nothing at all.
-    write_quarantine(rows_at(), path, Place(7, 0), 120)
+    write_quarantine(rows_at(), path, LakePosition(7, 0), 120)
     assert waiting(path, 7, 120) == []
 
 
 def test_what_a_round_settled_waits_on_where_the_lake_did_not_come_to_it(tmp_path):
     path = str(tmp_path / "quarantine")
-    write_quarantine(rows_at(50, 60), path, Place(7, 0), 100)
+    write_quarantine(rows_at(50, 60), path, LakePosition(7, 0), 100)
     settled = Settled(rows_at(50), np.array([0], np.int8), ["replayed"])
-    write_quarantine(rows_at(150), path, Place(7, 100), 200, settled)
+    write_quarantine(rows_at(150), path, LakePosition(7, 100), 200, settled)
     assert (waiting(path, 7, 100), waiting(path, 7, 200)) == ([50, 60], [60, 150])
     assert statuses(path) == {50: ("replayed", True), 60: ("waiting", False), 150: ("waiting", False)}
-    write_quarantine(rows_at(), path, Place(7, 100), 210)
+    write_quarantine(rows_at(), path, LakePosition(7, 100), 210)
     assert waiting(path, 7, 210) == [50, 60]
     assert statuses(path) == {50: ("waiting", False), 60: ("waiting", False)}
 
@@ -91,15 +91,15 @@ def test_what_a_round_settled_waits_on_where_the_lake_did_not_come_to_it(tmp_pat
 def test_a_superseded_change_of_a_history_table_may_be_replayed_and_does_not_wait(tmp_path):
     path = str(tmp_path / "quarantine")
     fresh = rows_at(50, 60).set_column(5, "effects", pa.array([PAST, 1], pa.int8()))
-    write_quarantine(ends_at(fresh, 55, None), path, Place(7, 0), 100)
+    write_quarantine(ends_at(fresh, 55, None), path, LakePosition(7, 0), 100)
     assert statuses(path) == {50: ("superseded", True), 60: ("waiting", False)}
     assert (waiting(path, 7, 100), past(path, 100)) == ([60], [(50, PAST, 55), (60, 1, None)])
     settled = Settled(ends_at(rows_at(50, 60), 55, 120), np.array([0, PAST], np.int8), ["replayed", "superseded"])
-    write_quarantine(rows_at(), path, Place(7, 100), 200, settled)
+    write_quarantine(rows_at(), path, LakePosition(7, 100), 200, settled)
     assert (waiting(path, 7, 200), past(path, 200)) == ([], [(60, PAST, 120)])
     assert statuses(path) == {50: ("replayed", True), 60: ("superseded", True)}
     # The lake did not come to it: all is as before.
-    write_quarantine(rows_at(), path, Place(7, 100), 210)
+    write_quarantine(rows_at(), path, LakePosition(7, 100), 210)
     assert past(path, 210) == [(50, PAST, 55), (60, 1, None)]
     assert statuses(path) == {50: ("superseded", True), 60: ("waiting", False)}
 
@@ -111,14 +111,14 @@ def ends_at(rows, *lsns):
 
 
 def past(path, merged):
-    found = waiting_rows(DeltaTable.open(path), Place(7, merged), past=True).to_pylist()
+    found = waiting_rows(DeltaTable.open(path), LakePosition(7, merged), past=True).to_pylist()
     return [(row["__commit_lsn"], row["effects"], row[ENDED[0]]) for row in found]
 
 
 def test_a_new_snapshot_settles_what_waited(tmp_path):
     path = str(tmp_path / "quarantine")
-    write_quarantine(rows_at(50), path, Place(7, 0), 100)
-    write_quarantine(rows_at(350), path, Place(300, 0), 400)
+    write_quarantine(rows_at(50), path, LakePosition(7, 0), 100)
+    write_quarantine(rows_at(350), path, LakePosition(300, 0), 400)
     assert waiting(path, 300, 400) == [350]
     assert statuses(path) == {50: ("superseded", True), 350: ("waiting", False)}
     assert refused_among(rows_at(50, 350, 360), DeltaTable.open(path), 300).tolist() == [False, True, False]
@@ -129,6 +129,6 @@ def test_a_table_of_before_there_were_states_goes_on(tmp_path):
     old = rows_at(50).drop_columns(["effects", "key"])
     deltalake.write_deltalake(path, old)
     assert waiting(path, 0, 100) == []
-    write_quarantine(rows_at(150), path, Place(0, 100), 200)
+    write_quarantine(rows_at(150), path, LakePosition(0, 100), 200)
     assert waiting(path, 0, 200) == [150]
     assert refused_among(rows_at(50, 150, 160), DeltaTable.open(path), 0).tolist() == [True, True, False]
