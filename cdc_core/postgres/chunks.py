@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import psycopg
 from psycopg import sql
 
+from cdc_core.errors import ProtocolError
 from cdc_core.lsn import Lsn
 from cdc_core.postgres.connect import Connection, connect
 from cdc_core.postgres.copy_out import copied
@@ -16,6 +17,7 @@ from cdc_core.postgres.options import PostgresOptions
 from cdc_core.postgres.server import wal_end
 from cdc_core.postgres.sqlstate import translated
 from cdc_core.schema.table import TableId
+from cdc_core.visibility import Visibility
 
 _CANCEL_SECONDS = 5.0
 
@@ -26,6 +28,19 @@ class ReadTogether:
 
     visible: str
     rows: tuple[bytes, ...]
+
+    @property
+    def visibility(self) -> Visibility:
+        """The snapshot. Raises ProtocolError for another text."""
+        return received_visibility(self.visible)
+
+
+def received_visibility(text: str) -> Visibility:
+    """Parse a ``pg_snapshot`` that the server sent. Raises ProtocolError for another text."""
+    try:
+        return Visibility.parse(text)
+    except ValueError:
+        raise ProtocolError("", None, "a pg_snapshot such as 10:20:10,14", "another text") from None
 
 
 class ChunkConnection:

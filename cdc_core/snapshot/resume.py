@@ -49,13 +49,12 @@ from cdc_core.errors import LakeError
 from cdc_core.lake.delta.candidates import Ranges
 from cdc_core.lake.delta.table import DataFile, DeltaTable
 from cdc_core.lake.rows.row_keys import KeyColumns, KeyIndex, merge_key
-from cdc_core.lake.rows.survey import parsed_snapshot
+from cdc_core.lake.rows.survey import stored_visibility
 from cdc_core.lake.rows.typing_plan import TypingPlan
 from cdc_core.lake.stores.range_log import FinishedRange
 from cdc_core.schema.table import TableSchema
 
 _MAX_XIDS = 2**30
-_XID_RANGE = 2**32
 _TOLD = frozenset("cud")
 
 
@@ -117,7 +116,7 @@ def resumption(
         return None
     # Earlier entries that could not be used then exist until the table is committed.
     last = recorded[-1]
-    low, now = parsed_snapshot(last.since)[0], parsed_snapshot(visible)[1]
+    low, now = stored_visibility(last.since).xmin, stored_visibility(visible).xmax
     if last.marks != marks or confirmed > last.lsn or now - low >= _MAX_XIDS:
         return None
     same = (one for one in recorded if (one.since, one.lsn, one.marks) == (last.since, last.lsn, marks))
@@ -140,7 +139,7 @@ def written_before(since: str) -> str:
 
 
 def _age(since: str) -> str:
-    return f"pg_catalog.age('{parsed_snapshot(since)[0] % _XID_RANGE}'::pg_catalog.xid)"
+    return f"pg_catalog.age('{stored_visibility(since).xmin_32}'::pg_catalog.xid)"
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,15 @@ import pytest
 ROOT = Path(__file__).parents[2]
 
 ROWS = [
-    {"cdc_core.errors", "cdc_core.lsn", "cdc_core.clock", "cdc_core.option", "cdc_core.failpoints", "cdc_core.version"},
+    {
+        "cdc_core.errors",
+        "cdc_core.lsn",
+        "cdc_core.visibility",
+        "cdc_core.clock",
+        "cdc_core.option",
+        "cdc_core.failpoints",
+        "cdc_core.version",
+    },
     {"cdc_core.schema", "cdc_core.spark"},
     {"cdc_core.types", "cdc_core.decode", "cdc_core.selection"},
     {"cdc_core.envelope", "cdc_core.observe"},

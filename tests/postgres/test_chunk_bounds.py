@@ -14,7 +14,7 @@ from cdc_core.postgres.options import PostgresOptions
 from cdc_core.selection.options import SelectionOptions
 from cdc_core.snapshot.incremental.groups import GroupReader
 from cdc_core.snapshot.incremental.reader import ChunkReader
-from cdc_core.snapshot.incremental.visibility import Visibility
+from cdc_core.visibility import Visibility
 from tests.support.postgres_options import options_for
 
 pytestmark = pytest.mark.postgres

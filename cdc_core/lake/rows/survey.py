@@ -12,8 +12,7 @@ import pyarrow.compute as pc
 from cdc_core.errors import LakeError, MissingKeyError, RereadNeededError, TableError
 from cdc_core.lake.rows.images import column, validity
 from cdc_core.schema.table import TableId, TableSchema, identity_remedy
-
-_XID_RANGE = 2**32
+from cdc_core.visibility import Visibility
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,26 +97,19 @@ def invisible(rows: pa.Table, snapshot: str) -> pa.Table:
 
 
 def hidden(rows: pa.Table, snapshot: str) -> np.ndarray:
-    """Whether a ``pg_snapshot`` (its text ``xmin:xmax:xip,xip``) does not show a row's transaction.
+    """Whether a ``pg_snapshot`` does not show a row's transaction (``__xid``). Shape: table[N] -> bool[N].
 
-    The stream's xid has 32 bits, the snapshot's 64: the xid is interpreted as the one nearest to xmax, which is correct
-    for two thousand million transactions in either direction. A row without an xid counts as hidden. Shape: table[N] ->
-    bool[N]. Raises LakeError if the text is not a pg_snapshot. Source: PostgreSQL manual §9.27.8.
+    A row without an xid counts as hidden. Raises LakeError if the text is not a pg_snapshot.
     """
-    xmin, xmax, in_progress = parsed_snapshot(snapshot)
     xid = column(rows, "__xid")
-    half = _XID_RANGE // 2
     given = xid.fill_null(0).to_numpy(zero_copy_only=False).astype(np.int64)
-    full = (given - xmax % _XID_RANGE + half) % _XID_RANGE - half + xmax
-    shown = (full < xmin) | ((full < xmax) & ~np.isin(full, np.array(in_progress, dtype=np.int64)))
-    return np.asarray(~shown | ~validity(xid))
+    return np.asarray(~stored_visibility(snapshot).shows(given) | ~validity(xid))
 
 
-def parsed_snapshot(text: str) -> tuple[int, int, list[int]]:
-    """Return a ``pg_snapshot``'s xmin, xmax and the transactions in progress between them. Raises LakeError."""
+def stored_visibility(text: str) -> Visibility:
+    """Parse a ``pg_snapshot`` that is stored in the lake. Raises LakeError for another text."""
     try:
-        low, high, running = text.strip().split(":")
-        return int(low), int(high), [int(part) for part in running.split(",") if part]
+        return Visibility.parse(text)
     except ValueError:
         raise LakeError("Expected a pg_snapshot such as 10:20:10,14, found another text.") from None
 

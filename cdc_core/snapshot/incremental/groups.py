@@ -29,14 +29,13 @@ from cdc_core.lake.rows.run_files import Owner, lost_file
 from cdc_core.lake.rows.typing_plan import TypingPlan
 from cdc_core.postgres.catalog import Catalog
 from cdc_core.postgres.chunk_sql import KeyColumn, chunk_sql, keys_sql, largest_key_sql
-from cdc_core.postgres.chunks import ChunkConnection
+from cdc_core.postgres.chunks import ChunkConnection, received_visibility
 from cdc_core.schema.plan import row_key
 from cdc_core.schema.table import TableSchema
 from cdc_core.schema.unseen import streamed
 from cdc_core.snapshot.incremental.lake_progress import LakeProgress
 from cdc_core.snapshot.incremental.progress import Collection, Key, Progress
 from cdc_core.snapshot.incremental.reader import ChunkReader, columns_of, divides_rows
-from cdc_core.snapshot.incremental.visibility import Visibility
 from cdc_core.snapshot.incremental.window import is_unaltered
 from cdc_core.snapshot.notifications import ScanStatus
 
@@ -172,7 +171,7 @@ class GroupReader:
 
     def floor(self, visible: str) -> int:
         """Return the LSN up to which a snapshot is known to show every commit."""
-        seen = Visibility.parse(visible)
+        seen = received_visibility(visible)
         return max((end for end, before in self._bounds if seen.shows_all_before(before)), default=0)
 
     def prove(self) -> None:

@@ -21,8 +21,8 @@ from cdc_core.schema.table import TableSchema
 from cdc_core.selection.columns import plan_columns
 from cdc_core.selection.options import SelectionOptions
 from cdc_core.snapshot.incremental.progress import Collection, Key, Progress
-from cdc_core.snapshot.incremental.visibility import Visibility
 from cdc_core.snapshot.incremental.window import ChunkWindow, Ints
+from cdc_core.visibility import Visibility
 
 _PAUSE_SECONDS = 0.02
 # Attempts to read a chunk whose snapshot does not show all streamed transactions yet.
@@ -102,7 +102,7 @@ class ChunkReader:
     def _read(self, select: str, hidden: Callable[[Visibility], Ints]) -> tuple[bytes, Visibility]:
         for _ in range(_TRIES):
             found = self.connection.read(select)
-            visible = Visibility.parse(found.visible)
+            visible = found.visibility
             if not len(hidden(visible)):
                 return found.rows[0], visible
             time.sleep(_PAUSE_SECONDS)

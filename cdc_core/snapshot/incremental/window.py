@@ -20,7 +20,7 @@ from cdc_core.decode.pgoutput.tuples import decode_rows
 from cdc_core.decode.raw_columns import RawColumns
 from cdc_core.schema.table import TableSchema
 from cdc_core.snapshot.incremental.progress import Key
-from cdc_core.snapshot.incremental.visibility import Visibility
+from cdc_core.visibility import Visibility
 
 Bools = npt.NDArray[np.bool_]
 Ints = npt.NDArray[np.int64]

@@ -7,12 +7,13 @@ import pytest
 from cdc_core.decode.raw_columns import RawColumns
 from cdc_core.errors import ProtocolError
 from cdc_core.postgres.chunk_sql import KeyColumn, chunk_sql, keys_sql, largest_key_sql
+from cdc_core.postgres.chunks import received_visibility
 from cdc_core.schema.table import TableId
 from cdc_core.snapshot.incremental.lake_progress import LakeProgress
 from cdc_core.snapshot.incremental.progress import Collection, Progress
 from cdc_core.snapshot.incremental.reader import Streamed
-from cdc_core.snapshot.incremental.visibility import Visibility
 from cdc_core.snapshot.incremental.window import _keys
+from cdc_core.visibility import Visibility
 
 A, B = Collection(TableId("s", "a")), Collection(TableId("s", "b"), "id > 3", "u")
 T = TableId("s", 't"1')
@@ -47,8 +48,10 @@ def test_a_snapshot_shows_what_ended_before_it():
     xids = np.array([9, 10, 11, 14, 19, 20, 21])
     assert seen.shows(xids).tolist() == [True, False, True, False, True, False, False]
     assert seen.shows_for_good(xids).tolist() == [True, False, False, False, False, False, False]
-    with pytest.raises(ProtocolError):
+    with pytest.raises(ValueError):
         Visibility.parse("a:b")
+    with pytest.raises(ProtocolError):
+        received_visibility("a:b")
 
 
 def test_ids_of_32_bits_belong_to_the_epoch_nearest_to_the_snapshot():

@@ -1,4 +1,4 @@
-"""Transactions that a snapshot of the server shows."""
+"""Transactions that a snapshot of the server shows: ``pg_snapshot`` and its transaction ids."""
 
 from __future__ import annotations
 
@@ -6,8 +6,6 @@ from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
-
-from cdc_core.errors import ProtocolError
 
 _RANGE = 1 << 32
 
@@ -17,7 +15,7 @@ Bools = npt.NDArray[np.bool_]
 
 @dataclass(frozen=True, slots=True)
 class Visibility:
-    """A ``pg_snapshot``: which transactions are visible.
+    """A ``pg_snapshot``: which transactions are visible. Its ids have 64 bits.
 
     Those before ``xmin`` are visible, those from ``xmax`` on are not; those between are, except ``running``.
     """
@@ -28,12 +26,14 @@ class Visibility:
 
     @classmethod
     def parse(cls, text: str) -> Visibility:
-        """Parse the server's text, ``10:20:10,14``. Raises ProtocolError for another text."""
-        try:
-            low, high, running = text.strip().split(":")
-            return cls(int(low), int(high), tuple(int(part) for part in running.split(",") if part))
-        except ValueError:
-            raise ProtocolError("", None, "a pg_snapshot such as 10:20:10,14", "another text") from None
+        """Parse the server's text, ``10:20:10,14``. Raises ValueError for another text."""
+        low, high, running = text.strip().split(":")
+        return cls(int(low), int(high), tuple(int(part) for part in running.split(",") if part))
+
+    @property
+    def xmin_32(self) -> int:
+        """The xmin as the 32-bit id that the server stores in rows."""
+        return self.xmin % _RANGE
 
     def shows(self, xids: Ints) -> Bools:
         """Whether each transaction is visible. Shape: int64[N] of 32-bit ids → bool[N].
