@@ -24,18 +24,18 @@ from threading import Event
 import pyarrow as pa
 
 from cdc_core.clock import now_us
-from cdc_core.decode.copy_text import decode_copy
 from cdc_core.lake.rows.run_files import Owner, lost_file
 from cdc_core.lake.rows.typing_plan import TypingPlan
 from cdc_core.postgres.catalog import Catalog
-from cdc_core.postgres.chunk_sql import KeyColumn, chunk_sql, keys_sql, largest_key_sql
+from cdc_core.postgres.chunk_sql import KeyColumn
 from cdc_core.postgres.chunks import ChunkConnection, received_visibility
 from cdc_core.schema.plan import row_key
 from cdc_core.schema.table import TableSchema
 from cdc_core.schema.unseen import streamed
+from cdc_core.snapshot.incremental.chunk import ChunkQuery
 from cdc_core.snapshot.incremental.lake_progress import LakeProgress
 from cdc_core.snapshot.incremental.progress import Collection, Key, Progress
-from cdc_core.snapshot.incremental.reader import ChunkReader, columns_of, divides_rows
+from cdc_core.snapshot.incremental.reader import ChunkReader
 from cdc_core.snapshot.incremental.window import is_unaltered
 from cdc_core.snapshot.notifications import ScanStatus
 
@@ -150,8 +150,16 @@ class GroupReader:
         key = self._cutter.key_of(table, collection)
         if not key or not row_key(table):
             return ChunkGroup(collection, table, state.progress, ended=ScanStatus.NO_PRIMARY_KEY)
-        group = _Group(self, table, collection, key, self._condition(table, collection.condition), state, enough)
-        made = group.read()
+        query = ChunkQuery(
+            table,
+            self._columns(table, key),
+            key,
+            self._cutter.size,
+            self._condition(table, collection.condition),
+            only=table.fingerprint is not None and not table.fingerprint.is_partitioned,
+            bounded=True,
+        )
+        made = _Group(self, collection, query, state, enough).read()
         after = self._catalog.current(collection.table)
         if after is None or not is_unaltered(table, streamed(after)):
             made.discard()
@@ -192,15 +200,15 @@ class GroupReader:
             self._closing.wait(min((_SHARE - 1) * (time.monotonic() - began), _MAX_WAIT_SECONDS))
         return found.rows[0], found.visible
 
-    def columns(self, table: TableSchema, key: Sequence[KeyColumn]) -> tuple[str, ...]:
+    def _columns(self, table: TableSchema, key: Sequence[KeyColumn]) -> tuple[str, ...]:
         """Return the columns to read: those captured, and the key's. The role may have no privilege for others."""
         wanted = {*self._plan.typer(table).read_columns, *(column.name for column in key)}
         return tuple(column.name for column in table.columns if column.name in wanted)
 
-    def store(self, table: TableSchema, names: tuple[str, ...], lines: bytes, visible: str) -> ChunkFile:
-        """Type the rows, which have the columns ``names``, and write them to a file."""
-        columns = decode_copy(lines, names, str(table.id))
-        rows = self._plan.typer(table).reads(columns, 0, now_us())
+    def store(self, query: ChunkQuery, lines: bytes, visible: str) -> ChunkFile:
+        """Type the rows that the query read, and write them to a file."""
+        table = query.table
+        rows = self._plan.typer(table).reads(query.decoded(lines), 0, now_us())
         path = self._folder / f"chunk-{uuid.uuid4()}.arrow"
         schema = rows.schema.with_metadata(self._owner.metadata(str(table.id)))
         try:
@@ -210,11 +218,6 @@ class GroupReader:
             raise lost_file(path) from None
         return ChunkFile(str(path), rows.num_rows, visible, self.floor(visible))
 
-    @property
-    def size(self) -> int:
-        """Rows per chunk."""
-        return self._cutter.size
-
 
 class _Group:
     """Reads one group."""
@@ -222,28 +225,22 @@ class _Group:
     def __init__(
         self,
         reader: GroupReader,
-        table: TableSchema,
         collection: Collection,
-        key: tuple[KeyColumn, ...],
-        condition: str,
+        query: ChunkQuery,
         state: LakeProgress,
         enough: Event,
     ) -> None:
         self._enough = enough
         self._reader = reader
-        self._table = table
         self._collection = collection
-        self._key = key
-        self._condition = condition
+        self._query = query
         self._state = state
-        self._names = reader.columns(table, key)
-        self._only = table.fingerprint is not None and not table.fingerprint.is_partitioned
         self._chunks: list[ChunkFile] = []
 
     def read(self) -> ChunkGroup:
         progress, scanned = self._state.progress, None
         self._reader.prove()
-        names = tuple(column.name for column in self._key)
+        names = self._query.key_names
         if progress.key != names or progress.maximum_key is None:
             largest, scanned = self._largest()
             if largest is None:
@@ -254,13 +251,8 @@ class _Group:
         return self._read_chunks(progress, scanned)
 
     def _largest(self) -> tuple[Key | None, int]:
-        statement = largest_key_sql(self._table.id, self._key, self._condition, only=self._only)
-        lines, visible = self._reader.select(statement)
-        names = tuple(column.name for column in self._key)
-        if not lines:
-            return None, 0
-        found = decode_copy(lines, names, str(self._table.id))
-        return tuple(text[0].as_py() for text in found.text), self._reader.floor(visible)
+        lines, visible = self._reader.select(self._query.largest())
+        return self._query.largest_key(lines), self._reader.floor(visible) if lines else 0
 
     def _read_chunks(self, progress: Progress, scanned: int | None) -> ChunkGroup:
         assert progress.maximum_key is not None
@@ -268,57 +260,35 @@ class _Group:
         redo, octets = self._state.upto, 0
         is_redone = redo is not None and progress.key == self._state.progress.key
         upto = redo if is_redone and redo is not None else progress.maximum_key
-        names = tuple(column.name for column in self._key)
         while True:
-            select = chunk_sql(
-                self._table.id,
-                self._names,
-                self._key,
-                self._reader.size,
-                after=progress.last_key,
-                upto=upto,
-                condition=self._condition,
-                only=self._only,
-                bounded=True,
-                with_ties=not divides_rows(self._table, names),
-            )
-            lines, visible = self._reader.select(select)
+            lines, visible = self._reader.select(self._query.chunk(progress.last_key, upto))
             count = lines.count(b"\n")
             octets += len(lines)
             if count:
                 self._take(lines, visible)
-            if count < self._reader.size:
+            if count < self._query.size:
                 progress = progress.behind(upto)
                 ended = ScanStatus.SUCCEEDED if upto == progress.maximum_key else None
                 return self._group(progress, ended, scanned)
-            progress = progress.behind(self._last_key(lines))
+            progress = progress.behind(self._query.last_key(lines))
             is_full = len(self._chunks) >= _GROUP_CHUNKS or octets >= _GROUP_BYTES
             if not is_redone and (is_full or self._enough.is_set()):
                 return self._group(progress, None, scanned)
 
     def _read_rest(self, progress: Progress) -> ChunkGroup:
         """Read the rows of keys that are to be read again."""
-        keys = self._state.rest[: self._reader.size]
-        select = keys_sql(
-            self._table.id, self._names, row_key(self._table), keys, condition=self._condition, only=self._only
-        )
-        lines, visible = self._reader.select(select)
+        keys = self._state.rest[: self._query.size]
+        lines, visible = self._reader.select(self._query.of_keys(keys))
         if lines:
             self._take(lines, visible)
         made = self._group(progress, ScanStatus.SUCCEEDED)
         return dataclasses.replace(made, rest=len(keys))
 
     def _take(self, lines: bytes, visible: str) -> None:
-        self._chunks.append(self._reader.store(self._table, self._names, lines, visible))
+        self._chunks.append(self._reader.store(self._query, lines, visible))
 
     def _group(self, progress: Progress, ended: ScanStatus | None, scanned: int | None = None) -> ChunkGroup:
         # After everything that any of the chunks shows; the bound is also used for the next group's floors.
         reached = self._reader.note_bound()
-        return ChunkGroup(self._collection, self._table, progress, tuple(self._chunks), reached, scanned, ended=ended)
-
-    def _last_key(self, lines: bytes) -> Key:
-        last = lines[lines.rfind(b"\n", 0, len(lines) - 1) + 1 :]
-        found = columns_of(
-            decode_copy(last, self._names, str(self._table.id)), tuple(column.name for column in self._key)
-        )
-        return tuple(text[0].as_py() for text in found.text)
+        query, chunks = self._query, tuple(self._chunks)
+        return ChunkGroup(self._collection, query.table, progress, chunks, reached, scanned, ended=ended)

@@ -4,22 +4,21 @@ from __future__ import annotations
 
 import time
 import uuid
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
 
-from cdc_core.decode.copy_text import decode_copy
-from cdc_core.decode.raw_columns import RawColumns
 from cdc_core.envelope.key import key_columns
 from cdc_core.errors import TransientError
-from cdc_core.postgres.chunk_sql import KeyColumn, chunk_sql, largest_key_sql
+from cdc_core.postgres.chunk_sql import KeyColumn
 from cdc_core.postgres.chunks import ChunkConnection
 from cdc_core.schema.options import KeyRule
 from cdc_core.schema.plan import row_key
 from cdc_core.schema.table import TableSchema
 from cdc_core.selection.columns import plan_columns
 from cdc_core.selection.options import SelectionOptions
+from cdc_core.snapshot.incremental.chunk import ChunkQuery, divides_rows, unique_keys
 from cdc_core.snapshot.incremental.progress import Collection, Key, Progress
 from cdc_core.snapshot.incremental.window import ChunkWindow, Ints
 from cdc_core.visibility import Visibility
@@ -44,7 +43,7 @@ class ChunkReader:
         The surrogate key, else the event's key. If these do not identify rows and the table has a key that does, that
         key is appended. Otherwise chunks do not divide rows with equal keys (``divides_rows``).
         """
-        own = next(iter(_unique_keys(table)), ())
+        own = next(iter(unique_keys(table)), ())
         if collection.surrogate_key:
             names: tuple[str, ...] = (collection.surrogate_key,)
         else:
@@ -59,10 +58,8 @@ class ChunkReader:
     def largest_key(self, table: TableSchema, collection: Collection) -> Key | None:
         """Return the largest key of the rows to be read, None without rows. Raises as ChunkConnection does."""
         key = self.key_of(table, collection)
-        found = self.connection.read(largest_key_sql(table.id, key, collection.condition))
-        if not found.rows[0]:
-            return None
-        return _row(decode_copy(found.rows[0], tuple(column.name for column in key), str(table.id)), 0)
+        query = ChunkQuery(table, (), key, self.size, collection.condition)
+        return query.largest_key(self.connection.read(query.largest()).rows[0])
 
     def read(
         self,
@@ -84,20 +81,10 @@ class ChunkReader:
         matched = row_key(table) or at_key
         names = [plan.name for plan in plan_columns(table, self.selection, snapshot=True) if plan.included]
         names += [name for name in dict.fromkeys((*at_key, *matched)) if name not in names]
-        select = chunk_sql(
-            table.id,
-            names,
-            key,
-            self.size,
-            after=progress.last_key,
-            upto=progress.maximum_key,
-            condition=collection.condition,
-            with_ties=not divides_rows(table, at_key),
-        )
-        found, visible = self._read(select, hidden)
-        rows = decode_copy(found, tuple(names), str(table.id))
-        last = _row(columns_of(rows, at_key), len(rows) - 1) if len(rows) else None
-        return ChunkWindow(str(uuid.uuid4()), table, matched, rows, visible, last)
+        query = ChunkQuery(table, tuple(names), key, self.size, collection.condition)
+        lines, visible = self._read(query.chunk(progress.last_key, progress.maximum_key), hidden)
+        last = query.last_key(lines) if lines else None
+        return ChunkWindow(str(uuid.uuid4()), table, matched, query.decoded(lines), visible, last)
 
     def _read(self, select: str, hidden: Callable[[Visibility], Ints]) -> tuple[bytes, Visibility]:
         for _ in range(_TRIES):
@@ -110,30 +97,6 @@ class ChunkReader:
             f"A streamed transaction has not become visible to readers within {_TRIES * _PAUSE_SECONDS:g} s.",
             "Check what delays commits, for example a synchronous standby; the chunk is re-read automatically.",
         )
-
-
-def columns_of(rows: RawColumns, names: Sequence[str]) -> RawColumns:
-    """Return the columns with these names, in their order."""
-    position = {name: index for index, name in enumerate(rows.names)}
-    at = [position[name] for name in names]
-    return RawColumns(tuple(names), tuple(rows.text[i] for i in at), tuple(rows.unchanged[i] for i in at))
-
-
-def divides_rows(table: TableSchema, names: Sequence[str]) -> bool:
-    """Whether no two rows of the table have equal values of the columns."""
-    return any(set(key) <= set(names) for key in _unique_keys(table))
-
-
-def _unique_keys(table: TableSchema) -> Iterator[tuple[str, ...]]:
-    """Yield the table's keys without NULLs, of which all columns are streamed."""
-    not_null = {column.name for column in table.columns if not column.optional}
-    for key in (table.primary_key, table.unique_key, row_key(table)):
-        if key and not_null.issuperset(key):
-            yield key
-
-
-def _row(rows: RawColumns, index: int) -> Key:
-    return tuple(text[index].as_py() for text in rows.text)
 
 
 class Streamed:

@@ -18,8 +18,8 @@ from cdc_core.envelope.record import RECORDS, in_order, lines
 from cdc_core.envelope.row import rows_of
 from cdc_core.envelope.table_events import SnapshotFacts, TableEvents
 from cdc_core.schema.table import TableSchema
+from cdc_core.snapshot.incremental.chunk import columns_of
 from cdc_core.snapshot.incremental.progress import Progress
-from cdc_core.snapshot.incremental.reader import columns_of
 from cdc_core.snapshot.incremental.snapshots import IncrementalSnapshots
 from cdc_core.snapshot.incremental.window import ChunkWindow
 from cdc_core.snapshot.signals.processor import SignalProcessor

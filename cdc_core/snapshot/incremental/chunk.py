@@ -1,0 +1,95 @@
+"""One table's chunks: by which columns it is divided, and the statements that read it in their order."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from cdc_core.decode.copy_text import decode_copy
+from cdc_core.decode.raw_columns import RawColumns
+from cdc_core.postgres.chunk_sql import KeyColumn, chunk_sql, keys_sql, largest_key_sql
+from cdc_core.schema.plan import row_key
+from cdc_core.schema.table import TableSchema
+from cdc_core.snapshot.incremental.progress import Key
+
+
+@dataclass(frozen=True, slots=True)
+class ChunkQuery:
+    """Reads the columns ``names`` of a table in the order of ``key``, which they include, ``size`` rows at a time.
+
+    ``condition``: which rows, empty for all. ``only``: without the rows of tables that inherit from it. ``bounded``:
+    every chunk has an upper bound, not only one that follows another.
+    """
+
+    table: TableSchema
+    names: tuple[str, ...]
+    key: tuple[KeyColumn, ...]
+    size: int
+    condition: str = ""
+    only: bool = False
+    bounded: bool = False
+
+    @property
+    def key_names(self) -> tuple[str, ...]:
+        """The key's columns."""
+        return tuple(column.name for column in self.key)
+
+    def largest(self) -> str:
+        """Return the statement for the largest key of the rows."""
+        return largest_key_sql(self.table.id, self.key, self.condition, only=self.only)
+
+    def largest_key(self, lines: bytes) -> Key | None:
+        """Return the key that ``largest`` read as lines of COPY text; None without rows."""
+        return _last_row(decode_copy(lines, self.key_names, str(self.table.id))) if lines else None
+
+    def chunk(self, after: Key | None, upto: Key) -> str:
+        """Return the statement for the rows after a key (None: from the first), at most up to another."""
+        return chunk_sql(
+            self.table.id,
+            self.names,
+            self.key,
+            self.size,
+            after=after,
+            upto=upto,
+            condition=self.condition,
+            only=self.only,
+            bounded=self.bounded,
+            with_ties=not divides_rows(self.table, self.key_names),
+        )
+
+    def of_keys(self, keys: Sequence[Key]) -> str:
+        """Return the statement for the rows with these values of the row's key."""
+        return keys_sql(self.table.id, self.names, row_key(self.table), keys, condition=self.condition, only=self.only)
+
+    def decoded(self, lines: bytes) -> RawColumns:
+        """Decode rows read as lines of COPY text."""
+        return decode_copy(lines, self.names, str(self.table.id))
+
+    def last_key(self, lines: bytes) -> Key:
+        """Return the key of the last row (at least one) read as lines of COPY text."""
+        last = lines[lines.rfind(b"\n", 0, len(lines) - 1) + 1 :]
+        return _last_row(columns_of(self.decoded(last), self.key_names))
+
+
+def columns_of(rows: RawColumns, names: Sequence[str]) -> RawColumns:
+    """Return the columns with these names, in their order."""
+    position = {name: index for index, name in enumerate(rows.names)}
+    at = [position[name] for name in names]
+    return RawColumns(tuple(names), tuple(rows.text[i] for i in at), tuple(rows.unchanged[i] for i in at))
+
+
+def divides_rows(table: TableSchema, names: Sequence[str]) -> bool:
+    """Whether no two rows of the table have equal values of the columns."""
+    return any(set(key) <= set(names) for key in unique_keys(table))
+
+
+def unique_keys(table: TableSchema) -> Iterator[tuple[str, ...]]:
+    """Yield the table's keys without NULLs, of which all columns are streamed."""
+    not_null = {column.name for column in table.columns if not column.optional}
+    for key in (table.primary_key, table.unique_key, row_key(table)):
+        if key and not_null.issuperset(key):
+            yield key
+
+
+def _last_row(rows: RawColumns) -> Key:
+    return tuple(text[len(rows) - 1].as_py() for text in rows.text)
