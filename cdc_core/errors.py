@@ -117,7 +117,12 @@ class LakeError(DefiniteError):
 
 
 class UnreadableError(LakeError):
-    """One Delta table's folder cannot be used: only the table to which it belongs is paused."""
+    """A Delta table's folder, ``path``, cannot be used: only the captured table to which it belongs is paused."""
+
+    def __init__(self, message: str, remedy: str, path: str) -> None:
+        super().__init__(message, remedy)
+        self.args = (message, remedy, path)
+        self.path = path
 
 
 class ProtocolError(CdcError):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from cdc_core.errors import CdcError, NotUtf8Error
+from cdc_core.errors import CdcError, NotUtf8Error, UnreadableError
 from cdc_core.lake.paths import LakePaths
 from cdc_core.schema.table import TableId
 
@@ -19,21 +19,17 @@ class Trouble:
 
 
 def trouble_of(error: CdcError, table: TableId, paths: LakePaths) -> Trouble:
-    """Return the trouble described by an error of one of the table's folders, which names the folder."""
+    """Return the trouble described by an error of one of the table's folders."""
     then = f"then run wal2lake replay with {table}"
     if isinstance(error, NotUtf8Error):
         return Trouble(error.message, f"Correct such values in the source, {then}: it re-reads the table.", True)
-    if names(error, paths.changelog(table)):
+    folder = error.path if isinstance(error, UnreadableError) else None
+    if folder == paths.changelog(table):
         return Trouble(error.message, f"Restore this folder, or move it away, {then}: it re-reads the table.", True)
-    if names(error, paths.quarantine(table)):
+    if folder == paths.quarantine(table):
         return Trouble(
             error.message,
             f"Restore this folder, {then}; or move it away and run wal2lake snapshot with {table}, which reads the "
             "rows in quarantine, too.",
         )
     return Trouble(error.message, f"Restore this folder, {then}; or move it away, {then}, which re-reads the table.")
-
-
-def names(error: CdcError, path: str) -> bool:
-    """Whether an error is one of the Delta table at ``path``."""
-    return f" {path} " in f"{error.message.rstrip('.')} "

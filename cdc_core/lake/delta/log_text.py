@@ -35,6 +35,7 @@ def unreadable_file(path: str, file: str, error: Exception | None = None) -> Unr
     return UnreadableError(
         f"The data file {file} of the Delta table {path} {how}.",
         "Restore it, or re-read the table with wal2lake snapshot.",
+        path,
     )
 
 
@@ -43,4 +44,5 @@ def unreadable_log(path: str, error: Exception) -> UnreadableError:
     return UnreadableError(
         f"The Delta table {path} cannot be read ({type(error).__name__}).",
         "Check its _delta_log, or move the table's folder away and take a new snapshot.",
+        path,
     )

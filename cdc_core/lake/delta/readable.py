@@ -17,6 +17,7 @@ def open_own(path: str) -> DeltaTable | None:
         raise UnreadableError(
             f"The folder {path} contains a Delta table that wal2lake did not write.",
             "Move it away: it is not changed.",
+            path,
         )
     return table
 

@@ -458,6 +458,7 @@ class DeltaTable:
             raise UnreadableError(
                 f"No file can be written to the folder of the Delta table {self.path} ({type(error).__name__}).",
                 "Restore the folder and its permissions.",
+                self.path,
             ) from None
 
     def _size(self, path: str) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -57,7 +58,8 @@ def test_a_damaged_folder_is_said_by_its_path(tmp_path: Path, damage: Callable[[
         damage(folder)
         with pytest.raises(UnreadableError) as caught:
             open_complete(path)
-        found = trouble_of(caught.value, T, paths)
+        # As an error of a Spark task arrives.
+        found = trouble_of(pickle.loads(pickle.dumps(caught.value)), T, paths)
         assert path in found.reason and str(T) in found.remedy and found.loses_changes is loses
 
 
