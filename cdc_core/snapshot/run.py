@@ -30,7 +30,7 @@ from cdc_core.lake.delta.table import DeltaTable
 from cdc_core.lake.epochs import epoch_of
 from cdc_core.lake.paths import LakePaths
 from cdc_core.lake.positions import lake_position
-from cdc_core.lake.reduce.latest import Truncation
+from cdc_core.lake.reduce.row_states import Truncation
 from cdc_core.lake.rows.row_keys import check_key, merge_key
 from cdc_core.lake.rows.typing_plan import TypingPlan
 from cdc_core.lake.schema.features import FeaturePolicy

@@ -19,7 +19,7 @@ from cdc_core.lake.apply.kept_rows import KeptRows
 from cdc_core.lake.delete_columns import COLUMNS
 from cdc_core.lake.delete_modes import DeleteMode
 from cdc_core.lake.delta.row_count import row_count
-from cdc_core.lake.reduce.latest import Truncation
+from cdc_core.lake.reduce.row_states import Truncation
 from cdc_core.lake.schema.shape import lake_schema
 from cdc_core.lake.write.replace import commit_snapshot, write_rows
 from cdc_core.lake.write.replace import prepare as prepare_lake

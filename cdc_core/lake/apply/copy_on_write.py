@@ -22,8 +22,9 @@ from cdc_core.lake.delta.candidates import Content, Ranges
 from cdc_core.lake.delta.reading import ReadOnce, ahead
 from cdc_core.lake.delta.table import DataFile
 from cdc_core.lake.names import RESCUED
-from cdc_core.lake.reduce.latest import ReducedSlice, Truncation
+from cdc_core.lake.reduce.latest import ReducedSlice
 from cdc_core.lake.reduce.multiset import NetRows, taken
+from cdc_core.lake.reduce.row_states import Truncation
 from cdc_core.lake.reduce.soft import marked
 from cdc_core.lake.rows.images import column, indices
 

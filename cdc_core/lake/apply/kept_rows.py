@@ -27,7 +27,8 @@ from cdc_core.lake.delta.conform import conform
 from cdc_core.lake.delta.table import DataFile, DeltaTable
 from cdc_core.lake.names import OWN_NAMES, RESCUED
 from cdc_core.lake.reduce.history import closed, reopened
-from cdc_core.lake.reduce.latest import Truncation, image_schema
+from cdc_core.lake.reduce.latest import image_schema
+from cdc_core.lake.reduce.row_states import Truncation
 from cdc_core.lake.reduce.soft import marked
 from cdc_core.lake.rows.codes import Tuples
 from cdc_core.lake.rows.images import column, rescued_of, texts_of, validity

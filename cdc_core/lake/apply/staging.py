@@ -27,8 +27,9 @@ from cdc_core.lake.apply.changes import Changes, MergeStrategy
 from cdc_core.lake.delete_columns import POSITION, with_column
 from cdc_core.lake.names import helper
 from cdc_core.lake.reduce.history import VersionedSlice
-from cdc_core.lake.reduce.latest import ReducedSlice, Truncation
+from cdc_core.lake.reduce.latest import ReducedSlice
 from cdc_core.lake.reduce.multiset import NetRows
+from cdc_core.lake.reduce.row_states import Truncation
 from cdc_core.lake.rows.images import indices
 
 NUMBER, TOUCH, PUT = helper("__number"), helper("__touch"), helper("__put")

@@ -16,8 +16,8 @@ import pyarrow as pa
 
 from cdc_core.lake.delete_columns import CURRENT, FROM_LSN, FROM_TIME, POSITION, TO, as_live, with_column
 from cdc_core.lake.delete_modes import DeleteMode
-from cdc_core.lake.reduce.latest import ReducedSlice, SliceEvents, Truncation, state_rows
-from cdc_core.lake.reduce.row_states import known_states, next_of_key, truncation_of, with_truncates
+from cdc_core.lake.reduce.latest import ReducedSlice, SliceEvents, state_rows
+from cdc_core.lake.reduce.row_states import Truncation, known_states, next_of_key, truncation_of, with_truncates
 from cdc_core.lake.rows.images import chosen, column, indices
 from cdc_core.lake.rows.row_keys import KeyIndex
 

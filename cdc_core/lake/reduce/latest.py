@@ -21,6 +21,7 @@ import pyarrow as pa
 
 from cdc_core.lake.delta.conform import conform
 from cdc_core.lake.names import META, OWN_NAMES, RESCUED
+from cdc_core.lake.reduce.row_states import Truncation, known_states
 from cdc_core.lake.rows.images import (
     chosen,
     column,
@@ -31,17 +32,8 @@ from cdc_core.lake.rows.images import (
     validity,
 )
 from cdc_core.lake.rows.row_keys import KeyColumns, KeyIndex
-from cdc_core.lake.rows.row_lineage import History, Touches, lineages
+from cdc_core.lake.rows.row_lineage import Touches
 from cdc_core.lake.rows.survey import in_order, is_op, unsent
-
-
-@dataclass(frozen=True, slots=True)
-class Truncation:
-    """The position of a truncate: it ends every row that the lake has until then."""
-
-    lsn: int
-    index: int
-    at: pa.Scalar
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,12 +74,12 @@ def reduce_slice(rows: pa.Table, key: Sequence[str], schema: pa.Schema) -> Reduc
     events = SliceEvents.of(rows, key, schema)
     touches, puts = events.touches, events.puts
     last = touches.last(events.keys.num_rows)
-    deleted, row = touches.deleted[last], touches.row[last]
-    source = np.where(deleted, -1, row)
-    sources, keep, seek = _states(touches, last, source, puts.unsent)
-    own = events.rows.select([each.name for each in META]).take(pa.array(row))
-    made = state_rows(puts, sources, source, schema, own)
-    return ReducedSlice(events.index, events.keys, made, deleted, keep, seek)
+    # As in delete mode soft (``soft``), but a row that is removed has no state.
+    exist = np.flatnonzero(~touches.deleted[last])
+    known = known_states(touches, last[exist], puts.unsent, events.image_names).spread(exist, len(last))
+    own = events.rows.select([each.name for each in META]).take(pa.array(touches.row[last]))
+    made = state_rows(puts, known.sources, known.base, schema, own)
+    return ReducedSlice(events.index, events.keys, made, known.base < 0, known.keep, known.seek)
 
 
 @dataclass(frozen=True, slots=True)
@@ -218,26 +210,6 @@ def images_of_keys(
         rescued = rescued_of({name: puts.texts[name] for name in key.names if name in puts.texts}, rows.num_rows)
         after = after.set_column(after.num_columns - 1, some.field(RESCUED), rescued)
     return key.parts(after), key.parts(conform(image(rows, "before"), some)), has_old
-
-
-def _states(
-    touches: Touches, last: np.ndarray, source: np.ndarray, unsent: dict[str, np.ndarray]
-) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray], np.ndarray]:
-    """Return, for columns with unsent values, the change row with each key's value; the kept ones; their lake keys."""
-    seek = np.full(len(last), -1, dtype=np.int64)
-    if not unsent or not len(last):
-        return {}, {}, seek
-    history = History.of(lineages(touches), last)
-    puts = ~touches.deleted
-    sources, keep = {}, {}
-    for name, mask in unsent.items():
-        found = history.latest(puts & ~mask[touches.row])
-        sources[name] = np.where((source >= 0) & (found >= 0), touches.row[found], -1)
-        lost = (source >= 0) & (found < 0)
-        if lost.any():
-            keep[name] = lost
-            seek[lost] = touches.key[history.first[lost]]
-    return sources, keep, seek
 
 
 def state_rows(

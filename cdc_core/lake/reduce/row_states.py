@@ -1,7 +1,7 @@
-"""The values of rows at some of the touches of their keys, for delete modes that keep deleted rows.
+"""The values of rows at some of the touches of their keys.
 
-A truncate itself touches no key; here it is converted to a delete of every key of the slice that has a row then, and a
-``Truncation`` for the lake rows whose keys are not in the slice.
+A truncate itself touches no key. For delete modes that keep deleted rows it is converted to a delete of every key of
+the slice that has a row then, and a ``Truncation`` for the lake rows whose keys are not in the slice.
 """
 
 from __future__ import annotations
@@ -12,9 +12,17 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from cdc_core.lake.reduce.latest import Truncation
 from cdc_core.lake.rows.images import column
 from cdc_core.lake.rows.row_lineage import History, Touches, lineages
+
+
+@dataclass(frozen=True, slots=True)
+class Truncation:
+    """The position of a truncate: it ends every row that the lake has until then."""
+
+    lsn: int
+    index: int
+    at: pa.Scalar
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +40,26 @@ class KnownStates:
     keep: dict[str, np.ndarray]
     seek: np.ndarray
 
+    def spread(self, places: np.ndarray, count: int) -> KnownStates:
+        """Return the states of ``count`` touches: these at ``places``, none (-1, nothing kept) at all others.
+
+        Shape: int64[A] -> [count] each
+        """
+        if len(places) == count:
+            return self
+
+        def widened(values: np.ndarray, other: int | bool) -> np.ndarray:
+            out = np.full(count, other, dtype=values.dtype)
+            out[places] = values
+            return out
+
+        return KnownStates(
+            widened(self.base, -1),
+            {name: widened(row, -1) for name, row in self.sources.items()},
+            {name: widened(mask, False) for name, mask in self.keep.items()},
+            widened(self.seek, -1),
+        )
+
 
 def known_states(
     touches: Touches, asked: np.ndarray, unsent: dict[str, np.ndarray], columns: Sequence[str]
@@ -40,6 +68,9 @@ def known_states(
 
     ``columns`` are those of an image, ``unsent`` masks the change rows that omit one. Shape: int64[A], bool[N] each.
     """
+    if not unsent and not touches.deleted[asked].any():
+        # The usual case: every touch wrote the whole row.
+        return KnownStates(touches.row[asked], {}, {}, np.full(len(asked), -1, dtype=np.int64))
     history = History.of(lineages(touches), asked)
     puts = ~touches.deleted
     found = history.latest(puts)

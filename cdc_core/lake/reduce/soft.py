@@ -13,8 +13,8 @@ import numpy as np
 import pyarrow as pa
 
 from cdc_core.lake.delete_columns import DELETED, POSITION, with_column
-from cdc_core.lake.reduce.latest import ReducedSlice, SliceEvents, Truncation, state_rows
-from cdc_core.lake.reduce.row_states import known_states, truncation_of, with_truncates
+from cdc_core.lake.reduce.latest import ReducedSlice, SliceEvents, state_rows
+from cdc_core.lake.reduce.row_states import Truncation, known_states, truncation_of, with_truncates
 from cdc_core.lake.rows.images import chosen, column
 
 

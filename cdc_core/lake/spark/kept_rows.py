@@ -24,7 +24,8 @@ from cdc_core.lake.delete_columns import (
 from cdc_core.lake.delete_modes import DeleteMode
 from cdc_core.lake.delta.table import DeltaTable
 from cdc_core.lake.names import RESCUED, helper
-from cdc_core.lake.reduce.latest import Truncation, image_schema
+from cdc_core.lake.reduce.latest import image_schema
+from cdc_core.lake.reduce.row_states import Truncation
 from cdc_core.lake.schema.features import lacking_for_names
 from cdc_core.lake.schema.shape import holds
 from cdc_core.lake.spark.commit import enable, transaction

@@ -22,7 +22,7 @@ from cdc_core.lake.positions import (
     is_of_earlier_epoch,
     lake_position,
 )
-from cdc_core.lake.reduce.latest import Truncation
+from cdc_core.lake.reduce.row_states import Truncation
 from cdc_core.lake.reduce.surplus_rows import changes_between
 from cdc_core.lake.schema.change_columns import stored, stored_schema
 from cdc_core.lake.schema.shape import changelog_properties, ensure_table
