@@ -1,0 +1,46 @@
+"""The tool that breaks the code on purpose, on a tree of two files."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from tools.deliberate_breaks import Break, judged, run_tests
+
+ONE = Break("sum", "why", "made.py", "a + b", "a - b", ("test_made.py",))
+
+
+@pytest.fixture
+def tree(tmp_path: Path) -> Path:
+    (tmp_path / "made.py").write_text("def add(a, b):\n    return a + b\n")
+    (tmp_path / "test_made.py").write_text("from made import add\n\n\ndef test_add():\n    assert add(1, 1) == 2\n")
+    return tmp_path
+
+
+def passes(tests: tuple[str, ...]) -> bool:
+    return True
+
+
+@pytest.mark.parametrize(
+    ("change", "expected"),
+    [
+        ({}, "caught"),
+        ({"becomes": "b + a"}, "NOT CAUGHT"),
+        ({"becomes": "a + ("}, "error: pytest ended with 2"),
+        ({"text": "a * b"}, "error: the text occurs 0 times"),
+        ({"text": "a"}, "error: the text occurs 3 times"),
+    ],
+)
+def test_a_break_is_caught_where_its_test_fails_and_the_file_is_restored(tree: Path, change, expected):
+    before = (tree / "made.py").read_text()
+    assert judged(replace(ONE, **change), tree, passes) == expected
+    assert (tree / "made.py").read_text() == before
+
+
+def test_a_test_that_fails_anyway_proves_nothing(tree: Path):
+    assert judged(ONE, tree, lambda tests: False) == "error: the test fails without the break"
+
+
+def test_a_test_that_does_not_end_is_stopped(tree: Path):
+    (tree / "test_made.py").write_text("import time\n\n\ndef test_long():\n    time.sleep(60)\n")
+    assert run_tests(tree, ("test_made.py",), seconds=3) is None
