@@ -16,7 +16,7 @@ from cdc_core.snapshot.options import TableOrder
 
 Item = TypeVar("Item")
 
-_RANGES_PER_LANE = 4
+_RANGES_PER_JOB = 4
 _MIN_ROWS = 250_000
 _BATCH_ROWS = 250_000
 _ITEM_ROWS = 10_000
@@ -103,22 +103,22 @@ def expected_rows(pages: int, rows: int | None) -> int:
     return rows if rows is not None and rows > 0 else pages * 50
 
 
-def rows_per_range(estimates: Sequence[int], most: int, lanes: int) -> int:
-    """Return the rows per range, at most ``most``: so that all lanes are used to the end even for few large tables.
+def rows_per_range(estimates: Sequence[int], most: int, parallel_jobs: int) -> int:
+    """Return the rows per range, at most ``most``: so that all jobs have work to the end even for few large tables.
 
-    ``estimates`` are the tables' rows; ``lanes`` is the number of ranges read in parallel.
+    ``estimates`` are the tables' rows; ``parallel_jobs`` is the number of ranges read in parallel.
     """
-    even = sum(estimates) // max(1, lanes * _RANGES_PER_LANE)
+    even = sum(estimates) // max(1, parallel_jobs * _RANGES_PER_JOB)
     return min(most, max(even, _MIN_ROWS))
 
 
-def batches(items: Sequence[Item], weights: Sequence[int], lanes: int) -> list[list[Item]]:
+def batches(items: Sequence[Item], weights: Sequence[int], parallel_jobs: int) -> list[list[Item]]:
     """Divide the items, in their order, into batches of one task each: small ones combined, large ones alone.
 
     ``weights`` are rows; a fixed cost is added per item for opening, writing and committing a file.
     """
     costs = [weight + _ITEM_ROWS for weight in weights]
-    most = max(min(_BATCH_ROWS, sum(costs) // max(1, lanes * _RANGES_PER_LANE)), 1)
+    most = max(min(_BATCH_ROWS, sum(costs) // max(1, parallel_jobs * _RANGES_PER_JOB)), 1)
     found: list[list[Item]] = []
     held = most
     for item, cost in zip(items, costs, strict=True):

@@ -1,7 +1,7 @@
-"""Reads ranges of tables in parallel: one Spark job per batch of ranges, as many jobs at a time as lanes.
+"""Reads ranges of tables in parallel: one Spark job per batch of ranges, as many jobs at a time as ``parallel_jobs``.
 
-Jobs are small so that results are known as soon as they are available, a free lane starts the next batch, no range runs
-alone at the end for longer than its own duration, and complete tables are committed meanwhile.
+Jobs are small so that results are known as soon as they are available, the next batch starts when a job has ended, no
+range runs alone at the end for longer than its own duration, and complete tables are committed meanwhile.
 """
 
 from __future__ import annotations
@@ -135,7 +135,7 @@ def read_ranges(
     spark: Any,
     readings: Sequence[Reading],
     work: CopyRanges,
-    lanes: int,
+    parallel_jobs: int,
     on_start: Callable[[Reading], None],
 ) -> Generator[list[RangeResult], None, None]:
     """Read every missing range; yields the results of each batch when it ends, to be stored by the caller.
@@ -146,7 +146,7 @@ def read_ranges(
     """
     by_table = {reading.table.id: reading for reading in readings}
     items = [order for reading in readings for order in reading.orders()]
-    todo = batches(items, [by_table[order.table.id].weights[order.number] for order in items], lanes)
+    todo = batches(items, [by_table[order.table.id].weights[order.number] for order in items], parallel_jobs)
 
     def one(batch: list[RangeOrder]) -> list[RangeResult]:
         for reading in {order.table.id: by_table[order.table.id] for order in batch}.values():
@@ -157,7 +157,7 @@ def read_ranges(
         doing = f"reading {names[0]}" + (f" and {len(names) - 1} more tables" if len(names) > 1 else "")
         return run_tasks(spark, [[batch]], work, doing)[0]
 
-    with ThreadPoolExecutor(lanes, thread_name_prefix="snapshot") as pool:
+    with ThreadPoolExecutor(parallel_jobs, thread_name_prefix="snapshot") as pool:
         waiting: set[Future[list[RangeResult]]] = {pool.submit(one, batch) for batch in todo}
         try:
             while waiting:

@@ -202,21 +202,23 @@ class SnapshotRun:
             shapes = self._new_shapes([reading.table for reading in readings], opened.lsn, numbers)
             for reading in readings:
                 reading.shape = shapes[reading.table.id]
-            lanes = self._lanes(concurrent=is_concurrent)
-            self._plan_ranges(readings, lanes, tracker)
-            reports = self._read(readings, opened, lanes, on_progress, tracker, results, concurrent=is_concurrent)
+            parallel_jobs = self._parallel_jobs(concurrent=is_concurrent)
+            self._plan_ranges(readings, parallel_jobs, tracker)
+            reports = self._read(
+                readings, opened, parallel_jobs, on_progress, tracker, results, concurrent=is_concurrent
+            )
             return [reports.get(table.id) for table in tables]
         finally:
             opened.close()
 
-    def _lanes(self, *, concurrent: bool) -> int:
+    def _parallel_jobs(self, *, concurrent: bool) -> int:
         """Return the number of ranges read in parallel.
 
         ``concurrent``: with rounds running, one fewer than Spark has cores, so that their tasks are scheduled too.
         """
         room = parallelism(self._spark)
-        lanes = max(self._settings.threads or room, self._settings.options.snapshot_max_threads)
-        return max(1, min(lanes, room - 1)) if concurrent else lanes
+        parallel_jobs = max(self._settings.threads or room, self._settings.options.snapshot_max_threads)
+        return max(1, min(parallel_jobs, room - 1)) if concurrent else parallel_jobs
 
     def _prepared(self, table: TableSchema, opened: OpenSnapshot, floors: Mapping[TableId, Lsn | None]) -> Reading:
         """Return the table's lake table, created if it does not exist, and the snapshot's token for its commit.
@@ -252,7 +254,7 @@ class SnapshotRun:
             reading.pages, reading.estimate = size.pages, size.rows
             reading.has_ctid = size.has_ctid and self._source.server_version >= _TID_RANGES
 
-    def _plan_ranges(self, readings: Sequence[Reading], lanes: int, tracker: RangeTracker | None) -> None:
+    def _plan_ranges(self, readings: Sequence[Reading], parallel_jobs: int, tracker: RangeTracker | None) -> None:
         """Set one SELECT per range: of pages, or of keys if page ranges cannot be read; one for a user's statement.
 
         A partitioned table whose leaves may be read by their names has the leaves' ranges.
@@ -260,7 +262,7 @@ class SnapshotRun:
         for reading in readings:
             self._find_leaves(reading)
         guesses = [_guess(reading) for reading in readings]
-        most = rows_per_range(guesses, self._settings.rows_per_range, lanes)
+        most = rows_per_range(guesses, self._settings.rows_per_range, parallel_jobs)
         for reading, guess in zip(readings, guesses, strict=True):
             if reading.leaves:
                 self._plan_leaves(reading, most)
@@ -308,7 +310,7 @@ class SnapshotRun:
         self,
         readings: Sequence[Reading],
         opened: OpenSnapshot,
-        lanes: int,
+        parallel_jobs: int,
         on_progress: OnProgress | None,
         tracker: RangeTracker | None,
         table_results: TableResults,
@@ -340,7 +342,7 @@ class SnapshotRun:
         ending: list[Future[list[SnapshotReport]]] = []
         with (
             ThreadPoolExecutor(_COMMITS) as committing,
-            closing(read_ranges(self._spark, readings, work, lanes, started)) as coming,
+            closing(read_ranges(self._spark, readings, work, parallel_jobs, started)) as coming,
         ):
             for results in coming:
                 touched = [by_table[result.table] for result in results]

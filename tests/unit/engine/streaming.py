@@ -60,7 +60,7 @@ class FakeStream:
         self.waiting: queue.Queue[Segment | Exception] = queue.Queue()
         self.taken = threading.Semaphore(0)
         self.wal_end = 0
-        self.ticks = 0
+        self.ticks = self.silences = 0
         self.closed = False
         self._lsn = 100
 
@@ -79,6 +79,7 @@ class FakeStream:
         try:
             found = self.waiting.get(timeout=max_seconds)
         except queue.Empty:
+            self.silences += 1
             return None
         if isinstance(found, Exception):
             raise found

@@ -133,6 +133,8 @@ def test_silence_is_confirmed_only_when_all_is_done(stream: FakeStream, tmp_path
         stream.send([*announce(ORDERS), *transaction(1000, insert(1))])
         batch = batch_of(found)
         stream.wal_end = 2000
+        before = stream.silences
+        wait_until(lambda: stream.silences > before + 1, 10, "the reader to notice the silence")
         assert not found.is_drained and found.idle_position() is None
         paths = batch.paths()
         assert all(path.exists() for path in paths)

@@ -64,7 +64,7 @@ def taken(monkeypatch):
 
         run._prepared, run._commit, run._as_described = prepared, commit, list
         run._measure = run._plan_ranges = lambda *_: None
-        run._lanes = lambda **_: 1
+        run._parallel_jobs = lambda **_: 1
         run._new_shapes = lambda tables, *_: {table.id: 1 for table in tables}
         run._report_progress = lambda *_: None
         for name in ("record_snapshots", "epoch_of", "connection_string"):
