@@ -92,6 +92,16 @@ def test_numbers_are_equal_when_values_are(
     assert found.tolist() == [first.get(meaning(value, kind, exact), UNKNOWN) for value in asked]
 
 
+@pytest.mark.parametrize("kind", [pa.float32(), pa.float64()], ids=str)
+@pytest.mark.parametrize(("exact", "expected"), [(False, [0, 0, 1, 1, 2]), (True, [0, 1, 2, 2, 3])])
+def test_both_zeros_are_one_number_unless_they_are_to_be_told_apart_and_every_nan_is_one(
+    kind: pa.DataType, exact: bool, expected: list[int]
+) -> None:
+    coder, codes = numbered(pa.array([0.0, -0.0, math.nan, OTHER_NAN, 1.5], kind), exact)
+    assert codes.tolist() == expected
+    assert coder.codes(pa.array([-0.0, OTHER_NAN], kind)).tolist() == [expected[1], expected[3]]
+
+
 @settings(max_examples=80, deadline=None)
 @given(data=st.data())
 def test_tuples_of_columns(data: st.DataObject) -> None:
