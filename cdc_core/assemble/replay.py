@@ -44,7 +44,7 @@ def replay(
             snapshot = None
             if not sink.resume(table, reached):
                 snapshot = take(context, source, session(), chosen, on_progress)[0]
-                sink.reopen(table)
+                sink.backfill.note_read(table)
             if again.drop:  # other changes are merged first: only those that wait after that are dropped
                 sink.apply(None, reached, lambda: None)
             merged = sink.apply(None, reached, lambda: None, {table: again})

@@ -11,9 +11,12 @@ from cdc_core.assemble.quality import reference_checks, table_checks
 from cdc_core.assemble.table_snapshots import reread
 from cdc_core.engine.reading.slot_reader import SignalTable
 from cdc_core.engine.reading.tables import TableRegistry
-from cdc_core.engine.round.lake_sink import LakeSink, SourceWatch
+from cdc_core.engine.round.lake import Lake, SourceWatch, Work
+from cdc_core.engine.round.lake_sink import LakeSink
 from cdc_core.engine.round.schema_changes import Shapes
 from cdc_core.engine.run_folder import RunFolder
+from cdc_core.engine.slice.task import SliceTask
+from cdc_core.engine.slice.write import LakeWriter
 from cdc_core.engine.stream.noop import NoopSink
 from cdc_core.engine.stream.run import Sink
 from cdc_core.postgres.source import Source
@@ -75,17 +78,13 @@ def open_lake(
     unsent = UnsentChanges(paths, context.scope)
     rereads = Rereads(lambda table, shape: reread(context, table, shape, spark, unsent))
     watch = SourceWatch(shapes, rereads, source.wal_lsn)
+    writer = LakeWriter.of(config.lake, folder.path, folder.owner)
+    task = SliceTask(folder.owner.run, context.scope, paths, plan, checks, writer)
     return LakeSink(
-        spark,
-        paths,
-        context.scope,
-        plan,
+        Lake(paths, context.scope, config.lake),
+        Work(spark, task, config.engine.slice_split_rows),
         registry,
-        checks,
         watch,
-        config.lake,
-        config.engine,
-        folder,
         records_rounds=records_rounds,
         docs_path=config.quality.quality_docs_path,
         references=reference_checks(context, catalog, registry),

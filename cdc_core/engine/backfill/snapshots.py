@@ -54,7 +54,7 @@ TakeBlockingSnapshot = Callable[[Mapping[TableId, int]], Mapping[TableId, Snapsh
 
 
 class Lake(Protocol):
-    """The operations of the lake that snapshots use (``cdc_core.engine.round.lake_sink.LakeSink``)."""
+    """The operations of the lake that snapshots use (``cdc_core.engine.round.backfill_target.BackfillTarget``)."""
 
     def is_current(self, table: TableSchema) -> bool:
         """Whether the lake table has the shape of this description of its source and is merged by rounds."""

@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pyarrow as pa
 
-from cdc_core.engine.slice.order import Replay, SliceOrder
+from cdc_core.engine.slice.order import Replay, SliceOrder, just_after
 from cdc_core.lake.delete_columns import POSITION, mode_of
 from cdc_core.lake.delete_modes import DeleteMode
 from cdc_core.lake.delta.conform import conform
@@ -55,9 +55,8 @@ def with_replay(order: SliceOrder, replay: Replay, schema: pa.Schema, merged: in
     none = empty_changes(schema)
     if replay.drop or mode_of(schema.names) is not DeleteMode.HISTORY:
         return itertools.chain([next(slices, (order, none))], slices)
-    # Before the first merge nothing is in quarantine. The LSN up to which the lake table is merged is the start of a
-    # commit record, and no other transaction commits within the bytes of that record.
-    first = [] if merged is None else [(replace(order, to_lsn=merged + 1), none)]
+    # Before the first merge nothing is in quarantine.
+    first = [] if merged is None else [(replace(order, to_lsn=just_after(merged)), none)]
     return itertools.chain(first, ((replace(part, replay=None), rows) for part, rows in slices))
 
 

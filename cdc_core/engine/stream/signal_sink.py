@@ -40,7 +40,7 @@ class SignalSink:
     def between_rounds(self, passed: int) -> None:
         """Run background work of the lake, then of the snapshots."""
         self._lake.between_rounds(passed, self._snapshots.needed)
-        self._snapshots.between_rounds(self._lake, passed)
+        self._snapshots.between_rounds(self._lake.backfill, passed)
 
     def close(self) -> None:
         """End background work."""

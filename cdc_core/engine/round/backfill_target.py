@@ -1,0 +1,107 @@
+"""The lake tables as snapshots write them between two rounds (``engine/backfill``), which do so at rounds' positions.
+
+Rows of chunks are written to a table that is merged past the chunks' LSN, without changing what rounds know of it but
+that LSN. Blocking snapshots write by themselves; they get the numbers of the shapes they create from here, and what
+they wrote is loaded again.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+
+from cdc_core.engine.backfill.task import LandOrder, LandOutcome, LandTask
+from cdc_core.engine.round.lake import SourceWatch, Work
+from cdc_core.engine.round.orders import Orders
+from cdc_core.engine.round.schema_changes import same_columns, same_shape
+from cdc_core.engine.round.table_state import MergeStates
+from cdc_core.engine.slice.order import SliceOrder
+from cdc_core.errors import CdcError, TransientError
+from cdc_core.schema.table import TableId, TableSchema
+from cdc_core.spark.run_tasks import run_tasks
+
+
+class BackfillTarget:
+    """Implements ``backfill.snapshots.Lake``. For the thread of the rounds."""
+
+    def __init__(self, work: Work, states: MergeStates, orders: Orders, watch: SourceWatch) -> None:
+        self._work = work
+        self._states = states
+        self._orders = orders
+        self._watch = watch
+
+    def is_current(self, table: TableSchema) -> bool:
+        """Whether the lake table has the shape of this description of its source and is merged by rounds.
+
+        For a table that the lake does not know, the description becomes its first shape.
+        """
+        state = self._states.of(table.id).shape
+        if state.holds_back or table.id in self._watch.rereads:
+            return False
+        known = self._watch.shapes.adopt(table, self._watch.wal_lsn) if state.shape is None else state.shape
+        is_settled = state.waiting is None and state.in_force == known.number
+        return is_settled and same_shape(known.table, table) and same_columns(known.table, table)
+
+    def order_to_land(self, table: TableId, reached: int, passed: int) -> SliceOrder | None:
+        """Return the order for a task that writes incremental-snapshot rows, once changes up to ``reached`` are merged.
+
+        None before that. ``to_lsn`` of the order is the LSN up to which the table is merged; ``passed`` as for
+        ``LakeSink.between_rounds``.
+        """
+        merge_state = self._states.of(table)
+        # If the changelog has no unmerged change, the table contains everything that the stream has delivered.
+        at = max(passed if merge_state.backlog is None else 0, merge_state.merged or 0)
+        if at < reached or self._states.holds_back(table, passed):
+            return None
+        return self._orders.of_chunks(table, at)
+
+    def land(self, order: LandOrder) -> LandOutcome:
+        """Write rows of an incremental snapshot to the lake table in one commit; errors are returned in the outcome."""
+        table = order.order.table.id
+        try:
+            outcome = self._land(order)
+        except CdcError as error:
+            outcome = LandOutcome(table, error=error)
+        if isinstance(outcome.error, TransientError):
+            self._states.reload(table)
+        elif outcome.error is None:
+            self._note_landed(order.order, outcome)
+        return outcome
+
+    def reserve(self, tables: Sequence[TableId]) -> dict[TableId, int] | None:
+        """Reserve numbers for the shapes that these tables get when they are read.
+
+        Returns None while one of them is being read.
+        """
+        if any(table in self._watch.rereads for table in tables):
+            return None
+        self._states.open(table for table in tables if not self._states.knows(table))
+        return {table: self._watch.shapes.reserve(table) for table in tables}
+
+    def note_read(self, table: TableId) -> None:
+        """Load the table's merge state again after a snapshot of it was taken."""
+        self._states.reload(table)
+
+    def _land(self, order: LandOrder) -> LandOutcome:
+        """Raises CdcError."""
+        task, spark, wanted = self._work.task, self._work.spark(), order.order
+        path = task.paths.lake(wanted.table.id)
+        (outcome,) = self._run(order)
+        if outcome.evolves:
+            task.writer.evolve_with_spark(spark, path, task.slot, wanted, task.plan)
+            (outcome,) = self._run(order)
+        if outcome.staged is not None:
+            outcome.applied = task.writer.land_with_spark(spark, path, task.slot, wanted, outcome.staged)
+        return outcome
+
+    def _run(self, order: LandOrder) -> list[LandOutcome]:
+        name = f"writing rows of {order.order.table.id}"
+        return run_tasks(self._work.spark(), [[order]], LandTask(self._work.task), name)
+
+    def _note_landed(self, order: SliceOrder, outcome: LandOutcome) -> None:
+        merge_state = self._states.of(order.table.id)
+        merge_state.merged = max(merge_state.merged or 0, order.to_lsn or 0)
+        if outcome.applied is not None:
+            # Spark's MERGE does not change the LSN stored in the table.
+            merge_state.shown = merge_state.shown if outcome.staged is not None else order.to_lsn
+            merge_state.version, merge_state.checked_at = outcome.applied.version, time.monotonic()

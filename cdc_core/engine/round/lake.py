@@ -1,0 +1,40 @@
+"""What the parts of a round are given: the lake, the way slices are processed, and what is known beside the stream."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from cdc_core.engine.round.schema_changes import Shapes
+from cdc_core.engine.slice.task import SliceTask
+from cdc_core.lake.options import LakeOptions
+from cdc_core.lake.paths import LakePaths
+from cdc_core.snapshot.reread import Rereads
+
+
+@dataclass(frozen=True, slots=True)
+class Lake:
+    """The lake that a run writes to. ``scope`` is that of its positions (``lake/epochs``)."""
+
+    paths: LakePaths
+    scope: str
+    options: LakeOptions
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """How slices are processed: ``task`` in the session of ``spark``, several tasks for more than ``split_rows``."""
+
+    spark: Callable[[], Any]
+    task: SliceTask
+    split_rows: int
+
+
+@dataclass(frozen=True, slots=True)
+class SourceWatch:
+    """State for following changes without events: the shapes, tables being re-read, and the server's end of WAL."""
+
+    shapes: Shapes
+    rereads: Rereads
+    wal_lsn: Callable[[], int]

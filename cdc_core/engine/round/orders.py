@@ -1,0 +1,107 @@
+"""The orders of a round: what each table's task is to append, up to which LSN it merges, and in which shape.
+
+New shapes of a table are numbered here, before its rows are appended under these numbers; that may pause the table.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+
+from cdc_core.engine.reading.batch import Batch
+from cdc_core.engine.reading.tables import TableRegistry
+from cdc_core.engine.round.schema_changes import Shapes
+from cdc_core.engine.round.table_state import MergeStates, first_lsn
+from cdc_core.engine.slice.constraints import ConstraintsSeen
+from cdc_core.engine.slice.order import Replay, SliceOrder, just_after
+from cdc_core.lake.stores.changelog import Reached
+from cdc_core.schema.table import TableId, TableSchema
+
+
+class Orders:
+    """Creates orders from the merge states of the tables. For one thread."""
+
+    def __init__(
+        self, states: MergeStates, shapes: Shapes, registry: TableRegistry, constraints: ConstraintsSeen
+    ) -> None:
+        self._states = states
+        self._shapes = shapes
+        self._registry = registry
+        self._constraints = constraints
+
+    def of_round(self, batch: Batch | None, to_lsn: int, replays: Mapping[TableId, Replay]) -> list[SliceOrder]:
+        """Return one order for each table with rows in the batch, unmerged changes in its changelog, or a replay."""
+        in_batch = {} if batch is None else batch.versions
+        orders = []
+        if batch is not None:
+            kept = [table for table in in_batch if not self._states.of(table).loses_changes]
+            orders = [self._of_batch(batch, table, to_lsn) for table in kept]
+        due = [t for t, _ in self._states if t not in in_batch and self._states.is_due(t, to_lsn)]
+        return self._with_replays(orders + [self._order(table, to_lsn) for table in due], to_lsn, replays)
+
+    def of_chunks(self, table: TableId, at: int) -> SliceOrder:
+        """Return the order that describes a table, merged up to ``at``, to a task that writes rows of a snapshot."""
+        return replace(self._order(table, at), views=self._shapes.views(table), visible=None, has_backlog=False)
+
+    def _of_batch(self, batch: Batch, table: TableId, to_lsn: int) -> SliceOrder:
+        merge_state, versions = self._states.of(table), batch.versions[table]
+        files: list[tuple[int, str]] = []
+        for version in versions:
+            first = int(version.commits[0][0])
+            current = self._registry.resolved_at(version.table)
+            number = self._shapes.number(version.table, current, first, merge_state.token)
+            files += [(number, str(path)) for path in version.paths]
+        whole = batch.complete_to(table)
+        is_whole = (whole is not None and whole <= to_lsn) or merge_state.is_due(to_lsn)
+        # Numbering the shapes may have paused the table.
+        goes_on = is_whole and not self._states.holds_back(table, to_lsn)
+        order = self._order(table, to_lsn if goes_on else None, {number for number, _ in files})
+        plain = not (order.has_backlog or order.visible or order.steps or order.views or order.waiting)
+        return replace(
+            order,
+            files=tuple(files),
+            rows=sum(version.rows for version in versions),
+            reached=Reached(whole, batch.open_at(table)),
+            only_inserts=plain and batch.only_inserts(table),
+        )
+
+    def _order(self, table: TableId, to_lsn: int | None, numbers: Iterable[int] = ()) -> SliceOrder:
+        """Return the order without rows of a batch. ``numbers`` are the shapes of those that the caller adds."""
+        merge_state = self._states.of(table)
+        state, overlap, known = merge_state.shape, self._states.overlap(table), self._known(table)
+        number = 0 if state.shape is None else state.shape.number
+        is_mixed = merge_state.backlog is not None or any(each != number for each in numbers) or bool(state.pending)
+        is_mixed |= merge_state.waiting
+        return SliceOrder(
+            known,
+            to_lsn=to_lsn,
+            position=merge_state.changelog,
+            has_backlog=merge_state.backlog is not None,
+            token=merge_state.token or 0,
+            merged=merge_state.merged,
+            visible=None if overlap is None else overlap.visible,
+            resumed=None if overlap is None or merge_state.merged is not None else overlap.since,
+            floor=int(first_lsn(overlap)),
+            engine=merge_state.engine,
+            shape=number,
+            views=self._shapes.views(table) if is_mixed and to_lsn is not None else {},
+            steps=state.pending,
+            since={} if to_lsn is None else self._constraints.since(known),
+            waiting=merge_state.waiting,
+        )
+
+    def _with_replays(
+        self, orders: list[SliceOrder], to_lsn: int, replays: Mapping[TableId, Replay]
+    ) -> list[SliceOrder]:
+        given = {order.table.id: order for order in orders}
+        for table, replay in replays.items():
+            merge_state = self._states.of(table)
+            if merge_state.shape.holds_back:
+                continue
+            order = given.get(table) or self._order(table, max(to_lsn, just_after(merge_state.merged or 0)))
+            given[table] = replace(order, waiting=True, replay=replay, only_inserts=False)
+        return list(given.values())
+
+    def _known(self, table: TableId) -> TableSchema:
+        shape = self._states.of(table).shape.shape
+        return self._registry.current(table) if shape is None else shape.table

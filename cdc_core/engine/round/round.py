@@ -1,0 +1,172 @@
+"""One round: all tables with changes are merged up to one LSN, and the round is recorded as a consistent cut.
+
+    batch ─▶ one order per table ─▶ one job (engine/slice/task) ─▶ durable: the position may be confirmed
+                                                                ─▶ Spark's MERGE if a slice is too large for a task
+                                                                ─▶ the round is recorded
+
+The job appends the batch to the changelogs and, where a task can, merges. What follows has this order:
+
+1. *Tables whose changelog cannot take their rows* are stored as tables to be re-read. These rows are stored nowhere
+   else: a run that is killed after the confirmation and before this would lose them for ever.
+2. *The position is confirmed* (``on_durable``). Every row is in its changelog now, or replaced by a re-read. Nothing
+   after this step is needed for that, and it may take minutes or fail for one table, which would hold back the server's
+   WAL. The positions of the changelogs that the driver knows are brought forward before it, so that a table whose merge
+   fails from here on has a backlog, and later rounds merge it.
+3. *Tables whose shape only Spark can change* are changed, and their changes merged by a second job. Before the next
+   step, because a slice of that job, too, may turn out to be too large for a task.
+4. *Spark's MERGE* of staged slices.
+5. *Table features* of new tables are enabled. After the merges, because only Spark writes a table with features: a
+   table's first slice would otherwise need Spark even if it is small.
+6. *Foreign keys* are checked. After all merges, because a row and its parent are in two tables; before the next step,
+   because a table counts as merged in this round by its outcome, and its state says what it was before.
+7. *The merge states* are updated from the outcomes: failed tables are paused, re-read or tried again.
+8. *The round is recorded*, from the merge states: a record names versions of tables that exist.
+
+A kill between two steps after the second loses nothing: positions are in the tables' own commits, and the next round
+finds what is not merged. A round that was not recorded is followed by one that is.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+
+from cdc_core import failpoints
+from cdc_core.engine.reading.batch import Batch
+from cdc_core.engine.reports import MergeReport, QuarantineReport, RoundReport
+from cdc_core.engine.round.failures import note_failure
+from cdc_core.engine.round.jobs import enable_features, evolve, merge_staged, run_orders
+from cdc_core.engine.round.lake import SourceWatch, Work
+from cdc_core.engine.round.orders import Orders
+from cdc_core.engine.round.outcomes import cpu_parts, has_rest, merge_report
+from cdc_core.engine.round.record import Cuts
+from cdc_core.engine.round.references import References
+from cdc_core.engine.round.reread_limit import RereadLimit
+from cdc_core.engine.round.table_state import MergeStates
+from cdc_core.engine.round.trouble import trouble_of
+from cdc_core.engine.round.validations import Validations
+from cdc_core.engine.slice.order import Replay, SliceOrder, SliceOutcome
+from cdc_core.lake.options import MergeEngine
+from cdc_core.lake.positions import ChangelogPosition
+from cdc_core.lsn import Lsn
+from cdc_core.schema.table import TableId
+
+
+class Rounds:
+    """Runs rounds, one after the other. For one thread. ``cuts`` is None if rounds are not recorded.
+
+    ``has_rest``: a slice of the last round was partly merged, and the next round merges the rest.
+    """
+
+    def __init__(
+        self,
+        work: Work,
+        states: MergeStates,
+        orders: Orders,
+        watch: SourceWatch,
+        validations: Validations,
+        cuts: Cuts | None,
+        references: References | None,
+    ) -> None:
+        self._work = work
+        self._states = states
+        self._orders = orders
+        self._watch = watch
+        self._validations = validations
+        self._cuts = cuts
+        self._references = references
+        self._reread_limit = RereadLimit()
+        self.has_rest = False
+
+    def apply(
+        self, batch: Batch | None, to_lsn: Lsn, on_durable: Callable[[], None], replays: Mapping[TableId, Replay]
+    ) -> RoundReport:
+        """Append the batch, then merge every table's complete transactions up to ``to_lsn`` (``LakeSink.apply``)."""
+        started = time.monotonic()
+        orders = self._orders.of_round(batch, to_lsn, replays)
+        outcomes = run_orders(self._work, orders)
+        self._note_lost(outcomes)
+        if batch is not None:
+            self._note_appended(batch)
+        failpoints.hit(failpoints.BEFORE_CONFIRM)
+        on_durable()
+        outcomes = evolve(self._work, orders, outcomes)
+        self._note_large(outcomes)
+        merge_staged(self._work, orders, outcomes)
+        enable_features(self._work, orders, outcomes)
+        if self._references is not None:
+            self._references.judge(self._work.spark, self._work.task, self._states, to_lsn, orders, outcomes)
+        merges = self._settle_all(orders, outcomes)
+        failed = self._failed(outcomes)
+        self._record(batch, Lsn(max([to_lsn, *(o.to_lsn or 0 for o in orders if o.table.id in replays)])))
+        seconds = time.monotonic() - started
+        again = {
+            o.table: QuarantineReport(o.waiting or 0, o.replayed, o.dropped) for o in outcomes if o.table in replays
+        }
+        return RoundReport(to_lsn, tuple(merges), failed, seconds=seconds, parts=cpu_parts(outcomes), replays=again)
+
+    def _note_lost(self, outcomes: Sequence[SliceOutcome]) -> None:
+        for outcome in outcomes:
+            if outcome.lost is not None:
+                trouble = trouble_of(outcome.lost, outcome.table, self._work.task.paths)
+                self._states.note_trouble(outcome.table, trouble)
+
+    def _note_appended(self, batch: Batch) -> None:
+        """Bring the known positions of the changelogs forward to the end of the batch."""
+        for table in batch.versions:
+            merge_state = self._states.of(table)
+            if merge_state.loses_changes:
+                continue
+            last = batch.last_commit(table)
+            merge_state.backlog = last
+            merge_state.changelog = ChangelogPosition(*(batch.open_at(table) or (last,)))
+            merge_state.whole = max((w for w in (merge_state.whole, batch.complete_to(table)) if w), default=None)
+
+    def _note_large(self, outcomes: Sequence[SliceOutcome]) -> None:
+        """Have Spark merge further slices of tables of which one was too large for a task."""
+        for outcome in outcomes:
+            if outcome.staged is not None and outcome.error is None:
+                self._states.of(outcome.table).engine = MergeEngine.SPARK
+
+    def _settle_all(self, orders: Sequence[SliceOrder], outcomes: Sequence[SliceOutcome]) -> list[MergeReport]:
+        pairs = list(zip(orders, outcomes, strict=True))
+        self.has_rest = any(has_rest(*one) for one in pairs)
+        return [merge for one in pairs if (merge := self._settle(*one)) is not None]
+
+    def _settle(self, order: SliceOrder, outcome: SliceOutcome) -> MergeReport | None:
+        """Update the table's merge state from the outcome; returns its report, None if nothing was merged."""
+        merge_state = self._states.of(order.table.id)
+        if outcome.error is not None:
+            paths, shapes = self._work.task.paths, self._watch.shapes
+            note_failure(order.table.id, outcome.error, self._states, shapes, paths, self._reread_limit)
+            return None
+        if outcome.lost is not None or order.to_lsn is None:
+            return None
+        merge_state.failed_at = None
+        merge_state.merged = outcome.merged
+        if outcome.waiting is not None:
+            # If Spark still has to merge a part, the state of the quarantine table is determined again in the next
+            # round.
+            merge_state.waiting = bool(outcome.waiting)
+        if outcome.lake_version is not None:
+            merge_state.version, merge_state.shown = outcome.lake_version, outcome.lake_lsn
+            merge_state.identity = outcome.lake_id
+            merge_state.checked_at = time.monotonic()
+        merge_state.shape.in_force = max(merge_state.shape.in_force, order.shape)
+        if merge_state.backlog is not None and outcome.merged is not None and merge_state.backlog <= outcome.merged:
+            merge_state.backlog = None
+        outcome.check = self._validations.with_verdict(outcome.check)
+        return None if outcome.applied is None else merge_report(order, outcome, outcome.applied)
+
+    def _failed(self, outcomes: Sequence[SliceOutcome]) -> dict[TableId, str]:
+        """Return why tables are not merged up to the round's LSN; of several reasons, the pause."""
+        failed = {table: s.error for table, s in self._states if s.awaits_retry}
+        failed |= {outcome.table: str(outcome.error) for outcome in outcomes if outcome.error is not None}
+        return failed | {table: s.shape.paused.reason for table, s in self._states if s.shape.paused is not None}
+
+    def _record(self, batch: Batch | None, to_lsn: Lsn) -> None:
+        failpoints.hit(failpoints.BEFORE_ROUND_RECORD)
+        if self._cuts is not None:
+            if batch is not None and batch.complete_lsn is not None:
+                self._cuts.note_commit(batch.complete_lsn, batch.last_commit_ts_us)
+            self._cuts.record(to_lsn)
