@@ -115,8 +115,9 @@ class MergeStates:
         """Load the merge states of several tables in parallel."""
         wanted = list(tables)
         with ThreadPoolExecutor(_THREADS) as pool:
-            # Only reading is done in parallel: the shapes may be used by one thread only.
-            found = list(pool.map(self._look_safely, wanted))
+            # In parallel only what concerns one table's folders: the shapes may be used by one thread only.
+            failed = list(pool.map(self._complete_reads, wanted))
+            found = list(pool.map(self._read, wanted, failed))
         for table, (merge_state, in_force) in zip(wanted, found, strict=True):
             merge_state.shape = self._shapes.open(table, in_force)
             self._known[table] = merge_state
@@ -135,7 +136,7 @@ class MergeStates:
         """Reload the merge state after another writer changed the table, or after it was re-read."""
         self._snapshots = read_snapshots(self._paths.snapshots, epoch_of(self._slot))
         before = self._known.get(table)
-        merge_state, in_force = self._look_safely(table)
+        merge_state, in_force = self._read(table, self._complete_reads(table))
         merge_state.shape = self._shapes.reopen(table, in_force)
         if before is not None:
             merge_state.failed_at, merge_state.error = before.failed_at, before.error
@@ -196,22 +197,40 @@ class MergeStates:
         """Whether a round to ``to_lsn`` without a batch has work for the table."""
         return self._known[table].is_due(to_lsn) and not self.holds_back(table, to_lsn)
 
-    def _look_safely(self, table: TableId) -> tuple[MergeState, int | None]:
-        """Load the state; a table whose folders cannot be used has only the position of its changelog, if readable."""
-        try:
-            return self._look(table)
-        except UnreadableError as error:
-            merge_state = MergeState(TableShape(), trouble=trouble_of(error, table, self._paths))
-            with suppress(UnreadableError):
-                changelog = DeltaTable.open(self._paths.changelog(table))
-                merge_state.changelog = changelog_position(changelog, self._slot, table)
-            return merge_state, None
+    def _complete_reads(self, table: TableId) -> UnreadableError | None:
+        """Append the rows of the snapshot in force to the changelog, if they are requested and not in it.
 
-    def _look(self, table: TableId) -> tuple[MergeState, int | None]:
-        if self._options.changelog_reads and not self._is_mixed(table):
-            # Before anything is merged, because after that the lake no longer shows the snapshot alone.
-            hours = self._options.lake_history_minutes
-            complete_reads(self._paths.lake(table), self._paths.changelog(table), self._slot, table, hours)
+        This must be done before anything is merged, because after that the lake table no longer shows the snapshot
+        alone. Returns the error if a folder of the table cannot be used.
+        """
+        if not self._options.changelog_reads:
+            return None
+        try:
+            if not self._is_mixed(table):
+                minutes = self._options.lake_history_minutes
+                complete_reads(self._paths.lake(table), self._paths.changelog(table), self._slot, table, minutes)
+        except UnreadableError as error:
+            return error
+        return None
+
+    def _read(self, table: TableId, failed: UnreadableError | None) -> tuple[MergeState, int | None]:
+        """Return the state and the number of the lake table's shape, by reading the table's commits.
+
+        If its folders cannot be used, or ``failed`` says so, it has only the position of its changelog, if readable.
+        """
+        if failed is None:
+            try:
+                return self._read_commits(table)
+            except UnreadableError as error:
+                failed = error
+        merge_state = MergeState(TableShape(), trouble=trouble_of(failed, table, self._paths))
+        with suppress(UnreadableError):
+            changelog = DeltaTable.open(self._paths.changelog(table))
+            merge_state.changelog = changelog_position(changelog, self._slot, table)
+        return merge_state, None
+
+    def _read_commits(self, table: TableId) -> tuple[MergeState, int | None]:
+        """As ``_read``. Raises UnreadableError."""
         changelog = open_complete(self._paths.changelog(table))
         found = changelog_position(changelog, self._slot, table)
         opened = open_complete(self._paths.lake(table))
