@@ -128,6 +128,23 @@ def test_tables_that_were_never_read_are_filled_in_chunks_beside_the_stream(pg, 
     pg.drop_database(database)
 
 
+def test_a_transaction_that_is_open_while_chunks_are_written_is_merged_once_it_commits(pg, program, tmp_path):
+    database = pg.database("signals")
+    pg.execute(database, SCHEMA)
+    file = settings(pg, database, tmp_path)
+    run(program, file)
+    signal = {"id": "1", "type": "execute-snapshot", "data": {"data-collections": ["public.lines"]}}
+    (tmp_path / "signals.txt").write_text(json.dumps(signal) + "\n")
+    with pg.connect(database) as connection:
+        connection.execute("begin; insert into lines values (100, 'open', 1, now())")
+        # The record of the commit begins where the WAL ends now, which is where the stream is when chunks are written.
+        run(program, file)
+        assert rows(lake_path(load(file), LINES), "select count(*) as n from t") == [{"n": 300}]
+        connection.execute("commit")
+    run(program, file)
+    assert difference(file, [LINES]) == []
+
+
 def test_stopped_paused_resumed_and_altered_in_between(pg, program, tmp_path):
     database = pg.database("signals")
     pg.execute(database, SCHEMA)

@@ -17,6 +17,7 @@ from cdc_core.engine.round.schema_changes import same_columns, same_shape
 from cdc_core.engine.round.table_state import MergeStates
 from cdc_core.engine.slice.order import SliceOrder
 from cdc_core.errors import CdcError, TransientError
+from cdc_core.lsn import last_begin
 from cdc_core.schema.table import TableId, TableSchema
 from cdc_core.spark.run_tasks import run_tasks
 
@@ -50,10 +51,11 @@ class BackfillTarget:
         """
         merge_state = self._states.of(table)
         # If the changelog has no unmerged change, the table contains everything that the stream has delivered.
-        at = max(passed if merge_state.backlog is None else 0, merge_state.merged or 0)
-        if at < reached or self._states.holds_back(table, passed):
+        passed_by_table = passed if merge_state.backlog is None else 0
+        merged = merge_state.merged or 0
+        if max(passed_by_table, merged) < reached or self._states.holds_back(table, passed):
             return None
-        return self._orders.of_chunks(table, at)
+        return self._orders.of_chunks(table, max(last_begin(passed_by_table), merged))
 
     def land(self, order: LandOrder) -> LandOutcome:
         """Write rows of an incremental snapshot to the lake table in one commit; errors are returned in the outcome."""

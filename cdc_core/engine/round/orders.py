@@ -13,8 +13,9 @@ from cdc_core.engine.reading.tables import TableRegistry
 from cdc_core.engine.round.schema_changes import Shapes
 from cdc_core.engine.round.table_state import MergeStates, first_lsn
 from cdc_core.engine.slice.constraints import ConstraintsSeen
-from cdc_core.engine.slice.order import Replay, SliceOrder, just_after
+from cdc_core.engine.slice.order import Replay, SliceOrder
 from cdc_core.lake.stores.changelog import Reached
+from cdc_core.lsn import just_after
 from cdc_core.schema.table import TableId, TableSchema
 
 

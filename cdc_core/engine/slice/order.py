@@ -138,17 +138,3 @@ class SliceOutcome:
     lake_id: str | None = None
     seconds: dict[str, float] = field(default_factory=dict)
     cpu_seconds: dict[str, float] = field(default_factory=dict)
-
-
-def just_after(merged: int) -> int:
-    """Return an LSN after everything that a lake table merged up to ``merged`` has, and before everything it lacks.
-
-    A slice up to it merges no change of the stream, and its commit still moves the table's position: a replay of
-    quarantined changes that was committed is thus recognised, and not repeated. The proof that it lies before every
-    commit that the table lacks: ``merged`` is the LSN at which a commit record begins, or at which a record ended that
-    the stream has passed. The table lacks only commits whose records begin after ``merged``, and records of the WAL
-    begin at multiples of 8 bytes, so the next one begins at ``merged + 8`` or later if ``merged`` is such a multiple,
-    and if it is not, no record begins at ``merged + 1`` unless nothing lies between: then 0 < merged < 8, which is in
-    the header of the first page of the WAL.
-    """
-    return merged + 1

@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pyarrow as pa
 
-from cdc_core.engine.slice.order import Replay, SliceOrder, just_after
+from cdc_core.engine.slice.order import Replay, SliceOrder
 from cdc_core.lake.delete_columns import POSITION, mode_of
 from cdc_core.lake.delete_modes import DeleteMode
 from cdc_core.lake.delta.conform import conform
@@ -25,6 +25,7 @@ from cdc_core.lake.rows.images import column
 from cdc_core.lake.rows.row_keys import merge_key
 from cdc_core.lake.schema.change_columns import empty_changes
 from cdc_core.lake.stores.quarantine import ENDED, PAST
+from cdc_core.lsn import just_after
 
 Slices = Iterator[tuple[SliceOrder, pa.Table]]
 
