@@ -25,7 +25,7 @@ def without_clashes(context: RunContext, tables: Sequence[TableSchema], *, named
         raise TableError(clash.reason, clash.remedy, str(table))
     if found:
         said = {table: (clash.reason, clash.remedy) for table, clash in found.items()}
-        pause_unread(context, said, "it could not be read with its columns")
+        pause_unread(context, said, NameClash.cause, "it could not be read with its columns")
     return [table for table in tables if table.id not in found]
 
 

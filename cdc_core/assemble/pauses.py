@@ -6,13 +6,14 @@ import logging
 from collections.abc import Mapping
 
 from cdc_core.assemble.context import RunContext
+from cdc_core.schema.changes import PauseCause
 from cdc_core.schema.table import TableId
 
 _log = logging.getLogger(__name__)
 
 
-def pause_unread(context: RunContext, found: Mapping[TableId, tuple[str, str]], why: str) -> None:
-    """Pause tables with their reason and remedy; ``why`` they are to be read is recorded, too."""
+def pause_unread(context: RunContext, found: Mapping[TableId, tuple[str, str]], cause: PauseCause, why: str) -> None:
+    """Pause tables with their reason and remedy, which are of one cause; ``why`` they are to be read is recorded."""
     from cdc_core.lake.schema.shape import lake_properties
     from cdc_core.lake.stores.schema_log import History, ShapeLog
 
@@ -25,4 +26,4 @@ def pause_unread(context: RunContext, found: Mapping[TableId, tuple[str, str]], 
             log.want_reread(table, why, newest, 0)
         if known.paused is None:
             _log.warning("%s is paused: %s %s", table, reason, remedy)
-            log.pause(table, reason, remedy, 0)
+            log.pause(table, cause, reason, remedy, 0)

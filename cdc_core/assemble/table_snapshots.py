@@ -16,7 +16,7 @@ from cdc_core.errors import CdcError, LakeError, TableError
 from cdc_core.lake.schema.features import FeaturePolicy
 from cdc_core.lsn import Lsn
 from cdc_core.postgres.source import Source
-from cdc_core.schema.changes import DroppedColumns
+from cdc_core.schema.changes import DroppedColumns, PauseCause
 from cdc_core.schema.table import TableId, TableSchema
 from cdc_core.schema.unseen import streamed
 from cdc_core.snapshot.notifications import notify_of_snapshot
@@ -62,7 +62,8 @@ def take(
     if ready:
         reports, refused = _taken(context, source, spark, ready, on_progress, on_notification)
     said = {table: trouble_of(error, table, context.paths) for table, error in refused.items()}
-    pause_unread(context, {table: (one.reason, one.remedy) for table, one in said.items()}, "it could not be read")
+    told = {table: (one.reason, one.remedy) for table, one in said.items()}
+    pause_unread(context, told, PauseCause.FOLDER, "it could not be read")
     for table, one in said.items():
         if not later:
             raise TableError(one.reason, one.remedy, str(table))

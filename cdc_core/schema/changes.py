@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import ClassVar
 
 from cdc_core.schema.fingerprint import Fingerprint
 from cdc_core.schema.table import Column, TableId, TableSchema
@@ -99,10 +100,50 @@ class SchemaChange:
     detail: str = ""
 
 
+class PauseCause(StrEnum):
+    """Why a table is paused. The values are stored, so they are not changed."""
+
+    NOT_PUBLISHED = "not published"
+    PUBLISHED_OTHERWISE = "published under other names"
+    UNLOGGED = "unlogged"
+    NAME_CLASH = "column name not possible"
+    DROPPED = "dropped"
+    SCHEMA_CHANGE = "schema change"
+    """The stream does not contain a change, and the policy is ``SchemaChanges.PAUSE``."""
+    REREAD_FAILED = "re-read failed"
+    REREAD_LIMIT = "too many re-reads"
+    CHANGES_REFUSED = "changes refused"
+    """Changes that were refused exceed a limit, or do not identify their rows."""
+    FOLDER = "folder unusable"
+    """A folder of the table cannot be used, or cannot hold its rows."""
+
+    @property
+    def ends_by_reread(self) -> bool:
+        """Whether the table is re-read once the source is as the remedy says, without any further action."""
+        return self in _ENDING_BY_REREAD
+
+    def remedy(self, action: str) -> str:
+        """Return the remedy as a sentence. ``action`` is what the user does, without a full stop."""
+        return f"{action}; {READ_AGAIN_THEN}" if self.ends_by_reread else f"{action}."
+
+
+_ENDING_BY_REREAD = frozenset(
+    {
+        PauseCause.NOT_PUBLISHED,
+        PauseCause.PUBLISHED_OTHERWISE,
+        PauseCause.UNLOGGED,
+        PauseCause.NAME_CLASH,
+        PauseCause.DROPPED,
+    }
+)
+READ_AGAIN_THEN = "it is then re-read."
+
+
 @dataclass(frozen=True, slots=True)
 class MoveTable:
     """The table has another name or schema from now on."""
 
+    changes_lake: ClassVar[bool] = False
     before: TableId
     after: TableId
 
@@ -111,6 +152,7 @@ class MoveTable:
 class DropColumn:
     """The lake's column is dropped, with its values."""
 
+    changes_lake: ClassVar[bool] = True
     name: str
 
 
@@ -118,6 +160,7 @@ class DropColumn:
 class RetireColumn:
     """The lake's column stays and is null in every row written from now on."""
 
+    changes_lake: ClassVar[bool] = True
     name: str
 
 
@@ -125,6 +168,7 @@ class RetireColumn:
 class RenameColumn:
     """The lake's column keeps its values under another name."""
 
+    changes_lake: ClassVar[bool] = True
     name: str
     to: str
 
@@ -133,6 +177,7 @@ class RenameColumn:
 class WidenColumn:
     """The lake's column gets the natural type of ``column``, which can represent every value of the present type."""
 
+    changes_lake: ClassVar[bool] = True
     name: str
     column: Column
 
@@ -145,6 +190,7 @@ class AddColumn:
     version contains its own value, null included.
     """
 
+    changes_lake: ClassVar[bool] = True
     column: Column
     fill: str | None = None
 
@@ -153,6 +199,7 @@ class AddColumn:
 class SetKey:
     """Changes identify rows by these columns from now on; none: the table is keyless."""
 
+    changes_lake: ClassVar[bool] = True
     columns: tuple[str, ...]
 
 
@@ -160,10 +207,12 @@ class SetKey:
 class Comment:
     """The comment of the table (``column`` empty) or a column; None removes it."""
 
+    changes_lake: ClassVar[bool] = False
     column: str
     text: str | None
 
 
+# ``changes_lake`` of each: whether the lake table is changed by it, and gets a new schema version.
 Operation = MoveTable | DropColumn | RetireColumn | RenameColumn | WidenColumn | AddColumn | SetKey | Comment
 
 
@@ -187,7 +236,8 @@ class Decision:
     description changed. ``needs`` are the Delta features that make the plan a change of metadata; with
     ``rewrites_lake`` the policy requires a rewrite of the table whatever its size (``project``). ``table`` is the
     version in force from here on, with attnums and the fingerprint on which the decision is based (None unless FOLLOW).
-    ``reason`` is one sentence for REREAD and REFUSE, ``remedy`` one for REFUSE.
+    ``reason`` is one sentence for REREAD and REFUSE. ``cause`` and ``action`` are set for REFUSE: what the user does to
+    end the cause, in words for ``PauseCause.remedy``.
     """
 
     verdict: Verdict
@@ -197,7 +247,13 @@ class Decision:
     rewrites_lake: bool = False
     table: TableSchema | None = None
     reason: str = ""
-    remedy: str = ""
+    cause: PauseCause | None = None
+    action: str = ""
+
+    @property
+    def remedy(self) -> str:
+        """The remedy as a sentence for REFUSE, else empty."""
+        return "" if self.cause is None else self.cause.remedy(self.action)
 
     @property
     def marks(self) -> Fingerprint | None:

@@ -22,6 +22,7 @@ from cdc_core.schema.alignment import Place, align, keeps_text
 from cdc_core.schema.changes import (
     ChangeKind,
     Decision,
+    PauseCause,
     Policy,
     SchemaChange,
     SchemaChanges,
@@ -32,7 +33,6 @@ from cdc_core.schema.plan import Version, lake_plan
 from cdc_core.schema.relation import ReplicaIdentity
 from cdc_core.schema.table import Column, TableSchema
 from cdc_core.schema.unseen import (
-    READ_AGAIN_THEN,
     Heaps,
     Unseen,
     heaps,
@@ -97,12 +97,12 @@ def decide(
 
 def _not_followed(base: TableSchema, found: Sequence[Unseen], policy: Policy) -> Decision:
     changes = tuple(one.change for one in found)
-    worst = next((one for one in found if one.remedy), found[0])
-    if worst.remedy:
-        return Decision(Verdict.REFUSE, changes, reason=worst.reason, remedy=worst.remedy)
+    worst = next((one for one in found if one.cause is not None), found[0])
+    if worst.cause is not None:
+        return Decision(Verdict.REFUSE, changes, reason=worst.reason, cause=worst.cause, action=worst.action)
     if policy.changes is SchemaChanges.PAUSE:
-        remedy = f"Run wal2lake snapshot with {base.id}, or set wal2lake.lake.schema.changes=reread."
-        return Decision(Verdict.REFUSE, changes, reason=worst.reason, remedy=remedy)
+        action = f"Run wal2lake snapshot with {base.id}, or set wal2lake.lake.schema.changes=reread"
+        return Decision(Verdict.REFUSE, changes, reason=worst.reason, cause=PauseCause.SCHEMA_CHANGE, action=action)
     return Decision(Verdict.REREAD, changes, reason=worst.reason)
 
 
@@ -123,7 +123,8 @@ def _gone(base: TableSchema, announced: TableSchema | None, policy: Policy) -> D
         Verdict.REFUSE,
         (change,),
         reason=f"The columns of {base.id} changed and the table was dropped since, so its columns cannot be matched.",
-        remedy=f"Remove {base.id} from table.include.list, or create it again; {READ_AGAIN_THEN}",
+        cause=PauseCause.DROPPED,
+        action=f"Remove {base.id} from table.include.list, or create it again",
     )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 import pyarrow as pa
 
@@ -19,6 +20,7 @@ from cdc_core.schema.changes import (
     LakeFeatures,
     MoveTable,
     Operation,
+    PauseCause,
     Policy,
     RenameColumn,
     RetireColumn,
@@ -29,7 +31,7 @@ from cdc_core.schema.changes import (
 )
 from cdc_core.schema.fingerprint import Fingerprint
 from cdc_core.schema.table import Column, TableId, TableSchema
-from cdc_core.schema.unseen import READ_AGAIN_THEN, is_streamed
+from cdc_core.schema.unseen import is_streamed
 
 OWN_COLUMNS = frozenset(
     {"__commit_lsn", "__tx_index", "__commit_ts", "__rescued", "__deleted", "__current"}
@@ -106,7 +108,7 @@ def lake_plan(
     clash = name_clash(version.table.id, [column.name for column in new.values()])
     if clash is not None:
         change = SchemaChange(ChangeKind.ADD_COLUMN, clash.column)
-        return Decision(Verdict.REFUSE, (change,), reason=clash.reason, remedy=clash.remedy)
+        return Decision(Verdict.REFUSE, (change,), reason=clash.reason, cause=clash.cause, action=clash.action)
     operations: list[Operation] = []
     if version.base.id != version.table.id:
         operations.append(MoveTable(version.base.id, version.table.id))
@@ -135,11 +137,17 @@ def lake_plan(
 
 @dataclass(frozen=True, slots=True)
 class NameClash:
-    """A column whose name a lake table cannot have, with reason and remedy."""
+    """A column whose name a lake table cannot have, with the reason and the user's ``action`` (as in ``Decision``)."""
 
     column: str
     reason: str
-    remedy: str
+    action: str
+    cause: ClassVar[PauseCause] = PauseCause.NAME_CLASH
+
+    @property
+    def remedy(self) -> str:
+        """The remedy as a sentence."""
+        return self.cause.remedy(self.action)
 
 
 def name_clash(table: TableId, columns: Iterable[str]) -> NameClash | None:
@@ -151,8 +159,7 @@ def name_clash(table: TableId, columns: Iterable[str]) -> NameClash | None:
             if name.lower() in OWN_COLUMNS:
                 found = "has a name that is reserved for wal2lake's metadata columns"
             reason = f"Column {name} of {table} {found}, which is not possible in a Delta table."
-            remedy = "Exclude one of them with column.exclude.list, or rename it in the source;"
-            return NameClash(name, reason, f"{remedy} {READ_AGAIN_THEN}")
+            return NameClash(name, reason, "Exclude one of them with column.exclude.list, or rename it in the source")
         seen.add(name.lower())
     return None
 

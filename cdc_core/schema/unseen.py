@@ -12,21 +12,22 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import IntEnum
 
-from cdc_core.schema.changes import ChangeKind, SchemaChange
+from cdc_core.schema.changes import ChangeKind, PauseCause, SchemaChange
 from cdc_core.schema.fingerprint import ColumnMark, Fingerprint, PublicationMark, StorageMark, TypeMark
 from cdc_core.schema.table import Column, TableSchema
-
-# The end of a remedy after which no further action of the user is needed.
-READ_AGAIN_THEN = "it is then re-read."
 
 
 @dataclass(frozen=True, slots=True)
 class Unseen:
-    """One finding. ``reason`` is a sentence; with a ``remedy`` a re-read of the table would not help yet."""
+    """One finding. ``reason`` is a sentence; with a ``cause`` a re-read of the table would not help yet.
+
+    Then the user first does what ``action`` says (as in ``Decision``).
+    """
 
     change: SchemaChange
     reason: str
-    remedy: str = ""
+    cause: PauseCause | None = None
+    action: str = ""
 
 
 class Heaps(IntEnum):
@@ -47,7 +48,7 @@ def unseen_changes(base: TableSchema, now: TableSchema) -> list[Unseen]:
         reason = f"Another table has the name {base.id} now."
         sent = after.publication
         if sent is not None and not sent.entries:
-            return [Unseen(change, reason, f"Add {base.id} to the publication; {READ_AGAIN_THEN}")]
+            return [Unseen(change, reason, PauseCause.NOT_PUBLISHED, f"Add {base.id} to the publication")]
         return [Unseen(change, reason)]
     out = [
         *_renamed(base, now),
@@ -114,7 +115,8 @@ def _publication(base: TableSchema, before: Fingerprint, after: Fingerprint) -> 
         yield Unseen(
             change,
             f"The publication no longer publishes changes of {base.id}.",
-            f"Add {base.id} to the publication again; {READ_AGAIN_THEN}",
+            PauseCause.NOT_PUBLISHED,
+            f"Add {base.id} to the publication again",
         )
     elif mine.entries and not theirs.is_own:
         names = "the name of the table of which it is a partition" if theirs.via_root else "the names of its partitions"
@@ -122,8 +124,8 @@ def _publication(base: TableSchema, before: Fingerprint, after: Fingerprint) -> 
         yield Unseen(
             change,
             f"The publication now sends the changes of {base.id} under {names}.",
-            f"Exclude {base.id} from the capture, or set publish_via_partition_root = {setting} for the publication; "
-            f"{READ_AGAIN_THEN}",
+            PauseCause.PUBLISHED_OTHERWISE,
+            f"Exclude {base.id} from the capture, or set publish_via_partition_root = {setting} for the publication",
         )
     elif before.server == after.server and mine != theirs:
         yield Unseen(change, f"What is published of {base.id} was changed, and events may be missing.")
@@ -142,7 +144,8 @@ def _logging(base: TableSchema, after: Fingerprint) -> Iterator[Unseen]:
         yield Unseen(
             SchemaChange(ChangeKind.UNLOGGED),
             f"{base.id}, or a partition of it, is UNLOGGED, and the WAL does not contain its changes.",
-            f"ALTER TABLE {base.id} SET LOGGED; {READ_AGAIN_THEN}",
+            PauseCause.UNLOGGED,
+            f"ALTER TABLE {base.id} SET LOGGED",
         )
 
 

@@ -17,6 +17,7 @@ from cdc_core.errors import (
     UnreadableError,
 )
 from cdc_core.lake.paths import LakePaths
+from cdc_core.schema.changes import PauseCause
 from cdc_core.schema.table import TableId
 
 
@@ -30,11 +31,11 @@ def note_failure(
     # The failed slice may have written to its quarantine table, so that is read in the next round.
     merge_state.waiting = True
     if isinstance(error, (LimitExceededError, MissingKeyError)):
-        shapes.pause(table, error.message, error.remedy, merge_state.merged or 0)
+        shapes.pause(table, PauseCause.CHANGES_REFUSED, error.message, error.remedy, merge_state.merged or 0)
     elif isinstance(error, RereadNeededError):
         shapes.want_reread(table, error.message)
         if error.remedy and not limit.allows(table):
-            shapes.pause(table, error.message, error.remedy, merge_state.merged or 0)
+            shapes.pause(table, PauseCause.REREAD_LIMIT, error.message, error.remedy, merge_state.merged or 0)
     elif isinstance(error, TransientError):
         # Another writer changed the table, so its merge state may be out of date.
         states.reload(table)

@@ -32,6 +32,7 @@ from cdc_core.lake.epochs import epoch_of
 from cdc_core.lake.positions import ChangelogPosition
 from cdc_core.lake.stores.rounds import RoundLog
 from cdc_core.lsn import Lsn
+from cdc_core.schema.changes import PauseCause
 from cdc_core.schema.table import TableId
 from cdc_core.snapshot.reread import Reread
 
@@ -177,4 +178,5 @@ class LakeSink:
             merge_state = self._merge_states.of(table)
             merge_state.failed_at, merge_state.error = time.monotonic(), str(error)
             return
-        self._watch.shapes.pause(table, error.message, remedy_then_replay(error, table), passed)
+        remedy = remedy_then_replay(error, table)
+        self._watch.shapes.pause(table, PauseCause.REREAD_FAILED, error.message, remedy, passed)

@@ -23,12 +23,12 @@ from cdc_core.lake.rows.typing_plan import TypingPlan
 from cdc_core.lake.schema.project import Step, StepColumn, own_columns
 from cdc_core.lake.schema.view import View
 from cdc_core.lake.stores.schema_log import History, Pause, Shape, ShapeLog
-from cdc_core.schema.changes import Decision, Policy, Projected, SchemaChanges, Verdict, project
+from cdc_core.schema.changes import Decision, PauseCause, Policy, Projected, SchemaChanges, Verdict, project
 from cdc_core.schema.evolution import decide
 from cdc_core.schema.fingerprint import Fingerprint
 from cdc_core.schema.plan import name_clash, row_key
 from cdc_core.schema.table import Column, TableId, TableSchema
-from cdc_core.schema.unseen import READ_AGAIN_THEN, streamed
+from cdc_core.schema.unseen import streamed
 from cdc_core.selection.columns import plan_columns
 from cdc_core.types.registry import resolve
 
@@ -192,7 +192,7 @@ class Shapes:
         state = self._tables[table]
         if self._policy.changes is SchemaChanges.PAUSE and not is_first:
             remedy = f"Run wal2lake replay with {table}, or set wal2lake.lake.schema.changes=reread."
-            self.pause(table, f"{table} must be re-read: {reason}", remedy, 0)
+            self.pause(table, PauseCause.SCHEMA_CHANGE, f"{table} must be re-read: {reason}", remedy, 0)
         elif state.reread is None and state.paused is None:
             _log.warning("%s is re-read: %s", table, reason)
             self._log.want_reread(table, reason, state.newest, 0)
@@ -255,12 +255,16 @@ class Shapes:
         state.reserved = state.newest + 1
         return state.reserved
 
-    def pause(self, table: TableId, reason: str, remedy: str, lsn: int) -> None:
+    def pause(self, table: TableId, cause: PauseCause, reason: str, remedy: str, lsn: int) -> None:
         """Stop merging the table and log the reason; its changes are still appended to its changelog."""
         state = self._tables[table]
         if state.paused is None:
             _log.warning("%s is paused: %s %s", table, reason, remedy)
-            state.paused = self._log.pause(table, reason, remedy, lsn)
+            state.paused = self._log.pause(table, cause, reason, remedy, lsn)
+
+    def _refuse(self, table: TableId, decision: Decision, lsn: int) -> None:
+        assert decision.cause is not None
+        self.pause(table, decision.cause, decision.reason, decision.remedy, lsn)
 
     def _number(
         self, state: TableShape, version: TableSchema, current: TableSchema | None, lsn: int, read_at: int | None
@@ -284,7 +288,7 @@ class Shapes:
         if decision.verdict is Verdict.REREAD:
             self.want_reread(version.id, decision.reason)
         else:
-            self.pause(version.id, decision.reason, decision.remedy, lsn)
+            self._refuse(version.id, decision, lsn)
         return self._add(state, version.id, version, None, lsn, decided=False).number
 
     def _decide(self, base: TableSchema, version: TableSchema | None, current: TableSchema | None) -> Decision:
@@ -304,12 +308,11 @@ class Shapes:
         """Add the plan's step; returns the number of the resulting shape."""
         assert decision.table is not None and state.shape is not None
         state.seen = decision.table.fingerprint
-        if not decision.operations or not any(_touches_lake(operation) for operation in decision.operations):
-            same_key = row_key(decision.table) == row_key(state.shape.table)
-            if same_key:
-                state.shape = dataclasses.replace(state.shape, table=decision.table)
-                state.shapes[state.shape.number] = state.shape
-                return state.shape.number
+        has_key = row_key(decision.table) == row_key(state.shape.table)
+        if has_key and not any(operation.changes_lake for operation in decision.operations):
+            state.shape = dataclasses.replace(state.shape, table=decision.table)
+            state.shapes[state.shape.number] = state.shape
+            return state.shape.number
         columns = self._masked(project(self._lake_columns(table), decision.operations), decision.table)
         for change in decision.changes:
             _log.warning("%s: %s %s", table, change.kind.value, change.column)
@@ -404,11 +407,11 @@ class Shapes:
         elif decision.verdict is Verdict.REREAD:
             self.want_reread(table, decision.reason)
         else:
-            self.pause(table, decision.reason, decision.remedy, lsn)
+            self._refuse(table, decision, lsn)
 
     def _look_at_paused(self, table: TableId, state: TableShape, paused: Pause) -> None:
         """Resume a paused table by a re-read if the user has removed the cause of the pause."""
-        if not paused.remedy.endswith(READ_AGAIN_THEN) or self._policy.changes is SchemaChanges.PAUSE:
+        if not paused.ends_by_reread or self._policy.changes is SchemaChanges.PAUSE:
             return
         current = self._catalogue.current(table)
         if current is None or name_clash(table, self._captured(streamed(current))) is not None:
@@ -480,7 +483,3 @@ def same_columns(one: TableSchema, other: TableSchema) -> bool:
     """Whether columns of one name are the same column: one that was dropped and added again is a different column."""
     known = {column.name: column.attnum for column in one.columns if column.attnum}
     return all(known.get(each.name, each.attnum) == each.attnum for each in other.columns if each.attnum)
-
-
-def _touches_lake(operation: object) -> bool:
-    return type(operation).__name__ not in ("Comment", "MoveTable")

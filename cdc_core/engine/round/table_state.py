@@ -29,6 +29,7 @@ from cdc_core.lake.positions import (
 from cdc_core.lake.stores.snapshot_events import complete_reads
 from cdc_core.lake.stores.snapshot_log import TakenSnapshot, read_snapshots
 from cdc_core.lsn import Lsn
+from cdc_core.schema.changes import PauseCause
 from cdc_core.schema.table import TableId
 
 _THREADS = 8
@@ -155,7 +156,8 @@ class MergeStates:
         merge_state.trouble = trouble
         if trouble.loses_changes:
             self._shapes.require_reread(table, trouble.reason)
-        self._shapes.pause(table, trouble.reason, trouble.remedy, merge_state.merged or 0)
+        lsn = merge_state.merged or 0
+        self._shapes.pause(table, PauseCause.FOLDER, trouble.reason, trouble.remedy, lsn)
 
     def knows(self, table: TableId) -> bool:
         """Whether the table's merge state has been loaded."""

@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from cdc_core.lake.delta.log_table import all_rows, append_rows, log_table
 from cdc_core.lake.delta.table import DeltaTable
-from cdc_core.schema.changes import Projected
+from cdc_core.schema.changes import READ_AGAIN_THEN, PauseCause, Projected
 from cdc_core.schema.table import Column, TableId, TableSchema, column_from_plain
 
 _SCHEMA = pa.schema(
@@ -32,6 +32,7 @@ _SCHEMA = pa.schema(
         ("projection", pa.string()),
         ("reason", pa.string()),
         ("remedy", pa.string()),
+        ("cause", pa.string()),
         ("recorded_at", pa.timestamp("us", tz="UTC")),
     ]
 )
@@ -55,12 +56,23 @@ class Shape:
 
 @dataclass(frozen=True, slots=True)
 class Pause:
-    """Why a table is not merged, the remedy, and since when; ``lsn`` is the LSN at which it stopped."""
+    """Why a table is not merged, the remedy, and since when; ``lsn`` is the LSN at which it stopped.
+
+    ``reason`` and ``remedy`` are for users. ``cause`` is None if a release that did not store it recorded the pause.
+    """
 
     reason: str
     remedy: str
     lsn: int
     since: datetime
+    cause: PauseCause | None = None
+
+    @property
+    def ends_by_reread(self) -> bool:
+        """Whether the table is re-read once its source is as the remedy says, without any further action."""
+        if self.cause is None:
+            return self.remedy.endswith(READ_AGAIN_THEN)
+        return self.cause.ends_by_reread
 
 
 @dataclass(slots=True)
@@ -100,7 +112,8 @@ class ShapeLog:
             elif row["kind"] == _REREAD:
                 history.reread = (row["shape"], row["reason"])
             elif row["kind"] == _PAUSED:
-                history.paused = Pause(row["reason"], row["remedy"], row["lsn"], row["recorded_at"])
+                cause = None if row["cause"] is None else PauseCause(row["cause"])
+                history.paused = Pause(row["reason"], row["remedy"], row["lsn"], row["recorded_at"], cause)
             else:
                 history.paused = None
         return found
@@ -122,10 +135,10 @@ class ShapeLog:
             ]
         )
 
-    def pause(self, table: TableId, reason: str, remedy: str, lsn: int) -> Pause:
+    def pause(self, table: TableId, cause: PauseCause, reason: str, remedy: str, lsn: int) -> Pause:
         """Record that a table is paused at ``lsn``."""
-        self._append([self._row(table, _PAUSED, lsn, reason=reason, remedy=remedy)])
-        return Pause(reason, remedy, lsn, datetime.now(UTC))
+        self._append([self._row(table, _PAUSED, lsn, reason=reason, remedy=remedy, cause=cause.value)])
+        return Pause(reason, remedy, lsn, datetime.now(UTC), cause)
 
     def resume(self, table: TableId, lsn: int) -> None:
         """Record that a table is resumed."""

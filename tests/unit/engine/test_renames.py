@@ -8,6 +8,7 @@ import pytest
 
 from cdc_core.engine.reading.tables import SeenName
 from cdc_core.engine.round.renames import note_names
+from cdc_core.schema.changes import PauseCause
 from cdc_core.schema.table import TableId
 from tests.unit.engine.test_shapes import ID, NOTE, begun, shapes
 from tests.unit.schema.versions import ORDERS, table
@@ -62,7 +63,7 @@ def test_a_table_that_is_to_be_read_and_does_not_exist_keeps_no_run_from_ending(
 
 def test_a_paused_table_is_read_when_it_is_resumed(tmp_path: Path) -> None:
     known, server = begun(tmp_path, FIRST)
-    known.pause(ORDERS, "Its reason.", "Its remedy.", 200)
+    known.pause(ORDERS, PauseCause.FOLDER, "Its reason.", "Its remedy.", 200)
     note_names(known, [AWAY])
     assert known.of(ORDERS).reread is None and not known.can_go_on(ORDERS)
     later = shapes(tmp_path, server)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pyarrow as pa
@@ -12,12 +13,14 @@ from cdc_core.engine.reading.tables import TableRegistry
 from cdc_core.engine.round.schema_changes import Shapes
 from cdc_core.engine.slice.order import SliceOrder
 from cdc_core.engine.slice.schema_versions import key_of
+from cdc_core.lake.delta.log_table import append_rows
+from cdc_core.lake.delta.table import DeltaTable
 from cdc_core.lake.names import RESCUED
 from cdc_core.lake.rows.typing_plan import TypingPlan
 from cdc_core.lake.schema.shape import lake_schema
 from cdc_core.lake.stores.schema_log import ShapeLog
 from cdc_core.postgres.catalog import ResolvedRelation
-from cdc_core.schema.changes import Policy, SchemaChanges
+from cdc_core.schema.changes import PauseCause, Policy, SchemaChanges
 from cdc_core.schema.relation import Relation, ReplicaIdentity
 from cdc_core.schema.table import TableId, TableSchema
 from cdc_core.selection.options import SelectionOptions
@@ -154,6 +157,37 @@ def test_a_refused_table_is_read_again_once_its_remedy_was_done(tmp_path: Path) 
     server.now = table(ID, NOTE, changes={"publication": replaced_entries(first, oid=9)})
     known.poll(lambda: 502)
     assert known.of(ORDERS).paused is None and known.of(ORDERS).reread is not None
+
+
+@pytest.mark.parametrize(
+    ("remedy", "is_reread"), [("Add it again; it is then re-read.", True), ("Then run wal2lake replay with it.", False)]
+)
+def test_a_pause_recorded_without_its_cause_goes_by_its_remedy(tmp_path: Path, remedy: str, is_reread: bool) -> None:
+    begun(tmp_path, table(ID, NOTE))
+    log = DeltaTable.open(str(tmp_path / "shapes"))
+    assert log is not None
+    row = {"schema_name": ORDERS.schema, "table_name": ORDERS.table, "kind": "paused", "lsn": 7, "reason": "R."}
+    append_rows(log, [{**row, "remedy": remedy, "recorded_at": datetime.now(UTC)}], log.schema)
+    known = shapes(tmp_path, Server(table(ID, NOTE)))
+    found = known.open(ORDERS, 1)
+    assert found.paused is not None and found.paused.cause is None
+    known.poll(lambda: 500)
+    assert (found.paused is None, found.reread is not None) == (is_reread, is_reread)
+
+
+def test_the_cause_of_a_pause_is_kept(tmp_path: Path) -> None:
+    known, _ = begun(tmp_path, table(ID, NOTE))
+    known.pause(ORDERS, PauseCause.FOLDER, "Its reason.", "Its remedy; it is then re-read.", 200)
+    again = shapes(tmp_path, Server(table(ID, NOTE)))
+    again.open(ORDERS, 1)
+    again.poll(lambda: 500)
+    paused = again.of(ORDERS).paused
+    assert paused is not None and paused.cause is PauseCause.FOLDER and not paused.ends_by_reread
+
+
+def test_each_remedy_of_a_cause_is_a_sentence() -> None:
+    assert PauseCause.UNLOGGED.remedy("Do it") == "Do it; it is then re-read."
+    assert PauseCause.SCHEMA_CHANGE.remedy("Do it") == "Do it."
 
 
 def test_a_column_without_changes_is_found_again_after_an_earlier_change_came_first(tmp_path: Path) -> None:
