@@ -12,7 +12,7 @@ from cdc_core.lake.delta.table import DataFile
 from cdc_core.lake.paths import LakePaths
 from cdc_core.lake.rows.row_keys import merge_key
 from cdc_core.lake.rows.typing_plan import TypingPlan
-from cdc_core.lake.schema.features import features_on
+from cdc_core.lake.schema.features import writer_of
 from cdc_core.lake.schema.shape import lake_properties
 from cdc_core.lake.stores.range_log import FinishedRange, RangeLog
 from cdc_core.postgres.source import OpenSnapshot, Source
@@ -54,7 +54,9 @@ class RangeTracker:
             reading.recorded = [one for one in recorded.get(reading.table.id, ()) if one.token > in_force]
             newest = max((one.token for one in reading.recorded), default=0)
             reading.taken = replace(reading.taken, token=max(reading.taken.token, newest + 1))
-            is_whole = reading.own_statement is not None or reading.keeps_gone_rows or bool(features_on(reading.lake))
+            is_whole = (
+                reading.own_statement is not None or reading.keeps_gone_rows or not writer_of(reading.lake).arrow_adds
+            )
             if is_whole or not reading.has_ctid or not can_resume(reading.table, self._plan):
                 continue
             reading.marks = marks_of(reading.table, self._plan, reading.query(""))

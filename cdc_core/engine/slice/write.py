@@ -38,7 +38,7 @@ from cdc_core.lake.reduce.multiset import arrivals
 from cdc_core.lake.rows.run_files import Owner, check_parquet, write_parquet
 from cdc_core.lake.rows.survey import invisible
 from cdc_core.lake.rows.typing_plan import TypingPlan
-from cdc_core.lake.schema.features import WRITABLE, EvolutionMethod, FeaturePolicy, announce, features_on, for_names
+from cdc_core.lake.schema.features import EvolutionMethod, FeaturePolicy, announce, writer_of
 from cdc_core.lake.schema.project import Step, evolve
 from cdc_core.lake.schema.shape import ensure_table, lake_properties, lake_schema, merge_schemas
 from cdc_core.schema.table import TableId
@@ -99,7 +99,7 @@ class LakeWriter:
             lake = found
             on_conflict(lambda: self._evolve(lake, order, app), lake)
         schema = lake_schema(plan.typer(order.table).row_type, mode)
-        if found is not None and features_on(found) and _lacks(found, schema, order, app):
+        if found is not None and not writer_of(found).arrow_adds and _lacks(found, schema, order, app):
             raise ForDriverError()
         made = keep(run, ensure_table(path, schema, order.table.id, properties, found))
         if order.shape and made.txn(app) is None:
@@ -146,7 +146,7 @@ class LakeWriter:
 
     def takes_files(self, lake: DeltaTable) -> bool:
         """Whether files with the rows resulting from inserts can simply be added to the table."""
-        return not features_on(lake) and mode_of(lake.schema.names) is not DeleteMode.SOFT
+        return writer_of(lake).arrow_adds and mode_of(lake.schema.names) is not DeleteMode.SOFT
 
     def write_arrivals(self, lake: DeltaTable, rows: pa.Table) -> DataFile:
         """Write the rows resulting from inserts to a new file; ``add_files`` commits it."""
@@ -187,12 +187,12 @@ class LakeWriter:
 
     def may_stage(self, lake: DeltaTable, order: SliceOrder) -> bool:
         """Whether Spark may merge changes of the table."""
-        may = order.engine is not MergeEngine.ARROW and not for_names(lake.schema)
+        may = order.engine is not MergeEngine.ARROW and writer_of(lake).spark_rewrites
         return may or self.must_stage(lake)
 
     def must_stage(self, lake: DeltaTable) -> bool:
         """Whether only Spark can rewrite the table: delta-rs cannot remove a file with a deletion vector."""
-        return bool(features_on(lake)) or not lake.features <= WRITABLE
+        return not writer_of(lake).arrow_rewrites
 
     def stage(self, table: TableId, changes: Changes, to_lsn: int) -> Staged:
         """Write the prepared slice to the staging folder for Spark."""
@@ -284,14 +284,11 @@ class LakeWriter:
             failpoints.hit(failpoints.AFTER_EVOLUTION)
 
     def _is_for_spark(self, lake: DeltaTable, order: SliceOrder, changes: Changes) -> bool:
-        if features_on(lake):
-            return True
+        writer = writer_of(lake)
         if changes.strategy is MergeStrategy.APPEND:
-            return False
-        if not lake.features <= WRITABLE:
-            return True
-        if for_names(lake.schema):
-            return False
+            return not writer.arrow_adds
+        if not (writer.arrow_rewrites and writer.spark_rewrites):
+            return writer.spark_rewrites
         if order.engine is MergeEngine.SPARK:
             return True
         return order.engine is MergeEngine.AUTO and bytes_to_scan(lake, changes) > self.rewrite_max_bytes

@@ -33,7 +33,7 @@ from cdc_core.lake.reduce.soft import marked
 from cdc_core.lake.rows.codes import Tuples
 from cdc_core.lake.rows.images import column, rescued_of, texts_of, validity
 from cdc_core.lake.rows.row_keys import KeyColumns, KeyIndex
-from cdc_core.lake.schema.features import WRITABLE, features_on, for_names
+from cdc_core.lake.schema.features import writer_of
 from cdc_core.lake.schema.shape import holds
 from cdc_core.schema.table import TableId
 
@@ -86,10 +86,11 @@ def keeps_rows(lake: DeltaTable, schema: pa.Schema) -> bool:
 
 def is_for_spark(lake: DeltaTable, files: Sequence[DataFile], schema: pa.Schema, kept: KeptRows) -> bool:
     """Whether the rows exceed the memory limit of the caller, or only Spark can write the table."""
-    if features_on(lake) or not lake.features <= WRITABLE:
+    writer = writer_of(lake, schema)
+    if not writer.arrow_rewrites:
         return True
     size = sum(file.size for file in [*lake.files, *files])
-    return size > kept.arrow_max_bytes and not for_names(schema)
+    return size > kept.arrow_max_bytes and writer.spark_rewrites
 
 
 def grown_schema(lake: pa.Schema, snapshot: pa.Schema, kept: KeptRows) -> pa.Schema:

@@ -21,7 +21,7 @@ from deltalake.exceptions import DeltaError
 from cdc_core import failpoints
 from cdc_core.errors import CommitConflictError
 from cdc_core.lake.delta.table import DataFile, DeltaTable
-from cdc_core.lake.schema.features import features_on
+from cdc_core.lake.schema.features import writer_of
 from cdc_core.lake.schema.shape import file_hours, phase
 
 _SMALLEST = 64 << 10
@@ -76,8 +76,7 @@ def _fitting(table: DeltaTable, chosen: Sequence[DataFile]) -> list[DataFile]:
 
 def passable(table: DeltaTable, enough: int = _FILES, among: set[str] | None = None) -> bool:
     """Whether a pass of ``compact`` has any work."""
-    is_ours = not table.has_deletion_vectors and not features_on(table)
-    return is_ours and len(_chosen(table.files, enough, among)) >= 2
+    return writer_of(table).arrow_compacts and len(_chosen(table.files, enough, among)) >= 2
 
 
 def _chosen(files: Sequence[DataFile], enough: int, among: set[str] | None) -> list[DataFile]:

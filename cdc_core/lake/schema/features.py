@@ -40,7 +40,7 @@ PROPERTIES = {
 }
 EVOLVING = frozenset([DeltaFeature.COLUMN_MAPPING, DeltaFeature.TYPE_WIDENING])
 # Features with which delta-rs can commit files; it would lose deletion vectors and not find mapped columns.
-WRITABLE = frozenset({"appendOnly", "invariants", "timestampNtz", "checkConstraints", "v2Checkpoint"})
+_WRITABLE = frozenset({"appendOnly", "invariants", "timestampNtz", "checkConstraints", "v2Checkpoint"})
 # Characters of column names that Delta on Spark supports with column mapping only.
 SPARK_REFUSES = frozenset(" ,;{}()\n\t=")
 _READERS = {
@@ -142,6 +142,42 @@ class FeaturePolicy:
 def features_on(lake: DeltaTable) -> frozenset[DeltaFeature]:
     """Return which of the features the table has: if any, only Spark can write it."""
     return frozenset(feature for feature in DeltaFeature if feature.value in lake.features)
+
+
+@dataclass(frozen=True, slots=True)
+class Writer:
+    """With what a lake table can be written.
+
+    ``arrow_adds``: delta-rs can add files to it, or replace its entire content. ``arrow_compacts``: delta-rs can
+    replace its files by others with the same rows. ``arrow_rewrites``: delta-rs can replace files when rows change.
+    ``spark_rewrites``: Spark can do so; it must if ``arrow_rewrites`` is not set, and one of the two always is.
+
+        the table has                        adds     compacts   rewrites           Spark rewrites
+        a feature of this module             Spark    Spark      Spark              yes
+        deletion vectors                     delta-rs Spark      Spark              yes
+        a feature unknown to delta-rs        delta-rs delta-rs   Spark              yes
+        names that Spark refuses             delta-rs delta-rs   delta-rs           no
+        none of these                        delta-rs delta-rs   either, by size    yes
+    """
+
+    arrow_adds: bool
+    arrow_compacts: bool
+    arrow_rewrites: bool
+    spark_rewrites: bool
+
+
+def writer_of(lake: DeltaTable, schema: pa.Schema | None = None) -> Writer:
+    """Return with what a lake table can be written: the only place that decides this.
+
+    ``schema``: the columns to be written, if they are not the table's.
+    """
+    is_sparks, is_known = bool(features_on(lake)), lake.features <= _WRITABLE
+    return Writer(
+        arrow_adds=not is_sparks,
+        arrow_compacts=not is_sparks and not lake.has_deletion_vectors,
+        arrow_rewrites=not is_sparks and is_known,
+        spark_rewrites=is_sparks or not is_known or not for_names(lake.schema if schema is None else schema),
+    )
 
 
 def for_names(schema: pa.Schema) -> frozenset[DeltaFeature]:

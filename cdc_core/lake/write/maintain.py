@@ -19,7 +19,7 @@ from typing import Any
 from cdc_core.errors import TransientError
 from cdc_core.lake.delta.table import DeltaTable
 from cdc_core.lake.maintenance.compaction import compact, passable, vacuum
-from cdc_core.lake.schema.features import WRITABLE, features_on
+from cdc_core.lake.schema.features import writer_of
 from cdc_core.lake.schema.shape import file_hours
 
 _MIN = 2
@@ -71,7 +71,7 @@ def maintain(
         return None
     started = time.monotonic()
     files, octets = _held(table)
-    by_spark = bool(features_on(table)) or not table.features <= WRITABLE
+    by_spark = not writer_of(table).arrow_rewrites
     rewritten = _optimize_by_spark(spark, table) if by_spark else _optimize(table)
     removed = 0
     if retention.history_minutes:

@@ -30,7 +30,7 @@ from cdc_core.lake.positions import (
     shape_app,
     snapshot_app,
 )
-from cdc_core.lake.schema.features import features_on
+from cdc_core.lake.schema.features import writer_of
 from cdc_core.lake.schema.shape import check_names, lake_properties, spread
 from cdc_core.schema.table import TableId
 
@@ -117,7 +117,7 @@ def commit_snapshot(
             if not is_for_spark(lake, files, content, mine):
                 return commit_merged(lake, merged(lake, files, content, mine), txns, meta)
             return _keep_by_spark(spark, lake, files, content, mine, txns, meta)
-        if features_on(lake):
+        if not writer_of(lake).arrow_adds:
             return _replace_by_spark(spark, lake, files, content, txns, meta)
         return lake.commit(files, txns=txns, metadata=meta, schema=content, replace=True)
 
