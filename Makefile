@@ -30,14 +30,14 @@ demo: $(STAMP) ## Run a demo with an embedded PostgreSQL (DEMO_SECONDS=90 for an
 	@$(BIN)/wal2lake demo --folder $(DEMO_FOLDER) $(if $(DEMO_SECONDS),--seconds $(DEMO_SECONDS))
 
 test: servers ## Run all tests (the browser tests if a Chromium is installed)
-	@$(BIN)/python -m pytest -q -m "not ui and not s3" --durations=15 -n $(TEST_WORKERS) --dist worksteal tests
+	@$(BIN)/python -m pytest -q -m "not ui and not s3" --durations=15 -n $(TEST_WORKERS) tests
 	@$(BIN)/python -m pytest -q -m ui tests/ui
 
 test-quick: $(STAMP) ## Only the tests without server or Spark, and of them those that take no ten seconds
 	@$(BIN)/python -m pytest -q -m "not slow" -n $(TEST_WORKERS) tests/unit tests/house
 
 test-all: servers ## The same with every failpoint of the kill tests; make test runs a random third of them (an hour and more)
-	@WAL2LAKE_TEST_ALL=1 $(BIN)/python -m pytest -q -m "not ui and not s3" --durations=15 -n $(TEST_WORKERS) --dist worksteal tests
+	@WAL2LAKE_TEST_ALL=1 $(BIN)/python -m pytest -q -m "not ui and not s3" --durations=15 -n $(TEST_WORKERS) tests
 
 test-ui: servers ## Test Dagster's UI in a real browser and take the screenshots in docs/
 	@WAL2LAKE_SCREENSHOTS=docs/images $(BIN)/python -m pytest -q -m ui tests/ui

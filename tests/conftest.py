@@ -10,6 +10,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from tests.support.cluster import Cluster, binaries, server_version
+from tests.support.order import LongestFirst, rank
 
 # One budget for all property tests: a whole file stays in seconds. ``--hypothesis-profile=long`` digs deeper.
 settings.register_profile("wal2lake", max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -20,6 +21,18 @@ settings.load_profile("wal2lake")
 def pytest_report_header() -> list[str]:
     """Name the servers that the tests will meet."""
     return [f"PostgreSQL {flavour}: {server_version(flavour)}" for flavour in ("debian15", "embedded18")]
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """After pytest-randomly's shuffling, which stays within tests of one rank."""
+    items.sort(key=lambda item: rank(item.nodeid))
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> LongestFirst:
+    """What a free process takes next."""
+    return LongestFirst(config, log)
 
 
 @pytest.fixture(scope="session")

@@ -26,6 +26,10 @@ from tests.support.spark import SETTINGS
 from tests.support.waits import wait_until
 
 SECONDS = 240
+# A merge of a few rows spends a third of its time compiling expressions that it evaluates once or twice. The session of
+# ``support/spark.py`` and runs with ``cold=True`` compile them.
+_INTERPRETED = {"spark.sql.codegen.wholeStage": "false", "spark.sql.codegen.factoryMode": "NO_CODEGEN"}
+_SPARK = {**SETTINGS, **_INTERPRETED, "spark.driver.memory": "1g"}
 _PROGRAM = Path(sys.executable).parent / "wal2lake"
 
 
@@ -60,9 +64,10 @@ class Program:
             return subprocess.CompletedProcess(order, code, stdout.read(), stderr.read())
 
     def stream(self, properties: Path, failpoint: str | None = None, **more: Any) -> subprocess.CompletedProcess[str]:
-        """``run`` until nothing came for a second; ends with SIGKILL at ``failpoint``."""
+        """``run`` until everything is merged; ends with SIGKILL at ``failpoint``."""
         armed = {"WAL2LAKE_FAILPOINT": failpoint} if failpoint else {}
-        return self.run("run", properties, "--until-idle", "1", "--max-seconds", "120", **armed, **more)
+        # However short the silence is, the run goes on until it has passed the end of the server's WAL.
+        return self.run("run", properties, "--until-idle", "0.2", "--max-seconds", "200", **armed, **more)
 
     def killed_at(self, failpoint: str, properties: Path, **more: Any) -> None:
         """``stream``, which must reach the failpoint."""
@@ -136,7 +141,7 @@ class Program:
             from cdc_core.spark.session import spark_conf
 
             conf = SparkConf(loadDefaults=False)
-            for key, value in spark_conf({**SETTINGS, "spark.driver.memory": "1g", **self._settings}).items():
+            for key, value in spark_conf({**_SPARK, **self._settings}).items():
                 conf.set(key, value)
             with self.spark_log.open("wb") as log:
                 self._gateway = launch_gateway(conf, {"stdout": log, "stderr": log})

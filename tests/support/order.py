@@ -1,0 +1,67 @@
+"""The order of a parallel run: the longest tests first, so that no process works alone at the end.
+
+A process that becomes free takes the next piece of work: a test of the files named here, else a whole file, so that
+what a file's tests share (a database, an installed wheel) is made once. Without xdist only the order applies.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from xdist.scheduler import LoadScopeScheduling
+
+# By the seconds of their longest test. Their tests share nothing but the servers, Spark and the command.
+_TEST_BY_TEST = (
+    "tests/pipelines/test_live_snapshots.py",
+    "tests/faults/test_cuts.py",
+    "tests/pipelines/test_live_runs.py",
+    "tests/faults/test_large_slices.py",
+    "tests/end_to_end/test_schema_changes.py",
+    "tests/end_to_end/test_lake_features.py",
+    "tests/end_to_end/test_runs_apart.py",
+    "tests/end_to_end/test_broken_folders.py",
+    "tests/faults/test_delete_modes_program.py",
+    "tests/faults/test_continuity_program.py",
+    "tests/faults/test_resumed_snapshots.py",
+    "tests/faults/test_incremental_kills.py",
+    "tests/faults/test_kill.py",
+    "tests/faults/test_schema_change_kills.py",
+    "tests/faults/test_snapshots_under_load.py",
+    "tests/faults/test_lake_signal_kills.py",
+    "tests/faults/test_large_transactions.py",
+    "tests/faults/test_older_transactions.py",
+    "tests/end_to_end/test_quarantine.py",
+    "tests/end_to_end/test_continuity.py",
+    "tests/pipelines/test_replays.py",
+)
+# Of the others: those that take minutes as a whole, then by what they start.
+_FIRST = ("tests/end_to_end/test_installed.py",)
+_FOLDERS = ("faults", "end_to_end", "pipelines", "golden", "delta", "postgres", "property")
+
+
+def rank(nodeid: str) -> tuple[int, int]:
+    """The smaller, the earlier."""
+    file = nodeid.partition("::")[0]
+    if file in _FIRST:
+        return 0, 0
+    if file in _TEST_BY_TEST:
+        return 1, _TEST_BY_TEST.index(file)
+    folder = file.removeprefix("tests/").partition("/")[0]
+    return 2, _FOLDERS.index(folder) if folder in _FOLDERS else len(_FOLDERS)
+
+
+def piece(nodeid: str) -> str:
+    """What one process takes at a time: the test, or its file."""
+    file = nodeid.partition("::")[0]
+    return nodeid if file in _TEST_BY_TEST else file
+
+
+class LongestFirst(LoadScopeScheduling):
+    """xdist's scheduling by pieces, in the order of the tests."""
+
+    def __init__(self, config: Any, log: Any) -> None:
+        super().__init__(config, log)
+        config.option.loadscopereorder = False
+
+    def _split_scope(self, nodeid: str) -> str:
+        return piece(nodeid)
