@@ -22,6 +22,7 @@ from cdc_core.lake.stores.rounds import RoundLog, TableState
 from cdc_core.lsn import Lsn
 from cdc_core.schema.table import TableId
 from tests.support.lake import difference, lake_path, write_properties
+from tests.support.spark import SETTINGS
 from tests.support.waits import wait_until
 
 pytestmark = [pytest.mark.postgres, pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(1800)]
@@ -222,6 +223,8 @@ def test_upkeep_and_rounds_give_way_to_each_other(pg, program, tmp_path):
         "wal2lake.freshness.seconds": "0.2",
         "wal2lake.lake.history.minutes": "60",
         "wal2lake.lake.clustered.tables": "public.counter",
+        # For the Java processes of maintain.
+        **{f"wal2lake.spark.{name}": value for name, value in SETTINGS.items()},
     }
     file = write_properties(tmp_path / "cuts.properties", pg.properties(database, **settings))
     config = load(file)
