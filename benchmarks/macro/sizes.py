@@ -49,7 +49,7 @@ class Figures:
 
 def large_rows(quick: bool) -> Case:
     """Rows of 100 MB that do not compress away: text, and bytea (as hex: two characters a byte), keyed and FULL."""
-    values = (30 if quick else 3_000) * 1_000  # md5 values, of 32 characters each
+    values = (300 if quick else 3_000) * 1_000  # md5 values, of 32 characters each
     pieces = f"(select string_agg(md5((g + r)::text), '') from generate_series(1, {values}) g)"
     half = f"(select string_agg(decode(md5((g + r)::text), 'hex'), '') from generate_series(1, {values}) g)"
     create = f"""
@@ -104,8 +104,8 @@ def many_columns(quick: bool) -> Case:
     inserted = f"insert into wide select g, {made} from generate_series({rows + 1}, {2 * rows}) g"
     texts = f"update wide set c4 = repeat(md5(id::text), 3), c7 = null, c1501 = '{'x' * 100}'"
     added = (
-        "alter table wide drop column c1598; alter table wide add column added text default 'by default';"
-        "update wide set c1 = 'between', added = null where id % 5 = 0; delete from wide where id % 7 = 0"
+        "alter table wide drop column c1598; alter table wide add column added text default 'd';"
+        "update wide set c1 = 'b', c4 = null, added = null where id % 5 = 0; delete from wide where id % 7 = 0"
     )
     return Case(
         ["wide"],
@@ -120,7 +120,7 @@ def many_columns(quick: bool) -> Case:
 
 def many_tables(quick: bool) -> Case:
     """1,000 tables of 100 rows, of which one transaction changes 20 rows each."""
-    names = [f"t{number:04d}" for number in range(20 if quick else 1_000)]
+    names = [f"t{number:04d}" for number in range(100 if quick else 1_000)]
     create = "".join(
         f"create table {name} (id int primary key, n int, v text);"
         f"insert into {name} select g, g, md5(g::text) from generate_series(1, 100) g;"

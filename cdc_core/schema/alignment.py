@@ -16,7 +16,7 @@ are several, they cannot be distinguished.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cache
+from typing import Any
 
 from cdc_core.schema.pg_type import PgType, TypeKind
 from cdc_core.schema.table import Column
@@ -61,27 +61,45 @@ def align(announced: tuple[Column, ...], places: list[Place], *, may_be_rewritte
             return True
         return any(may_share_storage(version.type, column.type) for version in place.versions)
 
-    @cache
-    def readings(at: int, taken: int, has_skipped: bool) -> tuple[int, tuple[int, ...] | None]:
-        """Return (number of ways to match the places from ``at`` on to the columns from ``taken`` on, one of them)."""
-        if at == len(places):
-            return (1, ()) if taken == len(announced) else (0, None)
-        place, count, example = places[at], 0, None
-        if taken < len(announced) and not (has_skipped and place.is_new) and fits(place, announced[taken]):
-            ways, rest = readings(at + 1, taken + 1, has_skipped)
-            count += ways
-            example = None if rest is None else (place.attnum, *rest)
-        if not place.is_certain:
-            # Before a column was added it had no later columns; a place without versions may have been added and
-            # dropped before.
-            skips = has_skipped or (place.is_new and bool(place.versions))
-            ways, rest = readings(at + 1, taken, skips)
-            count += ways
-            example = rest if example is None else example
-        return count, example
+    # (announced columns taken, whether a column was skipped that had no later ones) → (number of ways to get there with
+    # the places so far, one of them: the attnums as a linked list, the last one first). A table may have 1,600 columns.
+    ways: dict[tuple[int, bool], tuple[int, _Attnums | None]] = {(0, False): (1, None)}
+    for position, place in enumerate(places, 1):
+        after: dict[tuple[int, bool], tuple[int, _Attnums | None]] = {}
+        for (taken, has_skipped), (count, example) in ways.items():
+            if taken < len(announced) and not (has_skipped and place.is_new) and fits(place, announced[taken]):
+                _add(after, (taken + 1, has_skipped), count, (place.attnum, example))
+            # There must be enough places left for the columns that are left.
+            if not place.is_certain and len(announced) - taken <= len(places) - position:
+                # Before a column was added it had no later columns; a place without versions may have been added and
+                # dropped before.
+                _add(after, (taken, has_skipped or (place.is_new and bool(place.versions))), count, example)
+        ways = after
+    ends = [found for (taken, _), found in ways.items() if taken == len(announced)]
+    if sum(count for count, _ in ends) != 1:
+        return None
+    return _unwound(ends[0][1])
 
-    count, example = readings(0, 0, False)
-    return example if count == 1 else None
+
+_Attnums = tuple[int, Any]
+
+
+def _add(
+    ways: dict[tuple[int, bool], tuple[int, _Attnums | None]],
+    state: tuple[int, bool],
+    count: int,
+    example: _Attnums | None,
+) -> None:
+    before, _ = ways.get(state, (0, None))
+    ways[state] = before + count, example
+
+
+def _unwound(found: _Attnums | None) -> tuple[int, ...]:
+    attnums: list[int] = []
+    while found is not None:
+        attnum, found = found
+        attnums.append(attnum)
+    return tuple(reversed(attnums))
 
 
 def may_share_storage(one: PgType, other: PgType) -> bool:

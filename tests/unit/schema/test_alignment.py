@@ -48,6 +48,19 @@ def test_a_reading_is_taken_where_it_is_the_only_one(told, places, expected) -> 
     assert align(told, places, may_be_rewritten=False) == expected
 
 
+def test_a_table_of_the_most_columns_is_read() -> None:
+    every = [column(number, f"c{number}") for number in range(1, 1601)]
+    gone, new = every[700], every[-1]
+    places = [dropped(each) if each is gone else added(each) if each is new else live(each) for each in every]
+    whole = tuple(range(1, 1601))
+    assert align(tuple(every), places, may_be_rewritten=False) == whole
+    assert align(tuple(each for each in every if each not in (gone, new)), places, may_be_rewritten=False) == tuple(
+        attnum for attnum in whole if attnum not in (701, 1600)
+    )
+    # Either of two columns of one type.
+    assert align(tuple(each for each in every if each is not gone), places, may_be_rewritten=False) is None
+
+
 def test_a_type_that_needs_a_rewrite_tells_the_new_column_from_the_old() -> None:
     old, new = column(2, "a", INT), column(3, "a", TEXT)
     places = [live(ID), dropped(old), added(new)]
