@@ -4,7 +4,8 @@
     ├─ ConfigError            before anything starts: names the property, what was found, what is allowed
     ├─ TransientError         may succeed on retry: connection, time-out, server restarting, conflicting commit
     │   ├─ CommitConflictError  another writer's commit was made first
-    │   └─ OlderTransactionsError  a table cannot be read before older transactions have ended
+    │   ├─ OlderTransactionsError  a table cannot be read before older transactions have ended
+    │   └─ LockedError        a table cannot be read while another session has locked it
     ├─ DefiniteError          a fact about the source or the lake; the same at every retry
     │   ├─ SourceError        slot, publication, privilege, server setting
     │   ├─ TableError         one table: missing, without identity, incompatible change, undecodable value
@@ -61,6 +62,18 @@ class CommitConflictError(TransientError):
 
 class OlderTransactionsError(TransientError):
     """A table was published while transactions were open whose earlier changes are not sent: it is read after them."""
+
+
+class LockedError(TransientError):
+    """Another session holds a lock on a table that keeps it from being read; the others are read."""
+
+    def __init__(self, table: str, timeout_ms: int) -> None:
+        super().__init__(
+            f"{table} could not be read within {timeout_ms / 1000:g} s (snapshot.lock.timeout.ms), because another "
+            "session has locked it.",
+            "End that session (see pg_locks, mode AccessExclusiveLock), and run again.",
+        )
+        self.args = (table, timeout_ms)
 
 
 class DefiniteError(CdcError):

@@ -22,6 +22,7 @@ from cdc_core.errors import SourceError
 from cdc_core.lsn import Lsn
 from cdc_core.postgres.source import Source
 from cdc_core.postgres.stream import ReplicationStream
+from cdc_core.schema.pg_type import PgType
 from cdc_core.schema.table import TableSchema
 from cdc_core.schema.unseen import streamed
 from cdc_core.snapshot.notifications import Notification, Notifier
@@ -81,7 +82,9 @@ def _drain(
     proof: Continuity | None,
 ) -> StreamReport:
     engine = context.config.engine
-    registry = TableRegistry(source.describing(), source.includes(), [streamed(table) for table in tables])
+    catalog = source.describing()
+    catalog.types.remember(_recorded_types(context))
+    registry = TableRegistry(catalog, source.includes(), [streamed(table) for table in tables])
     bounds = BatchBounds(engine.batch_max_rows, engine.batch_max_bytes, engine.spool_max_bytes)
     with context.run_folder() as folder:
         sink, positions, signals = open_sink(
@@ -110,6 +113,17 @@ def _drain(
                 if proof is not None:
                     proof.note_broken(error.message)
                 raise
+
+
+def _recorded_types(context: RunContext) -> list[PgType]:
+    """Return the types of the columns that the lake has, or had: changes with them may wait when a type is dropped."""
+    from cdc_core.lake.stores.schema_log import ShapeLog
+
+    if not context.has_lake:
+        return []
+    histories = ShapeLog(context.paths.shapes, {}).read().values()
+    shapes = [shape for history in histories for _, shape in sorted(history.shapes.items())]
+    return [column.type for shape in shapes for column in shape.table.columns]
 
 
 def _connected(context: RunContext, proof: Continuity | None) -> ReplicationStream:

@@ -91,7 +91,11 @@ WHERE p.pubname = %s AND sent.relid = %s
 """
 _SIZES = """
 SELECT c.oid::bigint, c.reltuples::float8, c.relpages, c.relkind = 'p', has_table_privilege(c.oid, 'SELECT'),
-       CASE WHEN c.relkind = 'p' THEN 0 ELSE pg_relation_size(c.oid) / current_setting('block_size')::int END
+       CASE WHEN c.relkind = 'p' THEN 0
+            -- pg_relation_size() would wait for the session that has locked the table.
+            WHEN EXISTS (SELECT FROM pg_locks l WHERE l.relation = c.oid AND l.mode = 'AccessExclusiveLock')
+                THEN c.relpages
+            ELSE pg_relation_size(c.oid) / current_setting('block_size')::int END
 FROM pg_class c WHERE c.oid = ANY(%s::oid[])
 """
 

@@ -22,7 +22,7 @@ from psycopg import sql
 from psycopg.pq import ExecStatus
 from psycopg.pq.abc import PGconn
 
-from cdc_core.errors import SourceError, TransientError
+from cdc_core.errors import LockedError, SourceError, TransientError
 from cdc_core.lsn import Lsn
 from cdc_core.postgres.connect import Connection, ConnectionString, connect_with, has_raw_text
 from cdc_core.postgres.server import wal_end
@@ -174,13 +174,16 @@ def copy_chunks(
 class SnapshotReader:
     """Reads several queries' rows in one transaction that imports ``snapshot_name``. For Spark workers.
 
-    Raises SourceError or TransientError; after an error it must be closed.
+    ``lock_timeout_ms`` is the longest wait for a table that another session has locked (0: no limit). Raises
+    SourceError or TransientError (LockedError for such a table); after an error it must be closed.
     """
 
-    def __init__(self, target: ConnectionString, snapshot_name: str) -> None:
+    def __init__(self, target: ConnectionString, snapshot_name: str, lock_timeout_ms: int = 0) -> None:
         self._connection = connect_with(target)
+        self._lock_timeout_ms = lock_timeout_ms
         try:
             with translated("importing the snapshot"):
+                self._connection.execute(sql.SQL("SET lock_timeout = {}").format(sql.Literal(lock_timeout_ms)))
                 self._connection.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
                 self._connection.execute(sql.SQL("SET TRANSACTION SNAPSHOT {}").format(sql.Literal(snapshot_name)))
         except BaseException:
@@ -194,6 +197,8 @@ class SnapshotReader:
         """
         try:
             yield from copied(self._connection, select, chunk_bytes)
+        except psycopg.errors.LockNotAvailable:
+            raise LockedError(str(table or "A table"), self._lock_timeout_ms) from None
         except psycopg.Error as error:
             raise server_error(error, f"reading the rows of {table}" if table else "reading a table's rows") from None
 

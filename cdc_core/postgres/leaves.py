@@ -24,7 +24,11 @@ SELECT c.oid::bigint, n.nspname, c.relname, c.xmin::text, has_table_privilege(c.
                 WHERE a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped
                   AND (%(columns)s::text[] IS NULL OR a.attname = ANY(%(columns)s::text[])))),
        c.reltuples::float8, c.relpages,
-       CASE WHEN c.relkind = 'r' THEN pg_relation_size(c.oid) / current_setting('block_size')::int ELSE 0 END
+       CASE WHEN c.relkind <> 'r' THEN 0
+            -- pg_relation_size() would wait for the session that has locked the leaf.
+            WHEN EXISTS (SELECT FROM pg_locks l WHERE l.relation = c.oid AND l.mode = 'AccessExclusiveLock')
+                THEN c.relpages
+            ELSE pg_relation_size(c.oid) / current_setting('block_size')::int END
 FROM held h JOIN pg_class c ON c.oid = h.oid AND c.relkind <> 'p' JOIN pg_namespace n ON n.oid = c.relnamespace
 ORDER BY n.nspname COLLATE "C", c.relname COLLATE "C"
 """

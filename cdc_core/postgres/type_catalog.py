@@ -37,6 +37,12 @@ class TypeCatalog:
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
         self._types: dict[int, PgType] = {}
+        self._former: dict[int, PgType] = {}
+
+    def remember(self, types: Iterable[PgType]) -> None:
+        """Add descriptions that were recorded earlier, for types that no longer exist when a change is read."""
+        for each in types:
+            self._former[each.oid] = each
 
     def load(self, oids: Iterable[int]) -> None:
         """Read the types that are not loaded yet, with one query. Raises SourceError or TransientError."""
@@ -64,7 +70,7 @@ class TypeCatalog:
 
     def __getitem__(self, oid: int) -> PgType:
         """Return a type; one that no longer exists keeps its last description, else is an unknown base type."""
-        return self._types.get(oid) or PgType(oid, f"unknown_{oid}", "")
+        return self._types.get(oid) or self._former.get(oid) or PgType(oid, f"unknown_{oid}", "")
 
     def _build(self, oid: int, found: dict[int, tuple[Any, ...]], built: dict[int, PgType]) -> PgType:
         if oid in built:

@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from cdc_core import failpoints
 from cdc_core.decode.copy_text import LineCutter, decode_copy
-from cdc_core.errors import CdcError, LakeError
+from cdc_core.errors import CdcError, LakeError, LockedError
 from cdc_core.lake.delta.table import DataFile, DeltaTable
 from cdc_core.lake.rows.typing_plan import TypingPlan
 from cdc_core.lake.write.replace import write_rows
@@ -22,6 +22,8 @@ from cdc_core.postgres.copy_out import SnapshotReader
 from cdc_core.schema.table import TableId, TableSchema
 
 _CHUNK_BYTES = 4 << 20
+# (snapshot, table) of ranges that a lock kept from being read: one wait a table is enough, whatever number of ranges.
+_locked: dict[tuple[str, TableId], CdcError] = {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +69,7 @@ class CopyRanges:
     snapshot_name: str
     commit_lsn: int
     taken_us: int
+    lock_timeout_ms: int = 0
     armed: failpoints.Armed | None = None
 
     def __call__(self, batch: Sequence[RangeOrder]) -> list[RangeResult]:
@@ -76,12 +79,18 @@ class CopyRanges:
         reader: SnapshotReader | None = None
         try:
             for order in batch:
+                waited = _locked.get((self.snapshot_name, order.table.id))
+                if waited is not None:
+                    found.append(RangeResult(order.table.id, order.number, error=waited))
+                    continue
                 try:
-                    reader = reader or SnapshotReader(self.connection, self.snapshot_name)
+                    reader = reader or SnapshotReader(self.connection, self.snapshot_name, self.lock_timeout_ms)
                     files = tuple(self._copied(reader, order))
                     found.append(RangeResult(order.table.id, order.number, files))
                 except CdcError as error:
                     found.append(RangeResult(order.table.id, order.number, error=error))
+                    if isinstance(error, LockedError):
+                        _locked[self.snapshot_name, order.table.id] = error
                     # The failed statement has ended the transaction, and with it the imported snapshot.
                     if reader is not None:
                         reader.close()

@@ -159,7 +159,11 @@ class SnapshotOptions:
         "snapshot.locking.mode", SnapshotLockingMode.NONE, "Whether tables are locked while they are read."
     )
     snapshot_lock_timeout_ms: int = option(
-        "snapshot.lock.timeout.ms", 10_000, "Maximum time to wait for these locks.", parse=at_least(0)
+        "snapshot.lock.timeout.ms",
+        10_000,
+        "Maximum time to wait for these locks, and for a table that another session has locked when it is read (0: no "
+        "limit). Other tables are read meanwhile.",
+        parse=at_least(0),
     )
     snapshot_query_mode: SnapshotQueryMode = option(
         "snapshot.query.mode",

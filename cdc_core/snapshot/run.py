@@ -22,7 +22,7 @@ from typing import Any
 import pyarrow as pa
 
 from cdc_core import failpoints
-from cdc_core.errors import CdcError, NotUtf8Error, TransientError
+from cdc_core.errors import CdcError, LockedError, NotUtf8Error, TransientError
 from cdc_core.lake.apply.kept_rows import KeptRows
 from cdc_core.lake.delete_columns import COLUMNS
 from cdc_core.lake.delete_modes import DeleteMode, DeleteModes
@@ -116,18 +116,20 @@ class SnapshotRun:
     def take(self, tables: Sequence[TableSchema], on_progress: OnProgress | None = None) -> list[SnapshotReport]:
         """Replace each table's lake content by the source's rows at one point in time; in the given order.
 
-        Tables with values that are not UTF-8 are left as they were (``refused``). Raises the errors of the server, a
+        Tables with values that are not UTF-8 are left as they were (``refused``). A table that another session has
+        locked is tried again after the others. Raises the errors of the server, a
         type or the lake; tables committed before that stay, and are complete.
         """
         if not tables:
             return []
         time.sleep(self._settings.options.snapshot_delay_ms / 1000)
         done: dict[TableId, SnapshotReport] = {}
-        left = tables
+        left, locked = tables, list[CdcError]()
         for _ in range(_TRIES):
-            results = TableResults(raises=True, kept=(NotUtf8Error,))
+            results = TableResults(raises=True, kept=(NotUtf8Error, LockedError))
             taken = self._take(left, self._source.open_snapshot(), {}, on_progress, results=results)
-            self.refused |= results.errors
+            locked = [error for error in results.errors.values() if isinstance(error, LockedError)]
+            self.refused |= {name: error for name, error in results.errors.items() if error not in locked}
             done |= {report.table: report for report in taken if report is not None}
             left = [table for table in tables if table.id not in {**done, **self.refused}]
             if not left:
@@ -137,7 +139,7 @@ class SnapshotRun:
             before, left = left, [now.get(table.id, table) for table in left]
             again = [table for was, table in zip(before, left, strict=True) if published_as(was) != published_as(table)]
             UnsentChanges(self._paths, self._settings.scope).require(self._source, again, OLDER_SECONDS)
-        raise _changed(left[0].id)
+        raise locked[0] if locked else _changed(left[0].id)
 
     def reread(self, table: TableSchema, merged: Lsn | None, shape: int) -> SnapshotReport:
         """Replace one table's lake content while the stream continues; ``merged`` is the LSN up to which it is merged.
@@ -320,7 +322,10 @@ class SnapshotRun:
         """Read and commit all tables; a table that was changed since it was described has no report."""
         facts = opened.holder.facts
         target = connection_string(self._source.options)
-        work = CopyRanges(self._plan, target, facts.name, int(opened.lsn), facts.timestamp_us, failpoints.armed())
+        patience = self._settings.options.snapshot_lock_timeout_ms
+        work = CopyRanges(
+            self._plan, target, facts.name, int(opened.lsn), facts.timestamp_us, patience, failpoints.armed()
+        )
         by_table = {reading.table.id: reading for reading in readings}
 
         def started(reading: Reading) -> None:

@@ -6,7 +6,7 @@ import time
 from collections import deque
 from collections.abc import Callable
 
-from cdc_core.errors import CdcError, OlderTransactionsError
+from cdc_core.errors import CdcError, LockedError, OlderTransactionsError
 from cdc_core.schema.table import TableId
 
 _MOST, _SECONDS = 5, 3600.0
@@ -36,5 +36,5 @@ def remedy_then_replay(error: CdcError, table: TableId) -> str:
 
 
 def is_counted(error: CdcError) -> bool:
-    """Whether a failed attempt to re-read counts: one that waits for older transactions is repeated without limit."""
-    return not isinstance(error, OlderTransactionsError)
+    """Whether a failed attempt to re-read counts: one that waits for other sessions is repeated without limit."""
+    return not isinstance(error, OlderTransactionsError | LockedError)

@@ -35,6 +35,7 @@ from cdc_core.lake.apply.staging import StagedFacts, numbered_from, staged
 from cdc_core.lake.delete_columns import mode_of
 from cdc_core.lake.delete_modes import DeleteMode
 from cdc_core.lake.delta.conflicts import on_conflict
+from cdc_core.lake.delta.row_groups import release
 from cdc_core.lake.delta.table import DataFile, DeltaTable
 from cdc_core.lake.delta.working_copy import WorkingCopy
 from cdc_core.lake.epochs import EpochRows
@@ -172,31 +173,39 @@ class LargeSlice:
                     raise NotDivisibleError
                 check_inserts(rows, order.table.id)
                 yield rows
+                del rows  # a row may be large, and would stay in memory while the next one is read
+            del found, shapes
 
     def _divide(self, buckets: Buckets, found: SliceOutcome) -> None:
         """Distribute the rows, and survey them."""
         key, schema = merge_key(self.order.table), self.lake.schema
         names = KeyColumns.of(key, schema) if key else None
         for every in self._rows():
-            self._whole = self._whole.plus(survey(every))
-            truncates = is_op(every, "t")
-            rows = every.filter(pa.array(~truncates)) if truncates.any() else every
-            if truncates.any():
-                self._truncates.append(every.filter(pa.array(truncates)))
-            if self._splits:
-                rows = self._passing(rows, found)
-            new, old, has_old = images_of_keys(rows, names, image_schema(schema))
-            puts, takes = row_hashes(new), row_hashes(old)
-            deletes = is_op(rows, "d")
-            moved = has_old & ~deletes & (puts != takes)
-            if self._splits:
-                # In a multiset a removed row and an added one have nothing to do with each other.
-                buckets.add(_without(rows.filter(pa.array(moved)), "after", None), takes[moved])
-                stays = _without(rows, "before", moved)
-            else:
-                buckets.link(puts[moved], takes[moved])
-                stays = rows
-            buckets.add(stays, np.where(deletes, takes, puts))
+            self._distribute(every, names, buckets, found)
+            release(every.nbytes)
+            del every
+
+    def _distribute(self, every: pa.Table, names: KeyColumns | None, buckets: Buckets, found: SliceOutcome) -> None:
+        self._whole = self._whole.plus(survey(every))
+        truncates = is_op(every, "t")
+        rows = every.filter(pa.array(~truncates)) if truncates.any() else every
+        if truncates.any():
+            self._truncates.append(every.filter(pa.array(truncates)))
+        if self._splits:
+            rows = self._passing(rows, found)
+        new, old, has_old = images_of_keys(rows, names, image_schema(self.lake.schema))
+        puts, takes = row_hashes(new), row_hashes(old)
+        del new, old
+        deletes = is_op(rows, "d")
+        moved = has_old & ~deletes & (puts != takes)
+        if self._splits:
+            # In a multiset a removed row and an added one have nothing to do with each other.
+            buckets.add(_without(rows.filter(pa.array(moved)), "after", None), takes[moved])
+            stays = _without(rows, "before", moved)
+        else:
+            buckets.link(puts[moved], takes[moved])
+            stays = rows
+        buckets.add(stays, np.where(deletes, takes, puts))
 
     @property
     def _splits(self) -> bool:
@@ -222,6 +231,7 @@ class LargeSlice:
         )
         replaces = self._writes_files and self._whole.truncated_at is not None
         for part in buckets.parts():
+            octets = part.nbytes
             # Every part needs the truncates, at their places: they end the rows of all keys, and what waits for them.
             rows = in_order(pa.concat_tables([part, *self._truncates]))
             good = rows if self._splits else self._passing(rows, found)
@@ -234,6 +244,8 @@ class LargeSlice:
                     self.task.writer.rewrite(self.lake, copy, changes)
                 else:
                     parts.add(*staged(changes))
+            del part, rows, good, changes
+            release(octets)
         if parts.facts is not None:
             found.staged = parts.staged(self.order.to_lsn, self._whole.rows)
         elif rewrites:

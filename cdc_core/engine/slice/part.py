@@ -92,7 +92,7 @@ class SlicePart:
         task = self.task
         runs = [(shape, tuple(path for _, path in run)) for shape, run in itertools.groupby(part.files, lambda f: f[0])]
         read = ReadSpoolFiles(task.plan, task.writer.owner, str(part.order.table.id), part.order.shown)
-        first = [(shape, pa.Table.from_batches([next(read(paths))])) for shape, paths in runs]
+        first = [(shape, next(read(paths)).schema.empty_table()) for shape, paths in runs]
         changelog = changelog_of(task, part.order.table.id, first)
         batches = (
             each

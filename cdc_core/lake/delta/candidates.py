@@ -11,6 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from cdc_core.lake.delta.row_groups import has_large_values
 from cdc_core.lake.delta.table import DataFile
 from cdc_core.lake.rows.images import column
 
@@ -45,11 +46,16 @@ class Ranges:
 
     @classmethod
     def of(cls, rows: pa.Table, names: Sequence[str]) -> Ranges:
-        """Collect the columns ``names`` of rows. A column with nulls is left out: statistics do not include nulls."""
+        """Collect the columns ``names`` of rows.
+
+        A column with nulls is left out, because statistics do not include nulls, and one with values that are too large
+        for statistics.
+        """
         columns, bounds = {}, {}
         for name in names:
             values = column(rows, name)
-            if _ordered(values.type) and len(values) and not values.null_count:
+            is_usable = _ordered(values.type) and len(values) and not values.null_count
+            if is_usable and not has_large_values(pa.chunked_array([values])):
                 columns[name] = values
                 found = pc.min_max(values)
                 bounds[name] = (found["min"], found["max"])

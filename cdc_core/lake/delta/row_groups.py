@@ -17,6 +17,7 @@ _SAMPLE_ROWS = 10_000
 # With few rows a dictionary costs more time and bytes than it saves.
 _MIN_ROWS = 10_000
 _LARGE_VALUE = 1 << 20
+_RELEASED = 32 << 20
 _COMPRESSION = "zstd"
 
 
@@ -65,6 +66,12 @@ def has_large_values(rows: pa.Table | pa.ChunkedArray) -> bool:
         return False
     columns = rows.columns if isinstance(rows, pa.Table) else [rows]
     return any(_has_large(chunk) for column in columns for chunk in column.chunks)
+
+
+def release(octets: int) -> None:
+    """Give memory back after rows of so many bytes: the allocator keeps what is free, for each size its own."""
+    if octets > _RELEASED:
+        pa.default_memory_pool().release_unused()
 
 
 def _has_large(values: pa.Array) -> bool:

@@ -120,7 +120,9 @@ class _Files:
         shift = np.uint64(64 - _BITS * (self._level + 1))
         numbers = (mixed(self._groups.heads(hashes)) >> shift).astype(np.int64) & (_PARTS - 1)
         order = np.argsort(numbers, kind="stable")
-        laid = rows.append_column(_HASH, pa.array(hashes)).take(pa.array(order))
+        laid = rows.append_column(_HASH, pa.array(hashes))
+        if (np.diff(order) != 1).any():  # a large row alone is not copied
+            laid = laid.take(pa.array(order))
         ends = np.searchsorted(numbers[order], np.arange(_PARTS + 1))
         size = laid.nbytes
         for number in np.unique(numbers).tolist():

@@ -36,7 +36,7 @@ def taken(monkeypatch):
         run._source = SimpleNamespace(
             await_older_transactions=lambda: True, open_concurrent_snapshot=lambda: opened, options=None
         )
-        locking = SimpleNamespace(snapshot_locking_mode=None)
+        locking = SimpleNamespace(snapshot_locking_mode=None, snapshot_lock_timeout_ms=0)
         run._settings = SimpleNamespace(options=locking, reads=False, has_features=False, scope="slot")
         run._paths, run._plan, run._spark = SimpleNamespace(snapshots=""), None, None
         discarded: list[TableId] = []
