@@ -322,10 +322,8 @@ class SnapshotRun:
         """Read and commit all tables; a table that was changed since it was described has no report."""
         facts = opened.holder.facts
         target = connection_string(self._source.options)
-        patience = self._settings.options.snapshot_lock_timeout_ms
-        work = CopyRanges(
-            self._plan, target, facts.name, int(opened.lsn), facts.timestamp_us, patience, failpoints.armed()
-        )
+        lsn, wait, armed = int(opened.lsn), self._settings.options.snapshot_lock_timeout_ms, failpoints.armed()
+        work = CopyRanges(self._plan, target, facts.name, lsn, facts.timestamp_us, wait, armed)
         by_table = {reading.table.id: reading for reading in readings}
 
         def started(reading: Reading) -> None:
