@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import time
 
+from cdc_core.engine.round.pauses import Pauses
 from cdc_core.engine.round.reread_limit import RereadLimit
-from cdc_core.engine.round.schema_changes import Shapes
 from cdc_core.engine.round.table_state import MergeStates
 from cdc_core.engine.round.trouble import trouble_of
 from cdc_core.errors import (
@@ -22,7 +22,7 @@ from cdc_core.schema.table import TableId
 
 
 def note_failure(
-    table: TableId, error: CdcError, states: MergeStates, shapes: Shapes, paths: LakePaths, limit: RereadLimit
+    table: TableId, error: CdcError, states: MergeStates, pauses: Pauses, paths: LakePaths, limit: RereadLimit
 ) -> None:
     """Pause the table, have it re-read, or leave it to the next attempt, depending on the error of its slice."""
     merge_state = states.of(table)
@@ -31,11 +31,11 @@ def note_failure(
     # The failed slice may have written to its quarantine table, so that is read in the next round.
     merge_state.waiting = True
     if isinstance(error, (LimitExceededError, MissingKeyError)):
-        shapes.pause(table, PauseCause.CHANGES_REFUSED, error.message, error.remedy, merge_state.merged or 0)
+        pauses.pause(table, PauseCause.CHANGES_REFUSED, error.message, error.remedy, merge_state.merged or 0)
     elif isinstance(error, RereadNeededError):
-        shapes.want_reread(table, error.message)
+        pauses.want_reread(table, error.message)
         if error.remedy and not limit.allows(table):
-            shapes.pause(table, PauseCause.REREAD_LIMIT, error.message, error.remedy, merge_state.merged or 0)
+            pauses.pause(table, PauseCause.REREAD_LIMIT, error.message, error.remedy, merge_state.merged or 0)
     elif isinstance(error, TransientError):
         # Another writer changed the table, so its merge state may be out of date.
         states.reload(table)

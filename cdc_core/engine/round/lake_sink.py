@@ -145,12 +145,12 @@ class LakeSink:
         """
         if not self._watch.shapes.can_go_on(table):
             return False
-        self._watch.shapes.resume(table, lsn)
+        self._watch.shapes.pauses.resume(table, lsn)
         return True
 
     def note_renamed(self) -> None:
         """Record re-reads of renamed tables before the slot is confirmed: changes under the new name are not stored."""
-        note_names(self._watch.shapes, self._registry.take_names())
+        note_names(self._watch.shapes.pauses, self._registry.take_names())
 
     def close(self) -> None:
         """Wait, for a bounded time, until background work ends: re-reads and validations."""
@@ -162,7 +162,7 @@ class LakeSink:
         for table, merge_state in self._merge_states:
             shape = merge_state.shape
             is_wanted = shape.reread is not None and shape.paused is None and not merge_state.has_failed
-            if is_wanted and table not in rereads and shapes.can_be_read(table):
+            if is_wanted and table not in rereads and shapes.pauses.can_be_read(table):
                 rereads.request(table, shapes.reserve(table))
 
     def _note_reread(self, ended: Reread, passed: int) -> None:
@@ -179,4 +179,4 @@ class LakeSink:
             merge_state.failed_at, merge_state.error = time.monotonic(), str(error)
             return
         remedy = remedy_then_replay(error, table)
-        self._watch.shapes.pause(table, PauseCause.REREAD_FAILED, error.message, remedy, passed)
+        self._watch.shapes.pauses.pause(table, PauseCause.REREAD_FAILED, error.message, remedy, passed)

@@ -18,23 +18,23 @@ import logging
 from collections.abc import Iterable
 
 from cdc_core.engine.reading.tables import SeenName
-from cdc_core.engine.round.schema_changes import Shapes
+from cdc_core.engine.round.pauses import Pauses
 
 _log = logging.getLogger(__name__)
 
 
-def note_names(shapes: Shapes, seen: Iterable[SeenName]) -> None:
+def note_names(pauses: Pauses, seen: Iterable[SeenName]) -> None:
     """Record re-reads of the lake tables that lack the changes of tables announced under other names.
 
     ``seen`` is in the order of the stream. Raises SourceError or TransientError.
     """
     wanted = [each for each in seen if each.oid]
-    holders = shapes.holders({each.oid for each in wanted}) if wanted else {}
+    holders = pauses.holders({each.oid for each in wanted}) if wanted else {}
     for each in wanted:
         for table in holders.get(each.oid, ()):
             if table != each.name:
-                shapes.owe_reread(table, f"it was changed while its name was {each.name}")
+                pauses.owe_reread(table, f"it was changed while its name was {each.name}")
             elif not each.is_captured:
-                shapes.owe_reread(table, "it was changed while it was not captured")
+                pauses.owe_reread(table, "it was changed while it was not captured")
     if wanted:
-        shapes.find_returned()
+        pauses.find_returned()

@@ -137,8 +137,8 @@ class Rounds:
         """Update the table's merge state from the outcome; returns its report, None if nothing was merged."""
         merge_state = self._states.of(order.table.id)
         if outcome.error is not None:
-            paths, shapes = self._work.task.paths, self._watch.shapes
-            note_failure(order.table.id, outcome.error, self._states, shapes, paths, self._reread_limit)
+            paths, pauses = self._work.task.paths, self._watch.shapes.pauses
+            note_failure(order.table.id, outcome.error, self._states, pauses, paths, self._reread_limit)
             return None
         if outcome.lost is not None or order.to_lsn is None:
             return None

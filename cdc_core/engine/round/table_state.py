@@ -123,7 +123,8 @@ class MergeStates:
             merge_state.shape = self._shapes.open(table, in_force)
             self._known[table] = merge_state
             if merge_state.is_former:
-                self._shapes.want_reread(table, "its rows are of another server, or from before a gap", is_first=True)
+                reason = "its rows are of another server, or from before a gap"
+                self._shapes.pauses.want_reread(table, reason, is_first=True)
             if merge_state.trouble is not None:
                 self.note_trouble(table, merge_state.trouble)
 
@@ -155,9 +156,9 @@ class MergeStates:
         merge_state = self._known[table]
         merge_state.trouble = trouble
         if trouble.loses_changes:
-            self._shapes.require_reread(table, trouble.reason)
+            self._shapes.pauses.require_reread(table, trouble.reason)
         lsn = merge_state.merged or 0
-        self._shapes.pause(table, PauseCause.FOLDER, trouble.reason, trouble.remedy, lsn)
+        self._shapes.pauses.pause(table, PauseCause.FOLDER, trouble.reason, trouble.remedy, lsn)
 
     def knows(self, table: TableId) -> bool:
         """Whether the table's merge state has been loaded."""

@@ -30,7 +30,7 @@ AWAY = SeenName(FIRST.oid, TableId("public", "away"), True)
 )
 def test_changes_under_another_name_are_missing_under_its_own(tmp_path: Path, seen: SeenName, is_reread: bool) -> None:
     known, server = begun(tmp_path, FIRST)
-    note_names(known, [seen])
+    note_names(known.pauses, [seen])
     assert (known.of(ORDERS).reread is not None) is is_reread
     assert (shapes(tmp_path, server).open(ORDERS, 1).reread is not None) is is_reread
     assert shapes(tmp_path, server).open(ORDERS, 2).reread is None
@@ -39,36 +39,36 @@ def test_changes_under_another_name_are_missing_under_its_own(tmp_path: Path, se
 def test_a_name_that_nothing_has_is_read_once_it_exists_again(tmp_path: Path) -> None:
     known, server = begun(tmp_path, FIRST)
     server.now = None
-    note_names(known, [AWAY])
+    note_names(known.pauses, [AWAY])
     state = known.of(ORDERS)
     assert state.reread is None and not state.holds_back and not state.is_on_its_way
     known.poll(lambda: 300)
     assert known.of(ORDERS).reread is None
     server.now = FIRST
     known.poll(lambda: 300)
-    assert state.reread == "it was changed while its name was public.away" and known.can_be_read(ORDERS)
+    assert state.reread == "it was changed while its name was public.away" and known.pauses.can_be_read(ORDERS)
 
 
 def test_a_table_that_is_to_be_read_and_does_not_exist_keeps_no_run_from_ending(tmp_path: Path) -> None:
     known, server = begun(tmp_path, FIRST)
-    known.want_reread(ORDERS, "its rows were rewritten")
+    known.pauses.want_reread(ORDERS, "its rows were rewritten")
     server.now = None
     state = known.of(ORDERS)
-    assert state.is_on_its_way and not known.can_be_read(ORDERS)
+    assert state.is_on_its_way and not known.pauses.can_be_read(ORDERS)
     assert state.holds_back and not state.is_on_its_way
     server.now = FIRST
     known.poll(lambda: 300)
-    assert state.is_on_its_way and known.can_be_read(ORDERS)
+    assert state.is_on_its_way and known.pauses.can_be_read(ORDERS)
 
 
 def test_a_paused_table_is_read_when_it_is_resumed(tmp_path: Path) -> None:
     known, server = begun(tmp_path, FIRST)
-    known.pause(ORDERS, PauseCause.FOLDER, "Its reason.", "Its remedy.", 200)
-    note_names(known, [AWAY])
+    known.pauses.pause(ORDERS, PauseCause.FOLDER, "Its reason.", "Its remedy.", 200)
+    note_names(known.pauses, [AWAY])
     assert known.of(ORDERS).reread is None and not known.can_go_on(ORDERS)
     later = shapes(tmp_path, server)
     assert later.open(ORDERS, 1).reread is None and not later.can_go_on(ORDERS)
-    later.resume(ORDERS, 300)
+    later.pauses.resume(ORDERS, 300)
     assert later.of(ORDERS).reread is not None
 
 
@@ -78,5 +78,5 @@ def test_a_name_that_did_not_exist_when_the_run_began_is_remembered(tmp_path: Pa
     server.now = None
     run = shapes(tmp_path, server)
     for _ in range(2):
-        note_names(run, [AWAY])
+        note_names(run.pauses, [AWAY])
     assert shapes(tmp_path, server).open(ORDERS, 1).reread == "it was changed while its name was public.away"

@@ -107,7 +107,7 @@ def test_rows_of_the_time_before_a_snapshot_change_nothing_about_it(tmp_path: Pa
 def test_reading_again_outlives_the_run_until_a_later_shape_is_in_force(tmp_path: Path) -> None:
     first = table(ID, NOTE)
     known, server = begun(tmp_path, first)
-    known.want_reread(ORDERS, "its rows were rewritten")
+    known.pauses.want_reread(ORDERS, "its rows were rewritten")
     assert shapes(tmp_path, server).open(ORDERS, 1).reread == "its rows were rewritten"
     assert shapes(tmp_path, server).open(ORDERS, None).reread is not None
     assert known.reserve(ORDERS) == 2
@@ -117,7 +117,7 @@ def test_reading_again_outlives_the_run_until_a_later_shape_is_in_force(tmp_path
 def test_a_shape_of_the_stream_never_takes_the_number_of_one_being_read(tmp_path: Path) -> None:
     first = table(ID, NOTE)
     known, _ = begun(tmp_path, first)
-    known.want_reread(ORDERS, "its rows were rewritten")
+    known.pauses.want_reread(ORDERS, "its rows were rewritten")
     reserved = known.reserve(ORDERS)
     later = table(ID, column(2, "text_of"), version=2)
     assert known.number(later, later, 300, 100) > reserved
@@ -177,7 +177,7 @@ def test_a_pause_recorded_without_its_cause_goes_by_its_remedy(tmp_path: Path, r
 
 def test_the_cause_of_a_pause_is_kept(tmp_path: Path) -> None:
     known, _ = begun(tmp_path, table(ID, NOTE))
-    known.pause(ORDERS, PauseCause.FOLDER, "Its reason.", "Its remedy; it is then re-read.", 200)
+    known.pauses.pause(ORDERS, PauseCause.FOLDER, "Its reason.", "Its remedy; it is then re-read.", 200)
     again = shapes(tmp_path, Server(table(ID, NOTE)))
     again.open(ORDERS, 1)
     again.poll(lambda: 500)
@@ -212,7 +212,7 @@ def test_the_policy_pauses_what_else_would_be_read_again(tmp_path: Path, is_firs
     known = shapes(tmp_path, Server(first), Policy(changes=SchemaChanges.PAUSE))
     known.open(ORDERS, None)
     known.number(first, first, 90, 100)
-    known.want_reread(ORDERS, "it was changed under another name", is_first=is_first)
+    known.pauses.want_reread(ORDERS, "it was changed under another name", is_first=is_first)
     assert (known.of(ORDERS).paused is None) is is_first
     assert (known.of(ORDERS).reread is not None) is is_first
 

@@ -1,0 +1,142 @@
+"""How rows of one schema version of a table become rows of the next: the steps between a table's versions.
+
+Nothing is decided or stored here: the versions (shapes) and the steps known so far are in ``TableShape``.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Sequence
+
+import pyarrow as pa
+
+from cdc_core.engine.round.schema_state import TableShape
+from cdc_core.lake.rows.typing_plan import TypingPlan
+from cdc_core.lake.schema.project import Step, StepColumn, own_columns
+from cdc_core.lake.schema.view import View
+from cdc_core.lake.stores.schema_log import Shape
+from cdc_core.schema.changes import Projected
+from cdc_core.schema.plan import row_key
+from cdc_core.schema.table import Column, TableId, TableSchema
+from cdc_core.selection.columns import plan_columns
+from cdc_core.types.registry import resolve
+
+
+class SchemaSteps:
+    """``lake_schema`` returns the present schema of a lake table, None if it does not exist."""
+
+    def __init__(self, plan: TypingPlan, lake_schema: Callable[[TableId], pa.Schema | None]) -> None:
+        self._plan = plan
+        self._lake_schema = lake_schema
+
+    def views(self, state: TableShape) -> dict[int, View]:
+        """Return how to read change rows of each shape that the table has had."""
+        if state.shape is None:
+            return {}
+        target, found = state.shape, {}
+        for number, shape in state.shapes.items():
+            steps = self.way(state, number, target)
+            found[number] = View(self.captured(shape.table), shape.table, steps)
+        return found
+
+    def way(self, state: TableShape, number: int, target: Shape) -> tuple[Step, ...] | None:
+        """Return the steps from a shape to ``target``: none if rows of both are read alike, None without a way."""
+        if number == target.number:
+            return ()
+        shape, found, at = state.shapes[number].table, list[Step](), target
+        # From parent to parent: a shape that was decided but never applied is not an ancestor of the target.
+        while at.parent is not None and at.number != number:
+            step = state.steps.get(at.number) or self._stored_step(state, at.number)
+            if step is None:
+                break
+            found.append(step)
+            at = state.shapes[at.parent]
+        if at.number == number:
+            return tuple(reversed(found))
+        return () if same_shape(shape, target.table) and same_columns(shape, target.table) else None
+
+    def step(self, state: TableShape, name: TableId, shape: Shape) -> Step:
+        """Return the step to a shape from its parent; ``shape`` has a projection."""
+        assert shape.projection is not None
+        types = {each.name: each.type for each in self._lake_fields(state, name, shape.parent or 0)}
+        before = state.shapes.get(shape.parent or 0)
+        if shape.number <= state.in_force and before is not None:
+            # A step of an earlier run: the lake table has changed since, and its names may now be those of other
+            # columns.
+            types |= {column.name: self.lake_type(column) for column in before.table.columns}
+        columns = []
+        for each in shape.projection:
+            if each.column is None:
+                kind = types.get(each.source or "", pa.string())
+                columns.append(StepColumn(each.name, each.source, kind))
+                continue
+            natural = resolve(each.column, self._plan.types).natural
+            value = text = None
+            if each.source is None and each.fill is not None:
+                converted = natural.convert(pa.array([each.fill], pa.string()))
+                value = converted.values[0]
+                text = each.fill if not value.is_valid else None
+            columns.append(StepColumn(each.name, each.source, natural.arrow_type, value, text))
+        return Step(shape.number, tuple(columns))
+
+    def lake_columns(self, state: TableShape, table: TableId) -> list[str]:
+        """Return the names of the lake table's data columns in the shape decided last."""
+        number = 0 if state.shape is None else state.shape.number
+        return [each.name for each in self._lake_fields(state, table, number)]
+
+    def masked(self, columns: Sequence[Projected], table: TableSchema) -> tuple[Projected, ...]:
+        """Return the projection with the constants of masked columns masked: it is stored, as the lake's rows are."""
+        mappers = {plan.name: plan.mapper for plan in plan_columns(table, self._plan.selection)}
+        out = []
+        for each in columns:
+            mapper, fill = mappers.get(each.name), each.fill
+            if mapper is not None and fill is not None and each.source is None:
+                fill = mapper(pa.array([fill], pa.string()))[0].as_py()
+            # The value for older rows is only in ``fill``.
+            bare = None if each.column is None else dataclasses.replace(each.column, missing=None)
+            out.append(dataclasses.replace(each, fill=fill, column=bare))
+        return tuple(out)
+
+    def captured(self, table: TableSchema) -> tuple[str, ...]:
+        """Return the names of the captured columns."""
+        return tuple(plan.name for plan in plan_columns(table, self._plan.selection) if plan.included)
+
+    def lake_type(self, column: Column) -> pa.DataType:
+        """Return the type that a column has in the lake."""
+        return resolve(column, self._plan.types).natural.arrow_type
+
+    def _lake_fields(self, state: TableShape, table: TableId, before: int) -> list[pa.Field]:
+        """Return the lake table's data columns after the step ``before``; without such a step, its current ones."""
+        step = state.steps.get(before)
+        if step is not None and before > state.in_force:
+            return [pa.field(each.name, each.type) for each in step.columns]
+        schema = self._lake_schema(table)
+        if schema is None:
+            assert state.shape is not None
+            return [pa.field(c.name, self.lake_type(c)) for c in state.shape.table.columns]
+        own = own_columns(schema)
+        return [each for each in schema if each not in own]
+
+    def _stored_step(self, state: TableShape, number: int) -> Step | None:
+        """Return the step of a shape that an earlier run stored."""
+        shape = state.shapes.get(number)
+        if shape is None or shape.projection is None:
+            return None
+        return self.step(state, shape.table.id, shape)
+
+
+def same_shape(one: TableSchema, other: TableSchema) -> bool:
+    """Whether rows of both are read in the same way: same columns, types, key and replica identity."""
+    return (
+        [(c.name, c.type.oid, c.modifier) for c in one.columns]
+        == [(c.name, c.type.oid, c.modifier) for c in other.columns]
+        and row_key(one) == row_key(other)
+        and one.identity is other.identity
+        and one.oid == other.oid
+    )
+
+
+def same_columns(one: TableSchema, other: TableSchema) -> bool:
+    """Whether columns of one name are the same column: one that was dropped and added again is a different column."""
+    known = {column.name: column.attnum for column in one.columns if column.attnum}
+    return all(known.get(each.name, each.attnum) == each.attnum for each in other.columns if each.attnum)
