@@ -11,16 +11,19 @@ previous version of its row, so it stays in quarantine while that version is not
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Sequence
 
 import numpy as np
 import pyarrow as pa
 
 from cdc_core.lake.delete_columns import POSITION
-from cdc_core.lake.reduce.latest import Puts, image_schema, touched_keys
+from cdc_core.lake.reduce.latest import Puts, Touched, image_schema, touched_keys
 from cdc_core.lake.rows.images import column, indices, validity
 from cdc_core.lake.rows.row_keys import KeyColumns
 from cdc_core.lake.rows.survey import is_op
+
+_EVERY_KEY = -1
 
 
 def past_ready(
@@ -57,36 +60,45 @@ def earlier_ends(
     The lake has no version from which this position could be read. ``applied`` are change rows in the columns of
     ``rows``. Shape: rows[N], bool[N], ends[N] (LSN, index and time) -> ends[N]
     """
-    count, names = rows.num_rows, ends.schema.names
-    every = pa.concat_tables([rows, applied]).combine_chunks()
+    count, every = rows.num_rows, pa.concat_tables([rows, applied]).combine_chunks()
     touched = touched_keys(every, key, schema)
-    ended = pa.table([column(ends, name) for name in names], names=list(POSITION))
-    places = pa.concat_tables([every.select(list(POSITION)), ended])
-    grid = np.stack([column(places, name).fill_null(-1).to_numpy() for name in POSITION[:2]], axis=1)
-    order = np.asarray(np.unique(grid, axis=0, return_inverse=True)[1]).reshape(-1)
-    own, theirs, old = np.split(order, [count, every.num_rows])
-    later = np.arange(count, every.num_rows)
-    never, step = len(order), len(order) + 1
-    at = np.where(validity(column(ends, names[0])), old, never)
-    source = np.where(at < never, every.num_rows + np.arange(count), -1)
-    asked = np.flatnonzero(missing & (touched.puts >= 0)[:count])
-    # A truncate touches every key.
-    cuts = later[is_op(applied, "t")]
-    for numbers in (touched.puts, touched.takes, None):
-        hits = cuts if numbers is None else later[numbers[later] >= 0]
-        keys = np.zeros(len(every), dtype=np.int64) if numbers is None else numbers
-        wanted = np.zeros(count, dtype=np.int64) if numbers is None else touched.puts[:count]
-        codes = keys[hits] * step + theirs[hits - count]
-        by_code = np.argsort(codes, kind="stable")
-        found = np.searchsorted(codes[by_code], wanted[asked] * step + own[asked], side="right")
-        inside = np.flatnonzero(found < len(hits))
-        hit = hits[by_code[found[inside]]]
-        mine = keys[hit] == wanted[asked[inside]]
-        row, hit = asked[inside[mine]], hit[mine]
-        nearer = theirs[hit - count] < at[row]
-        at[row[nearer]], source[row[nearer]] = theirs[hit[nearer] - count], hit[nearer]
-    taken = places.take(indices(source))
+    lsn, index = (column(every, name).to_numpy() for name in POSITION[:2])
+    end_lsn, end_index = (column(ends, name).fill_null(-1).to_numpy() for name in ends.schema.names[:2])
+    asked = np.flatnonzero(missing & (touched.puts[:count] >= 0))
+    by_key = _by_key(touched, is_op(every, "t"), touched.puts[asked], count, lsn, index)
+    has_end = validity(column(ends, ends.schema.names[0]))
+    # Of each row: the change at which its version ends, or, after those, its present end; -1 for none.
+    source = np.where(has_end, every.num_rows + np.arange(count), -1)
+    # row-wise: rows in quarantine
+    for row in asked.tolist():
+        nearest = (int(end_lsn[row]), int(end_index[row])) if has_end[row] else None
+        for number in (int(touched.puts[row]), _EVERY_KEY):
+            places = by_key.get(number, [])
+            at = bisect_right(places, (lsn[row], index[row], len(lsn)))
+            if at < len(places) and (nearest is None or places[at][:2] < nearest):
+                nearest, source[row] = places[at][:2], places[at][2]
+    ended = pa.table([column(ends, name) for name in ends.schema.names], names=list(POSITION))
+    taken = pa.concat_tables([every.select(list(POSITION)), ended]).take(indices(source))
     return pa.Table.from_arrays([column(taken, name) for name in POSITION], schema=ends.schema)
+
+
+def _by_key(
+    touched: Touched, truncates: np.ndarray, wanted: np.ndarray, start: int, lsn: np.ndarray, index: np.ndarray
+) -> dict[int, list[tuple[int, int, int]]]:
+    """Return the changes from row ``start`` on that touch each of the keys ``wanted``: (LSN, index, row), in order.
+
+    Truncates, which touch every key, are under _EVERY_KEY. Shape: [N], but wanted[K]
+    """
+    touches = truncates | np.isin(touched.puts, wanted) | np.isin(touched.takes, wanted)
+    touches[:start] = False
+    rows = np.flatnonzero(touches)
+    found: dict[int, list[tuple[int, int, int]]] = {}
+    # row-wise: changes of keys that are in quarantine
+    for row in rows[np.lexsort((index[rows], lsn[rows]))].tolist():
+        numbers = {_EVERY_KEY} if truncates[row] else {int(touched.puts[row]), int(touched.takes[row])} - {-1}
+        for number in numbers:
+            found.setdefault(number, []).append((int(lsn[row]), int(index[row]), row))
+    return found
 
 
 def put_ends(rows: pa.Table, ends: pa.Table, key: Sequence[str], schema: pa.Schema) -> pa.Table:

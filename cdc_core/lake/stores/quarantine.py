@@ -11,10 +11,11 @@ cannot disagree. A new snapshot starts over: rows written under another token no
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import astuple, dataclass
 from datetime import UTC, datetime
 from enum import StrEnum
+from typing import ClassVar
 
 import numpy as np
 import pyarrow as pa
@@ -75,6 +76,48 @@ class Settled:
     places: pa.Table
     effects: np.ndarray
     status: Sequence[str]
+
+
+@dataclass(frozen=True, slots=True)
+class _State:
+    """The state of one row in quarantine, and what may become of it.
+
+    ``round`` is the LSN from which on ``effects`` apply, and ``before`` are the effects until then.
+
+        event      effects    before    round        status                         settled_at
+        reverted   before's   0         the row's    superseded if effects are      unchanged if effects are
+                                                     PAST, else waiting             PAST, else null
+        ended      0          0         unchanged    superseded                     now
+        settled    the new    effects'  the round's  unchanged while it waits,      now, if the status
+                                                     else the new                   changes
+    """
+
+    status: str
+    settled_at: datetime | None
+    round: int
+    effects: int
+    before: int
+
+    COLUMNS: ClassVar = ("status", "settled_at", "__round", "__effects", "__effects_before")
+
+    def reverted(self, lsn: int) -> _State:
+        """The lake did not reach the round. ``lsn`` is the row's own."""
+        if self.before == PAST:
+            return _State(str(QuarantineStatus.SUPERSEDED), self.settled_at, lsn, self.before, 0)
+        return _State(str(QuarantineStatus.WAITING), None, lsn, self.before, 0)
+
+    def ended(self, now: datetime) -> _State:
+        """Another snapshot is in force."""
+        return _State(str(QuarantineStatus.SUPERSEDED), now, self.round, 0, 0)
+
+    def settled(self, effects: int, status: str, round_lsn: int, now: datetime) -> _State:
+        """A round to ``round_lsn`` leaves these effects, and the status if the row no longer waits."""
+        # Without effects it was settled by another part of the same round.
+        is_past = self.effects == PAST
+        shown, when = (self.status, self.settled_at) if is_past else (str(QuarantineStatus.WAITING), None)
+        if not effects & ~PAST:
+            shown, when = status, when if shown == status else now
+        return _State(shown, when, round_lsn, effects, self.effects)
 
 
 def waiting_rows(table: DeltaTable, place: LakePosition, past: bool = False) -> pa.Table:
@@ -243,31 +286,50 @@ def _brought_up(
     at = np.where(mine & kept, at, -1)
     if kept.all() and not (undone.any() or ended.any() or (at >= 0).any()):
         return held
-    effects = np.where(undone, _ints(held, "__effects_before"), _ints(held, "__effects")).astype(np.int8)
-    before = np.where(undone, 0, _ints(held, "__effects_before")).astype(np.int8)
-    rounds = np.where(undone, lsn, reached)
-    status = held.column("status").to_pylist()
-    when = held.column("settled_at").to_pylist()
+    changing = np.flatnonzero(undone | ended | (at >= 0))
+    states = []
     # row-wise: rows whose state changes
-    for row in np.flatnonzero(undone | ended | (at >= 0)).tolist():
-        if effects[row] & ~PAST or not effects[row]:
-            status[row], when[row] = str(QuarantineStatus.WAITING), None
-        elif undone[row]:
-            status[row] = str(QuarantineStatus.SUPERSEDED)
+    for row, before in zip(changing.tolist(), _states(held.take(pa.array(changing))), strict=True):
+        state = before.reverted(int(lsn[row])) if undone[row] else before
         if ended[row]:
-            status[row], when[row], effects[row], before[row] = str(QuarantineStatus.SUPERSEDED), now, 0, 0
+            state = state.ended(now)
         elif at[row] >= 0 and settled is not None:
-            before[row], effects[row], rounds[row] = effects[row], settled.effects[at[row]], round_lsn
-            if not effects[row] & ~PAST:
-                when[row] = when[row] if status[row] == settled.status[at[row]] else now
-                status[row] = str(settled.status[at[row]])
-    made = {"status": pa.array(status, pa.string()), "settled_at": pa.array(when, _AT), "__round": pa.array(rounds)}
-    made |= {"__effects": pa.array(effects), "__effects_before": pa.array(before)}
-    made |= _ends(held, settled, at, undone & (effects & ~PAST != 0))
+            state = state.settled(int(settled.effects[at[row]]), str(settled.status[at[row]]), round_lsn, now)
+        states.append(state)
+    brought = _with_states(held, changing, states)
+    ends = _ends(held, settled, at, undone & (_ints(brought, "__effects") & ~PAST != 0))
+    return _with_columns(brought, ends).filter(pa.array(kept))
+
+
+def _states(held: pa.Table) -> list[_State]:
+    columns = (_filled(held, name).to_pylist() for name in _State.COLUMNS)
+    return [_State(*values) for values in zip(*columns, strict=True)]
+
+
+def _with_states(held: pa.Table, changing: np.ndarray, states: Sequence[_State]) -> pa.Table:
+    """Return the rows with new states of those at ``changing``. Shape: table[N], int64[C], C states -> table[N]."""
+    source = np.arange(held.num_rows)
+    source[changing] = held.num_rows + np.arange(len(changing))
+    values = [astuple(state) for state in states]
+    made = {}
+    for number, name in enumerate(_State.COLUMNS):
+        before = _filled(held, name)
+        after = pa.array([each[number] for each in values], before.type)
+        made[name] = pa.concat_arrays([before, after]).take(pa.array(source))
+    return _with_columns(held, made)
+
+
+def _with_columns(rows: pa.Table, made: Mapping[str, pa.Array]) -> pa.Table:
     for name, values in made.items():
-        place_of = held.schema.get_field_index(name)
-        held = held.set_column(place_of, held.schema.field(place_of), values)
-    return held.filter(pa.array(kept))
+        at = rows.schema.get_field_index(name)
+        rows = rows.set_column(at, rows.schema.field(at), values)
+    return rows
+
+
+def _filled(rows: pa.Table, name: str) -> pa.Array:
+    """Return a column of ``_State``; integers are 0 for null."""
+    found = column(rows, name)
+    return found.fill_null(0) if pa.types.is_integer(found.type) else found
 
 
 def _ends(held: pa.Table, settled: Settled | None, at: np.ndarray, undone: np.ndarray) -> dict[str, pa.Array]:
