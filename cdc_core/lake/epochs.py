@@ -19,7 +19,8 @@ from typing import Protocol
 import numpy as np
 import pyarrow as pa
 
-from cdc_core.lake.delta.table import DataFile, DeltaTable
+from cdc_core.lake.delta.data_file import DataFile
+from cdc_core.lake.delta.table import DeltaTable
 from cdc_core.lake.names import EPOCH
 
 

@@ -14,7 +14,8 @@ import pyarrow as pa
 from cdc_core import failpoints
 from cdc_core.decode.copy_text import LineCutter, decode_copy
 from cdc_core.errors import CdcError, LakeError, LockedError
-from cdc_core.lake.delta.table import DataFile, DeltaTable
+from cdc_core.lake.delta.data_file import DataFile
+from cdc_core.lake.delta.table import DeltaTable
 from cdc_core.lake.rows.typing_plan import TypingPlan
 from cdc_core.lake.write.replace import write_rows
 from cdc_core.postgres.connect import ConnectionString

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from cdc_core.errors import TransientError
-from cdc_core.lake.delta.table import DataFile
+from cdc_core.lake.delta.data_file import DataFile
 from cdc_core.lake.paths import LakePaths
 from cdc_core.lake.rows.row_keys import merge_key
 from cdc_core.lake.rows.typing_plan import TypingPlan

@@ -15,7 +15,8 @@ from typing import Any
 import pyarrow as pa
 
 from cdc_core.errors import CdcError
-from cdc_core.lake.delta.table import DataFile, DeltaTable
+from cdc_core.lake.delta.data_file import DataFile
+from cdc_core.lake.delta.table import DeltaTable
 from cdc_core.lake.stores.range_log import FinishedRange
 from cdc_core.lake.stores.snapshot_log import TakenSnapshot
 from cdc_core.postgres.copy_out import own_rows_sql, select_from, select_sql

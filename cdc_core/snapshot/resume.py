@@ -47,7 +47,8 @@ import pyarrow as pa
 
 from cdc_core.errors import LakeError
 from cdc_core.lake.delta.candidates import Ranges
-from cdc_core.lake.delta.table import DataFile, DeltaTable
+from cdc_core.lake.delta.data_file import DataFile
+from cdc_core.lake.delta.table import DeltaTable
 from cdc_core.lake.rows.row_keys import KeyColumns, KeyIndex, merge_key
 from cdc_core.lake.rows.survey import stored_visibility
 from cdc_core.lake.rows.typing_plan import TypingPlan

@@ -63,7 +63,7 @@ DOORS = {
         "cdc_core/lake/spark/",
     ),
     "py4j": ("cdc_core/spark/",),
-    "delta": ("cdc_core/spark/session.py", "cdc_core/lake/spark/merge.py"),
+    "delta": ("cdc_core/spark/session.py", "cdc_core/lake/spark/"),
     "great_expectations": ("cdc_core/quality/great_expectations.py",),
     "dagster": ("pipelines/",),
     "dagster_pyspark": ("pipelines/",),

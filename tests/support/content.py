@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from cdc_core.lake.apply.rewrite import Rewrite
 from cdc_core.lake.delta.bounds import Bounds
-from cdc_core.lake.delta.table import DataFile
+from cdc_core.lake.delta.data_file import DataFile
 
 
 @dataclass

@@ -42,7 +42,8 @@ class TwoEngineLake:
         return rewrite.inserted, rewrite.updated, rewrite.deleted
 
     def _by_spark(self, changes: Changes) -> tuple[int, int, int]:
-        from cdc_core.lake.spark.merge import Commit, apply_staged
+        from cdc_core.lake.spark.expressions import Commit
+        from cdc_core.lake.spark.merge import apply_staged
 
         rows, facts = staged(changes)
         path = str(self.folder / f"staged-{self.commits}.parquet")

@@ -99,7 +99,7 @@ class LandTask:
     def _land(self, order: LandOrder, outcome: LandOutcome) -> None:
         slices, wanted = self.slices, order.order
         assert wanted.to_lsn is not None
-        lake = slices.writer.prepare(slices.run, slices.paths.lake(wanted.table.id), wanted, slices.plan, slices.slot)
+        lake = slices.writer.prepare(slices.run, slices.paths.lake(wanted.table.id), wanted, slices.plan, slices.scope)
         self._check(lake, wanted)
         owner = slices.writer.owner
         chunks = [ChunkRows(_read(chunk, owner, wanted.table.id), chunk.visible) for chunk in order.chunks]
@@ -126,14 +126,14 @@ class LandTask:
 
     def _write(self, lake: DeltaTable, order: SliceOrder, changes: Changes) -> Applied:
         self._check(lake, order)
-        return self.slices.writer.land(lake, order, changes, self.slices.slot)
+        return self.slices.writer.land(lake, order, changes, self.slices.scope)
 
     def _check(self, lake: DeltaTable, order: SliceOrder) -> None:
         """Raise TransientError if the lake table is not at the position that the driver knew.
 
         Chunk rows are valid only at that position.
         """
-        stands = lake_position(lake, self.slices.slot, order.table.id)
+        stands = lake_position(lake, self.slices.scope, order.table.id)
         if (stands.token or 0) != order.token or (stands.lsn or 0) > (order.to_lsn or 0):
             raise TransientError(
                 f"The lake table of {order.table.id} was changed by another run.", "The rows will be re-read."
@@ -158,7 +158,7 @@ class LandTask:
                 late |= hidden(rows, chunk.visible)
             return rows if late.all() else rows.filter(pa.array(late))
 
-        held = read_changes(EpochRows.of(changelog, self.slices.slot), low, wanted.to_lsn, needed)
+        held = read_changes(EpochRows.of(changelog, self.slices.scope), low, wanted.to_lsn, needed)
         found = list(keyed_slices(wanted, by_shape(held)))
         if len(found) > 1:
             raise RereadNeededError(
@@ -184,7 +184,7 @@ class LandTask:
         append_chunk(
             slices.paths.changelog(wanted.table.id),
             pa.concat_tables([chunk.rows for chunk in chunks]),
-            slices.slot,
+            slices.scope,
             wanted.table.id,
             shape=wanted.shape,
             lsn=order.reached,

@@ -90,10 +90,10 @@ class BackfillTarget:
         path = task.paths.lake(wanted.table.id)
         (outcome,) = self._run(order)
         if outcome.evolves:
-            task.writer.evolve_with_spark(spark, path, task.slot, wanted, task.plan)
+            task.writer.evolve_with_spark(spark, path, task.scope, wanted, task.plan)
             (outcome,) = self._run(order)
         if outcome.staged is not None:
-            outcome.applied = task.writer.land_with_spark(spark, path, task.slot, wanted, outcome.staged)
+            outcome.applied = task.writer.land_with_spark(spark, path, task.scope, wanted, outcome.staged)
         return outcome
 
     def _run(self, order: LandOrder) -> list[LandOutcome]:

@@ -20,9 +20,9 @@ _log = logging.getLogger(__name__)
 class Expiry:
     """Removes merged changes older than ``days`` (wal2lake.changelog.retention.days; 0: none are removed)."""
 
-    def __init__(self, paths: LakePaths, slot: str, merge_states: MergeStates, days: int) -> None:
+    def __init__(self, paths: LakePaths, scope: str, merge_states: MergeStates, days: int) -> None:
         self._paths = paths
-        self._slot = slot
+        self._scope = scope
         self._merge_states = merge_states
         self._days = days
         self._done_on: int | None = None
@@ -40,7 +40,7 @@ class Expiry:
         for table, merge_state in self._merge_states:
             try:
                 upto = self._needless(table, merge_state, (needed or {}).get(table))
-                expire_changes(self._paths.changelog(table), self._slot, table, upto, now, self._days)
+                expire_changes(self._paths.changelog(table), self._scope, table, upto, now, self._days)
             except CdcError as error:
                 _log.warning(
                     "Expired changes of %s were not removed; the next attempt follows. %s", table, error.message

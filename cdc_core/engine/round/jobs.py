@@ -52,7 +52,7 @@ def evolve(work: Work, orders: Sequence[SliceOrder], outcomes: Sequence[SliceOut
             continue
         try:
             path = task.paths.lake(order.table.id)
-            task.writer.evolve_with_spark(work.spark(), path, task.slot, order, task.plan)
+            task.writer.evolve_with_spark(work.spark(), path, task.scope, order, task.plan)
         except CdcError as error:
             outcome.error = error
             continue
@@ -75,7 +75,7 @@ def merge_staged(work: Work, orders: Sequence[SliceOrder], outcomes: Sequence[Sl
         failpoints.hit(failpoints.BEFORE_SPARK_MERGE)
         try:
             outcome.applied = task.writer.merge_with_spark(
-                work.spark(), task.paths.lake(order.table.id), task.slot, order, outcome.staged
+                work.spark(), task.paths.lake(order.table.id), task.scope, order, outcome.staged
             )
             outcome.merged = outcome.lake_lsn = outcome.staged.to_lsn
             outcome.lake_version = outcome.applied.version

@@ -73,7 +73,7 @@ class ReferenceTask:
         found = missing_parents(child, key.columns, order.since, parent, key.parent_columns)
         if found is None or not found.missing:
             return ReferenceOutcome(key, found)
-        place = lake_position(parent, self.task.slot, key.parent)
+        place = lake_position(parent, self.task.scope, key.parent)
         return ReferenceOutcome(key, found, count_waiting(paths.quarantine(key.parent), place))
 
 

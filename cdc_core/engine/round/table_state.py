@@ -102,13 +102,13 @@ class MergeState:
 class MergeStates:
     """The merge states of all tables, read from the tables' commits when first needed."""
 
-    def __init__(self, paths: LakePaths, slot: str, options: LakeOptions, shapes: Shapes) -> None:
+    def __init__(self, paths: LakePaths, scope: str, options: LakeOptions, shapes: Shapes) -> None:
         self._paths = paths
-        self._slot = slot
+        self._scope = scope
         self._options = options
         self._shapes = shapes
         self._known: dict[TableId, MergeState] = {}
-        self._snapshots = read_snapshots(paths.snapshots, epoch_of(slot))
+        self._snapshots = read_snapshots(paths.snapshots, epoch_of(scope))
         self.passed = 0
         """The LSN up to which everything received from the server is in the changelogs."""
 
@@ -136,7 +136,7 @@ class MergeStates:
 
     def reload(self, table: TableId) -> MergeState:
         """Reload the merge state after another writer changed the table, or after it was re-read."""
-        self._snapshots = read_snapshots(self._paths.snapshots, epoch_of(self._slot))
+        self._snapshots = read_snapshots(self._paths.snapshots, epoch_of(self._scope))
         before = self._known.get(table)
         merge_state, in_force = self._read(table, self._complete_reads(table))
         merge_state.shape = self._shapes.reopen(table, in_force)
@@ -180,7 +180,7 @@ class MergeStates:
                 lake = None if merge_state.version is None else DeltaTable.open(self._paths.lake(table))
             except UnreadableError:
                 continue  # its next merge reports it
-            if lake is not None and lake_position(lake, self._slot, table) == (merge_state.token, merge_state.shown):
+            if lake is not None and lake_position(lake, self._scope, table) == (merge_state.token, merge_state.shown):
                 merge_state.version, merge_state.identity = lake.version, lake.identity
 
     def overlap(self, table: TableId) -> TakenSnapshot | None:
@@ -211,7 +211,7 @@ class MergeStates:
         try:
             if not self._is_mixed(table):
                 minutes = self._options.lake_history_minutes
-                complete_reads(self._paths.lake(table), self._paths.changelog(table), self._slot, table, minutes)
+                complete_reads(self._paths.lake(table), self._paths.changelog(table), self._scope, table, minutes)
         except UnreadableError as error:
             return error
         return None
@@ -229,36 +229,36 @@ class MergeStates:
         merge_state = MergeState(TableShape(), trouble=trouble_of(failed, table, self._paths))
         with suppress(UnreadableError):
             changelog = DeltaTable.open(self._paths.changelog(table))
-            merge_state.changelog = changelog_position(changelog, self._slot, table)
+            merge_state.changelog = changelog_position(changelog, self._scope, table)
         return merge_state, None
 
     def _read_commits(self, table: TableId) -> tuple[MergeState, int | None]:
         """As ``_read``. Raises UnreadableError."""
         changelog = open_complete(self._paths.changelog(table))
-        found = changelog_position(changelog, self._slot, table)
+        found = changelog_position(changelog, self._scope, table)
         opened = open_complete(self._paths.lake(table))
         if opened is not None:
             check_mode(opened.schema, self._options.delete_modes.of(table), table)
-        lake = lake_position(opened, self._slot, table)
+        lake = lake_position(opened, self._scope, table)
         merge_state = MergeState(TableShape(), token=lake.token, merged=lake.lsn, engine=self._options.merge_engine)
         merge_state.waiting = DeltaTable.open(self._paths.quarantine(table)) is not None
         taken = self._snapshots.get((table, lake.token or 0))
         if taken is not None and taken.since is not None:
             merge_state.waits_for = int(taken.lsn)
-        merge_state.is_former = opened is not None and is_of_earlier_epoch(opened, self._slot, table)
+        merge_state.is_former = opened is not None and is_of_earlier_epoch(opened, self._scope, table)
         merge_state.version, merge_state.shown = None if opened is None else opened.version, lake.lsn
         merge_state.identity = None if opened is None else opened.identity
         if found is not None:
             assert changelog is not None
-            merge_state.whole = changelog.txn(changelog_app(self._slot, table))
+            merge_state.whole = changelog.txn(changelog_app(self._scope, table))
             merge_state.changelog = found
             if lake.lsn is None or lake.lsn < found.commit_lsn:
                 merge_state.backlog = found.commit_lsn
-        return merge_state, None if opened is None else opened.txn(shape_app(self._slot, table))
+        return merge_state, None if opened is None else opened.txn(shape_app(self._scope, table))
 
     def _is_mixed(self, table: TableId) -> bool:
         """Whether the snapshot in force has rows that it does not show, and that are thus no read events of it."""
-        token = lake_position(DeltaTable.open(self._paths.lake(table)), self._slot, table).token
+        token = lake_position(DeltaTable.open(self._paths.lake(table)), self._scope, table).token
         taken = self._snapshots.get((table, token or 0))
         return taken is not None and taken.since is not None
 

@@ -17,26 +17,28 @@ import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 import numpy as np
 import pyarrow as pa
 
 from cdc_core import failpoints
 from cdc_core.engine.reports import CheckReport
+from cdc_core.engine.slice.checks import TableChecks
 from cdc_core.engine.slice.order import Applied, SliceOrder, SliceOutcome, Staged
-from cdc_core.engine.slice.quarantine import too_many
+from cdc_core.engine.slice.quarantine import Sifted, too_many
 from cdc_core.engine.slice.schema_versions import by_shape, key_of, keyed_slices
 from cdc_core.engine.slice.timing import timed
-from cdc_core.engine.slice.write import unseen
+from cdc_core.engine.slice.write import LakeWriter, unseen
 from cdc_core.errors import CommitConflictError, TransientError
 from cdc_core.lake.apply.changes import prepare
 from cdc_core.lake.apply.staging import StagedFacts, numbered_from, staged
 from cdc_core.lake.delete_columns import mode_of
 from cdc_core.lake.delete_modes import DeleteMode
 from cdc_core.lake.delta.conflicts import on_conflict
+from cdc_core.lake.delta.data_file import DataFile
 from cdc_core.lake.delta.row_groups import release
-from cdc_core.lake.delta.table import DataFile, DeltaTable
+from cdc_core.lake.delta.table import DeltaTable
 from cdc_core.lake.delta.working_copy import WorkingCopy
 from cdc_core.lake.epochs import EpochRows
 from cdc_core.lake.reduce.latest import image_schema, images_of_keys
@@ -50,12 +52,33 @@ from cdc_core.lake.rows.run_files import Owner, write_parquet
 from cdc_core.lake.rows.survey import Survey, check_inserts, in_order, is_op, survey
 from cdc_core.lake.stores.changelog import files_between, stream_changes
 
-if TYPE_CHECKING:
-    from cdc_core.engine.slice.task import SliceTask
-
 _FILE_ROWS = 1_000_000
 _WIDE_ROW_BYTES = 1 << 20
 _NONE = Survey({}, None, 0, 0)
+
+
+class SliceWork(Protocol):
+    """What merging in parts needs of the task that merges the table (``engine/slice/task.SliceTask``)."""
+
+    @property
+    def scope(self) -> str:
+        """The scope of the table's positions."""
+
+    @property
+    def writer(self) -> LakeWriter:
+        """Writes the lake table."""
+
+    @property
+    def checks(self) -> TableChecks:
+        """The quality checks of all tables."""
+
+    def sifted(
+        self, order: SliceOrder, lake: DeltaTable, changes: pa.Table, outcome: SliceOutcome, follows: bool = False
+    ) -> Sifted:
+        """Return the rows for the lake; the others are in the quarantine table when this returns."""
+
+    def is_open(self, lake: DeltaTable, order: SliceOrder) -> bool:
+        """Whether the order's changes are not in the lake."""
 
 
 class NotDivisibleError(Exception):
@@ -69,7 +92,7 @@ class LargeSlice:
     ``most_bytes`` bounds the rows of a part in memory; a row that is larger is a part of its own.
     """
 
-    task: SliceTask
+    task: SliceWork
     order: SliceOrder
     lake: DeltaTable
     changelog: EpochRows
@@ -272,7 +295,7 @@ class LargeSlice:
             if not self.task.is_open(self.lake, self.order):
                 return None
             failpoints.hit(failpoints.DURING_MERGE)
-            return self.task.writer.commit_files(self.lake, self.order, self.task.slot, files, replaces)
+            return self.task.writer.commit_files(self.lake, self.order, self.task.scope, files, replaces)
 
         applied = on_conflict(attempt, self.lake)
         found.applied = None if applied is None else replace(applied, events=events)
@@ -288,7 +311,7 @@ class LargeSlice:
             return None
         failpoints.hit(failpoints.DURING_MERGE)
         try:
-            return self.task.writer.commit_copy(self.lake, self.order, self.task.slot, copy, self._whole.rows)
+            return self.task.writer.commit_copy(self.lake, self.order, self.task.scope, copy, self._whole.rows)
         except CommitConflictError:
             raise TransientError(
                 f"Another writer changed the lake table of {self.order.table.id}.", "The next round merges it again."

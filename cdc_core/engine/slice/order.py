@@ -9,7 +9,7 @@ from cdc_core.engine.reading.shown import Shown
 from cdc_core.engine.reports import CheckReport
 from cdc_core.errors import CdcError
 from cdc_core.lake.apply.staging import StagedFacts
-from cdc_core.lake.delta.table import DataFile
+from cdc_core.lake.delta.data_file import DataFile
 from cdc_core.lake.options import MergeEngine
 from cdc_core.lake.schema.project import Step
 from cdc_core.lake.schema.view import View

@@ -19,7 +19,7 @@ from cdc_core.engine.slice.order import SliceOrder, SliceOutcome
 from cdc_core.engine.slice.task import SliceTask, changelog_of, decoded
 from cdc_core.engine.slice.write import ForDriverError
 from cdc_core.errors import CdcError, NotUtf8Error, UnreadableError
-from cdc_core.lake.delta.table import DataFile
+from cdc_core.lake.delta.data_file import DataFile
 from cdc_core.lake.epochs import epoch_of
 from cdc_core.lake.rows.survey import unsent
 from cdc_core.lake.schema.change_columns import stored
@@ -77,7 +77,7 @@ class SlicePart:
             (
                 batch
                 for shape, rows in versions
-                for batch in stored(rows, shape, changelog.schema, epoch_of(task.slot)).to_batches()
+                for batch in stored(rows, shape, changelog.schema, epoch_of(task.scope)).to_batches()
             ),
             changelog.schema,
             order.rows + 1,
@@ -98,7 +98,9 @@ class SlicePart:
             each
             for shape, paths in runs
             for rows in read(paths)
-            for each in stored(pa.Table.from_batches([rows]), shape, changelog.schema, epoch_of(task.slot)).to_batches()
+            for each in stored(
+                pa.Table.from_batches([rows]), shape, changelog.schema, epoch_of(task.scope)
+            ).to_batches()
         )
         return tuple(changelog.write_stream(batches, changelog.schema, part.order.rows + 1))
 
@@ -106,7 +108,7 @@ class SlicePart:
         """Write rows that can simply be added to the lake table to a file; None if some of them cannot."""
         task = self.task
         try:
-            lake = task.writer.prepare(task.run, task.paths.lake(order.table.id), order, task.plan, task.slot)
+            lake = task.writer.prepare(task.run, task.paths.lake(order.table.id), order, task.plan, task.scope)
         except ForDriverError:
             return None
         if not task.writer.takes_files(lake):

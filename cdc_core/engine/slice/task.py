@@ -66,7 +66,7 @@ class SliceTask:
     """Processes one table in a round; picklable. ``run`` distinguishes this run's open tables from another run's."""
 
     run: str
-    slot: str
+    scope: str
     paths: LakePaths
     plan: TypingPlan
     checks: TableChecks
@@ -120,9 +120,9 @@ class SliceTask:
         with timed(outcome, "append"):
             changelog = changelog_of(self, table, versions)
             since = changelog.version
-            epoch = epoch_of(self.slot)
+            epoch = epoch_of(self.scope)
             rows = pa.concat_tables([stored(each, shape, changelog.schema, epoch) for shape, each in versions])
-            outcome.appended = append_changes(changelog, rows, self.slot, table, order.reached)
+            outcome.appended = append_changes(changelog, rows, self.scope, table, order.reached)
             if not rows.num_rows:  # all of them were left out: the position that they reach is stored nevertheless
                 on_conflict(lambda: self._commit_written(order, changelog), changelog)
         with timed(outcome, "compact"):
@@ -133,19 +133,19 @@ class SliceTask:
     def _commit_written(self, order: SliceOrder, changelog: DeltaTable) -> None:
         """Commit files that other tasks wrote; raises TransientError unless they start at the end of the changelog."""
         assert order.reached is not None
-        held = changelog_position(changelog, self.slot, order.table.id)
+        held = changelog_position(changelog, self.scope, order.table.id)
         if (None if held is None else tuple(held)) != order.position:
             raise TransientError(
                 f"Another writer appended to the changelog of {order.table.id} concurrently.",
                 "No position of this batch was confirmed; run again.",
             )
-        commit_append(changelog, order.written, self.slot, order.table.id, order.reached)
+        commit_append(changelog, order.written, self.scope, order.table.id, order.reached)
 
     def _apply(self, order: SliceOrder, rows: list[Decoded] | None, outcome: SliceOutcome) -> None:
         assert order.to_lsn is not None
         failpoints.hit(failpoints.BETWEEN_MERGES)
-        lake = self.writer.prepare(self.run, self.paths.lake(order.table.id), order, self.plan, self.slot)
-        stands = lake_position(lake, self.slot, order.table.id)
+        lake = self.writer.prepare(self.run, self.paths.lake(order.table.id), order, self.plan, self.scope)
+        stands = lake_position(lake, self.scope, order.table.id)
         if (stands.token or 0) != order.token:
             raise _read_anew(order.table.id)
         outcome.merged = stands.lsn
@@ -158,13 +158,13 @@ class SliceTask:
             order = replace(order, arrived=())  # the rows are in the changelog, too
         if order.arrived:
             with timed(outcome, "apply"):
-                outcome.applied = self.writer.add_files(lake, order, self.slot)
+                outcome.applied = self.writer.add_files(lake, order, self.scope)
         else:
             if order.resumed is not None and stands.lsn is None:
                 self._settle(order, lake, outcome)
                 if outcome.staged is not None:
                     return
-                stands = lake_position(lake, self.slot, order.table.id)
+                stands = lake_position(lake, self.scope, order.table.id)
             order = self._within_bounds(order, rows, stands.lsn or 0)
             held, is_done = self._read(order, lake, rows, stands.lsn or 0, outcome)
             slices = iter(()) if is_done else self._slices(order, rows, stands.lsn or 0, held)
@@ -180,7 +180,7 @@ class SliceTask:
             tidy(lake, since, self.writer.history_minutes)
         outcome.merged = order.to_lsn if outcome.staged is None else stands.lsn
         outcome.lake_files, outcome.lake_version = len(lake.files), lake.version
-        outcome.lake_lsn = lake_position(lake, self.slot, order.table.id).lsn
+        outcome.lake_lsn = lake_position(lake, self.scope, order.table.id).lsn
         failpoints.hit(failpoints.AFTER_APPLY)
 
     def _repeats_keys(self, order: SliceOrder, lake: DeltaTable) -> bool:
@@ -209,10 +209,10 @@ class SliceTask:
         failpoints.hit(failpoints.BEFORE_SETTLING)
 
         def attempt() -> Applied | None:
-            stands = lake_position(lake, self.slot, order.table.id)
+            stands = lake_position(lake, self.scope, order.table.id)
             if (stands.token or 0) != order.token:
                 raise _read_anew(order.table.id)
-            return None if stands.lsn is not None else self.writer.write(lake, first, gone, self.slot)
+            return None if stands.lsn is not None else self.writer.write(lake, first, gone, self.scope)
 
         try:
             with timed(outcome, "apply"):
@@ -289,10 +289,10 @@ class SliceTask:
         ``follows``: ``changes`` are a part of a slice, and rows of other parts have been quarantined.
         """
         found = self.checks.judged(order.table, changes, order.since)
-        stands = lake_position(lake, self.slot, order.table.id)
+        stands = lake_position(lake, self.scope, order.table.id)
         sifted = sift(
             self.run,
-            self.slot,
+            self.scope,
             self.paths,
             order,
             stands,
@@ -312,7 +312,7 @@ class SliceTask:
     def is_open(self, lake: DeltaTable, order: SliceOrder) -> bool:
         """Whether the order's changes are not in the lake. Raises TransientError if another run read the table anew."""
         assert order.to_lsn is not None
-        stands = lake_position(lake, self.slot, order.table.id)
+        stands = lake_position(lake, self.scope, order.table.id)
         if (stands.token or 0) != order.token:
             raise _read_anew(order.table.id)
         return stands.lsn is None or stands.lsn < order.to_lsn
@@ -320,20 +320,20 @@ class SliceTask:
     def _write(self, lake: DeltaTable, order: SliceOrder, sifted: Sifted) -> Applied | None:
         """Make one attempt: a commit made first may be this slice, written by a task that outlasted its run."""
         assert order.to_lsn is not None
-        stands = lake_position(lake, self.slot, order.table.id)
+        stands = lake_position(lake, self.scope, order.table.id)
         if (stands.token or 0) != order.token:
             raise _read_anew(order.table.id)
         if sifted.placed is not None:
             is_open = stands.lsn is not None and stands.lsn < order.to_lsn and sifted.changed
-            return self.writer.write_placed(lake, order, sifted.placed, self.slot) if is_open else None
+            return self.writer.write_placed(lake, order, sifted.placed, self.scope) if is_open else None
         rest = sifted.rows if stands.lsn is None else between(sifted.rows, stands.lsn, order.to_lsn)
         if stands.lsn is None or stands.lsn < order.to_lsn:
             rest = pa.concat_tables([sifted.earlier, rest]) if sifted.earlier.num_rows else rest
-            return self.writer.write(lake, order, rest, self.slot) if rest.num_rows or sifted.changed else None
+            return self.writer.write(lake, order, rest, self.scope) if rest.num_rows or sifted.changed else None
         return None
 
     def _changes(self, table: TableId) -> EpochRows:
-        return EpochRows.of(self._open(self.paths.changelog(table)), self.slot)
+        return EpochRows.of(self._open(self.paths.changelog(table)), self.scope)
 
     def _open(self, path: str) -> DeltaTable:
         found = opened(self.run, path)
@@ -364,7 +364,7 @@ def changelog_of(task: SliceTask, table: TableId, versions: Sequence[Decoded]) -
     path, properties = task.paths.changelog(table), changelog_properties(task.writer.history_minutes)
     found = opened(task.run, path)
     for shape, rows in versions:
-        wanted = stored_schema(rows.schema, shape, None if found is None else found.schema, epoch_of(task.slot))
+        wanted = stored_schema(rows.schema, shape, None if found is None else found.schema, epoch_of(task.scope))
         found = ensure_table(path, wanted, table, properties, found)
     assert found is not None
     return keep(task.run, found)

@@ -27,9 +27,10 @@ from cdc_core.lake.delete_columns import check_mode, mode_of
 from cdc_core.lake.delete_modes import DeleteMode, DeleteModes
 from cdc_core.lake.delta.conflicts import on_conflict
 from cdc_core.lake.delta.conform import plain_schema
+from cdc_core.lake.delta.data_file import DataFile
 from cdc_core.lake.delta.opened import keep, opened
 from cdc_core.lake.delta.row_count import held_rows
-from cdc_core.lake.delta.table import DataFile, DeltaTable
+from cdc_core.lake.delta.table import DeltaTable
 from cdc_core.lake.delta.working_copy import WorkingCopy
 from cdc_core.lake.epochs import epoch_of
 from cdc_core.lake.options import LakeOptions, MergeEngine
@@ -215,7 +216,9 @@ class LakeWriter:
         self, spark: Any, path: str, scope: str, order: SliceOrder, waiting: Staged, txn: tuple[str, int | None]
     ) -> Applied:
         # Spark's Python modules are not needed, nor imported, if every slice fits a task.
-        from cdc_core.lake.spark.merge import Commit, Counts, apply_staged, compact
+        from cdc_core.lake.spark.expressions import Commit, Counts
+        from cdc_core.lake.spark.merge import apply_staged
+        from cdc_core.lake.spark.optimize import compact
 
         for file in staged_files(waiting.path, waiting.facts):
             check_parquet(file, self.owner, str(order.table.id))

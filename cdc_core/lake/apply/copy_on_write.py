@@ -19,8 +19,8 @@ from cdc_core.lake.apply.past_versions import apply_placed
 from cdc_core.lake.apply.rewrite import FILE_BYTES, Rewrite, host_of, parts_of, with_kept_values
 from cdc_core.lake.delete_columns import DELETED, is_live
 from cdc_core.lake.delta.candidates import Content, Ranges
+from cdc_core.lake.delta.data_file import DataFile
 from cdc_core.lake.delta.reading import ReadOnce, ahead
-from cdc_core.lake.delta.table import DataFile
 from cdc_core.lake.names import RESCUED
 from cdc_core.lake.reduce.latest import ReducedSlice
 from cdc_core.lake.reduce.multiset import NetRows, taken

@@ -15,8 +15,8 @@ import pyarrow as pa
 from cdc_core.lake.apply.rewrite import Rewrite, host_of, parts_of, with_kept_values
 from cdc_core.lake.delete_columns import CURRENT, POSITION, is_live
 from cdc_core.lake.delta.candidates import Content, Ranges
+from cdc_core.lake.delta.data_file import DataFile
 from cdc_core.lake.delta.reading import ahead
-from cdc_core.lake.delta.table import DataFile
 from cdc_core.lake.names import RESCUED
 from cdc_core.lake.reduce.history import VersionedSlice, closed, ended
 from cdc_core.lake.reduce.latest import image_schema

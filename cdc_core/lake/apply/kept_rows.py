@@ -24,7 +24,8 @@ from cdc_core.errors import TableError
 from cdc_core.lake.delete_columns import FROM_LSN, POSITION, TO_INDEX, TO_LSN, as_live, is_live, mode_of, with_column
 from cdc_core.lake.delete_modes import DeleteMode
 from cdc_core.lake.delta.conform import conform
-from cdc_core.lake.delta.table import DataFile, DeltaTable
+from cdc_core.lake.delta.data_file import DataFile
+from cdc_core.lake.delta.table import DeltaTable
 from cdc_core.lake.names import OWN_NAMES, RESCUED
 from cdc_core.lake.reduce.history import closed, reopened
 from cdc_core.lake.reduce.latest import image_schema

@@ -19,7 +19,7 @@ from cdc_core.lake.apply.rewrite import Rewrite, host_of, parts_of
 from cdc_core.lake.delete_columns import POSITION, TO, TO_LSN, is_live
 from cdc_core.lake.delta.candidates import Content, Ranges
 from cdc_core.lake.delta.conform import conform
-from cdc_core.lake.delta.table import DataFile
+from cdc_core.lake.delta.data_file import DataFile
 from cdc_core.lake.reduce.history import ended, version_slice
 from cdc_core.lake.reduce.latest import Puts, image_schema, numbered_keys, touched_keys
 from cdc_core.lake.rows.images import column, validity

@@ -11,8 +11,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from cdc_core.lake.delta.data_file import DataFile
 from cdc_core.lake.delta.row_groups import has_large_values
-from cdc_core.lake.delta.table import DataFile
 from cdc_core.lake.rows.images import column
 
 # The log may have truncated timestamps to milliseconds, so readers must allow for the difference.

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from cdc_core.errors import UnreadableError
-
-if TYPE_CHECKING:
-    from cdc_core.lake.delta.table import DataFile
+from cdc_core.lake.delta.data_file import DataFile
 
 
 def stats_json(file: DataFile) -> str:

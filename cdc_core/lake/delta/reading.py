@@ -9,7 +9,7 @@ from typing import TypeVar
 import pyarrow as pa
 
 from cdc_core.lake.delta.candidates import Content
-from cdc_core.lake.delta.table import DataFile
+from cdc_core.lake.delta.data_file import DataFile
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")

@@ -16,7 +16,6 @@ import time
 import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -24,9 +23,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from cdc_core.errors import CommitConflictError, InvariantError, UnreadableError
-from cdc_core.lake.delete_columns import TO_LSN
 from cdc_core.lake.delta.bounds import Bounds
 from cdc_core.lake.delta.conform import conform, has_local_timestamps, plain_schema
+from cdc_core.lake.delta.data_file import DataFile
 from cdc_core.lake.delta.deletion_vectors import file_name, kept_rows
 from cdc_core.lake.delta.log_text import stats_json, texts, unreadable_file, unreadable_log
 from cdc_core.lake.delta.physical import physical_schema, renamed
@@ -47,27 +46,6 @@ _NO_ACCESS = (FileNotFoundError, PermissionError, NotADirectoryError, IsADirecto
 # In memory, without compression: a file is read as a whole where some of its rows change.
 _FILE_BYTES = 256 << 20
 _BATCH_ROWS, _BATCH_BYTES = 2_048, 8 << 20
-
-
-@dataclass(frozen=True, slots=True)
-class DataFile:
-    """One Parquet file of a table: its path as in the log, bytes, rows, and minimum and maximum values.
-
-    ``minimum`` and ``maximum`` contain the columns with known statistics; long texts are left out. ``nulls`` counts
-    nulls, for the columns for which this is known.
-    """
-
-    path: str
-    size: int
-    rows: int
-    minimum: Mapping[str, Any] = field(default_factory=dict)
-    maximum: Mapping[str, Any] = field(default_factory=dict)
-    nulls: Mapping[str, int] = field(default_factory=dict)
-
-    @property
-    def is_history(self) -> bool:
-        """Whether every row is a version that has ended (``delete_columns``): such rows are not changed by merges."""
-        return self.rows > 0 and self.nulls.get(TO_LSN) == 0
 
 
 class DeltaTable:

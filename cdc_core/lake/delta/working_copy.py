@@ -6,7 +6,8 @@ from collections.abc import Iterable, Sequence
 
 import pyarrow as pa
 
-from cdc_core.lake.delta.table import DataFile, DeltaTable
+from cdc_core.lake.delta.data_file import DataFile
+from cdc_core.lake.delta.table import DeltaTable
 
 
 class WorkingCopy:

@@ -20,7 +20,8 @@ from deltalake.exceptions import DeltaError
 
 from cdc_core import failpoints
 from cdc_core.errors import CommitConflictError
-from cdc_core.lake.delta.table import DataFile, DeltaTable
+from cdc_core.lake.delta.data_file import DataFile
+from cdc_core.lake.delta.table import DeltaTable
 from cdc_core.lake.schema.features import writer_of
 from cdc_core.lake.schema.shape import file_hours, phase
 

@@ -6,7 +6,8 @@ import numpy as np
 import pyarrow as pa
 
 from cdc_core.lake.delta.conflicts import on_conflict
-from cdc_core.lake.delta.table import DataFile, DeltaTable
+from cdc_core.lake.delta.data_file import DataFile
+from cdc_core.lake.delta.table import DeltaTable
 from cdc_core.lake.epochs import EpochRows, epoch_of, epochs_of
 from cdc_core.lake.positions import changelog_app, expired_app
 from cdc_core.schema.table import TableId

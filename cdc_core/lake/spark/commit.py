@@ -17,7 +17,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from cdc_core.lake.delta.table import DeltaTable
 from cdc_core.lake.schema.features import PROPERTIES, FeaturePolicy, announce
-from cdc_core.lake.spark.merge import quoted
+from cdc_core.lake.spark.expressions import quoted
 from cdc_core.schema.changes import DeltaFeature
 from cdc_core.schema.table import TableSchema
 

@@ -20,7 +20,7 @@ from cdc_core.lake.names import RESCUED, helper
 from cdc_core.lake.schema.features import Evolution, EvolutionMethod, features_on, lacking_for_names, moved_names
 from cdc_core.lake.schema.project import Step, evolve, own_columns, project_schema, traced
 from cdc_core.lake.spark.commit import Fields, enable, forget_lost, transaction
-from cdc_core.lake.spark.merge import quoted
+from cdc_core.lake.spark.expressions import quoted
 from cdc_core.schema.changes import DeltaFeature
 
 TEXTS = T.MapType(T.StringType(), T.StringType())

@@ -30,7 +30,7 @@ from cdc_core.lake.schema.features import lacking_for_names
 from cdc_core.lake.schema.shape import holds
 from cdc_core.lake.spark.commit import enable, transaction
 from cdc_core.lake.spark.evolve import TEXTS, as_declared, fields_of, spark_type
-from cdc_core.lake.spark.merge import comparable, field_of, quoted, same_key
+from cdc_core.lake.spark.expressions import comparable, field_of, quoted, same_key
 
 _SHOWN, _ROW = helper("__shown"), helper("__row")
 

@@ -15,7 +15,7 @@ from pyspark.sql import functions as F  # noqa: N812
 from cdc_core.lake.apply.staging import KEEP, KEY, NUMBER, PUT, SEEK, TOUCH, StagedFacts
 from cdc_core.lake.delete_columns import CURRENT, POSITION, TO, TO_LSN
 from cdc_core.lake.names import OWN_NAMES, RESCUED, helper
-from cdc_core.lake.spark.merge import (
+from cdc_core.lake.spark.expressions import (
     Commit,
     Counts,
     before_truncation,

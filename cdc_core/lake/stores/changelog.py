@@ -15,7 +15,8 @@ import pyarrow as pa
 
 from cdc_core import failpoints
 from cdc_core.lake.delta.conflicts import on_conflict
-from cdc_core.lake.delta.table import DataFile, DeltaTable
+from cdc_core.lake.delta.data_file import DataFile
+from cdc_core.lake.delta.table import DeltaTable
 from cdc_core.lake.epochs import ChangeRows, EpochRows
 from cdc_core.lake.positions import (
     COMPLETE,

@@ -23,7 +23,8 @@ import pyarrow.compute as pc
 
 from cdc_core.lake.delta.conflicts import on_conflict
 from cdc_core.lake.delta.conform import conform
-from cdc_core.lake.delta.table import DataFile, DeltaTable
+from cdc_core.lake.delta.data_file import DataFile
+from cdc_core.lake.delta.table import DeltaTable
 from cdc_core.lake.maintenance.compaction import compact
 from cdc_core.lake.positions import LakePosition
 from cdc_core.lake.rows.images import chosen, column, indices

@@ -30,8 +30,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from cdc_core.lake.delta.conflicts import on_conflict
+from cdc_core.lake.delta.data_file import DataFile
 from cdc_core.lake.delta.log_table import log_table
-from cdc_core.lake.delta.table import DataFile, DeltaTable
+from cdc_core.lake.delta.table import DeltaTable
 from cdc_core.lake.maintenance.compaction import is_its_turn, tidy
 from cdc_core.lake.schema.shape import file_hours, lake_properties
 from cdc_core.lsn import Lsn

@@ -117,7 +117,7 @@ def _optimize(table: DeltaTable) -> int:
 
 
 def _optimize_by_spark(spark: Callable[[], Any], table: DeltaTable) -> int:
-    from cdc_core.lake.spark.merge import compact as compact_by_spark
+    from cdc_core.lake.spark.optimize import compact as compact_by_spark
     from cdc_core.spark.errors import received
 
     for left in reversed(range(_TRIES)):
@@ -134,7 +134,7 @@ def _optimize_by_spark(spark: Callable[[], Any], table: DeltaTable) -> int:
 
 def _vacuum_by_spark(spark: Callable[[], Any], table: DeltaTable, retention: Retention) -> int:
     """Vacuum with Spark: it uses a single age for all files, so the longer one is given."""
-    from cdc_core.lake.spark.merge import vacuum
+    from cdc_core.lake.spark.optimize import vacuum
     from cdc_core.spark.errors import received
 
     hours = max(file_hours(retention.history_minutes), retention.unnamed_hours)

@@ -17,8 +17,9 @@ from cdc_core.lake.delete_columns import as_live, mode_of
 from cdc_core.lake.delete_modes import DeleteMode
 from cdc_core.lake.delta.conflicts import on_conflict
 from cdc_core.lake.delta.conform import conform, plain_schema
+from cdc_core.lake.delta.data_file import DataFile
 from cdc_core.lake.delta.readable import open_own
-from cdc_core.lake.delta.table import DataFile, DeltaTable
+from cdc_core.lake.delta.table import DeltaTable
 from cdc_core.lake.epochs import epoch_of
 from cdc_core.lake.positions import (
     check_epoch,

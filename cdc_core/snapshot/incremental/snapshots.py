@@ -25,10 +25,10 @@ from cdc_core.schema.table import TableId, TableSchema
 from cdc_core.snapshot.incremental.progress import Collection, Progress
 from cdc_core.snapshot.incremental.queue import SnapshotQueue
 from cdc_core.snapshot.incremental.reader import ChunkReader, Streamed
+from cdc_core.snapshot.incremental.watermarks import WINDOW_CLOSE, WINDOW_OPEN
 from cdc_core.snapshot.incremental.window import ChunkWindow, is_unaltered
 from cdc_core.snapshot.notifications import Notifier, ScanStatus, SnapshotStatus
 from cdc_core.snapshot.options import WatermarkingStrategy
-from cdc_core.snapshot.signals.parse import WINDOW_CLOSE, WINDOW_OPEN
 
 _log = logging.getLogger(__name__)
 

@@ -12,6 +12,7 @@ from enum import StrEnum
 from typing import Any
 
 from cdc_core.selection.patterns import compile_pattern
+from cdc_core.snapshot.incremental.watermarks import WINDOW_CLOSE, WINDOW_OPEN
 
 
 class MalformedSignalError(ValueError):
@@ -74,8 +75,7 @@ class Log:
 
 Action = ExecuteSnapshot | StopSnapshot | PauseSnapshot | ResumeSnapshot | Log
 
-# Written by the connector itself, as the marks of a window.
-WINDOW_OPEN, WINDOW_CLOSE = "snapshot-window-open", "snapshot-window-close"
+# Written by the connector itself.
 WATERMARKS = (WINDOW_OPEN, WINDOW_CLOSE)
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from cdc_core.engine.slice.order import SliceOrder, SliceOutcome
 from cdc_core.engine.slice.part import PartOutcome, cut, joined
-from cdc_core.lake.delta.table import DataFile
+from cdc_core.lake.delta.data_file import DataFile
 from cdc_core.schema.table import TableId
 from cdc_core.spark.run_tasks import balanced
 from tests.delta.source_model import KEYLESS, TABLE

@@ -15,7 +15,7 @@ from cdc_core.lake.apply.changes import Changes, MergeStrategy, prepare
 from cdc_core.lake.apply.copy_on_write import apply, bytes_to_scan, candidates
 from cdc_core.lake.apply.rewrite import Rewrite
 from cdc_core.lake.delta.candidates import Ranges
-from cdc_core.lake.delta.table import DataFile
+from cdc_core.lake.delta.data_file import DataFile
 from cdc_core.lake.schema.shape import lake_schema
 from cdc_core.schema.pg_type import PgType
 from cdc_core.schema.relation import ReplicaIdentity

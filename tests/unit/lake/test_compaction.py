@@ -12,7 +12,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from cdc_core.lake.delta.table import DataFile, DeltaTable
+from cdc_core.lake.delta.data_file import DataFile
+from cdc_core.lake.delta.table import DeltaTable
 from cdc_core.lake.maintenance.compaction import choose, clean, compact, tidy
 from cdc_core.lake.schema.shape import lake_properties, spread
 from tests.support.spark import lake_rows

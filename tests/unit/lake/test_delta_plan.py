@@ -18,7 +18,7 @@ from cdc_core.lake.positions import (
     snapshot_app,
 )
 from cdc_core.lake.schema.shape import check_names, holds, lake_properties, merge_schemas
-from cdc_core.lake.spark.merge import quoted
+from cdc_core.lake.spark.expressions import quoted
 from cdc_core.schema.table import TableId
 
 ID = TableId("public", "t")

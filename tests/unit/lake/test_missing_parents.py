@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from cdc_core.lake.delete_columns import COLUMNS
 from cdc_core.lake.delete_modes import DeleteMode
 from cdc_core.lake.delta.bounds import Bounds
-from cdc_core.lake.delta.table import DataFile
+from cdc_core.lake.delta.data_file import DataFile
 from cdc_core.lake.stores.missing_parents import Missing, missing_parents
 from tests.support.spark import AT, lake_schema, row_type
 

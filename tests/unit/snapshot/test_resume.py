@@ -11,7 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cdc_core.lake.delta.table import DataFile, DeltaTable
+from cdc_core.lake.delta.data_file import DataFile
+from cdc_core.lake.delta.table import DeltaTable
 from cdc_core.lake.stores.range_log import FinishedRange, RangeLog
 from cdc_core.schema.table import TableId
 from cdc_core.snapshot.plan import ALONE, batches, plan_gap, rows_per_range

@@ -1,0 +1,31 @@
+"""Delta's own maintenance by Spark: OPTIMIZE and VACUUM, for tables that delta-rs does not write."""
+
+from __future__ import annotations
+
+from delta.tables import DeltaTable
+from pyspark.sql import SparkSession
+
+SMALL_BYTES = 16 << 20
+
+
+def compact(spark: SparkSession, lake: str) -> int:
+    """Compact the small files of a lake table, without those that are large enough; returns their number.
+
+    A clustered table's files are clustered by its key. Takes a few seconds.
+    """
+    session = spark.newSession()
+    session.conf.set("spark.databricks.delta.optimize.minFileSize", str(SMALL_BYTES))
+    session.conf.set("spark.databricks.delta.optimize.maxFileSize", str(4 * SMALL_BYTES))
+    done = DeltaTable.forPath(session, lake).optimize().executeCompaction().select("metrics.numFilesRemoved").collect()
+    return int(done[0][0]) if done else 0
+
+
+def vacuum(spark: SparkSession, lake: str, hours: int) -> int:
+    """Remove files not referenced by the table for ``hours``; returns their number."""
+    session = spark.newSession()
+    session.conf.set("spark.databricks.delta.retentionDurationCheck.enabled", "false")
+    session.conf.set("spark.databricks.delta.vacuum.logging.enabled", "true")
+    table = DeltaTable.forPath(session, lake)
+    table.vacuum(hours)
+    told = table.history(1).select("operation", "operationMetrics").collect()[0]
+    return int((told[1] or {}).get("numDeletedFiles", 0)) if told[0] == "VACUUM END" else 0
