@@ -13,8 +13,8 @@ from cdc_core.engine.reading.slot_reader import SignalTable
 from cdc_core.engine.reading.tables import TableRegistry
 from cdc_core.engine.round.lake import Lake, SourceWatch, Work
 from cdc_core.engine.round.lake_sink import LakeSink
-from cdc_core.engine.round.schema_changes import Shapes
 from cdc_core.engine.run_folder import RunFolder
+from cdc_core.engine.schema.changes import Shapes
 from cdc_core.engine.slice.task import SliceTask
 from cdc_core.engine.slice.write import LakeWriter
 from cdc_core.engine.stream.noop import NoopSink

@@ -11,7 +11,7 @@ from cdc_core.assemble.continuity import expect_server
 from cdc_core.assemble.metrics import meter
 from cdc_core.assemble.notifications import OnNotification, open_notifier
 from cdc_core.assemble.pauses import pause_unread
-from cdc_core.engine.round.trouble import trouble_of
+from cdc_core.engine.schema.trouble import trouble_of
 from cdc_core.errors import CdcError, LakeError, TableError
 from cdc_core.lake.schema.features import FeaturePolicy
 from cdc_core.lsn import Lsn

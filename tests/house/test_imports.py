@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from tools.import_picture import picture
+
 ROOT = Path(__file__).parents[2]
 
 ROWS = [
@@ -50,6 +52,7 @@ FLOORS = {
     "cdc_core.engine": [
         {"options", "reports", "run_folder"},
         {"reading"},
+        {"schema"},
         {"slice"},
         {"backfill"},
         {"round"},
@@ -161,6 +164,11 @@ def test_each_folder_of_the_package_has_its_floor(package):
     folder = ROOT / package.replace(".", "/")
     inside = {path.stem for path in folder.iterdir() if path.suffix == ".py" or (path / "__init__.py").exists()}
     assert inside - {"__init__"} == set().union(*FLOORS[package])
+
+
+def test_no_modules_import_each_other_in_a_circle_and_no_room_imports_upwards():
+    found = picture(ROOT)
+    assert not found.circles and not found.upward
 
 
 @pytest.mark.parametrize("path", sources(), ids=module_of)

@@ -13,8 +13,8 @@ from collections.abc import Sequence
 from cdc_core.engine.backfill.task import LandOrder, LandOutcome, LandTask
 from cdc_core.engine.round.lake import SourceWatch, Work
 from cdc_core.engine.round.orders import Orders
-from cdc_core.engine.round.schema_steps import same_columns, same_shape
 from cdc_core.engine.round.table_state import MergeStates
+from cdc_core.engine.schema.steps import same_columns, same_shape
 from cdc_core.engine.slice.order import SliceOrder
 from cdc_core.errors import CdcError, TransientError
 from cdc_core.lsn import last_begin

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import time
 
-from cdc_core.engine.round.pauses import Pauses
-from cdc_core.engine.round.reread_limit import RereadLimit
 from cdc_core.engine.round.table_state import MergeStates
-from cdc_core.engine.round.trouble import trouble_of
+from cdc_core.engine.schema.pauses import Pauses
+from cdc_core.engine.schema.reread_limit import RereadLimit
+from cdc_core.engine.schema.trouble import trouble_of
 from cdc_core.errors import (
     CdcError,
     LimitExceededError,

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from cdc_core.engine.round.schema_changes import Shapes
+from cdc_core.engine.schema.changes import Shapes
 from cdc_core.engine.slice.task import SliceTask
 from cdc_core.lake.options import LakeOptions
 from cdc_core.lake.paths import LakePaths

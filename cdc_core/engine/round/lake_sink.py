@@ -20,11 +20,11 @@ from cdc_core.engine.round.lake import Lake, SourceWatch, Work
 from cdc_core.engine.round.orders import Orders
 from cdc_core.engine.round.record import Cuts
 from cdc_core.engine.round.references import References
-from cdc_core.engine.round.renames import note_names
-from cdc_core.engine.round.reread_limit import is_counted, remedy_then_replay
 from cdc_core.engine.round.round import Rounds
 from cdc_core.engine.round.table_state import MergeStates
 from cdc_core.engine.round.validations import Validations
+from cdc_core.engine.schema.renames import note_names
+from cdc_core.engine.schema.reread_limit import is_counted, remedy_then_replay
 from cdc_core.engine.slice.constraints import ConstraintsSeen
 from cdc_core.engine.slice.order import Replay
 from cdc_core.errors import TransientError

@@ -10,8 +10,8 @@ from dataclasses import replace
 
 from cdc_core.engine.reading.batch import Batch
 from cdc_core.engine.reading.tables import TableRegistry
-from cdc_core.engine.round.schema_changes import Shapes
 from cdc_core.engine.round.table_state import MergeStates, first_lsn
+from cdc_core.engine.schema.changes import Shapes
 from cdc_core.engine.slice.constraints import ConstraintsSeen
 from cdc_core.engine.slice.order import Replay, SliceOrder
 from cdc_core.lake.stores.changelog import Reached

@@ -41,10 +41,10 @@ from cdc_core.engine.round.orders import Orders
 from cdc_core.engine.round.outcomes import cpu_parts, has_rest, merge_report
 from cdc_core.engine.round.record import Cuts
 from cdc_core.engine.round.references import References
-from cdc_core.engine.round.reread_limit import RereadLimit
 from cdc_core.engine.round.table_state import MergeStates
-from cdc_core.engine.round.trouble import trouble_of
 from cdc_core.engine.round.validations import Validations
+from cdc_core.engine.schema.reread_limit import RereadLimit
+from cdc_core.engine.schema.trouble import trouble_of
 from cdc_core.engine.slice.order import Replay, SliceOrder, SliceOutcome
 from cdc_core.lake.options import MergeEngine
 from cdc_core.lake.positions import ChangelogPosition

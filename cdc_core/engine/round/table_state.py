@@ -8,9 +8,9 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field
 
-from cdc_core.engine.round.schema_changes import Shapes
-from cdc_core.engine.round.schema_state import TableShape
-from cdc_core.engine.round.trouble import Trouble, trouble_of
+from cdc_core.engine.schema.changes import Shapes
+from cdc_core.engine.schema.state import TableShape
+from cdc_core.engine.schema.trouble import Trouble, trouble_of
 from cdc_core.errors import UnreadableError
 from cdc_core.lake.delete_columns import check_mode
 from cdc_core.lake.delta.readable import open_complete

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from cdc_core.engine.reading.tables import SeenName
-from cdc_core.engine.round.renames import note_names
+from cdc_core.engine.schema.renames import note_names
 from cdc_core.schema.changes import PauseCause
 from cdc_core.schema.table import TableId
 from tests.unit.engine.test_shapes import ID, NOTE, begun, shapes

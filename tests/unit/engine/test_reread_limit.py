@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from cdc_core.engine.round.reread_limit import RereadLimit
+from cdc_core.engine.schema.reread_limit import RereadLimit
 from cdc_core.schema.table import TableId
 
 ONE, OTHER = TableId("public", "one"), TableId("public", "other")

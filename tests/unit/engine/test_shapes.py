@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from cdc_core.engine.reading.tables import TableRegistry
-from cdc_core.engine.round.schema_changes import Shapes
+from cdc_core.engine.schema.changes import Shapes
 from cdc_core.engine.slice.order import SliceOrder
 from cdc_core.engine.slice.schema_versions import key_of
 from cdc_core.lake.delta.log_table import append_rows

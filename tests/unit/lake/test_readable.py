@@ -10,7 +10,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from cdc_core.engine.round.trouble import trouble_of
+from cdc_core.engine.schema.trouble import trouble_of
 from cdc_core.errors import UnreadableError
 from cdc_core.lake.delta.readable import open_complete, open_own
 from cdc_core.lake.delta.table import DeltaTable

@@ -18,7 +18,7 @@ import logging
 from collections.abc import Iterable
 
 from cdc_core.engine.reading.tables import SeenName
-from cdc_core.engine.round.pauses import Pauses
+from cdc_core.engine.schema.pauses import Pauses
 
 _log = logging.getLogger(__name__)
 

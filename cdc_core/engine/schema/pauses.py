@@ -10,7 +10,7 @@ import logging
 from collections.abc import Iterable
 from typing import Protocol
 
-from cdc_core.engine.round.schema_state import TableShape
+from cdc_core.engine.schema.state import TableShape
 from cdc_core.lake.stores.schema_log import History, ShapeLog
 from cdc_core.schema.changes import PauseCause, Policy, SchemaChanges
 from cdc_core.schema.fingerprint import Fingerprint

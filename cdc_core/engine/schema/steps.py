@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 
 import pyarrow as pa
 
-from cdc_core.engine.round.schema_state import TableShape
+from cdc_core.engine.schema.state import TableShape
 from cdc_core.lake.rows.typing_plan import TypingPlan
 from cdc_core.lake.schema.project import Step, StepColumn, own_columns
 from cdc_core.lake.schema.view import View

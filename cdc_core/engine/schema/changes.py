@@ -16,9 +16,9 @@ from collections.abc import Callable
 
 import pyarrow as pa
 
-from cdc_core.engine.round.pauses import Catalogue, Pauses
-from cdc_core.engine.round.schema_state import TableShape
-from cdc_core.engine.round.schema_steps import SchemaSteps, same_columns, same_shape
+from cdc_core.engine.schema.pauses import Catalogue, Pauses
+from cdc_core.engine.schema.state import TableShape
+from cdc_core.engine.schema.steps import SchemaSteps, same_columns, same_shape
 from cdc_core.errors import TableError
 from cdc_core.lake.rows.typing_plan import TypingPlan
 from cdc_core.lake.schema.view import View
