@@ -134,7 +134,7 @@ class LandTask:
         Chunk rows are valid only at that position.
         """
         stands = lake_position(lake, self.slices.scope, order.table.id)
-        if (stands.token or 0) != order.token or (stands.lsn or 0) > (order.to_lsn or 0):
+        if stands.merge_token != order.token or stands.merged > (order.to_lsn or 0):
             raise TransientError(
                 f"The lake table of {order.table.id} was changed by another run.", "The rows will be re-read."
             )

@@ -242,7 +242,7 @@ class MergeStates:
         lake = lake_position(opened, self._scope, table)
         merge_state = MergeState(TableShape(), token=lake.token, merged=lake.lsn, engine=self._options.merge_engine)
         merge_state.waiting = DeltaTable.open(self._paths.quarantine(table)) is not None
-        taken = self._snapshots.get((table, lake.token or 0))
+        taken = self._snapshots.get((table, lake.merge_token))
         if taken is not None and taken.since is not None:
             merge_state.waits_for = int(taken.lsn)
         merge_state.is_former = opened is not None and is_of_earlier_epoch(opened, self._scope, table)
@@ -258,8 +258,8 @@ class MergeStates:
 
     def _is_mixed(self, table: TableId) -> bool:
         """Whether the snapshot in force has rows that it does not show, and that are thus no read events of it."""
-        token = lake_position(DeltaTable.open(self._paths.lake(table)), self._scope, table).token
-        taken = self._snapshots.get((table, token or 0))
+        lake = lake_position(DeltaTable.open(self._paths.lake(table)), self._scope, table)
+        taken = self._snapshots.get((table, lake.merge_token))
         return taken is not None and taken.since is not None
 
 

@@ -41,7 +41,7 @@ from cdc_core.lake.delta.table import DeltaTable
 from cdc_core.lake.epochs import EpochRows, epoch_of
 from cdc_core.lake.maintenance.compaction import tidy
 from cdc_core.lake.paths import LakePaths
-from cdc_core.lake.positions import changelog_position, lake_position
+from cdc_core.lake.positions import LakePosition, changelog_position, lake_position
 from cdc_core.lake.reduce.repeated_inserts import has_repeated_keys
 from cdc_core.lake.reduce.surplus_rows import LastStates, changes_between
 from cdc_core.lake.rows.row_keys import KeyColumns, merge_key
@@ -145,9 +145,7 @@ class SliceTask:
         assert order.to_lsn is not None
         failpoints.hit(failpoints.BETWEEN_MERGES)
         lake = self.writer.prepare(self.run, self.paths.lake(order.table.id), order, self.plan, self.scope)
-        stands = lake_position(lake, self.scope, order.table.id)
-        if (stands.token or 0) != order.token:
-            raise _read_anew(order.table.id)
+        stands = self._stands(lake, order)
         outcome.merged = stands.lsn
         outcome.lacks_features = bool(self.writer.features.missing(lake, order.table))
         outcome.lake_version, outcome.lake_id, outcome.lake_lsn = lake.version, lake.identity, stands.lsn
@@ -165,9 +163,9 @@ class SliceTask:
                 if outcome.staged is not None:
                     return
                 stands = lake_position(lake, self.scope, order.table.id)
-            order = self._within_bounds(order, rows, stands.lsn or 0)
-            held, is_done = self._read(order, lake, rows, stands.lsn or 0, outcome)
-            slices = iter(()) if is_done else self._slices(order, rows, stands.lsn or 0, held)
+            order = self._within_bounds(order, rows, stands.merged)
+            held, is_done = self._read(order, lake, rows, stands.merged, outcome)
+            slices = iter(()) if is_done else self._slices(order, rows, stands.merged, held)
             if order.replay is not None:
                 slices = with_replay(order, order.replay, lake.schema, stands.lsn, slices)
             for part, changes in slices:
@@ -209,9 +207,7 @@ class SliceTask:
         failpoints.hit(failpoints.BEFORE_SETTLING)
 
         def attempt() -> Applied | None:
-            stands = lake_position(lake, self.scope, order.table.id)
-            if (stands.token or 0) != order.token:
-                raise _read_anew(order.table.id)
+            stands = self._stands(lake, order)
             return None if stands.lsn is not None else self.writer.write(lake, first, gone, self.scope)
 
         try:
@@ -312,17 +308,13 @@ class SliceTask:
     def is_open(self, lake: DeltaTable, order: SliceOrder) -> bool:
         """Whether the order's changes are not in the lake. Raises TransientError if another run read the table anew."""
         assert order.to_lsn is not None
-        stands = lake_position(lake, self.scope, order.table.id)
-        if (stands.token or 0) != order.token:
-            raise _read_anew(order.table.id)
+        stands = self._stands(lake, order)
         return stands.lsn is None or stands.lsn < order.to_lsn
 
     def _write(self, lake: DeltaTable, order: SliceOrder, sifted: Sifted) -> Applied | None:
         """Make one attempt: a commit made first may be this slice, written by a task that outlasted its run."""
         assert order.to_lsn is not None
-        stands = lake_position(lake, self.scope, order.table.id)
-        if (stands.token or 0) != order.token:
-            raise _read_anew(order.table.id)
+        stands = self._stands(lake, order)
         if sifted.placed is not None:
             is_open = stands.lsn is not None and stands.lsn < order.to_lsn and sifted.changed
             return self.writer.write_placed(lake, order, sifted.placed, self.scope) if is_open else None
@@ -331,6 +323,16 @@ class SliceTask:
             rest = pa.concat_tables([sifted.earlier, rest]) if sifted.earlier.num_rows else rest
             return self.writer.write(lake, order, rest, self.scope) if rest.num_rows or sifted.changed else None
         return None
+
+    def _stands(self, lake: DeltaTable, order: SliceOrder) -> LakePosition:
+        """Return the lake table's position. Raises TransientError if another run read the table anew."""
+        stands = lake_position(lake, self.scope, order.table.id)
+        if stands.merge_token != order.token:
+            raise TransientError(
+                f"The lake table of {order.table.id} was re-read by another run.",
+                "The next round uses the new table version.",
+            )
+        return stands
 
     def _changes(self, table: TableId) -> EpochRows:
         return EpochRows.of(self._open(self.paths.changelog(table)), self.scope)
@@ -351,12 +353,6 @@ def decoded(
         batches = list(read(tuple(path for _, path in run)))
         found.append((shape, pa.Table.from_batches(batches)))
     return found
-
-
-def _read_anew(table: TableId) -> TransientError:
-    return TransientError(
-        f"The lake table of {table} was re-read by another run.", "The next round uses the new table version."
-    )
 
 
 def changelog_of(task: SliceTask, table: TableId, versions: Sequence[Decoded]) -> DeltaTable:
