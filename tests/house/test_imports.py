@@ -39,6 +39,7 @@ FLOORS = {
         {"names"},
         {"rows"},
         {"delta"},
+        {"index"},
         {"schema"},
         {"epochs"},
         {"positions", "paths"},

@@ -226,6 +226,10 @@ class DeltaTable:
             found = pq.ParquetFile(source).read(columns=schema.names, use_threads=False)
         return conform(found, schema)
 
+    def kept(self, file: DataFile) -> pa.Array | None:
+        """Return a mask of a file's rows that are not marked as deleted; None if none is. Shape: bool[N]"""
+        return self._kept_of(file)
+
     def has(self, file: DataFile) -> bool:
         """Whether the file exists with the size with which it was written."""
         try:

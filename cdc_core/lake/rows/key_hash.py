@@ -1,6 +1,7 @@
 """64-bit hashes of rows' values, to divide rows into parts: values that ``codes`` numbers alike have one hash.
 
-Different values may have one hash too; that only puts more rows into a part. Of long texts the ends are hashed.
+Different values may have one hash too; that only puts more rows into a part. Of long texts the ends are hashed. Files
+of ``lake/index`` contain hashes: a change of the function changes their version.
 """
 
 from __future__ import annotations
@@ -16,6 +17,8 @@ from cdc_core.lake.rows.images import validity
 Hashes = np.ndarray
 
 _END_BYTES = 128
+_AT_ONCE = 65_536
+_ALL = np.uint64(2**64 - 1)
 _NULL = np.uint64(0x9E3779B97F4A7C15)
 _STEP = np.uint64(0x9E3779B97F4A7C15)
 
@@ -94,14 +97,34 @@ def _of_bytes(values: pa.Array) -> Hashes:
     """Hash the length and both ends of each value. Shape: large_binary[N] -> uint64[N]."""
     bounds = np.frombuffer(values.buffers()[1], dtype=np.int64)[values.offset : values.offset + len(values) + 1]
     data = np.frombuffer(values.buffers()[2] or b"", dtype=np.uint8)
-    lengths = np.diff(bounds)
-    ends = np.minimum(lengths, _END_BYTES)
-    found = mixed(lengths.astype(np.uint64))
-    for starts in (bounds[:-1], bounds[1:] - ends):
-        place = np.arange(int(ends.sum()), dtype=np.int64) - np.repeat(np.cumsum(ends) - ends, ends)
-        with np.errstate(over="ignore"):
-            octets = data[np.repeat(starts, ends) + place].astype(np.uint64) + place.astype(np.uint64) * _STEP
-            found = mixed(found + _sums(mixed(octets), ends))
+    return np.concatenate(
+        [np.zeros(0, dtype=np.uint64)]
+        + [_of_texts(bounds[at : at + _AT_ONCE + 1], data) for at in range(0, len(values), _AT_ONCE)]
+    )
+
+
+def _of_texts(bounds: np.ndarray, data: np.ndarray) -> Hashes:
+    """Shape: int64[N + 1] ascending, uint8[B] -> uint64[N]"""
+    # Eight bytes from any place on are read as one number; the last ones need something behind them.
+    near = np.concatenate((data[bounds[0] : bounds[-1]], np.zeros(8, dtype=np.uint8)))
+    words = np.ndarray(shape=(len(near) - 7,), dtype="<u8", buffer=near, strides=(1,))
+    starts, lengths = bounds[:-1] - bounds[0], np.diff(bounds)
+    found = _absorbed(mixed(lengths.astype(np.uint64)), words, starts, np.minimum(lengths, _END_BYTES))
+    long = np.flatnonzero(lengths > _END_BYTES)
+    if len(long):
+        ends = starts[long] + lengths[long] - _END_BYTES
+        found[long] = _absorbed(found[long], words, ends, np.full(len(long), _END_BYTES))
+    return found
+
+
+def _absorbed(found: Hashes, words: np.ndarray, starts: np.ndarray, lengths: np.ndarray) -> Hashes:
+    """Mix ``lengths`` bytes from each start on into the hashes. Shape: uint64[N], uint64[W], int64[N], int64[N]."""
+    with np.errstate(over="ignore"):
+        for at in range(0, int(lengths.max(initial=0)), 8):
+            rows = slice(None) if at == 0 and lengths.all() else np.flatnonzero(lengths > at)
+            left = np.minimum(lengths[rows] - at, 8)
+            taken = words[starts[rows] + at] & (_ALL >> ((8 - left).astype(np.uint64) * np.uint64(8)))
+            found[rows] = mixed(found[rows] + taken + np.uint64(at + 1) * _STEP)
     return found
 
 

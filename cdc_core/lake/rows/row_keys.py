@@ -89,16 +89,23 @@ class KeyColumns:
 
 @dataclass(frozen=True, slots=True)
 class KeyIndex:
-    """The distinct keys of some rows, numbered from 0."""
+    """The distinct keys of some rows, numbered from 0.
+
+    ``values`` are the keys' parts (``KeyColumns.parts``) in the order of their numbers. Shape: array[K] each
+    """
 
     columns: KeyColumns
     coder: Tuples
+    values: tuple[pa.Array, ...]
 
     @classmethod
     def of(cls, columns: KeyColumns, rows: pa.Table) -> tuple[KeyIndex, np.ndarray]:
         """Number the keys of rows. Shape: table[N] with the columns of ``columns.read`` -> index, int64[N]."""
-        coder, codes = Tuples.number(columns.parts(rows))
-        return cls(columns, coder), codes
+        parts = columns.parts(rows)
+        coder, codes = Tuples.number(parts)
+        places = np.zeros(int(codes.max(initial=-1)) + 1, dtype=np.int64)
+        places[codes] = np.arange(len(codes))
+        return cls(columns, coder, tuple(part.take(pa.array(places)) for part in parts)), codes
 
     def match(self, rows: pa.Table) -> np.ndarray:
         """Return the numbers of rows' keys, -1 for an unknown one. Shape: table[N] as for ``of`` -> int64[N]."""

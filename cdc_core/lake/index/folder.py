@@ -1,0 +1,122 @@
+"""The folder with the index files of one machine, bounded in bytes: the files that were not used longest are removed.
+
+Processes of one machine share it without locks. A file is written under a name of its own and renamed, so it is there
+as a whole or not at all; two processes that write the same one write the same content; a removed file stays readable
+for those who have mapped it. Its modification time is the time of its last use.
+
+Nothing here is an error: an index that cannot be written or was removed is made again from its data file.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import time
+import uuid
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import BinaryIO
+
+_SUFFIX = ".keys"
+_TEMPORARY = ".new"
+# What a killed process left; no index takes as long to write.
+_LEFT_SECONDS = 3_600.0
+# Other processes write too, so the folder is read again after so many files of this one.
+_EVERY = 256
+_ROOM = 0.9
+_SOON_SECONDS = 600.0
+
+_log = logging.getLogger(__name__)
+
+
+class IndexFolder:
+    """Index files by name. ``max_bytes`` bounds their sum; a single larger file is removed as soon as it is written."""
+
+    def __init__(self, path: Path, max_bytes: int) -> None:
+        self.path = path
+        self._max = max_bytes
+        self._bytes: int | None = None
+        self._written = 0
+        self._told: set[str] = set()
+
+    def of(self, name: str) -> Path:
+        """Return the path of an index file, which may not exist."""
+        return self.path / f"{name}{_SUFFIX}"
+
+    def save(self, name: str, write: Callable[[BinaryIO], None]) -> bool:
+        """Write an index file; returns whether it is there. A failure is logged once."""
+        new = self.path / f"{name}.{uuid.uuid4().hex}{_TEMPORARY}"
+        try:
+            self.path.mkdir(parents=True, exist_ok=True)
+            with new.open("wb") as target:
+                write(target)
+            size = new.stat().st_size
+            os.replace(new, self.of(name))
+        except OSError as error:
+            with suppress(OSError):
+                new.unlink(missing_ok=True)
+            self._tell(
+                "write",
+                "The folder %s for indexes of keys cannot be written (%s): they are made again in every round.",
+                self.path,
+                error.strerror,
+            )
+            return False
+        self._written += 1
+        self._bytes = None if self._bytes is None or self._written % _EVERY == 0 else self._bytes + size
+        return True
+
+    def touch(self, name: str) -> bool:
+        """Note that a file was used; returns whether it is still there."""
+        try:
+            os.utime(self.of(name))
+        except OSError:
+            return False
+        return True
+
+    def remove(self, name: str) -> None:
+        """Remove a file that is no longer needed."""
+        with suppress(OSError):
+            self.of(name).unlink(missing_ok=True)
+
+    def keep_bound(self) -> None:
+        """Remove the files that were not used longest, if there are more bytes than allowed."""
+        if self._bytes is not None and self._bytes <= self._max:
+            return
+        found = self._found()
+        octets = sum(size for _, size, _ in found)
+        if octets > self._max:
+            now = time.time()
+            for used, size, path in sorted(found):
+                if octets <= self._max * _ROOM:
+                    break
+                with suppress(OSError):
+                    path.unlink()
+                octets -= size
+                if now - used < _SOON_SECONDS:
+                    self._tell(
+                        "bound",
+                        "Indexes of keys need more than %s bytes: some are removed and made again while they are in "
+                        "use, which makes rounds slower.",
+                        self._max,
+                    )
+        self._bytes = octets
+
+    def _found(self) -> list[tuple[float, int, Path]]:
+        """Return the last use, size and path of each file; removes what killed processes left."""
+        found, now = [], time.time()
+        with suppress(OSError), os.scandir(self.path) as entries:
+            for entry in entries:
+                with suppress(OSError):
+                    facts = entry.stat()
+                    if entry.name.endswith(_SUFFIX):
+                        found.append((facts.st_mtime, facts.st_size, Path(entry.path)))
+                    elif entry.name.endswith(_TEMPORARY) and now - facts.st_mtime > _LEFT_SECONDS:
+                        os.unlink(entry.path)
+        return found
+
+    def _tell(self, what: str, text: str, *values: object) -> None:
+        if what not in self._told:
+            self._told.add(what)
+            _log.warning(text, *values)

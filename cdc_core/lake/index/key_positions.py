@@ -1,0 +1,294 @@
+"""Finds rows of a lake table by their keys: in which data file, and at which position in it.
+
+Each data file has an index (``index_file``), which is made from the file's key columns when it is first needed, or from
+rows in hand when the file is written. The data file is never changed, so neither is its index: rows that a deletion
+vector marks as deleted are left out when they are found.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import time
+from collections import OrderedDict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import BinaryIO, Protocol
+
+import numpy as np
+import pyarrow as pa
+
+from cdc_core.lake.delta.candidates import Ranges
+from cdc_core.lake.delta.data_file import DataFile
+from cdc_core.lake.index.fingerprints import Wanted
+from cdc_core.lake.index.folder import IndexFolder
+from cdc_core.lake.index.index_file import FileIndex, Source, open_index, write_index
+from cdc_core.lake.rows.row_keys import KeyColumns, KeyIndex
+
+# Each mapped file is one area of the process's address space, of which Linux allows 65,530.
+_MOST_OPEN = 4_096
+_TOUCH_SECONDS = 60.0
+# Above it the pages are given back after each search; they remain in the system's page cache.
+_RESIDENT_BYTES = 512 << 20
+
+
+class Keyed(Protocol):
+    """What is used of a lake table (``DeltaTable``)."""
+
+    @property
+    def identity(self) -> str:
+        """The table's id in Delta's log."""
+        ...
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The table's columns."""
+        ...
+
+    def read(self, file: DataFile, columns: Sequence[str] | None = None, *, whole: bool = False) -> pa.Table:
+        """Return the rows of one file; with ``whole`` also those that are marked as deleted."""
+        ...
+
+    def kept(self, file: DataFile) -> pa.Array | None:
+        """Return a mask of a file's rows that are not marked as deleted; None if none is. Shape: bool[N]"""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Hits:
+    """Rows of a data file that have wanted keys, none marked as deleted. Shape: int64[H] each, ``places`` ascending.
+
+    ``places`` are positions in the Parquet file, counted from 0 over all its rows; ``keys`` are the keys' numbers.
+    """
+
+    file: DataFile
+    places: np.ndarray
+    keys: np.ndarray
+
+
+@dataclass(slots=True)
+class _Open:
+    name: str
+    index: FileIndex
+    touched: float
+
+
+@dataclass(frozen=True, slots=True)
+class _Key:
+    """A table and its key: what the indexes of its files have in common."""
+
+    table: str
+    columns: KeyColumns
+    types: tuple[pa.DataType, ...]
+
+    @classmethod
+    def of(cls, lake: Keyed, columns: KeyColumns) -> _Key:
+        return cls(lake.identity, columns, tuple(lake.schema.field(name).type for name in columns.names))
+
+    @property
+    def parts(self) -> list[pa.DataType]:
+        """The types of ``KeyColumns.parts``."""
+        found = []
+        for kind, with_text in zip(self.types, self.columns.with_text, strict=True):
+            found += [kind, pa.string()] if with_text else [kind]
+        return found
+
+    def source(self, file: DataFile) -> Source:
+        return Source(
+            self.table, file.path, file.size, file.rows, self.columns.names, tuple(str(kind) for kind in self.types)
+        )
+
+
+class KeyPositions:
+    """The indexes of all tables of a worker. For one thread.
+
+    ``folder`` is created when it is first written; ``max_bytes`` bounds the index files in it.
+    """
+
+    def __init__(self, folder: Path, max_bytes: int) -> None:
+        self._folder = IndexFolder(folder, max_bytes)
+        self._open: OrderedDict[tuple[_Key, str, int, int], _Open] = OrderedDict()
+
+    def locate(self, lake: Keyed, files: Sequence[DataFile], wanted: KeyIndex) -> list[Hits]:
+        """Return the rows of ``files`` with wanted keys, one item for each file that has any, in the order of files.
+
+        Two keys are equal exactly if ``KeyIndex.match`` says so.
+        """
+        if not files or not len(wanted.values[0]):
+            return []
+        key = _Key.of(lake, wanted.columns)
+        if [part.type for part in wanted.values] != key.parts:
+            # Of other types than the lake's columns: their numbers may differ although the keys are equal.
+            return [hits for hits in (_scanned(lake, file, wanted) for file in files) if hits is not None]
+        sought = Wanted(wanted)
+        ranges = _ranges(wanted)
+        found: list[_Found] = []
+        for file in files:
+            index = self._opened(key, file)
+            if index is None:
+                # Statistics cost more than a search, but less than an index.
+                if not ranges.may_be_in(file):
+                    continue
+                index = self._made(lake, key, file)
+            rows, which = index.candidates(sought)
+            if len(rows):
+                found.append(_Found(file, index, rows, which))
+        hits = _verified(found, sought)
+        self._folder.keep_bound()
+        self._give_back([each.index for each in found])
+        return [each for each in (_live(lake, one) for one in hits) if len(each.places)]
+
+    def add(self, lake: Keyed, file: DataFile, rows: pa.Table, columns: KeyColumns) -> None:
+        """Index a file of which the rows are in hand, in the order in which they were written.
+
+        Shape: table[N] with the columns of ``columns.read`` in the lake's types
+        """
+        key = _Key.of(lake, columns)
+        if file.rows and self._opened(key, file) is None:
+            self._saved(key, file, FileIndex.of(columns, columns.parts(rows)))
+
+    def ready(self, lake: Keyed, files: Iterable[DataFile], columns: KeyColumns, seconds: float) -> bool:
+        """Make missing indexes for about ``seconds``; returns whether all files have one."""
+        key, end = _Key.of(lake, columns), time.monotonic() + seconds
+        for file in files:
+            if self._opened(key, file) is None:
+                if time.monotonic() >= end:
+                    return False
+                self._made(lake, key, file)
+        self._folder.keep_bound()
+        return True
+
+    def forget(self, lake: Keyed, files: Iterable[DataFile], columns: KeyColumns) -> None:
+        """Remove the indexes of files that are no longer part of the table."""
+        key = _Key.of(lake, columns)
+        for file in files:
+            self._open.pop(_place(key, file), None)
+            self._folder.remove(_name(key.source(file)))
+
+    def _opened(self, key: _Key, file: DataFile) -> FileIndex | None:
+        """Return the index of a file if it is there and can be believed."""
+        place, now = _place(key, file), time.monotonic()
+        held = self._open.get(place)
+        if held is not None:
+            self._open.move_to_end(place)
+            if now - held.touched < _TOUCH_SECONDS:
+                return held.index
+            held.touched = now
+            if self._folder.touch(held.name):
+                return held.index
+            del self._open[place]
+        source = key.source(file)
+        name = _name(source)
+        index = open_index(self._folder.of(name), source, key.parts)
+        if index is not None:
+            self._folder.touch(name)
+            self._hold(place, _Open(name, index, now))
+        return index
+
+    def _made(self, lake: Keyed, key: _Key, file: DataFile) -> FileIndex:
+        rows = lake.read(file, key.columns.read, whole=True)
+        return self._saved(key, file, FileIndex.of(key.columns, key.columns.parts(rows)))
+
+    def _saved(self, key: _Key, file: DataFile, index: FileIndex) -> FileIndex:
+        """Write an index and return it as mapped from its file; the one in memory if that is not possible."""
+        source = key.source(file)
+        name = _name(source)
+
+        def write(target: BinaryIO) -> None:
+            write_index(target, index, source)
+
+        if len(index.numbers) != file.rows or not self._folder.save(name, write):
+            return index
+        mapped = open_index(self._folder.of(name), source, key.parts)
+        if mapped is None:
+            return index
+        self._hold(_place(key, file), _Open(name, mapped, time.monotonic()))
+        return mapped
+
+    def _hold(self, place: tuple[_Key, str, int, int], opened: _Open) -> None:
+        self._open[place] = opened
+        if len(self._open) > _MOST_OPEN:
+            self._open.popitem(last=False)
+
+    def _give_back(self, used: Iterable[FileIndex]) -> None:
+        if sum(each.index.mapped_bytes for each in self._open.values()) > _RESIDENT_BYTES:
+            for index in used:
+                index.release()
+
+
+@cache
+def positions_in(folder: str, max_bytes: int) -> KeyPositions:
+    """Return this process's indexes in a folder."""
+    return KeyPositions(Path(folder), max_bytes)
+
+
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """Rows of an index whose numbers are wanted, and which number each has. Shape: int64[H] each."""
+
+    file: DataFile
+    index: FileIndex
+    rows: np.ndarray
+    which: np.ndarray
+
+
+def _verified(found: Sequence[_Found], wanted: Wanted) -> list[Hits]:
+    """Return the rows whose keys are equal to wanted ones, ascending by their positions."""
+    hashed = [each for each in found if each.index.parts is not None]
+    numbers = _compared(hashed, wanted.index)
+    hits = []
+    for each in found:
+        places = each.index.places(each.rows)
+        keys = wanted.exact[1][each.which] if each.index.parts is None else numbers.pop(0)
+        known = np.flatnonzero(keys >= 0)
+        order = known[np.argsort(places[known])]
+        hits.append(Hits(each.file, places[order], keys[order]))
+    return hits
+
+
+def _compared(found: Sequence[_Found], wanted: KeyIndex) -> list[np.ndarray]:
+    """Return the numbers of rows' keys, compared by their values, -1 for a key that only has the hash of another."""
+    if not found:
+        return []
+    taken = [
+        [part.take(pa.array(each.rows)) for part in each.index.parts] for each in found if each.index.parts is not None
+    ]
+    # Together: a comparison makes a hash table of the wanted keys.
+    codes = wanted.coder.codes([pa.concat_arrays(list(part)) for part in zip(*taken, strict=True)])
+    return np.split(codes, np.cumsum([len(each.rows) for each in found])[:-1])
+
+
+def _scanned(lake: Keyed, file: DataFile, wanted: KeyIndex) -> Hits | None:
+    codes = wanted.match(lake.read(file, wanted.columns.read, whole=True))
+    places = np.flatnonzero(codes >= 0)
+    hits = _live(lake, Hits(file, places, codes[places]))
+    return hits if len(hits.places) else None
+
+
+def _live(lake: Keyed, hits: Hits) -> Hits:
+    """Return the hits without rows that are marked as deleted."""
+    kept = lake.kept(hits.file) if len(hits.places) else None
+    if kept is None:
+        return hits
+    live = np.asarray(kept.take(pa.array(hits.places)).to_numpy(zero_copy_only=False), dtype=bool)
+    return hits if live.all() else Hits(hits.file, hits.places[live], hits.keys[live])
+
+
+def _ranges(wanted: KeyIndex) -> Ranges:
+    """Return the wanted keys' ranges, without columns that have values known as text only."""
+    parts, columns = iter(wanted.values), {}
+    for name, with_text in zip(wanted.columns.names, wanted.columns.with_text, strict=True):
+        columns[name] = next(parts)
+        if with_text:
+            next(parts)
+    return Ranges.of(pa.table(columns), list(columns))
+
+
+def _place(key: _Key, file: DataFile) -> tuple[_Key, str, int, int]:
+    return key, file.path, file.size, file.rows
+
+
+def _name(source: Source) -> str:
+    return hashlib.blake2b(json.dumps(source.as_json()).encode(), digest_size=16).hexdigest()
