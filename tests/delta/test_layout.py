@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from cdc_core.lake.delta.table import DeltaTable
-from cdc_core.lake.maintenance.compaction import clean
+from cdc_core.lake.maintenance.cleaning import clean
 from cdc_core.lake.options import MergeEngine
 from cdc_core.lake.schema.features import FeaturePolicy, features_on
 from cdc_core.lake.schema.project import Step, StepColumn

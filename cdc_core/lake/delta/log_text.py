@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from datetime import date, datetime
 from typing import Any
 
 from cdc_core.errors import UnreadableError
@@ -11,15 +12,24 @@ from cdc_core.lake.delta.data_file import DataFile
 
 
 def stats_json(file: DataFile) -> str:
-    """Return a file's statistics as in the log."""
-    return json.dumps(
-        {
-            "numRecords": file.rows,
-            "minValues": {name: str(v) if not isinstance(v, int | str) else v for name, v in file.minimum.items()},
-            "maxValues": {name: str(v) if not isinstance(v, int | str) else v for name, v in file.maximum.items()},
-            "nullCount": dict(file.nulls),
-        }
-    )
+    """Return a file's statistics as in the log.
+
+    With a deletion vector they are those of all rows, also of the deleted ones, which the log says.
+    """
+    found: dict[str, Any] = {
+        "numRecords": file.rows,
+        "minValues": _bounds(file.minimum),
+        "maxValues": _bounds(file.maximum),
+        "nullCount": dict(file.nulls),
+    }
+    return json.dumps(found if file.vector is None else {**found, "tightBounds": False})
+
+
+def _bounds(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the bounds of types whose text is the same for every writer; others are left out."""
+    plain = {name: v for name, v in values.items() if isinstance(v, int | str) and not isinstance(v, bool)}
+    dates = {name: str(v) for name, v in values.items() if isinstance(v, date) and not isinstance(v, datetime)}
+    return plain | dates
 
 
 def texts(metadata: Mapping[str, Any] | None) -> dict[str, Any] | None:

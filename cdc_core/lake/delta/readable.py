@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from cdc_core.errors import UnreadableError
+from cdc_core.lake.delta.folder import delta_uri
 from cdc_core.lake.delta.log_text import unreadable_file
-from cdc_core.lake.delta.table import DeltaTable, delta_uri
+from cdc_core.lake.delta.table import DeltaTable
 
 # Every lake table and changelog has it, and no table of another program.
 _OWN = "__commit_lsn"

@@ -13,7 +13,6 @@ import numpy as np
 import pyarrow as pa
 
 from cdc_core.lake.delete_columns import is_live, live_column, mode_of
-from cdc_core.lake.delta.deletion_vectors import marked_rows
 from cdc_core.lake.delta.table import DeltaTable
 
 
@@ -41,8 +40,7 @@ def row_count(path: str, storage: Mapping[str, str] | None = None) -> int | None
 
 def held_rows(table: DeltaTable) -> int:
     """Return the number of rows in a table's files by their statistics, without rows marked as deleted."""
-    marked = marked_rows(table.raw()) if table.has_deletion_vectors else 0
-    return sum(file.rows for file in table.files) - marked
+    return sum(file.live for file in table.files)
 
 
 def counted_rows(spark: Any, path: str) -> int:

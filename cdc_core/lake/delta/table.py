@@ -8,44 +8,43 @@ A commit is made on the version that this object has loaded. A commit that only 
 ``CommitConflictError`` if another commit was made first that has one of the same ``txn`` ids; other appends and
 compactions do not conflict. A commit that removes files fails if any other commit was made first. This is also the
 fence against a writer that outlasts its run: its commit has the same id as this run's.
+
+A commit that marks rows as deleted, or removes a file with such rows, has an entry of our own (``log_entry``), because
+delta-rs cannot name deletion vectors. It fails if any other commit was made first. What breaks if two commits could
+have the same version: rows of one of them are lost.
 """
 
 from __future__ import annotations
 
 import time
-import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote
 
+import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 
-from cdc_core.errors import CommitConflictError, InvariantError, UnreadableError
-from cdc_core.lake.delta.bounds import Bounds
-from cdc_core.lake.delta.conform import conform, has_local_timestamps, plain_schema
-from cdc_core.lake.delta.data_file import DataFile
-from cdc_core.lake.delta.deletion_vectors import file_name, kept_rows
-from cdc_core.lake.delta.log_text import stats_json, texts, unreadable_file, unreadable_log
-from cdc_core.lake.delta.physical import physical_schema, renamed
-from cdc_core.lake.delta.row_groups import (
-    bytes_in_memory,
-    has_large_values,
-    parquet_writer,
-    repeated_columns,
-    row_groups,
-)
+from cdc_core import failpoints
+from cdc_core.errors import CommitConflictError, InvariantError
+from cdc_core.lake.delta.conform import has_local_timestamps, plain_schema
+from cdc_core.lake.delta.data_file import DataFile, MarkedRows
+from cdc_core.lake.delta.deletion_vectors import DeletionVector, as_bitmap, vector_file
+from cdc_core.lake.delta.folder import Folder, delta_uri
+from cdc_core.lake.delta.log_entry import LogEntry, with_vectors
+from cdc_core.lake.delta.log_text import stats_json, texts, unreadable_log
+from cdc_core.lake.delta.parquet_files import FILE_BYTES, Columns, ParquetFiles
+from cdc_core.lake.delta.physical import physical_schema
 from cdc_core.lake.delta.storage import options_for
+from cdc_core.lake.delta.vector_log import VectorLog, entry_name
 
 _NTZ = "timestampNtz"
 _MAPPING = "columnMapping"
-_DICTIONARY_ROWS = 100_000
-# Errors of one file or folder; others (network, full disk) concern more than one table.
-_NO_ACCESS = (FileNotFoundError, PermissionError, NotADirectoryError, IsADirectoryError)
-# In memory, without compression: a file is read as a whole where some of its rows change.
-_FILE_BYTES = 256 << 20
-_BATCH_ROWS, _BATCH_BYTES = 2_048, 8 << 20
+_VECTORS = "deletionVectors"
+_ENABLED = "delta.enableDeletionVectors"
+_INTERVAL = "delta.checkpointInterval"
+_DEFAULT_INTERVAL = 100
 
 
 class DeltaTable:
@@ -53,11 +52,12 @@ class DeltaTable:
 
     def __init__(self, path: str, storage: Mapping[str, str] | None, opened: Any) -> None:
         self.path = path
-        self._storage = dict(storage or {})
+        self.folder = Folder(path, storage)
+        self._parquet = ParquetFiles(self.folder)
+        self._vectors = VectorLog(self.folder)
         self._table = opened
         self._schema: pa.Schema | None = None
         self._files: list[DataFile] | None = None
-        self._selections: dict[str, pa.Array] | None = None
 
     @classmethod
     def open(cls, path: str, storage: Mapping[str, str] | None = None) -> DeltaTable | None:
@@ -131,15 +131,14 @@ class DeltaTable:
         except (DeltaError, OSError) as error:
             raise unreadable_log(self.path, error) from None
         if self._table.version() != before:
-            self._schema = self._files = self._selections = None
+            self._schema = self._files = None
 
     def _is_newest(self) -> bool:
         """Whether the log's folder shows that nothing was committed since; cheaper than listing it."""
-        uri = delta_uri(self.path)
-        if "://" in uri:
+        if not self.folder.is_local:
             return False
-        log = Path(uri) / "_delta_log"
-        return (log / f"{self.version:020}.json").exists() and not (log / f"{self.version + 1:020}.json").exists()
+        root = Path(self.folder.uri)
+        return (root / entry_name(self.version)).exists() and not (root / entry_name(self.version + 1)).exists()
 
     @property
     def version(self) -> int:
@@ -176,55 +175,63 @@ class DeltaTable:
 
     @property
     def files(self) -> list[DataFile]:
-        """The table's data files, with their statistics in the log."""
+        """The table's data files, with their statistics and deletion vectors in the log."""
         if self._files is None:
-            self._files = _listed(pa.table(self._table.get_add_actions()))
+            vectors = self._vectors.at(self.version) if self.has_deletion_vectors else {}
+            self._files = _listed(pa.table(self._table.get_add_actions()), vectors)
         return self._files
 
     @property
     def has_deletion_vectors(self) -> bool:
         """Whether files may have rows marked as deleted."""
-        return "deletionVectors" in self.features
+        return _VECTORS in self.features
+
+    @property
+    def marks_rows(self) -> bool:
+        """Whether a commit may mark rows as deleted (``enable_vectors``)."""
+        return self.has_deletion_vectors and self.properties.get(_ENABLED) == "true"
+
+    @property
+    def removed(self) -> dict[str, int]:
+        """The files of data and vectors that the log removed: ``VectorLog.removed``. For tables with vectors."""
+        self._vectors.at(self.version)
+        return self._vectors.removed
+
+    def forget_removed(self, before: float) -> None:
+        """Forget the files of ``removed`` that were removed before a time, in milliseconds since 1970."""
+        self._vectors.forget(before)
+
+    def live(self, file: DataFile) -> np.ndarray | None:
+        """Return which rows of a file are not marked as deleted; None for all. Shape: bool[rows]"""
+        if file.vector is None:
+            return None
+        return self._vectors.live(file.vector, file.rows or self._parquet.row_count(file))
 
     def read(self, file: DataFile, columns: Sequence[str] | None = None, *, whole: bool = False) -> pa.Table:
         """Return the rows of one file, in the table's schema, or ``columns`` of it; a column missing in it is null.
 
-        ``whole``: none of its rows is marked as deleted, so deletion vectors are not read.
+        Without the rows marked as deleted. ``whole``: none is marked.
         """
-        schema = self.schema if columns is None else pa.schema([self.schema.field(name) for name in columns])
-        stored = self._stored(schema)
-        with self._parquet(file) as parquet:
-            have = set(parquet.schema_arrow.names)
-            wanted = [name for name in stored.names if name in have]
-            found = parquet.read(columns=wanted, use_threads=False)
-        kept = None if whole else self._kept_of(file)
-        rows = conform(found if kept is None else found.filter(kept), stored)
-        return rows if stored.equals(schema) else renamed(rows, schema)
+        return self._parquet.read(file, self._columns(columns), None if whole else self.live(file))
+
+    def read_at(self, file: DataFile, places: np.ndarray, columns: Sequence[str] | None = None) -> pa.Table:
+        """Return the rows at ascending positions in a file, marked or not; reads only their row groups.
+
+        Shape: int64[P] -> table[P]
+        """
+        return self._parquet.read_at(file, self._columns(columns), places)
 
     def bytes_in_memory(self, file: DataFile) -> int:
         """Estimate the size of a file's rows in memory, from its footer; values of a dictionary are counted once."""
-        with self._parquet(file) as parquet:
-            return bytes_in_memory(parquet.metadata)
+        return self._parquet.bytes_in_memory(file)
 
     def batches(self, file: DataFile) -> Iterator[pa.Table]:
         """As ``read``, in the file's order, a few megabytes at a time."""
-        stored, kept, at = self._stored(self.schema), self._kept_of(file), 0
-        with self._parquet(file) as parquet:
-            have, facts = set(parquet.schema_arrow.names), parquet.metadata
-            few = _BATCH_BYTES * max(1, facts.num_rows) // max(1, bytes_in_memory(facts))
-            wanted = [name for name in stored.names if name in have]
-            for batch in parquet.iter_batches(max(1, min(_BATCH_ROWS, few)), columns=wanted, use_threads=False):
-                found, at = pa.Table.from_batches([batch]), at + batch.num_rows
-                if kept is not None:
-                    found = found.filter(kept.slice(at - batch.num_rows, batch.num_rows))
-                rows = conform(found, stored)
-                yield rows if stored.equals(self.schema) else renamed(rows, self.schema)
+        return self._parquet.batches(file, self._columns(None), self.live(file))
 
     def read_as(self, file: DataFile, schema: pa.Schema) -> pa.Table:
         """Return the rows of a file that was written by this object under ``schema`` and not committed yet."""
-        with self._open_input(file.path) as source:
-            found = pq.ParquetFile(source).read(columns=schema.names, use_threads=False)
-        return conform(found, schema)
+        return self._parquet.read_as(file, schema)
 
     def kept(self, file: DataFile) -> pa.Array | None:
         """Return a mask of a file's rows that are not marked as deleted; None if none is. Shape: bool[N]"""
@@ -233,7 +240,7 @@ class DeltaTable:
     def has(self, file: DataFile) -> bool:
         """Whether the file exists with the size with which it was written."""
         try:
-            return self._size(file.path) == file.size
+            return self.folder.size(file.path) == file.size
         except OSError:
             return False
 
@@ -243,28 +250,14 @@ class DeltaTable:
 
     def write_as(self, rows: pa.Table, schema: pa.Schema, name: str = "part") -> DataFile:
         """As ``write``, with another schema, for a commit that puts it in force."""
-        path = f"{name}-{uuid.uuid4()}.zstd.parquet"
-        ready = conform(rows, schema)
-        is_large = has_large_values(ready)
-        with (
-            self._open_output(path) as target,
-            # With few rows a dictionary costs more time and bytes than it saves.
-            parquet_writer(target, ready.schema, ready.num_rows >= _DICTIONARY_ROWS, statistics=not is_large) as writer,
-        ):
-            writer.write_table(ready)
-        if is_large:
-            pa.default_memory_pool().release_unused()
-        size = self._size(path)
-        bounds = Bounds()
-        bounds.cover(ready)
-        return DataFile(path, size, ready.num_rows, bounds.minimum, bounds.maximum, bounds.nulls)
+        return self._parquet.write(rows, schema, name)
 
     def write_stream(
         self,
         batches: Iterable[pa.RecordBatch],
         schema: pa.Schema,
         rows_per_file: int,
-        bytes_per_file: int | None = _FILE_BYTES,
+        bytes_per_file: int | None = FILE_BYTES,
         name: str = "part",
     ) -> list[DataFile]:
         """Write batches of ``schema`` to new files of at least ``rows_per_file`` rows, fewer if they are large.
@@ -273,54 +266,52 @@ class DeltaTable:
 
         At most one row group is in memory. Without rows no file is written.
         """
-        found: list[DataFile] = []
-        groups = row_groups(batches, schema)
-        rows = next(groups, None)
-        while rows is not None:
-            path = f"{name}-{uuid.uuid4()}.zstd.parquet"
-            bounds, count, octets, is_large = Bounds(), 0, 0, has_large_values(rows)
-            with (
-                self._open_output(path) as target,
-                parquet_writer(target, schema, repeated_columns(rows), statistics=not is_large) as writer,
-            ):
-                while rows is not None and count < rows_per_file and octets < (bytes_per_file or octets + 1):
-                    writer.write_table(rows)
-                    bounds.cover(rows)
-                    count, octets = count + rows.num_rows, octets + rows.nbytes
-                    rows = None
-                    if is_large:
-                        pa.default_memory_pool().release_unused()
-                    rows = next(groups, None)
-                    if rows is not None and has_large_values(rows) != is_large:
-                        break
-            found.append(DataFile(path, self._size(path), count, bounds.minimum, bounds.maximum, bounds.nulls))
-        return found
+        return self._parquet.write_stream(batches, schema, rows_per_file, bytes_per_file, name)
 
     def commit(
         self,
         added: Iterable[DataFile] = (),
         removed: Iterable[DataFile] = (),
         *,
+        marked: Iterable[MarkedRows] = (),
         txns: Mapping[str, int] | None = None,
         metadata: Mapping[str, Any] | None = None,
         schema: pa.Schema | None = None,
         replace: bool = False,
         data_change: bool = True,
     ) -> int:
-        """Add and remove files in one commit, with the positions it reaches; returns the new version.
+        """Add and remove files and mark rows, in one commit with the positions it reaches; returns the new version.
 
         ``replace`` removes all existing files instead, and puts ``schema`` in force if it differs. Raises
-        CommitConflictError if another commit was made first (see the module's docstring), InvariantError for a file in
-        ``removed`` with rows marked as deleted: nothing was changed.
+        CommitConflictError if another commit was made first (see the module's docstring): nothing was changed.
         """
+        added, removed, marked = list(added), list(removed), list(marked)
+        if marked or any(file.vector is not None for file in removed):
+            if replace or schema is not None or (marked and not self.marks_rows):
+                raise InvariantError(f"A commit to {self.path} with deletion vectors cannot change the table as well.")
+            again, gone = self._with_vectors(marked)
+            failpoints.hit(failpoints.AFTER_VECTORS)
+            self._commit_entry(LogEntry(added + again, removed + gone, txns or {}, metadata, data_change))
+        else:
+            self._commit_by_delta_rs(added, removed, txns or {}, metadata, schema, replace, data_change)
+        self._schema = self._files = None
+        self.refresh()
+        return self.version
+
+    def _commit_by_delta_rs(
+        self,
+        added: Sequence[DataFile],
+        removed: Sequence[DataFile],
+        txns: Mapping[str, int],
+        metadata: Mapping[str, Any] | None,
+        schema: pa.Schema | None,
+        replace: bool,
+        data_change: bool,
+    ) -> None:
         import deltalake
         from deltalake.exceptions import CommitFailedError
         from deltalake.transaction import AddAction, RemoveAction
 
-        removed = list(removed)
-        # A removal without the file's deletion vector removes nothing: its other rows would remain in the table.
-        if any(self._kept_of(file) is not None for file in removed):
-            raise InvariantError(f"Files of {self.path} with rows marked as deleted were to be removed one by one.")
         now = int(time.time() * 1000)
         actions: list[Any] = [AddAction(f.path, f.size, {}, now, data_change, stats_json(f)) for f in added]
         gone = [RemoveAction(f.path, data_change, now, f.size, {}) for f in removed]
@@ -329,7 +320,7 @@ class DeltaTable:
             custom_metadata=texts(metadata),
             # delta-rs does not detect that another compaction removed the same files, and lets appends succeed.
             max_commit_retries=0 if gone or replace else None,
-            app_transactions=[deltalake.Transaction(app, version, now) for app, version in (txns or {}).items()],
+            app_transactions=[deltalake.Transaction(app, version, now) for app, version in txns.items()],
         )
         wanted = self._table.schema() if schema is None else deltalake.Schema.from_arrow(schema)
         if schema is not None and has_local_timestamps(schema) and _NTZ not in self.features:
@@ -346,9 +337,67 @@ class DeltaTable:
             )
         except CommitFailedError:
             raise CommitConflictError() from None
-        self._schema = self._files = self._selections = None
+
+    def _with_vectors(self, marked: Sequence[MarkedRows]) -> tuple[list[DataFile], list[DataFile]]:
+        """Write one file with the vectors of files in which rows are marked; returns the files with it, and before.
+
+        A file without any other row is only removed.
+        """
+        again, bitmaps, gone = [], [], []
+        for each in marked:
+            bitmap = as_bitmap(each.places)
+            if each.file.vector is not None:
+                bitmap |= self._vectors.deleted(each.file.vector)
+            rows = each.file.rows or self._parquet.row_count(each.file)
+            gone.append(each.file)
+            if len(bitmap) < rows:
+                again.append(replace(each.file, rows=rows))
+                bitmaps.append(bitmap)
+        if not bitmaps:
+            return [], gone
+        name, content, vectors = vector_file(bitmaps)
+        self.folder.write(name, content)
+        for vector, bitmap in zip(vectors, bitmaps, strict=True):
+            self._vectors.keep(vector, bitmap)
+        return [replace(file, vector=vector) for file, vector in zip(again, vectors, strict=True)], gone
+
+    def _commit_entry(self, entry: LogEntry) -> None:
+        """Make a commit by an entry of our own. Raises CommitConflictError if the log has one of its version."""
+        version = self.version + 1
+        if not self.folder.create(entry_name(version), entry.content()):
+            raise CommitConflictError()
+        if (version + 1) % int(self.properties.get(_INTERVAL, _DEFAULT_INTERVAL)) == 0:
+            self.refresh()
+            self._table.create_checkpoint()
+
+    def enable_vectors(self) -> bool:
+        """Allow commits to mark rows as deleted, for good; returns whether the table did not allow it yet.
+
+        Raises CommitConflictError if another commit was made first.
+        """
+        if self.marks_rows:
+            return False
+        raw = self._table
+        protocol, told = raw.protocol(), raw.metadata()
+        features = with_vectors(
+            (protocol.min_reader_version, protocol.min_writer_version),
+            protocol.reader_features or (),
+            protocol.writer_features or (),
+        )
+        metadata = {
+            "id": str(told.id),
+            "name": told.name,
+            "description": told.description,
+            "format": {"provider": "parquet", "options": {}},
+            "schemaString": raw.schema().to_json(),
+            "partitionColumns": list(told.partition_columns),
+            "createdTime": told.created_time,
+            "configuration": {**told.configuration, _ENABLED: "true"},
+        }
+        self._commit_entry(LogEntry(actions=({"protocol": features}, {"metaData": metadata})))
+        self._files = None
         self.refresh()
-        return self.version
+        return True
 
     def widen(self, schema: pa.Schema, metadata: Mapping[str, Any] | None = None) -> None:
         """Add the columns, also in structs, that only ``schema`` has, in one commit without data."""
@@ -366,18 +415,12 @@ class DeltaTable:
             )
         except CommitFailedError:
             raise CommitConflictError() from None
-        self._schema = self._files = self._selections = None
+        self._schema = self._files = None
         self.refresh()
 
     def missing_files(self) -> list[str]:
         """Return paths of data files of the loaded version that do not exist; checks each file of a local table."""
-        uri = delta_uri(self.path)
-        if "://" not in uri:
-            return [file.path for file in self.files if not (Path(uri) / file.path).exists()]
-        import pyarrow.fs
-
-        infos = self._filesystem().get_file_info([file.path for file in self.files]) if self.files else []
-        return [info.path for info in infos if info.type is pyarrow.fs.FileType.NotFound]
+        return self.folder.missing([file.path for file in self.files])
 
     def raw(self) -> Any:
         """Return delta-rs' own object, for operations that this class does not have (compaction, VACUUM)."""
@@ -386,11 +429,11 @@ class DeltaTable:
     def discard(self, files: Iterable[DataFile]) -> None:
         """Remove files that ``write_stream`` wrote and no commit references."""
         for file in files:
-            uri = delta_uri(self.path)
-            if "://" not in uri:
-                (Path(uri) / file.path).unlink(missing_ok=True)
-            else:
-                self._filesystem().delete_file(file.path)
+            self.folder.delete(file.path)
+
+    def _columns(self, names: Sequence[str] | None) -> Columns:
+        schema = self.schema if names is None else pa.schema([self.schema.field(name) for name in names])
+        return Columns(schema, self._stored(schema))
 
     def _stored(self, schema: pa.Schema) -> pa.Schema:
         """Return the schema with the column names in the table's files."""
@@ -398,23 +441,6 @@ class DeltaTable:
             return schema
         whole = pa.schema(self._table.schema().to_arrow())
         return plain_schema(physical_schema(pa.schema([whole.field(name) for name in schema.names])))
-
-    @contextmanager
-    def _parquet(self, file: DataFile) -> Iterator[pq.ParquetFile]:
-        """Open a data file. Raises UnreadableError if it does not exist or cannot be read."""
-        try:
-            with self._open_input(file.path) as source:
-                yield pq.ParquetFile(source)
-        except (*_NO_ACCESS, pa.ArrowInvalid) as error:
-            raise unreadable_file(self.path, file.path, error) from None
-
-    def _kept_of(self, file: DataFile) -> pa.Array | None:
-        """Return a mask of the rows of a file that are not marked as deleted; None without a deletion vector."""
-        if not self.has_deletion_vectors:
-            return None
-        if self._selections is None:
-            self._selections = kept_rows(self._table)
-        return self._selections.get(file_name(file.path))
 
     def _allow_local_timestamps(self) -> None:
         import deltalake
@@ -424,37 +450,6 @@ class DeltaTable:
         )
         self.refresh()
 
-    def _open_input(self, path: str) -> Any:
-        uri = delta_uri(self.path)
-        if "://" not in uri:
-            return pa.memory_map(str(Path(uri) / path))
-        return self._filesystem().open_input_file(path)
-
-    def _open_output(self, path: str) -> Any:
-        uri = delta_uri(self.path)
-        if "://" in uri:
-            return self._filesystem().open_output_stream(path)
-        try:
-            return pa.OSFile(str(Path(uri) / path), "wb")
-        except _NO_ACCESS as error:
-            raise UnreadableError(
-                f"No file can be written to the folder of the Delta table {self.path} ({type(error).__name__}).",
-                "Restore the folder and its permissions.",
-                self.path,
-            ) from None
-
-    def _size(self, path: str) -> int:
-        uri = delta_uri(self.path)
-        return (
-            (Path(uri) / path).stat().st_size if "://" not in uri else int(self._filesystem().get_file_info(path).size)
-        )
-
-    def _filesystem(self) -> Any:
-        import pyarrow.fs
-        from deltalake.fs import DeltaStorageHandler
-
-        return pyarrow.fs.PyFileSystem(DeltaStorageHandler(delta_uri(self.path), self._storage))
-
 
 def schema_json(schema: pa.Schema) -> str:
     """Return the schema in the JSON form of Delta's log."""
@@ -463,19 +458,14 @@ def schema_json(schema: pa.Schema) -> str:
     return str(deltalake.Schema.from_arrow(plain_schema(schema)).to_json())
 
 
-def delta_uri(path: str) -> str:
-    """Convert a lake path for delta-rs: a plain local path, or a URI of one of its object stores."""
-    if path.startswith("file:"):
-        return "/" + path.removeprefix("file:").lstrip("/")
-    return "s3://" + path[len("s3a://") :] if path.startswith("s3a://") else path
-
-
-def _listed(actions: pa.Table) -> list[DataFile]:
+def _listed(actions: pa.Table, vectors: Mapping[str, DeletionVector]) -> list[DataFile]:
     # row-wise: one row per data file, of which a table has a few dozen
     found = []
     for row in actions.to_pylist():
         low = {name: value for name, value in (row.get("min") or {}).items() if value is not None}
         high = {name: value for name, value in (row.get("max") or {}).items() if value is not None}
         nulls = {name: count for name, count in (row.get("null_count") or {}).items() if isinstance(count, int)}
-        found.append(DataFile(row["path"], int(row["size_bytes"]), int(row["num_records"] or 0), low, high, nulls))
+        path, count = row["path"], int(row["num_records"] or 0)
+        vector = vectors.get(unquote(path)) if vectors else None
+        found.append(DataFile(path, int(row["size_bytes"]), count, low, high, nulls, vector))
     return found

@@ -13,17 +13,15 @@ them too. A log is listed at every commit, so an unbounded one would make each r
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Sequence
-
-from deltalake.exceptions import DeltaError
 
 from cdc_core import failpoints
 from cdc_core.errors import CommitConflictError
 from cdc_core.lake.delta.data_file import DataFile
 from cdc_core.lake.delta.table import DeltaTable
+from cdc_core.lake.maintenance.cleaning import clean
 from cdc_core.lake.schema.features import writer_of
-from cdc_core.lake.schema.shape import file_hours, phase
+from cdc_core.lake.schema.shape import phase
 
 _SMALLEST = 64 << 10
 _FACTOR = 8
@@ -32,8 +30,6 @@ _FILES, _MIN, _MAX = 16, 8, 20
 _PASS_BYTES = 32 << 20
 _MEMORY_BYTES = 256 << 20
 _CLEAN_EVERY = 100
-
-_log = logging.getLogger(__name__)
 
 
 def compact(table: DeltaTable, enough: int = _FILES, among: set[str] | None = None) -> int:
@@ -117,45 +113,6 @@ def is_its_turn(table: DeltaTable, since: int, period: int) -> bool:
     """Whether the table has passed its own turn, one version in ``period``, since the version ``since``."""
     own = phase(table.path, period)
     return (table.version - own) // period != (since - own) // period
-
-
-def clean(table: DeltaTable, history_minutes: int) -> None:
-    """Remove log entries older than ``history_minutes``, and data files replaced as long ago, at least an hour.
-
-    Files are found by the log's remove actions: files that no commit references are not removed.
-    """
-    raw = table.raw()
-    try:
-        raw.vacuum(file_hours(history_minutes), dry_run=False, enforce_retention_duration=False)
-        raw.cleanup_metadata()
-    except DeltaError as error:
-        # Another writer's commit, or a reader's lock: cleaning is not urgent, the next attempt follows.
-        _log.warning(
-            "Old files of %s were not removed; the next attempt follows (%s).", table.path, type(error).__name__
-        )
-    table.refresh()
-
-
-def vacuum(table: DeltaTable, history_minutes: int, unnamed_hours: int) -> int:
-    """``clean``, and remove unreferenced files older than ``unnamed_hours``; returns the number of files removed.
-
-    Not for tables with deletion vectors: delta-rs does not know all their files.
-    """
-    raw, hours = table.raw(), file_hours(history_minutes)
-    try:
-        gone = set(raw.vacuum(hours, dry_run=False, enforce_retention_duration=False))
-        oldest = max(hours, unnamed_hours)
-        gone |= set(raw.vacuum(oldest, dry_run=False, enforce_retention_duration=False, full=True))
-        raw.create_checkpoint()
-        raw.cleanup_metadata()
-    except DeltaError as error:
-        # Another writer's commit; cleaning is not urgent, the next attempt follows.
-        _log.warning(
-            "Old files of %s were not removed; the next attempt follows (%s).", table.path, type(error).__name__
-        )
-        gone = set()
-    table.refresh()
-    return len(gone)
 
 
 def _class(size: int) -> int:

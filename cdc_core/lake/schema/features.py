@@ -39,8 +39,10 @@ PROPERTIES = {
     DeltaFeature.COMMIT_TIMESTAMPS: ("delta.enableInCommitTimestamps", "true"),
 }
 EVOLVING = frozenset([DeltaFeature.COLUMN_MAPPING, DeltaFeature.TYPE_WIDENING])
-# Features with which delta-rs can commit files; it would lose deletion vectors and not find mapped columns.
-_WRITABLE = frozenset({"appendOnly", "invariants", "timestampNtz", "checkConstraints", "v2Checkpoint"})
+# Features with which files can be committed by delta-rs, or by log entries of our own where they have deletion vectors.
+_WRITABLE = frozenset(
+    {"appendOnly", "invariants", "timestampNtz", "checkConstraints", "v2Checkpoint", "deletionVectors"}
+)
 # Characters of column names that Delta on Spark supports with column mapping only.
 SPARK_REFUSES = frozenset(" ,;{}()\n\t=")
 _READERS = {
@@ -154,8 +156,8 @@ class Writer:
 
         the table has                        adds     compacts   rewrites           Spark rewrites
         a feature of this module             Spark    Spark      Spark              yes
-        deletion vectors                     delta-rs Spark      Spark              yes
         a feature unknown to delta-rs        delta-rs delta-rs   Spark              yes
+        the same, and deletion vectors       delta-rs Spark      Spark              yes
         names that Spark refuses             delta-rs delta-rs   delta-rs           no
         none of these                        delta-rs delta-rs   either, by size    yes
     """
@@ -174,7 +176,7 @@ def writer_of(lake: DeltaTable, schema: pa.Schema | None = None) -> Writer:
     is_sparks, is_known = bool(features_on(lake)), lake.features <= _WRITABLE
     return Writer(
         arrow_adds=not is_sparks,
-        arrow_compacts=not is_sparks and not lake.has_deletion_vectors,
+        arrow_compacts=not is_sparks and (is_known or not lake.has_deletion_vectors),
         arrow_rewrites=not is_sparks and is_known,
         spark_rewrites=is_sparks or not is_known or not for_names(lake.schema if schema is None else schema),
     )

@@ -7,7 +7,7 @@ import zlib
 from typing import Any
 from urllib.parse import unquote
 
-from cdc_core.lake.delta.table import delta_uri
+from cdc_core.lake.delta.folder import delta_uri
 from cdc_core.schema.table import TableId
 
 _log = logging.getLogger(__name__)

@@ -4,9 +4,8 @@ All small files of a table are compacted, not only as many as a round has time f
 (of a run killed before its commit) are removed. On a conflict with any other writer's commit, the pass is retried on
 the new version.
 
-Tables that delta-rs can write are optimized by Arrow (``compaction.compact``), the others by Delta on Spark. A table
-with deletion vectors, or features unknown to delta-rs, is vacuumed by Spark too: only Spark knows all files that belong
-to it.
+Tables that delta-rs can write are optimized by Arrow (``compaction.compact``), the others by Delta on Spark. Those are
+vacuumed by Spark too: only Spark knows all files that belong to a table with features unknown to delta-rs.
 """
 
 from __future__ import annotations
@@ -18,7 +17,8 @@ from typing import Any
 
 from cdc_core.errors import TransientError
 from cdc_core.lake.delta.table import DeltaTable
-from cdc_core.lake.maintenance.compaction import compact, passable, vacuum
+from cdc_core.lake.maintenance.cleaning import vacuum
+from cdc_core.lake.maintenance.compaction import compact, passable
 from cdc_core.lake.schema.features import writer_of
 from cdc_core.lake.schema.shape import file_hours
 

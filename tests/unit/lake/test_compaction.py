@@ -14,7 +14,8 @@ import pytest
 
 from cdc_core.lake.delta.data_file import DataFile
 from cdc_core.lake.delta.table import DeltaTable
-from cdc_core.lake.maintenance.compaction import choose, clean, compact, tidy
+from cdc_core.lake.maintenance.cleaning import clean
+from cdc_core.lake.maintenance.compaction import choose, compact, tidy
 from cdc_core.lake.schema.shape import lake_properties, spread
 from tests.support.spark import lake_rows
 
@@ -106,12 +107,6 @@ def test_compaction_gives_way(table: DeltaTable, monkeypatch: pytest.MonkeyPatch
     assert len(table.files) == 15
 
 
-def test_tables_with_deletion_vectors_are_left_alone(table: DeltaTable, monkeypatch: pytest.MonkeyPatch) -> None:
-    grow(table, *range(16))
-    monkeypatch.setattr(DeltaTable, "has_deletion_vectors", property(lambda self: True))
-    assert compact(table) == 0 and len(table.files) == 16
-
-
 def test_what_was_replaced_goes_when_it_is_old_enough(table: DeltaTable, monkeypatch: pytest.MonkeyPatch) -> None:
     grow(table, *range(16))
     compact(table)
@@ -119,7 +114,7 @@ def test_what_was_replaced_goes_when_it_is_old_enough(table: DeltaTable, monkeyp
     names = {file.name for file in Path(table.path).glob("*.parquet")}
     clean(table, 15)
     assert {file.name for file in Path(table.path).glob("*.parquet")} == names, "nothing is an hour old"
-    monkeypatch.setattr("cdc_core.lake.maintenance.compaction.file_hours", lambda minutes: 0)
+    monkeypatch.setattr("cdc_core.lake.maintenance.cleaning.file_hours", lambda minutes: 0)
     clean(table, 15)
     left = {file.name for file in Path(table.path).glob("*.parquet")}
     assert left == {table.files[0].path, unnamed.path}, "what no commit named yet is left alone"

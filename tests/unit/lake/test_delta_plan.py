@@ -6,7 +6,7 @@ import pyarrow as pa
 import pytest
 
 from cdc_core.errors import TableError
-from cdc_core.lake.delta.table import delta_uri
+from cdc_core.lake.delta.folder import delta_uri
 from cdc_core.lake.paths import LakePaths
 from cdc_core.lake.positions import (
     changelog_app,

@@ -8,7 +8,8 @@ import pytest
 
 from cdc_core.errors import LakeError
 from cdc_core.lake.delta.table import DeltaTable
-from cdc_core.lake.maintenance.compaction import clean, compact
+from cdc_core.lake.maintenance.cleaning import clean
+from cdc_core.lake.maintenance.compaction import compact
 from cdc_core.lake.paths import LakePaths
 from cdc_core.lake.positions import epoch_app, merge_app, snapshot_app
 from cdc_core.lake.stores import rounds as rounds_module

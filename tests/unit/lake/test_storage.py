@@ -3,8 +3,8 @@
 import pickle
 
 from cdc_core.config.connector import load
+from cdc_core.lake.delta.folder import delta_uri
 from cdc_core.lake.delta.storage import LOG_STORE, Location, Storage, options_for, reach, spark_settings
-from cdc_core.lake.delta.table import delta_uri
 from cdc_core.lake.paths import LakePaths
 from cdc_core.option import Secret
 from cdc_core.schema.table import TableId

@@ -1,0 +1,167 @@
+"""Data files of one table: read and written by Arrow, with the statistics that pruning needs."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from cdc_core.lake.delta.bounds import Bounds
+from cdc_core.lake.delta.conform import conform
+from cdc_core.lake.delta.data_file import DataFile
+from cdc_core.lake.delta.folder import NO_ACCESS, Folder
+from cdc_core.lake.delta.log_text import unreadable_file
+from cdc_core.lake.delta.physical import renamed
+from cdc_core.lake.delta.row_groups import (
+    bytes_in_memory,
+    has_large_values,
+    parquet_writer,
+    repeated_columns,
+    row_groups,
+)
+
+_DICTIONARY_ROWS = 100_000
+# In memory, without compression: a file is read as a whole where some of its rows change.
+FILE_BYTES = 256 << 20
+_BATCH_ROWS, _BATCH_BYTES = 2_048, 8 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Columns:
+    """The columns to be read: as the table names and types them, and as its files name them (``physical``)."""
+
+    schema: pa.Schema
+    stored: pa.Schema
+
+    def of(self, found: pa.Table) -> pa.Table:
+        """Return rows of a file in the table's schema; a column missing in it is null."""
+        rows = conform(found, self.stored)
+        return rows if self.stored.equals(self.schema) else renamed(rows, self.schema)
+
+    def names_in(self, parquet: pq.ParquetFile) -> list[str]:
+        """Return the names of those columns that a file has."""
+        have = set(parquet.schema_arrow.names)
+        return [name for name in self.stored.names if name in have]
+
+
+class ParquetFiles:
+    """The Parquet files in a table's folder. Does not know which of them are part of the table, nor their vectors."""
+
+    def __init__(self, folder: Folder) -> None:
+        self._folder = folder
+
+    def read(self, file: DataFile, columns: Columns, live: np.ndarray | None) -> pa.Table:
+        """Return the rows of a file, or those that are ``live``. Shape: bool[rows] -> table[N]"""
+        with self.opened(file) as parquet:
+            found = parquet.read(columns=columns.names_in(parquet), use_threads=False)
+        return columns.of(found if live is None else found.filter(pa.array(live)))
+
+    def read_at(self, file: DataFile, columns: Columns, places: np.ndarray) -> pa.Table:
+        """Return the rows at ascending positions of a file; only the row groups that contain them are read.
+
+        Shape: int64[P] -> table[P]
+        """
+        with self.opened(file) as parquet:
+            names, facts = columns.names_in(parquet), parquet.metadata
+            ends = np.cumsum([facts.row_group(number).num_rows for number in range(facts.num_row_groups)])
+            group = np.searchsorted(ends, places, side="right")
+            found = []
+            for number in np.unique(group).tolist():
+                mine = places[group == number] - (ends[number - 1] if number else 0)
+                rows = parquet.read_row_group(number, columns=names, use_threads=False)
+                # One group at a time: a table has many times more rows than a slice changes.
+                found.append(rows.take(pa.array(mine)))
+            empty = parquet.schema_arrow.empty_table().select(names)
+        return columns.of(pa.concat_tables(found) if found else empty)
+
+    def batches(self, file: DataFile, columns: Columns, live: np.ndarray | None) -> Iterator[pa.Table]:
+        """As ``read``, in the file's order, a few megabytes at a time."""
+        at = 0
+        with self.opened(file) as parquet:
+            facts = parquet.metadata
+            few = _BATCH_BYTES * max(1, facts.num_rows) // max(1, bytes_in_memory(facts))
+            size = max(1, min(_BATCH_ROWS, few))
+            for batch in parquet.iter_batches(size, columns=columns.names_in(parquet), use_threads=False):
+                found, start, at = pa.Table.from_batches([batch]), at, at + batch.num_rows
+                yield columns.of(found if live is None else found.filter(pa.array(live[start:at])))
+
+    def row_count(self, file: DataFile) -> int:
+        """Return the number of rows from the file's footer."""
+        with self.opened(file) as parquet:
+            return int(parquet.metadata.num_rows)
+
+    def bytes_in_memory(self, file: DataFile) -> int:
+        """Estimate the size of a file's rows in memory, from its footer; values of a dictionary are counted once."""
+        with self.opened(file) as parquet:
+            return bytes_in_memory(parquet.metadata)
+
+    def read_as(self, file: DataFile, schema: pa.Schema) -> pa.Table:
+        """Return the rows of a file that was written under ``schema`` and not committed yet."""
+        with self._folder.open_input(file.path) as source:
+            found = pq.ParquetFile(source).read(columns=schema.names, use_threads=False)
+        return conform(found, schema)
+
+    def write(self, rows: pa.Table, schema: pa.Schema, name: str) -> DataFile:
+        """Write rows to a new file of ``schema``."""
+        path = f"{name}-{uuid.uuid4()}.zstd.parquet"
+        ready = conform(rows, schema)
+        is_large = has_large_values(ready)
+        with (
+            self._folder.open_output(path) as target,
+            # With few rows a dictionary costs more time and bytes than it saves.
+            parquet_writer(target, ready.schema, ready.num_rows >= _DICTIONARY_ROWS, statistics=not is_large) as writer,
+        ):
+            writer.write_table(ready)
+        if is_large:
+            pa.default_memory_pool().release_unused()
+        size = self._folder.size(path)
+        bounds = Bounds()
+        bounds.cover(ready)
+        return DataFile(path, size, ready.num_rows, bounds.minimum, bounds.maximum, bounds.nulls)
+
+    def write_stream(
+        self,
+        batches: Iterable[pa.RecordBatch],
+        schema: pa.Schema,
+        rows_per_file: int,
+        bytes_per_file: int | None,
+        name: str,
+    ) -> list[DataFile]:
+        """Write batches of ``schema`` to new files; see ``DeltaTable.write_stream``."""
+        found: list[DataFile] = []
+        groups = row_groups(batches, schema)
+        rows = next(groups, None)
+        while rows is not None:
+            path = f"{name}-{uuid.uuid4()}.zstd.parquet"
+            bounds, count, octets, is_large = Bounds(), 0, 0, has_large_values(rows)
+            with (
+                self._folder.open_output(path) as target,
+                parquet_writer(target, schema, repeated_columns(rows), statistics=not is_large) as writer,
+            ):
+                while rows is not None and count < rows_per_file and octets < (bytes_per_file or octets + 1):
+                    writer.write_table(rows)
+                    bounds.cover(rows)
+                    count, octets = count + rows.num_rows, octets + rows.nbytes
+                    rows = None
+                    if is_large:
+                        pa.default_memory_pool().release_unused()
+                    rows = next(groups, None)
+                    if rows is not None and has_large_values(rows) != is_large:
+                        break
+            size = self._folder.size(path)
+            found.append(DataFile(path, size, count, bounds.minimum, bounds.maximum, bounds.nulls))
+        return found
+
+    @contextmanager
+    def opened(self, file: DataFile) -> Iterator[pq.ParquetFile]:
+        """Open a data file. Raises UnreadableError if it does not exist or cannot be read."""
+        try:
+            with self._folder.open_input(file.path) as source:
+                yield pq.ParquetFile(source)
+        except (*NO_ACCESS, pa.ArrowInvalid) as error:
+            raise unreadable_file(self._folder.path, file.path, error) from None

@@ -1,0 +1,200 @@
+"""Which deletion vector each data file has, and what was removed when: from the log, because delta-rs does not tell.
+
+Both follow from the newest checkpoint and the commits after it. Once they are known, a later version costs no more
+than its own commits.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+from urllib.parse import unquote
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyroaring import BitMap64
+
+from cdc_core.lake.delta.deletion_vectors import DeletionVector, as_places, decoded, vector_in
+from cdc_core.lake.delta.folder import Folder
+from cdc_core.lake.delta.log_text import unreadable_log
+
+LOG = "_delta_log"
+_READ = (
+    *("add.path", "add.deletionVector"),
+    *("remove.path", "remove.deletionTimestamp", "remove.deletionVector"),
+    "sidecar",
+)
+# Of a table that is never cleaned.
+_REMOVED = 50_000
+_CHECKPOINT = re.compile(r"(\d{20})\.checkpoint\..*(parquet|json)")
+
+
+def entry_name(version: int) -> str:
+    """Return the path of a version's entry in the log."""
+    return f"{LOG}/{version:020}.json"
+
+
+class VectorLog:
+    """The deletion vectors of the files of one table, and the positions in them that were used lately."""
+
+    def __init__(self, folder: Folder) -> None:
+        self._folder = folder
+        self._version = -1
+        self._state = _State()
+        self._bitmaps: dict[str, BitMap64] = {}
+
+    def at(self, version: int) -> dict[str, DeletionVector]:
+        """Return the vectors of a version by the paths of their files. LakeError if the log cannot be read."""
+        if version == self._version:
+            return self._state.vectors
+        try:
+            if not 0 <= self._version < version or not self._follow(version):
+                self._load(version)
+        except (OSError, ValueError, KeyError, pa.ArrowException) as error:
+            self._version = -1
+            raise unreadable_log(self._folder.path, error) from None
+        self._version = version
+        if len(self._state.removed) > _REMOVED:
+            self.forget(float(np.median(list(self._state.removed.values()))))
+        used = {each.unique_id for each in self._state.vectors.values()}
+        self._bitmaps = {name: bitmap for name, bitmap in self._bitmaps.items() if name in used}
+        return self._state.vectors
+
+    @property
+    def removed(self) -> dict[str, int]:
+        """The files of data and of vectors that the log removed, and when: milliseconds since 1970.
+
+        A checkpoint leaves out those that were removed long ago. A file in it may still be in use by another vector, or
+        contain one in use.
+        """
+        return self._state.removed
+
+    def forget(self, before: float) -> None:
+        """Forget what was removed before a time, in milliseconds since 1970."""
+        self._state.removed = {name: at for name, at in self._state.removed.items() if at >= before}
+
+    def deleted(self, vector: DeletionVector) -> BitMap64:
+        """Return the positions of a vector; not to be changed. LakeError if it cannot be read."""
+        found = self._bitmaps.get(vector.unique_id)
+        if found is None:
+            found = self._bitmaps[vector.unique_id] = self._read(vector)
+        return found
+
+    def keep(self, vector: DeletionVector, bitmap: BitMap64) -> None:
+        """Remember the positions of a vector that was just written."""
+        self._bitmaps[vector.unique_id] = bitmap
+
+    def live(self, vector: DeletionVector, rows: int) -> np.ndarray:
+        """Return which rows of a file are not marked as deleted. Shape: bool[rows]"""
+        mask = np.ones(rows, dtype=bool)
+        mask[as_places(self.deleted(vector))] = False
+        return mask
+
+    def _read(self, vector: DeletionVector) -> BitMap64:
+        try:
+            if vector.path is None:
+                return decoded(vector.inline)
+            found = self._folder.content(vector.path, vector.offset or 1, vector.size + 8)
+            return vector_in(found, vector)
+        except (OSError, ValueError, pa.ArrowException) as error:
+            raise unreadable_log(self._folder.path, error) from None
+
+    def _follow(self, version: int) -> bool:
+        """Apply the commits up to a version; False if one of them is not in the log any more."""
+        state = self._state.copy()
+        for number in range(self._version + 1, version + 1):
+            try:
+                content = self._folder.content(entry_name(number))
+            except FileNotFoundError:
+                return False
+            # A commit removes a file with one vector and adds it with the next.
+            wanted = [line for line in content.splitlines() if b'"add"' in line or b'"remove"' in line]
+            state.apply([json.loads(line) for line in wanted])
+        self._state = state
+        return True
+
+    def _load(self, version: int) -> None:
+        """Read the newest checkpoint up to a version, and the commits after it."""
+        parts: dict[int, list[str]] = {}
+        for name in self._folder.names(LOG):
+            matched = _CHECKPOINT.fullmatch(name)
+            if matched and int(matched[1]) <= version:
+                parts.setdefault(int(matched[1]), []).append(name)
+        for number in sorted(parts, reverse=True):
+            for group in _alternatives(parts[number]):
+                self._state, self._version = self._checkpoint(group), number
+                if self._follow(version):
+                    return
+        self._state, self._version = _State(), -1
+        if not self._follow(version):
+            raise FileNotFoundError(entry_name(version))
+
+    def _checkpoint(self, names: Iterable[str]) -> _State:
+        state = _State()
+        for name in names:
+            if name.endswith(".json"):
+                actions = [json.loads(line) for line in self._folder.content(f"{LOG}/{name}").splitlines()]
+            else:
+                actions = self._actions(f"{LOG}/{name}")
+            state.apply(actions)
+            for each in actions:
+                if "sidecar" in each:
+                    state.apply(self._actions(f"{LOG}/_sidecars/{each['sidecar']['path']}"))
+        return state
+
+    def _actions(self, name: str) -> list[dict[str, Any]]:
+        """Return the actions of a checkpoint's Parquet file that concern files."""
+        with self._folder.open_input(name) as source:
+            parquet = pq.ParquetFile(source)
+            have = parquet.schema_arrow.names
+            found = parquet.read(columns=[each for each in _READ if each.split(".")[0] in have], use_threads=False)
+        # row-wise: one row per file of the table, or that it had lately
+        return [{name: told for name, told in each.items() if told is not None} for each in found.to_pylist()]
+
+
+@dataclass(slots=True)
+class _State:
+    """The vectors by the paths of their files, and the times at which paths were removed, in milliseconds."""
+
+    vectors: dict[str, DeletionVector] = field(default_factory=dict)
+    removed: dict[str, int] = field(default_factory=dict)
+
+    def copy(self) -> _State:
+        return _State(dict(self.vectors), dict(self.removed))
+
+    def apply(self, actions: Sequence[dict[str, Any]]) -> None:
+        """Apply the actions of one commit, or of a checkpoint, in any order."""
+        for each in actions:
+            gone = each.get("remove") or {}
+            if gone.get("path") is not None:
+                path, vector = unquote(gone["path"]), _vector_of(gone)
+                self.vectors.pop(path, None)
+                for name in (path, vector and vector.path):
+                    if name is not None:
+                        self.removed[name] = gone.get("deletionTimestamp") or 0
+        for each in actions:
+            told = each.get("add") or {}
+            if told.get("path") is not None:
+                path, vector = unquote(told["path"]), _vector_of(told)
+                self.vectors.pop(path, None)
+                if vector is not None:
+                    self.vectors[path] = vector
+
+
+def _vector_of(told: dict[str, Any]) -> DeletionVector | None:
+    found = told.get("deletionVector")
+    return DeletionVector.of_log(found) if found and found.get("storageType") is not None else None
+
+
+def _alternatives(names: list[str]) -> list[list[str]]:
+    """Return the checkpoints of one version: a file, or several that belong together by their number of parts."""
+    together: dict[str, list[str]] = {}
+    for name in sorted(names):
+        fields = name.split(".")
+        together.setdefault(fields[3] if len(fields) == 5 else name, []).append(name)
+    complete = [group for count, group in together.items() if not count.isdecimal() or int(count) == len(group)]
+    return sorted(complete, key=len)
