@@ -133,7 +133,7 @@ class Folder:
 
         config = {key: value for key, value in self._storage.items() if key != "aws_allow_http"}
         client = {"allow_http": True} if "aws_allow_http" in self._storage else {}
-        store: Any = from_url(self.uri, config=config, client_options=client)  # type: ignore[call-overload]
+        store: Any = from_url(self.uri, config=config, client_options=client)
         try:
             obstore.put(store, name, content, mode="create")
         except AlreadyExistsError:

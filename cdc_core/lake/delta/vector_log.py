@@ -173,9 +173,9 @@ class _State:
             if gone.get("path") is not None:
                 path, vector = unquote(gone["path"]), _vector_of(gone)
                 self.vectors.pop(path, None)
-                for name in (path, vector and vector.path):
-                    if name is not None:
-                        self.removed[name] = gone.get("deletionTimestamp") or 0
+                self.removed[path] = at = gone.get("deletionTimestamp") or 0
+                if vector is not None and vector.path is not None:
+                    self.removed[vector.path] = at
         for each in actions:
             told = each.get("add") or {}
             if told.get("path") is not None:

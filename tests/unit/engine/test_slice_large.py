@@ -211,7 +211,7 @@ def test_a_truncate_replaces_every_row(tmp_path: Path, order: str, keyless: bool
 @pytest.mark.parametrize("mode", list(DeleteMode))
 @pytest.mark.parametrize("engine", [MergeEngine.SPARK, MergeEngine.ARROW])
 @pytest.mark.parametrize("kind", ["changes", "inserts", "truncate", "wide"])
-def test_files_with_deletion_vectors_are_only_replaced_all_at_once(
+def test_files_with_deletion_vectors_are_rewritten_and_replaced_like_others(
     tmp_path: Path, mode: DeleteMode, engine: MergeEngine, kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     twins = Twins(tmp_path, mode, histories=400)
@@ -234,6 +234,12 @@ def test_files_with_deletion_vectors_are_only_replaced_all_at_once(
     elif kind == "inserts" and mode is not DeleteMode.SOFT:
         assert parts.applied is not None and parts.applied == whole.applied
         assert contents(twins.tables[0]) == contents(twins.tables[1])
+    elif kind == "wide" or engine is MergeEngine.ARROW:
+        assert parts.applied is not None and parts.staged is None
+        if mode is DeleteMode.HARD:
+            assert plain(twins.tables[0].rows) == plain(twins.source.rows)
+        elif engine is MergeEngine.ARROW:
+            assert contents(twins.tables[0]) == contents(twins.tables[1])
     else:
         without = ("versions",) if mode is DeleteMode.HISTORY else ()
         assert parts.applied is None and staged_rows(parts, *without) == staged_rows(whole, *without)

@@ -1,0 +1,86 @@
+"""Deletion vectors as other readers see them, and those of another writer as we do."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import numpy as np
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable as RawTable
+from deltalake import QueryBuilder
+
+from cdc_core.lake.delta.data_file import MarkedRows
+from cdc_core.lake.delta.table import DeltaTable
+from cdc_core.lake.maintenance.cleaning import clean
+
+pytestmark = pytest.mark.spark
+
+SCHEMA = pa.schema([("id", pa.int64()), ("v", pa.string())])
+COUNT = 70_000  # more than one container of a Roaring bitmap
+
+
+def rows(ids: range | list[int]) -> pa.Table:
+    return pa.table({"id": list(ids), "v": [f"v{each}" for each in ids]}, SCHEMA)
+
+
+def ids(table: DeltaTable) -> list[int]:
+    found = [table.read(file, ["id"]).column("id").to_pylist() for file in table.files]
+    return sorted(each for part in found for each in part)
+
+
+def everywhere(table: DeltaTable, spark: Any) -> list[list[int]]:
+    """The ids in order, as each reader finds them."""
+    by_spark = [row.id for row in spark.read.format("delta").load(table.path).select("id").orderBy("id").collect()]
+    stream = QueryBuilder().register("t", RawTable(table.path)).execute("select id from t")
+    arrow = pa.table(stream.read_all())
+    by_delta_rs = sorted(arrow.column("id").to_pylist())
+    by_duckdb = [each for (each,) in duckdb.sql("select id from arrow order by id").fetchall()]
+    return [by_spark, by_delta_rs, by_duckdb, ids(table)]
+
+
+@pytest.mark.parametrize("checkpoint", [False, True])
+def test_every_reader_leaves_marked_rows_out(tmp_path: Path, spark: Any, checkpoint: bool) -> None:
+    table = DeltaTable.create(str(tmp_path / "t"), SCHEMA, {"delta.checkpointInterval": "4" if checkpoint else "100"})
+    table.commit([table.write(rows(range(COUNT))), table.write(rows(range(COUNT, COUNT + 50)))])
+    table.enable_vectors()
+    left = set(range(COUNT + 50))
+    chosen = np.random.default_rng(7)
+    for number in range(6 if checkpoint else 2):
+        table.commit(
+            [table.write(rows([10**6 + number]))],
+            marked=[
+                MarkedRows(file, np.sort(chosen.choice(np.flatnonzero(live), min(5, live.sum() - 1), replace=False)))
+                for file in table.files
+                for live in [np.ones(file.rows, bool) if table.live(file) is None else table.live(file)]
+                if file.live > 1
+            ],
+            txns={"app": number},
+        )
+        left = set(ids(table))
+    assert len(left) < COUNT + 50
+    assert len(list((tmp_path / "t" / "_delta_log").glob("*.checkpoint.parquet"))) == checkpoint * 2
+    found = everywhere(table, spark)
+    assert found == [sorted(left)] * 4
+    # Spark goes on where we stopped, and we where it did.
+    path = f"delta.`{table.path}`"
+    spark.sql(f"delete from {path} where id % 1000 = 7")
+    spark.sql(f"update {path} set v = 'new' where id % 1000 = 8")
+    table.refresh()
+    assert any(file.vector is not None and file.rows == COUNT for file in table.files)
+    left = {each for each in left if each % 1000 != 7}
+    assert everywhere(table, spark) == [sorted(left)] * 4
+    (large,) = (file for file in table.files if file.rows == COUNT)
+    live = table.live(large)
+    assert live is not None
+    gone = int(table.read(large, ["id"]).column("id")[0].as_py())
+    table.commit(marked=[MarkedRows(large, np.flatnonzero(live)[:1])])
+    assert everywhere(table, spark) == [sorted(left - {gone})] * 4
+    clean(table, 1)
+    spark.conf.set("spark.databricks.delta.retentionDurationCheck.enabled", "false")
+    spark.sql(f"vacuum {path} retain 0 hours")
+    assert everywhere(table, spark) == [sorted(left - {gone})] * 4
+    again = DeltaTable.open(table.path)
+    assert again is not None and ids(again) == sorted(left - {gone})
