@@ -26,7 +26,6 @@ from urllib.parse import unquote
 import numpy as np
 import pyarrow as pa
 
-from cdc_core import failpoints
 from cdc_core.errors import CommitConflictError, InvariantError
 from cdc_core.lake.delta.conform import has_local_timestamps, plain_schema
 from cdc_core.lake.delta.data_file import DataFile, MarkedRows
@@ -290,7 +289,6 @@ class DeltaTable:
             if replace or schema is not None or (marked and not self.marks_rows):
                 raise InvariantError(f"A commit to {self.path} with deletion vectors cannot change the table as well.")
             again, gone = self._with_vectors(marked)
-            failpoints.hit(failpoints.AFTER_VECTORS)
             self._commit_entry(LogEntry(added + again, removed + gone, txns or {}, metadata, data_change))
         else:
             self._commit_by_delta_rs(added, removed, txns or {}, metadata, schema, replace, data_change)
