@@ -29,7 +29,7 @@ import pyarrow as pa
 from cdc_core.errors import CommitConflictError, InvariantError
 from cdc_core.lake.delta.conform import has_local_timestamps, plain_schema
 from cdc_core.lake.delta.data_file import DataFile, MarkedRows
-from cdc_core.lake.delta.deletion_vectors import DeletionVector, as_bitmap, vector_file
+from cdc_core.lake.delta.deletion_vectors import DeletionVector, as_bitmap, as_places, vector_file
 from cdc_core.lake.delta.folder import Folder, delta_uri
 from cdc_core.lake.delta.log_entry import LogEntry, with_vectors
 from cdc_core.lake.delta.log_text import stats_json, texts, unreadable_log
@@ -206,10 +206,17 @@ class DeltaTable:
             return None
         return self._vectors.live(file.vector, file.rows or self._parquet.row_count(file))
 
+    def unmarked(self, file: DataFile, places: np.ndarray) -> np.ndarray:
+        """Return which positions of a file are not marked as deleted. Shape: int64[P] -> bool[P]"""
+        if file.vector is None:
+            return np.ones(len(places), dtype=bool)
+        gone = self._vectors.deleted(file.vector) & as_bitmap(places)
+        return ~np.isin(places, as_places(gone))
+
     def read(self, file: DataFile, columns: Sequence[str] | None = None, *, whole: bool = False) -> pa.Table:
         """Return the rows of one file, in the table's schema, or ``columns`` of it; a column missing in it is null.
 
-        Without the rows marked as deleted. ``whole``: none is marked.
+        Without the rows marked as deleted; with ``whole`` also those.
         """
         return self._parquet.read(file, self._columns(columns), None if whole else self.live(file))
 
@@ -231,10 +238,6 @@ class DeltaTable:
     def read_as(self, file: DataFile, schema: pa.Schema) -> pa.Table:
         """Return the rows of a file that was written by this object under ``schema`` and not committed yet."""
         return self._parquet.read_as(file, schema)
-
-    def kept(self, file: DataFile) -> pa.Array | None:
-        """Return a mask of a file's rows that are not marked as deleted; None if none is. Shape: bool[N]"""
-        return self._kept_of(file)
 
     def has(self, file: DataFile) -> bool:
         """Whether the file exists with the size with which it was written."""

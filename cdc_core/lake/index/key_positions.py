@@ -51,8 +51,8 @@ class Keyed(Protocol):
         """Return the rows of one file; with ``whole`` also those that are marked as deleted."""
         ...
 
-    def kept(self, file: DataFile) -> pa.Array | None:
-        """Return a mask of a file's rows that are not marked as deleted; None if none is. Shape: bool[N]"""
+    def unmarked(self, file: DataFile, places: np.ndarray) -> np.ndarray:
+        """Return which positions of a file are not marked as deleted. Shape: int64[P] -> bool[P]"""
         ...
 
 
@@ -269,10 +269,7 @@ def _scanned(lake: Keyed, file: DataFile, wanted: KeyIndex) -> Hits | None:
 
 def _live(lake: Keyed, hits: Hits) -> Hits:
     """Return the hits without rows that are marked as deleted."""
-    kept = lake.kept(hits.file) if len(hits.places) else None
-    if kept is None:
-        return hits
-    live = np.asarray(kept.take(pa.array(hits.places)).to_numpy(zero_copy_only=False), dtype=bool)
+    live = lake.unmarked(hits.file, hits.places)
     return hits if live.all() else Hits(hits.file, hits.places[live], hits.keys[live])
 
 

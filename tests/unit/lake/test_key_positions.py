@@ -54,8 +54,8 @@ class Rows:
         self.reads += 1
         return self.held[file.path].select(columns)
 
-    def kept(self, file: DataFile) -> pa.Array | None:
-        return None if self.deleted is None else pa.array(~self.deleted[file.path])
+    def unmarked(self, file: DataFile, places: np.ndarray) -> np.ndarray:
+        return np.ones(len(places), dtype=bool) if self.deleted is None else ~self.deleted[file.path][places]
 
 
 def pairs(hits: Sequence[Hits]) -> list[tuple[str, list[tuple[int, int]]]]:
