@@ -6,22 +6,22 @@ from collections.abc import Iterable
 
 import dagster as dg
 
-from pipelines.alerts import alert_sensors
 from pipelines.assets.snapshots import snapshot_asset
 from pipelines.assets.source import source_specs
 from pipelines.assets.stream import stream_assets
 from pipelines.checks.slot import slot_health_check
-from pipelines.connectors import BrokenConnector, connector_files, load_sites
-from pipelines.health import health_sensor
-from pipelines.jobs import jobs
-from pipelines.keys import part
-from pipelines.maintenance import maintenance_assets, maintenance_job, maintenance_schedule
-from pipelines.replays import replay_jobs
-from pipelines.resources import spark_key, spark_resource
-from pipelines.schedules import schedules
-from pipelines.sensors import sensors
-from pipelines.signals import signal_jobs
-from pipelines.site import Site
+from pipelines.connector.files import BrokenConnector, connector_files, load_sites
+from pipelines.connector.keys import part
+from pipelines.connector.site import Site
+from pipelines.jobs.connector import jobs
+from pipelines.jobs.maintenance import maintenance_assets, maintenance_job, maintenance_schedule
+from pipelines.jobs.replays import replay_jobs
+from pipelines.jobs.schedules import schedules
+from pipelines.jobs.signals import signal_jobs
+from pipelines.sensors.alerts import alert_sensors
+from pipelines.sensors.connector import sensors
+from pipelines.sensors.health import health_sensor
+from pipelines.step.resources import spark_key, spark_resource
 
 
 def build_definitions() -> dg.Definitions:

@@ -294,9 +294,9 @@ def _timed(work: Callable[[], object]) -> float:
 
 def _imported(part: Any) -> Any:
     """In a worker: load what a snapshot's task needs, so that warm means warm."""
-    import cdc_core.snapshot.copy_task
+    import cdc_core.snapshot.copy.task
 
-    yield cdc_core.snapshot.copy_task.__name__
+    yield cdc_core.snapshot.copy.task.__name__
 
 
 def _require(found: int, expected: int) -> None:

@@ -2,7 +2,7 @@
 
 from cdc_core.assemble.backlog import SlotBacklog
 from cdc_core.assemble.connector import Connector
-from cdc_core.assemble.maintain import MaintainReport
+from cdc_core.assemble.operations.maintain import MaintainReport
 from cdc_core.assemble.table_snapshots import OnProgress
 
 __all__ = ["Connector", "MaintainReport", "OnProgress", "SlotBacklog"]

@@ -18,7 +18,7 @@ class SlotBacklog:
     """State of the slot. ``has_changes``: WAL was written after the confirmed position; None means unknown.
 
     ``is_claimed``: a run of wal2lake is using the slot, on any machine. ``has_signals``: the signal file that the next
-    run reads is not empty. ``lag_seconds`` and ``inactive_seconds`` are as in ``cdc_core.postgres.slot.SlotAges``.
+    run reads is not empty. ``lag_seconds`` and ``inactive_seconds`` are as in ``postgres/replication/slot.SlotAges``.
     """
 
     slot_exists: bool

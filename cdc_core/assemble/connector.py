@@ -7,11 +7,21 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from cdc_core.assemble import envelopes, initial_snapshot, maintain, replay, signal, snapshot, status, stream, versions
 from cdc_core.assemble.backlog import SlotBacklog
 from cdc_core.assemble.context import RunContext
-from cdc_core.assemble.maintain import MaintainReport
 from cdc_core.assemble.notifications import OnNotification
+from cdc_core.assemble.operations import (
+    envelopes,
+    initial_snapshot,
+    maintain,
+    replay,
+    signal,
+    snapshot,
+    status,
+    stream,
+    versions,
+)
+from cdc_core.assemble.operations.maintain import MaintainReport
 from cdc_core.assemble.table_snapshots import OnProgress
 from cdc_core.config.connector import ConnectorConfig, load
 from cdc_core.config.explain import ExplainRow, explain

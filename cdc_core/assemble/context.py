@@ -20,12 +20,12 @@ from cdc_core.lake.rows.row_keys import check_key
 from cdc_core.lake.rows.run_files import Owner
 from cdc_core.lake.rows.typing_plan import TypingPlan
 from cdc_core.postgres.connect import place
-from cdc_core.postgres.slot import SlotInfo
+from cdc_core.postgres.replication.slot import SlotInfo
 from cdc_core.postgres.source import Source
 from cdc_core.schema.table import TableId, TableSchema
 from cdc_core.selection.columns import lake_key_conflicts, plan_columns
+from cdc_core.snapshot.copy.plan import order_tables
 from cdc_core.snapshot.options import TableOrder
-from cdc_core.snapshot.plan import order_tables
 
 
 @dataclass(frozen=True, slots=True)

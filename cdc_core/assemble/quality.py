@@ -10,7 +10,7 @@ from cdc_core.engine.round.references import References
 from cdc_core.engine.slice.checks import TableChecks
 from cdc_core.engine.slice.describe_now import DescribeNow
 from cdc_core.errors import CdcError
-from cdc_core.postgres.catalog import Catalog
+from cdc_core.postgres.catalog.tables import Catalog
 from cdc_core.postgres.connect import connection_string
 from cdc_core.postgres.preflight.finding import Finding, bad, good
 from cdc_core.quality.great_expectations import suite_problem

@@ -6,8 +6,8 @@ from collections.abc import Callable
 from typing import Any
 
 from cdc_core.assemble.context import RunContext
-from cdc_core.assemble.lake_signals import lake_with_signals
 from cdc_core.assemble.quality import reference_checks, table_checks
+from cdc_core.assemble.signals.lake import lake_with_signals
 from cdc_core.assemble.table_snapshots import reread
 from cdc_core.engine.reading.slot_reader import SignalTable
 from cdc_core.engine.reading.tables import TableRegistry

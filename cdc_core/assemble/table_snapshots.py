@@ -7,10 +7,10 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from cdc_core.assemble.context import RunContext
-from cdc_core.assemble.continuity import expect_server
 from cdc_core.assemble.metrics import meter
 from cdc_core.assemble.notifications import OnNotification, open_notifier
-from cdc_core.assemble.pauses import pause_unread
+from cdc_core.assemble.start.continuity import expect_server
+from cdc_core.assemble.start.pauses import pause_unread
 from cdc_core.engine.schema.trouble import trouble_of
 from cdc_core.errors import CdcError, LakeError, TableError
 from cdc_core.lake.schema.features import FeaturePolicy
@@ -19,9 +19,9 @@ from cdc_core.postgres.source import Source
 from cdc_core.schema.changes import DroppedColumns, PauseCause
 from cdc_core.schema.table import TableId, TableSchema
 from cdc_core.schema.unseen import streamed
+from cdc_core.snapshot.copy.run import SnapshotRun, SnapshotSettings
 from cdc_core.snapshot.notifications import notify_of_snapshot
 from cdc_core.snapshot.reports import SnapshotProgress, SnapshotReport
-from cdc_core.snapshot.run import SnapshotRun, SnapshotSettings
 from cdc_core.snapshot.unsent import OLDER_SECONDS, UnsentChanges, still_open
 
 _log = logging.getLogger(__name__)

@@ -18,8 +18,8 @@ from cdc_core.lake.stores.quarantine import count_waiting
 from cdc_core.lake.stores.schema_log import History, ShapeLog
 from cdc_core.lsn import Lsn
 from cdc_core.postgres.connect import connect
-from cdc_core.postgres.copy_out import own_rows_sql
 from cdc_core.postgres.options import PostgresOptions
+from cdc_core.postgres.rows.copy_out import own_rows_sql
 from cdc_core.postgres.sqlstate import translated
 from cdc_core.schema.table import TableId, TableSchema
 

@@ -11,13 +11,13 @@ from dataclasses import dataclass
 from cdc_core import failpoints
 from cdc_core.errors import SourceError, TransientError
 from cdc_core.lsn import Lsn
-from cdc_core.postgres import partition_names, publication, replica_identity
-from cdc_core.postgres import slot as slots
-from cdc_core.postgres.catalog import Catalog
+from cdc_core.postgres.catalog.tables import Catalog
 from cdc_core.postgres.connect import Connection, connect, place
-from cdc_core.postgres.copy_out import SnapshotHolder
-from cdc_core.postgres.identity import server_mark
 from cdc_core.postgres.options import PostgresOptions, PublicationAutocreateMode
+from cdc_core.postgres.replication import partition_names, publication, replica_identity
+from cdc_core.postgres.replication import slot as slots
+from cdc_core.postgres.replication.stream_identity import server_mark
+from cdc_core.postgres.rows.copy_out import SnapshotHolder
 from cdc_core.postgres.server import sendable_end, server_info, wal_end
 from cdc_core.postgres.sqlstate import translated
 from cdc_core.schema.table import TableId, TableSchema

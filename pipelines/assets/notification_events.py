@@ -10,8 +10,8 @@ from collections.abc import Callable
 import dagster as dg
 
 from cdc_core.snapshot.notifications import Notification, SnapshotStatus
-from pipelines.keys import snapshot_key
-from pipelines.site import Site
+from pipelines.connector.keys import snapshot_key
+from pipelines.connector.site import Site
 
 PER_MINUTE = 30
 # Interval for one table's progress, which is reported chunk by chunk.

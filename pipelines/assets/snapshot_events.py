@@ -13,10 +13,10 @@ import dagster as dg
 from cdc_core.schema.table import TableId
 from cdc_core.snapshot.notifications import Notification, SnapshotStatus
 from cdc_core.snapshot.reports import SnapshotProgress, SnapshotReport
-from pipelines import metadata
 from pipelines.assets.notification_events import Budget, NotificationEvents
-from pipelines.keys import snapshot_key
-from pipelines.site import Site
+from pipelines.connector.keys import snapshot_key
+from pipelines.connector.site import Site
+from pipelines.reports import metadata
 
 PROGRESS_SECONDS = 10.0
 PROGRESS_PER_MINUTE = 30

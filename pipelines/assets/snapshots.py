@@ -12,14 +12,14 @@ import dagster as dg
 from cdc_core.errors import CdcError
 from cdc_core.schema.table import TableId
 from cdc_core.snapshot.reports import SnapshotReport
-from pipelines.assets.background import BackgroundWork
-from pipelines.assets.failure import reported, retried
-from pipelines.assets.interrupts import held
 from pipelines.assets.snapshot_events import SnapshotEvents
-from pipelines.keys import snapshot_key, source_key
-from pipelines.partitions import table_partitions
-from pipelines.resources import spark_key
-from pipelines.site import Site
+from pipelines.connector.keys import snapshot_key, source_key
+from pipelines.connector.partitions import table_partitions
+from pipelines.connector.site import Site
+from pipelines.step.background import BackgroundWork
+from pipelines.step.failure import reported, retried
+from pipelines.step.interrupts import held
+from pipelines.step.resources import spark_key
 
 # A cancelled snapshot ends with its Spark tasks; the tables finished before are complete.
 _STOP_SECONDS = 30.0

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import dagster as dg
 
-from pipelines import metadata
-from pipelines.keys import source_key
-from pipelines.site import KnownTable, Site
+from pipelines.connector.keys import source_key
+from pipelines.connector.site import KnownTable, Site
+from pipelines.reports import metadata
 
 
 def source_specs(site: Site) -> list[dg.AssetSpec]:

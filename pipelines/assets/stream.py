@@ -9,20 +9,20 @@ import dagster as dg
 
 from cdc_core.engine.reports import StreamReport, Until
 from cdc_core.lsn import Lsn
-from pipelines.assets.background import BackgroundWork
-from pipelines.assets.failure import reported, retried
-from pipelines.assets.interrupts import held
 from pipelines.assets.notification_events import NotificationEvents
 from pipelines.assets.source import table_metadata
 from pipelines.assets.stream_events import StreamEvents
 from pipelines.checks.tables import check_specs
-from pipelines.freshness import freshness_policy
-from pipelines.keys import changes_key, lake_key, snapshot_key, source_key
-from pipelines.lake_facts import LakeFacts
-from pipelines.resources import spark_key
-from pipelines.site import Site
-from pipelines.slot_runs import YieldPolicy
-from pipelines.stream_tally import RunTally
+from pipelines.connector.keys import changes_key, lake_key, snapshot_key, source_key
+from pipelines.connector.site import Site
+from pipelines.jobs.slot_runs import YieldPolicy
+from pipelines.reports.freshness import freshness_policy
+from pipelines.reports.lake_facts import LakeFacts
+from pipelines.reports.stream_tally import RunTally
+from pipelines.step.background import BackgroundWork
+from pipelines.step.failure import reported, retried
+from pipelines.step.interrupts import held
+from pipelines.step.resources import spark_key
 
 FIRST_REPORT_SECONDS = 3.0
 

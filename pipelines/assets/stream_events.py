@@ -13,15 +13,15 @@ from cdc_core.engine.reports import StreamReport
 from cdc_core.errors import CdcError
 from cdc_core.observe.static_pages import DATA_DOCS_FOLDER
 from cdc_core.schema.table import TableId
-from pipelines import metadata
 from pipelines.assets.notification_events import NotificationEvents
 from pipelines.checks.evaluation import evaluation
 from pipelines.checks.slot import SAME_SECONDS, check_keys, results
 from pipelines.checks.tables import check_results
-from pipelines.keys import changes_key, lake_key
-from pipelines.lake_facts import LakeFacts, data_docs_link
-from pipelines.site import Site
-from pipelines.stream_tally import ChangesTotals, RunTally, TableSummary
+from pipelines.connector.keys import changes_key, lake_key
+from pipelines.connector.site import Site
+from pipelines.reports import metadata
+from pipelines.reports.lake_facts import LakeFacts, data_docs_link
+from pipelines.reports.stream_tally import ChangesTotals, RunTally, TableSummary
 
 _SLICE_SECONDS = 1.0
 # Reporting takes at most a tenth of the time: with many tables, reports become less frequent instead of slowing the

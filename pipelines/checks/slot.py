@@ -7,9 +7,9 @@ from collections.abc import Iterator
 import dagster as dg
 
 from cdc_core.errors import CdcError
-from pipelines.keys import changes_key
-from pipelines.metadata import Metadata
-from pipelines.site import Site, SlotBacklog
+from pipelines.connector.keys import changes_key
+from pipelines.connector.site import Site, SlotBacklog
+from pipelines.reports.metadata import Metadata
 
 SLOT_HEALTH = "slot_health"
 SLOT_LAG = "slot_lag"

@@ -7,10 +7,10 @@ from collections.abc import Iterator
 import dagster as dg
 
 from cdc_core.schema.table import TableId
-from pipelines import metadata
-from pipelines.keys import lake_key
-from pipelines.site import Site
-from pipelines.stream_tally import CheckTotals
+from pipelines.connector.keys import lake_key
+from pipelines.connector.site import Site
+from pipelines.reports import metadata
+from pipelines.reports.stream_tally import CheckTotals
 
 MERGED = "merged"
 RULES = "rules"

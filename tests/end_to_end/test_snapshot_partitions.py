@@ -10,7 +10,7 @@ from cdc_core.assemble import Connector
 from cdc_core.engine.reports import Until
 from cdc_core.postgres.source import Source
 from cdc_core.schema.table import TableId
-from cdc_core.snapshot.run import SnapshotRun
+from cdc_core.snapshot.copy.run import SnapshotRun
 from tests.support.lake import difference, lake_path, rows, write_properties
 from tests.support.spark import SETTINGS, test_session
 

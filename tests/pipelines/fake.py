@@ -20,7 +20,7 @@ from cdc_core.lsn import Lsn
 from cdc_core.schema.pg_type import PgType
 from cdc_core.schema.table import Column, TableId, TableSchema
 from cdc_core.snapshot.reports import SnapshotProgress, SnapshotReport
-from pipelines.site import KnownTable, Site, SnapshotPlan
+from pipelines.connector.site import KnownTable, Site, SnapshotPlan
 
 ORDERS, PEOPLE, WEIRD = TableId("public", "orders"), TableId("public", "people"), TableId("my schema", "täb-le.x")
 

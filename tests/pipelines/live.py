@@ -9,7 +9,7 @@ from pathlib import Path
 import dagster as dg
 
 from cdc_core.demo.processes import DagsterProcesses
-from pipelines.keys import lake_key
+from pipelines.connector.keys import lake_key
 from tests.pipelines.fake import ORDERS, FakeEngine, site
 
 ROOT = Path(__file__).parents[2]

@@ -14,8 +14,8 @@ from cdc_core.errors import SourceError
 from cdc_core.lsn import Lsn
 from cdc_core.observe.options import FreshnessWindow
 from cdc_core.snapshot.reports import SnapshotProgress, SnapshotReport
+from pipelines.connector.site import SnapshotPlan
 from pipelines.factory import definitions_of
-from pipelines.site import SnapshotPlan
 from tests.pipelines.fake import ORDERS, PEOPLE, Backlog, merge, round_of, site, status_of, table, table_status
 
 FOLDER = Path(os.environ["WAL2LAKE_TEST_FOLDER"])

@@ -4,11 +4,11 @@ import dagster as dg
 import pytest
 
 from cdc_core.errors import SourceError, TransientError
-from pipelines import alerts
-from pipelines.alerts import VARIABLE, AlertError, Watched
-from pipelines.assets import failure
+from pipelines.connector.partitions import partitions_name
 from pipelines.factory import definitions_of
-from pipelines.partitions import partitions_name
+from pipelines.sensors import alerts
+from pipelines.sensors.alerts import VARIABLE, AlertError, Watched
+from pipelines.step import failure
 from tests.pipelines.fake import ORDERS, FakeEngine, merge, round_of, site
 from tests.pipelines.webhook import webhook
 

@@ -2,9 +2,9 @@ import dagster as dg
 import pytest
 
 from cdc_core.schema.table import TableId
-from pipelines import catalogue
-from pipelines.connectors import connector_files, load_sites
-from pipelines.lake_facts import LakeFacts
+from pipelines.connector import catalogue
+from pipelines.connector.files import connector_files, load_sites
+from pipelines.reports.lake_facts import LakeFacts
 from tests.pipelines.fake import ORDERS, PEOPLE, WEIRD, table
 
 

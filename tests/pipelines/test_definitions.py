@@ -97,7 +97,7 @@ def test_definitions_load_in_under_three_seconds_without_jvm_and_server(folder):
 
 
 def test_definitions_of_500_tables_load(folder, tmp_path):
-    from pipelines import catalogue
+    from pipelines.connector import catalogue
     from tests.pipelines.fake import table
 
     ids = [TableId("public", f"table_{number:03}") for number in range(500)]

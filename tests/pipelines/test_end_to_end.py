@@ -8,12 +8,12 @@ import dagster as dg
 import pytest
 
 from cdc_core.schema.table import TableId
-from pipelines import catalogue
-from pipelines.connectors import load_sites
+from pipelines.connector import catalogue
+from pipelines.connector.files import load_sites
+from pipelines.connector.keys import changes_key, lake_key, snapshot_key
+from pipelines.connector.partitions import partitions_name
 from pipelines.factory import definitions_of
-from pipelines.keys import changes_key, lake_key, snapshot_key
-from pipelines.partitions import partitions_name
-from pipelines.sensors import discovery_sensor, slot_sensor
+from pipelines.sensors.connector import discovery_sensor, slot_sensor
 from tests.support.lake import difference, doubled_events, lake_settings, rows, write_properties
 from tests.support.spark import SETTINGS
 

@@ -2,11 +2,11 @@ from dataclasses import replace
 
 import dagster as dg
 
-from pipelines.connectors import BrokenConnector
+from pipelines.connector.files import BrokenConnector
+from pipelines.connector.keys import changes_key, lake_key, part, snapshot_key, source_key
+from pipelines.connector.site import KnownTable
 from pipelines.factory import definitions_of
-from pipelines.keys import changes_key, lake_key, part, snapshot_key, source_key
-from pipelines.metadata import column_lineage, type_text
-from pipelines.site import KnownTable
+from pipelines.reports.metadata import column_lineage, type_text
 from tests.pipelines.fake import ORDERS, PEOPLE, WEIRD, FakeEngine, site, table
 
 SITE = site(FakeEngine())

@@ -4,10 +4,10 @@ import dagster as dg
 import pytest
 
 from cdc_core.errors import SourceError
-from pipelines import health
 from pipelines.checks.slot import judge_active, judge_lag
-from pipelines.health import health_sensor
-from pipelines.keys import changes_key
+from pipelines.connector.keys import changes_key
+from pipelines.sensors import health
+from pipelines.sensors.health import health_sensor
 from tests.pipelines.fake import Backlog, FakeEngine, site
 
 HERE = site(FakeEngine())

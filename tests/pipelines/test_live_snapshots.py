@@ -10,7 +10,7 @@ from pathlib import Path
 import dagster as dg
 import pytest
 
-from pipelines.keys import changes_key, snapshot_key
+from pipelines.connector.keys import changes_key, snapshot_key
 from tests.pipelines.fake import ORDERS, PEOPLE, FakeEngine, site
 from tests.pipelines.live import BACKFILL, STEP_SECONDS, live_dagster
 from tests.pipelines.webhook import webhook

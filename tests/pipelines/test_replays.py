@@ -8,10 +8,10 @@ import pytest
 from cdc_core.engine.reports import Paused
 from cdc_core.errors import TableError
 from cdc_core.schema.table import TableId
-from pipelines.connectors import load_sites
+from pipelines.connector.files import load_sites
+from pipelines.connector.keys import lake_key
 from pipelines.factory import definitions_of
-from pipelines.keys import lake_key
-from pipelines.slot_runs import consumes_slot
+from pipelines.jobs.slot_runs import consumes_slot
 from tests.pipelines.fake import ORDERS, PEOPLE, WEIRD, FakeEngine, site, table_status
 from tests.support.lake import difference, lake_settings, rows, write_properties
 from tests.support.spark import SETTINGS

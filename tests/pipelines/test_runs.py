@@ -7,9 +7,9 @@ from cdc_core.errors import SourceError, TransientError
 from cdc_core.lsn import Lsn
 from pipelines.assets.stream import StreamConfig
 from pipelines.checks.slot import judge
+from pipelines.connector.keys import changes_key, lake_key, snapshot_key
+from pipelines.connector.partitions import partitions_name
 from pipelines.factory import definitions_of
-from pipelines.keys import changes_key, lake_key, snapshot_key
-from pipelines.partitions import partitions_name
 from tests.pipelines.fake import ORDERS, PEOPLE, WEIRD, Backlog, FakeEngine, merge, round_of, site
 
 pytestmark = pytest.mark.usefixtures("no_spark")
@@ -75,7 +75,7 @@ def test_tables_that_were_whole_before_a_snapshot_failed_need_not_be_read_again(
 
 
 def test_a_transient_error_is_left_to_the_retry_policy(instance):
-    from pipelines.assets.failure import reported
+    from pipelines.step.failure import reported
 
     with pytest.raises(dg.Failure) as caught, reported():
         raise TransientError("The connection was cut.")

@@ -7,11 +7,11 @@ import pytest
 
 from cdc_core.errors import SourceError
 from cdc_core.lsn import Lsn
-from pipelines import catalogue
+from pipelines.connector import catalogue
+from pipelines.connector.partitions import partitions_name
 from pipelines.factory import definitions_of
-from pipelines.partitions import partitions_name
-from pipelines.sensors import Attempt, decide, discovery_sensor, is_dead, slot_sensor
-from pipelines.slot_runs import RETRY_SECONDS, retry_to_come
+from pipelines.jobs.slot_runs import RETRY_SECONDS, retry_to_come
+from pipelines.sensors.connector import Attempt, decide, discovery_sensor, is_dead, slot_sensor
 from tests.pipelines.fake import ORDERS, PEOPLE, Backlog, FakeEngine, merge, round_of, site
 
 

@@ -8,10 +8,10 @@ import pytest
 
 from cdc_core.errors import ConfigError
 from cdc_core.snapshot.signals.parse import ExecuteSnapshot, Log, SnapshotKind, StopSnapshot, action_of, read_signal
+from pipelines.connector.keys import snapshot_key
+from pipelines.connector.site import SnapshotPlan
 from pipelines.factory import definitions_of
-from pipelines.keys import snapshot_key
-from pipelines.schedules import schedule_name, schedules
-from pipelines.site import SnapshotPlan
+from pipelines.jobs.schedules import schedule_name, schedules
 from tests.pipelines.fake import FakeEngine, site
 
 
@@ -140,7 +140,7 @@ def test_many_tables_are_sent_in_signals_that_fit_a_signal_tables_row(instance):
 
 
 def test_a_signal_job_does_not_take_the_slots_place(instance):
-    from pipelines.slot_runs import consumes_slot
+    from pipelines.jobs.slot_runs import consumes_slot
 
     here = site(FakeEngine())
     press(FakeEngine(), instance, "signal")

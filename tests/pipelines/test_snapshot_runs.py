@@ -8,12 +8,13 @@ import pytest
 from cdc_core.errors import SourceError, TableError, TransientError
 from cdc_core.snapshot.notifications import BLOCKING, INCREMENTAL, INITIAL, Notification, SnapshotStatus
 from cdc_core.snapshot.reports import SnapshotProgress
-from pipelines import metadata
-from pipelines.assets import failure, snapshot_events
+from pipelines.assets import snapshot_events
 from pipelines.assets.notification_events import PER_MINUTE, NotificationEvents
+from pipelines.connector.keys import snapshot_key
+from pipelines.connector.partitions import partitions_name
 from pipelines.factory import definitions_of
-from pipelines.keys import snapshot_key
-from pipelines.partitions import partitions_name
+from pipelines.reports import metadata
+from pipelines.step import failure
 from tests.pipelines.fake import ORDERS, PEOPLE, FakeEngine, site
 
 pytestmark = pytest.mark.usefixtures("no_spark")

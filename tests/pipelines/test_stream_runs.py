@@ -25,13 +25,14 @@ from cdc_core.lake.stores.changelog import Reached, append_changes
 from cdc_core.lake.stores.schema_log import ShapeLog
 from cdc_core.lsn import Lsn
 from cdc_core.schema.changes import PauseCause
-from pipelines.assets import background, stream
-from pipelines.assets.background import BackgroundWork
-from pipelines.assets.interrupts import held
+from pipelines.assets import stream
 from pipelines.assets.stream_events import StreamEvents
+from pipelines.connector.keys import changes_key, lake_key
 from pipelines.factory import definitions_of
-from pipelines.keys import changes_key, lake_key
-from pipelines.slot_runs import YieldPolicy, consumes_slot
+from pipelines.jobs.slot_runs import YieldPolicy, consumes_slot
+from pipelines.step import background
+from pipelines.step.background import BackgroundWork
+from pipelines.step.interrupts import held
 from tests.pipelines.fake import ORDERS, PEOPLE, FakeEngine, merge, round_of, site
 from tests.support.spark import change, change_schema, row_type
 
@@ -44,7 +45,7 @@ QUEUED = {"status": dg.DagsterRunStatus.QUEUED, "remote_job_origin": ORIGIN}
 def quick(no_spark, monkeypatch):
     monkeypatch.setattr(stream, "FIRST_REPORT_SECONDS", 0.2)
     monkeypatch.setattr(background, "_TICK_SECONDS", 0.02)
-    monkeypatch.setattr("pipelines.slot_runs.POLL_SECONDS", 0.1)
+    monkeypatch.setattr("pipelines.jobs.slot_runs.POLL_SECONDS", 0.1)
 
 
 def run(here, instance, report_seconds=60.0, **more):

@@ -5,7 +5,7 @@ import pytest
 
 from cdc_core.engine.reports import BatchReport, CheckReport, MergeReport, RoundReport, RuleResult
 from cdc_core.lsn import Lsn
-from pipelines.stream_tally import RunTally
+from pipelines.reports.stream_tally import RunTally
 from tests.pipelines.fake import ORDERS, PEOPLE
 
 

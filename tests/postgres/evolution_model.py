@@ -13,7 +13,7 @@ from typing import Any
 
 import psycopg
 
-from cdc_core.postgres.catalog import Catalog
+from cdc_core.postgres.catalog.tables import Catalog
 from cdc_core.schema.changes import (
     AddColumn,
     Comment,

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from cdc_core.postgres.catalog import Catalog
+from cdc_core.postgres.catalog.tables import Catalog
 from cdc_core.postgres.connect import connect
 from cdc_core.schema.pg_type import PgType, TypeKind
 from cdc_core.schema.relation import Relation, RelationColumn, ReplicaIdentity

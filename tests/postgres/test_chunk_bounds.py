@@ -9,8 +9,8 @@ import pytest
 
 from cdc_core.lake.rows.run_files import Owner
 from cdc_core.postgres import source
-from cdc_core.postgres.chunks import ChunkConnection
 from cdc_core.postgres.options import PostgresOptions
+from cdc_core.postgres.rows.chunks import ChunkConnection
 from cdc_core.selection.options import SelectionOptions
 from cdc_core.snapshot.incremental.groups import GroupReader
 from cdc_core.snapshot.incremental.reader import ChunkReader

@@ -6,9 +6,9 @@ import numpy as np
 import psycopg
 import pytest
 
-from cdc_core.postgres.catalog import Catalog
-from cdc_core.postgres.chunks import ChunkConnection
+from cdc_core.postgres.catalog.tables import Catalog
 from cdc_core.postgres.connect import connect
+from cdc_core.postgres.rows.chunks import ChunkConnection
 from cdc_core.schema.options import KeyRule
 from cdc_core.schema.table import TableId
 from cdc_core.schema.unseen import streamed

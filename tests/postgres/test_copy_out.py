@@ -12,11 +12,11 @@ import pytest
 
 from cdc_core.engine.status import source_rows
 from cdc_core.errors import SourceError, TransientError
-from cdc_core.postgres import slot
-from cdc_core.postgres.catalog import Catalog
+from cdc_core.postgres.catalog.tables import Catalog
 from cdc_core.postgres.connect import connect, connection_string
-from cdc_core.postgres.copy_out import SnapshotHolder, copy_chunks, copy_sql, own_rows_sql, select_sql
 from cdc_core.postgres.options import PostgresOptions, SslMode
+from cdc_core.postgres.replication import slot
+from cdc_core.postgres.rows.copy_out import SnapshotHolder, copy_chunks, copy_sql, own_rows_sql, select_sql
 from cdc_core.postgres.server import wal_end
 from cdc_core.schema.table import TableId
 from tests.support.cluster import Cluster

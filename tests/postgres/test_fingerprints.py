@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import psycopg
 import pytest
 
-from cdc_core.postgres.catalog import Catalog
+from cdc_core.postgres.catalog.tables import Catalog
 from cdc_core.postgres.connect import Connection, connect
 from cdc_core.schema.changes import ChangeKind
 from cdc_core.schema.fingerprint import Fingerprint

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from cdc_core.postgres.catalog import Catalog
+from cdc_core.postgres.catalog.tables import Catalog
 from cdc_core.postgres.connect import connect
 from cdc_core.schema.foreign_key import ForeignKey
 from cdc_core.schema.table import TableId

@@ -8,10 +8,10 @@ import pytest
 
 from cdc_core.errors import SourceError, TransientError
 from cdc_core.postgres.connect import Connection, connect
-from cdc_core.postgres.identity import server_mark, stream_facts
 from cdc_core.postgres.options import PostgresOptions
+from cdc_core.postgres.replication.stream import ReplicationStream
+from cdc_core.postgres.replication.stream_identity import server_mark, stream_facts
 from cdc_core.postgres.source import Source
-from cdc_core.postgres.stream import ReplicationStream
 from cdc_core.selection.options import SelectionOptions
 from tests.support.cluster import Cluster
 from tests.support.postgres_options import options_for

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from cdc_core.postgres.catalog import Catalog
-from cdc_core.postgres.key_bounds import KeyBounds
+from cdc_core.postgres.catalog.key_bounds import KeyBounds
+from cdc_core.postgres.catalog.tables import Catalog
 from cdc_core.schema.table import TableId, TableSchema
-from cdc_core.snapshot.key_ranges import key_column, key_conditions
+from cdc_core.snapshot.copy.key_ranges import key_column, key_conditions
 
 pytestmark = pytest.mark.postgres
 

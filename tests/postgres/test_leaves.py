@@ -8,9 +8,9 @@ from dataclasses import replace
 import pytest
 
 from cdc_core.option import Secret
-from cdc_core.postgres.catalog import Catalog
+from cdc_core.postgres.catalog.tables import Catalog
 from cdc_core.postgres.connect import connect
-from cdc_core.postgres.copy_out import select_sql
+from cdc_core.postgres.rows.copy_out import select_sql
 from cdc_core.schema.table import TableId
 from tests.support.cluster import Cluster
 from tests.support.postgres_options import options_for

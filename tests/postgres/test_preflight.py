@@ -8,11 +8,11 @@ from dataclasses import replace
 import pytest
 
 from cdc_core.option import Secret
-from cdc_core.postgres import slot
 from cdc_core.postgres.connect import connect
 from cdc_core.postgres.options import OutputPlugin, PostgresOptions, PublicationAutocreateMode
 from cdc_core.postgres.preflight import Finding, Severity, run_checks
-from cdc_core.postgres.stream import ReplicationStream
+from cdc_core.postgres.replication import slot
+from cdc_core.postgres.replication.stream import ReplicationStream
 from cdc_core.schema.table import TableId
 from cdc_core.selection.options import SelectionOptions
 from tests.support.cluster import Cluster

@@ -9,12 +9,12 @@ import pytest
 
 from cdc_core.errors import ConfigError, SourceError
 from cdc_core.option import Secret
-from cdc_core.postgres import publication
-from cdc_core.postgres.catalog import Catalog
+from cdc_core.postgres.catalog.tables import Catalog
 from cdc_core.postgres.connect import Connection, connect
 from cdc_core.postgres.options import IdentityRule, PostgresOptions, PublicationAutocreateMode
-from cdc_core.postgres.publication import PublicationChange
-from cdc_core.postgres.replica_identity import autoset, rule_for
+from cdc_core.postgres.replication import publication
+from cdc_core.postgres.replication.publication import PublicationChange
+from cdc_core.postgres.replication.replica_identity import autoset, rule_for
 from cdc_core.schema.relation import ReplicaIdentity
 from cdc_core.schema.table import TableId, TableSchema
 from tests.support.cluster import Cluster

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from cdc_core.postgres.catalog import Catalog
+from cdc_core.postgres.catalog.tables import Catalog
 from cdc_core.postgres.connect import connect
-from cdc_core.postgres.preflight.identities import verdicts
+from cdc_core.postgres.preflight.tables.identities import verdicts
 from cdc_core.schema.evolution import decide
 from cdc_core.schema.relation import Relation, RelationColumn, ReplicaIdentity
 from cdc_core.schema.table import TableId

@@ -12,11 +12,11 @@ import pytest
 
 from cdc_core.errors import ConfigError, SourceError, TransientError
 from cdc_core.lsn import Lsn
-from cdc_core.postgres import slot
 from cdc_core.postgres.connect import Connection, connect
 from cdc_core.postgres.options import OutputPlugin, PostgresOptions
+from cdc_core.postgres.replication import slot
+from cdc_core.postgres.replication.stream import ReplicationStream
 from cdc_core.postgres.server import wal_end
-from cdc_core.postgres.stream import ReplicationStream
 from tests.support.cluster import Cluster
 from tests.support.postgres_options import options_for
 from tests.support.waits import wait_until

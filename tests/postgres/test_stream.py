@@ -13,11 +13,11 @@ import pytest
 from cdc_core.decode.segment import FRAME_HEADER, Segment
 from cdc_core.errors import ConfigError, SourceError, TransientError
 from cdc_core.lsn import Lsn
-from cdc_core.postgres import slot
 from cdc_core.postgres.connect import Connection, connect
 from cdc_core.postgres.options import LsnFlushMode, PostgresOptions, SslMode
+from cdc_core.postgres.replication import slot
+from cdc_core.postgres.replication.stream import ReplicationStream, plugin_parameters
 from cdc_core.postgres.server import wal_end
-from cdc_core.postgres.stream import ReplicationStream, plugin_parameters
 from tests.support.cluster import Cluster
 from tests.support.postgres_options import options_for
 from tests.support.proxy import Proxy

@@ -23,11 +23,11 @@ from cdc_core.decode.raw_columns import RawColumns, TupleBatch
 from cdc_core.envelope.options import FailureHandlingMode
 from cdc_core.lake.rows.change_rows import RESCUED, RowTyper
 from cdc_core.lake.rows.typing_plan import TypingPlan
-from cdc_core.postgres import publication, slot
-from cdc_core.postgres.catalog import Catalog
+from cdc_core.postgres.catalog.tables import Catalog
 from cdc_core.postgres.connect import connect, connection_string
-from cdc_core.postgres.copy_out import SnapshotHolder, copy_chunks, select_sql
-from cdc_core.postgres.stream import ReplicationStream
+from cdc_core.postgres.replication import publication, slot
+from cdc_core.postgres.replication.stream import ReplicationStream
+from cdc_core.postgres.rows.copy_out import SnapshotHolder, copy_chunks, select_sql
 from cdc_core.schema.table import TableId, TableSchema
 from cdc_core.selection.options import SelectionOptions
 from cdc_core.types.registry import resolve, rule_for

@@ -20,12 +20,12 @@ from cdc_core.envelope.context import EnvelopeContext
 from cdc_core.envelope.snapshot_events import SnapshotEvents
 from cdc_core.envelope.stream_events import StreamEvents
 from cdc_core.envelope.table_events import SnapshotFacts, TableEvents
-from cdc_core.postgres import publication, slot
-from cdc_core.postgres.catalog import Catalog
+from cdc_core.postgres.catalog.tables import Catalog
 from cdc_core.postgres.connect import connect, connection_string
-from cdc_core.postgres.copy_out import SnapshotHolder, copy_chunks, select_sql
+from cdc_core.postgres.replication import publication, slot
+from cdc_core.postgres.replication.stream import ReplicationStream
+from cdc_core.postgres.rows.copy_out import SnapshotHolder, copy_chunks, select_sql
 from cdc_core.postgres.server import wal_end
-from cdc_core.postgres.stream import ReplicationStream
 from cdc_core.schema.table import TableSchema
 from cdc_core.selection.columns import plan_columns
 from cdc_core.selection.messages import MessageSelection

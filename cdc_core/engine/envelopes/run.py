@@ -29,9 +29,9 @@ from cdc_core.envelope.stream_events import StreamEvents
 from cdc_core.envelope.table_events import SnapshotFacts, TableEvents
 from cdc_core.lsn import Lsn
 from cdc_core.postgres.connect import connect, connection_string
-from cdc_core.postgres.copy_out import copy_chunks, select_from, select_sql
+from cdc_core.postgres.replication.stream import ReplicationStream
+from cdc_core.postgres.rows.copy_out import copy_chunks, select_from, select_sql
 from cdc_core.postgres.source import OpenSnapshot, Source
-from cdc_core.postgres.stream import ReplicationStream
 from cdc_core.schema.table import TableId, TableSchema
 from cdc_core.selection.columns import plan_columns
 from cdc_core.selection.messages import MessageSelection

@@ -1,7 +1,7 @@
 """Whether the stream of a slot continues what a lake holds: the record of the lake compared with the server.
 
     record (``lake/stores/stream_log``)  system identifier, timelines, database, slot, highest LSN ever confirmed
-    facts  (``postgres/identity``)      the same of the connection that is about to be used
+    facts  (``postgres/replication/stream_identity``)      the same of the connection that is about to be used
     held                                the highest LSN up to which any table of the lake has changes
 
 An LSN means something on one history of one server. Two histories are the same up to the LSN at which one of them left
@@ -37,7 +37,7 @@ from cdc_core.decode.pgoutput.stream_state import SortedSegment
 from cdc_core.errors import SourceError
 from cdc_core.lake.stores.stream_log import LastCommit, StreamRecord
 from cdc_core.lsn import Lsn
-from cdc_core.postgres.identity import StreamFacts
+from cdc_core.postgres.replication.stream_identity import StreamFacts
 
 _REREAD = "Re-read all tables with wal2lake snapshot, or set snapshot.mode=when_needed to re-read them automatically."
 _END = Lsn(2**64 - 1)

@@ -68,7 +68,7 @@ _JOIN_SECONDS = 30.0
 
 
 class Stream(Protocol):
-    """The operations of a replication stream that the reader uses (``cdc_core.postgres.stream.ReplicationStream``)."""
+    """The operations of a replication stream that the reader uses (``postgres/replication/stream``)."""
 
     def read(self, max_rows: int, max_bytes: int, max_seconds: float) -> Segment | None:
         """Return the frames received, or None if none arrived in time."""

@@ -8,13 +8,13 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Protocol
 
-from cdc_core.postgres.catalog import ResolvedRelation
+from cdc_core.postgres.catalog.tables import ResolvedRelation
 from cdc_core.schema.relation import Relation
 from cdc_core.schema.table import TableId, TableSchema
 
 
 class Describes(Protocol):
-    """The part of the catalogue that the registry uses (``cdc_core.postgres.catalog.Catalog``)."""
+    """The part of the catalogue that the registry uses (``cdc_core.postgres.catalog.tables.Catalog``)."""
 
     def resolve_relation(self, relation: Relation) -> ResolvedRelation:
         """Return the announced table, completed from the current catalogue, and the table as it is in the catalogue."""

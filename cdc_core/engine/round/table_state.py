@@ -44,7 +44,7 @@ class MergeState:
     """State of one table. ``backlog`` is the newest commit in its changelog that the lake table may lack.
 
     It may be the commit of a transaction that is incomplete; it is merged once the stream is past it. ``waits_for`` is
-    an LSN that the stream must have passed before the first merge (``snapshot/resume``), or None.
+    an LSN that the stream must have passed before the first merge (``snapshot/copy/resume``), or None.
     ``waiting``: its quarantine table may contain changes that are not in the lake. ``whole`` is the last transaction
     that is complete in the changelog. ``version`` is the newest known version of the lake table, ``identity`` its id in
     Delta, ``shown`` the merged LSN stored in it: ``merged`` may be later, if the changes since did not change a row.

@@ -20,7 +20,7 @@ _log = logging.getLogger(__name__)
 
 
 class Catalogue(Protocol):
-    """The queries to the source (``cdc_core.postgres.catalog.Catalog``)."""
+    """The queries to the source (``cdc_core.postgres.catalog.tables.Catalog``)."""
 
     def current(self, name: TableId) -> TableSchema | None:
         """Return the table as it is now, with its fingerprint; None if it does not exist."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from cdc_core.postgres.catalog import Catalog
+from cdc_core.postgres.catalog.tables import Catalog
 from cdc_core.postgres.connect import ConnectionString, connect_with
 from cdc_core.schema.table import TableSchema
 

@@ -1,4 +1,4 @@
-"""Finds surplus rows of a snapshot that was read in several attempts (reasons: ``cdc_core/snapshot/resume``).
+"""Finds surplus rows of a snapshot that was read in several attempts (reasons: ``cdc_core/snapshot/copy/resume``).
 
 The snapshot in force shows everything up to V2; some of its rows are as of an earlier V1. Rows whose key no longer
 exists at V2 were deleted, or changed their key, in transactions that V2 shows and V1 does not. The changelog has these

@@ -1,7 +1,7 @@
 """Ranges of tables that a snapshot has read, and the files written for them, before the table's own commit.
 
 One row per finished range, in one Delta table of the lake. The recorded files are in no lake table yet, and
-``snapshot/resume`` decides whether they may be used.
+``snapshot/copy/resume`` decides whether they may be used.
 """
 
 from __future__ import annotations

@@ -37,8 +37,8 @@ class TakenSnapshot:
     """A snapshot of one table. ``visible`` is pg_current_snapshot()'s text; what ends after ``lsn`` is invisible.
 
     Every transaction that committed up to ``floor`` is visible; None if this is unknown. ``since`` is the text of an
-    earlier pg_snapshot if the table was read in several attempts (``snapshot/resume``): the lake may then also contain
-    rows whose keys were deleted, or changed, between the two. None if it contains exactly the rows shown.
+    earlier pg_snapshot if the table was read in several attempts (``snapshot/copy/resume``): the lake may then also
+    contain rows whose keys were deleted, or changed, between the two. None if it contains exactly the rows shown.
     """
 
     token: int

@@ -5,27 +5,29 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from cdc_core.errors import CdcError
-from cdc_core.postgres.catalog import Catalog
+from cdc_core.postgres.catalog.tables import Catalog
 from cdc_core.postgres.connect import connect, place
 from cdc_core.postgres.options import PostgresOptions
-from cdc_core.postgres.preflight import (
+from cdc_core.postgres.preflight.context import Context
+from cdc_core.postgres.preflight.finding import Finding, bad, good
+from cdc_core.postgres.preflight.server import (
     encoding,
-    generated_columns,
-    identities,
-    include_list,
-    patterns_used,
-    privileges,
-    publication_ready,
     replication_slots,
-    row_filters,
     sender_timeout,
     server_version,
     slot_ready,
     wal_level,
     wal_senders,
 )
-from cdc_core.postgres.preflight.context import Context
-from cdc_core.postgres.preflight.finding import Finding, bad, good
+from cdc_core.postgres.preflight.tables import (
+    generated_columns,
+    identities,
+    include_list,
+    patterns_used,
+    privileges,
+    publication_ready,
+    row_filters,
+)
 from cdc_core.postgres.server import server_info
 from cdc_core.schema.table import TableId
 from cdc_core.selection.options import SelectionOptions

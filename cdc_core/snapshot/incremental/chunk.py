@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from cdc_core.decode.copy_text import decode_copy
 from cdc_core.decode.raw_columns import RawColumns
-from cdc_core.postgres.chunk_sql import KeyColumn, chunk_sql, keys_sql, largest_key_sql
+from cdc_core.postgres.rows.chunk_sql import KeyColumn, chunk_sql, keys_sql, largest_key_sql
 from cdc_core.schema.plan import row_key
 from cdc_core.schema.table import TableSchema
 from cdc_core.snapshot.incremental.progress import Key

@@ -26,9 +26,9 @@ import pyarrow as pa
 from cdc_core.clock import now_us
 from cdc_core.lake.rows.run_files import Owner, lost_file
 from cdc_core.lake.rows.typing_plan import TypingPlan
-from cdc_core.postgres.catalog import Catalog
-from cdc_core.postgres.chunk_sql import KeyColumn
-from cdc_core.postgres.chunks import ChunkConnection, received_visibility
+from cdc_core.postgres.catalog.tables import Catalog
+from cdc_core.postgres.rows.chunk_sql import KeyColumn
+from cdc_core.postgres.rows.chunks import ChunkConnection, received_visibility
 from cdc_core.schema.plan import row_key
 from cdc_core.schema.table import TableSchema
 from cdc_core.schema.unseen import streamed

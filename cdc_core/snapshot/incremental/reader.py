@@ -11,8 +11,8 @@ import numpy as np
 
 from cdc_core.envelope.key import key_columns
 from cdc_core.errors import TransientError
-from cdc_core.postgres.chunk_sql import KeyColumn
-from cdc_core.postgres.chunks import ChunkConnection
+from cdc_core.postgres.rows.chunk_sql import KeyColumn
+from cdc_core.postgres.rows.chunks import ChunkConnection
 from cdc_core.schema.options import KeyRule
 from cdc_core.schema.plan import row_key
 from cdc_core.schema.table import TableSchema

@@ -12,8 +12,8 @@ from cdc_core.engine.reading.continuity import Break, BrokenStreamError, CommitW
 from cdc_core.engine.stream.confirmations import Confirmations
 from cdc_core.lake.stores.stream_log import LastCommit, StreamLog, StreamRecord, begin, read_stream
 from cdc_core.lsn import Lsn
-from cdc_core.postgres.identity import StreamFacts, parse_history
-from cdc_core.postgres.slot import SlotInfo
+from cdc_core.postgres.replication.slot import SlotInfo
+from cdc_core.postgres.replication.stream_identity import StreamFacts, parse_history
 
 RECORD = StreamRecord("77", 1, "shop", "slot_1", Lsn(1_000), database_oid=5)
 SLOT = SlotInfo("slot_1", True, "pgoutput", "shop", confirmed_lsn=Lsn(1_000))

@@ -19,7 +19,7 @@ from cdc_core.lake.names import RESCUED
 from cdc_core.lake.rows.typing_plan import TypingPlan
 from cdc_core.lake.schema.shape import lake_schema
 from cdc_core.lake.stores.schema_log import ShapeLog
-from cdc_core.postgres.catalog import ResolvedRelation
+from cdc_core.postgres.catalog.tables import ResolvedRelation
 from cdc_core.schema.changes import PauseCause, Policy, SchemaChanges
 from cdc_core.schema.relation import Relation, ReplicaIdentity
 from cdc_core.schema.table import TableId, TableSchema

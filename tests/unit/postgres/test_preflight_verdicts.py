@@ -6,12 +6,9 @@ import pytest
 
 from cdc_core.lsn import Lsn
 from cdc_core.postgres.options import OutputPlugin, PostgresOptions, PublicationAutocreateMode
-from cdc_core.postgres.preflight import (
-    generated_columns,
-    identities,
-    include_list,
-    privileges,
-    publication_ready,
+from cdc_core.postgres.preflight.context import listed
+from cdc_core.postgres.preflight.finding import Finding
+from cdc_core.postgres.preflight.server import (
     replication_slots,
     sender_timeout,
     server_version,
@@ -19,10 +16,15 @@ from cdc_core.postgres.preflight import (
     wal_level,
     wal_senders,
 )
-from cdc_core.postgres.preflight.context import listed
-from cdc_core.postgres.preflight.finding import Finding
-from cdc_core.postgres.publication import PublicationInfo
-from cdc_core.postgres.slot import SlotInfo
+from cdc_core.postgres.preflight.tables import (
+    generated_columns,
+    identities,
+    include_list,
+    privileges,
+    publication_ready,
+)
+from cdc_core.postgres.replication.publication import PublicationInfo
+from cdc_core.postgres.replication.slot import SlotInfo
 from cdc_core.schema.pg_type import PgType
 from cdc_core.schema.relation import ReplicaIdentity
 from cdc_core.schema.table import Column, TableId, TableSchema

@@ -6,8 +6,8 @@ import pytest
 
 from cdc_core.decode.raw_columns import RawColumns
 from cdc_core.errors import ProtocolError
-from cdc_core.postgres.chunk_sql import KeyColumn, chunk_sql, keys_sql, largest_key_sql
-from cdc_core.postgres.chunks import received_visibility
+from cdc_core.postgres.rows.chunk_sql import KeyColumn, chunk_sql, keys_sql, largest_key_sql
+from cdc_core.postgres.rows.chunks import received_visibility
 from cdc_core.schema.table import TableId
 from cdc_core.snapshot.incremental.lake_progress import LakeProgress
 from cdc_core.snapshot.incremental.progress import Collection, Progress

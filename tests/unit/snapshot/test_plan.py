@@ -3,10 +3,10 @@ import itertools
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cdc_core.postgres.leaves import Leaf
+from cdc_core.postgres.catalog.leaves import Leaf
 from cdc_core.schema.table import TableId, TableSchema
+from cdc_core.snapshot.copy.plan import order_tables, plan_chunks, plan_leaves
 from cdc_core.snapshot.options import TableOrder
-from cdc_core.snapshot.plan import order_tables, plan_chunks, plan_leaves
 
 T = TableId("public", "orders")
 

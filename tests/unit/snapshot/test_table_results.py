@@ -10,10 +10,10 @@ import pytest
 from cdc_core.errors import LakeError, SourceError, TransientError
 from cdc_core.lsn import Lsn
 from cdc_core.schema.table import TableId, TableSchema
-from cdc_core.snapshot import run as module
+from cdc_core.snapshot.copy import run as module
+from cdc_core.snapshot.copy.run import SnapshotRun
+from cdc_core.snapshot.copy.table_results import TableResults
 from cdc_core.snapshot.reports import SnapshotProgress, SnapshotReport
-from cdc_core.snapshot.run import SnapshotRun
-from cdc_core.snapshot.table_results import TableResults
 
 GOOD, BAD, LAST = (TableSchema(TableId("public", name), number, ()) for number, name in enumerate(("a", "b", "c")))
 REFUSED = SourceError("Not allowed.", "Allow it.")

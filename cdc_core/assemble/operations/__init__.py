@@ -1,0 +1,1 @@
+"""The operations of a connector, one a file: what each method of ``Connector`` does."""

@@ -1,0 +1,55 @@
+"""Operation ``snapshot``: reads tables into the lake, replacing existing lake tables."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from cdc_core.assemble.context import RunContext
+from cdc_core.assemble.notifications import OnNotification
+from cdc_core.assemble.prerequisites import chosen_tables
+from cdc_core.assemble.start.clashes import without_clashes
+from cdc_core.assemble.start.continuity import Continuity
+from cdc_core.assemble.table_snapshots import OnProgress, take
+from cdc_core.schema.table import TableId
+from cdc_core.snapshot.reports import SnapshotReport
+
+
+def snapshot(
+    context: RunContext,
+    tables: Sequence[TableId] | None,
+    spark: Any,
+    on_progress: OnProgress | None,
+    on_notification: OnNotification | None = None,
+) -> list[SnapshotReport]:
+    """Read tables (None: all captured) into the lake at one consistent point, replacing existing lake tables."""
+    context.config.require_carried()
+    context.config.require_lake()
+    with context.claimed() as source:
+        captured, _ = context.checked(source)
+        kept = [table for table in captured if source.selection.is_table(table.id)]
+        chosen = kept if tables is None else chosen_tables(kept, tables)
+        others = [table for table in kept if table not in chosen]
+        proof = Continuity.of(context, captured)
+        if any(table.id in proof.held.tables for table in others):
+            proof.require()
+        spark = context.ready(spark)
+        if proof.mismatch is not None:
+            proof.begin(source)
+        else:
+            proof.join(source)
+        published = source.publish(captured, always=context.published_always)
+        # Changes of a table that is added to the publication again were not published meanwhile: it is re-read, too.
+        again = [table for table in others if table.id in published.added]
+        again = [table for table in again if table.id in context.known_tables(again)]
+        chosen = [table for table in [*chosen, *again] if table in published.live]
+        chosen = without_clashes(context, chosen, named=tables is not None)
+        # A table whose folder cannot be used is reported once the others are read.
+        unusable = context.in_lake(chosen)[1]
+        usable = [table for table in chosen if table.id not in unusable]
+        reports = take(context, source, spark, usable, on_progress, on_notification) if usable else []
+        for error in unusable.values():
+            raise error
+        if not others:
+            proof.note_all_read()
+        return reports

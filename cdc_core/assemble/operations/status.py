@@ -1,0 +1,115 @@
+"""Read-only operations: ``check``, ``pending`` (the slot's backlog) and ``status``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from cdc_core.assemble.backlog import SlotBacklog
+from cdc_core.assemble.context import RunContext
+from cdc_core.assemble.prerequisites import folder_finding
+from cdc_core.assemble.quality import rules_finding
+from cdc_core.assemble.signals.own_file import own_signals
+from cdc_core.assemble.start.clashes import clash_findings
+from cdc_core.assemble.start.continuity import continuity_finding, stream_status
+from cdc_core.engine.reports import Status, StreamStatus, TableStatus
+from cdc_core.errors import CdcError, SourceError, TransientError
+from cdc_core.postgres.connect import connect
+from cdc_core.postgres.preflight.check import run_checks
+from cdc_core.postgres.preflight.finding import Finding
+from cdc_core.postgres.replication import slot as slots
+from cdc_core.postgres.replication.slot import SlotInfo
+from cdc_core.postgres.server import wal_end
+from cdc_core.postgres.source import is_claimed
+from cdc_core.schema.table import TableId, TableSchema
+from cdc_core.selection.tables import TableSelection
+
+
+def check(context: RunContext) -> list[Finding]:
+    """Check the server and the lake's folder. Changes nothing."""
+    config = context.config
+    findings = run_checks(config.postgres, TableSelection(config.selection).includes, config.selection)
+    if context.has_lake and config.lake.lake_path:
+        findings.append(folder_finding("lake", "wal2lake.lake.path", config.lake.lake_path))
+    if context.has_lake and not any(finding.is_error and not finding.ok for finding in findings):
+        found = rules_finding(context)
+        findings += [] if found is None else [found]
+        found = continuity_finding(context)
+        findings += [] if found is None else [found]
+        findings += clash_findings(context)
+    return findings
+
+
+def pending(context: RunContext) -> SlotBacklog:
+    """The backlog of the slot. Queries the server only."""
+    with connect(context.config.postgres) as connection:
+        found = slots.inspect(connection, context.slot)
+        ages = slots.ages(connection, context.slot)
+        return SlotBacklog(
+            found.exists,
+            found.active,
+            found.confirmed_lsn,
+            wal_end(connection),
+            found.wal_status,
+            is_claimed(connection, context.slot),
+            _has_signals(context),
+            ages.lag_seconds,
+            ages.inactive_seconds,
+        )
+
+
+def _has_signals(context: RunContext) -> bool:
+    """Whether a signal file that streaming runs read is not empty. It is emptied when its signals are processed."""
+    signals = context.config.signals
+    files = [own_signals(context)] if context.has_lake else []
+    if context.has_lake and "file" in signals.signal_enabled_channels:
+        files.append(Path(signals.signal_file))
+    return any(file.is_file() and file.stat().st_size > 0 for file in files)
+
+
+def status(context: RunContext, count_rows: bool) -> Status:
+    """The state of the slot and each table's positions according to its Delta commits; row counts if ``count_rows``.
+
+    What cannot be queried is unknown in the result, with the reason: the server, or the Delta tables of one table.
+    """
+    from cdc_core.engine.status import lake_status, source_rows
+
+    config = context.config
+    tables: list[TableSchema] | None = None
+    found: SlotInfo | None = None
+    backlog: SlotBacklog | None = None
+    rows: dict[TableId, int] = {}
+    server_error = ""
+    try:
+        with context.source() as source:
+            found = source.slot()
+            backlog = pending(context)
+            tables = [table for table in context.lake_tables(source) if source.selection.is_table(table.id)]
+            rows = source_rows(config.postgres, tables) if count_rows else {}
+    except (SourceError, TransientError) as error:
+        server_error = str(error)
+    lake: dict[TableId, TableStatus] = {}
+    lake_error = ""
+    stream: StreamStatus | None = None
+    if context.has_lake and config.lake.lake_path:
+        includes = TableSelection(config.selection).includes
+        try:
+            stream = stream_status(context, tables or ())
+            scope = context.scope
+        except CdcError as error:
+            lake_error, scope = str(error), context.slot
+        lake, problem = lake_status(context.paths, scope, tables, rows, count_rows, includes)
+        lake_error = " ".join(part for part in (lake_error, problem) if part)
+    return Status(
+        context.slot,
+        None if found is None else found.exists,
+        None if found is None else found.active,
+        None if found is None else found.wal_status,
+        None if found is None else found.restart_lsn,
+        None if found is None else found.confirmed_lsn,
+        None if backlog is None else backlog.wal_end_lsn,
+        None if backlog is None else backlog.lag_bytes,
+        tuple(lake.values()),
+        stream,
+        server_error,
+        lake_error,
+    )

@@ -1,0 +1,131 @@
+"""Operation ``stream``: streams changes from the slot to the sink."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import closing
+from typing import Any
+
+from cdc_core.assemble.context import RunContext
+from cdc_core.assemble.metrics import connected, meter
+from cdc_core.assemble.notifications import open_notifier
+from cdc_core.assemble.sinks import open_sink
+from cdc_core.assemble.start.continuity import Continuity, require_read
+from cdc_core.engine.reading.continuity import BrokenStreamError
+from cdc_core.engine.reading.slot_reader import BatchBounds, SlotReader
+from cdc_core.engine.reading.spool import Spool
+from cdc_core.engine.reading.tables import TableRegistry
+from cdc_core.engine.reports import StreamReport, Until
+from cdc_core.engine.stream.confirmations import Confirmations
+from cdc_core.engine.stream.run import Hooks, StreamRun
+from cdc_core.errors import SourceError
+from cdc_core.lsn import Lsn
+from cdc_core.postgres.replication.stream import ReplicationStream
+from cdc_core.postgres.source import Source
+from cdc_core.schema.pg_type import PgType
+from cdc_core.schema.table import TableSchema
+from cdc_core.schema.unseen import streamed
+from cdc_core.snapshot.notifications import Notification, Notifier
+from cdc_core.snapshot.signals.channels import Inbox
+
+
+def stream(
+    context: RunContext,
+    until: Until,
+    spark: Any,
+    hooks: Hooks,
+    inbox: Inbox | None = None,
+    on_notification: Callable[[Notification], None] | None = None,
+) -> StreamReport:
+    """Stream changes from the slot to the sink until a limit of ``until`` is reached; they are merged by then."""
+    context.config.require_carried()
+    # Spark takes seconds to start: this happens while the server is queried and the first changes are read.
+    session = context.session(spark)
+    with context.claimed() as source:
+        tables, found = context.checked(source)
+        if not found.exists or found.confirmed_lsn is None:
+            raise SourceError(
+                f"Replication slot {context.slot} does not exist: nothing has been captured yet.",
+                "Take the first snapshot.",
+            )
+        source.require_publication()
+        proof = None
+        if context.has_lake:
+            proof = Continuity.of(context, tables)
+            proof.join(source)
+            require_read(context, proof, source, tables)
+        # The publication is not changed here: a table added to it would lack earlier changes.
+        start = found.confirmed_lsn
+        metered = meter(context)
+        with (
+            open_notifier(context, metered.notification(on_notification)) as notifier,
+            connected(metered, [str(table.id) for table in tables]),
+        ):
+            report = _drain(
+                context, source, tables, start, until, session, metered.hooks(hooks), notifier, inbox, proof
+            )
+        if report.stopped_by != "time":
+            source.drop_on_stop()
+        return report
+
+
+def _drain(
+    context: RunContext,
+    source: Source,
+    tables: list[TableSchema],
+    start: Lsn,
+    until: Until,
+    spark: Callable[[], Any],
+    hooks: Hooks,
+    notifier: Notifier,
+    inbox: Inbox | None,
+    proof: Continuity | None,
+) -> StreamReport:
+    engine = context.config.engine
+    catalog = source.describing()
+    catalog.types.remember(_recorded_types(context))
+    registry = TableRegistry(catalog, source.includes(), [streamed(table) for table in tables])
+    bounds = BatchBounds(engine.batch_max_rows, engine.batch_max_bytes, engine.spool_max_bytes)
+    with context.run_folder() as folder:
+        sink, positions, signals = open_sink(
+            context, source, registry, spark, tables, folder, notifier, inbox, hooks.should_stop
+        )
+        with (
+            closing(sink),
+            closing(_connected(context, proof)) as replication,
+            SlotReader(
+                replication,
+                registry.describe,
+                positions,
+                Spool(folder.path, folder.owner),
+                context.plan,
+                bounds,
+                signals,
+                None if proof is None else proof.watch(),
+            ) as reader,
+        ):
+            pause = engine.freshness_seconds / 2
+            confirmations = Confirmations(replication.confirm, None if proof is None else proof.log)
+            run = StreamRun(reader, sink, confirmations, pause, start, source.sendable_lsn, hooks)
+            try:
+                return run.run(until)
+            except BrokenStreamError as error:
+                if proof is not None:
+                    proof.note_broken(error.message)
+                raise
+
+
+def _recorded_types(context: RunContext) -> list[PgType]:
+    """Return the types of the columns that the lake has, or had: changes with them may wait when a type is dropped."""
+    from cdc_core.lake.stores.schema_log import ShapeLog
+
+    if not context.has_lake:
+        return []
+    histories = ShapeLog(context.paths.shapes, {}).read().values()
+    shapes = [shape for history in histories for _, shape in sorted(history.shapes.items())]
+    return [column.type for shape in shapes for column in shape.table.columns]
+
+
+def _connected(context: RunContext, proof: Continuity | None) -> ReplicationStream:
+    options = context.config.postgres
+    return ReplicationStream(options) if proof is None else ReplicationStream(options, check=proof.check_connection)

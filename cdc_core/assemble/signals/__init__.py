@@ -1,0 +1,1 @@
+"""Signals of a connector: where they are received, and what processes them."""

@@ -1,0 +1,92 @@
+"""Signal processing of ``envelopes`` runs, configured from the connector's options."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+
+from cdc_core.assemble.context import RunContext
+from cdc_core.engine.envelopes.run import EnvelopeRun
+from cdc_core.postgres.rows.chunks import ChunkConnection
+from cdc_core.postgres.source import Source
+from cdc_core.schema.table import TableSchema
+from cdc_core.snapshot.incremental.progress import Progress
+from cdc_core.snapshot.incremental.reader import ChunkReader
+from cdc_core.snapshot.incremental.snapshots import IncrementalSnapshots, Watermarks
+from cdc_core.snapshot.notifications import Notifier
+from cdc_core.snapshot.signals.actions import load_actions
+from cdc_core.snapshot.signals.channels import FileChannel, Inbox
+from cdc_core.snapshot.signals.envelopes import EnvelopeSignals
+from cdc_core.snapshot.signals.processor import SignalProcessor
+
+_log = logging.getLogger(__name__)
+
+
+def envelope_signals(
+    context: RunContext,
+    source: Source,
+    run: EnvelopeRun,
+    chunks: ChunkConnection,
+    notifier: Notifier,
+    progress: str,
+    inbox: Inbox | None,
+) -> EnvelopeSignals:
+    """Processes signals of every enabled channel, resuming from ``progress``. Raises ConfigError, SourceError."""
+    config = context.config
+    snapshot, signals = config.snapshot, config.signals
+    table = signal_table(source)
+    refusal = ""
+    if table is None and not snapshot.read_only:
+        refusal = "incremental snapshots need a captured table as signal.data.collection, or read.only=true."
+    marks = Watermarks(
+        None if snapshot.read_only or table is None else table.id,
+        table.columns[0].name if table is not None else "",
+        snapshot.incremental_snapshot_watermarking_strategy,
+    )
+    reader = ChunkReader(
+        chunks, config.selection, config.schema.message_key_columns, snapshot.incremental_snapshot_chunk_size
+    )
+    channels: list[FileChannel | Inbox] = []
+    if "file" in signals.signal_enabled_channels:
+        channels.append(FileChannel(Path(signals.signal_file), signals.signal_poll_interval_ms))
+    if inbox is not None and "in-process" in signals.signal_enabled_channels:
+        channels.append(inbox)
+    snapshots = IncrementalSnapshots(reader, marks, source.catalog.current, notifier, _stored(progress, refusal))
+    processor = SignalProcessor(
+        snapshots,
+        None if table is None else table.id,
+        "source" in signals.signal_enabled_channels,
+        channels,
+        load_actions(signals.signal_actions),
+        source.published,
+        refusal,
+    )
+    return EnvelopeSignals(snapshots, processor, run.row_events, run.included)
+
+
+def signal_table(source: Source) -> TableSchema | None:
+    """The table of signal.data.collection; None, with a log message, if it cannot be used."""
+    found = source.catalog.tables(source.selection.is_signal)
+    if not found:
+        return None
+    table, published = found[0], source.published()
+    if table.id not in published or len(table.columns) < 3:
+        _log.warning(
+            "The signal table %s cannot be used: %s.",
+            table.id,
+            "it has fewer than three columns" if table.id in published else "it is not in the publication",
+        )
+        return None
+    return table
+
+
+def _stored(text: str, refusal: str) -> Progress:
+    try:
+        progress = Progress.from_json(text)
+    except ValueError:
+        _log.warning("The stored progress of incremental snapshots cannot be read: request the snapshots again.")
+        return Progress()
+    if progress.queue and refusal:
+        _log.warning("The incremental snapshot in progress is aborted: %s", refusal)
+        return progress.without(lambda table: True)
+    return progress

@@ -1,0 +1,125 @@
+"""Signal processing of streaming runs into the lake, configured from the connector's options."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from cdc_core.assemble.context import RunContext
+from cdc_core.assemble.signals.envelopes import signal_table
+from cdc_core.assemble.signals.own_file import adopt_earlier_signals, own_signals
+from cdc_core.assemble.table_snapshots import blocking_snapshot
+from cdc_core.engine.backfill.snapshots import LakeSnapshots
+from cdc_core.engine.reading.slot_reader import SignalTable
+from cdc_core.engine.round.lake_sink import LakeSink
+from cdc_core.engine.run_folder import RunFolder
+from cdc_core.engine.stream.signal_sink import SignalSink
+from cdc_core.errors import CdcError
+from cdc_core.postgres.rows.chunks import ChunkConnection
+from cdc_core.postgres.source import Source
+from cdc_core.schema.plan import row_key
+from cdc_core.schema.table import TableId, TableSchema
+from cdc_core.snapshot.incremental.groups import GroupReader
+from cdc_core.snapshot.incremental.lake_progress import LakeProgress
+from cdc_core.snapshot.incremental.progress import Collection
+from cdc_core.snapshot.incremental.queue import SnapshotQueue
+from cdc_core.snapshot.incremental.reader import ChunkReader
+from cdc_core.snapshot.notifications import Notifier
+from cdc_core.snapshot.reports import SnapshotReport
+from cdc_core.snapshot.signals.actions import load_actions
+from cdc_core.snapshot.signals.channels import FileChannel, Inbox
+from cdc_core.snapshot.signals.processor import Channel, SignalProcessor
+from cdc_core.snapshot.unsent import UnsentChanges
+
+_log = logging.getLogger(__name__)
+
+# Interval at which the state folder is checked for signals of other processes.
+_OWN_INTERVAL_MS = 1_000
+
+
+def lake_with_signals(
+    context: RunContext,
+    source: Source,
+    lake: LakeSink,
+    spark: Callable[[], Any],
+    folder: RunFolder,
+    notifier: Notifier,
+    inbox: Inbox | None,
+    should_stop: Callable[[], bool] | None = None,
+) -> tuple[SignalSink, SignalTable | None]:
+    """A sink that writes to the lake and processes signals, resumed from stored progress, and the signal table.
+
+    Raises ConfigError, SourceError, LakeError.
+    """
+    from cdc_core.lake.epochs import epoch_of
+    from cdc_core.lake.stores.progress_log import ProgressLog
+
+    config, table = context.config, signal_table(source)
+    cutter = ChunkReader(
+        ChunkConnection(config.postgres), config.selection, (), config.snapshot.incremental_snapshot_chunk_size
+    )
+    log = ProgressLog(context.paths.incremental, config.lake.lake_history_minutes)
+    state = _stored(log.read(), epoch_of(context.scope))
+    unsent = UnsentChanges(context.paths, context.scope)
+
+    def can_cut(found: TableSchema, wanted: Collection) -> bool:
+        return bool(row_key(found) and cutter.key_of(found, wanted))
+
+    def take(numbers: Mapping[TableId, int]) -> Mapping[TableId, SnapshotReport | CdcError]:
+        return blocking_snapshot(context, numbers, spark, unsent)
+
+    remedy = "Add a primary key (surrogate-key only decides how chunks are split), or take a blocking snapshot."
+    queue = SnapshotQueue(source.catalog.current, can_cut, notifier, state.progress, remedy)
+    processor = SignalProcessor(
+        queue,
+        None if table is None else table.id,
+        "source" in config.signals.signal_enabled_channels,
+        _channels(context, inbox),
+        load_actions(config.signals.signal_actions),
+        source.published,
+        conditions_block=False,
+    )
+    reader = GroupReader(cutter.connection, source.describing(), cutter, context.plan, folder.path, folder.owner)
+    snapshots = LakeSnapshots(
+        queue,
+        processor,
+        reader,
+        log,
+        state,
+        take,
+        notifier,
+        keeps_reads=config.lake.changelog_reads,
+        should_stop=should_stop or (lambda: False),
+    )
+    heard = None if table is None else SignalTable(table.id, source.selection.is_table(table.id))
+    return SignalSink(lake, snapshots), heard
+
+
+def _channels(context: RunContext, inbox: Inbox | None) -> list[Channel]:
+    signals = context.config.signals
+    adopt_earlier_signals(context)
+    found: list[Channel] = [FileChannel(own_signals(context), _OWN_INTERVAL_MS, holds=True)]
+    if "file" in signals.signal_enabled_channels:
+        found.append(FileChannel(Path(signals.signal_file), signals.signal_poll_interval_ms, holds=True))
+    if inbox is not None:
+        found.append(inbox)
+    return found
+
+
+def _stored(text: str, epoch: int) -> LakeProgress:
+    """Return the stored state; the initial one if it is of another epoch, whose tables have all been read since."""
+    try:
+        state = LakeProgress.from_json(text)
+    except ValueError:
+        _log.warning("The stored progress of incremental snapshots cannot be read: request the snapshots again.")
+        return LakeProgress(epoch=epoch)
+    if state.epoch == epoch:
+        return state
+    if state.progress.to_json() != LakeProgress().progress.to_json():
+        _log.warning(
+            "Incremental snapshots that were requested of another server or history are not continued: every table is "
+            "read from the present one."
+        )
+    return LakeProgress(epoch=epoch)

@@ -1,0 +1,1 @@
+"""What must hold before a run reads or writes anything, and what is recorded of the tables for which it does not."""

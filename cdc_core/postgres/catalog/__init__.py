@@ -1,0 +1,1 @@
+"""The system catalogue: tables, columns, types, keys, partitions and fingerprints."""

@@ -1,0 +1,1 @@
+"""Checks of the server's version, settings and slot."""

@@ -1,0 +1,90 @@
+"""Checks whether the role may replicate, and read every captured table."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from cdc_core.postgres.preflight.context import Context, listed
+from cdc_core.postgres.preflight.finding import Finding, bad, good
+from cdc_core.postgres.replication import partition_names
+from cdc_core.postgres.sqlstate import translated
+from cdc_core.schema.table import TableId
+
+ROLE = "replication privilege"
+TABLES = "select privilege"
+
+# Managed services grant replication by membership in a role of their own, which rolreplication does not show.
+_ROLE_QUERY = """
+SELECT r.rolname, r.rolsuper OR r.rolreplication,
+       EXISTS (SELECT FROM pg_roles m WHERE m.rolname IN ('rds_replication', 'cloudsqlsuperuser', 'azure_pg_admin')
+               AND pg_has_role(r.rolname, m.oid, 'member'))
+FROM pg_roles r WHERE r.rolname = current_user
+"""
+_TABLE_QUERY = """
+SELECT n.nspname, c.relname, has_schema_privilege(n.oid, 'USAGE'), has_table_privilege(c.oid, 'SELECT'),
+       c.relrowsecurity AND row_security_active(c.oid)
+FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace WHERE c.oid = ANY(%s::oid[]) ORDER BY 1, 2
+"""
+
+
+def check(context: Context) -> list[Finding]:
+    """Run the check."""
+    with translated("reading privileges"):
+        role = context.connection.execute(_ROLE_QUERY).fetchone()
+        rows = context.connection.execute(_TABLE_QUERY, ([table.oid for table in context.tables],)).fetchall()
+    # A query of a partitioned table checks no policy of its partitions.
+    read = {table.id for table in partition_names.named(context.connection, context.options, context.tables).own}
+    assert role is not None
+    return [
+        role_verdict(role[0], role[1], role[2]),
+        *schema_verdicts(role[0], [(TableId(row[0], row[1]), row[2], row[3]) for row in rows]),
+        *row_security_verdicts([name for row in rows if row[4] and (name := TableId(row[0], row[1])) in read]),
+    ]
+
+
+def role_verdict(role: str, has_replication: bool, has_service_role: bool) -> Finding:
+    """``has_service_role``: member of a managed service's replication role."""
+    if has_replication or has_service_role:
+        return good(ROLE, f'Role "{role}" has REPLICATION.')
+    return bad(ROLE, f'Role "{role}" lacks REPLICATION.', f'As a superuser run ALTER ROLE "{role}" REPLICATION.')
+
+
+def schema_verdicts(role: str, tables: Sequence[tuple[TableId, bool, bool]]) -> list[Finding]:
+    """(table, has USAGE on its schema, has SELECT) → at most one finding per kind."""
+    closed = sorted({table.schema for table, usage, _ in tables if not usage})
+    unreadable = [table for table, usage, readable in tables if usage and not readable]
+    found = []
+    if closed:
+        found.append(
+            bad(
+                TABLES,
+                f'Role "{role}" lacks USAGE on schema {listed(closed)}.',
+                f'Run GRANT USAGE ON SCHEMA {", ".join(closed)} TO "{role}".',
+            )
+        )
+    if unreadable:
+        found.append(
+            bad(
+                TABLES,
+                f'Role "{role}" lacks SELECT on {listed(unreadable)}.',
+                f'Run GRANT SELECT ON {listed(unreadable)} TO "{role}".',
+            )
+        )
+    return found or [good(TABLES, f'Role "{role}" may read all {len(tables)} captured tables.')]
+
+
+def row_security_verdicts(tables: Sequence[TableId]) -> list[Finding]:
+    """Report tables whose policies apply to this role: the stream has all of their rows, and no snapshot can read them.
+
+    A snapshot reads with ``row_security = off``, which makes the server refuse to read a table whose policies apply.
+    """
+    if not tables:
+        return []
+    return [
+        bad(
+            "row security",
+            f"Row-level security applies to this role on {listed(tables)}: the server refuses to read them, because "
+            "rows would be hidden.",
+            "Give the role BYPASSRLS, or make it the owner of the tables without FORCE ROW LEVEL SECURITY.",
+        )
+    ]

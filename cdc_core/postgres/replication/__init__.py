@@ -1,0 +1,1 @@
+"""Logical replication: publication, replica identities, slot, and the stream itself."""

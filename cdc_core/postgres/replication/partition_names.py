@@ -1,0 +1,99 @@
+"""Under which names the changes of partitioned tables and their partitions are sent.
+
+A publication sends the changes of a partition either under its own name, or, with publish_via_partition_root, under the
+name of its topmost published ancestor. A table is in the lake under the names that the stream uses: then a partitioned
+table is a table and its partitions are not, or the other way round.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from cdc_core.postgres.connect import Connection
+from cdc_core.postgres.options import PostgresOptions, PublicationAutocreateMode
+from cdc_core.postgres.replication import publication
+from cdc_core.postgres.sqlstate import translated
+from cdc_core.schema.fingerprint import PublicationMark
+from cdc_core.schema.table import TableId, TableSchema
+
+_VIA_ROOT = 130_000
+_ANCESTORS = """
+WITH RECURSIVE above(leaf, oid) AS (
+    SELECT i.inhrelid, i.inhparent FROM pg_inherits i JOIN pg_class p ON p.oid = i.inhparent AND p.relkind = 'p'
+    WHERE i.inhrelid = ANY(%s::oid[])
+    UNION
+    SELECT a.leaf, i.inhparent FROM above a JOIN pg_inherits i ON i.inhrelid = a.oid
+)
+SELECT leaf::bigint, array_agg(oid::bigint) FROM above GROUP BY leaf
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class NamedTables:
+    """``own``: the tables whose changes are sent under their own names, in the given order.
+
+    ``unheard``: partitioned tables and partitions whose changes are sent only under names that are not captured.
+    """
+
+    own: list[TableSchema]
+    unheard: tuple[TableId, ...]
+
+
+def named(connection: Connection, options: PostgresOptions, tables: Sequence[TableSchema]) -> NamedTables:
+    """Divide captured tables by the names in the stream, as the publication is now or as it is about to be created.
+
+    A table that is not published yet is expected under the name that the publication's settings give it. Raises
+    SourceError or TransientError.
+    """
+    partitioned = {table.oid for table in tables if table.fingerprint is not None and table.fingerprint.is_partitioned}
+    info = publication.inspect(connection, options.publication_name)
+    can = connection.info.server_version >= _VIA_ROOT
+    via_root = info.via_root if info.exists else options.publish_via_partition_root and can
+    if not partitioned and not via_root:
+        return NamedTables(list(tables), ())
+    with translated("reading the ancestors of partitions"):
+        rows = connection.execute(_ANCESTORS, ([table.oid for table in tables],)).fetchall()
+    above = {leaf: frozenset(oids) for leaf, oids in rows}
+    if not via_root:
+        heard = frozenset().union(*above.values()) if above else frozenset()
+        own = [table for table in tables if table.oid not in partitioned]
+        return NamedTables(own, tuple(t.id for t in tables if t.oid in partitioned and t.oid not in heard))
+    captured = {table.oid for table in tables}
+    mode = options.publication_autocreate_mode
+    lists_all = info.all_tables or (not info.exists and mode is PublicationAutocreateMode.ALL_TABLES)
+    is_followed = mode is PublicationAutocreateMode.FILTERED
+
+    def entries(table: TableSchema) -> PublicationMark | None:
+        marks = None if table.fingerprint is None else table.fingerprint.publication
+        return marks if marks is not None and marks.entries and not is_followed else None
+
+    sent = {table.oid for table in tables if entries(table) is not None}
+    parents_of_sent = frozenset().union(*(above.get(oid, frozenset()) for oid in sent)) if sent else frozenset()
+
+    def is_own(table: TableSchema) -> bool:
+        ancestors, marks = above.get(table.oid, frozenset()), entries(table)
+        if lists_all:
+            return not ancestors
+        if marks is not None:
+            return marks.is_own
+        return not ancestors & captured and table.oid not in parents_of_sent
+
+    own = [table for table in tables if is_own(table)]
+    names = {table.oid for table in own}
+    unheard = [
+        table.id
+        for table in tables
+        if table.oid not in names
+        and not above.get(table.oid, frozenset()) & names
+        and not any(table.oid in above.get(oid, frozenset()) for oid in names)
+    ]
+    return NamedTables(own, tuple(unheard))
+
+
+def unheard_text(table: TableId) -> str:
+    """Return one sentence about a table in ``unheard``."""
+    return (
+        f"{table} is not captured: the publication sends its changes under the names of its partitions, or of the "
+        "table of which it is a partition, and these names are not captured."
+    )

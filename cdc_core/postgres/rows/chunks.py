@@ -1,0 +1,118 @@
+"""A connection that reads chunks of tables and writes the rows of the signal table that mark them in the stream."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+
+import psycopg
+from psycopg import sql
+
+from cdc_core.errors import ProtocolError
+from cdc_core.lsn import Lsn
+from cdc_core.postgres.connect import Connection, connect
+from cdc_core.postgres.options import PostgresOptions
+from cdc_core.postgres.rows.copy_out import copied
+from cdc_core.postgres.server import wal_end
+from cdc_core.postgres.sqlstate import translated
+from cdc_core.schema.table import TableId
+from cdc_core.visibility import Visibility
+
+_CANCEL_SECONDS = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class ReadTogether:
+    """Results of queries that were run in one snapshot. ``visible`` is the text of its pg_current_snapshot()."""
+
+    visible: str
+    rows: tuple[bytes, ...]
+
+    @property
+    def visibility(self) -> Visibility:
+        """The snapshot. Raises ProtocolError for another text."""
+        return received_visibility(self.visible)
+
+
+def received_visibility(text: str) -> Visibility:
+    """Parse a ``pg_snapshot`` that the server sent. Raises ProtocolError for another text."""
+    try:
+        return Visibility.parse(text)
+    except ValueError:
+        raise ProtocolError("", None, "a pg_snapshot such as 10:20:10,14", "another text") from None
+
+
+class ChunkConnection:
+    """One connection, opened on first use and again after an error. Raises SourceError or TransientError."""
+
+    def __init__(self, options: PostgresOptions) -> None:
+        self._options = options
+        self._connection: Connection | None = None
+
+    def read(self, *selects: str) -> ReadTogether:
+        """Return every query's rows as lines of COPY text, all in one snapshot, which is taken now."""
+        with self._at("reading a chunk of a table") as connection:
+            connection.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
+            modern = connection.info.server_version >= 130000
+            row = connection.execute(
+                f"SELECT {'pg_current_snapshot' if modern else 'txid_current_snapshot'}()::text"
+            ).fetchone()
+            assert row is not None
+            rows = tuple(b"".join(copied(connection, select)) for select in selects)
+            connection.execute("COMMIT")
+            return ReadTogether(str(row[0]), rows)
+
+    def insert(self, table: TableId, signal_id: str, kind: str, data: str) -> None:
+        """Insert a row into the signal table, by the order of its three columns."""
+        statement = sql.SQL("INSERT INTO {} VALUES (%s, %s, %s)").format(sql.Identifier(*table))
+        with self._at("writing to the signal table") as connection:
+            connection.execute(statement, (signal_id, kind, data))
+
+    def delete(self, table: TableId, id_column: str, signal_id: str) -> None:
+        """Delete a row of the signal table."""
+        statement = sql.SQL("DELETE FROM {} WHERE {} = %s").format(sql.Identifier(*table), sql.Identifier(id_column))
+        with self._at("writing to the signal table") as connection:
+            connection.execute(statement, (signal_id,))
+
+    def wal_end(self) -> Lsn:
+        """Return the end of the server's WAL: everything that a chunk read before shows was committed before it."""
+        with self._at("reading the end of the WAL") as connection:
+            return wal_end(connection)
+
+    def bound(self) -> tuple[Lsn, int]:
+        """Return the end of WAL R, and an id X of 32 bits: transactions committed up to R have an id before X.
+
+        This holds because the end is queried first, and the next free id after it. A later snapshot whose xmin is at
+        least X shows everything that was committed up to R.
+        """
+        with self._at("reading the end of the WAL") as connection:
+            end = wal_end(connection)
+            row = connection.execute("SELECT age('3'::xid)").fetchone()
+            assert row is not None
+            return end, (3 + int(row[0])) % (1 << 32)
+
+    def cancel(self) -> None:
+        """Cancel the running statement, which then raises; may be called from another thread."""
+        connection = self._connection
+        if connection is not None and not connection.closed:
+            with suppress(psycopg.Error):
+                connection.cancel_safe(timeout=_CANCEL_SECONDS)
+
+    def close(self) -> None:
+        """Close the connection."""
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+
+    @contextmanager
+    def _at(self, doing: str) -> Iterator[Connection]:
+        if self._connection is None or self._connection.closed:
+            self._connection = connect(self._options)
+        try:
+            with translated(doing):
+                yield self._connection
+        except BaseException:
+            # The state of the connection is unknown.
+            self.close()
+            raise

@@ -1,0 +1,127 @@
+"""One Spark task of a snapshot: COPY of table ranges under the exported snapshot, typed as lake rows, into files.
+
+A task reads its ranges one after the other on one connection and in one transaction, which imports the snapshot: for
+many small tables a separate connection each would take longer than reading their rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from cdc_core import failpoints
+from cdc_core.decode.copy_text import LineCutter, decode_copy
+from cdc_core.errors import CdcError, LakeError, LockedError
+from cdc_core.lake.delta.data_file import DataFile
+from cdc_core.lake.delta.table import DeltaTable
+from cdc_core.lake.rows.typing_plan import TypingPlan
+from cdc_core.lake.write.replace import write_rows
+from cdc_core.postgres.connect import ConnectionString
+from cdc_core.postgres.rows.copy_out import SnapshotReader
+from cdc_core.schema.table import TableId, TableSchema
+
+_CHUNK_BYTES = 4 << 20
+# (snapshot, table) of ranges that a lock kept from being read: one wait a table is enough, whatever number of ranges.
+_locked: dict[tuple[str, TableId], CdcError] = {}
+
+
+@dataclass(frozen=True, slots=True)
+class RangeOrder:
+    """A range to be read: the rows of ``table`` that ``select`` returns, into new files of the lake table at ``lake``.
+
+    ``select`` names the columns that the table's typer reads (``RowTyper.read_columns``), in their order. ``schema`` is
+    that of the files: columns missing in the rows are null. ``number`` is the range's number in the table.
+    """
+
+    table: TableSchema
+    number: int
+    select: str
+    lake: str
+    schema: pa.Schema
+
+
+@dataclass(frozen=True, slots=True)
+class RangeResult:
+    """The files written, none if there are no rows; or the error that prevented the range from being read."""
+
+    table: TableId
+    number: int
+    files: tuple[DataFile, ...] = ()
+    error: CdcError | None = None
+
+    @property
+    def rows(self) -> int:
+        """Rows in the files."""
+        return sum(file.rows for file in self.files)
+
+
+@dataclass(frozen=True, slots=True)
+class CopyRanges:
+    """Copies ranges into files; picklable. A later commit adds the files.
+
+    Every task reads the same rows, because each imports ``snapshot_name``; ``commit_lsn`` and ``taken_us`` are that
+    snapshot's position and time (microseconds since 1970).
+    """
+
+    plan: TypingPlan
+    connection: ConnectionString
+    snapshot_name: str
+    commit_lsn: int
+    taken_us: int
+    lock_timeout_ms: int = 0
+    armed: failpoints.Armed | None = None
+
+    def __call__(self, batch: Sequence[RangeOrder]) -> list[RangeResult]:
+        """Return one result per order. An error of the server, of a value or of the lake is in its range's result."""
+        failpoints.adopt(self.armed)
+        found: list[RangeResult] = []
+        reader: SnapshotReader | None = None
+        try:
+            for order in batch:
+                waited = _locked.get((self.snapshot_name, order.table.id))
+                if waited is not None:
+                    found.append(RangeResult(order.table.id, order.number, error=waited))
+                    continue
+                try:
+                    reader = reader or SnapshotReader(self.connection, self.snapshot_name, self.lock_timeout_ms)
+                    files = tuple(self._copied(reader, order))
+                    found.append(RangeResult(order.table.id, order.number, files))
+                except CdcError as error:
+                    found.append(RangeResult(order.table.id, order.number, error=error))
+                    if isinstance(error, LockedError):
+                        _locked[self.snapshot_name, order.table.id] = error
+                    # The failed statement has ended the transaction, and with it the imported snapshot.
+                    if reader is not None:
+                        reader.close()
+                        reader = None
+                failpoints.hit(failpoints.AFTER_SNAPSHOT_RANGE)
+        finally:
+            if reader is not None:
+                reader.close()
+        return found
+
+    def _copied(self, reader: SnapshotReader, order: RangeOrder) -> list[DataFile]:
+        lake = DeltaTable.open(order.lake)
+        if lake is None:
+            raise LakeError(f"The Delta table {order.lake} no longer exists.", "Take the snapshot again.")
+        return write_rows(lake, self._rows(reader, order), order.schema)
+
+    def _rows(self, reader: SnapshotReader, order: RangeOrder) -> Iterator[pa.RecordBatch]:
+        """Yield lake rows, about ten thousand at a time.
+
+        Raises SourceError or TransientError from the server, ProtocolError for lines that do not match the columns.
+        """
+        typer, table = self.plan.typer(order.table), str(order.table.id)
+        names = typer.read_columns
+        cutter = LineCutter()
+        # Nothing here keeps a reference to the lines while the next ones are received: a row may be large.
+        for lines in map(cutter.feed, reader.copy(order.select, _CHUNK_BYTES, order.table.id)):
+            if lines:
+                yield typer.reads(decode_copy(lines, names, table), self.commit_lsn, self.taken_us)
+            del lines
+        cutter.finish(table)
+
+    def __repr__(self) -> str:
+        return "CopyRanges()"

@@ -1,0 +1,1 @@
+"""A connector file as Dagster sees it: its site, known tables, asset keys and partitions."""

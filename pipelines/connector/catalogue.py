@@ -1,0 +1,46 @@
+"""Cache of a connector's captured tables in a file, so that definitions load while the server is not available."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Iterable
+from pathlib import Path
+
+from cdc_core.schema.table import TableId, TableSchema
+from pipelines.connector.site import KnownTable
+
+FILE = "catalogue.json"
+
+_PLAIN = re.compile(r"([\w $-]+)\\?\.([\w $-]+)")
+
+
+def read(state_path: Path) -> tuple[KnownTable, ...]:
+    """The tables of the cached catalogue; none if it cannot be read, since it is only a cache."""
+    try:
+        entries = json.loads((state_path / FILE).read_text(encoding="utf-8"))["tables"]
+        schemas = [TableSchema.from_json(json.dumps(entry)) for entry in entries]
+    except (OSError, ValueError, KeyError, TypeError):
+        return ()
+    return tuple(KnownTable(schema.id, schema) for schema in sorted(schemas, key=lambda schema: schema.id))
+
+
+def write(state_path: Path, tables: Iterable[TableSchema]) -> bool:
+    """Replace the cached catalogue. Returns True if its tables or columns changed."""
+    entries = [json.loads(table.to_json()) for table in sorted(tables, key=lambda table: table.id)]
+    text = json.dumps({"tables": entries}, indent=1)
+    file = state_path / FILE
+    if file.is_file() and file.read_text(encoding="utf-8") == text:
+        return False
+    state_path.mkdir(parents=True, exist_ok=True)
+    partial = file.with_suffix(f".{os.getpid()}")
+    partial.write_text(text, encoding="utf-8")
+    partial.replace(file)
+    return True
+
+
+def from_include_list(entries: Iterable[str]) -> tuple[KnownTable, ...]:
+    """The tables of ``table.include.list`` whose entries are plain names, not patterns."""
+    found = [match for entry in entries if (match := _PLAIN.fullmatch(entry.strip()))]
+    return tuple(KnownTable(TableId(match[1], match[2])) for match in found)

@@ -1,0 +1,99 @@
+"""Finds and reads the connector files for Dagster's definitions, without a server and without Spark."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from cdc_core.config.connector import load
+from cdc_core.errors import CdcError
+from cdc_core.lake.delta.storage import Storage, spark_settings
+from cdc_core.observe.static_pages import data_docs_url
+from pipelines.connector import catalogue
+from pipelines.connector.site import Engine, Site, SnapshotPlan
+
+VARIABLE = "WAL2LAKE_CONNECTORS"
+_SUFFIXES = (".properties", ".json")
+
+
+@dataclass(frozen=True, slots=True)
+class BrokenConnector:
+    """A connector file that cannot be read; it is shown in the UI, and other connectors are not affected."""
+
+    file: Path
+    error: str
+
+
+def connector_files() -> list[Path]:
+    """The files of ``WAL2LAKE_CONNECTORS`` (folders or files, separated by the path separator or commas).
+
+    If unset: the folder ``connectors`` in DAGSTER_HOME, otherwise the one next to this package.
+    """
+    given = os.environ.get(VARIABLE, "").strip()
+    if given:
+        places = [Path(part.strip()) for part in given.replace(os.pathsep, ",").split(",") if part.strip()]
+    else:
+        roots = [Path(os.environ["DAGSTER_HOME"])] if os.environ.get("DAGSTER_HOME") else []
+        folders = [root / "connectors" for root in [*roots, Path(__file__).parents[2]]]
+        places = [folder for folder in folders if folder.is_dir()][:1]
+    return [file for place in places for file in _files_of(place)]
+
+
+def load_sites(files: Iterable[Path]) -> tuple[list[Site], list[BrokenConnector]]:
+    """Read each file; a file with an error, or with a name that is already used, is returned with its error."""
+    sites: dict[str, Site] = {}
+    broken = []
+    for file in files:
+        try:
+            site = _load(file)
+        except (CdcError, OSError) as error:
+            broken.append(BrokenConnector(file, str(error)))
+            continue
+        if site.safe_name in sites:
+            other = sites[site.safe_name].file
+            broken.append(BrokenConnector(file, f"Its topic.prefix {site.name} is also used by {other}."))
+            continue
+        sites[site.safe_name] = site
+    return list(sites.values()), broken
+
+
+def _load(file: Path) -> Site:
+    config = load(file)
+    tables = catalogue.read(config.state_path) or catalogue.from_include_list(config.selection.table_include_list)
+    return Site(
+        name=config.schema.topic_prefix,
+        slot=config.postgres.slot_name,
+        state_path=config.state_path,
+        tables=tables,
+        open=lambda: _open(file),
+        lake_path=config.lake.lake_path,
+        spark_settings={**spark_settings(config.lake.lake_path), **dict(config.engine.spark)},
+        file=file,
+        snapshot_plan=SnapshotPlan(
+            config.observe.snapshot_schedule,
+            config.observe.snapshot_schedule_timezone,
+            config.observe.snapshot_schedule_tables,
+        ),
+        owners=config.observe.dagster_owners,
+        tags=dict(config.observe.dagster_tags),
+        storage=Storage.of(config.lake),
+        maintenance_cron=config.observe.maintenance_schedule,
+        freshness=config.observe.dagster_freshness,
+        data_docs_url=config.quality.quality_docs_url
+        or data_docs_url(config.observe.metrics_host, config.observe.metrics_port),
+    )
+
+
+def _open(file: Path) -> Engine:
+    """Read the file again, so that the next run uses its changes; the engine is imported only now."""
+    from cdc_core.assemble import Connector
+
+    return Connector.from_file(file)
+
+
+def _files_of(place: Path) -> list[Path]:
+    if place.is_dir():
+        return sorted(file for file in place.iterdir() if file.suffix in _SUFFIXES and file.is_file())
+    return [place]

@@ -1,0 +1,1 @@
+"""The jobs and schedules of a connector, and which of them use its slot."""

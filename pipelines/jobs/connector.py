@@ -1,0 +1,50 @@
+"""The jobs of a connector: stream, snapshot, slot health. Each runs in one process, with one JVM at most."""
+
+from __future__ import annotations
+
+import dagster as dg
+
+from pipelines.checks.slot import check_keys
+from pipelines.connector.keys import changes_key, lake_key, snapshot_key
+from pipelines.connector.site import Site
+
+SLOT_TAG = "wal2lake/slot"
+
+
+def stream_job_name(site: Site) -> str:
+    """The name of the streaming job."""
+    return f"{site.safe_name}_stream_job"
+
+
+def snapshot_job_name(site: Site) -> str:
+    """The name of the snapshot job."""
+    return f"{site.safe_name}_snapshot_job"
+
+
+def jobs(site: Site) -> list[dg.UnresolvedAssetJobDefinition]:
+    """All jobs of a connector."""
+    streamed = [changes_key(site), *(lake_key(site, table.id) for table in site.tables)]
+    tags = {SLOT_TAG: site.slot}
+    return [
+        dg.define_asset_job(
+            stream_job_name(site),
+            selection=dg.AssetSelection.assets(*streamed),
+            tags=tags,
+            executor_def=dg.in_process_executor,
+            description=f"Streams changes from the replication slot {site.slot} to the changelog and lake tables "
+            "until the slot is idle or a limit is reached.",
+        ),
+        dg.define_asset_job(
+            snapshot_job_name(site),
+            selection=dg.AssetSelection.assets(snapshot_key(site)),
+            tags=tags,
+            executor_def=dg.in_process_executor,
+            description="Takes a snapshot of the selected tables.",
+        ),
+        dg.define_asset_job(
+            f"{site.safe_name}_slot_health_job",
+            selection=dg.AssetSelection.checks(*check_keys(site)),
+            executor_def=dg.in_process_executor,
+            description=f"Checks the replication slot {site.slot}: lag, retained WAL, activity.",
+        ),
+    ]

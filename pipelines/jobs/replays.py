@@ -1,0 +1,223 @@
+"""Jobs that replay quarantined changes and resume paused tables.
+
+They write to the slot's tables and use the slot's pool, like a snapshot: a streaming run ends after its current round,
+and the sensor starts the next one afterwards.
+"""
+
+# Dagster inspects the annotation of `context` itself, so annotations are not postponed in this file.
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+import dagster as dg
+from pydantic import Field
+
+from cdc_core.engine.reports import ReplayReport, TableStatus
+from cdc_core.errors import CdcError, ConfigError, TableError
+from cdc_core.schema.table import TableId
+from pipelines.checks.evaluation import evaluation
+from pipelines.checks.tables import merged_result, quarantine_result
+from pipelines.connector.keys import lake_key
+from pipelines.connector.site import Engine, Site
+from pipelines.jobs.connector import SLOT_TAG
+from pipelines.jobs.signals import matched_tables
+from pipelines.reports import metadata
+from pipelines.reports.lake_facts import LakeFacts
+from pipelines.step.background import BackgroundWork
+from pipelines.step.failure import reported
+
+_STOP_SECONDS = 60.0
+
+
+class ReplayConfig(dg.Config):
+    """Quarantined changes to be replayed."""
+
+    tables: list[str] = Field(
+        default=[],
+        description="Captured tables (schema.table), or regular expressions that match such names. Empty: all "
+        "tables with changes in quarantine.",
+    )
+    accept: list[str] = Field(default=[], description="Rules whose failures are accepted, such as user:email_shape.")
+    accept_all: bool = Field(default=False, description="Accept the changes regardless of the rules they fail.")
+    drop: bool = Field(default=False, description="Discard the quarantined changes instead.")
+
+    def checked(self) -> "ReplayConfig":
+        """Return itself. Raises ConfigError if its fields contradict each other."""
+        if self.drop and (self.accept or self.accept_all):
+            raise ConfigError("drop cannot be combined with accept or accept_all.", "Remove one of them.")
+        return self
+
+
+class ResumeConfig(dg.Config):
+    """Paused tables to be resumed."""
+
+    tables: list[str] = Field(
+        default=[],
+        description="Captured tables (schema.table), or regular expressions that match such names. Empty: all "
+        "paused tables.",
+    )
+    reread: bool = Field(
+        default=False,
+        description="Re-read the tables from the source in any case. Otherwise the changes in the changelog are "
+        "merged, and a table is re-read only if it cannot be brought up to date from the changelog.",
+    )
+
+
+def replay_job_name(site: Site) -> str:
+    """The name of the job that replays quarantined changes."""
+    return f"{site.safe_name}_replay_job"
+
+
+def resume_job_name(site: Site) -> str:
+    """The name of the job that resumes paused tables."""
+    return f"{site.safe_name}_resume_job"
+
+
+def replay_jobs(site: Site) -> list[dg.JobDefinition]:
+    """Both jobs of a connector."""
+    return [_replay_job(site), _resume_job(site)]
+
+
+def _replay_job(site: Site) -> dg.JobDefinition:
+    @dg.op(
+        name=f"{site.safe_name}_replay",
+        description="Checks quarantined changes with the current rules and merges those that pass.",
+        pool=site.pool,
+    )
+    def replay(context: dg.OpExecutionContext, config: ReplayConfig) -> None:
+        with reported():
+            config.checked()
+            engine = site.open()
+            tables = _chosen(engine, config.tables, lambda status: status.quarantined > 0)
+
+            def one(table: TableId) -> None:
+                done = engine.replay(table, None, None, config.accept, config.accept_all, config.drop)
+                context.log.info(told(done))
+
+            _work(context, site, engine, tables, one, "has changes in quarantine")
+
+    return _job(
+        site,
+        replay_job_name(site),
+        replay,
+        "Checks quarantined changes again and merges those that pass, in their original order; with accept or "
+        "drop, accepts or discards them.",
+    )
+
+
+def _resume_job(site: Site) -> dg.JobDefinition:
+    @dg.op(
+        name=f"{site.safe_name}_resume",
+        description="Resumes paused tables: merges their changes from the changelog, and re-reads tables if necessary.",
+        pool=site.pool,
+    )
+    def resume(context: dg.OpExecutionContext, config: ResumeConfig) -> None:
+        with reported():
+            engine = site.open()
+            tables = _chosen(engine, config.tables, lambda status: status.paused is not None)
+
+            def one(table: TableId) -> None:
+                if config.reread:
+                    for report in engine.snapshot([table]):
+                        context.log.info(f"{report.table}: {report.rows:,} rows re-read as of {report.lsn}")
+                    return
+                context.log.info(told(engine.replay(table)))
+
+            _work(context, site, engine, tables, one, "is paused")
+
+    return _job(
+        site,
+        resume_job_name(site),
+        resume,
+        "Resumes paused tables after the cause of the pause is corrected: their changes are merged in order; "
+        "tables are re-read if necessary or requested.",
+    )
+
+
+def told(done: ReplayReport) -> str:
+    """Return a table's replay as a line for the log."""
+    read = f"{done.snapshot.rows:,} rows re-read as of {done.snapshot.lsn}, " if done.snapshot is not None else ""
+    found = done.quarantine
+    return (
+        f"{done.table}: {read}{done.events:,} changes merged; {found.replayed:,} replayed from quarantine, "
+        f"{found.dropped:,} dropped, {found.waiting:,} still waiting"
+    )
+
+
+def _chosen(engine: Engine, wanted: Sequence[str], needs: Callable[[TableStatus], bool]) -> list[TableId]:
+    """Return the requested tables, or those that need it if none is requested. Raises ConfigError if unknown."""
+    if not wanted:
+        return [status.table for status in engine.status().tables if needs(status)]
+    return matched_tables(engine, wanted)
+
+
+def _work(
+    context: dg.OpExecutionContext,
+    site: Site,
+    engine: Engine,
+    tables: Sequence[TableId],
+    one: Callable[[TableId], None],
+    reason: str,
+) -> None:
+    """Do ``one`` for each table, then report the tables to Dagster. A failed table does not affect the others."""
+    if not tables:
+        context.log.info(f"No table {reason}: nothing to do.")
+        return
+    failed: dict[TableId, CdcError] = {}
+
+    def each(should_stop: Callable[[], bool]) -> None:
+        for table in tables:
+            if should_stop():
+                return
+            try:
+                one(table)
+            except TableError as error:
+                failed[table] = error
+
+    # The engine starts its own Spark session: with Dagster's resource the launchpad would contain all of Spark's
+    # settings. Not in the main thread, where PySpark would replace Dagster's handler of interrupts.
+    BackgroundWork(each, f"The replay of {site.name}").run(lambda: None, context.log, _STOP_SECONDS)
+    done = [status for status in engine.status().tables if status.table in set(tables) - set(failed)]
+    _report(context, site, done)
+    if failed:
+        raise TableError(
+            f"{len(failed)} of {len(tables)} tables could not be resumed: "
+            + " ".join(f"{table}: {error.message}" for table, error in failed.items()),
+            "Correct the cause given for each table and run the job again.",
+            ", ".join(map(str, failed)),
+        )
+
+
+def _report(context: dg.OpExecutionContext, site: Site, done: Iterable[TableStatus]) -> None:
+    """Materialize the tables at their new positions, and report their current checks."""
+    facts = LakeFacts(site)
+    known = {table.id for table in site.tables}
+    for status in done:
+        key = lake_key(site, status.table)
+        found: metadata.Metadata = {"lsn": str(status.lake_lsn), "waiting": status.quarantined}
+        if status.lake_version is not None:
+            found["delta_version"] = status.lake_version
+        context.log_event(
+            dg.AssetMaterialization(
+                asset_key=key,
+                metadata=found | facts.of(status.table),
+                tags={"dagster/data_version": str(status.lake_lsn)},
+            )
+        )
+        if status.table not in known:
+            continue
+        reason = status.paused.reason if status.paused is not None else None
+        for result in (
+            merged_result(site, status.table, reason, facts.paused(status.table) if reason is not None else None),
+            quarantine_result(site, status.table, status.quarantined, where=facts.places(status.table)),
+        ):
+            event: Any = evaluation(result, dg.AssetCheckKey(key, str(result.check_name)), blocking=True)
+            context.log_event(event)
+
+
+def _job(site: Site, name: str, op: dg.OpDefinition, description: str) -> dg.JobDefinition:
+    @dg.job(name=name, description=description, tags={SLOT_TAG: site.slot}, executor_def=dg.in_process_executor)
+    def job() -> None:
+        op()
+
+    return job

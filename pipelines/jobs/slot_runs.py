@@ -1,0 +1,143 @@
+"""Runs of a connector's slot: running and queued runs, and when a streaming run should end for a queued one."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable
+
+import dagster as dg
+
+from pipelines.connector.keys import part
+from pipelines.connector.site import Site
+from pipelines.jobs.connector import SLOT_TAG, snapshot_job_name, stream_job_name
+
+POLL_SECONDS = 3.0
+# A queued run waits this long for max_concurrent_runs; then a streaming run ends for it that has run at least
+# MIN_STREAM_SECONDS.
+QUEUED_SECONDS = 60.0
+MIN_STREAM_SECONDS = 120.0
+# Dagster's daemon retries a crashed run within seconds; after this time no retry is expected.
+RETRY_SECONDS = 60.0
+
+_REPORTS = {
+    dg.DagsterEventType.ASSET_MATERIALIZATION,
+    dg.DagsterEventType.ASSET_CHECK_EVALUATION,
+    dg.DagsterEventType.ASSET_OBSERVATION,
+}
+_WILL_RETRY = "dagster/will_retry"
+_RETRIED_BY = "dagster/auto_retry_run_id"
+
+_log = logging.getLogger(__name__)
+
+_WAITING = [
+    dg.DagsterRunStatus.QUEUED,
+    dg.DagsterRunStatus.NOT_STARTED,
+    dg.DagsterRunStatus.STARTING,
+    dg.DagsterRunStatus.STARTED,
+]
+_UNFINISHED = [*_WAITING, dg.DagsterRunStatus.CANCELING]
+_WORKING = [dg.DagsterRunStatus.STARTING, dg.DagsterRunStatus.STARTED, dg.DagsterRunStatus.CANCELING]
+_MAX = 200
+
+
+def unfinished_run(instance: dg.DagsterInstance, site: Site) -> dg.DagsterRun | None:
+    """A queued or running run that consumes the connector's slot, however it was launched."""
+    for run in instance.get_runs(dg.RunsFilter(statuses=_UNFINISHED), limit=_MAX):
+        if consumes_slot(run, site):
+            return run
+    return None
+
+
+def last_report(instance: dg.DagsterInstance, run: dg.DagsterRun) -> float:
+    """Unix time of the run's last asset event; 0 if it has none."""
+    found = instance.get_records_for_run(run.run_id, of_type=_REPORTS, limit=1, ascending=False).records
+    return found[0].event_log_entry.timestamp if found else 0.0
+
+
+def retry_to_come(instance: dg.DagsterInstance, site: Site, now: float) -> str | None:
+    """The crashed streaming run that Dagster is about to retry, in which case no other run must be started."""
+    for record in instance.get_run_records(dg.RunsFilter(job_name=stream_job_name(site)), limit=1):
+        tags, ended = record.dagster_run.tags, record.end_time or 0.0
+        is_crashed = record.dagster_run.status is dg.DagsterRunStatus.FAILURE and tags.get(_WILL_RETRY) == "true"
+        if is_crashed and _RETRIED_BY not in tags and now - ended < RETRY_SECONDS:
+            return record.dagster_run.run_id
+    return None
+
+
+def consumes_slot(run: dg.DagsterRun, site: Site) -> bool:
+    """Whether the run consumes the slot, according to its job, tag, asset selection or, for a whole job, its pool."""
+    if run.job_name in (stream_job_name(site), snapshot_job_name(site)) or run.tags.get(SLOT_TAG) == site.slot:
+        return True
+    if run.asset_selection is None:
+        pools = run.run_op_concurrency.all_pools if run.run_op_concurrency else None
+        return site.pool in (pools or ())
+    return any(
+        key.path[0] == part(site.name) and key.path[1] in ("snapshot", "changes", "lake")
+        for key in run.asset_selection
+        if len(key.path) > 1
+    )
+
+
+class YieldPolicy:
+    """Decides when a streaming run should end for a queued run.
+
+    * Another run of its slot is queued, for example a snapshot.
+    * The maximum number of concurrent runs is reached and a run has been queued for some time: the streaming run that
+      has been running longest ends.
+    """
+
+    def __init__(
+        self, instance: dg.DagsterInstance, run_id: str, site: Site, clock: Callable[[], float] = time.time
+    ) -> None:
+        self._instance = instance
+        self._run_id = run_id
+        self._site = site
+        self._now = clock
+        self._started = self._checked = clock()
+
+    def reason(self) -> str | None:
+        """The reason to end now, or None. Queries Dagster's database every few seconds and returns None in between."""
+        if 0 <= self._now() - self._checked < POLL_SECONDS:
+            return None
+        self._checked = self._now()
+        try:
+            waiting = self._waits_for_the_slot()
+            if waiting is not None:
+                return f"run {waiting} is waiting for the slot {self._site.slot}"
+            waiting = self._waits_for_a_place()
+            return (
+                f"run {waiting} is queued, and the maximum number of concurrent runs is reached"
+                if waiting is not None
+                else None
+            )
+        except Exception as error:
+            # The stream does not end if the database is temporarily not available.
+            _log.warning("Queued runs could not be read from Dagster's database: %s.", type(error).__name__)
+            return None
+
+    def _waits_for_the_slot(self) -> str | None:
+        is_newer = True
+        for run in self._instance.get_runs(dg.RunsFilter(statuses=_WAITING), limit=_MAX):
+            if run.run_id == self._run_id:
+                is_newer = False
+            # A run that was started before this one and has not ended has lost its process and does not wait.
+            elif (is_newer or run.status is dg.DagsterRunStatus.QUEUED) and consumes_slot(run, self._site):
+                return run.run_id
+        return None
+
+    def _waits_for_a_place(self) -> str | None:
+        queue = self._instance.get_concurrency_config().run_queue_config
+        if queue is None or queue.max_concurrent_runs < 0 or self._now() - self._started < MIN_STREAM_SECONDS:
+            return None
+        waiting = self._instance.get_run_records(dg.RunsFilter(statuses=[dg.DagsterRunStatus.QUEUED]), limit=_MAX)
+        waiting = [one for one in waiting if self._now() - one.create_timestamp.timestamp() > QUEUED_SECONDS]
+        if not waiting:
+            return None
+        working = self._instance.get_run_records(dg.RunsFilter(statuses=_WORKING), limit=_MAX)
+        streams = [one for one in working if SLOT_TAG in one.dagster_run.tags or one.dagster_run.run_id == self._run_id]
+        oldest = min(streams, key=lambda one: one.storage_id, default=None)
+        is_full = len(working) >= queue.max_concurrent_runs
+        if is_full and oldest is not None and oldest.dagster_run.run_id == self._run_id:
+            return waiting[-1].dagster_run.run_id
+        return None

@@ -1,0 +1,1 @@
+"""Reports of the engine as Dagster shows them: metadata, totals, freshness."""

@@ -1,0 +1,94 @@
+"""Metadata of a lake table that a run determines: columns, number of rows, cause of a pause."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import dagster as dg
+
+from cdc_core.observe.static_pages import DATA_DOCS_FOLDER, pages_folder
+from cdc_core.schema.table import TableId, TableSchema
+from pipelines.connector import catalogue
+from pipelines.connector.keys import source_key
+from pipelines.connector.site import Site
+from pipelines.reports import metadata
+
+
+class LakeFacts:
+    """Current metadata of lake tables: columns from the cached catalogue, row counts from the Delta log."""
+
+    def __init__(self, site: Site) -> None:
+        self._site = site
+        self._columns: dict[TableId, tuple[str, ...]] = {}
+        self._schemas: dict[TableId, TableSchema | None] = {
+            table.id: table.schema for table in (*site.tables, *catalogue.read(site.state_path))
+        }
+
+    def of(self, table: TableId) -> metadata.Metadata:
+        """``dagster/column_schema``, ``dagster/column_lineage`` and ``dagster/row_count``, if known."""
+        found: metadata.Metadata = {}
+        schema = self._schemas.get(table)
+        if schema is not None:
+            found["dagster/column_schema"] = metadata.column_schema(schema)
+            columns = self._lake_columns(table)
+            if columns:
+                found["dagster/column_lineage"] = metadata.column_lineage(
+                    schema, source_key(self._site, table), columns
+                )
+        rows = self._rows(table) if self._site.lake_path else None
+        if rows is not None:
+            found["dagster/row_count"] = rows
+        return found
+
+    def paused(self, table: TableId) -> metadata.Metadata:
+        """Since when a table is paused, how many of its changes wait, and the remedy; empty if it is not paused."""
+        if not self._site.lake_path:
+            return {}
+        from cdc_core.engine.status import paused_now
+
+        found = paused_now(self._site.paths(), self._site.slot, table)
+        if found is None:
+            return {}
+        since = dg.MetadataValue.timestamp(found.since)
+        remedy = f"{found.remedy} Then: wal2lake replay CONFIG {table}, or the job {self._site.safe_name}_resume_job"
+        return {"paused_since": since, "waiting_changes": found.waiting, "remedy": remedy}
+
+    def places(self, table: TableId) -> metadata.Metadata:
+        """The paths of a table's refused rows and of Great Expectations' pages, if they exist."""
+        found: metadata.Metadata = {}
+        if self._site.lake_path:
+            found["quarantine_table"] = dg.MetadataValue.path(self.place(table))
+        return found | self.data_docs()
+
+    def data_docs(self) -> metadata.Metadata:
+        """The location of Great Expectations' pages, if they exist."""
+        index = pages_folder(self._site.state_path.resolve() / DATA_DOCS_FOLDER) / "index.html"
+        return {"data_docs": data_docs_link(self._site, index)} if index.exists() else {}
+
+    def place(self, table: TableId) -> str:
+        """The path of a table's quarantine table."""
+        return self._site.paths().quarantine(table)
+
+    def _lake_columns(self, table: TableId) -> tuple[str, ...]:
+        """The lake table's columns when the run first reported it; empty if it does not exist."""
+        if table not in self._columns and self._site.lake_path:
+            from cdc_core.errors import CdcError
+            from cdc_core.lake.delta.table import DeltaTable
+
+            try:
+                opened = DeltaTable.open(self._site.paths().lake(table))
+            except CdcError:
+                opened = None
+            self._columns[table] = () if opened is None else tuple(opened.schema.names)
+        return self._columns.get(table, ())
+
+    def _rows(self, table: TableId) -> int | None:
+        from cdc_core.lake.delta.row_count import row_count
+
+        return row_count(self._site.paths().lake(table))
+
+
+def data_docs_link(site: Site, index: Path) -> dg.MetadataValue[Any]:
+    """The first page of the data docs: its URL if it is served, else its path."""
+    return dg.MetadataValue.url(site.data_docs_url) if site.data_docs_url else dg.MetadataValue.path(str(index))

@@ -1,0 +1,176 @@
+"""Reports of the engine as Dagster metadata: numbers for plots, and tables."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
+
+import dagster as dg
+
+from cdc_core.engine.reports import StreamReport
+from cdc_core.schema.pg_type import PgType, TypeKind
+from cdc_core.schema.table import Column, TableSchema
+from cdc_core.snapshot.reports import SnapshotProgress, SnapshotReport
+from pipelines.reports.stream_tally import ChangesTotals, CheckTotals, TableTotals
+
+Metadata = dict[str, Any]
+
+_LENGTH_HEADER = 4
+
+
+def column_schema(table: TableSchema) -> dg.TableSchema:
+    """The source's columns with their PostgreSQL types, as a Dagster table schema."""
+    key = table.lake_key
+    return dg.TableSchema(
+        columns=[
+            dg.TableColumn(
+                column.name,
+                type=type_text(column),
+                description=column.comment,
+                constraints=dg.TableColumnConstraints(nullable=column.optional, unique=key == (column.name,)),
+            )
+            for column in table.columns
+        ]
+    )
+
+
+def column_lineage(table: TableSchema, source: dg.AssetKey, lake_columns: Collection[str]) -> dg.TableColumnLineage:
+    """Column lineage from the source table to the lake table. Names differ only in case."""
+    in_lake = {name.lower(): name for name in lake_columns}
+    return dg.TableColumnLineage(
+        {
+            in_lake[column.name.lower()]: [dg.TableColumnDep(asset_key=source, column_name=column.name)]
+            for column in table.columns
+            if column.name.lower() in in_lake
+        }
+    )
+
+
+def type_text(column: Column) -> str:
+    """The column's type, similar to psql: ``varchar(20)``, ``numeric(12,2)``, ``int4[]``."""
+    return _type_text(column.type, column.modifier)
+
+
+def changes(totals: ChangesTotals) -> Metadata:
+    """Metadata of the changelog since its last report."""
+    return {
+        "events": totals.events,
+        "batches": totals.batches,
+        "rounds": totals.rounds,
+        "commit_lsn": str(totals.commit_lsn),
+        "lag_bytes": totals.lag_bytes,
+        "lag_seconds": round(totals.lag_seconds, 3),
+        "lag_seconds_max": round(totals.lag_seconds_max, 3),
+        "seconds": round(totals.seconds, 3),
+    }
+
+
+def stream(report: StreamReport) -> Metadata:
+    """Totals of a streaming run."""
+    return {
+        "commit_lsn": str(report.lsn),
+        "run_events": report.events,
+        "run_batches": report.batches,
+        "run_seconds": round(report.seconds, 3),
+        "stopped_by": report.stopped_by,
+    }
+
+
+def table(totals: TableTotals) -> Metadata:
+    """Metadata of a table since its last report: sums over its rounds, and its position after the last one.
+
+    Without a round there are no sums, because a plot would show zeros.
+    """
+    found: Metadata = {
+        "lsn": str(totals.lsn),
+        "delta_version": totals.lake_version,
+        "lag_bytes": totals.lag_bytes,
+        "lag_seconds": round(totals.lag_seconds, 3),
+    }
+    if totals.rounds:
+        found |= {
+            "events": totals.events,
+            "inserted": totals.inserted,
+            "updated": totals.updated,
+            "deleted": totals.deleted,
+            "quarantined": totals.quarantined,
+            "rounds": totals.rounds,
+            "lag_seconds_max": round(totals.lag_seconds_max, 3),
+            "seconds": round(totals.seconds, 3),
+        }
+    return found
+
+
+def snapshot(report: SnapshotReport) -> Metadata:
+    """Metadata of a table's snapshot; ``rows_kept`` is the number of rows reused from an interrupted attempt."""
+    rows = report.rows - report.rows_kept
+    found: Metadata = {
+        "dagster/row_count": report.rows,
+        "lsn": str(report.lsn),
+        "delta_version": report.lake_version,
+        "seconds": round(report.seconds, 3),
+        "rows_per_second": round(rows / report.seconds) if report.seconds > 0 else 0,
+    }
+    if report.rows_kept:
+        found["rows_kept"] = report.rows_kept
+    return found | {"skipped": True} if report.skipped else found
+
+
+def snapshot_progress(progress: SnapshotProgress, seconds: float) -> Metadata:
+    """Progress of a table's snapshot after ``seconds``; ``percent`` only if the number of rows was estimated."""
+    found: Metadata = {
+        "rows": progress.rows,
+        "rows_per_second": round(progress.rows / seconds) if seconds > 0 else 0,
+        "seconds": round(seconds, 3),
+    }
+    if progress.rows_estimated:
+        found["rows_estimated"] = progress.rows_estimated
+        # The planner's estimate may be too low, and 100 % is only for a finished table.
+        found["percent"] = min(99, round(100 * progress.rows / progress.rows_estimated))
+    if progress.ranges_total > 1:
+        found |= {"ranges_done": progress.ranges_done, "ranges_total": progress.ranges_total}
+    return found
+
+
+def progress_text(progress: SnapshotProgress, seconds: float) -> str:
+    """The progress as text: ``1,200 of about 5,000 rows, 3 of 8 ranges, 400 rows/s``."""
+    estimated = f" of about {progress.rows_estimated:,}" if progress.rows_estimated else ""
+    words = [f"{progress.rows:,}{estimated} rows"]
+    if progress.ranges_total > 1:
+        words.append(f"{progress.ranges_done} of {progress.ranges_total} ranges")
+    if progress.rows and seconds > 0:
+        words.append(f"{round(progress.rows / seconds):,} rows/s")
+    return ", ".join(words)
+
+
+def rules(checks: CheckTotals) -> dg.TableMetadataValue:
+    """Every rule with its counts, failing ones first."""
+    return records(
+        [
+            {"rule": name, "column": column, "severity": severity, "checked": checked, "failed": failed}
+            for (name, column, severity), (checked, failed) in sorted(
+                checks.rules.items(), key=lambda item: -item[1][1]
+            )
+        ],
+        {"rule": "string", "column": "string", "severity": "string", "checked": "int", "failed": "int"},
+    )
+
+
+def records(rows: Sequence[Mapping[str, Any]], columns: Mapping[str, str]) -> dg.TableMetadataValue:
+    """Rows as a Dagster table; ``columns`` has the column types, also if there are no rows."""
+    return dg.MetadataValue.table(
+        [dg.TableRecord(dict(row)) for row in rows],
+        dg.TableSchema([dg.TableColumn(name, kind) for name, kind in columns.items()]),
+    )
+
+
+def _type_text(kind: PgType, modifier: int) -> str:
+    if kind.kind is TypeKind.ARRAY and kind.inner is not None:
+        return f"{_type_text(kind.inner, modifier)}[]"
+    if modifier >= _LENGTH_HEADER and kind.name in ("varchar", "bpchar"):
+        return f"{kind.name}({modifier - _LENGTH_HEADER})"
+    if modifier >= _LENGTH_HEADER and kind.name == "numeric":
+        packed = modifier - _LENGTH_HEADER
+        # The scale is an eleven-bit signed number since PostgreSQL 15.
+        return f"numeric({packed >> 16},{((packed & 0x7FF) ^ 1024) - 1024})"
+    return kind.name

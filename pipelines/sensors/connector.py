@@ -1,0 +1,172 @@
+"""Two sensors per connector: one discovers tables, one starts streaming runs when the slot has a backlog."""
+
+from __future__ import annotations
+
+import json
+import time
+from dataclasses import asdict, dataclass, replace
+
+import dagster as dg
+
+from cdc_core.errors import CdcError
+from pipelines.connector import catalogue
+from pipelines.connector.keys import part
+from pipelines.connector.partitions import partitions_name, table_partitions
+from pipelines.connector.site import Site, SlotBacklog
+from pipelines.jobs.connector import SLOT_TAG, stream_job_name
+from pipelines.jobs.slot_runs import last_report, retry_to_come, unfinished_run
+
+DISCOVERY_SECONDS = 30
+SLOT_SECONDS = 5
+BACKOFF_SECONDS = 15.0
+BACKOFF_MAX_SECONDS = 600.0
+# A started run takes at most this long to start Spark and claim the slot.
+DEAD_AFTER_SECONDS = 180.0
+
+
+def sensors(site: Site) -> list[dg.SensorDefinition]:
+    """Both sensors of a connector; they are running by default."""
+    return [discovery_sensor(site), slot_sensor(site)]
+
+
+def discovery_sensor(site: Site) -> dg.SensorDefinition:
+    """Reads the captured tables from the server, adds and deletes partitions, and updates the cached catalogue."""
+
+    @dg.sensor(
+        name=f"{site.safe_name}_tables",
+        target=dg.AssetSelection.assets([part(site.name), "snapshot"]),
+        minimum_interval_seconds=DISCOVERY_SECONDS,
+        default_status=dg.DefaultSensorStatus.RUNNING,
+        description=f"Adds a partition to {site.name}'s snapshot asset for each new captured table, and deletes those "
+        "of tables that are no longer captured.",
+    )
+    def find_tables(context: dg.SensorEvaluationContext) -> dg.SensorResult | dg.SkipReason:
+        try:
+            tables = site.open().tables()
+        except CdcError as error:
+            return dg.SkipReason(str(error))
+        changed = catalogue.write(site.state_path, tables)
+        partitions = table_partitions(site)
+        known = context.instance.get_dynamic_partitions(partitions_name(site))
+        captured = {str(table.id) for table in tables}
+        missing, gone = sorted(captured - set(known)), sorted(set(known) - captured)
+        if changed and {table.id for table in tables} != {table.id for table in site.tables}:
+            context.log.info("The captured tables changed; reload the code location to see their lake assets.")
+        requests: list[dg.AddDynamicPartitionsRequest | dg.DeleteDynamicPartitionsRequest] = []
+        if missing:
+            requests.append(partitions.build_add_request(missing))
+        if gone:
+            # Their lake tables stay; only the snapshot asset no longer offers them.
+            context.log.info(f"No longer captured, so their partitions are deleted: {', '.join(gone)}.")
+            requests.append(partitions.build_delete_request(gone))
+        if not requests:
+            return dg.SkipReason(f"{len(tables)} tables, no changes")
+        return dg.SensorResult(dynamic_partitions_requests=requests)
+
+    return find_tables
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """Cursor of the slot sensor: the slot's position when the last run was requested, and the number of attempts since.
+
+    ``idle_run`` is a started run that was first seen without a claim on the slot at ``idle_since``.
+    """
+
+    confirmed: int = -1
+    attempts: int = 0
+    at: float = 0.0
+    idle_run: str = ""
+    idle_since: float = 0.0
+
+    @classmethod
+    def parse(cls, cursor: str | None) -> Attempt:
+        """Parse a cursor; a new one if it is missing or not valid."""
+        try:
+            return cls(**json.loads(cursor or "{}"))
+        except (ValueError, TypeError):
+            return cls()
+
+    def next(self, confirmed: int, now: float) -> Attempt | None:
+        """The next attempt, or None during the backoff after runs that did not advance the slot."""
+        if confirmed != self.confirmed:
+            return Attempt(confirmed, 1, now)
+        pause = min(BACKOFF_SECONDS * 2 ** (self.attempts - 1), BACKOFF_MAX_SECONDS)
+        return Attempt(confirmed, self.attempts + 1, now) if now >= self.at + pause else None
+
+
+def slot_sensor(site: Site) -> dg.SensorDefinition:
+    """Starts the streaming job when the slot has a backlog and no run of that slot is queued or running."""
+
+    @dg.sensor(
+        name=f"{site.safe_name}_slot",
+        job_name=stream_job_name(site),
+        minimum_interval_seconds=SLOT_SECONDS,
+        default_status=dg.DefaultSensorStatus.RUNNING,
+        description=f"Starts a run of {stream_job_name(site)} when the replication slot {site.slot} has a backlog.",
+    )
+    def watch_slot(context: dg.SensorEvaluationContext) -> dg.SensorResult | dg.SkipReason:
+        busy = unfinished_run(context.instance, site)
+        try:
+            backlog = site.open().pending()
+        except CdcError as error:
+            return dg.SkipReason(str(error))
+        last = Attempt.parse(context.cursor)
+        if busy is None:
+            crashed = retry_to_come(context.instance, site, time.time())
+            if crashed is not None:
+                return dg.SkipReason(f"run {crashed} crashed and will be retried by Dagster")
+            return decide(site, backlog, last, time.time())
+        watched = watch_run(busy, backlog, last, time.time())
+        context.update_cursor(json.dumps(asdict(watched)))
+        if is_dead(context.instance, busy, watched, time.time()):
+            context.instance.report_run_failed(
+                busy,
+                f"The slot {site.slot} was not in use for {DEAD_AFTER_SECONDS:.0f} s: the process of the "
+                "run no longer exists.",
+            )
+            return dg.SkipReason(
+                f"the process of run {busy.run_id} no longer exists, and the run is marked as "
+                "failed; the next evaluation starts a new run"
+            )
+        return dg.SkipReason(f"run {busy.run_id} of the slot {site.slot} is not finished")
+
+    return watch_slot
+
+
+def watch_run(run: dg.DagsterRun, backlog: SlotBacklog, last: Attempt, now: float) -> Attempt:
+    """Record since when a started run has had no claim on the slot.
+
+    If a machine stops, Dagster is not notified about its run workers: the run would stay in status STARTED and occupy
+    the slot's pool. A process that uses a slot holds an advisory lock on the server, which is released when it ends.
+    """
+    if run.status is not dg.DagsterRunStatus.STARTED or backlog.is_claimed or backlog.slot_active:
+        return replace(last, idle_run="", idle_since=0.0)
+    if last.idle_run == run.run_id:
+        return last
+    return replace(last, idle_run=run.run_id, idle_since=now)
+
+
+def is_dead(instance: dg.DagsterInstance, run: dg.DagsterRun, watched: Attempt, now: float) -> bool:
+    """Whether a started run has had no claim for so long that its process no longer exists.
+
+    At its end a run releases the slot and then reports its tables, which can take some time.
+    """
+    if not watched.idle_run or now - watched.idle_since <= DEAD_AFTER_SECONDS:
+        return False
+    return now - last_report(instance, run) > DEAD_AFTER_SECONDS
+
+
+def decide(site: Site, backlog: SlotBacklog, last: Attempt, now: float) -> dg.SensorResult | dg.SkipReason:
+    """A run request for the streaming job, or a skip reason."""
+    if not backlog.slot_exists:
+        return dg.SkipReason(f"the slot {site.slot} does not exist; take a snapshot first")
+    if not backlog.has_changes:
+        return dg.SkipReason(f"the slot {site.slot} has no backlog")
+    attempt = last.next(int(backlog.confirmed_lsn or 0), now)
+    if attempt is None:
+        return dg.SkipReason(f"the last run did not advance the slot {site.slot}; waiting before the next run")
+    run_key = f"{site.slot}:{attempt.confirmed}:{attempt.attempts}:{int(attempt.at)}"
+    return dg.SensorResult(
+        run_requests=[dg.RunRequest(run_key=run_key, tags={SLOT_TAG: site.slot})], cursor=json.dumps(asdict(attempt))
+    )

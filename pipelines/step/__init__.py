@@ -1,0 +1,1 @@
+"""How a step runs: Spark, work in the background, interrupts, errors."""
