@@ -284,15 +284,19 @@ class DeltaTable:
     ) -> int:
         """Add and remove files and mark rows, in one commit with the positions it reaches; returns the new version.
 
-        ``replace`` removes all existing files instead, and puts ``schema`` in force if it differs. Raises
-        CommitConflictError if another commit was made first (see the module's docstring): nothing was changed.
+        ``replace`` removes all existing files instead, and puts ``schema`` in force if it differs. Files that are added
+        may have marked rows, too. Raises CommitConflictError if another commit was made first (see the module's
+        docstring): nothing was changed.
         """
         added, removed, marked = list(added), list(removed), list(marked)
         if marked or any(file.vector is not None for file in removed):
             if replace or schema is not None or (marked and not self.marks_rows):
                 raise InvariantError(f"A commit to {self.path} with deletion vectors cannot change the table as well.")
             again, gone = self._with_vectors(marked)
-            self._commit_entry(LogEntry(added + again, removed + gone, txns or {}, metadata, data_change))
+            new, changed = {file.path for file in added}, {file.path for file in gone}
+            added = [file for file in added if file.path not in changed] + again
+            removed += [file for file in gone if file.path not in new]
+            self._commit_entry(LogEntry(added, removed, txns or {}, metadata, data_change))
         else:
             self._commit_by_delta_rs(added, removed, txns or {}, metadata, schema, replace, data_change)
         self._schema = self._files = None

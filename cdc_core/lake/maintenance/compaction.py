@@ -1,10 +1,10 @@
 """Automatic maintenance: bounds the number of files and log entries of a table.
 
 Small files are compacted by size: about sixteen files of one class become one of the next. So each row is rewritten at
-most once per class, however large the table grows, and a pass is bounded in bytes. A file larger than the last class is
-not changed. The rounds in which a table is compacted differ between tables, so that hundreds of tables changed by the
-same rounds are not compacted in the same one. The commit is marked as not changing data; a crash before it leaves
-unreferenced files, which VACUUM removes.
+most once per class, however large the table grows, and a pass is bounded in bytes. A larger file is rewritten only if
+many of its rows are marked as deleted (``wear``). The rounds in which a table is compacted differ between tables, so
+that hundreds of tables changed by the same rounds are not compacted in the same one. The commit is marked as not
+changing data; a crash before it leaves unreferenced files, which VACUUM removes.
 
 Log entries are removed when they are older than ``wal2lake.lake.history.minutes``, replaced files when they are that
 old and at least an hour; tables are created with these times as their own retention, so that their checkpoints expire
@@ -15,11 +15,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from cdc_core import failpoints
-from cdc_core.errors import CommitConflictError
 from cdc_core.lake.delta.data_file import DataFile
 from cdc_core.lake.delta.table import DeltaTable
 from cdc_core.lake.maintenance.cleaning import clean
+from cdc_core.lake.maintenance.moving import Part, move
+from cdc_core.lake.maintenance.wear import PASS_BYTES, worn, worn_parts
 from cdc_core.lake.schema.features import writer_of
 from cdc_core.lake.schema.shape import phase
 
@@ -27,16 +27,15 @@ _SMALLEST = 64 << 10
 _FACTOR = 8
 _CLASSES = 3
 _FILES, _MIN, _MAX = 16, 8, 20
-_PASS_BYTES = 32 << 20
 _MEMORY_BYTES = 256 << 20
 _CLEAN_EVERY = 100
 
 
 def compact(table: DeltaTable, enough: int = _FILES, among: set[str] | None = None) -> int:
-    """Compact ``enough`` or more small files of a class; returns their number. One pass, of at most 32 MiB of files.
+    """Compact ``enough`` or more small files of a class; returns their number. One pass, of at most 16 MiB of files.
 
     ``among`` are the paths of the files to choose from, if not all; the new file's path is added to it. If another
-    writer's commit was made first, nothing is changed. A table that Spark writes is compacted by Spark
+    writer's commit removed one of them first, nothing is changed. A table that Spark writes is compacted by Spark
     (``lake/spark/merge``).
     """
     if not passable(table, enough, among):
@@ -44,17 +43,23 @@ def compact(table: DeltaTable, enough: int = _FILES, among: set[str] | None = No
     chosen = _fitting(table, _chosen(table.files, enough, among))
     if not chosen:
         return 0
-    batches = (each for file in chosen for rows in table.batches(file) for each in rows.to_batches())
-    (merged,) = table.write_stream(batches, table.schema, sum(file.rows for file in chosen), None)
-    failpoints.hit(failpoints.DURING_COMPACTION)
-    try:
-        table.commit([merged], chosen, metadata={"upkeep": "compaction"}, data_change=False)
-    except CommitConflictError:
-        table.refresh()
+    made = move(table, [Part(file) for file in chosen])
+    if made is None:
         return 0
     if among is not None:
-        among.add(merged.path)
+        among.update(file.path for file in made)
     return len(chosen)
+
+
+def renew(table: DeltaTable, among: set[str] | None = None) -> bool:
+    """Move rows of files with many rows marked as deleted to a new file; one pass. Returns whether there was any.
+
+    ``among``: as in ``compact``, but without the new file.
+    """
+    files = [file for file in table.files if file.vector is not None and (among is None or file.path in among)]
+    if not worn(files) or not writer_of(table).arrow_compacts:
+        return False
+    return move(table, worn_parts(table, files)) is not None
 
 
 def _fitting(table: DeltaTable, chosen: Sequence[DataFile]) -> list[DataFile]:
@@ -95,7 +100,7 @@ def choose(files: Sequence[DataFile], enough: int = _FILES) -> list[DataFile]:
             chosen, octets = [], 0
             for file in found:
                 octets += file.size
-                if octets > _PASS_BYTES:
+                if octets > PASS_BYTES:
                     break
                 chosen.append(file)
             return chosen
@@ -104,7 +109,8 @@ def choose(files: Sequence[DataFile], enough: int = _FILES) -> list[DataFile]:
 
 def tidy(table: DeltaTable, since: int, history_minutes: int) -> None:
     """Compact, and clean once every _CLEAN_EVERY versions. ``since`` is the version before the round's own commits."""
-    compact(table, _MIN if is_its_turn(table, since, _FILES) else _MAX)
+    if not compact(table, _MIN if is_its_turn(table, since, _FILES) else _MAX):
+        renew(table)
     if history_minutes and is_its_turn(table, since, _CLEAN_EVERY):
         clean(table, history_minutes)
 

@@ -18,7 +18,7 @@ from typing import Any
 from cdc_core.errors import TransientError
 from cdc_core.lake.delta.table import DeltaTable
 from cdc_core.lake.maintenance.cleaning import vacuum
-from cdc_core.lake.maintenance.compaction import compact, passable
+from cdc_core.lake.maintenance.compaction import compact, passable, renew
 from cdc_core.lake.schema.features import writer_of
 from cdc_core.lake.schema.shape import file_hours
 
@@ -98,7 +98,7 @@ def _held(table: DeltaTable) -> tuple[int, int]:
 
 
 def _optimize(table: DeltaTable) -> int:
-    """Compact until no class has two small files; returns the number of files compacted.
+    """Compact until no class has two small files, and none has many deleted rows; returns the number rewritten.
 
     Only files that exist at the start, and the files made of them, are compacted: a running stream adds new ones faster
     than passes could end. So each pass reduces their number by at least one.
@@ -113,6 +113,8 @@ def _optimize(table: DeltaTable) -> int:
         table.refresh()
         if table.version > before + bool(done):
             time.sleep(_PAUSE_SECONDS)
+    while renew(table, files):
+        rewritten += 1
     return rewritten
 
 
