@@ -26,7 +26,7 @@ import pyarrow as pa
 
 from cdc_core.lake.apply.changes import Changes, prepare
 from cdc_core.lake.apply.copy_on_write import apply, bytes_to_scan
-from cdc_core.lake.apply.staging import DELETED, staged
+from cdc_core.lake.apply.staging import GONE, staged
 from cdc_core.lake.delta.table import DeltaTable
 from cdc_core.lake.schema.shape import lake_properties, lake_schema
 from cdc_core.schema.pg_type import PgType
@@ -126,14 +126,14 @@ def theirs(path: Path, changes: Changes) -> tuple[float, ...]:
     import deltalake
 
     rows, _ = staged(changes)
-    rows = rows.select([*LAKE.names, DELETED])
+    rows = rows.select([*LAKE.names, GONE])
     clock = Clock()
     (
         deltalake.DeltaTable(str(path))
         .merge(rows, "t.id = s.id", source_alias="s", target_alias="t")
-        .when_matched_delete(f"s.{DELETED}")
+        .when_matched_delete(f"s.{GONE}")
         .when_matched_update({name: f"s.{name}" for name in LAKE.names})
-        .when_not_matched_insert({name: f"s.{name}" for name in LAKE.names}, f"not s.{DELETED}")
+        .when_not_matched_insert({name: f"s.{name}" for name in LAKE.names}, f"not s.{GONE}")
         .execute()
     )
     return clock.read()

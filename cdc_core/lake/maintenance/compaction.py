@@ -31,8 +31,10 @@ _MEMORY_BYTES = 256 << 20
 _CLEAN_EVERY = 100
 
 
-def compact(table: DeltaTable, enough: int = _FILES, among: set[str] | None = None) -> int:
-    """Compact ``enough`` or more small files of a class; returns their number. One pass, of at most 16 MiB of files.
+def compact(
+    table: DeltaTable, enough: int = _FILES, among: set[str] | None = None, pass_bytes: int = PASS_BYTES
+) -> int:
+    """Compact ``enough`` or more small files of a class; returns their number. One pass, of at most ``pass_bytes``.
 
     ``among`` are the paths of the files to choose from, if not all; the new file's path is added to it. If another
     writer's commit removed one of them first, nothing is changed. A table that Spark writes is compacted by Spark
@@ -40,7 +42,7 @@ def compact(table: DeltaTable, enough: int = _FILES, among: set[str] | None = No
     """
     if not passable(table, enough, among):
         return 0
-    chosen = _fitting(table, _chosen(table.files, enough, among))
+    chosen = _fitting(table, _chosen(table.files, enough, among, pass_bytes))
     if not chosen:
         return 0
     made = move(table, [Part(file) for file in chosen])
@@ -51,15 +53,16 @@ def compact(table: DeltaTable, enough: int = _FILES, among: set[str] | None = No
     return len(chosen)
 
 
-def renew(table: DeltaTable, among: set[str] | None = None) -> bool:
+def renew(table: DeltaTable, among: set[str] | None = None, pass_bytes: int = PASS_BYTES) -> bool:
     """Move rows of files with many rows marked as deleted to a new file; one pass. Returns whether there was any.
 
-    ``among``: as in ``compact``, but without the new file.
+    ``among``: as in ``compact``, but without the new file. A table that does not allow marks (any more) has a file
+    rewritten at once, however large it is.
     """
     files = [file for file in table.files if file.vector is not None and (among is None or file.path in among)]
     if not worn(files) or not writer_of(table).arrow_compacts:
         return False
-    return move(table, worn_parts(table, files)) is not None
+    return move(table, worn_parts(table, files, pass_bytes)) is not None
 
 
 def _fitting(table: DeltaTable, chosen: Sequence[DataFile]) -> list[DataFile]:
@@ -78,18 +81,18 @@ def _fitting(table: DeltaTable, chosen: Sequence[DataFile]) -> list[DataFile]:
 
 def passable(table: DeltaTable, enough: int = _FILES, among: set[str] | None = None) -> bool:
     """Whether a pass of ``compact`` has any work."""
-    return writer_of(table).arrow_compacts and len(_chosen(table.files, enough, among)) >= 2
+    return writer_of(table).arrow_compacts and len(_chosen(table.files, enough, among, PASS_BYTES)) >= 2
 
 
-def _chosen(files: Sequence[DataFile], enough: int, among: set[str] | None) -> list[DataFile]:
+def _chosen(files: Sequence[DataFile], enough: int, among: set[str] | None, pass_bytes: int) -> list[DataFile]:
     """Return the files of one pass. Ended versions are not mixed with rows that can change."""
     if among is not None:
         files = [file for file in files if file.path in among]
-    found = choose([file for file in files if not file.is_history], enough)
-    return found or choose([file for file in files if file.is_history], enough)
+    found = choose([file for file in files if not file.is_history], enough, pass_bytes)
+    return found or choose([file for file in files if file.is_history], enough, pass_bytes)
 
 
-def choose(files: Sequence[DataFile], enough: int = _FILES) -> list[DataFile]:
+def choose(files: Sequence[DataFile], enough: int = _FILES, pass_bytes: int = PASS_BYTES) -> list[DataFile]:
     """Return the files that one pass compacts: those of the smallest class that has ``enough``, in the log's order."""
     by_class: dict[int, list[DataFile]] = {}
     for file in files:
@@ -100,7 +103,7 @@ def choose(files: Sequence[DataFile], enough: int = _FILES) -> list[DataFile]:
             chosen, octets = [], 0
             for file in found:
                 octets += file.size
-                if octets > PASS_BYTES:
+                if octets > pass_bytes:
                     break
                 chosen.append(file)
             return chosen

@@ -23,6 +23,8 @@ from cdc_core.lake.schema.features import writer_of
 from cdc_core.lake.schema.shape import file_hours
 
 _MIN = 2
+# More than between rounds, which would have to wait.
+_PASS_BYTES = 64 << 20
 # Pause between two passes if another writer is committing to the table.
 _PAUSE_SECONDS = 2.0
 _TRIES = 8
@@ -107,13 +109,13 @@ def _optimize(table: DeltaTable) -> int:
     files = {file.path for file in table.files}
     while lost < _TRIES and passable(table, _MIN, files):
         before = table.version
-        done = compact(table, _MIN, files)
+        done = compact(table, _MIN, files, _PASS_BYTES)
         rewritten += done
         lost += not done
         table.refresh()
         if table.version > before + bool(done):
             time.sleep(_PAUSE_SECONDS)
-    while renew(table, files):
+    while renew(table, files, _PASS_BYTES):
         rewritten += 1
     return rewritten
 

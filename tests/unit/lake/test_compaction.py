@@ -60,7 +60,8 @@ def test_each_class_is_eight_times_the_one_below_and_large_files_stay() -> None:
 
 
 def test_a_pass_is_bounded_in_bytes() -> None:
-    assert len(choose(sized(*[4 * MIB - 1] * 16))) == 4
+    assert len(choose(sized(*[4 * MIB - 1] * 16))) == 2
+    assert len(choose(sized(*[4 * MIB - 1] * 16), pass_bytes=32 * MIB)) == 8
     assert len(choose(sized(*[KIB] * 100))) == 100
 
 

@@ -17,7 +17,6 @@ from cdc_core.lake.delete_columns import TO_LSN
 from cdc_core.lake.delta.data_file import DataFile, MarkedRows
 from cdc_core.lake.delta.deletion_vectors import DeletionVector
 from cdc_core.lake.delta.table import DeltaTable
-from cdc_core.lake.maintenance import wear
 from cdc_core.lake.maintenance.compaction import compact, renew, tidy
 from cdc_core.lake.maintenance.moving import Part, move
 from cdc_core.lake.maintenance.wear import worn, worn_parts
@@ -188,13 +187,12 @@ def test_a_large_file_is_renewed_in_parts(tmp_path: Path, monkeypatch: pytest.Mo
     table = made(tmp_path / "t", range(10_000))
     delete(table, set(range(0, 10_000, 3)))
     expected = sorted({*range(10_000)} - {*range(0, 10_000, 3)})
-    monkeypatch.setattr(wear, "PASS_BYTES", table.files[0].size // 4)
-    passes = 0
-    while renew(table):
+    octets, passes = table.files[0].size // 4, 0
+    while renew(table, pass_bytes=octets):
         passes += 1
         assert ids(table) == expected
         assert max(each.rows for each in table.files if each.vector is None) < 4_000
-    assert passes in (3, 4)
+    assert passes == 3
     assert all(each.vector is None for each in table.files)
 
 
@@ -203,9 +201,8 @@ def test_a_table_that_does_not_allow_marks_has_its_file_renewed_at_once(
 ) -> None:
     table = made(tmp_path / "t", range(1_000))
     delete(table, set(range(0, 1_000, 3)))
-    monkeypatch.setattr(wear, "PASS_BYTES", 1)
     monkeypatch.setattr(DeltaTable, "marks_rows", property(lambda self: False))
-    assert renew(table) and not renew(table)
+    assert renew(table, pass_bytes=1) and not renew(table, pass_bytes=1)
     assert [each.vector for each in table.files] == [None]
     assert len(ids(table)) == 666
 
@@ -248,5 +245,5 @@ def test_ended_versions_are_not_mixed_with_rows_that_can_change() -> None:
     ended = replace(file(0.5, "ended"), nulls={TO_LSN: 0})
     current = [file(0.4, f"current {number}") for number in range(3)]
     some: Any = Sizes()
-    assert [part.file.path for part in worn_parts(some, [*current, ended])] == ["ended"]
-    assert len(worn_parts(some, current)) == 3
+    assert [part.file.path for part in worn_parts(some, [*current, ended], 1 << 30)] == ["ended"]
+    assert len(worn_parts(some, current, 1 << 30)) == 3
