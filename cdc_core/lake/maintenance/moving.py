@@ -114,10 +114,8 @@ def _deleted_since(table: DeltaTable, moved: Sequence[_Moved], made: Sequence[Da
     """
     at, found = 0, [np.zeros(0, dtype=np.int64)]
     for each in moved:
-        live = table.live(each.part.file)
         places = each.places()
-        if live is not None:
-            found.append(at + np.flatnonzero(~live[places]))
+        found.append(at + np.flatnonzero(~table.unmarked(each.part.file, places)))
         at += len(places)
     gone, start = np.concatenate(found), 0
     for file in made:
