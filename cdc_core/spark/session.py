@@ -25,10 +25,13 @@ from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
 
 from cdc_core.errors import ConfigError
+from cdc_core.spark.class_archive import archive_in, archive_name, reading_options
 from cdc_core.spark.quiet_start import quiet_start
 
 JARS_VARIABLE = "WAL2LAKE_DELTA_JARS"
 _SCALA = "2.13"
+_CLASS_PATH = "spark.driver.extraClassPath"
+_JAVA_OPTIONS = "spark.driver.extraJavaOptions"
 
 
 def spark_conf(extra: Mapping[str, str] | None = None) -> dict[str, str]:
@@ -78,7 +81,7 @@ def spark_conf(extra: Mapping[str, str] | None = None) -> dict[str, str]:
     if master.startswith("local"):
         conf |= {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
     conf |= {key: value for key, value in given.items() if key not in ("spark.jars", "spark.jars.packages")}
-    return conf | _jars(given)
+    return conf | _jars(given, conf, one_process=re.match(r"local(\[|$)", master) is not None)
 
 
 def get_session(extra: Mapping[str, str] | None = None) -> SparkSession:
@@ -147,19 +150,42 @@ def remember_jars(context: SparkContext) -> None:
         return  # without the cache, the next start only takes longer
 
 
-def _jars(given: Mapping[str, str]) -> dict[str, str]:
+def class_archive() -> tuple[Path, str | None]:
+    """Return the folder and the name of a local session's archive of classes; no name if it cannot have one yet."""
+    known = _known_jars()
+    return _cache(), archive_name(Path(_find_spark_home()), known) if known else None
+
+
+def _jars(given: Mapping[str, str], conf: Mapping[str, str], one_process: bool) -> dict[str, str]:
     own_jars = [entry for entry in given.get("spark.jars", "").split(",") if entry]
     own_packages = [entry for entry in given.get("spark.jars.packages", "").split(",") if entry]
+    started: dict[str, str] = {}
     if any("delta-spark" in entry for entry in own_jars + own_packages):
         jars, packages = own_jars, own_packages
     elif os.environ.get(JARS_VARIABLE):
         jars, packages = own_jars + _named_jars(os.environ[JARS_VARIABLE]), own_packages
-    elif known := _known_jars():
+    elif (known := _known_jars()) and one_process and not any(os.pathsep in jar for jar in known):
+        jars, packages, started = own_jars, own_packages, _started_with(known, conf)
+    elif known:
         jars, packages = own_jars + known, own_packages
     else:
         jars, packages = own_jars, [_delta_package(), *own_packages]
-    out = {"spark.jars": ",".join(jars), "spark.jars.packages": ",".join(packages)}
+    out = {"spark.jars": ",".join(jars), "spark.jars.packages": ",".join(packages), **started}
     return {key: value for key, value in out.items() if value}
+
+
+def _started_with(jars: list[str], conf: Mapping[str, str]) -> dict[str, str]:
+    """Settings that put Delta's jars on the class path that Java starts with: only those classes can be archived.
+
+    For a session of one process: executors of their own would not have them. The jars stand before Spark's and must not
+    contain any of its own.
+    """
+    users = [conf[_CLASS_PATH]] if conf.get(_CLASS_PATH) else []
+    archive = archive_in(_cache(), archive_name(Path(_find_spark_home()), jars))
+    return {
+        _CLASS_PATH: os.pathsep.join([*users, *jars]),
+        _JAVA_OPTIONS: reading_options(archive, conf.get(_JAVA_OPTIONS, "")),
+    }
 
 
 def _named_jars(text: str) -> list[str]:
@@ -196,8 +222,11 @@ def _artifact(jar: str) -> str:
 
 
 def _known_jars_file() -> Path:
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    return cache / "wal2lake" / f"jars-delta-{version('delta-spark')}-spark-{version('pyspark')}.txt"
+    return _cache() / f"jars-delta-{version('delta-spark')}-spark-{version('pyspark')}.txt"
+
+
+def _cache() -> Path:
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "wal2lake"
 
 
 def _delta_package() -> str:

@@ -12,15 +12,29 @@ from pathlib import Path
 import pytest
 
 from cdc_core.errors import ConfigError
+from cdc_core.spark.class_archive import sized
 from cdc_core.spark.quiet_start import quiet_start
-from cdc_core.spark.session import JARS_VARIABLE, _known_jars_file, spark_conf
+from cdc_core.spark.session import JARS_VARIABLE, _known_jars_file, class_archive, spark_conf
+
+CLASS_PATH, JAVA_OPTIONS = "spark.driver.extraClassPath", "spark.driver.extraJavaOptions"
 
 
 @pytest.fixture(autouse=True)
 def _no_cache(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    for name in (JARS_VARIABLE, "PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON", "MASTER"):
+    for name in (JARS_VARIABLE, "PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON", "MASTER", "WAL2LAKE_CLASS_ARCHIVE"):
         monkeypatch.delenv(name, raising=False)
+
+
+@pytest.fixture
+def delta(tmp_path: Path) -> Path:
+    """Delta's jar, as an earlier start has resolved it."""
+    jar = tmp_path / "io.delta_delta-spark_4.2_2.13-4.4.0.jar"
+    jar.touch()
+    known = _known_jars_file()
+    known.parent.mkdir(parents=True)
+    known.write_text(str(jar))
+    return jar
 
 
 def test_delta_comes_from_maven_and_joins_the_users_packages() -> None:
@@ -65,11 +79,40 @@ def test_jars_of_an_earlier_start_that_spark_has_itself_are_left_out(tmp_path: P
     known = _known_jars_file()
     known.parent.mkdir(parents=True)
     known.write_text("\n".join(map(str, jars)))
-    conf = spark_conf()
-    assert conf["spark.jars"].split(",") == [str(tmp_path / name) for name in kept]
-    assert "spark.jars.packages" not in conf
+    assert "spark.jars.packages" not in spark_conf()
+    here, cluster = spark_conf()[CLASS_PATH], spark_conf({"spark.master": "spark://there:7077"})
+    assert here.split(os.pathsep) == cluster["spark.jars"].split(",") == [str(tmp_path / name) for name in kept]
+    assert "spark.jars" not in spark_conf() and CLASS_PATH not in cluster, "executors elsewhere need them sent"
     jars[-1].unlink()
-    assert "spark.jars" not in spark_conf(), "one is gone, so that all are resolved again"
+    assert CLASS_PATH not in spark_conf(), "one is gone, so that all are resolved again"
+
+
+def test_users_jars_and_class_path_stay(delta: Path) -> None:
+    conf = spark_conf({"spark.jars": "mine.jar", CLASS_PATH: "/my.jar"})
+    assert conf["spark.jars"] == "mine.jar" and conf[CLASS_PATH] == os.pathsep.join(["/my.jar", str(delta)])
+
+
+def test_the_archive_of_classes_is_read_where_there_is_one(delta: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder, name = class_archive()
+    archive = folder / sized(name, 4)
+    archive.write_bytes(b"par")
+    assert JAVA_OPTIONS not in spark_conf(), "Java would fail on a part"
+    archive.write_bytes(b"here")
+    assert spark_conf({JAVA_OPTIONS: "-Xss8m"})[JAVA_OPTIONS].startswith("-Xss8m -Xshare:auto ")
+    assert spark_conf()[JAVA_OPTIONS].endswith(f"-XX:SharedArchiveFile={archive}")
+    assert spark_conf({JAVA_OPTIONS: "-Xshare:off"})[JAVA_OPTIONS] == "-Xshare:off"
+    assert JAVA_OPTIONS not in spark_conf({"spark.master": "spark://there:7077"})
+    monkeypatch.setenv("WAL2LAKE_CLASS_ARCHIVE", "off")
+    assert JAVA_OPTIONS not in spark_conf()
+    monkeypatch.delenv("WAL2LAKE_CLASS_ARCHIVE")
+    assert JAVA_OPTIONS in spark_conf()
+    delta.write_text("another build")
+    assert JAVA_OPTIONS not in spark_conf(), "an archive of other classes has another name"
+
+
+def test_without_java_there_is_no_archive(delta: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("JAVA_HOME", "/nowhere")
+    assert class_archive()[1] is None and str(delta) == spark_conf()[CLASS_PATH]
 
 
 def test_what_java_says_at_its_start_is_filtered_and_our_own_stderr_is_not_touched(

@@ -8,6 +8,7 @@ not. Which changes wait is modelled on its own, for rows that keep their keys.
 import shutil
 import tempfile
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 
 import deltalake
@@ -16,7 +17,7 @@ import pytest
 from hypothesis import HealthCheck, Phase, assume, event, given, settings
 from hypothesis import strategies as st
 
-from cdc_core.engine.slice.order import Replay
+from cdc_core.engine.slice.order import Replay, SliceOutcome
 from cdc_core.quality.options import QualityOptions, UserRule
 from cdc_core.schema.pg_type import PgType
 from cdc_core.schema.relation import ReplicaIdentity
@@ -231,3 +232,27 @@ def test_only_what_fails_waits_and_what_needs_it(tmp_path_factory, history, luck
         (one["__commit_lsn"], one["__tx_index"]): one["reasons"] for one in run.entries if one["status"] == "waiting"
     }
     assert found == dict(pair for pairs in expected.values() for pair in pairs)
+
+
+def test_changes_that_another_commit_has_merged_meanwhile_are_neither_merged_nor_held_again(tmp_path):
+    one = OneTable(tmp_path, KEYED, ROW)
+    one.quality = rules(luck="__lsn <> 102")
+    made = [
+        change("c", 200, 0, None, image("a", 1, "p")),
+        change("c", 200, 1, None, image("b", 9, "p")),
+        change("u", 300, 0, None, image("b", 2), ("t",)),
+        change("c", 300, 1, None, image("c", 3, "p")),
+    ]
+    changes = [{**row, "__lsn": 101 + at} for at, row in enumerate(made)]
+    one.append(changes, 300)
+    one.merge(200)
+    # A run that chose its changes before another one committed the first two.
+    outcome = SliceOutcome(T)
+    order = replace(one.order(300), waiting=True)
+    sifted = one.task.sifted(order, one.held(one.lake), one.changes(changes), outcome)
+    assert (sifted.earlier.num_rows, sifted.rows.column("__tx_index").to_pylist()) == (0, [1])
+    assert outcome.waiting == 2
+    assert sorted((row["__commit_lsn"], row["__tx_index"]) for row in lake_rows(one.paths.quarantine(T))) == [
+        (200, 1),
+        (300, 0),
+    ]
