@@ -12,7 +12,9 @@ Invariants
 
 * A batch contains everything received by the time it is requested: a slow caller gets larger batches, not later ones.
 * Only complete batches are passed on; the caller confirms only what it has made durable.
-* Segments end anywhere; batches end at the end of a transaction unless a single transaction exceeds the limits.
+* Segments end anywhere; batches end at the end of a transaction unless a single transaction exceeds the limits: the
+  part of a segment after its last commit goes to the next batch if this one is due. (Rows of a transaction that a batch
+  divides are read from the changelog again before they are merged, which costs as much as all the rest.)
 * An error in either thread is raised by the caller's next ``next_batch``, after the batches that precede it.
 
 Contract
@@ -45,11 +47,12 @@ import numpy as np
 import pyarrow as pa
 
 from cdc_core.decode.pgoutput.classify import sort_segment
-from cdc_core.decode.pgoutput.stream_state import SortedSegment, StreamState, Truncate
+from cdc_core.decode.pgoutput.stream_state import StreamState, Truncate
 from cdc_core.decode.raw_batch import RAW_SCHEMA
 from cdc_core.decode.segment import Segment
 from cdc_core.engine.reading.batch import Batch, rows_in_changelog
 from cdc_core.engine.reading.continuity import CommitWatch
+from cdc_core.engine.reading.segment_parts import SegmentPart, parts_of
 from cdc_core.engine.reading.spool import Spool
 from cdc_core.engine.reading.spool_writer import SpoolWriter
 from cdc_core.lake.positions import ChangelogPosition
@@ -260,22 +263,34 @@ class SlotReader:
             except queue.Empty:
                 segment = None
             if segment is not None:
-                was_empty, known = not self._has_content(batch), (batch.rows, len(batch.signals))
                 found = sort_segment(segment, self._state, self._describe)
                 if self._watch is not None:
                     self._watch.note(found)
-                self._add(batch, found)
-                is_opened = was_empty and self._has_content(batch)
+                for part in parts_of(found, self._state.open):
+                    self._take(batch, part)
+                    batch = self._handed_over(batch)
                 with self._progress.lock:
-                    self._progress.outstanding_batches += is_opened
                     self._progress.unsorted -= 1
-                    if (batch.rows, len(batch.signals)) != known:
-                        self._progress.last_data = time.monotonic()
-            if self._has_content(batch) and self._is_due(batch):
-                self._writer.flush()
-                self._hand_over(batch)
-                batch = Batch(batch.number + 1)
+            else:
+                batch = self._handed_over(batch)
             self._wait_for_room()
+
+    def _take(self, batch: Batch, found: SegmentPart) -> None:
+        was_empty, known = not self._has_content(batch), (batch.rows, len(batch.signals))
+        self._add(batch, found)
+        is_opened = was_empty and self._has_content(batch)
+        with self._progress.lock:
+            self._progress.outstanding_batches += is_opened
+            if (batch.rows, len(batch.signals)) != known:
+                self._progress.last_data = time.monotonic()
+
+    def _handed_over(self, batch: Batch) -> Batch:
+        """Return the batch to be filled: a new one if this one was due, and is the caller's now."""
+        if not (self._has_content(batch) and self._is_due(batch)):
+            return batch
+        self._writer.flush()
+        self._hand_over(batch)
+        return Batch(batch.number + 1)
 
     @staticmethod
     def _has_content(batch: Batch) -> bool:
@@ -303,25 +318,22 @@ class SlotReader:
                 if self._closed.is_set() or (self._stop.is_set() and not isinstance(item, BaseException)):
                     return
 
-    def _add(self, batch: Batch, found: SortedSegment) -> None:
+    def _add(self, batch: Batch, found: SegmentPart) -> None:
         pieces: list[tuple[TableSchema, pa.RecordBatch, Relation | None]]
         pieces = [(run.table, run.raw, run.relation) for run in found.runs]
         pieces += [(table, _truncate_row(cut), None) for cut in found.truncates for table in cut.tables]
         # In stream order, so that a table's versions are in the order in which they were in force.
         if self._signals is not None:
-            batch.signals += signal_rows(found, self._signals.table)
+            batch.signals += signal_rows(found.runs, self._signals.table)
             if not self._signals.is_kept:
                 pieces = [piece for piece in pieces if piece[0].id != self._signals.table]
         for table, raw, relation in sorted(pieces, key=lambda piece: piece[1].column("seq")[0].as_py()):
             self._add_rows(batch, table, raw, relation)
-        if found.last_commit_lsn is not None:
-            batch.complete_lsn = found.last_commit_lsn
-            batch.confirm_lsn = found.last_commit_end_lsn
-            batch.last_commit_ts_us = self._state.last_commit_ts_us
-            ended = int(np.flatnonzero(found.transactions.column("kind").to_numpy() == ord("C"))[-1])
-            batch.last_xid = found.transactions.column("xid")[ended].as_py()
-            batch.last_ts_us = found.transactions.column("commit_ts_us")[ended].as_py()
-        batch.open_lsn = self._state.open.commit_lsn if self._state.open is not None else None
+        if found.last_commit is not None:
+            last = found.last_commit
+            batch.complete_lsn, batch.confirm_lsn = last.lsn, last.end_lsn
+            batch.last_xid, batch.last_ts_us, batch.last_commit_ts_us = last.xid, last.ts_us, last.ts_us
+        batch.open_lsn = found.open_lsn
 
     def _add_rows(self, batch: Batch, table: TableSchema, raw: pa.RecordBatch, relation: Relation | None) -> None:
         known = rows_in_changelog(self._positions.get(table.id, ChangelogPosition(0)), raw)

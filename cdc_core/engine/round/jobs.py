@@ -30,7 +30,7 @@ def run_orders(work: Work, orders: Sequence[SliceOrder]) -> list[SliceOutcome]:
     groups = 2 * parallelism(spark)
     large = large_among(orders, work.split_rows, task.writer.part_max_bytes)
     small = [order for order in orders if all(order is not each for each in large)]
-    parts = [part for order in large for part in cut(order, parallelism(spark))]
+    parts = [part for order in large for part in cut(order, parallelism(spark), task.writer.part_max_bytes)]
     items: list[SliceOrder | PartOrder] = [*parts, *small]
     todo = balanced(items, lambda item: item.rows + _SLICE_ROWS, groups)
     # balanced() reorders the work by weight, so results are matched by table, not by position.

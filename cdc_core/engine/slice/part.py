@@ -11,6 +11,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
 
 from cdc_core import failpoints
@@ -129,14 +130,20 @@ def large_among(orders: Iterable[SliceOrder], rows: int, octets: int) -> list[Sl
     return [order for order in orders if order.rows > rows or bytes_of(order.files) > octets]
 
 
-def cut(order: SliceOrder, parts: int) -> list[PartOrder]:
-    """Divide an order's files into at most ``parts`` runs of consecutive files, about equal in number."""
-    count = max(1, min(parts, len(order.files)))
-    bounds = [len(order.files) * number // count for number in range(count + 1)]
-    share = order.rows // count
-    bare = replace(order, files=())
+def cut(order: SliceOrder, parts: int, octets: int) -> list[PartOrder]:
+    """Divide an order's files into at least ``parts`` runs of consecutive files, about equal in bytes.
+
+    A run has at most ``octets`` bytes, or one file: the rows of a larger one are not held in memory, and would have to
+    be read from the changelog again in order to be merged.
+    """
+    sizes = np.array([bytes_of([file]) for file in order.files], dtype=np.int64)
+    # A run may be longer than this by its first file.
+    share = max(1, min(-(-int(sizes.sum()) // max(1, parts)), octets * 2 // 3))
+    ends = np.flatnonzero(np.diff((np.cumsum(sizes) - 1) // share)) + 1
+    bounds = [0, *ends.tolist(), len(order.files)]
+    bare, rows = replace(order, files=()), order.rows // (len(bounds) - 1)
     return [
-        PartOrder(bare, number, order.files[low:high], share)
+        PartOrder(bare, number, order.files[low:high], rows)
         for number, (low, high) in enumerate(itertools.pairwise(bounds))
     ]
 

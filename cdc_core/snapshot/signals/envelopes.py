@@ -64,7 +64,7 @@ class EnvelopeSignals:
         commits = kinds == ord("C")
         self.snapshots.streamed.add(xids[commits])
         last_commit = int(seqs[commits][-1]) if commits.any() else -1
-        rows = [] if self._table is None else signal_rows(found, self._table)
+        rows = [] if self._table is None else signal_rows(found.runs, self._table)
         opened = self._opened(rows)
         made = self._walk(found, [row for row in rows if row.seq <= last_commit], opened)
         made += self._settled(found, last_commit)

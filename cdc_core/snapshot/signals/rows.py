@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from cdc_core.decode.pgoutput.not_utf8 import separated
-from cdc_core.decode.pgoutput.stream_state import SortedSegment
+from cdc_core.decode.pgoutput.stream_state import RelationRun
 from cdc_core.decode.pgoutput.tuples import decode_rows
 from cdc_core.errors import NotUtf8Error
 from cdc_core.schema.table import TableId
@@ -36,10 +37,10 @@ class SignalRow:
     tx_index: int = 0
 
 
-def signal_rows(segment: SortedSegment, table: TableId) -> list[SignalRow]:
+def signal_rows(runs: Sequence[RelationRun], table: TableId) -> list[SignalRow]:
     """Return the rows in stream order; none for a table with fewer than three columns."""
     found = []
-    for run in segment.runs:
+    for run in runs:
         if run.table.id != table or len(run.relation.columns) < 3:
             continue
         try:

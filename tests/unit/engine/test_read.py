@@ -74,6 +74,28 @@ def test_a_batch_comes_at_once_where_somebody_waits(stream: FakeStream, tmp_path
         assert time.monotonic() - started < 5
 
 
+def test_a_segment_that_ends_in_a_transaction_gives_what_is_whole(stream: FakeStream, tmp_path: Path) -> None:
+    with reader(stream, tmp_path) as found:
+        begun = transaction(1002, insert(4), insert(5))
+        stream.send(
+            [
+                *announce(ORDERS),
+                *transaction(1000, insert(1)),
+                *transaction(1001, insert(2), insert(3)),
+                *begun[:2],
+            ]
+        )
+        first = batch_of(found)
+        assert (ids(first), first.complete_lsn, first.open_lsn) == ([1, 2, 3], 1001, None)
+        assert first.only_inserts(ORDERS_ID), "nothing of it has to be read from the changelog again"
+        found.done(first)
+        assert found.idle_position() is None and not found.is_drained, "the transaction's beginning is not done"
+        assert found.next_batch(0.2) is None
+        stream.send(begun[2:])
+        second = batch_of(found)
+        assert (ids(second), second.complete_lsn, second.open_lsn) == ([4, 5], 1002, None)
+
+
 def test_a_transaction_that_is_not_whole_is_waited_for(stream: FakeStream, tmp_path: Path) -> None:
     with reader(stream, tmp_path) as found:
         begun = transaction(1000, insert(1), insert(2))

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import random
+from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from cdc_core.engine.slice.order import SliceOrder, SliceOutcome
-from cdc_core.engine.slice.part import PartOutcome, cut, joined
+from cdc_core.engine.slice.part import PartOutcome, bytes_of, cut, joined
 from cdc_core.lake.delta.data_file import DataFile
 from cdc_core.schema.table import TableId
 from cdc_core.spark.run_tasks import balanced
@@ -16,16 +19,35 @@ from tests.delta.source_model import KEYLESS, TABLE
 FILES = tuple((0, f"file {number}") for number in range(7))
 
 
+def files_of(folder: Path, sizes: list[int]) -> tuple[tuple[int, str], ...]:
+    found = []
+    for number, octets in enumerate(sizes):
+        path = folder / f"file {number}"
+        path.write_bytes(b"x" * octets)
+        found.append((0, str(path)))
+    return tuple(found)
+
+
 @pytest.mark.parametrize(("parts", "expected"), [(1, 1), (2, 2), (3, 3), (7, 7), (20, 7)])
-def test_files_are_cut_into_neighbours(parts: int, expected: int) -> None:
-    order = SliceOrder(TABLE, FILES, rows=7_000_000)
-    found = cut(order, parts)
+def test_files_are_cut_into_neighbours(parts: int, expected: int, tmp_path: Path) -> None:
+    files = files_of(tmp_path, [100] * 7)
+    found = cut(SliceOrder(TABLE, files, rows=7_000_000), parts, 10_000)
     assert len(found) == expected and all(part.files for part in found)
-    assert tuple(file for part in found for file in part.files) == FILES
+    assert tuple(file for part in found for file in part.files) == files
     assert [part.number for part in found] == list(range(expected))
     sizes = [len(part.files) for part in found]
     assert max(sizes) - min(sizes) <= 1
     assert all(part.order.files == () and part.order.table is TABLE for part in found), "a part carries its own files"
+
+
+@settings(max_examples=50, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(sizes=st.lists(st.integers(0, 90), min_size=1, max_size=30), parts=st.integers(1, 8))
+def test_a_part_is_in_memory_unless_one_file_is_not(sizes: list[int], parts: int, tmp_path: Path) -> None:
+    files = files_of(tmp_path, sizes)
+    found = cut(SliceOrder(TABLE, files, rows=1_000), parts, 270)
+    assert tuple(file for part in found for file in part.files) == files
+    assert all(bytes_of(part.files) <= 270 for part in found), "no file has more than a third of it"
+    assert all(part.files for part in found)
 
 
 def outcome(table: TableId, number: int, arrived: bool = True) -> PartOutcome:

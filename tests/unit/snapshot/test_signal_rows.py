@@ -17,6 +17,6 @@ def test_a_signal_that_is_not_utf8_is_ignored_and_the_others_are_read(caplog):
     changes = transaction(1000, *[plain.insert(SIGNALS.oid, row) for row in rows])
     frames = [plain.frame(each, 100 + place) for place, each in enumerate([*announce(SIGNALS), *changes])]
     found = sort_segment(Segment.of(frames), StreamState(), lambda each, lsn: table_of(each))
-    read = signal_rows(found, TableId("shop", "signals"))
+    read = signal_rows(found.runs, TableId("shop", "signals"))
     assert [(row.id, row.data, row.lsn) for row in read] == [("1", "é", 102), ("3", "{}", 104)]
     assert "not UTF-8" in caplog.text and "secret" not in caplog.text
