@@ -19,7 +19,8 @@ from cdc_core.postgres.source import Source
 from cdc_core.schema.changes import DroppedColumns, PauseCause
 from cdc_core.schema.table import TableId, TableSchema
 from cdc_core.schema.unseen import streamed
-from cdc_core.snapshot.copy.run import SnapshotRun, SnapshotSettings
+from cdc_core.snapshot.copy.run import SnapshotRun
+from cdc_core.snapshot.copy.settings import SnapshotSettings
 from cdc_core.snapshot.notifications import notify_of_snapshot
 from cdc_core.snapshot.reports import SnapshotProgress, SnapshotReport
 from cdc_core.snapshot.unsent import OLDER_SECONDS, UnsentChanges, still_open

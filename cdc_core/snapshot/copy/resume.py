@@ -53,6 +53,7 @@ from cdc_core.lake.rows.row_keys import KeyColumns, KeyIndex, merge_key
 from cdc_core.lake.rows.survey import stored_visibility
 from cdc_core.lake.rows.typing_plan import TypingPlan
 from cdc_core.lake.stores.range_log import FinishedRange
+from cdc_core.lake.stores.snapshot_log import TakenSnapshot
 from cdc_core.schema.table import TableSchema
 
 _MAX_XIDS = 2**30
@@ -84,6 +85,25 @@ class Resumption:
                 found.append((at, one.first_block))
             at = one.end_block
         return found if at is None else [*found, (at, None)]
+
+
+@dataclass(frozen=True, slots=True)
+class EarlierAttempts:
+    """Attempts to read one table that were interrupted.
+
+    ``recorded`` are the entries of their ranges, ``kept`` those that are used, None if everything is read again.
+    ``marks`` is the digest with which ranges of this attempt are recorded, None if they are not.
+    """
+
+    recorded: tuple[FinishedRange, ...] = ()
+    marks: str | None = None
+    kept: Resumption | None = None
+
+    def continued(self, taken: TakenSnapshot) -> TakenSnapshot:
+        """Return the snapshot of this attempt: later than theirs, and with the time since which rows were read."""
+        newest = max((one.token for one in self.recorded), default=0)
+        since = self.kept.since if self.kept is not None else taken.since
+        return replace(taken, token=max(taken.token, newest + 1), since=since)
 
 
 def can_resume(table: TableSchema, plan: TypingPlan) -> bool:

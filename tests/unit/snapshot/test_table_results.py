@@ -11,9 +11,12 @@ from cdc_core.errors import LakeError, SourceError, TransientError
 from cdc_core.lsn import Lsn
 from cdc_core.schema.table import TableId, TableSchema
 from cdc_core.snapshot.copy import run as module
+from cdc_core.snapshot.copy.resume import EarlierAttempts
 from cdc_core.snapshot.copy.run import SnapshotRun
+from cdc_core.snapshot.copy.table_plan import PlannedRange, TablePlan
 from cdc_core.snapshot.copy.table_results import TableResults
-from cdc_core.snapshot.reports import SnapshotProgress, SnapshotReport
+from cdc_core.snapshot.copy.task import RangeResult
+from cdc_core.snapshot.reports import SnapshotReport
 
 GOOD, BAD, LAST = (TableSchema(TableId("public", name), number, ()) for number, name in enumerate(("a", "b", "c")))
 REFUSED = SourceError("Not allowed.", "Allow it.")
@@ -29,7 +32,7 @@ def taken(monkeypatch):
 
     def take(preparing: Any = None, reading: Any = None, committing: Any = None, ending: Any = None) -> Any:
         run: Any = SnapshotRun.__new__(SnapshotRun)
-        facts = SimpleNamespace(name="s", timestamp_us=0)
+        facts = SimpleNamespace(name="s", timestamp_us=0, visible="3:3:")
         holder = SimpleNamespace(facts=facts, check=lambda: None)
         closed: list[bool] = []
         opened = SimpleNamespace(lsn=Lsn(30), holder=holder, close=lambda: closed.append(True))
@@ -37,44 +40,52 @@ def taken(monkeypatch):
             await_older_transactions=lambda: True, open_concurrent_snapshot=lambda: opened, options=None
         )
         locking = SimpleNamespace(snapshot_locking_mode=None, snapshot_lock_timeout_ms=0)
-        run._settings = SimpleNamespace(options=locking, reads=False, has_features=False, scope="slot")
-        run._paths, run._plan, run._spark = SimpleNamespace(snapshots=""), None, None
+        run._settings = SimpleNamespace(
+            options=locking, may_resume=True, rows_per_range=10, history_minutes=0, scope="slot"
+        )
+        run._paths, run._plan, run._spark = SimpleNamespace(snapshots="", shapes=""), None, None
+        run._source.catalog, run._tokens = SimpleNamespace(key_bounds=None), {}
         discarded: list[TableId] = []
 
-        def prepared(table: TableSchema, *_: Any) -> Any:
+        def described(table: TableSchema) -> Any:
             if preparing is not None and table is BAD:
                 raise preparing
             lake = SimpleNamespace(discard=lambda files: discarded.append(table.id))
-            made = SimpleNamespace(table=table, taken=None, results={}, files=[], lake=lake, shape=0)
-            made.is_whole = True
-            return made
+            return SimpleNamespace(table=table, lake=lake, in_force=None, estimate=None)
 
-        def commit(reading: Any, opened: Any, on_progress: Any, *_: Any, **__: Any) -> SnapshotReport:
-            if committing is not None and reading.table is BAD:
+        def describe(tables: Any, results: TableResults) -> Any:
+            made = [results.attempt(table.id, lambda table=table: described(table)) for table in tables]
+            return [each for each in made if each is not None]
+
+        def plans(described: Any, taken: Any, shapes: Any, earlier: Any, *_: Any) -> list[TablePlan]:
+            attempts = EarlierAttempts()
+            return [
+                TablePlan(each, taken[each.table.id], shapes[each.table.id], (PlannedRange("select"),), attempts)
+                for each in described
+            ]
+
+        def commit(read: Any) -> SnapshotReport:
+            if committing is not None and read.plan.table is BAD:
                 raise committing
-            on_progress(SnapshotProgress(reading.table.id, 5, None, True, 1, 1, report(reading.table)))
-            return report(reading.table)
+            return report(read.plan.table)
 
-        def ranges(spark: Any, readings: Any, *_: Any) -> Any:
-            for each in readings:
-                if ending is not None and each.table is LAST:
+        def ranges(spark: Any, reads: Any, *_: Any) -> Any:
+            for read in reads:
+                if ending is not None and read.plan.table is LAST:
                     raise ending
-                error = reading if each.table is BAD else None
-                yield [SimpleNamespace(table=each.table.id, number=0, error=error)]
+                yield [RangeResult(read.table, 0, error=reading if read.plan.table is BAD else None)]
 
-        run._prepared, run._commit, run._as_described = prepared, commit, list
-        run._measure = run._plan_ranges = lambda *_: None
+        run._describer = SimpleNamespace(describe=describe)
         run._parallel_jobs = lambda **_: 1
-        run._new_shapes = lambda tables, *_: {table.id: 1 for table in tables}
-        run._report_progress = lambda *_: None
-        for name in ("record_snapshots", "epoch_of", "connection_string"):
+        for name in ("record_snapshots", "epoch_of", "connection_string", "ShapeLog", "lake_properties"):
             monkeypatch.setattr(module, name, lambda *_: "")
+        versions = {table.id: 1 for table in (GOOD, BAD, LAST)}
+        monkeypatch.setattr(module, "record_shapes", lambda *_: (versions, frozenset()))
+        monkeypatch.setattr(module, "plan_tables", plans)
+        monkeypatch.setattr(module, "unaltered", lambda catalog, plans: list(plans))
+        monkeypatch.setattr(module, "TableCommits", lambda *_: SimpleNamespace(commit=commit))
         monkeypatch.setattr(module, "CopyRanges", lambda *_: None)
-
-        def closing(readings: Any) -> Any:
-            yield from ranges(None, readings)
-
-        monkeypatch.setattr(module, "read_ranges", lambda spark, readings, *_: closing(readings))
+        monkeypatch.setattr(module, "read_ranges", ranges)
         found = run.take_together([GOOD, BAD, LAST], {}, {})
         assert closed == [True]
         return found, discarded

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from cdc_core.snapshot.copy.run import _is_as_described
+from cdc_core.snapshot.copy.unaltered import _is_as_described
 from tests.unit.schema.versions import ID, column, table
 
 

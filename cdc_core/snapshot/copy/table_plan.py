@@ -1,0 +1,132 @@
+"""The plan of each table's snapshot: which ranges are read by which SELECT, decided before any of them is read."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from cdc_core.lake.stores.snapshot_log import TakenSnapshot
+from cdc_core.postgres.catalog.key_bounds import KeyBounds
+from cdc_core.schema.table import TableId, TableSchema
+from cdc_core.snapshot.copy.description import TableDescription
+from cdc_core.snapshot.copy.key_ranges import key_column, key_conditions
+from cdc_core.snapshot.copy.plan import ALONE, Chunk, plan_chunks, plan_gap, plan_leaves, rows_per_range
+from cdc_core.snapshot.copy.resume import EarlierAttempts, written_before, written_since
+
+# Ranges of rows written since the first attempt are larger by this factor, because few of their rows match.
+_FRESH_FACTOR = 4
+
+KeyBoundsOf = Callable[[TableSchema, str], KeyBounds | None]
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedRange:
+    """The rows that ``select`` returns. ``chunk``: its pages, if it is to be recorded after it was read, else None.
+
+    ``is_fresh``: the range has rows written since the first attempt, whose keys are to be removed from its files.
+    """
+
+    select: str
+    chunk: Chunk | None = None
+    is_fresh: bool = False
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class TablePlan:
+    """How a table is read, in ``ranges``, as the snapshot ``taken`` of the schema version ``shape``.
+
+    ``earlier`` are the attempts that this one continues. ``reads_leaves``: its partitions are read by their own names.
+    """
+
+    description: TableDescription
+    taken: TakenSnapshot
+    shape: int
+    ranges: tuple[PlannedRange, ...]
+    earlier: EarlierAttempts
+    reads_leaves: bool = False
+
+    @property
+    def table(self) -> TableSchema:
+        """The table."""
+        return self.description.table
+
+    @property
+    def rows_per_range(self) -> int:
+        """The estimated rows of each range: its weight when ranges are divided into tasks."""
+        count, rows = len(self.ranges), self.description.expected_rows
+        return rows if count == 1 else max(rows // count, ALONE)
+
+
+@dataclass(frozen=True, slots=True)
+class RangeLimits:
+    """Ranges of at most ``rows`` rows, ``parallel_jobs`` at a time."""
+
+    rows: int
+    parallel_jobs: int
+
+
+def plan_tables(
+    described: Sequence[TableDescription],
+    taken: Mapping[TableId, TakenSnapshot],
+    shapes: Mapping[TableId, int],
+    earlier: Mapping[TableId, EarlierAttempts],
+    limits: RangeLimits,
+    key_bounds: KeyBoundsOf,
+) -> list[TablePlan]:
+    """Return one plan per table. ``key_bounds`` queries the bounds of a key (for tables without ranges of pages)."""
+    most = rows_per_range([each.expected_rows for each in described], limits.rows, limits.parallel_jobs)
+    plans = []
+    for each in described:
+        name = each.table.id
+        attempts = earlier.get(name, EarlierAttempts())
+        ranges = _ranges_of_leaves(each, most)
+        plans.append(
+            TablePlan(
+                each,
+                taken[name],
+                shapes[name],
+                tuple(ranges or _ranges(each, attempts, most, key_bounds)),
+                attempts,
+                reads_leaves=bool(ranges),
+            )
+        )
+    return plans
+
+
+def _ranges_of_leaves(each: TableDescription, most: int) -> list[PlannedRange]:
+    """Return the ranges of the leaves' pages; none if the table has no leaves, or is read whole by its own name."""
+    ranges = plan_leaves(each.leaves, most)
+    return [] if len(ranges) <= 1 else [PlannedRange(each.query_leaves(chunks)) for chunks in ranges]
+
+
+def _ranges(each: TableDescription, earlier: EarlierAttempts, most: int, key_bounds: KeyBoundsOf) -> list[PlannedRange]:
+    """Return ranges of pages, or of keys if page ranges cannot be read; a single one for a user's statement."""
+    if each.own_statement is not None or each.leaves:
+        return [PlannedRange(each.query())]
+    if not each.size.has_ctid:
+        return [PlannedRange(each.query(condition)) for condition in _key_conditions(each, most, key_bounds)]
+    whole = plan_chunks(each.table.id, each.size.pages, each.size.rows, most)
+    if earlier.kept is not None:
+        return _missing_ranges(each, earlier, most, len(whole))
+    is_recorded = earlier.marks is not None and len(whole) > 1
+    return [PlannedRange(each.query(chunk.predicate()), chunk if is_recorded else None) for chunk in whole]
+
+
+def _missing_ranges(each: TableDescription, earlier: EarlierAttempts, most: int, count: int) -> list[PlannedRange]:
+    """Return the ranges that continue earlier attempts: rows written since in all pages, older ones in the gaps."""
+    assert earlier.kept is not None
+    since, pages = earlier.kept.since, each.size.pages
+    fresh = plan_chunks(each.table.id, pages, each.size.rows, _FRESH_FACTOR * most)
+    gaps = (plan_gap(each.table.id, gap, pages, -(-pages // count)) for gap in earlier.kept.gaps())
+    return [
+        *(PlannedRange(each.query(chunk.predicate(), written_since(since)), is_fresh=True) for chunk in fresh),
+        *(PlannedRange(each.query(c.predicate(), written_before(since)), c) for chunks in gaps for c in chunks),
+    ]
+
+
+def _key_conditions(each: TableDescription, most: int, key_bounds: KeyBoundsOf) -> list[str]:
+    """Return the key ranges of a table whose page ranges cannot be read; a single one if its key is unsuitable."""
+    rows = each.expected_rows
+    column = key_column(each.table) if rows > most else None
+    bounds = key_bounds(each.table, column) if column is not None else None
+    return [""] if column is None or bounds is None else key_conditions(column, bounds, rows, most)
