@@ -80,6 +80,10 @@ class DefiniteError(CdcError):
     """A permanent fault: a retry fails in the same way."""
 
 
+class RecordError(DefiniteError):
+    """A transform or a format cannot process a record; with ``errors.tolerance=all`` the record is left out."""
+
+
 class SourceError(DefiniteError):
     """The server, slot or publication does not meet the requirements."""
 

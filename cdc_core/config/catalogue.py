@@ -11,6 +11,7 @@ from typing import Any
 from cdc_core.config.unsupported import unsupported_properties
 from cdc_core.engine.options import EngineOptions
 from cdc_core.envelope.options import EnvelopeOptions
+from cdc_core.format.options import FormatOptions
 from cdc_core.lake.options import LakeOptions
 from cdc_core.observe.options import ObserveOptions
 from cdc_core.option import Property, properties_of
@@ -20,6 +21,7 @@ from cdc_core.schema.options import SchemaOptions
 from cdc_core.selection.options import SelectionOptions
 from cdc_core.snapshot.options import SnapshotOptions
 from cdc_core.snapshot.signals.options import SignalOptions
+from cdc_core.transform.options import TransformOptions
 from cdc_core.types.options import TypeOptions
 
 # Attribute of ConnectorConfig → (heading in the documentation, options class), in the order of the data flow.
@@ -29,6 +31,8 @@ PACKAGES: dict[str, tuple[str, type[Any]]] = {
     "selection": ("What is captured", SelectionOptions),
     "types": ("Types", TypeOptions),
     "envelope": ("Events", EnvelopeOptions),
+    "transforms": ("Transforms of events", TransformOptions),
+    "formats": ("Formats of events", FormatOptions),
     "snapshot": ("Snapshots", SnapshotOptions),
     "signals": ("Signals and notifications", SignalOptions),
     "lake": ("The lake", LakeOptions),

@@ -6,6 +6,8 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from cdc_core.config.references import has_reference
+from cdc_core.errors import ConfigError
+from cdc_core.format.outlet import make_outlet
 from cdc_core.lake.options import LakeOptions
 from cdc_core.option import MASK, properties_of
 from cdc_core.postgres.options import OutputPlugin, PostgresOptions
@@ -15,6 +17,7 @@ from cdc_core.selection.options import SelectionOptions
 from cdc_core.selection.patterns import compile_pattern
 from cdc_core.snapshot.options import SnapshotLockingMode, SnapshotMode, SnapshotOptions, SnapshotQueryMode
 from cdc_core.snapshot.signals.options import CHANNELS, NOTIFICATION_CHANNELS, SignalOptions
+from cdc_core.transform.chain import make_chain
 
 _EXCLUSIVE = (
     ("schema_include_list", "schema_exclude_list", "schema.include.list", "schema.exclude.list"),
@@ -41,7 +44,14 @@ def check(packages: Mapping[str, Any], given: Mapping[str, str]) -> tuple[list[s
         *_mode_without_class(packages["snapshot"]),
     ]
     warnings: list[str] = []
-    for warn in (_older_values, _idle_settings, _signals_not_heard, _lake_that_differs, _default_plugin):
+    for warn in (
+        _older_values,
+        _idle_settings,
+        _signals_not_heard,
+        _lake_that_differs,
+        _default_plugin,
+        _events_outlet,
+    ):
         warnings += warn(packages, given)
     return problems, warnings
 
@@ -56,6 +66,18 @@ def unready(postgres: PostgresOptions, snapshot: SnapshotOptions) -> list[str]:
     if snapshot.snapshot_query_mode is SnapshotQueryMode.CUSTOM:
         missing.append("snapshot.query.mode=custom is not supported yet.")
     return missing
+
+
+def _events_outlet(packages: Mapping[str, Any], given: Mapping[str, str]) -> Iterable[str]:
+    """Transforms and formats are for events; a file for Kafka Connect may name classes that wal2lake does not have."""
+    try:
+        make_outlet(packages["transforms"], packages["formats"])
+        unread = make_chain(packages["transforms"]).unread
+    except ConfigError as error:
+        yield f"wal2lake envelopes cannot run with this file: {error}"
+        return
+    if unread:
+        yield f"No effect, because the transform does not have the property: {', '.join(unread)}."
 
 
 def _both_lists(selection: SelectionOptions) -> Iterable[str]:

@@ -14,6 +14,8 @@ from cdc_core.config.reader import Reader, Setting
 from cdc_core.engine.options import EngineOptions
 from cdc_core.envelope.options import EnvelopeOptions
 from cdc_core.errors import ConfigError
+from cdc_core.format.options import FormatOptions
+from cdc_core.format.outlet import EventOutlet, make_outlet
 from cdc_core.lake.options import LakeOptions
 from cdc_core.observe.options import ObserveOptions
 from cdc_core.postgres.options import PostgresOptions
@@ -22,6 +24,7 @@ from cdc_core.schema.options import SchemaOptions
 from cdc_core.selection.options import SelectionOptions
 from cdc_core.snapshot.options import SnapshotOptions
 from cdc_core.snapshot.signals.options import SignalOptions
+from cdc_core.transform.options import TransformOptions
 from cdc_core.types.options import TypeOptions
 
 
@@ -41,6 +44,8 @@ class ConnectorConfig:
     selection: SelectionOptions
     types: TypeOptions
     envelope: EnvelopeOptions
+    transforms: TransformOptions
+    formats: FormatOptions
     snapshot: SnapshotOptions
     signals: SignalOptions
     lake: LakeOptions
@@ -69,6 +74,16 @@ class ConnectorConfig:
                 f"{self.source}: wal2lake.lake.path is missing.",
                 "Set it to a folder or URI, or set wal2lake.sinks=noop.",
             )
+
+    def outlet(self) -> EventOutlet | None:
+        """Return the transforms and formats of events, None if there are none; for one run.
+
+        Raises ConfigError if a class is unknown or a property of one is not valid.
+        """
+        try:
+            return make_outlet(self.transforms, self.formats)
+        except ConfigError as error:
+            raise ConfigError(f"{self.source}: {error.message}", error.remedy) from None
 
     @property
     def state_path(self) -> Path:

@@ -15,7 +15,9 @@ from cdc_core.option import MASK, Property, Secret, Status, properties_of
 from cdc_core.postgres.options import LsnFlushMode
 
 # Names whose values are masked although no package declares them secret: Spark's, a producer's, a JDBC driver's.
-_TELLTALE = re.compile(r"password|passwd|secret|token|credential|jaas|access\.?key|account\.?key|private\.?key", re.I)
+_TELLTALE = re.compile(
+    r"password|passwd|secret|token|credential|jaas|access\.?key|user\.?info|account\.?key|private\.?key", re.I
+)
 
 
 @dataclass(frozen=True, slots=True, repr=False)

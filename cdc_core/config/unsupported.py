@@ -33,8 +33,6 @@ _IGNORED: dict[str, tuple[str, ...]] = {
         "bootstrap.servers",
         "group.id",
         "plugin.path",
-        "transforms",
-        "predicates",
         "topic.cache.size",
         "config.action.reload",
         "exactly.once.support",
@@ -70,15 +68,9 @@ _IGNORED: dict[str, tuple[str, ...]] = {
 }
 _IGNORED_FAMILIES: dict[str, tuple[tuple[str, str], ...]] = {
     CONNECT: (
-        ("key.converter.*", r"key\.converter(\..+)?"),
-        ("value.converter.*", r"value\.converter(\..+)?"),
-        ("header.converter.*", r"header\.converter(\..+)?"),
-        ("converter.schemas.enable", r"converter\.schemas\.enable"),
         ("offset.*", r"offset\.(storage|flush|commit)(\..+)?"),
         ("offsets.storage.topic", r"offsets\.storage\.topic"),
-        ("errors.*", r"errors\.(?!max\.retries$).+"),
-        ("transforms.*", r"transforms\..+"),
-        ("predicates.*", r"predicates\..+"),
+        ("errors.*", r"errors\.(?!max\.retries$|tolerance$).+"),
         ("topic.creation.*", r"topic\.creation\..+"),
         ("producer.*", r"producer\..+"),
         ("consumer.*", r"consumer\..+"),

@@ -10,6 +10,8 @@ import pyarrow as pa
 
 from cdc_core.envelope.json import dumps
 from cdc_core.envelope.options import EnvelopeOptions
+from cdc_core.envelope.outlet import Outlet
+from cdc_core.envelope.record import lines
 from cdc_core.schema.naming import Names
 from cdc_core.schema.options import SchemaOptions
 from cdc_core.types.options import BinaryHandlingMode
@@ -58,7 +60,8 @@ class EnvelopeContext:
     """Created once per run.
 
     ``skipped`` contains operations without records (letters of ``skipped.operations``). ``run_id`` distinguishes runs
-    in the context headers. ``names`` has state (the topics it returned), all else is constant.
+    in the context headers. ``names`` has state (the topics it returned), all else is constant. ``outlet``: transforms
+    and formats, None if records are written as JSON with schemas.
     """
 
     names: Names
@@ -70,6 +73,7 @@ class EnvelopeContext:
     version: str = EVENT_VERSION
     task_id: str = "0"
     run_id: str = field(default_factory=lambda: str(uuid.uuid4()))
+    outlet: Outlet | None = None
 
     @classmethod
     def of(
@@ -81,26 +85,30 @@ class EnvelopeContext:
         skipped: tuple[str, ...] = ("t",),
         binary: BinaryHandlingMode = BinaryHandlingMode.BYTES,
         version: str = EVENT_VERSION,
+        outlet: Outlet | None = None,
     ) -> EnvelopeContext:
         """Create a context from the packages' options."""
-        return cls(Names(schema), database, schema, options or EnvelopeOptions(), frozenset(skipped), binary, version)
+        made = options or EnvelopeOptions()
+        return cls(Names(schema), database, schema, made, frozenset(skipped), binary, version, outlet=outlet)
+
+    def header_values(self) -> dict[str, str]:
+        """Return the headers of every data record; empty if they are disabled."""
+        if not self.options.extended_headers_enabled:
+            return {}
+        return {
+            "__debezium.context.connectorLogicalName": self.names.prefix,
+            "__debezium.context.taskId": self.task_id,
+            "__debezium.context.connectorName": CONNECTOR,
+            "__debezium.context.runId": self.run_id,
+        }
 
     def context_headers(self) -> str:
-        """The headers of every data record, as the content of a JSON list; empty if they are disabled."""
-        if not self.options.extended_headers_enabled:
-            return ""
-        values = {
-            "connectorLogicalName": self.names.prefix,
-            "taskId": self.task_id,
-            "connectorName": CONNECTOR,
-            "runId": self.run_id,
-        }
+        """Return the same as the content of a JSON list."""
         return ",".join(
-            dumps(
-                {
-                    "key": f"__debezium.context.{name}",
-                    "value": {"schema": {"type": "string", "optional": False}, "payload": value},
-                }
-            )
-            for name, value in values.items()
+            dumps({"key": name, "value": {"schema": {"type": "string", "optional": False}, "payload": value}})
+            for name, value in self.header_values().items()
         )
+
+    def lines(self, records: pa.Table) -> list[str]:
+        """Return one JSON line per record, without a line end."""
+        return lines(records) if self.outlet is None else self.outlet.lines(records)

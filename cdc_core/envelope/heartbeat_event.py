@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pyarrow as pa
 
+from cdc_core.envelope.batch import one_batch
 from cdc_core.envelope.context import EnvelopeContext
 from cdc_core.envelope.json import dumps
 from cdc_core.envelope.record import one_record, schema_text, with_schema
@@ -33,6 +34,8 @@ class HeartbeatEvents:
             fields=(("ts_ms", INT64),),
         )
         self._topic = names.heartbeat_topic
+        self._outlet = context.outlet
+        self._typed_key, self._typed_value = (key, {"serverName": names.prefix}), value
         self._key = with_schema(schema_text(key), dumps({"serverName": names.prefix}))
         self._value = schema_text(value)
         self._interval_ns = interval_ms * 1_000_000
@@ -45,5 +48,8 @@ class HeartbeatEvents:
     def make(self, seq: int, now_ns: int) -> pa.Table:
         """Return a heartbeat after the record with that ordinal; the interval starts again."""
         self._last_ns = now_ns
-        payload = dumps({"ts_ms": now_ns // 1_000_000})
-        return one_record(seq, (1 << 31) - 1, self._topic, self._key, with_schema(self._value, payload))
+        facts, sub = {"ts_ms": now_ns // 1_000_000}, (1 << 31) - 1
+        if self._outlet is not None:
+            return self._outlet.records(one_batch(seq, sub, self._topic, self._typed_key, (self._typed_value, facts)))
+        payload = dumps(facts)
+        return one_record(seq, sub, self._topic, self._key, with_schema(self._value, payload))

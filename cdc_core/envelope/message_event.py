@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import base64
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
 from cdc_core.decode.pgoutput.stream_state import LogicalMessage
+from cdc_core.envelope.batch import TEXT, Batch, constant, struct, topics
 from cdc_core.envelope.context import EnvelopeContext
 from cdc_core.envelope.json import dumps, join
 from cdc_core.envelope.record import one_record, schema_text, with_schema
 from cdc_core.envelope.source_block import OPTIONAL_INT64, OPTIONAL_STRING, STRING, source_schema, source_texts
 from cdc_core.envelope.transaction import Orders, block_schema, block_texts
+from cdc_core.envelope.typed_form import block_data, source_data
 from cdc_core.schema.connect import ConnectSchema
 from cdc_core.types.options import BinaryHandlingMode
 
@@ -52,6 +55,7 @@ class MessageEvents:
                 ("message", message),
             ),
         )
+        self._schemas = (key, value)
         self._key, self._value = schema_text(key), schema_text(value)
 
     def make(self, message: LogicalMessage, orders: Orders | None, now_ns: int, xmin: int | None = None) -> pa.Table:
@@ -63,15 +67,15 @@ class MessageEvents:
             name: pa.array([getattr(message, name)], type=pa.int64())
             for name in ("lsn", "prior_end_lsn", "xid", "origin_lsn")
         }
-        source = source_texts(
-            self._context,
-            "",
-            "",
+        facts = dict(
             ts_us=pa.array([message.commit_ts_us or now_ns // 1000], type=pa.int64()),
             origin=pa.array([message.origin], type=pa.string()),
             xmin=xmin,
             **numbers,
         )
+        if self._context.outlet is not None:
+            return self._context.outlet.records(self._batch(message, orders, now_ns, facts))
+        source = source_texts(self._context, "", "", **facts)
         prefix = dumps(message.prefix)
         payload = join(
             [
@@ -86,6 +90,28 @@ class MessageEvents:
         key = with_schema(self._key, f'{{"prefix":{prefix}}}')
         value = with_schema(self._value, payload[0].as_py())
         return one_record(message.seq, 0, self._context.names.message_topic, key, value)
+
+    def _batch(self, message: LogicalMessage, orders: Orders | None, now_ns: int, facts: dict[str, Any]) -> Batch:
+        key, value = self._schemas
+        content = message.content
+        body = {
+            "prefix": message.prefix,
+            "content": content if self._context.binary is BinaryHandlingMode.BYTES else self._content(content),
+        }
+        columns = [
+            pa.array(["m"], type=TEXT),
+            pa.array([now_ns // 1_000_000], type=pa.int64()),
+            source_data(self._context, "", "", **facts).values,
+            block_data(self._context, facts["xid"], facts["lsn"], orders).values,
+            constant(body, dict(value.fields)["message"], 1).values,
+        ]
+        return Batch(
+            np.array([message.seq]),
+            np.zeros(1, dtype=np.int64),
+            topics(self._context.names.message_topic, 1),
+            constant({"prefix": message.prefix}, key, 1),
+            struct(value, columns, np.ones(1, dtype=bool)),
+        )
 
     def _content(self, content: bytes) -> str:
         """Encode by binary.handling.mode; plain bytes are base64 in JSON too."""

@@ -61,8 +61,11 @@ def in_order(tables: list[pa.Table]) -> pa.Table:
     return table if (order == np.arange(len(order))).all() else table.take(pa.array(order))
 
 
-def lines(table: pa.Table) -> list[str]:
-    """Return one JSON line per record: ``{"topic", "key", "value", "headers"}``, without a line end."""
+def lines(table: pa.Table, *, key: str = "key", value: str = "value", shows_headers: bool = True) -> list[str]:
+    """Return one JSON line per record: ``{"topic", "key", "value", "headers"}``, without a line end.
+
+    ``key`` and ``value`` are the names of these two in the line.
+    """
     out: list[str] = []
     for batch in table.select(["topic", "key", "value", "headers"]).to_batches(max_chunksize=4096):
         topics = batch.column("topic").dictionary_encode()
@@ -70,8 +73,9 @@ def lines(table: pa.Table) -> list[str]:
         names = pa.array([dumps(name) for name in topics.dictionary.to_pylist()], type=TEXT)
         parts = [
             *('{"topic":', names.take(topics.indices)),
-            *(',"key":', batch.column("key"), ',"value":', batch.column("value")),
-            *(',"headers":', batch.column("headers"), "}"),
+            *(f',"{key}":', batch.column("key"), f',"{value}":', batch.column("value")),
+            *((',"headers":', batch.column("headers")) if shows_headers else ()),
+            "}",
         ]
         # row-wise: the output is one Python string per line
         out.extend(join(parts, batch.num_rows).to_pylist())

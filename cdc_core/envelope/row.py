@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from cdc_core.decode.raw_columns import RawColumns
+from cdc_core.envelope.batch import put, struct
 from cdc_core.envelope.context import EnvelopeContext, Mapper, Plan
 from cdc_core.envelope.json import TEXT, dumps, join, json_of, texts
 from cdc_core.envelope.options import FailureHandlingMode
@@ -110,7 +111,43 @@ class RowWriter:
                 parts += [label, self._column(field, columns.text[at], columns.unchanged[at], read)]
         return join([*parts, "}"], rows)
 
+    def structs(self, columns: RawColumns, *, rows: int, read: bool = False) -> pa.StructArray:
+        """As ``write``, as structs. What ``write`` fills with a schema's default is null here."""
+        position = {name: index for index, name in enumerate(columns.names)}
+        arrays = []
+        for field in self.fields:
+            at = position.get(field.column)
+            if at is None:
+                value = None if field.required is None else field.required_value
+                one = pa.array([value], type=field.face.arrow_type)
+                arrays.append(one.take(pa.array(np.zeros(rows, dtype=np.int64))))
+            else:
+                arrays.append(self._typed(field, columns.text[at], columns.unchanged[at], read))
+        return struct(self.schema("", optional=True), arrays, np.ones(rows, dtype=bool)).values
+
+    def _typed(self, field: Field, text: pa.Array, unchanged: np.ndarray | None, read: bool) -> pa.Array:
+        values, given, missing = self._converted(field, text, unchanged, read)
+        if missing is not None and field.face.unavailable is not None:
+            values = put(values, missing, field.face.unavailable)
+        if field.required is not None and values.null_count:
+            absent = pc.and_(values.is_null(), given.is_null())
+            values = put(values, absent if missing is None else pc.and_not(absent, missing), field.required_value)
+        return values
+
     def _column(self, field: Field, text: pa.Array, unchanged: np.ndarray | None, read: bool) -> pa.Array:
+        values, given, missing = self._converted(field, text, unchanged, read)
+        out = texts(values, field.schema)
+        if missing is not None:
+            out = pc.if_else(missing, pa.scalar(field.unavailable, TEXT), out)
+        if field.required is not None and out.null_count:
+            # Only SQL NULL is replaced: a value that could not be read stays unset.
+            out = pc.if_else(pc.is_null(given), pc.fill_null(out, pa.scalar(field.required, TEXT)), out)
+        return out if field.unset == "null" or not out.null_count else pc.fill_null(out, pa.scalar(field.unset, TEXT))
+
+    def _converted(
+        self, field: Field, text: pa.Array, unchanged: np.ndarray | None, read: bool
+    ) -> tuple[pa.Array, pa.Array, pa.Array | None]:
+        """Return the converter's values, the texts that it was given, and which values are still unavailable."""
         missing = None if unchanged is None or not unchanged.any() else pa.array(unchanged)
         if not (read or field.face.is_streamed):
             text, missing = pa.nulls(len(text), text.type), None
@@ -127,13 +164,7 @@ class RowWriter:
         if field.cut is not None and _is_cuttable(field):
             values = _cut(field, given, values, missing)
             missing = None  # the placeholder was truncated like any other value
-        out = texts(values, field.schema)
-        if missing is not None:
-            out = pc.if_else(missing, pa.scalar(field.unavailable, TEXT), out)
-        if field.required is not None and out.null_count:
-            # Only SQL NULL is replaced: a value that could not be read stays unset.
-            out = pc.if_else(pc.is_null(given), pc.fill_null(out, pa.scalar(field.required, TEXT)), out)
-        return out if field.unset == "null" or not out.null_count else pc.fill_null(out, pa.scalar(field.unset, TEXT))
+        return values, given, missing
 
     def _report(self, field: Field, count: int) -> None:
         if self._failure is FailureHandlingMode.FAIL:

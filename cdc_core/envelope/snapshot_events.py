@@ -15,7 +15,6 @@ import pyarrow as pa
 
 from cdc_core import clock
 from cdc_core.decode.raw_columns import RawColumns
-from cdc_core.envelope.record import lines
 from cdc_core.envelope.row import rows_of
 from cdc_core.envelope.table_events import SnapshotFacts, TableEvents
 
@@ -80,7 +79,7 @@ class SnapshotEvents:
 
 
 def _read(events: TableEvents, columns: RawColumns, markers: list[str], facts: SnapshotFacts) -> list[str]:
-    return lines(events.reads(columns, pa.array(markers, type=pa.large_string()), facts, clock.now_ns()))
+    return events.lines(events.reads(columns, pa.array(markers, type=pa.large_string()), facts, clock.now_ns()))
 
 
 def _slice(columns: RawColumns, first: int, last: int) -> RawColumns:

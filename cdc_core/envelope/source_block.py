@@ -82,7 +82,6 @@ def source_texts(
     """
     rows = len(ts_us)
     micros = ts_us.to_numpy()
-    prior = prior_end_lsn.to_numpy()
     head = (
         f'{{"version":{dumps(context.version)},"connector":"{CONNECTOR}","name":{dumps(context.names.prefix)},"ts_ms":'
     )
@@ -92,11 +91,9 @@ def source_texts(
             pa.array(micros // 1000),
             ',"snapshot":"',
             marker,
-            f'","db":{dumps(context.database)},"sequence":"[',
-            _in_quotes(pa.array(prior, mask=prior == 0)),
-            ',\\"',
-            lsn,
-            '\\"]","ts_us":',
+            f'","db":{dumps(context.database)},"sequence":"',
+            sequence_texts(prior_end_lsn, lsn, '\\"'),
+            '","ts_us":',
             ts_us,
             ',"ts_ns":',
             pa.array(micros * 1000),
@@ -114,7 +111,16 @@ def source_texts(
     )
 
 
-def _in_quotes(numbers: pa.Array) -> pa.Array:
-    """Return numbers in the quotes of a text that is itself inside JSON text; nulls stay null."""
-    text = join(['\\"', numbers, '\\"'], len(numbers))
+def sequence_texts(prior_end_lsn: pa.Array, lsn: pa.Array, quote: str) -> pa.Array:
+    """Return ``source.sequence``: the end of the last transaction or null, and the record's LSN, as text of a list.
+
+    ``quote`` is escaped if the text is inside a JSON text.
+    """
+    prior = prior_end_lsn.to_numpy()
+    return join(["[", _in_quotes(pa.array(prior, mask=prior == 0), quote), f",{quote}", lsn, f"{quote}]"], len(lsn))
+
+
+def _in_quotes(numbers: pa.Array, quote: str) -> pa.Array:
+    """Return numbers in quotes; nulls stay null."""
+    text = join([quote, numbers, quote], len(numbers))
     return pc.if_else(pc.is_valid(numbers), text, pa.scalar(None, TEXT)) if numbers.null_count else text

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -19,12 +20,13 @@ import pyarrow.compute as pc
 from cdc_core.decode.pgoutput.stream_state import Truncate
 from cdc_core.decode.raw_columns import RawColumns, TupleBatch
 from cdc_core.envelope.context import EnvelopeContext, Plan
-from cdc_core.envelope.json import TEXT, join
 from cdc_core.envelope.key import key_columns
-from cdc_core.envelope.record import RECORDS, records, schema_text
+from cdc_core.envelope.record import RECORDS
 from cdc_core.envelope.row import RowWriter, filled_from, key_fields, rows_of, value_fields
-from cdc_core.envelope.source_block import OPTIONAL_INT64, STRING, source_schema, source_texts
-from cdc_core.envelope.transaction import CountedEvents, Orders, block_schema, block_texts
+from cdc_core.envelope.source_block import OPTIONAL_INT64, STRING, source_schema
+from cdc_core.envelope.text_form import TextForm
+from cdc_core.envelope.transaction import CountedEvents, Orders, block_schema
+from cdc_core.envelope.typed_form import TypedForm
 from cdc_core.schema.connect import ConnectSchema
 from cdc_core.schema.table import TableSchema
 from cdc_core.types.codec import ColumnCodec
@@ -99,26 +101,25 @@ class TableEvents:
         unknown = frozenset(name for name, plan in by_name.items() if not plan.included and not snapshot)
         keys = key_fields(table, key_columns(table, context.schema.message_key_columns), codecs, context, unknown)
         self._key = RowWriter(table, keys, failure) if keys else None
-        values = value_fields(table, codecs, by_name, context)
-        self._value = RowWriter(table, values, failure)
-        self._key_schema = schema_text(self._key_struct()) if self._key else "null"
-        self._value_schema = schema_text(self._envelope())
-        self._context_headers = context.context_headers()
-
-    def _key_struct(self) -> ConnectSchema:
-        assert self._key is not None
-        return self._key.schema(self._context.names.schema_name(f"{self.topic}.Key"), optional=False)
+        self._value = RowWriter(table, value_fields(table, codecs, by_name, context), failure)
+        self._row = self._value.schema(context.names.schema_name(f"{self.topic}.Value"), optional=True)
+        key_name = context.names.schema_name(f"{self.topic}.Key")
+        self._key_struct = self._key.schema(key_name, optional=False) if self._key else None
+        self._form: TextForm | TypedForm = (
+            TextForm(context, self.topic, self._key_struct, self._envelope())
+            if context.outlet is None
+            else TypedForm(context, context.outlet, self.topic, self._key_struct, self._envelope())
+        )
 
     def _envelope(self) -> ConnectSchema:
         names = self._context.names
-        row = self._value.schema(names.schema_name(f"{self.topic}.Value"), optional=True)
         return ConnectSchema(
             "struct",
             name=names.schema_name(f"{self.topic}.Envelope"),
             version=2,
             fields=(
-                ("before", row),
-                ("after", row),
+                ("before", self._row),
+                ("after", self._row),
                 ("source", source_schema(names)),
                 ("transaction", block_schema(names)),
                 ("op", STRING),
@@ -140,14 +141,17 @@ class TableEvents:
         at_new, at_old = np.flatnonzero(op != _DELETE), np.flatnonzero(has_old)
         new = filled_from(tuples.new, tuples.old) if has_old.any() else tuples.new
         new, old = _some(new, at_new, rows), _some(tuples.old, at_old, rows)
-        after = _spread(self._value.write(new, rows=len(at_new)), at_new, rows)
-        before = _spread(self._value.write(old, rows=len(at_old)), at_old, rows)
+        form = self._form
+        after = _spread(form.rows(self._value, new, len(at_new)), at_new, rows)
+        before = _spread(form.rows(self._value, old, len(at_old)), at_old, rows)
         new_key = old_key = None
         moved = np.zeros(rows, dtype=bool)
-        if self._key is not None:
-            new_key = _spread(self._key.write(new, rows=len(at_new)), at_new, rows)
-            old_key = _spread(self._key.write(old, rows=len(at_old)), at_old, rows)
-            moved = (op == _UPDATE) & _true(pc.not_equal(old_key, new_key))
+        if self._key is not None and self._key_struct is not None:
+            new_key = _spread(form.rows(self._key, new, len(at_new)), at_new, rows)
+            old_key = _spread(form.rows(self._key, old, len(at_old)), at_old, rows)
+            if has_old.any():
+                texts = (form.compared(one, self._key_struct) for one in (old_key, new_key))
+                moved = (op == _UPDATE) & _true(pc.not_equal(*texts))
         return self._planned(raw, op, moved, before=before, after=after, old_key=old_key, new_key=new_key)
 
     def _planned(
@@ -170,7 +174,8 @@ class TableEvents:
         op = np.concatenate([first, np.full(len(again), _CREATED, dtype=np.uint8)])
         keep = ~np.isin(op, [ord(letter) for letter in self._context.skipped])
         if self._context.options.skip_messages_without_change:
-            keep &= ~((op == _CHANGED) & _true(pc.equal(before, after))[row])
+            texts = (self._form.compared(one, self._row) for one in (before, after))
+            keep &= ~((op == _CHANGED) & _true(pc.equal(*texts))[row])
         row, sub, op = row[keep], sub[keep], op[keep]
         return PlannedChanges(raw, row, sub, op, moved[row], before, after, old_key, new_key)
 
@@ -183,32 +188,20 @@ class TableEvents:
         raw, row, op = planned.raw, planned.row, planned.op
         if len(row) == 0:
             return RECORDS.empty_table()
+        form = self._form
         facts = raw if _is_all(row, raw.num_rows) else raw.drop_columns(["payload"]).take(pa.array(row))
-        value = self._values(
-            before="null" if (op == _CREATED).all() else _where(op != _CREATED, planned.before, row),
-            after="null" if (op == _DELETED).all() else _where(op != _DELETED, planned.after, row),
+        value = form.value(
+            before=None if (op == _CREATED).all() else _where(op != _CREATED, planned.before, row),
+            after=None if (op == _DELETED).all() else _where(op != _DELETED, planned.after, row),
             source=self._source(facts, xmin),
-            transaction=block_texts(facts.column("xid"), facts.column("lsn"), orders),
+            transaction=form.transaction(facts.column("xid"), facts.column("lsn"), orders),
             op=op,
             now_ns=now_ns,
         )
-        key = self._keys(planned)
-        headers = self._headers(planned)
+        dead = np.flatnonzero(op == _DELETED) if self._context.options.tombstones_on_delete else None
         seq = facts.column("seq").to_numpy()
-        made = records(seq, planned.sub, self.topic, key=key, value=value, headers=headers)
-        dead = np.flatnonzero(op == _DELETED)
-        if not len(dead) or not self._context.options.tombstones_on_delete:
-            return made
-        at = pa.array(dead)
-        buried = records(
-            seq[dead],
-            planned.sub[dead] + 1,
-            self.topic,
-            key=None if key is None else key.take(at),
-            value=None,
-            headers=headers.take(at),
-        )
-        return pa.concat_tables([made, buried])
+        key, headers = form.key(self._keys(planned)), self._headers(planned)
+        return form.records(seq, planned.sub, key=key, value=value, headers=headers, dead=dead)
 
     def changes(
         self,
@@ -233,8 +226,8 @@ class TableEvents:
         def constant(value: int | None) -> pa.Array:
             return pa.nulls(rows, pa.int64()) if value is None else pa.repeat(pa.scalar(value, pa.int64()), rows)
 
-        source = source_texts(
-            self._context,
+        form = self._form
+        source = form.source(
             *self.table.id,
             ts_us=constant(facts.ts_us),
             lsn=constant(facts.lsn),
@@ -245,23 +238,21 @@ class TableEvents:
             marker=markers,
             shows_lsn=not facts.is_incremental,
         )
-        after = self._value.write(columns, rows=rows, read=True)
-        value = self._values(
-            before="null",
-            after=after,
+        value = form.value(
+            before=None,
+            after=form.rows(self._value, columns, rows, read=True),
             source=source,
-            transaction="null",
+            transaction=form.transaction(constant(None), constant(None), None),
             op=np.full(rows, _READ, dtype=np.uint8),
             now_ns=now_ns,
         )
-        key = None
-        if self._key is not None:
-            written = self._key.write(columns, rows=rows, read=True)
-            key = join([f'{{"schema":{self._key_schema},"payload":', written, "}"], rows)
+        key = None if self._key is None else form.key(form.rows(self._key, columns, rows, read=True))
         seq = np.arange(first_seq, first_seq + rows)
-        return records(
-            seq, np.zeros(rows, dtype=np.int64), self.topic, key=key, value=value, headers=self._plain_headers(rows)
-        )
+        return form.records(seq, np.zeros(rows, dtype=np.int64), key=key, value=value, headers=form.headers(rows))
+
+    def lines(self, records: pa.Table) -> list[str]:
+        """Return one JSON line per record, without a line end."""
+        return self._context.lines(records)
 
     def truncates(
         self, truncate: Truncate, index: int, orders: Orders | None, now_ns: int, xmin: int | None = None
@@ -273,54 +264,27 @@ class TableEvents:
             name: pa.array([getattr(truncate, name)], type=pa.int64())
             for name in ("lsn", "prior_end_lsn", "xid", "origin_lsn")
         }
-        source = source_texts(
-            self._context,
+        form = self._form
+        source = form.source(
             *self.table.id,
             ts_us=pa.array([truncate.commit_ts_us], type=pa.int64()),
             origin=pa.array([truncate.origin], type=pa.string()),
             xmin=xmin,
             **numbers,
         )
-        value = self._values(
-            before="null",
-            after="null",
+        value = form.value(
+            before=None,
+            after=None,
             source=source,
-            transaction=block_texts(numbers["xid"], numbers["lsn"], orders),
+            transaction=form.transaction(numbers["xid"], numbers["lsn"], orders),
             op=np.array([_TRUNCATED], dtype=np.uint8),
             now_ns=now_ns,
         )
-        return records(
-            np.array([truncate.seq]),
-            np.array([index]),
-            self.topic,
-            key=None,
-            value=value,
-            headers=self._plain_headers(1),
-        )
-
-    def _values(
-        self,
-        *,
-        before: pa.Array | str,
-        after: pa.Array | str,
-        source: pa.Array,
-        transaction: pa.Array | str,
-        op: np.ndarray,
-        now_ns: int,
-    ) -> pa.Array:
-        letter: pa.Array | str = chr(op[0]) if (op == op[0]).all() else pa.array(op.view("S1").astype("U1"), type=TEXT)
-        times = f'"ts_ms":{now_ns // 1_000_000},"ts_us":{now_ns // 1_000},"ts_ns":{now_ns}'
-        return join(
-            [
-                *(f'{{"schema":{self._value_schema},"payload":{{"before":', before, ',"after":', after),
-                *(',"source":', source, ',"transaction":', transaction, ',"op":"', letter, f'",{times}}}}}'),
-            ],
-            len(op),
-        )
+        seq = np.array([truncate.seq])
+        return form.records(seq, np.array([index]), key=None, value=value, headers=form.headers(1))
 
     def _source(self, facts: pa.RecordBatch, xmin: int | None) -> pa.Array:
-        return source_texts(
-            self._context,
+        return self._form.source(
             *self.table.id,
             ts_us=facts.column("commit_ts_us"),
             lsn=facts.column("lsn"),
@@ -338,31 +302,15 @@ class TableEvents:
         payload = _where(op != _DELETED, planned.new_key, row)
         if (op == _DELETED).any():
             payload = pc.if_else(pa.array(op == _DELETED), planned.old_key.take(pa.array(row)), payload)
-        return join([f'{{"schema":{self._key_schema},"payload":', payload, "}"], len(row))
+        return payload
 
-    def _headers(self, planned: PlannedChanges) -> pa.Array:
+    def _headers(self, planned: PlannedChanges) -> Any:
         """Return the context headers; for the records of a key change, the other record's key is before them."""
-        plain = self._plain_headers(len(planned.row))
         if not planned.moved.any() or planned.new_key is None or planned.old_key is None:
-            return plain
-        taken, deleted = pa.array(planned.row), pa.array(planned.op == _DELETED)
-        other = pc.if_else(deleted, planned.new_key.take(taken), planned.old_key.take(taken))
-        name = pc.if_else(deleted, pa.scalar("new", TEXT), pa.scalar("old", TEXT))
-        rest = "," + self._context_headers if self._context_headers else ""
-        moved = join(
-            [
-                '[{"key":"__debezium.',
-                name,
-                f'key","value":{{"schema":{self._key_schema},"payload":',
-                other,
-                f"}}}}{rest}]",
-            ],
-            len(planned.row),
-        )
-        return pc.if_else(pa.array(planned.moved), moved, plain)
-
-    def _plain_headers(self, rows: int) -> pa.Array:
-        return pa.repeat(pa.scalar(f"[{self._context_headers}]", TEXT), rows)
+            return self._form.headers(len(planned.row))
+        taken, deleted = pa.array(planned.row), planned.op == _DELETED
+        other = pc.if_else(pa.array(deleted), planned.new_key.take(taken), planned.old_key.take(taken))
+        return self._form.moved_headers(other, deleted, planned.moved)
 
 
 def _is_all(row: np.ndarray, rows: int) -> bool:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
+from cdc_core.envelope.batch import one_batch
 from cdc_core.envelope.context import EnvelopeContext
 from cdc_core.envelope.json import dumps, join
 from cdc_core.envelope.record import one_record, schema_text, with_schema
@@ -201,6 +202,7 @@ class TransactionEvents:
             ),
         )
         self._topic = names.transaction_topic
+        self._outlet, self._schemas = context.outlet, (key, value)
         self._key, self._value = schema_text(key), schema_text(value)
 
     def begin(self, seq: int, xid: int, lsn: int, commit_ts_us: int) -> pa.Table:
@@ -220,5 +222,9 @@ class TransactionEvents:
             "data_collections": collections,
             "ts_ms": ts_us // 1000,
         }
+        if self._outlet is not None:
+            key_schema, value_schema = self._schemas
+            typed = one_batch(seq, _SUB, self._topic, (key_schema, {"id": identity}), (value_schema, value))
+            return self._outlet.records(typed)
         key = with_schema(self._key, dumps({"id": identity}))
         return one_record(seq, _SUB, self._topic, key, with_schema(self._value, dumps(value)))

@@ -36,9 +36,9 @@ _BEFORE_END = "(?:(?!(?<=\r)\n)(?=(?:\r\n|[\n\r\x85\u2028\u2029])?\\Z))"
 _ESCAPED_PLACES = {"A": _START, "z": "(?:\\Z)", "Z": _BEFORE_END, "R": _LINE_END}
 
 
-def to_python(pattern: str) -> str:
+def to_python(pattern: str, *, ignore_case: bool = True) -> str:
     """Return an expression of Python's ``re``, to be used without flags. Raises ValueError if it cannot be exact."""
-    return _Parser(pattern).expression()
+    return _Parser(pattern, ignore_case).expression()
 
 
 @dataclass(slots=True)
@@ -52,12 +52,12 @@ class _Flags:
 class _Parser:
     """Reads one expression from left to right. ``at`` is the position of the next character."""
 
-    def __init__(self, pattern: str) -> None:
+    def __init__(self, pattern: str, ignore_case: bool) -> None:
         self._chars: list[tuple[str, bool]] = []  # each with whether it is quoted by \\Q…\\E
         self._places: list[int] = []
         self._read_quotes(pattern)
         self._at = 0
-        self._flags = _Flags()
+        self._flags = _Flags(i=ignore_case)
         self._groups = 0
         self._open: set[int] = set()
         self._names: dict[str, int] = {}
@@ -184,7 +184,7 @@ class _Parser:
                 raise self._refused(f"a second group of the name {name[1]}", start)
             if name is not None:
                 self._names[name[1]] = number
-            opening = "("
+            opening = "(" if name is None else f"(?P<{name[1]}>"
         else:
             opening = self._special(start)
             if not opening:

@@ -10,10 +10,13 @@ from cdc_core.selection.java_pattern import to_python
 
 
 @lru_cache(maxsize=4096)
-def compile_pattern(pattern: str) -> re.Pattern[str]:
-    """Convert a Java regex to Python's. Raises ValueError with the reason if it is invalid or has no exact equal."""
+def compile_pattern(pattern: str, *, ignore_case: bool = True) -> re.Pattern[str]:
+    """Convert a Java regex to Python's. Raises ValueError with the reason if it is invalid or has no exact equal.
+
+    ``ignore_case``: as Debezium's lists of tables and columns; the expressions of transforms distinguish case.
+    """
     try:
-        return re.compile(to_python(pattern))
+        return re.compile(to_python(pattern, ignore_case=ignore_case))
     except (re.error, OverflowError, RecursionError) as error:
         raise ValueError(getattr(error, "msg", "") or "it is too large") from None
 

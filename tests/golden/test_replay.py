@@ -51,7 +51,12 @@ def test_the_snapshot_is_debeziums(debian15: Cluster) -> None:
 def run_resting(cluster: Cluster, database: str, settle: Callable[[], None]) -> None:
     """The recorded SQL. Where it slept, the stream catches up instead: as long as it takes, and no longer."""
     cluster.run_script(database, RECORDED / "types_rows.sql")
-    for part in RESTS.split((RECORDED / "changes.sql").read_text()):
+    run_script_resting(cluster, database, RECORDED / "changes.sql", settle)
+
+
+def run_script_resting(cluster: Cluster, database: str, path: Path, settle: Callable[[], None]) -> None:
+    """A script in parts, between which the stream catches up."""
+    for part in RESTS.split(path.read_text()):
         with tempfile.NamedTemporaryFile("w", suffix=".sql", encoding="utf-8") as script:
             script.write(part)
             script.flush()

@@ -23,6 +23,8 @@ ROWS = [
     {"cdc_core.schema", "cdc_core.spark"},
     {"cdc_core.types", "cdc_core.decode", "cdc_core.selection"},
     {"cdc_core.envelope", "cdc_core.observe"},
+    {"cdc_core.transform"},
+    {"cdc_core.format"},
     {"cdc_core.lake", "cdc_core.quality", "cdc_core.postgres"},
     {"cdc_core.snapshot"},
     {"cdc_core.engine"},

@@ -63,6 +63,7 @@ class EnvelopeDriver:
             config.envelope,
             skipped=config.selection.skipped_operations,
             binary=config.types.binary_handling_mode,
+            outlet=config.outlet(),
         )
 
     def table_events(self, table: TableSchema, *, snapshot: bool = False) -> TableEvents:

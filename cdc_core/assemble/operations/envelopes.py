@@ -30,6 +30,7 @@ def envelopes(
     """Write Debezium's records to ``output``, first the snapshot, then the stream; returns their number."""
     config = context.config
     config.require_carried()
+    outlet = config.outlet()
     mode = mode_actions(config.snapshot)
     with context.claimed(writes_lake=False) as source, EnvelopeOutput(output, context.slot) as written_to:
         is_lost = mode.position_lost and source.slot().is_lost
@@ -46,6 +47,7 @@ def envelopes(
             config.envelope,
             skipped=config.selection.skipped_operations,
             binary=config.types.binary_handling_mode,
+            outlet=outlet,
         )
         notifier = Notifier(context.name, config.signals.notification_enabled_channels, on_notification)
         run = EnvelopeRun(source, events, config.types, config.selection, config.snapshot, notifier)
@@ -65,6 +67,7 @@ def envelopes(
             with closing(ChunkConnection(config.postgres)) as chunks:
                 run.use_signals(envelope_signals(context, source, run, chunks, notifier, left.progress, inbox))
                 written += run.stream(tables, written_to, until, goes_on, found.confirmed_lsn)
+        written_to.finish([] if outlet is None else outlet.last_lines())
         source.drop_on_stop()
         return written
 

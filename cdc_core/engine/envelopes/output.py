@@ -78,6 +78,12 @@ class EnvelopeOutput:
             self._file.write("".join(f"{line}\n" for line in lines).encode())
         return len(lines)
 
+    def finish(self, lines: Sequence[str]) -> None:
+        """Append lines that are no records, at the end of a run."""
+        if lines:
+            self.write(lines)
+            self.flush()
+
     def flush(self) -> None:
         """Flush the file's buffer to the operating system."""
         assert self._file is not None

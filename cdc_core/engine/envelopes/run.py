@@ -23,7 +23,6 @@ from cdc_core.engine.reading.idle import IdleEnd
 from cdc_core.engine.reading.tables import TableRegistry
 from cdc_core.engine.reports import Until
 from cdc_core.envelope.context import EnvelopeContext
-from cdc_core.envelope.record import lines
 from cdc_core.envelope.snapshot_events import SnapshotEvents
 from cdc_core.envelope.stream_events import StreamEvents
 from cdc_core.envelope.table_events import SnapshotFacts, TableEvents
@@ -211,7 +210,7 @@ class EnvelopeRun:
         # Records written since the last mark would be written again after a kill, so then no mark is set before the
         # next Commit.
         is_marked = output.is_marked
-        written = output.write(signals.idle(stream.wal_end)) if is_silent else 0
+        written = output.write(self._context.lines(signals.idle(stream.wal_end))) if is_silent else 0
         signals.between(str(self._position.lsn), is_silent)
         if signals.progress.blocking:
             written += self._blocking(stream, output)
@@ -223,7 +222,7 @@ class EnvelopeRun:
 
     def _write(self, output: EnvelopeOutput, records: pa.Table, found: SortedSegment) -> int:
         """Write a segment's records, and mark the output after the last Commit among them."""
-        rows = lines(records)
+        rows = self._context.lines(records)
         if found.last_commit_end_lsn is None:
             return output.write(rows)
         kinds, seq = (found.transactions.column(name).to_numpy() for name in ("kind", "seq"))

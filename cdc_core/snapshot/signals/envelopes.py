@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from cdc_core import clock
 from cdc_core.decode.pgoutput.stream_state import SortedSegment
-from cdc_core.envelope.record import RECORDS, in_order, lines
+from cdc_core.envelope.record import RECORDS, in_order
 from cdc_core.envelope.row import rows_of
 from cdc_core.envelope.table_events import SnapshotFacts, TableEvents
 from cdc_core.schema.table import TableSchema
@@ -90,14 +90,14 @@ class EnvelopeSignals:
         self._processor.ask(position)
         self.snapshots.next_chunk(is_silent)
 
-    def idle(self, wal_end: int) -> list[str]:
+    def idle(self, wal_end: int) -> pa.Table:
         """Return the rows of a chunk without marks, once the server has sent its WAL that far without changes."""
         if self.snapshots.window is None or wal_end < self.snapshots.reached:
-            return []
+            return RECORDS.empty_table()
         if self._has_marks:
             self.snapshots.lose_marks()
-            return []
-        return lines(self._land(0, _BEHIND, int(self.snapshots.reached), int(self.snapshots.reached)))
+            return RECORDS.empty_table()
+        return self._land(0, _BEHIND, int(self.snapshots.reached), int(self.snapshots.reached))
 
     @property
     def _has_marks(self) -> bool:
@@ -141,5 +141,7 @@ class EnvelopeSignals:
         facts = SnapshotFacts(lsn, None, now // 1000, prior_end_lsn, is_incremental=True)
         markers = pa.repeat(pa.scalar("incremental", pa.large_string()), count)
         made = self._build(window.table).reads(rows, markers, facts, now)
-        placed = [pa.array(np.full(count, seq), pa.int64()), pa.array(np.full(count, sub), pa.int32())]
+        # Transforms may have left records out.
+        left = made.num_rows
+        placed = [pa.array(np.full(left, seq), pa.int64()), pa.array(np.full(left, sub), pa.int32())]
         return pa.Table.from_arrays([*placed, *made.columns[2:]], schema=RECORDS)

@@ -1,0 +1,1 @@
+"""Formats of keys, values and headers by Kafka Connect's converters: JSON, Avro, CloudEvents, strings, bytes."""

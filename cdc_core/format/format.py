@@ -1,0 +1,38 @@
+"""What all formats have in common."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+import pyarrow as pa
+
+from cdc_core.envelope.batch import Data, Header
+from cdc_core.envelope.json import base64_texts, quoted
+
+
+class Format(Protocol):
+    """A converter. ``suffix`` is added to ``key`` or ``value`` in lines; ``shows_headers``: lines have headers."""
+
+    suffix: str
+    shows_headers: bool
+
+    def encode(self, data: Data, topic: pa.Array, headers: tuple[Header, ...]) -> pa.Array:
+        """Return every record's message key or value.
+
+        Shape:  data of N rows, ``topic[N]``, headers of N rows → large_string[N] (UTF-8) or large_binary[N].
+
+        Nulls:  null where Kafka's key or value is null.
+
+        Raises RecordError if a value cannot be written.
+        """
+
+    def shown(self, encoded: pa.Array) -> pa.Array:
+        """Return the JSON text that represents encoded values in a line."""
+
+    def last_lines(self) -> list[str]:
+        """Return lines to write at the end of a run."""
+
+
+def in_line(encoded: pa.Array) -> pa.Array:
+    """Return texts as JSON strings, and bytes as base64 in JSON strings."""
+    return base64_texts(encoded, quote=True) if pa.types.is_large_binary(encoded.type) else quoted(encoded)

@@ -1,0 +1,118 @@
+"""Kafka's JsonConverter: JSON with schemas or without."""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from cdc_core.envelope.batch import TEXT, Data, Header, struct
+from cdc_core.envelope.json import dumps, join, texts, to_json
+from cdc_core.envelope.record import schema_text
+from cdc_core.errors import RecordError
+from cdc_core.schema.connect import ConnectSchema
+from cdc_core.transform.java_text import DECIMAL, decimal_of
+from cdc_core.transform.kafka_fields import each
+from cdc_core.transform.settings import Settings
+
+
+class JsonFormat:
+    """``schemas``: each value is an object of its schema and the payload."""
+
+    suffix = ""
+    shows_headers = True
+
+    def __init__(self, settings: Settings, *, schemas: bool = True) -> None:
+        self.schemas = settings.flag("schemas.enable", schemas)
+        self._defaults = settings.flag("replace.null.with.default", True)
+        self._numeric = settings.choice("decimal.format", ("BASE64", "NUMERIC"), "BASE64") == "NUMERIC"
+        settings.get("schemas.cache.size")
+
+    @property
+    def is_default(self) -> bool:
+        """Whether it writes what envelopes without an outlet contain."""
+        return self.schemas and self._defaults and not self._numeric
+
+    def encode(self, data: Data, topic: pa.Array, headers: tuple[Header, ...]) -> pa.Array:
+        """Return JSON texts; null without schema and value."""
+        if data.schema is None:
+            return pa.nulls(len(data), TEXT)
+        payload = self.payload(data)
+        if not self.schemas:
+            return payload
+        return join([f'{{"schema":{schema_text(data.schema)},"payload":', payload, "}"], len(data))
+
+    def payload(self, data: Data) -> pa.Array:
+        """Return JSON texts without schemas. Raises RecordError for null where the schema does not permit it."""
+        schema = data.schema
+        assert schema is not None
+        if data.values.null_count and not schema.optional and (schema.default is None or not self._defaults):
+            raise RecordError(f"A value is null whose schema {schema.name or schema.type} is required.")
+        if self._numeric:
+            data = _numeric(data)
+            assert data.schema is not None
+            schema = data.schema
+        return to_json(data.values, schema if self._defaults else _without_defaults(schema))
+
+    def shown(self, encoded: pa.Array) -> pa.Array:
+        """Return the JSON itself."""
+        return encoded
+
+    def last_lines(self) -> list[str]:
+        """Return nothing."""
+        return []
+
+    def header_list(self, headers: tuple[Header, ...], rows: int) -> pa.Array:
+        """Return every record's headers as the text of a JSON list."""
+        if not headers:
+            return pa.repeat(pa.scalar("[]", TEXT), rows)
+        parts = []
+        for header in headers:
+            text = join([f',{{"key":{dumps(header.key)},"value":', self._header_value(header.data), "}"], rows)
+            absent = None if header.present is None else ~header.present
+            parts.append(text if absent is None else pc.if_else(pa.array(absent), pa.scalar("", TEXT), text))
+        return join(["[", pc.replace_substring_regex(join(parts, rows), "^,", ""), "]"], rows)
+
+    def _header_value(self, data: Data) -> pa.Array:
+        if data.schema is None:
+            return pa.repeat(pa.scalar('{"schema":null,"payload":null}' if self.schemas else "null", TEXT), len(data))
+        payload = pc.fill_null(texts(data.values, data.schema), "null")
+        if not self.schemas:
+            return payload
+        return join([f'{{"schema":{schema_text(data.schema)},"payload":', payload, "}"], len(data))
+
+
+def _without_defaults(schema: ConnectSchema) -> ConnectSchema:
+    return schema.replace(
+        default=None,
+        has_default=False,
+        fields=tuple((name, _without_defaults(field)) for name, field in schema.fields),
+        items=None if schema.items is None else _without_defaults(schema.items),
+    )
+
+
+def _numeric(data: Data) -> Data:
+    """Replace decimals by their digits, under a schema whose values are written as they are."""
+    schema = data.schema
+    assert schema is not None
+    if schema.name == DECIMAL:
+        numbers = each(data.values, lambda value: str(decimal_of(value, schema)), TEXT)
+        default = None
+        return Data(ConnectSchema("number", optional=schema.optional, default=default), numbers)
+    if schema.type == "struct":
+        parts = [_numeric(Data(field, one)) for (_, field), one in zip(schema.fields, data.columns(), strict=True)]
+        fields = tuple((name, part.schema or schema) for (name, _), part in zip(schema.fields, parts, strict=True))
+        return struct(schema.replace(fields=fields), [part.values for part in parts], data.valid)
+    if schema.type == "array" and schema.items is not None and _has_decimals(schema.items):
+        offsets = np.zeros(len(data) + 1, dtype=np.int64)
+        np.cumsum(pc.fill_null(pc.list_value_length(data.values), 0).to_numpy(), out=offsets[1:])
+        items = _numeric(Data(schema.items, data.values.flatten()))
+        mask = None if data.valid.all() else pa.array(~data.valid)
+        lists = pa.LargeListArray.from_arrays(pa.array(offsets), items.values, mask=mask)
+        return Data(schema.replace(items=items.schema), lists)
+    return data
+
+
+def _has_decimals(schema: ConnectSchema) -> bool:
+    inner = [field for _, field in schema.fields] + ([] if schema.items is None else [schema.items])
+    return schema.name == DECIMAL or any(_has_decimals(one) for one in inner)

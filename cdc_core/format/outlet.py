@@ -1,0 +1,123 @@
+"""The way out of records: transforms, then the formats of keys, values and headers."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from cdc_core.envelope.batch import Batch
+from cdc_core.envelope.record import RECORDS, in_order, lines
+from cdc_core.errors import ConfigError, RecordError
+from cdc_core.format.format import Format
+from cdc_core.format.json_format import JsonFormat
+from cdc_core.format.options import JSON_CONVERTER, FormatOptions
+from cdc_core.transform.chain import Chain, make_chain
+from cdc_core.transform.options import ErrorTolerance, TransformOptions
+from cdc_core.transform.settings import Settings
+
+_log = logging.getLogger(__name__)
+
+_HEADER_CONVERTERS = (JSON_CONVERTER,)
+
+
+@dataclass(frozen=True, slots=True)
+class EventOutlet:
+    """Transforms and writes batches. ``shows_headers``: lines have headers."""
+
+    chain: Chain
+    key: Format
+    value: Format
+    headers: JsonFormat
+    shows_headers: bool
+    tolerance: ErrorTolerance
+
+    def records(self, batch: Batch) -> pa.Table:
+        """Return RECORDS in the order of (seq, sub). Raises RecordError, unless errors.tolerance is all."""
+        return in_order([table for table in self._tolerant(batch) if table.num_rows])
+
+    def lines(self, records: pa.Table) -> list[str]:
+        """Return one JSON line per record."""
+        return lines(
+            records,
+            key=f"key{self.key.suffix}",
+            value=f"value{self.value.suffix}",
+            shows_headers=self.shows_headers,
+        )
+
+    def last_lines(self) -> list[str]:
+        """Return the lines that formats add at the end of a run, each once."""
+        return list(dict.fromkeys([*self.key.last_lines(), *self.value.last_lines()]))
+
+    def _tolerant(self, batch: Batch) -> list[pa.Table]:
+        """Transform and write; a record that fails is isolated by bisection and left out, if that is permitted."""
+        try:
+            return [self._written(one) for one in self.chain.apply(batch)]
+        except RecordError as error:
+            if self.tolerance is ErrorTolerance.NONE:
+                raise RecordError(error.message, error.remedy or _REMEDY) from None
+            if len(batch) > 1:
+                half = np.arange(len(batch)) < len(batch) // 2
+                return [table for part in batch.split(half) for table in self._tolerant(part)]
+            _log.warning("An event is left out: %s", error.message)
+            return []
+
+    def _written(self, batch: Batch) -> pa.Table:
+        key, value = (
+            form.shown(form.encode(data, batch.topic, batch.headers))
+            for form, data in ((self.key, batch.key), (self.value, batch.value))
+        )
+        headers = self.headers.header_list(batch.headers, len(batch)) if self.shows_headers else None
+        columns = [
+            pa.array(batch.seq, type=pa.int64()),
+            pa.array(batch.sub, type=pa.int32()),
+            batch.topic,
+            key,
+            value,
+            pa.repeat(pa.scalar("[]", pa.large_string()), len(batch)) if headers is None else headers,
+        ]
+        return pa.Table.from_arrays(columns, schema=RECORDS)
+
+
+_REMEDY = "Correct the transforms or formats, or set errors.tolerance=all to leave such events out."
+
+
+def make_outlet(transforms: TransformOptions, formats: FormatOptions) -> EventOutlet | None:
+    """Create the outlet; None if events are written as JSON with schemas and without transforms.
+
+    Raises ConfigError with what is wrong in the properties of transforms and converters.
+    """
+    chain = make_chain(transforms)
+    value = _made("value", formats.value_converter, formats)
+    key = _made("key", formats.key_converter, formats)
+    if formats.header_converter and formats.header_converter not in _HEADER_CONVERTERS:
+        raise ConfigError(
+            f"header.converter is {formats.header_converter}, which wal2lake does not have.", f"Use {JSON_CONVERTER}."
+        )
+    schemas = value.schemas if isinstance(value, JsonFormat) else True
+    headers = JsonFormat(_settings("header", formats), schemas=_schemas(formats, schemas))
+    if not chain.steps and all(isinstance(one, JsonFormat) and one.is_default for one in (key, value, headers)):
+        return None
+    shows = bool(formats.header_converter) or (key.shows_headers and value.shows_headers)
+    return EventOutlet(chain, key, value, headers, shows, transforms.errors_tolerance)
+
+
+def _schemas(formats: FormatOptions, default: bool) -> bool:
+    return formats.converter_schemas_enable == "true" if formats.converter_schemas_enable else default
+
+
+def _settings(side: str, formats: FormatOptions) -> Settings:
+    given = {"key": formats.key_settings, "value": formats.value_settings, "header": formats.header_settings}
+    return Settings(f"{side}.converter", dict(given[side]))
+
+
+def _made(side: str, name: str, formats: FormatOptions) -> Format:
+    makers: dict[str, Callable[[Settings], Format]] = {
+        JSON_CONVERTER: lambda settings: JsonFormat(settings, schemas=_schemas(formats, True)),
+    }
+    if name not in makers:
+        raise ConfigError(f"{side}.converter is {name}, which wal2lake does not have.")
+    return makers[name](_settings(side, formats))

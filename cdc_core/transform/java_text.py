@@ -1,0 +1,49 @@
+"""Values as Java's ``toString`` writes them."""
+
+from __future__ import annotations
+
+from decimal import Decimal
+from typing import Any
+
+import numpy as np
+
+from cdc_core.schema.connect import ConnectSchema
+
+DECIMAL = "org.apache.kafka.connect.data.Decimal"
+
+
+def java_double(value: float, *, single: bool = False) -> str:
+    """Return ``Double.toString`` or, if ``single``, ``Float.toString``: 1.0, 1.0E10, NaN."""
+    if np.isnan(value):
+        return "NaN"
+    if np.isinf(value):
+        return "Infinity" if value > 0 else "-Infinity"
+    shortest = str(np.float32(value)) if single else repr(float(value))
+    sign, digits, exponent = Decimal(shortest).as_tuple()
+    text = "".join(map(str, digits)).rstrip("0") or "0"
+    point = len(digits) + int(exponent)  # the number is 0.DIGITS x 10^point
+    minus = "-" if sign else ""
+    if text == "0":
+        return f"{minus}0.0"
+    if -3 < point <= 7:
+        whole = text[:point].ljust(point, "0") if point > 0 else "0"
+        fraction = text[point:] if point > 0 else "0" * -point + text
+        return f"{minus}{whole}.{fraction or '0'}"
+    return f"{minus}{text[0]}.{text[1:] or '0'}E{point - 1}"
+
+
+def decimal_of(value: bytes, schema: ConnectSchema) -> Decimal:
+    """Return the decimal that Connect stores as bytes."""
+    scale = int(dict(schema.parameters).get("scale", "0"))
+    return Decimal(int.from_bytes(value, "big", signed=True)).scaleb(-scale)
+
+
+def java_text(value: Any, schema: ConnectSchema) -> str:
+    """Return ``toString`` of a number, boolean, decimal or text."""
+    if schema.type in ("float", "double"):
+        return java_double(value, single=schema.type == "float")
+    if schema.type == "boolean":
+        return "true" if value else "false"
+    if schema.name == DECIMAL:
+        return str(decimal_of(value, schema))
+    return str(value)
