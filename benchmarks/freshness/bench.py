@@ -45,6 +45,10 @@ class Plan:
     f5_window: int = 100
     f5_seconds: float = 7_200
     f6_runs: int = 5
+    l_rows: int = 10_000_000
+    l_tables: int = 20
+    l_rate: float = 1_000
+    l_seconds: float = 600
     s1_tables: int = 6
     s1_rows: int = 5_000_000
     s1_rate: float = 500
@@ -70,6 +74,10 @@ QUICK = Plan(
     f5_window=10,
     f5_seconds=300,
     f6_runs=2,
+    l_rows=200_000,
+    l_tables=5,
+    l_rate=500,
+    l_seconds=20,
     s1_rows=200_000,
     s1_rate=100,
     s1_seconds=15,
@@ -120,10 +128,10 @@ class Observed:
 
 
 @contextmanager
-def observed(bench: Bench, prefix: str, tables: int, rows: int, **extra: str) -> Iterator[Observed]:
+def observed(bench: Bench, prefix: str, tables: int, rows: int, alter: str = "", **extra: str) -> Iterator[Observed]:
     """Tables in a fresh database with a product that has taken their snapshot and streams."""
     with (
-        made_site(bench.cluster, bench.folder, prefix, tables, rows, **{**bench.properties, **extra}) as site,
+        made_site(bench.cluster, bench.folder, prefix, tables, rows, alter, **{**bench.properties, **extra}) as site,
         LogTail(site.lake, site.slot, site.tables) as tail,
         Sampler() as sampler,
         running(site.config) as product,

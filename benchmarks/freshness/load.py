@@ -54,10 +54,11 @@ _WAL_END = "select (pg_current_wal_insert_lsn() - '0/0')::bigint, extract(epoch 
 _STATEMENT_SECONDS = 120
 
 
-def create_table(name: str, rows: int) -> str:
-    """SQL that makes and fills a table with the keys 1 to ``rows``."""
+def create_table(name: str, rows: int, alter: str = "") -> str:
+    """SQL that makes and fills a table with the keys 1 to ``rows``; ``alter``: actions of ALTER TABLE before that."""
     fill = f"insert into {name} {_VALUES} from generate_series(1, {rows}) id"
-    return f"create table {name} ({COLUMNS}); {fill}; analyze {name}"
+    altered = f"alter table {name} {alter};" if alter else ""
+    return f"create table {name} ({COLUMNS}); {altered} {fill}; analyze {name}"
 
 
 class Part(NamedTuple):

@@ -57,10 +57,12 @@ class Site:
 
 
 @contextmanager
-def made_site(cluster: Cluster, folder: Path, prefix: str, tables: int, rows: int, **extra: str) -> Iterator[Site]:
+def made_site(
+    cluster: Cluster, folder: Path, prefix: str, tables: int, rows: int, alter: str = "", **extra: str
+) -> Iterator[Site]:
     """``tables`` equal tables of ``rows`` rows in a fresh database; gone afterwards, with slot and lake.
 
-    ``extra`` are connector properties beside the defaults.
+    ``alter``: as in ``create_table``. ``extra`` are connector properties beside the defaults.
     """
     database = cluster.database(prefix)
     home = folder / database
@@ -68,7 +70,7 @@ def made_site(cluster: Cluster, folder: Path, prefix: str, tables: int, rows: in
     try:
         names = tuple(f"public.t{number:03d}" for number in range(tables))
         for name in names:
-            cluster.execute(database, create_table(name, rows))
+            cluster.execute(database, create_table(name, rows, alter))
         cluster.execute(database, "checkpoint")
         given = {
             "schema.include.list": "public",

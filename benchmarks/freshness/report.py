@@ -6,10 +6,13 @@ import math
 import os
 import platform
 import subprocess
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
+
+from benchmarks.freshness.large_tables import NAMES as LARGE
 
 _PACKAGES = ("pyspark", "delta-spark", "deltalake", "duckdb", "pyarrow", "psycopg")
 _GOALS_F1 = {"p50": 1.5, "p95": 3.0, "max": 6.0}
@@ -59,13 +62,22 @@ def as_text(figures: Mapping[str, Any]) -> str:
 
 
 def _each(figures: Mapping[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
-    for name in ("F1", "F2", "F3", "F4", "F5", "F6", "S1"):
+    for name in ("F1", "F2", "F3", "F4", "F5", "F6", "S1", *LARGE):
         found = figures.get(name, [])
         yield from ((name, one) for one in (found if isinstance(found, list) else [found]))
 
 
 def _goal_lines(name: str, one: Mapping[str, Any]) -> list[str]:
-    makers = {"F1": _f1, "F2": _f2, "F3": _f3, "F4": _f4, "F5": _f5, "F6": _f6, "S1": _s1}
+    makers: dict[str, Callable[[Mapping[str, Any]], Iterator[str]]] = {
+        "F1": _f1,
+        "F2": _f2,
+        "F3": _f3,
+        "F4": _f4,
+        "F5": _f5,
+        "F6": _f6,
+        "S1": _s1,
+        **{large: partial(_large, large) for large in LARGE},
+    }
     try:
         return list(makers[name](one))
     except KeyError:
@@ -132,6 +144,23 @@ def _s1(one: Mapping[str, Any]) -> Iterator[str]:
     yield _line("S1", what, one["before"], "", None)
     rows, seconds = one["rows_read_again"], one["seconds_reading"]
     yield _line("S1", f"while one of {rows:,} rows is read again, {seconds:.0f} s", one["during"], "", None)
+
+
+def _large(name: str, one: Mapping[str, Any]) -> Iterator[str]:
+    goal, seen = one["goal"], one["freshness"]
+    size = f"{one['tables']} × {one['rows_a_table']:,} rows"
+    what = f"{one['what']}, {size}, {one['changes_a_second']:,.0f} updates/s: seconds"
+    yield _line(name, what, seen, f"p95 ≤ {goal:g}", seen["p95"] <= goal)
+    first, last = one["p95_of_first_and_last_minute"]
+    yield f"| | p95 of the first and of the last minute | | {_number(first)} → {_number(last)} | | not growing | |"
+    for kind in ("Python workers", "product"):
+        memory = one["memory_mb"].get(kind)
+        if memory:
+            yield _line(name, f"memory, {kind}: MB", memory, "", None)
+    reading = one["reading"]
+    change = f"{_number(reading['before'])} → {_number(reading['after'])}"
+    what, ratio = f"CPU-seconds to read all, before → after ({reading['files']:,} files)", reading["ratio"]
+    yield f"| {name} | {what} | {change} | | × {_number(ratio)} | ≤ 1.3 × | {_mark(ratio <= 1.3)} |"
 
 
 def _cpu_lines(name: str, one: Mapping[str, Any]) -> Iterator[str]:

@@ -12,6 +12,13 @@ never caught up, are printed with that problem, and the exit code is 1. A goal t
     F2  many tables changed in one transaction           F5  whether rounds stay flat over thousands
     F3  one large table under random updates             F6  from a start to the first change visible; status
     F7  WAL held by the slot, and F8 memory: both under F1
+
+Large tables under random updates, and what reading them costs afterwards; only if they are asked for:
+
+    L1  10 M rows, 1,000 updates/s           L5  20 tables of 2 M rows, 1,000 updates/s together
+    L2  50 M rows                            L6  as L1, delete mode soft
+    L3  as L1, 10,000 updates/s              L7  as L1, delete mode history
+    L4  1 M rows with a column of 4 kB that is stored out of line and does not change, 500 updates/s
 """
 
 from __future__ import annotations
@@ -27,7 +34,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from benchmarks.freshness import report
+from benchmarks.freshness import large_tables, report
 from benchmarks.freshness.bench import QUICK, Bench, Plan, say
 from benchmarks.freshness.long_run import f5
 from benchmarks.freshness.reread import s1
@@ -36,6 +43,8 @@ from benchmarks.freshness.under_load import f1, f2, f3
 from benchmarks.server import bench_server
 
 SCENARIOS: dict[str, Callable[[Bench], Any]] = {"F1": f1, "F2": f2, "F3": f3, "F4": f4, "F5": f5, "F6": f6, "S1": s1}
+LARGE = {name: large_tables.scenario(name) for name in large_tables.NAMES}
+ALL = SCENARIOS | LARGE
 
 
 def main() -> int:
@@ -45,7 +54,7 @@ def main() -> int:
     plan = _plan(arguments)
     if arguments.json:
         arguments.json.parent.mkdir(parents=True, exist_ok=True)
-    wanted = [name for name in SCENARIOS if name in arguments.only]
+    wanted = [name for name in ALL if name in arguments.only]
     figures: dict[str, Any] = {"machine": report.machine(), "quick": arguments.quick, "properties": arguments.set}
     with bench_server(autovacuum_naptime="1min") as (cluster, folder):
         figures["server"] = cluster.execute("postgres", "show server_version")[0][0]
@@ -66,7 +75,7 @@ def _measured(name: str, bench: Bench) -> Any:
     say(f"--- {name}")
     began = time.monotonic()
     try:
-        return SCENARIOS[name](bench)
+        return ALL[name](bench)
     except Exception as error:
         # The others can still be measured.
         return {"problem": f"{type(error).__name__}: {error}"}
@@ -76,11 +85,13 @@ def _measured(name: str, bench: Bench) -> Any:
 
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--only", type=_names, default=list(SCENARIOS), help="comma-separated: F1,F2 (default all)")
+    parser.add_argument(
+        "--only", type=_names, default=list(SCENARIOS), help="comma-separated: F1,L1 (default all F and S)"
+    )
     parser.add_argument("--quick", action="store_true", help="small and short: proves that it runs, measures nothing")
-    parser.add_argument("--seconds", type=float, help="of measured load of F1 and F3")
+    parser.add_argument("--seconds", type=float, help="of measured load of F1, F3 and L1 to L7")
     parser.add_argument("--warm-up", type=float, help="seconds before, not counted")
-    parser.add_argument("--rows", type=int, help="of F3's table, and of S1's large one")
+    parser.add_argument("--rows", type=int, help="of F3's and L1's table, and of S1's large one")
     parser.add_argument("--tables", type=_numbers, help="of F2, comma-separated: 100,500")
     parser.add_argument("--rounds", type=int, help="of F5")
     parser.add_argument("--turns", type=int, help="of F4, and runs of F6")
@@ -96,7 +107,9 @@ def _plan(arguments: argparse.Namespace) -> Plan:
         "f1_seconds": arguments.seconds,
         "f3_seconds": arguments.seconds,
         "warm_up_seconds": arguments.warm_up,
+        "l_seconds": arguments.seconds,
         "f3_rows": arguments.rows,
+        "l_rows": arguments.rows,
         "s1_rows": arguments.rows,
         "f2_tables": arguments.tables,
         "f5_rounds": arguments.rounds,
@@ -109,8 +122,8 @@ def _plan(arguments: argparse.Namespace) -> Plan:
 def _names(text: str) -> list[str]:
     names = [name.strip().upper() for name in text.split(",") if name.strip()]
     names = ["F1" if name in ("F7", "F8") else name for name in names]
-    if not names or any(name not in SCENARIOS for name in names):
-        raise argparse.ArgumentTypeError(f"expected some of {', '.join(SCENARIOS)}, found {text!r}")
+    if not names or any(name not in ALL for name in names):
+        raise argparse.ArgumentTypeError(f"expected some of {', '.join(ALL)}, found {text!r}")
     return names
 
 

@@ -70,12 +70,12 @@ def images(ids: np.ndarray, seed: int) -> list[pa.Array]:
     ]
 
 
-def fill(path: Path, rows: int) -> DeltaTable:
+def fill(path: Path, rows: int, file_rows: int = FILE_ROWS) -> DeltaTable:
     """A table of ``rows`` rows."""
     table = DeltaTable.create(str(path), LAKE, lake_properties(0))
     files = []
-    for start in range(0, rows, FILE_ROWS):
-        ids = np.arange(start, min(rows, start + FILE_ROWS))
+    for start in range(0, rows, file_rows):
+        ids = np.arange(start, min(rows, start + file_rows))
         meta = [pa.array(np.full(len(ids), 1)), pa.array(np.full(len(ids), -1)), pa.nulls(len(ids), LAKE[-1].type)]
         files.append(table.write(pa.Table.from_arrays([*images(ids, start), *meta], schema=LAKE)))
     table.commit(files)

@@ -1,0 +1,184 @@
+"""What a round of changes costs by the size of its table: merge on read, beside copy-on-write and delta-rs' MERGE.
+
+    python benchmarks/micro/bench_round.py [--rows 1000000,10000000] [--changes 1000] [--turns 30] [--others 2]
+
+Each way begins with an equal table (8 mixed columns, 400,000 rows a file) and takes rounds of change rows at random
+keys: half updates, a quarter inserts, a quarter deletes. Merge on read: the rows are found by the index of keys, marked
+in deletion vectors, and appended anew, and the round's compaction follows. Milliseconds of the wall clock and of the
+CPU (all threads) are medians; peak memory is that of a process which does nothing else. The index is made before the
+rounds: that is what a moved task pays once. ``read``: the CPU seconds in which delta-rs reads the whole table after all
+rounds, beside before them.
+"""
+
+from __future__ import annotations
+
+import argparse
+import multiprocessing
+import resource
+import shutil
+import statistics
+import sys
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+
+import pyarrow as pa
+
+from benchmarks.micro.bench_apply import TABLE, Clock, change_rows, fill, ours, theirs
+from cdc_core.lake.apply.changes import prepare
+from cdc_core.lake.delta.data_file import MarkedRows
+from cdc_core.lake.delta.table import DeltaTable
+from cdc_core.lake.index.key_positions import KeyPositions
+from cdc_core.lake.maintenance.compaction import tidy
+from cdc_core.lake.rows.row_keys import KeyColumns
+
+FILE_ROWS = 400_000
+INDEX_BYTES = 1 << 40
+
+
+def opened(folder: Path) -> DeltaTable:
+    """The table in a folder."""
+    table = DeltaTable.open(str(folder / "lake"))
+    assert table is not None
+    return table
+
+
+def marked_round(table: DeltaTable, positions: KeyPositions, rows: pa.Table, turn: int) -> dict[str, float]:
+    """One round by deletion vectors; milliseconds of its steps."""
+    clock, since = Clock(), table.version
+    reduced = prepare(rows, TABLE, table.schema).reduced
+    assert reduced is not None
+    before, _ = clock.read()
+    hits = positions.locate(table, table.files, reduced.index)
+    found, _ = clock.read()
+    added = [table.write(reduced.rows.filter(pa.array(~reduced.deleted)))]
+    table.commit(added, marked=[MarkedRows(each.file, each.places) for each in hits], txns={"bench": turn})
+    done, cpu = clock.read()
+    tidy(table, since, 0)
+    upkeep, _ = clock.read()
+    return {
+        "ms": 1e3 * done,
+        "cpu_ms": 1e3 * cpu,
+        "locate_ms": 1e3 * (found - before),
+        "upkeep_ms": 1e3 * (upkeep - done),
+    }
+
+
+def by_vectors(folder: Path, rows: int, changes: int, turns: int) -> dict[str, float]:
+    """Rounds by merge on read."""
+    table = opened(folder)
+    table.enable_vectors()
+    positions, clock = KeyPositions(folder / "index", INDEX_BYTES), Clock()
+    positions.ready(table, table.files, KeyColumns.of(["id"], table.schema), 1e9)
+    index, _ = clock.read()
+    spent = [
+        marked_round(table, positions, change_rows(changes, 0, rows, rows + turn * changes, turn), turn)
+        for turn in range(1, turns + 2)
+    ]
+    found = {name: statistics.median(one[name] for one in spent[1:]) for name in spent[0]}
+    ordered = sorted(one["ms"] + one["upkeep_ms"] for one in spent[1:])
+    return {**found, "p95_ms": ordered[int(0.95 * (len(ordered) - 1))], "index_s": index}
+
+
+def by_rewriting(folder: Path, rows: int, changes: int, turns: int) -> dict[str, float]:
+    """Rounds by copy-on-write."""
+    table = opened(folder)
+    spent = [ours(table, change_rows(changes, 0, rows, rows + turn * changes, turn), turn) for turn in range(turns)]
+    return {"ms": 1e3 * statistics.median(s for s, *_ in spent), "cpu_ms": 1e3 * statistics.median(s[1] for s in spent)}
+
+
+def by_delta_rs(folder: Path, rows: int, changes: int, turns: int) -> dict[str, float]:
+    """Rounds by delta-rs' MERGE of rows that are reduced already."""
+    schema, spent = opened(folder).schema, []
+    for turn in range(turns):
+        made = change_rows(changes, 0, rows, rows + turn * changes, turn)
+        spent.append(theirs(folder / "lake", prepare(made, TABLE, schema)))
+    return {"ms": 1e3 * statistics.median(s for s, *_ in spent), "cpu_ms": 1e3 * statistics.median(s[1] for s in spent)}
+
+
+def read_seconds(folder: Path) -> float:
+    """CPU seconds in which delta-rs' reader goes through the whole table; the least of three."""
+    import deltalake
+
+    query, took = "select count(*), sum(customer), max(note), sum(amount), sum(weight) from t", []
+    for _ in range(3):
+        clock = Clock()
+        builder = deltalake.QueryBuilder().register("t", deltalake.DeltaTable(str(folder / "lake")))
+        pa.table(builder.execute(query).read_all())
+        took.append(clock.read()[1])
+    return min(took)
+
+
+def _in_process(work: Callable[..., dict[str, float]], *given: Any) -> dict[str, float]:
+    """The result of ``work`` in a process of its own, and that process's peak memory."""
+    context = multiprocessing.get_context("spawn")
+    mine, its = context.Pipe()
+    process = context.Process(target=_child, args=(its, work, given))
+    process.start()
+    its.close()
+    try:
+        found: dict[str, float] = mine.recv()
+    finally:
+        process.join()
+    return found
+
+
+def _child(pipe: Any, work: Callable[..., dict[str, float]], given: tuple[Any, ...]) -> None:
+    found = work(*given)
+    pipe.send({**found, "mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024})
+
+
+def measure(rows: int, changes: int, turns: int, others: int) -> None:
+    """Print the lines of one table's size."""
+    with tempfile.TemporaryDirectory(prefix="bench-round-") as made:
+        folder = Path(made)
+        whole = folder / "whole"
+        fill(whole / "lake", rows, FILE_ROWS)
+        before = read_seconds(whole)
+        for name, work, many in (
+            ("merge on read", by_vectors, turns),
+            ("copy-on-write", by_rewriting, others),
+            ("delta-rs MERGE", by_delta_rs, others),
+        ):
+            if not many:
+                continue
+            own = folder / "own"
+            shutil.copytree(whole, own)
+            found = _in_process(work, own, rows, changes, many)
+            steps = " | ".join(
+                f"{found[step]:.1f}" if step in found else "" for step in ("locate_ms", "upkeep_ms", "p95_ms")
+            )
+            read = f"{read_seconds(own) / before:.2f}"
+            print(
+                f"| {rows:,} | {changes:,} | {name} | {found['ms']:,.1f} | {found['cpu_ms']:,.1f} | {steps} | "
+                f"{found['mb']:,.0f} | {read} |",
+                flush=True,
+            )
+            if "index_s" in found:
+                octets = sum(path.stat().st_size for path in (own / "index").iterdir())
+                print(
+                    f"| | | its index: {found['index_s']:.2f} s, {octets / 2**20:,.0f} MiB | | | | | | | |", flush=True
+                )
+            shutil.rmtree(own)
+
+
+def main() -> None:
+    """Print a table."""
+    numbers = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    numbers.add_argument("--rows", default="1000000,10000000")
+    numbers.add_argument("--changes", default="1000")
+    numbers.add_argument("--turns", type=int, default=30)
+    numbers.add_argument("--others", type=int, default=2, help="rounds of the other ways; 0 leaves them out")
+    asked = numbers.parse_args()
+    print("| rows | changes | by | ms | CPU ms | to find | upkeep | p95 of all | peak MB | read × |")
+    print("|---|---|---|---|---|---|---|---|---|---|")
+    for rows in map(int, asked.rows.split(",")):
+        for changes in map(int, asked.changes.split(",")):
+            measure(rows, changes, asked.turns, asked.others)
+
+
+if __name__ == "__main__":
+    main()
