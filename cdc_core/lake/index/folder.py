@@ -1,5 +1,7 @@
 """The folder with the index files of one machine, bounded in bytes: the files that were not used longest are removed.
 
+Also removed is what was not used for a week.
+
 Processes of one machine share it without locks. A file is written under a name of its own and renamed, so it is there
 as a whole or not at all; two processes that write the same one write the same content; a removed file stays readable
 for those who have mapped it. Its modification time is the time of its last use.
@@ -26,6 +28,8 @@ _LEFT_SECONDS = 3_600.0
 _EVERY = 256
 _ROOM = 0.9
 _SOON_SECONDS = 600.0
+# Of data files that no longer exist, and whose removal no process saw.
+_UNUSED_SECONDS = 7 * 86_400.0
 
 _log = logging.getLogger(__name__)
 
@@ -104,13 +108,15 @@ class IndexFolder:
         self._bytes = octets
 
     def _found(self) -> list[tuple[float, int, Path]]:
-        """Return the last use, size and path of each file; removes what killed processes left."""
+        """Return the last use, size and path of each file; removes old ones, and what killed processes left."""
         found, now = [], time.time()
         with suppress(OSError), os.scandir(self.path) as entries:
             for entry in entries:
                 with suppress(OSError):
                     facts = entry.stat()
-                    if entry.name.endswith(_SUFFIX):
+                    if entry.name.endswith(_SUFFIX) and now - facts.st_mtime > _UNUSED_SECONDS:
+                        os.unlink(entry.path)
+                    elif entry.name.endswith(_SUFFIX):
                         found.append((facts.st_mtime, facts.st_size, Path(entry.path)))
                     elif entry.name.endswith(_TEMPORARY) and now - facts.st_mtime > _LEFT_SECONDS:
                         os.unlink(entry.path)

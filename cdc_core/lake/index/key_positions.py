@@ -47,6 +47,11 @@ class Keyed(Protocol):
         """The table's columns."""
         ...
 
+    @property
+    def files(self) -> list[DataFile]:
+        """The data files of the loaded version."""
+        ...
+
     def read(self, file: DataFile, columns: Sequence[str] | None = None, *, whole: bool = False) -> pa.Table:
         """Return the rows of one file; with ``whole`` also those that are marked as deleted."""
         ...
@@ -110,6 +115,7 @@ class KeyPositions:
     def __init__(self, folder: Path, max_bytes: int) -> None:
         self._folder = IndexFolder(folder, max_bytes)
         self._open: OrderedDict[tuple[_Key, str, int, int], _Open] = OrderedDict()
+        self._files: dict[_Key, dict[str, DataFile]] = {}
 
     def locate(self, lake: Keyed, files: Sequence[DataFile], wanted: KeyIndex) -> list[Hits]:
         """Return the rows of ``files`` with wanted keys, one item for each file that has any, in the order of files.
@@ -122,6 +128,7 @@ class KeyPositions:
         if [part.type for part in wanted.values] != key.parts:
             # Of other types than the lake's columns: their numbers may differ although the keys are equal.
             return [hits for hits in (_scanned(lake, file, wanted) for file in files) if hits is not None]
+        self._forget_removed(key, lake.files)
         sought = Wanted(wanted)
         ranges = _ranges(wanted)
         found: list[_Found] = []
@@ -160,12 +167,16 @@ class KeyPositions:
         self._folder.keep_bound()
         return True
 
-    def forget(self, lake: Keyed, files: Iterable[DataFile], columns: KeyColumns) -> None:
-        """Remove the indexes of files that are no longer part of the table."""
-        key = _Key.of(lake, columns)
-        for file in files:
-            self._open.pop(_place(key, file), None)
-            self._folder.remove(_name(key.source(file)))
+    def _forget_removed(self, key: _Key, files: Sequence[DataFile]) -> None:
+        """Remove the indexes of files that were part of the table at the last search and no longer are.
+
+        Those that another process saw last remain until they are too old (``IndexFolder``).
+        """
+        before, now = self._files.get(key, {}), {file.path: file for file in files}
+        for path in before.keys() - now.keys():
+            self._open.pop(_place(key, before[path]), None)
+            self._folder.remove(_name(key.source(before[path])))
+        self._files[key] = now
 
     def _opened(self, key: _Key, file: DataFile) -> FileIndex | None:
         """Return the index of a file if it is there and can be believed."""

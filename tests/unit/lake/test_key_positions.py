@@ -221,8 +221,27 @@ def test_an_index_made_from_rows_in_hand_needs_no_read(
     monkeypatch.setattr(lake, "read", None)
     (hits,) = positions.locate(lake, lake.files, wanted(lake, [5, 9]))
     assert (hits.places.tolist(), hits.keys.tolist()) == ([0, 2], [1, 0])
-    positions.forget(lake, [file], KeyColumns.of(["id"], lake.schema))
-    assert not list((tmp_path / "index").iterdir())
+
+
+def test_the_index_of_a_removed_file_is_removed(lake: DeltaTable, tmp_path: Path) -> None:
+    lake.commit([lake.write(rows([1, 2])), lake.write(rows([2, 3]))])
+    positions = KeyPositions(tmp_path / "index", MANY)
+    assert len(positions.locate(lake, lake.files, wanted(lake, [2]))) == 2
+    lake.commit([], [lake.files[0]])
+    assert len(positions.locate(lake, lake.files, wanted(lake, [2]))) == 1
+    assert len(list((tmp_path / "index").iterdir())) == 1
+
+
+def test_what_was_not_used_for_a_week_is_removed(lake: DeltaTable, tmp_path: Path) -> None:
+    one_file(lake)
+    folder = tmp_path / "index"
+    folder.mkdir()
+    for name, age in (("old", 8 * 86_400), ("new", 86_400)):
+        (folder / f"{name}.keys").write_bytes(b"x")
+        os.utime(folder / f"{name}.keys", (time.time() - age, time.time() - age))
+    assert found(KeyPositions(folder, MANY), lake, [1]) == {1}
+    assert not (folder / "old.keys").exists()
+    assert (folder / "new.keys").exists()
 
 
 def test_a_column_that_the_file_does_not_have_is_null(lake: DeltaTable, tmp_path: Path) -> None:
