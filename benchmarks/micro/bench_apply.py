@@ -24,8 +24,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 import numpy as np
 import pyarrow as pa
 
-from cdc_core.lake.apply.changes import Changes, prepare
-from cdc_core.lake.apply.copy_on_write import apply, bytes_to_scan
+from cdc_core.lake.apply.changes import Changes, apply, bytes_to_scan, prepare
 from cdc_core.lake.apply.staging import GONE, staged
 from cdc_core.lake.delta.table import DeltaTable
 from cdc_core.lake.schema.shape import lake_properties, lake_schema

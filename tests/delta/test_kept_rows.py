@@ -13,8 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from cdc_core.errors import TableError
-from cdc_core.lake.apply.changes import prepare
-from cdc_core.lake.apply.copy_on_write import apply
+from cdc_core.lake.apply.changes import apply, prepare
 from cdc_core.lake.apply.kept_rows import KeptRows
 from cdc_core.lake.delete_columns import COLUMNS
 from cdc_core.lake.delete_modes import DeleteMode

@@ -15,7 +15,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from cdc_core.lake.apply.changes import MergeStrategy, prepare
+from cdc_core.lake.apply.changes import prepare
+from cdc_core.lake.apply.strategy import MergeStrategy
 from cdc_core.lake.schema.shape import lake_schema
 from cdc_core.schema.pg_type import PgType
 from cdc_core.schema.table import Column, TableId, TableSchema

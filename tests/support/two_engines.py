@@ -8,8 +8,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from cdc_core.lake.apply.changes import Changes
-from cdc_core.lake.apply.copy_on_write import apply
+from cdc_core.lake.apply.changes import Changes, apply
 from cdc_core.lake.apply.staging import staged
 from cdc_core.lake.delta.table import DeltaTable
 from cdc_core.lake.schema.shape import lake_properties

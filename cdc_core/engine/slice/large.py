@@ -31,6 +31,7 @@ from cdc_core.engine.slice.schema_versions import by_shape, key_of, keyed_slices
 from cdc_core.engine.slice.timing import timed
 from cdc_core.engine.slice.write import LakeWriter, unseen
 from cdc_core.errors import CommitConflictError, TransientError
+from cdc_core.lake.apply.added import Inserts, Replacement
 from cdc_core.lake.apply.changes import prepare
 from cdc_core.lake.apply.staging import StagedFacts, numbered_from, staged
 from cdc_core.lake.delete_columns import mode_of
@@ -261,7 +262,7 @@ class LargeSlice:
             with timed(found, "reduce"):
                 changes = prepare(good, self.order.table, self.lake.schema, self.order.visible, self._whole)
             with timed(found, "apply"):
-                if changes.plus is not None and self._writes_files:
+                if isinstance(changes, Inserts | Replacement) and self._writes_files:
                     files += self.lake.write_stream(changes.plus.to_batches(), self.lake.schema, _FILE_ROWS)
                 elif rewrites:
                     self.task.writer.rewrite(self.lake, copy, changes)

@@ -20,9 +20,9 @@ import pyarrow as pa
 from cdc_core import failpoints
 from cdc_core.engine.slice.order import Applied, SliceOrder, Staged
 from cdc_core.errors import LakeError, TransientError
-from cdc_core.lake.apply.changes import Changes, MergeStrategy, prepare, prepare_placed
-from cdc_core.lake.apply.copy_on_write import apply, bytes_to_scan
+from cdc_core.lake.apply.changes import Changes, apply, bytes_to_scan, prepare, prepare_placed
 from cdc_core.lake.apply.staging import remove_staged, staged, staged_files
+from cdc_core.lake.apply.strategy import MergeStrategy
 from cdc_core.lake.delete_columns import check_mode, mode_of
 from cdc_core.lake.delete_modes import DeleteMode, DeleteModes
 from cdc_core.lake.delta.conflicts import on_conflict

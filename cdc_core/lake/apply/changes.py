@@ -1,61 +1,45 @@
-"""One table's slice of change rows, prepared for merging: its merge strategy and the reduced rows.
+"""One table's slice of change rows, prepared for merging: a class for each ``MergeStrategy``, and their effect.
 
-APPEND     only inserts, past the snapshot's overlap: as the source's key is unique, none of them is there yet
-MERGE      everything else with a key; for a table that keeps deleted rows (``soft``) inserts and truncates, too
-MULTISET   everything else without one
-VERSIONS   everything else of a history table (``reduce/history``)
-PLACED     late changes of a history table, replayed from quarantine (``past_versions``)
-REPLACE    the slice contains a truncate: the changes after it are the table's entire content
+Every class has ``candidates`` (the files that may contain changed rows, by the log's statistics alone) and ``apply``
+(the effect on the table's files), which marks rows or rewrites their files as the ``Ways`` say.
 """
 
 from __future__ import annotations
 
-import enum
-from dataclasses import dataclass
+from typing import TypeAlias
 
 import pyarrow as pa
 
-from cdc_core.lake.apply.past_versions import PlacedVersions, placed_versions
+from cdc_core.lake.apply.added import Inserts, Replacement
+from cdc_core.lake.apply.keyed import KeyedChanges
+from cdc_core.lake.apply.multiset_rows import MultisetChanges
+from cdc_core.lake.apply.past_versions import PlacedChanges, placed_versions
+from cdc_core.lake.apply.rewrite import FILE_BYTES, Rewrite
+from cdc_core.lake.apply.versioned import VersionedChanges
+from cdc_core.lake.apply.ways import REWRITE, Ways
 from cdc_core.lake.delete_columns import mode_of
 from cdc_core.lake.delete_modes import DeleteMode
 from cdc_core.lake.delta.candidates import Content
-from cdc_core.lake.reduce.history import VersionedSlice, version_slice
-from cdc_core.lake.reduce.latest import ReducedSlice, reduce_slice
-from cdc_core.lake.reduce.multiset import NetRows, arrivals, net_rows
+from cdc_core.lake.delta.reading import ReadOnce
+from cdc_core.lake.reduce.history import version_slice
+from cdc_core.lake.reduce.latest import reduce_slice
+from cdc_core.lake.reduce.multiset import arrivals, net_rows
 from cdc_core.lake.reduce.soft import reduce_soft
 from cdc_core.lake.rows.row_keys import check_key, merge_key
 from cdc_core.lake.rows.survey import Survey, after_position, check_old_rows, invisible, survey
 from cdc_core.schema.table import TableSchema
 
-
-class MergeStrategy(enum.Enum):
-    """How a slice is merged into the table's next version."""
-
-    APPEND = "append"
-    MERGE = "merge"
-    VERSIONS = "versions"
-    PLACED = "placed"
-    MULTISET = "multiset"
-    REPLACE = "replace"
+Changes: TypeAlias = Inserts | Replacement | KeyedChanges | MultisetChanges | VersionedChanges | PlacedChanges
 
 
-@dataclass(frozen=True, slots=True)
-class Changes:
-    """A slice with its merge strategy. ``events`` is the number of its change rows.
+def bytes_to_scan(content: Content, changes: Changes) -> int:
+    """Return the bytes of the files that may contain changed rows: an upper bound of what is read and rewritten."""
+    return sum(file.size for file in changes.candidates(content))
 
-    ``reduced`` is set for MERGE, ``net`` for MULTISET, ``versions`` for VERSIONS, ``placed`` for PLACED, ``plus`` (lake
-    rows) for APPEND and REPLACE.
-    ``guarded``: a change must not overwrite a lake row of its own or a later position.
-    """
 
-    strategy: MergeStrategy
-    events: int
-    guarded: bool
-    reduced: ReducedSlice | None = None
-    net: NetRows | None = None
-    plus: pa.Table | None = None
-    versions: VersionedSlice | None = None
-    placed: PlacedVersions | None = None
+def apply(content: Content, changes: Changes, file_bytes: int = FILE_BYTES, ways: Ways = REWRITE) -> Rewrite:
+    """Return the effect of the slice. Shape: change rows -> files removed, rows marked, tables of the schema added."""
+    return changes.apply(ReadOnce(content), ways, file_bytes)
 
 
 def prepare(
@@ -74,16 +58,16 @@ def prepare(
     guarded, mode = snapshot is None, mode_of(schema.names)
     check_key(table, mode)
     if mode is DeleteMode.SOFT:
-        return Changes(MergeStrategy.MERGE, facts.rows, guarded, reduced=reduce_soft(rows, key, schema))
+        return KeyedChanges(facts.rows, guarded, reduce_soft(rows, key, schema))
     if facts.only_inserts and (not key or guarded):
-        return Changes(MergeStrategy.APPEND, facts.rows, guarded, plus=arrivals(rows, schema))
+        return Inserts(facts.rows, guarded, arrivals(rows, schema))
     if mode is DeleteMode.HISTORY:
-        return Changes(MergeStrategy.VERSIONS, facts.rows, guarded, versions=version_slice(rows, key, schema))
+        return VersionedChanges(facts.rows, guarded, version_slice(rows, key, schema))
     if facts.truncated_at is not None:
         return _replacement(rows, facts, facts.truncated_at, key, schema, guarded)
     if not key:
-        return Changes(MergeStrategy.MULTISET, facts.rows, guarded, net=net_rows(rows, schema))
-    return Changes(MergeStrategy.MERGE, facts.rows, guarded, reduced=reduce_slice(rows, key, schema))
+        return MultisetChanges(facts.rows, guarded, net_rows(rows, schema))
+    return KeyedChanges(facts.rows, guarded, reduce_slice(rows, key, schema))
 
 
 def prepare_placed(rows: pa.Table, table: TableSchema, content: Content) -> Changes:
@@ -94,7 +78,7 @@ def prepare_placed(rows: pa.Table, table: TableSchema, content: Content) -> Chan
     facts, key = survey(rows), merge_key(table)
     check_old_rows(facts, bool(key), table)
     check_key(table, DeleteMode.HISTORY)
-    return Changes(MergeStrategy.PLACED, facts.rows, True, placed=placed_versions(content, rows, key))
+    return PlacedChanges(facts.rows, True, placed_versions(content, rows, key))
 
 
 def _replacement(
@@ -106,4 +90,4 @@ def _replacement(
         plus = reduced.rows.filter(pa.array(~reduced.deleted))
     else:
         plus = net_rows(rest, schema).plus
-    return Changes(MergeStrategy.REPLACE, facts.rows, guarded, plus=plus)
+    return Replacement(facts.rows, guarded, plus)

@@ -38,7 +38,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from cdc_core.lake.apply.changes import Changes, MergeStrategy
+from cdc_core.lake.apply.changes import Changes
+from cdc_core.lake.apply.keyed import KeyedChanges
+from cdc_core.lake.apply.versioned import VersionedChanges
 from cdc_core.lake.delete_columns import mode_of
 from cdc_core.lake.delete_modes import DeleteMode
 from cdc_core.lake.delta.conform import conform
@@ -88,8 +90,8 @@ def land(chunks: Sequence[ChunkRows], changes: pa.Table, key: Sequence[str], sch
     made = reduced.rows.set_column(place, reduced.rows.schema.field(place), pa.array(lsn, pa.int64()))
     done = replace(reduced, rows=made)
     if mode is DeleteMode.HISTORY:
-        return Changes(MergeStrategy.VERSIONS, rows.num_rows, guarded=False, versions=found_versions(done, schema, at))
-    return Changes(MergeStrategy.MERGE, rows.num_rows, guarded=False, reduced=done)
+        return VersionedChanges(rows.num_rows, False, found_versions(done, schema, at))
+    return KeyedChanges(rows.num_rows, False, done)
 
 
 def moved_unsent(changes: pa.Table, key: Sequence[str], schema: pa.Schema) -> pa.Table:

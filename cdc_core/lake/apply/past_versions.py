@@ -11,11 +11,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 import pyarrow as pa
 
-from cdc_core.lake.apply.rewrite import Rewrite, host_of, parts_of
+from cdc_core.lake.apply.rewrite import Rewrite, Touched
+from cdc_core.lake.apply.strategy import MergeStrategy
+from cdc_core.lake.apply.versioned import apart
+from cdc_core.lake.apply.ways import Ways, live_places
 from cdc_core.lake.delete_columns import POSITION, TO, TO_LSN, is_live
 from cdc_core.lake.delta.candidates import Content, Ranges
 from cdc_core.lake.delta.conform import conform
@@ -31,11 +35,16 @@ _TIME = pa.timestamp("us", tz="UTC")
 
 @dataclass(frozen=True, slots=True)
 class ChangedEnds:
-    """Versions of a file with changed ends: their indexes, and the new rows. Shape: [H] each."""
+    """Versions of a file with changed ends: their positions in it, and the new rows. Shape: [H] each."""
 
     file: DataFile
     places: np.ndarray
     rows: pa.Table
+
+    @property
+    def touched(self) -> Touched:
+        """The rows as ones that leave their places."""
+        return Touched(self.file, self.places, lambda _: self.rows)
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,38 +81,32 @@ def placed_versions(content: Content, rows: pa.Table, key: Sequence[str]) -> Pla
     return PlacedVersions(_by_file(found, held, changed, ends), versions.take(pa.array(new)), tuple(key))
 
 
-def apply_placed(content: Content, placed: PlacedVersions, file_bytes: int) -> Rewrite:
-    """Return the effect of the versions: new ones inserted, those with changed ends updated."""
-    live = is_live(placed.rows)
-    begun, past = placed.rows.filter(pa.array(live)), [placed.rows.filter(pa.array(~live))]
-    current = [each.file for each in placed.changed if not each.file.is_history]
-    host = host_of(current, begun, file_bytes)
+@dataclass(frozen=True, slots=True)
+class PlacedChanges:
+    """Late changes of a history table. ``events`` is the number of change rows."""
 
-    def tables() -> Iterator[pa.Table]:
-        for each in placed.changed:
-            held = content.read(each.file)
-            stays = np.ones(held.num_rows, dtype=bool)
-            stays[each.places] = False
-            if each.file.is_history:
-                yield pa.concat_tables([held.filter(pa.array(stays)), each.rows])
-                continue
-            gone = ~is_live(held)
-            past.extend([held.filter(pa.array(stays & gone)), each.rows])
-            out = held.filter(pa.array(stays & ~gone))
-            out = pa.concat_tables([out, begun]) if each.file is host else out
-            if out.num_rows:
-                yield out
-        if host is None:
-            yield from parts_of(begun, content.files, file_bytes)
-        yield from parts_of(pa.concat_tables(past), content.files, file_bytes)
+    strategy: ClassVar[MergeStrategy] = MergeStrategy.PLACED
+    events: int
+    guarded: bool
+    placed: PlacedVersions
 
-    count = sum(len(each.places) for each in placed.changed)
-    return Rewrite([each.file for each in placed.changed], tables(), placed.rows.num_rows, count)
+    def candidates(self, content: Content) -> list[DataFile]:
+        """Return the files in which versions change."""
+        return [each.file for each in self.placed.changed]
+
+    def apply(self, content: Content, ways: Ways, file_bytes: int) -> Rewrite:
+        """Return the effect of the versions: new ones inserted, those with changed ends updated."""
+        rows = self.placed.rows
+        live = is_live(rows)
+        touched = [each.touched for each in self.placed.changed]
+        begun, past = rows.filter(pa.array(live)), rows.filter(pa.array(~live))
+        removed, marks, tables = apart(content, touched, begun, past, ways, file_bytes)
+        return Rewrite(removed, tables, rows.num_rows, sum(len(each.places) for each in touched), 0, marks)
 
 
 @dataclass(frozen=True, slots=True)
 class _Held:
-    """A file's versions of the affected keys. Shape: places[H], rows[H]"""
+    """A file's versions of the affected keys, by their positions in it. Shape: places[H], rows[H]"""
 
     file: DataFile
     places: np.ndarray
@@ -118,7 +121,7 @@ def _held(content: Content, rows: pa.Table, key: Sequence[str]) -> Iterator[_Hel
     for file in Ranges.of(keys, index.columns.names).candidates(files):
         places = np.flatnonzero(index.match(content.read(file, index.columns.read)) >= 0)
         if len(places):
-            yield _Held(file, places, content.read(file).take(pa.array(places)))
+            yield _Held(file, live_places(content, file, places), content.read(file).take(pa.array(places)))
 
 
 def _keys(rows: pa.Table, key: Sequence[str], schema: pa.Schema) -> tuple[KeyIndex, pa.Table]:

@@ -1,26 +1,32 @@
-"""The result of applying a slice to a lake table by copy-on-write, and helpers to build its rows."""
+"""The effect of a slice on a lake table's files, and helpers to build it."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
 
 import numpy as np
 import pyarrow as pa
 
-from cdc_core.lake.delta.data_file import DataFile
+from cdc_core.lake.apply.ways import Ways, among_live
+from cdc_core.lake.delta.candidates import Content
+from cdc_core.lake.delta.data_file import DataFile, MarkedRows
+from cdc_core.lake.delta.reading import ahead
 from cdc_core.lake.names import RESCUED
 from cdc_core.lake.rows.images import chosen, column, rescued_of, texts_of
 
 FILE_BYTES = 128 * 2**20
 """New rows are added to a file up to about this size; beyond it they are written to separate files."""
 
+RowsAt = Callable[[np.ndarray, Sequence[str] | None], pa.Table]
+"""Returns rows of a file by their positions in it; all columns or those named."""
+
 
 @dataclass(frozen=True, slots=True)
 class Rewrite:
-    """The removed files and the rows that replace them, one table per file.
+    """The removed files, the ``marked`` rows of others, and the rows that take their place, one table per file.
 
-    ``rows`` is read while it is iterated, once. ``removed`` and the counts are known before.
+    ``rows`` is read while it is iterated, once. The others and the counts are known before.
     """
 
     removed: list[DataFile]
@@ -28,6 +34,7 @@ class Rewrite:
     inserted: int = 0
     updated: int = 0
     deleted: int = 0
+    marked: list[MarkedRows] = field(default_factory=list)
 
     @property
     def bytes_rewritten(self) -> int:
@@ -37,7 +44,79 @@ class Rewrite:
     @property
     def changes_nothing(self) -> bool:
         """Whether there is nothing to write."""
-        return not (self.removed or self.inserted or self.updated or self.deleted)
+        return not (self.removed or self.marked or self.inserted or self.updated or self.deleted)
+
+
+@dataclass(frozen=True, slots=True)
+class Touched:
+    """A file of which rows leave their places. ``puts`` returns the rows that take their place, wherever.
+
+    Shape: places int64[P], ascending positions in the file, none marked as deleted
+    """
+
+    file: DataFile
+    places: np.ndarray
+    puts: Callable[[RowsAt], pa.Table] | None = None
+
+
+def effect(
+    content: Content, touched: Sequence[Touched], fresh: pa.Table, ways: Ways, file_bytes: int
+) -> tuple[list[DataFile], list[MarkedRows], Iterator[pa.Table]]:
+    """Return the files removed, the rows marked, and the rows written; ``fresh`` are rows that take no other's place.
+
+    Rewritten rows stay with those of their file; where rows are marked, all new ones are written together.
+    """
+    files = [found.file for found in touched]
+    if ways.marks(files):
+        return [], marks_of(touched), _appended(content, touched, fresh, file_bytes)
+    return files, [], _rewritten(content, touched, fresh, file_bytes)
+
+
+def marks_of(touched: Sequence[Touched]) -> list[MarkedRows]:
+    """Return the rows of files that are marked."""
+    return [MarkedRows(found.file, found.places) for found in touched]
+
+
+def new_rows(content: Content, touched: Sequence[Touched]) -> list[pa.Table]:
+    """Return the rows that take the places of others in their files; only what they keep of the old rows is read."""
+
+    def of(found: Touched) -> pa.Table | None:
+        return found.puts and found.puts(lambda places, names: content.read_at(found.file, places, names))
+
+    return [rows for rows in ahead(touched, of) if rows is not None and rows.num_rows]
+
+
+def without_places(content: Content, found: Touched) -> tuple[pa.Table, RowsAt]:
+    """Return the rows of a file that stay, and how to get others; the file is read whole, once."""
+    held, file = content.read(found.file), found.file
+
+    def at(places: np.ndarray, names: Sequence[str] | None) -> pa.Table:
+        rows = held if names is None else held.select(list(names))
+        return rows.take(pa.array(among_live(content, file, places)))
+
+    stays = np.ones(held.num_rows, dtype=bool)
+    stays[among_live(content, file, found.places)] = False
+    return held.filter(pa.array(stays)), at
+
+
+def _appended(content: Content, touched: Sequence[Touched], fresh: pa.Table, file_bytes: int) -> Iterator[pa.Table]:
+    rows = pa.concat_tables([*new_rows(content, touched), fresh])
+    yield from parts_of(rows, content.files, file_bytes)
+
+
+def _rewritten(content: Content, touched: Sequence[Touched], fresh: pa.Table, file_bytes: int) -> Iterator[pa.Table]:
+    host = host_of([found.file for found in touched], fresh, file_bytes)
+
+    def rewritten(found: Touched) -> pa.Table:
+        stays, at = without_places(content, found)
+        puts = [found.puts(at)] if found.puts is not None else []
+        return pa.concat_tables([stays, *puts, *([fresh] if found.file is host else [])])
+
+    for out in ahead(touched, rewritten):
+        if out.num_rows:
+            yield out
+    if host is None:
+        yield from parts_of(fresh, content.files, file_bytes)
 
 
 def with_kept_values(rows: pa.Table, keep: dict[str, np.ndarray], lake: pa.Table) -> pa.Table:

@@ -23,7 +23,12 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
-from cdc_core.lake.apply.changes import Changes, MergeStrategy
+from cdc_core.lake.apply.changes import Changes
+from cdc_core.lake.apply.keyed import KeyedChanges
+from cdc_core.lake.apply.multiset_rows import MultisetChanges
+from cdc_core.lake.apply.past_versions import PlacedChanges
+from cdc_core.lake.apply.strategy import MergeStrategy
+from cdc_core.lake.apply.versioned import VersionedChanges
 from cdc_core.lake.delete_columns import POSITION, with_column
 from cdc_core.lake.names import helper
 from cdc_core.lake.reduce.history import VersionedSlice
@@ -76,19 +81,18 @@ class StagedFacts:
 
 def staged(changes: Changes) -> tuple[pa.Table, StagedFacts]:
     """Return the rows to be written, and the facts about them."""
-    if changes.reduced is not None:
+    if isinstance(changes, KeyedChanges):
         return _keyed(changes.reduced, changes.guarded)
-    if changes.versions is not None:
+    if isinstance(changes, VersionedChanges):
         return _touches(changes.versions, changes.guarded)
-    if changes.placed is not None:
+    if isinstance(changes, PlacedChanges):
         placed = changes.placed
         rows = pa.concat_tables([placed.rows, *[each.rows for each in placed.changed]])
         return rows, StagedFacts(MergeStrategy.PLACED, changes.guarded, placed.key)
-    if changes.net is not None:
+    if isinstance(changes, MultisetChanges):
         net = changes.net
         lost = net.came - net.plus.num_rows
         return _signed(net), StagedFacts(MergeStrategy.MULTISET, changes.guarded, came=net.came, lost=lost)
-    assert changes.plus is not None
     return changes.plus, StagedFacts(changes.strategy, changes.guarded)
 
 

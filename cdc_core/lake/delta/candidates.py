@@ -32,8 +32,28 @@ class Content(Protocol):
         """The data files of this version."""
         ...
 
-    def read(self, file: DataFile, columns: Sequence[str] | None = None) -> pa.Table:
-        """Return the rows of one file, in the table's types; all columns or those named."""
+    @property
+    def identity(self) -> str:
+        """The table's id in Delta's log."""
+        ...
+
+    def read(self, file: DataFile, columns: Sequence[str] | None = None, *, whole: bool = False) -> pa.Table:
+        """Return the rows of one file, in the table's types; all columns or those named.
+
+        Without rows that are marked as deleted; with ``whole`` also those.
+        """
+        ...
+
+    def read_at(self, file: DataFile, places: np.ndarray, columns: Sequence[str] | None = None) -> pa.Table:
+        """Return the rows at ascending positions in a file, none marked as deleted. Shape: int64[P] -> table[P]"""
+        ...
+
+    def live(self, file: DataFile) -> np.ndarray | None:
+        """Return which rows of a file are not marked as deleted; None for all. Shape: bool[rows]"""
+        ...
+
+    def unmarked(self, file: DataFile, places: np.ndarray) -> np.ndarray:
+        """Return which positions of a file are not marked as deleted. Shape: int64[P] -> bool[P]"""
         ...
 
 

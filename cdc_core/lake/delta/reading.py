@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TypeVar
 
+import numpy as np
 import pyarrow as pa
 
 from cdc_core.lake.delta.candidates import Content
@@ -36,15 +37,42 @@ class ReadOnce:
         """The table's files."""
         return self._content.files
 
-    def read(self, file: DataFile, columns: Sequence[str] | None = None) -> pa.Table:
-        """Return the rows of one file; all columns or those named."""
-        rows = self._held.get(file.path)
+    @property
+    def identity(self) -> str:
+        """The table's id."""
+        return self._content.identity
+
+    def read(self, file: DataFile, columns: Sequence[str] | None = None, *, whole: bool = False) -> pa.Table:
+        """As ``Content.read``."""
+        rows = None if whole else self._rows(file)
         if rows is None:
-            if file.size > SMALL_BYTES or self._bytes > _HELD_BYTES:
-                return self._content.read(file, columns)
+            return self._content.read(file, columns, whole=whole)
+        return rows if columns is None else rows.select(list(columns))
+
+    def read_at(self, file: DataFile, places: np.ndarray, columns: Sequence[str] | None = None) -> pa.Table:
+        """As ``Content.read_at``."""
+        rows = self._rows(file)
+        if rows is None:
+            return self._content.read_at(file, places, columns)
+        live = self.live(file)
+        rows = rows if columns is None else rows.select(list(columns))
+        return rows.take(pa.array(places if live is None else np.cumsum(live)[places] - 1))
+
+    def live(self, file: DataFile) -> np.ndarray | None:
+        """As ``Content.live``."""
+        return self._content.live(file)
+
+    def unmarked(self, file: DataFile, places: np.ndarray) -> np.ndarray:
+        """As ``Content.unmarked``."""
+        return self._content.unmarked(file, places)
+
+    def _rows(self, file: DataFile) -> pa.Table | None:
+        """Return the live rows of a small file; None for another."""
+        rows = self._held.get(file.path)
+        if rows is None and file.size <= SMALL_BYTES and self._bytes <= _HELD_BYTES:
             rows = self._held[file.path] = self._content.read(file)
             self._bytes += rows.nbytes
-        return rows if columns is None else rows.select(list(columns))
+        return rows
 
 
 def ahead(items: Sequence[Item], work: Callable[[Item], Result]) -> Iterator[Result]:

@@ -204,7 +204,7 @@ class DeltaTable:
         """Return which rows of a file are not marked as deleted; None for all. Shape: bool[rows]"""
         if file.vector is None:
             return None
-        return self._vectors.live(file.vector, file.rows or self._parquet.row_count(file))
+        return self._vectors.live(file.vector, self.row_count(file))
 
     def unmarked(self, file: DataFile, places: np.ndarray) -> np.ndarray:
         """Return which positions of a file are not marked as deleted. Shape: int64[P] -> bool[P]"""
@@ -226,6 +226,10 @@ class DeltaTable:
         Shape: int64[P] -> table[P]
         """
         return self._parquet.read_at(file, self._columns(columns), places)
+
+    def row_count(self, file: DataFile) -> int:
+        """Return the number of rows of a file, marked or not, also if the log does not have it."""
+        return file.rows or self._parquet.row_count(file)
 
     def bytes_in_memory(self, file: DataFile) -> int:
         """Estimate the size of a file's rows in memory, from its footer; values of a dictionary are counted once."""
@@ -353,7 +357,7 @@ class DeltaTable:
             bitmap = as_bitmap(each.places)
             if each.file.vector is not None:
                 bitmap |= self._vectors.deleted(each.file.vector)
-            rows = each.file.rows or self._parquet.row_count(each.file)
+            rows = self.row_count(each.file)
             gone.append(each.file)
             if len(bitmap) < rows:
                 again.append(replace(each.file, rows=rows))

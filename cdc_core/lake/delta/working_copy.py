@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+import numpy as np
 import pyarrow as pa
 
-from cdc_core.lake.delta.data_file import DataFile
+from cdc_core.lake.delta.data_file import DataFile, MarkedRows
 from cdc_core.lake.delta.table import DeltaTable
 
 
@@ -18,6 +19,7 @@ class WorkingCopy:
         self._files = list(table.files)
         self._given = {file.path for file in self._files}
         self.removed: list[DataFile] = []
+        self._marks: dict[str, np.ndarray] = {}
         self.inserted = self.updated = self.deleted = 0
 
     @property
@@ -35,12 +37,55 @@ class WorkingCopy:
         """The files that a commit has to add; those in ``removed`` it has to remove."""
         return [file for file in self._files if file.path not in self._given]
 
-    def read(self, file: DataFile, columns: Sequence[str] | None = None) -> pa.Table:
+    @property
+    def identity(self) -> str:
+        """The table's id."""
+        return self._table.identity
+
+    @property
+    def marked(self) -> list[MarkedRows]:
+        """The rows that a commit has to mark, in files that it does not remove."""
+        return [MarkedRows(file, self._marks[file.path]) for file in self._files if file.path in self._marks]
+
+    def read(self, file: DataFile, columns: Sequence[str] | None = None, *, whole: bool = False) -> pa.Table:
         """Return the rows of one file; all columns or those named."""
-        return self._table.read(file, columns)
+        rows, marks = self._table.read(file, columns, whole=whole), self._marks.get(file.path)
+        if whole or marks is None:
+            return rows
+        held, live = self._table.live(file), self.live(file)
+        assert live is not None
+        return rows.filter(pa.array(live if held is None else live[held]))
+
+    def read_at(self, file: DataFile, places: np.ndarray, columns: Sequence[str] | None = None) -> pa.Table:
+        """Return the rows at positions of a file."""
+        return self._table.read_at(file, places, columns)
+
+    def live(self, file: DataFile) -> np.ndarray | None:
+        """Return which rows of a file are not marked as deleted, also by the changes so far; None for all."""
+        held, marks = self._table.live(file), self._marks.get(file.path)
+        if marks is None:
+            return held
+        live = np.ones(self._table.row_count(file), dtype=bool) if held is None else held.copy()
+        live[marks] = False
+        return live
+
+    def unmarked(self, file: DataFile, places: np.ndarray) -> np.ndarray:
+        """Return which positions of a file are not marked as deleted."""
+        found, marks = self._table.unmarked(file, places), self._marks.get(file.path)
+        return found if marks is None else found & ~np.isin(places, marks)
+
+    def mark(self, marked: Iterable[MarkedRows]) -> None:
+        """Mark rows of files. A file without any other row is removed."""
+        for each in marked:
+            path = each.file.path
+            self._marks[path] = np.union1d(self._marks.get(path, each.places), each.places)
+            live = self.live(each.file)
+            if live is not None and not live.any():
+                self.replace([each.file], [])
 
     def replace(self, removed: Iterable[DataFile], added: Iterable[DataFile]) -> None:
         """Put files in the place of others. A file that was never committed is only forgotten; VACUUM removes it."""
         gone = {file.path for file in removed}
         self.removed += [file for file in self._files if file.path in gone & self._given]
+        self._marks = {path: places for path, places in self._marks.items() if path not in gone}
         self._files = [file for file in self._files if file.path not in gone] + list(added)

@@ -12,8 +12,8 @@ from delta.tables import DeltaTable
 from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import functions as F  # noqa: N812
 
-from cdc_core.lake.apply.changes import MergeStrategy
 from cdc_core.lake.apply.staging import GONE, KEEP, KEY, SEEK, SIGN, StagedFacts
+from cdc_core.lake.apply.strategy import MergeStrategy
 from cdc_core.lake.delete_columns import DELETED
 from cdc_core.lake.names import META, RESCUED, helper
 from cdc_core.lake.spark.expressions import (

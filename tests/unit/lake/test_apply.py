@@ -11,9 +11,9 @@ import pyarrow as pa
 import pytest
 
 from cdc_core.errors import TableError
-from cdc_core.lake.apply.changes import Changes, MergeStrategy, prepare
-from cdc_core.lake.apply.copy_on_write import apply, bytes_to_scan, candidates
+from cdc_core.lake.apply.changes import Changes, apply, bytes_to_scan, prepare
 from cdc_core.lake.apply.rewrite import Rewrite
+from cdc_core.lake.apply.strategy import MergeStrategy
 from cdc_core.lake.delta.candidates import Ranges
 from cdc_core.lake.delta.data_file import DataFile
 from cdc_core.lake.schema.shape import lake_schema
@@ -100,7 +100,7 @@ def test_small_files_are_read_once() -> None:
 def test_the_caller_knows_what_must_be_looked_into_before_anything_is_read() -> None:
     lake = Lake(held(1, 5), held(2, 6), held(100, 200))
     changes = lake.prepare(put("u", 0, 2), change("d", 10, 1, {"k": 150}))
-    assert [file.path for file in candidates(lake.content, changes)] == ["file-1", "file-2", "file-3"]
+    assert [file.path for file in changes.candidates(lake.content)] == ["file-1", "file-2", "file-3"]
     changes = lake.prepare(put("u", 0, 4), change("d", 10, 1, {"k": 50}))
     assert bytes_to_scan(lake.content, changes) == sum(file.size for file in lake.content.files[:2])
     assert not lake.content.reads

@@ -1,4 +1,4 @@
-"""Random histories: after every slice that copy-on-write applies, the lake's rows are the source's."""
+"""Random histories: after every slice, applied by copy-on-write or by marks, the lake's rows are the source's."""
 
 from __future__ import annotations
 
@@ -11,12 +11,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cdc_core.lake.apply.changes import Changes, MergeStrategy, prepare
-from cdc_core.lake.apply.copy_on_write import apply, bytes_to_scan
+from cdc_core.lake.apply.changes import Changes, apply, bytes_to_scan, prepare
 from cdc_core.lake.apply.rewrite import Rewrite
+from cdc_core.lake.apply.strategy import MergeStrategy
 from cdc_core.lake.delta.conform import plain_schema
 from tests.delta.source_model import KEYLESS, ROW, TABLE, SourceTable, plain
 from tests.support.content import MemoryContent
+from tests.support.hows import HOWS, prepared, ways_of
 from tests.support.spark import change_schema, lake_schema
 
 SEED = int(os.environ.get("WAL2LAKE_SEED", "20261121"))
@@ -26,10 +27,10 @@ LAKE = plain_schema(lake_schema(ROW))
 class Follower:
     """Applies a source's transactions to a table in memory, as the engine would."""
 
-    def __init__(self, source: SourceTable, files: int = 3) -> None:
-        self.source, self.chance = source, random.Random(source.seed)
+    def __init__(self, source: SourceTable, files: int = 3, how: str = "rewrite") -> None:
+        self.source, self.chance, self.how = source, random.Random(source.seed), how
         self.table = KEYLESS if source.keyless else TABLE
-        self.content = MemoryContent(LAKE)
+        self.content = prepared(MemoryContent(LAKE), how)
         rows = source.snapshot()
         for part in range(files):
             if rows[part::files]:
@@ -45,7 +46,7 @@ class Follower:
 
     def apply(self, rows: list[dict[str, Any]], snapshot: str | None = None) -> Rewrite:
         changes = self.prepare(rows, snapshot)
-        rewrite = apply(self.content, changes)
+        rewrite = apply(self.content, changes, ways=ways_of(self.how, self.chance, self.content))
         assert changes.strategy is MergeStrategy.REPLACE or rewrite.bytes_rewritten <= bytes_to_scan(
             self.content, changes
         )
@@ -58,19 +59,20 @@ class Follower:
         assert plain(self.content.rows) == plain(self.source.rows)
 
 
+@pytest.mark.parametrize("how", HOWS)
 @pytest.mark.parametrize("truncates", [False, True])
 @pytest.mark.parametrize("keyless", [False, True])
-def test_histories_follow_the_source(keyless: bool, truncates: bool) -> None:
+def test_histories_follow_the_source(keyless: bool, truncates: bool, how: str) -> None:
     source = SourceTable(SEED, histories=2 if keyless else 60, keyless=keyless, truncates=truncates)
     source.next_transaction(200)
-    follower = Follower(source)
+    follower = Follower(source, how=how)
     for statements in (150, 20, 1, 80):
         rewrite = follower.apply(follower.transactions(5, statements))
         assert not (keyless and rewrite.updated)
         follower.assert_equal()
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=120, deadline=None)
 @given(
     seed=st.integers(0, 10**6),
     histories=st.integers(1, 6),
@@ -79,6 +81,7 @@ def test_histories_follow_the_source(keyless: bool, truncates: bool) -> None:
     start=st.integers(0, 20),
     rounds=st.lists(st.tuples(st.integers(1, 4), st.integers(1, 25)), min_size=1, max_size=4),
     files=st.integers(1, 4),
+    how=st.sampled_from(HOWS),
 )
 def test_any_history_in_any_cuts(
     seed: int,
@@ -88,11 +91,12 @@ def test_any_history_in_any_cuts(
     start: int,
     rounds: list[tuple[int, int]],
     files: int,
+    how: str,
 ) -> None:
     source = SourceTable(seed, histories, keyless, truncates)
     if start:
         source.next_transaction(start)
-    follower = Follower(source, files)
+    follower = Follower(source, files, how)
     for transactions, statements in rounds:
         follower.apply(follower.transactions(transactions, statements))
         follower.assert_equal()
@@ -105,10 +109,11 @@ def test_any_history_in_any_cuts(
     keyless=st.booleans(),
     transactions=st.integers(1, 8),
     statements=st.integers(1, 8),
+    how=st.sampled_from(HOWS),
     data=st.data(),
 )
 def test_the_overlap_of_a_snapshot(
-    seed: int, histories: int, keyless: bool, transactions: int, statements: int, data: st.DataObject
+    seed: int, histories: int, keyless: bool, transactions: int, statements: int, how: str, data: st.DataObject
 ) -> None:
     """The lake starts in the midst of a stream that is read from its beginning, commits and xids in different order."""
     source = SourceTable(seed, histories, keyless)
@@ -116,13 +121,13 @@ def test_the_overlap_of_a_snapshot(
     xids = data.draw(st.permutations(range(2**32 - 3, 2**32 - 3 + transactions)))
     shown = data.draw(st.integers(0, transactions))
     stream: list[dict[str, Any]] = []
-    follower = Follower(source)
+    follower = Follower(source, how=how)
     for number, xid in enumerate(xids):
         if number == shown:
-            follower = Follower(source)
+            follower = Follower(source, how=how)
         stream += [{**row, "__xid": xid % 2**32} for row in source.next_transaction(statements)]
     if shown == transactions:
-        follower = Follower(source)
+        follower = Follower(source, how=how)
     seen, low, high = set(xids[:shown]), min(xids), max(xids) + 1
     xmax = max(seen, default=low - 1) + 1
     running = [xid for xid in range(low, xmax) if xid not in seen]
@@ -138,11 +143,13 @@ def test_the_overlap_of_a_snapshot(
 
 
 @settings(max_examples=60, deadline=None)
-@given(seed=st.integers(0, 10**6), histories=st.integers(1, 6), statements=st.integers(1, 40))
-def test_a_slice_applied_again_changes_nothing(seed: int, histories: int, statements: int) -> None:
+@given(
+    seed=st.integers(0, 10**6), histories=st.integers(1, 6), statements=st.integers(1, 40), how=st.sampled_from(HOWS)
+)
+def test_a_slice_applied_again_changes_nothing(seed: int, histories: int, statements: int, how: str) -> None:
     source = SourceTable(seed, histories)
     source.next_transaction(15)
-    follower = Follower(source)
+    follower = Follower(source, how=how)
     rows = follower.transactions(2, statements)
     changes = follower.prepare(rows)
     if changes.strategy is not MergeStrategy.MERGE:

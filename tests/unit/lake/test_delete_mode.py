@@ -14,8 +14,7 @@ from cdc_core.assemble.prerequisites import check_delete_mode
 from cdc_core.config.connector import from_entries
 from cdc_core.engine.slice.write import LakeWriter
 from cdc_core.errors import ConfigError, TableError
-from cdc_core.lake.apply.changes import prepare
-from cdc_core.lake.apply.copy_on_write import apply
+from cdc_core.lake.apply.changes import apply, prepare
 from cdc_core.lake.delete_columns import as_live
 from cdc_core.lake.delete_modes import DeleteMode, DeleteModes
 from cdc_core.lake.delta.row_count import row_count

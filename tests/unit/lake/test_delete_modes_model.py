@@ -11,8 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cdc_core.lake.apply.changes import Changes, prepare
-from cdc_core.lake.apply.copy_on_write import apply, bytes_to_scan
+from cdc_core.lake.apply.changes import Changes, apply, bytes_to_scan, prepare
 from cdc_core.lake.apply.rewrite import Rewrite
 from cdc_core.lake.delete_columns import as_live
 from cdc_core.lake.delete_modes import DeleteMode
@@ -20,6 +19,7 @@ from cdc_core.lake.schema.shape import lake_schema
 from tests.delta.kept_model import KeptModel
 from tests.delta.source_model import ROW, TABLE, SourceTable
 from tests.support.content import MemoryContent
+from tests.support.hows import HOWS, prepared, ways_of
 from tests.support.spark import change_schema
 from tests.support.spark import lake_schema as bare_schema
 
@@ -31,9 +31,9 @@ IMAGE = ("h", "k", "v", "big", "num", "__rescued")
 class Follower:
     """Applies a source's transactions to a lake table in memory, and to the model of it."""
 
-    def __init__(self, source: SourceTable, mode: DeleteMode, files: int = 3) -> None:
-        self.source, self.mode, self.chance = source, mode, random.Random(source.seed)
-        self.content = MemoryContent(lake_schema(ROW, mode))
+    def __init__(self, source: SourceTable, mode: DeleteMode, files: int = 3, how: str = "rewrite") -> None:
+        self.source, self.mode, self.chance, self.how = source, mode, random.Random(source.seed), how
+        self.content = prepared(MemoryContent(lake_schema(ROW, mode)), how)
         self.model = KeptModel(KEY)
         rows = source.snapshot()
         self.model.take(rows, (source.lsn, -1, None))
@@ -50,7 +50,7 @@ class Follower:
 
     def apply(self, rows: list[dict[str, Any]], snapshot: str | None = None) -> Rewrite:
         changes = self.prepare(rows, snapshot)
-        rewrite = apply(self.content, changes)
+        rewrite = apply(self.content, changes, ways=ways_of(self.how, self.chance, self.content))
         assert rewrite.bytes_rewritten <= bytes_to_scan(self.content, changes)
         before = len(self.content.rows)
         self.content.commit(rewrite)
@@ -99,12 +99,13 @@ def _by_key_and_time(version: tuple[Any, ...]) -> tuple[Any, ...]:
 MODES = [DeleteMode.SOFT, DeleteMode.HISTORY]
 
 
+@pytest.mark.parametrize("how", HOWS)
 @pytest.mark.parametrize("truncates", [False, True])
 @pytest.mark.parametrize("mode", MODES)
-def test_histories_follow_the_model(mode: DeleteMode, truncates: bool) -> None:
+def test_histories_follow_the_model(mode: DeleteMode, truncates: bool, how: str) -> None:
     source = SourceTable(SEED, histories=60, truncates=truncates)
     source.next_transaction(200)
-    follower = Follower(source, mode)
+    follower = Follower(source, mode, how=how)
     for statements in (150, 20, 1, 80):
         follower.follow(5, statements)
         follower.assert_equal()
@@ -114,6 +115,7 @@ def test_histories_follow_the_model(mode: DeleteMode, truncates: bool) -> None:
 @given(
     seed=st.integers(0, 10**6),
     mode=st.sampled_from(MODES),
+    how=st.sampled_from(HOWS),
     histories=st.integers(1, 6),
     truncate_chance=st.sampled_from([0.0, 0.02, 0.15]),
     start=st.integers(0, 20),
@@ -123,6 +125,7 @@ def test_histories_follow_the_model(mode: DeleteMode, truncates: bool) -> None:
 def test_any_history_in_any_cuts(
     seed: int,
     mode: DeleteMode,
+    how: str,
     histories: int,
     truncate_chance: float,
     start: int,
@@ -132,7 +135,7 @@ def test_any_history_in_any_cuts(
     source = SourceTable(seed, histories, truncates=truncate_chance > 0, truncate_chance=truncate_chance)
     if start:
         source.next_transaction(start)
-    follower = Follower(source, mode, files)
+    follower = Follower(source, mode, files, how)
     for transactions, statements in rounds:
         follower.follow(transactions, statements)
         follower.assert_equal()
@@ -142,29 +145,30 @@ def test_any_history_in_any_cuts(
 @given(
     seed=st.integers(0, 10**6),
     mode=st.sampled_from(MODES),
+    how=st.sampled_from(HOWS),
     histories=st.integers(1, 5),
     transactions=st.integers(1, 8),
     statements=st.integers(1, 8),
     data=st.data(),
 )
 def test_the_overlap_of_a_snapshot(
-    seed: int, mode: DeleteMode, histories: int, transactions: int, statements: int, data: st.DataObject
+    seed: int, mode: DeleteMode, how: str, histories: int, transactions: int, statements: int, data: st.DataObject
 ) -> None:
     """The lake starts in the midst of a stream that is read from its beginning."""
     source = SourceTable(seed, histories)
     source.next_transaction(10)
     shown = data.draw(st.integers(0, transactions))
     stream: list[dict[str, Any]] = []
-    follower = Follower(source, mode)
+    follower = Follower(source, mode, how=how)
     for xid in range(transactions):
         if xid == shown:
-            follower = Follower(source, mode)
+            follower = Follower(source, mode, how=how)
         made = [{**row, "__xid": 50 + xid} for row in source.next_transaction(statements)]
         for row in made if xid >= shown else ():
             follower.model.apply(row)
         stream += made
     if shown == transactions:
-        follower = Follower(source, mode)
+        follower = Follower(source, mode, how=how)
     if stream:
         follower.apply(stream, f"{50 + shown}:{50 + shown}:")
     follower.assert_equal()
@@ -180,17 +184,18 @@ def keeps_key(row: dict[str, Any]) -> bool:
 @given(
     seed=st.integers(0, 10**6),
     mode=st.sampled_from(MODES),
+    how=st.sampled_from(HOWS),
     histories=st.integers(1, 6),
     statements=st.integers(1, 40),
     cut=st.floats(0, 1),
 )
 def test_changes_that_the_lake_has_already_change_nothing(
-    seed: int, mode: DeleteMode, histories: int, statements: int, cut: float
+    seed: int, mode: DeleteMode, how: str, histories: int, statements: int, cut: float
 ) -> None:
     """A slice applied again, or begun too early, by the positions of the rows that are there."""
     source = SourceTable(seed, histories)
     source.next_transaction(15)
-    follower = Follower(source, mode)
+    follower = Follower(source, mode, how=how)
     rows = [row for row in follower.transactions(2, statements) if row["__op"] == "u" and keeps_key(row)]
     early = rows[: int(len(rows) * cut)]
     for row in rows:

@@ -4,7 +4,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from cdc_core.lake.apply.changes import MergeStrategy, prepare
+from cdc_core.lake.apply.changes import prepare
+from cdc_core.lake.apply.strategy import MergeStrategy
 from cdc_core.lake.reduce.held_changes import PUT, TAKE, hold
 from cdc_core.schema.pg_type import PgType
 from cdc_core.schema.table import Column, TableId, TableSchema

@@ -12,9 +12,10 @@ import pytest
 from hypothesis import Phase, example, given, settings
 from hypothesis import strategies as st
 
-from cdc_core.lake.apply.changes import prepare
+from cdc_core.lake.apply.changes import Changes, apply, prepare
 from cdc_core.lake.apply.chunk_rows import ChunkRows, key_texts, land, moved_unsent
-from cdc_core.lake.apply.copy_on_write import apply
+from cdc_core.lake.apply.keyed import KeyedChanges
+from cdc_core.lake.apply.rewrite import Rewrite
 from cdc_core.lake.delete_columns import as_live
 from cdc_core.lake.delete_modes import DeleteMode
 from cdc_core.lake.delta.conform import plain_schema
@@ -22,6 +23,7 @@ from cdc_core.lake.rows.survey import hidden
 from cdc_core.lake.schema.shape import lake_schema
 from tests.delta.source_model import ROW, TABLE, SourceTable, plain
 from tests.support.content import MemoryContent
+from tests.support.hows import HOWS, prepared, ways_of
 from tests.support.spark import AT, change, change_schema
 
 HARD = plain_schema(lake_schema(ROW))
@@ -106,7 +108,8 @@ class Lake:
     def __init__(self, server: Server, chance: random.Random, size: int, mode: DeleteMode = DeleteMode.HARD) -> None:
         self.server, self.chance, self.size = server, chance, size
         self.schema = lake_schema(ROW, mode)
-        self.content = MemoryContent(self.schema)
+        self.how = chance.choice(HOWS)
+        self.content = prepared(MemoryContent(self.schema), self.how)
         self.merged = server.lsns[-1] if server.lsns else 0
         rows = [self._as_lake_has_it(row) for row in server.table.rows if chance.random() < 0.5]
         if rows:
@@ -135,8 +138,11 @@ class Lake:
             cut = self.chance.choice(ends)
             rows = self.server.between(self.merged, cut)
             if rows.num_rows:
-                self.content.commit(apply(self.content, prepare(rows, TABLE, self.schema)))
+                self.content.commit(self._effect(prepare(rows, TABLE, self.schema)))
             self.merged = cut
+
+    def _effect(self, changes: Changes) -> Rewrite:
+        return apply(self.content, changes, ways=ways_of(self.how, self.chance, self.content))
 
     def read(self) -> tuple[ChunkRows, bool]:
         """The next rows, and whether there were none."""
@@ -164,8 +170,8 @@ class Lake:
         changes = self.server.between(0, self.merged)
         found = land(chunks, changes, KEY, self.schema, self.merged)
         if self.schema.equals(HARD):
-            assert found.reduced is not None and not found.reduced.keep, "a landing needs nothing of the lake's"
-        self.content.commit(apply(self.content, found))
+            assert isinstance(found, KeyedChanges) and not found.reduced.keep, "a landing needs nothing of the lake's"
+        self.content.commit(self._effect(found))
         late = changes.column("__commit_lsn").to_numpy() > self.scanned
         late |= hidden(changes, chunks[0].visible)
         moved = moved_unsent(changes.filter(pa.array(late)), KEY, self.schema)

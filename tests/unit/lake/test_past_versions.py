@@ -11,8 +11,8 @@ import pytest
 
 from cdc_core.engine.slice.order import Replay
 from cdc_core.errors import TableError
-from cdc_core.lake.apply.changes import prepare, prepare_placed
-from cdc_core.lake.apply.copy_on_write import apply, bytes_to_scan
+from cdc_core.lake.apply.changes import apply, bytes_to_scan, prepare, prepare_placed
+from cdc_core.lake.apply.ways import Ways
 from cdc_core.lake.delete_columns import as_live
 from cdc_core.lake.delete_modes import DeleteMode, DeleteModes
 from cdc_core.lake.delta.table import DeltaTable
@@ -75,6 +75,23 @@ def test_a_version_goes_between_others_and_only_once() -> None:
     ]
     assert versions(content.rows, "a") == [*wanted, (40, None, 40, "big 40")]
     assert apply(content, prepare_placed(late, TABLE, content)).changes_nothing
+
+
+def test_versions_with_changed_ends_are_marked() -> None:
+    content = table_of("ab")
+    for lsn in (10, 20, 30):
+        follow(content, change("u", lsn, 0, None, image("a", v=lsn, big=f"big {lsn}")))
+    late = slice_of(change("u", 25, 0, None, image("a", v=25)))
+    rewrite = apply(content, prepare_placed(late, TABLE, content), ways=Ways(0))
+    assert not rewrite.removed and sum(len(each.places) for each in rewrite.marked) == 1
+    content.commit(rewrite)
+    wanted = [(5, 10, 1, "b"), (10, 20, 10, "big 10"), (20, 25, 20, "big 20"), (25, 30, 25, "b")]
+    assert versions(content.rows, "a") == [*wanted, (30, None, 30, "big 30")]
+    assert apply(content, prepare_placed(late, TABLE, content)).changes_nothing
+    moved = slice_of(change("u", 27, 0, image("a"), image("c", v=27, big=None), ["big"]))
+    content.commit(apply(content, prepare_placed(moved, TABLE, content), ways=Ways(0)))
+    assert versions(content.rows, "a")[3:] == [(25, 27, 25, "b"), (30, None, 30, "big 30")]
+    assert versions(content.rows, "c") == [(27, None, 27, "b")]
 
 
 def test_late_changes_of_keys() -> None:

@@ -1,0 +1,51 @@
+"""Slices whose rows are added to a lake table unread: inserts, and everything after a truncate."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import pyarrow as pa
+
+from cdc_core.lake.apply.rewrite import Rewrite, parts_of
+from cdc_core.lake.apply.strategy import MergeStrategy
+from cdc_core.lake.apply.ways import Ways
+from cdc_core.lake.delta.candidates import Content
+from cdc_core.lake.delta.data_file import DataFile
+
+
+@dataclass(frozen=True, slots=True)
+class Inserts:
+    """Rows that the lake does not have: ``plus`` (lake rows). ``events`` is the number of change rows."""
+
+    strategy: ClassVar[MergeStrategy] = MergeStrategy.APPEND
+    events: int
+    guarded: bool
+    plus: pa.Table
+
+    def candidates(self, content: Content) -> list[DataFile]:
+        """Return no file."""
+        return []
+
+    def apply(self, content: Content, ways: Ways, file_bytes: int) -> Rewrite:
+        """Return the effect: rows added."""
+        return Rewrite([], parts_of(self.plus, content.files, file_bytes), self.plus.num_rows)
+
+
+@dataclass(frozen=True, slots=True)
+class Replacement:
+    """The table's entire content after a truncate: ``plus`` (lake rows). ``events`` is the number of change rows."""
+
+    strategy: ClassVar[MergeStrategy] = MergeStrategy.REPLACE
+    events: int
+    guarded: bool
+    plus: pa.Table
+
+    def candidates(self, content: Content) -> list[DataFile]:
+        """Return no file: those that are removed are not read."""
+        return []
+
+    def apply(self, content: Content, ways: Ways, file_bytes: int) -> Rewrite:
+        """Return the effect: all files removed, rows added."""
+        removed, parts = list(content.files), parts_of(self.plus, content.files, file_bytes)
+        return Rewrite(removed, parts, self.plus.num_rows, 0, sum(file.live for file in removed))

@@ -1,0 +1,210 @@
+"""Applies the last state of each key to a lake table: delete modes hard and soft.
+
+First the log's statistics exclude files that cannot contain one of the keys, then the keys are located in the others.
+All decisions are made before anything is written, so the caller knows the counts and the files, and may leave the slice
+to another engine.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+import numpy as np
+import pyarrow as pa
+
+from cdc_core.lake.apply.rewrite import Rewrite, RowsAt, Touched, effect, with_kept_values
+from cdc_core.lake.apply.strategy import MergeStrategy
+from cdc_core.lake.apply.ways import Ways, live_places
+from cdc_core.lake.delete_columns import DELETED, is_live
+from cdc_core.lake.delta.candidates import Content, Ranges
+from cdc_core.lake.delta.data_file import DataFile
+from cdc_core.lake.names import RESCUED
+from cdc_core.lake.reduce.latest import ReducedSlice
+from cdc_core.lake.reduce.row_states import Truncation
+from cdc_core.lake.reduce.soft import marked
+from cdc_core.lake.rows.images import column, indices
+
+_POSITION = ("__commit_lsn", "__tx_index")
+
+
+@dataclass(frozen=True, slots=True)
+class KeyedChanges:
+    """The changes of a slice by key. ``events`` is the number of its change rows.
+
+    ``guarded``: a change must not overwrite a lake row of its own or a later position.
+    """
+
+    strategy: ClassVar[MergeStrategy] = MergeStrategy.MERGE
+    events: int
+    guarded: bool
+    reduced: ReducedSlice
+
+    def candidates(self, content: Content) -> list[DataFile]:
+        """Return the files that may contain changed rows, from the log's statistics alone; no file is read."""
+        if self.reduced.truncated is not None:
+            return list(content.files)
+        return Ranges.of(self.reduced.keys, self.reduced.index.columns.names).candidates(content.files)
+
+    def apply(self, content: Content, ways: Ways, file_bytes: int) -> Rewrite:
+        """Return the effect. Shape: change rows -> files removed, rows marked, tables of ``content.schema`` added."""
+        hits = self._hits(content, ways)
+        matched = np.zeros(len(self.reduced.deleted), dtype=bool)
+        for found in hits:
+            matched[found.keys] = True
+        inserted = ~matched & ~self.reduced.deleted
+        reduced = _with_moved_values(content, self.reduced, hits)
+        touched = [found for found in hits if found.newer.any() or len(found.truncated)]
+        fresh = reduced.rows.filter(pa.array(inserted)) if inserted.any() else reduced.rows.schema.empty_table()
+        ends = _ends(reduced)
+        gone = [
+            int(np.count_nonzero(found.newer & ends[found.keys] & ~found.dead)) + len(found.truncated)
+            for found in touched
+        ]
+        changed = sum(int(np.count_nonzero(found.newer)) + len(found.truncated) for found in touched)
+        removed, marks, rows = effect(content, [each.touched(reduced) for each in touched], fresh, ways, file_bytes)
+        return Rewrite(removed, rows, int(np.count_nonzero(inserted)), changed - sum(gone), sum(gone), marks)
+
+    def _hits(self, content: Content, ways: Ways) -> list[_Hits]:
+        """Return the hits of each file that has any."""
+        reduced, files = self.reduced, self.candidates(content)
+        located = ways.locate(content, files, reduced.index)
+        hits = [self._compared(content, each.file, each.places, each.keys) for each in located]
+        if reduced.truncated is None:
+            return hits
+        # All other rows are marked, so every file is read.
+        by_path, none = {found.file.path: found for found in hits}, np.zeros(0, dtype=np.int64)
+        every = [by_path.get(file.path) or self._compared(content, file, none, none) for file in files]
+        out = [replace(found, truncated=self._truncated(content, found, reduced.truncated)) for found in every]
+        return [found for found in out if len(found.places) or len(found.truncated)]
+
+    def _compared(self, content: Content, file: DataFile, places: np.ndarray, keys: np.ndarray) -> _Hits:
+        """Compare lake rows with the changes of their keys. Shape: int64[H] each"""
+        reduced = self.reduced
+        newer, dead = np.ones(len(places), dtype=bool), np.zeros(len(places), dtype=bool)
+        is_compared = self.guarded and not _is_older(file, reduced)
+        names = [*(_POSITION if is_compared else ()), *([DELETED] if reduced.marks else ())]
+        if names and len(places):
+            rows = content.read_at(file, places, names)
+            if is_compared:
+                newer = _newer(reduced, keys, rows)
+            if reduced.marks:
+                dead = ~is_live(rows)
+                newer &= ~(dead & reduced.deleted[keys])
+        return _Hits(file, places, keys, newer, dead, np.zeros(0, dtype=np.int64))
+
+    def _truncated(self, content: Content, found: _Hits, truncation: Truncation) -> np.ndarray:
+        """Return the positions of a file's other rows that a truncate marks."""
+        rows = content.read(found.file, [*_POSITION, DELETED])
+        at = np.flatnonzero(is_live(rows) & (_is_before(rows, truncation) if self.guarded else True))
+        return np.setdiff1d(live_places(content, found.file, at), found.places, assume_unique=True)
+
+
+@dataclass(frozen=True, slots=True)
+class _Hits:
+    """Rows of a file whose key is in the slice: their positions, their keys' numbers, whether the change is newer.
+
+    ``dead``: the lake row is marked as deleted (``soft``). ``truncated`` are the positions of rows that a truncate
+    marks. Shape: [H] each except truncated, places ascending.
+    """
+
+    file: DataFile
+    places: np.ndarray
+    keys: np.ndarray
+    newer: np.ndarray
+    dead: np.ndarray
+    truncated: np.ndarray
+
+    def touched(self, reduced: ReducedSlice) -> Touched:
+        """Return the rows that leave their places, and those that take them."""
+        puts = self.newer if reduced.marks else self.newer & ~reduced.deleted[self.keys]
+        keys, places = self.keys[puts], self.places[puts]
+
+        def rows(at: RowsAt) -> pa.Table:
+            made = _with_own_values(reduced, keys, places, at)
+            if not len(self.truncated) or reduced.truncated is None:
+                return made
+            ended = marked(at(self.truncated, None), np.arange(len(self.truncated)), reduced.truncated)
+            return pa.concat_tables([ended, made])
+
+        return Touched(self.file, np.union1d(self.places[self.newer], self.truncated), rows)
+
+
+def _with_own_values(reduced: ReducedSlice, keys: np.ndarray, places: np.ndarray, at: RowsAt) -> pa.Table:
+    """Return the rows of keys with the values that they keep of the lake rows at ``places``, which are read if needed.
+
+    Shape: int64[P] each -> table[P]
+    """
+    rows = reduced.rows.take(pa.array(keys))
+    keep = {name: mask[keys] for name, mask in reduced.keep.items() if mask[keys].any()}
+    if not keep:
+        return rows
+    some = np.flatnonzero(np.logical_or.reduce(list(keep.values())))
+    lake = at(places[some], [*keep, RESCUED])
+    if len(some) < len(places):
+        place = np.full(len(places), -1, dtype=np.int64)
+        place[some] = np.arange(len(some))
+        lake = lake.take(indices(place))
+    return with_kept_values(rows, keep, lake)
+
+
+def _is_older(file: DataFile, reduced: ReducedSlice) -> bool:
+    """Whether every row of a file is older than every change, by the log's statistics."""
+    newest = file.maximum.get(_POSITION[0])
+    lsn = column(reduced.rows, _POSITION[0])
+    if newest is None or lsn.null_count or not len(lsn):
+        return False
+    return bool(newest < lsn.to_numpy().min())
+
+
+def _is_before(rows: pa.Table, truncation: Truncation) -> np.ndarray:
+    lsn, index = _positions(rows)
+    return np.asarray((lsn < truncation.lsn) | ((lsn == truncation.lsn) & (index < truncation.index)))
+
+
+def _ends(reduced: ReducedSlice) -> np.ndarray:
+    """Return the keys at which the source has no row after the slice. Shape: bool[R]."""
+    return ~is_live(reduced.rows) if reduced.marks else reduced.deleted
+
+
+def _newer(reduced: ReducedSlice, keys: np.ndarray, rows: pa.Table) -> np.ndarray:
+    """Whether changes are later than the lake rows that they match. Shape: keys[H], rows[H] -> bool[H]."""
+    theirs, mine = _positions(rows), _positions(reduced.rows.select(list(_POSITION)).take(pa.array(keys)))
+    return np.asarray((mine[0] > theirs[0]) | ((mine[0] == theirs[0]) & (mine[1] > theirs[1])))
+
+
+def _positions(rows: pa.Table) -> list[np.ndarray]:
+    return [column(rows, name).fill_null(-1).to_numpy(zero_copy_only=False) for name in _POSITION]
+
+
+def _with_moved_values(content: Content, reduced: ReducedSlice, hits: Sequence[_Hits]) -> ReducedSlice:
+    """Return the slice with the kept values of moved rows read from the lake rows at their old keys.
+
+    After that the moved rows keep nothing.
+    """
+    own = np.arange(len(reduced.seek))
+    moved = np.flatnonzero((reduced.seek >= 0) & (reduced.seek != own))
+    if not len(moved):
+        return reduced
+    wanted = np.zeros(len(own), dtype=bool)
+    wanted[reduced.seek[moved]] = True
+    names = [*reduced.keep, RESCUED]
+    begun, parts = np.full(len(own), -1, dtype=np.int64), []
+    count = 0
+    for found in hits:
+        mine = wanted[found.keys]
+        if mine.any():
+            parts.append(content.read_at(found.file, found.places[mine], names))
+            begun[found.keys[mine]] = count + np.arange(parts[-1].num_rows)
+            count += parts[-1].num_rows
+    keep = {name: mask & ~np.isin(own, moved) for name, mask in reduced.keep.items()}
+    if not parts:
+        return replace(reduced, keep=keep)
+    lake = pa.concat_tables(parts).combine_chunks().take(indices(begun[reduced.seek[moved]]))
+    masks = {name: mask[moved] for name, mask in reduced.keep.items()}
+    filled = with_kept_values(reduced.rows.take(pa.array(moved)), masks, lake)
+    order = own.copy()
+    order[moved] = len(own) + np.arange(len(moved))
+    rows = pa.concat_tables([reduced.rows, filled]).combine_chunks().take(pa.array(order))
+    return replace(reduced, rows=rows, keep=keep)

@@ -1,0 +1,259 @@
+"""Applies versions to a lake table: delete mode history.
+
+Only files with current rows are searched. When one is rewritten, its current rows stay together and versions that have
+ended are written to separate files; where rows are marked, the versions that they become are written to such files. So
+the cost of a merge does not grow with the history.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+import numpy as np
+import pyarrow as pa
+
+from cdc_core.lake.apply.rewrite import (
+    Rewrite,
+    RowsAt,
+    Touched,
+    host_of,
+    marks_of,
+    new_rows,
+    parts_of,
+    with_kept_values,
+    without_places,
+)
+from cdc_core.lake.apply.strategy import MergeStrategy
+from cdc_core.lake.apply.ways import Ways, live_places
+from cdc_core.lake.delete_columns import CURRENT, POSITION, is_live
+from cdc_core.lake.delta.candidates import Content, Ranges
+from cdc_core.lake.delta.data_file import DataFile, MarkedRows
+from cdc_core.lake.delta.reading import ahead
+from cdc_core.lake.index.key_positions import Hits
+from cdc_core.lake.names import RESCUED
+from cdc_core.lake.reduce.history import VersionedSlice, closed, ended
+from cdc_core.lake.reduce.latest import image_schema
+from cdc_core.lake.reduce.row_states import Truncation
+from cdc_core.lake.rows.codes import Tuples
+from cdc_core.lake.rows.images import column, indices
+
+
+@dataclass(frozen=True, slots=True)
+class VersionedChanges:
+    """The versions that a slice begins and ends. ``events`` is the number of its change rows.
+
+    ``guarded``: touches at or before a current row's own position are left out.
+    """
+
+    strategy: ClassVar[MergeStrategy] = MergeStrategy.VERSIONS
+    events: int
+    guarded: bool
+    versions: VersionedSlice
+
+    def candidates(self, content: Content) -> list[DataFile]:
+        """Return the files that may contain current rows of the keys, from the log's statistics alone."""
+        current = [file for file in content.files if not file.is_history]
+        if self.versions.truncated is not None:
+            return current
+        return Ranges.of(self.versions.keys, self.versions.index.columns.names).candidates(current)
+
+    def apply(self, content: Content, ways: Ways, file_bytes: int) -> Rewrite:
+        """Return the effect of the slice: versions inserted, rows that ended updated."""
+        versions = self.versions
+        done = np.zeros(versions.keys.num_rows, dtype=np.int64)
+        hits = self._hits(content, ways, done)
+        rows = _filled(content, versions, hits) if versions.keep else versions.rows
+        fresh = versions.begun >= done[versions.key[versions.begun]]
+        rows = rows if fresh.all() else rows.filter(pa.array(fresh))
+        live = is_live(rows)
+        begun, past = rows.filter(pa.array(live)), rows.filter(pa.array(~live))
+        touched = [found.touched(versions) for found in hits if len(found.places) or len(found.truncated)]
+        count = sum(len(found.places) for found in touched)
+        removed, marks, tables = apart(content, touched, begun, past, ways, file_bytes)
+        return Rewrite(removed, tables, rows.num_rows, count, 0, marks)
+
+    def _hits(self, content: Content, ways: Ways, done: np.ndarray) -> list[_Hits]:
+        """Return the hits of each file that has any; sets ``done``, for each key, to the touches that the lake has."""
+        versions, files = self.versions, self.candidates(content)
+        order = _TouchOrder.of(versions)
+        located = {each.file.path: each for each in ways.locate(content, files, versions.index)}
+        none = np.zeros(0, dtype=np.int64)
+        hits = []
+        for file in files:
+            found = located.get(file.path)
+            if found is not None:
+                hits.append(self._compared(content, file, found.places, found.keys, order, done))
+            if versions.truncated is not None:
+                last = hits.pop() if found is not None else _Hits(file, none, none, none, none, none)
+                hits.append(replace(last, truncated=self._truncated(content, last, found, versions.truncated)))
+        return hits
+
+    def _compared(
+        self,
+        content: Content,
+        file: DataFile,
+        places: np.ndarray,
+        keys: np.ndarray,
+        order: _TouchOrder,
+        done: np.ndarray,
+    ) -> _Hits:
+        """Compare current rows with the touches of their keys. Shape: int64[H] each"""
+        versions = self.versions
+        rows = content.read_at(file, places, [*POSITION[:2], CURRENT])
+        live = is_live(rows)
+        places, keys, rows = places[live], keys[live], rows.filter(pa.array(live))
+        lsn, index = (column(rows, name).fill_null(-1).to_numpy(zero_copy_only=False) for name in POSITION[:2])
+        since = order.upto(lsn, index) if self.guarded else np.zeros(len(places), dtype=np.int64)
+        if versions.found and len(places):
+            since[_equals(content.read_at(file, places), keys, versions)] = len(versions.key)
+        done[keys] = since
+        ends = order.first(keys, since)
+        return _Hits(file, keys, places, places[ends >= 0], ends[ends >= 0], np.zeros(0, dtype=np.int64))
+
+    def _truncated(self, content: Content, mine: _Hits, found: Hits | None, truncation: Truncation) -> np.ndarray:
+        """Return the positions of a file's current rows of other keys that a truncate ends."""
+        rows = content.read(mine.file, [*POSITION[:2], CURRENT])
+        ends = is_live(rows)
+        if self.guarded:
+            lsn, index = (column(rows, name).fill_null(-1).to_numpy(zero_copy_only=False) for name in POSITION[:2])
+            ends &= (lsn < truncation.lsn) | ((lsn == truncation.lsn) & (index < truncation.index))
+        places = live_places(content, mine.file, np.flatnonzero(ends))
+        return places if found is None else np.setdiff1d(places, found.places, assume_unique=True)
+
+
+@dataclass(frozen=True, slots=True)
+class _Hits:
+    """What a slice ends in a file: rows at ``places`` at the touches ``ends``, and those ``truncated`` by a truncate.
+
+    ``keys`` and ``rows`` are the key numbers and positions of all current rows of the slice's keys, ended or not.
+    """
+
+    file: DataFile
+    keys: np.ndarray
+    rows: np.ndarray
+    places: np.ndarray
+    ends: np.ndarray
+    truncated: np.ndarray
+
+    def touched(self, versions: VersionedSlice) -> Touched:
+        """Return the rows that end, and as what they are kept."""
+
+        def past(at: RowsAt) -> pa.Table:
+            parts = [ended(at(self.places, None), versions.at.take(pa.array(self.ends)))]
+            if versions.truncated is not None:
+                parts.append(closed(at(self.truncated, None), versions.truncated))
+            return pa.concat_tables(parts)
+
+        return Touched(self.file, np.union1d(self.places, self.truncated), past)
+
+
+def apart(
+    content: Content, touched: Sequence[Touched], begun: pa.Table, past: pa.Table, ways: Ways, file_bytes: int
+) -> tuple[list[DataFile], list[MarkedRows], Iterator[pa.Table]]:
+    """As ``effect`` for a history table: current rows and versions that have ended are written to different files.
+
+    ``begun`` are new current rows, ``past`` new versions that have ended; so have all that take a row's place.
+    """
+    files = [found.file for found in touched]
+    if ways.marks(files):
+        return [], marks_of(touched), _appended(content, touched, begun, past, file_bytes)
+    return files, [], _rewritten(content, touched, begun, past, file_bytes)
+
+
+def _appended(
+    content: Content, touched: Sequence[Touched], begun: pa.Table, past: pa.Table, file_bytes: int
+) -> Iterator[pa.Table]:
+    yield from parts_of(begun, content.files, file_bytes)
+    yield from parts_of(pa.concat_tables([past, *new_rows(content, touched)]), content.files, file_bytes)
+
+
+def _rewritten(
+    content: Content, touched: Sequence[Touched], begun: pa.Table, past: pa.Table, file_bytes: int
+) -> Iterator[pa.Table]:
+    host = host_of([found.file for found in touched if not found.file.is_history], begun, file_bytes)
+    gone = [past]
+
+    def rewritten(found: Touched) -> tuple[Touched, pa.Table, pa.Table | None]:
+        stays, at = without_places(content, found)
+        return found, stays, found.puts and found.puts(at)
+
+    for found, stays, ends in ahead(touched, rewritten):
+        if found.file.is_history:
+            yield pa.concat_tables([stays, *([] if ends is None else [ends])])
+            continue
+        live = is_live(stays)
+        gone += [stays.filter(pa.array(~live)), *([] if ends is None else [ends])]
+        out = stays.filter(pa.array(live))
+        out = pa.concat_tables([out, begun]) if found.file is host else out
+        if out.num_rows:
+            yield out
+    if host is None:
+        yield from parts_of(begun, content.files, file_bytes)
+    yield from parts_of(pa.concat_tables(gone), content.files, file_bytes)
+
+
+@dataclass(frozen=True, slots=True)
+class _TouchOrder:
+    """The touches by key and time, and their positions in order of time. Shape: [T] each."""
+
+    by_key: np.ndarray
+    sorted_keys: np.ndarray
+    lsn: np.ndarray
+    index: np.ndarray
+
+    @classmethod
+    def of(cls, versions: VersionedSlice) -> _TouchOrder:
+        by_key = np.argsort(versions.key, kind="stable")
+        lsn, index = (column(versions.at, name).to_numpy() for name in POSITION[:2])
+        return cls(by_key, versions.key[by_key], lsn, index)
+
+    def upto(self, lsn: np.ndarray, index: np.ndarray) -> np.ndarray:
+        """Return the number of touches at or before each position. Shape: int64[H] each -> int64[H]."""
+        count = len(self.lsn)
+        every = np.concatenate([self.lsn, lsn]), np.concatenate([self.index, index])
+        asked = np.arange(count + len(lsn)) >= count
+        order = np.lexsort((asked, every[1], every[0]))
+        before = np.cumsum(~asked[order])
+        out = np.empty(count + len(lsn), dtype=np.int64)
+        out[order] = before
+        return out[count:]
+
+    def first(self, keys: np.ndarray, since: np.ndarray) -> np.ndarray:
+        """Return the first touch of each key not before the touch ``since``, -1 for none. Shape: int64[H] each."""
+        step = len(self.by_key) + 1
+        at = np.searchsorted(self.sorted_keys * step + self.by_key, keys * step + since)
+        found = np.full(len(keys), -1, dtype=np.int64)
+        inside = np.flatnonzero(at < len(self.by_key))
+        mine = inside[self.sorted_keys[at[inside]] == keys[inside]]
+        found[mine] = self.by_key[at[mine]]
+        return found
+
+
+def _equals(held: pa.Table, keys: np.ndarray, versions: VersionedSlice) -> np.ndarray:
+    """Return which current rows equal the version of their key. Shape: held[H], int64[H] -> bool[H]."""
+    names = image_schema(versions.rows.schema).names
+    coder, codes = Tuples.number([column(versions.rows, name) for name in names], exact=True)
+    wanted = np.full(versions.keys.num_rows, -2, dtype=np.int64)
+    wanted[versions.key[versions.begun]] = codes
+    return np.asarray(coder.codes([column(held, name) for name in names]) == wanted[keys])
+
+
+def _filled(content: Content, versions: VersionedSlice, hits: Sequence[_Hits]) -> pa.Table:
+    """Return the versions with their kept values read from the lake's current rows."""
+    kept = np.flatnonzero(versions.seek >= 0)
+    wanted = np.zeros(versions.keys.num_rows, dtype=bool)
+    wanted[versions.seek[kept]] = True
+    place, parts, count = np.full(len(wanted), -1, dtype=np.int64), [], 0
+    for found in hits:
+        mine = wanted[found.keys]
+        if mine.any():
+            parts.append(content.read_at(found.file, found.rows[mine], [*versions.keep, RESCUED]))
+            place[found.keys[mine]] = count + np.arange(parts[-1].num_rows)
+            count += parts[-1].num_rows
+    if not parts:
+        return versions.rows
+    lake = pa.concat_tables(parts).combine_chunks()
+    at = np.where(versions.seek >= 0, place[np.maximum(versions.seek, 0)], -1)
+    return with_kept_values(versions.rows, versions.keep, lake.take(indices(at)))

@@ -1,0 +1,88 @@
+"""How changed rows leave their data files: the files are rewritten, or the rows are marked in deletion vectors.
+
+    copy-on-write   a file with a changed row is read whole and written again without it; costs what the files cost
+    merge on read   the row's position is marked, and only the row's new state is written; costs what the changes cost
+
+Which of them a slice takes follows from the size of the files that have a changed row. Small tables are rewritten:
+that costs little, readers need no support for deletion vectors, and the files stay few.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+import pyarrow as pa
+
+from cdc_core.lake.delta.candidates import Content
+from cdc_core.lake.delta.data_file import DataFile
+from cdc_core.lake.index.key_positions import Hits
+from cdc_core.lake.rows.row_keys import KeyIndex
+
+MARK_BYTES = 8 << 20
+"""Touched files above which rows are marked: to rewrite 8 MiB takes about 0.2 s, to mark rows in them 5 to 10 ms."""
+
+
+class Positions(Protocol):
+    """Finds rows by their keys (``lake/index``)."""
+
+    def locate(self, lake: Content, files: Sequence[DataFile], wanted: KeyIndex) -> list[Hits]:
+        """Return the rows with wanted keys, one item for each file that has any, in the order of files."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Ways:
+    """What may be done. ``mark_above``: bytes of touched files above which rows are marked; None if they may not be.
+
+    ``positions``: used where the files that may have a changed row are larger than MARK_BYTES; None to read keys.
+    """
+
+    mark_above: int | None = None
+    positions: Positions | None = None
+
+    def marks(self, touched: Sequence[DataFile]) -> bool:
+        """Whether rows of these files are marked."""
+        return self.mark_above is not None and sum(file.size for file in touched) > self.mark_above
+
+    def locate(self, content: Content, files: Sequence[DataFile], wanted: KeyIndex) -> list[Hits]:
+        """Return the rows of files that have wanted keys; see ``Positions``."""
+        if self.positions is not None and sum(file.size for file in files) > MARK_BYTES:
+            return self.positions.locate(content, files, wanted)
+        return _scanned(content, files, wanted)
+
+
+REWRITE = Ways()
+
+
+def live_places(content: Content, file: DataFile, at: np.ndarray) -> np.ndarray:
+    """Return positions in a file of rows given by their number among its live rows. Shape: int64[P] -> int64[P]"""
+    live = content.live(file)
+    return at if live is None else np.flatnonzero(live)[at]
+
+
+def among_live(content: Content, file: DataFile, places: np.ndarray) -> np.ndarray:
+    """Return the numbers among its live rows of rows given by their positions in a file, the reverse of the former."""
+    live = content.live(file)
+    return places if live is None else np.cumsum(live)[places] - 1
+
+
+def _scanned(content: Content, files: Sequence[DataFile], wanted: KeyIndex) -> list[Hits]:
+    """Find keys by reading the key columns."""
+    waiting: list[tuple[DataFile, pa.Table]] = []
+    rows, hits = 0, list[Hits]()
+    for number, file in enumerate(files):
+        waiting.append((file, content.read(file, wanted.columns.read)))
+        rows += waiting[-1][1].num_rows
+        # A lookup builds a hash table of the slice's keys each time, so small files are looked up together.
+        if rows >= len(wanted.values[0]) or number == len(files) - 1:
+            codes = wanted.match(pa.concat_tables([found for _, found in waiting]))
+            ends = np.cumsum([found.num_rows for _, found in waiting])
+            for (each, _), mine in zip(waiting, np.split(codes, ends[:-1]), strict=True):
+                at = np.flatnonzero(mine >= 0)
+                if len(at):
+                    hits.append(Hits(each, live_places(content, each, at), mine[at]))
+            waiting, rows = [], 0
+    return hits
