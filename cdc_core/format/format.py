@@ -6,8 +6,11 @@ from typing import Protocol
 
 import pyarrow as pa
 
-from cdc_core.envelope.batch import Data, Header
+from cdc_core.envelope.batch import Batch, Data
 from cdc_core.envelope.json import base64_texts, quoted
+
+# (seq, sub, 0 for a key or 1 for a value, version), and a line
+Placed = tuple[tuple[int, int, int, int], str]
 
 
 class Format(Protocol):
@@ -16,10 +19,10 @@ class Format(Protocol):
     suffix: str
     shows_headers: bool
 
-    def encode(self, data: Data, topic: pa.Array, headers: tuple[Header, ...]) -> pa.Array:
+    def encode(self, data: Data, batch: Batch) -> pa.Array:
         """Return every record's message key or value.
 
-        Shape:  data of N rows, ``topic[N]``, headers of N rows → large_string[N] (UTF-8) or large_binary[N].
+        Shape:  ``data`` of N rows, the key or value of ``batch`` → large_string[N] (UTF-8) or large_binary[N].
 
         Nulls:  null where Kafka's key or value is null.
 
@@ -29,8 +32,8 @@ class Format(Protocol):
     def shown(self, encoded: pa.Array) -> pa.Array:
         """Return the JSON text that represents encoded values in a line."""
 
-    def last_lines(self) -> list[str]:
-        """Return lines to write at the end of a run."""
+    def last_lines(self) -> list[Placed]:
+        """Return lines to write at the end of a run, each with the place of the record that it is needed for."""
 
 
 def in_line(encoded: pa.Array) -> pa.Array:

@@ -6,10 +6,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from cdc_core.envelope.batch import TEXT, Data, Header, struct
+from cdc_core.envelope.batch import TEXT, Batch, Data, Header, struct
 from cdc_core.envelope.json import dumps, join, texts, to_json
 from cdc_core.envelope.record import schema_text
 from cdc_core.errors import RecordError
+from cdc_core.format.format import Placed
 from cdc_core.schema.connect import ConnectSchema
 from cdc_core.transform.java_text import DECIMAL, decimal_of
 from cdc_core.transform.kafka_fields import each
@@ -33,7 +34,7 @@ class JsonFormat:
         """Whether it writes what envelopes without an outlet contain."""
         return self.schemas and self._defaults and not self._numeric
 
-    def encode(self, data: Data, topic: pa.Array, headers: tuple[Header, ...]) -> pa.Array:
+    def encode(self, data: Data, batch: Batch) -> pa.Array:
         """Return JSON texts; null without schema and value."""
         if data.schema is None:
             return pa.nulls(len(data), TEXT)
@@ -58,7 +59,7 @@ class JsonFormat:
         """Return the JSON itself."""
         return encoded
 
-    def last_lines(self) -> list[str]:
+    def last_lines(self) -> list[Placed]:
         """Return nothing."""
         return []
 

@@ -8,6 +8,14 @@ from cdc_core.option import option, parse_bool
 
 _OWN = "Own properties of the converter (`schemas.enable`, `schema.registry.url` and others) of"
 JSON_CONVERTER = "org.apache.kafka.connect.json.JsonConverter"
+CLOUD_EVENTS_CONVERTER = "io.debezium.converters.CloudEventsConverter"
+STRING_CONVERTER = "org.apache.kafka.connect.storage.StringConverter"
+BYTES_CONVERTERS = (
+    "org.apache.kafka.connect.converters.ByteArrayConverter",
+    "io.debezium.converters.ByteArrayConverter",
+    "io.debezium.converters.BinaryDataConverter",
+)
+AVRO_CONVERTER = "io.confluent.connect.avro.AvroConverter"
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,9 +12,19 @@ import pyarrow as pa
 from cdc_core.envelope.batch import Batch
 from cdc_core.envelope.record import RECORDS, in_order, lines
 from cdc_core.errors import ConfigError, RecordError
+from cdc_core.format.avro_format import AvroFormat
+from cdc_core.format.cloud_events import CloudEventsFormat
 from cdc_core.format.format import Format
 from cdc_core.format.json_format import JsonFormat
-from cdc_core.format.options import JSON_CONVERTER, FormatOptions
+from cdc_core.format.options import (
+    AVRO_CONVERTER,
+    BYTES_CONVERTERS,
+    CLOUD_EVENTS_CONVERTER,
+    JSON_CONVERTER,
+    STRING_CONVERTER,
+    FormatOptions,
+)
+from cdc_core.format.plain import BytesFormat, StringFormat
 from cdc_core.transform.chain import Chain, make_chain
 from cdc_core.transform.options import ErrorTolerance, TransformOptions
 from cdc_core.transform.settings import Settings
@@ -50,7 +60,7 @@ class EventOutlet:
 
     def last_lines(self) -> list[str]:
         """Return the lines that formats add at the end of a run, each once."""
-        return list(dict.fromkeys([*self.key.last_lines(), *self.value.last_lines()]))
+        return [line for _, line in sorted([*self.key.last_lines(), *self.value.last_lines()])]
 
     def _tolerant(self, batch: Batch) -> list[pa.Table]:
         """Transform and write; a record that fails is isolated by bisection and left out, if that is permitted."""
@@ -67,8 +77,7 @@ class EventOutlet:
 
     def _written(self, batch: Batch) -> pa.Table:
         key, value = (
-            form.shown(form.encode(data, batch.topic, batch.headers))
-            for form, data in ((self.key, batch.key), (self.value, batch.value))
+            form.shown(form.encode(data, batch)) for form, data in ((self.key, batch.key), (self.value, batch.value))
         )
         headers = self.headers.header_list(batch.headers, len(batch)) if self.shows_headers else None
         columns = [
@@ -117,7 +126,21 @@ def _settings(side: str, formats: FormatOptions) -> Settings:
 def _made(side: str, name: str, formats: FormatOptions) -> Format:
     makers: dict[str, Callable[[Settings], Format]] = {
         JSON_CONVERTER: lambda settings: JsonFormat(settings, schemas=_schemas(formats, True)),
+        AVRO_CONVERTER: lambda settings: AvroFormat(settings, is_key=side == "key"),
+        CLOUD_EVENTS_CONVERTER: CloudEventsFormat,
+        STRING_CONVERTER: StringFormat,
+        **{one: lambda settings: _bytes(side, settings, formats) for one in BYTES_CONVERTERS},
     }
     if name not in makers:
         raise ConfigError(f"{side}.converter is {name}, which wal2lake does not have.")
     return makers[name](_settings(side, formats))
+
+
+def _bytes(side: str, settings: Settings, formats: FormatOptions) -> Format:
+    """Return the format of bytes; other types are written by the delegate that is configured, if any."""
+    delegate = settings.get("delegate.converter.type")
+    if delegate is None:
+        return BytesFormat(None)
+    if delegate != JSON_CONVERTER:
+        raise ConfigError(f"{settings.name('delegate.converter.type')} is {delegate}: expected {JSON_CONVERTER}.")
+    return BytesFormat(JsonFormat(settings.below("delegate.converter.type"), schemas=_schemas(formats, True)))

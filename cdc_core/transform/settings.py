@@ -24,6 +24,14 @@ class Settings:
         """Return the full names of the properties that nothing has read."""
         return tuple(f"{self.prefix}.{name}" for name in self._values if name not in self._read)
 
+    def below(self, head: str) -> Settings:
+        """Return the properties below another name."""
+        inner = {
+            name.removeprefix(f"{head}."): text for name, text in self._values.items() if name.startswith(f"{head}.")
+        }
+        self._read |= {f"{head}.{name}" for name in inner}
+        return Settings(f"{self.prefix}.{head}", inner)
+
     def name(self, name: str) -> str:
         """Return a property's full name."""
         return f"{self.prefix}.{name}"

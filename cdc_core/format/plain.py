@@ -1,0 +1,90 @@
+"""Kafka's StringConverter and the converters of bytes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pyarrow as pa
+
+from cdc_core.envelope.batch import TEXT, Batch, Data
+from cdc_core.errors import ConfigError, RecordError
+from cdc_core.format.format import Placed, in_line
+from cdc_core.format.json_format import JsonFormat
+from cdc_core.schema.connect import ConnectSchema
+from cdc_core.transform.java_text import DECIMAL, java_text
+from cdc_core.transform.settings import Settings
+
+
+class StringFormat:
+    """Writes what Java's ``toString`` returns: texts as they are, structs as ``Struct{id=1,name=x}``."""
+
+    suffix = ""
+    shows_headers = True
+
+    def __init__(self, settings: Settings) -> None:
+        encoding = settings.text("converter.encoding", "UTF-8")
+        if encoding.upper().replace("-", "") != "UTF8":
+            raise ConfigError(f"{settings.name('converter.encoding')} is {encoding}: wal2lake writes only UTF-8.")
+
+    def encode(self, data: Data, batch: Batch) -> pa.Array:
+        """Return texts."""
+        schema = data.schema
+        if schema is None:
+            return pa.nulls(len(data), TEXT)
+        if schema.type == "string":
+            return data.values.cast(TEXT)
+        # row-wise: Java's text of a struct differs by row, and this format is for keys of one field
+        return pa.array([None if one is None else _text(one, schema) for one in data.values.to_pylist()], type=TEXT)
+
+    def shown(self, encoded: pa.Array) -> pa.Array:
+        """Return JSON strings."""
+        return in_line(encoded)
+
+    def last_lines(self) -> list[Placed]:
+        """Return nothing."""
+        return []
+
+
+class BytesFormat:
+    """Writes bytes as they are, and other types by ``delegate``. Lines contain base64, or the delegate's JSON."""
+
+    suffix = ""
+    shows_headers = True
+
+    def __init__(self, delegate: JsonFormat | None) -> None:
+        self._delegate = delegate
+
+    def encode(self, data: Data, batch: Batch) -> pa.Array:
+        """Return bytes, or the delegate's texts."""
+        schema = data.schema
+        if schema is None:
+            return pa.nulls(len(data), pa.large_binary())
+        if schema.type == "bytes" and schema.name != DECIMAL:
+            return data.values.cast(pa.large_binary())
+        if self._delegate is None:
+            raise RecordError(f"A converter of bytes cannot write {schema.type}.")
+        return self._delegate.encode(data, batch)
+
+    def shown(self, encoded: pa.Array) -> pa.Array:
+        """Return base64 in JSON strings, or the delegate's JSON."""
+        return in_line(encoded) if pa.types.is_large_binary(encoded.type) else encoded
+
+    def last_lines(self) -> list[Placed]:
+        """Return nothing."""
+        return []
+
+
+def _text(value: Any, schema: ConnectSchema) -> str:
+    if schema.type == "struct":
+        # Java leaves fields out that are null.
+        shown = (f"{name}={_text(value[name], field)}" for name, field in schema.fields if value[name] is not None)
+        return "Struct{" + ",".join(shown) + "}"
+    if schema.type == "array" and schema.items is not None:
+        return "[" + ", ".join("null" if one is None else _text(one, schema.items) for one in value) + "]"
+    if schema.type == "map" and schema.items is not None and schema.keys is not None:
+        items, keys = schema.items, schema.keys
+        pairs = (f"{_text(one, keys)}={'null' if two is None else _text(two, items)}" for one, two in value)
+        return "{" + ", ".join(pairs) + "}"
+    if schema.type == "bytes" and schema.name != DECIMAL:
+        return f"java.nio.HeapByteBuffer[pos=0 lim={len(value)} cap={len(value)}]"
+    return java_text(value, schema)
