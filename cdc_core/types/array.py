@@ -8,7 +8,8 @@ Debezium's own limitations apply:
 * the schema allows null elements for the types it lists; for others (enums, tsvector, vectors, opaque elements) an
   array with a null element cannot be written;
 * Debezium gets an array from its driver, which reads times to the millisecond (with a zone to the second), dates as in
-  a query, timestamps before 1582-10-15 in the Julian calendar, zoned ones without their era, and no NaN numeric;
+  a query, timestamps before 1582-10-15 in the Julian calendar, zoned ones without their era and ten days later
+  where that calendar has no such day, and no NaN numeric;
 * for an array of more dimensions it writes a null for each entry of the first one, or, if the element is a string, a
   value that is not repeatable, which stays unset here;
 * a bit array has the schema of a bit column, which no array can be written with.
@@ -57,6 +58,8 @@ _UNREPEATABLE = frozenset(
 )
 _TEMPORAL = frozenset({"date", "time", "timetz", "timestamp", "timestamptz"})
 _BEFORE_GREGORIAN = r" BC$|^(0\d|1[0-4])\d\d-|^15([0-7]\d|8[01])-|^1582-(0\d-|10-(0\d|1[0-4]))"
+# Of this era only: the year 1582 BC has those days.
+_IN_GAP = r"^1582-10-(0[5-9]|1[0-4]) .*[^C]$"
 _TEXT_PLACEHOLDERS = frozenset({"text", "varchar", "bpchar", "json", "jsonb"})
 _Prepare = Callable[[pa.Array], tuple[pa.Array, Bools | None]]
 
@@ -228,7 +231,16 @@ def _without_negative_infinity(moments: pa.Array) -> pa.Array:
     return pc.if_else(smallest, "+292269055-12-02T23:00:00.000000Z", moments)
 
 
-def _without_era(elements: pa.Array) -> tuple[pa.Array, Bools | None]:
+def _zoned(elements: pa.Array) -> tuple[pa.Array, Bools | None]:
+    """Lose the era, and move days that the driver's calendar does not have, 1582-10-05 to 14, by ten days.
+
+    The driver reads an element into that calendar and Debezium takes the fields out of it again: other days come back
+    as they were, in Julian years, too.
+    """
+    gap = pc.fill_null(pc.match_substring_regex(elements, _IN_GAP), False)
+    if pc.any(gap).as_py():
+        later = pc.replace_substring_regex(elements, "^1582-10-1", "1582-10-2")
+        elements = pc.if_else(gap, pc.replace_substring_regex(later, "^1582-10-0", "1582-10-1"), elements)
     return pc.replace_substring(elements, " BC", ""), None
 
 
@@ -236,7 +248,7 @@ _PREPARE: dict[str, _Prepare] = {
     "time": _milliseconds,
     "timetz": _seconds,
     "timestamp": _julian,
-    "timestamptz": _without_era,
+    "timestamptz": _zoned,
     "numeric": _finite,
 }
 

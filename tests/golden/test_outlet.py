@@ -7,33 +7,52 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.golden.test_replay import RECORDED, driver, run_resting, run_script_resting
+from tests.golden.test_replay import RECORDED, run_resting, run_script_resting
 from tests.support.cluster import Cluster
-from tests.support.line_compare import unlike
+from tests.support.envelope_driver import EnvelopeDriver, config_for
+from tests.support.line_compare import decoded, unlike
+from tests.support.registry import TestRegistry
 
 pytestmark = pytest.mark.postgres
 
-KINDS = ("unwrap", "unwrap_rewrite", "schemaless", "reroute", "outbox")
+KINDS = ("unwrap", "unwrap_rewrite", "schemaless", "reroute", "outbox", "cloudevents")
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_lines_are_debeziums(debian15: Cluster, kind: str) -> None:
+    found = unlike(recorded(kind), replayed(debian15, kind))
+    assert not found, f"{len(found)} lines differ\n" + "\n".join(found[:5])
+
+
+def test_avro_and_its_schemas_are_confluents(debian15: Cluster) -> None:
+    with TestRegistry() as registry:
+        urls = {f"{side}.converter.schema.registry.url": registry.url for side in ("key", "value")}
+        lines = replayed(debian15, "avro", **urls)
+    found = unlike(decoded(recorded("avro")), decoded(lines))
+    assert not found, f"{len(found)} lines differ\n" + "\n".join(found[:5])
+
+
+def recorded(kind: str) -> list[str]:
+    return gzip.decompress((RECORDED / f"{kind}.jsonl.gz").read_bytes()).decode().split("\n")
+
+
+def replayed(cluster: Cluster, kind: str, **settings: str) -> list[str]:
+    """The lines of a connector with the recorded file, on a database of the recording's own name."""
     database = f"golden_{kind}"
-    run = driver(debian15, kind)
+    cluster.database(name=database)
+    cluster.run_script(database, RECORDED / "types.sql")
+    run = EnvelopeDriver(config_for((RECORDED / f"{kind}.properties").read_text(), cluster, **settings))
 
     def changes(settle: Callable[[], None]) -> None:
         if kind == "outbox":
-            run_script_resting(debian15, database, RECORDED / "outbox.sql", settle)
+            run_script_resting(cluster, database, RECORDED / "outbox.sql", settle)
         else:
-            run_resting(debian15, database, settle)
+            run_resting(cluster, database, settle)
 
     try:
         run.prepare()
         run.stream(changes)
     finally:
-        debian15.drop_database(database)
+        cluster.drop_database(database)
     assert run.context.outlet is not None
-    lines = [*run.lines, *run.context.outlet.last_lines()]
-    recorded = gzip.decompress((RECORDED / f"{kind}.jsonl.gz").read_bytes()).decode().split("\n")
-    found = unlike(recorded, lines)
-    assert not found, f"{len(found)} lines differ\n" + "\n".join(found[:5])
+    return [*run.lines, *run.context.outlet.last_lines()]

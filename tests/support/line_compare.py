@@ -6,11 +6,15 @@ field has such a name. A schema is compared as it is.
 
 from __future__ import annotations
 
+import base64
+import io
 import itertools
 import json
 import re
 from collections.abc import Iterable
 from typing import Any
+
+import fastavro
 
 _VARIES = re.compile(r"(__|iodebezium)?(source_)?(ts_?[mun]s|lsn|tx_?id|xmin|sequence|version)", re.IGNORECASE)
 _IN_TEXT = re.compile(r"\d{4}-\d\d-\d\dT[0-9:.]+Z|[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}|\d+:\d+|\d{5,}|null")
@@ -26,6 +30,27 @@ def unlike(expected: Iterable[str], actual: Iterable[str]) -> list[str]:
         if one != other:
             found.append(f"line {number}: expected {json.dumps(one)[:700]}\n found {json.dumps(other)[:700]}")
     return found
+
+
+def decoded(lines: Iterable[str]) -> list[str]:
+    """Avro messages as JSON, by the schemas at the end of the same lines, which are kept without their ids."""
+    records = [json.loads(line) for line in lines if line.strip()]
+    schemas = {one["id"]: fastavro.parse_schema(one["schema"]) for one in records if "subject" in one}
+
+    def plain(text: str | None) -> Any:
+        if text is None:
+            return None
+        raw = base64.b64decode(text)
+        return fastavro.schemaless_reader(io.BytesIO(raw[5:]), schemas[int.from_bytes(raw[1:5], "big")])
+
+    out = []
+    for one in records:
+        if "subject" in one:
+            shown = {name: child for name, child in one.items() if name != "id"}
+        else:
+            shown = {"topic": one["topic"], "key": plain(one["key_avro"]), "value": plain(one["value_avro"])}
+        out.append(json.dumps(shown, default=lambda value: value.hex() if isinstance(value, bytes) else str(value)))
+    return out
 
 
 def _normal(record: dict[str, Any]) -> dict[str, Any]:

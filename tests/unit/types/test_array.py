@@ -143,7 +143,22 @@ def test_moments_before_the_gregorian_calendar() -> None:
     assert values(zoned.convert, '{"0044-03-15 12:00:00+00 BC",infinity,-infinity}') == [
         ["0044-03-15T12:00:00.000000Z", "infinity", "+292269055-12-02T23:00:00.000000Z"]
     ]
+    gap = [f"1582-10-{day:02} 09:28:43.999999+00" for day in (4, 5, 9, 10, 14, 15)]
+    text = "{" + ",".join(f'"{one}"' for one in [*gap, "1582-10-14 09:28:43.999999+00 BC"]) + "}"
+    days = ["04", "15", "19", "20", "24", "15", "14"]
+    assert values(zoned.convert, text) == [[f"1582-10-{day}T09:28:43.999999Z" for day in days]]
+    for mode in TimePrecisionMode:
+        assert (
+            values(event_of(array_of(base("timestamptz")), time_precision_mode=mode).convert, text)[0][4][8:10] == "24"
+        )
+    # Elements without a zone are Julian before the reform, so each day of the gap is ten days later, too.
+    assert values(moments.convert, '{"1582-10-05 00:00:00","1582-10-14 00:00:00"}') == [
+        [-12219292800000000, -12219292800000000 + 9 * day]
+    ]
     dates = event_of(array_of(base("date")))
+    assert values(dates.convert, "{1582-10-04,1582-10-05,1582-10-14,1582-10-15}") == [
+        [-141438, -141427, -141418, -141427]
+    ]
     read = values(dates.convert, '{2020-01-01,infinity,"0044-03-15 BC",-infinity}')
     assert read == [[18262, -622191234, -703383, -625821272]]
 
