@@ -12,7 +12,8 @@
     │   │   ├─ RereadNeededError   its changes cannot be merged; the table must be re-read
     │   │   ├─ LimitExceededError  more of its changes fail a quality rule than its limit allows
     │   │   ├─ MissingKeyError     it has no key, which its changes or its delete mode need
-    │   │   └─ NotUtf8Error        a value that is not UTF-8, in a database with encoding SQL_ASCII
+    │   │   ├─ NotUtf8Error        a value that is not UTF-8, in a database with encoding SQL_ASCII
+    │   │   └─ UnsendableRowError  a row that the server cannot send: too large, damaged, or not to be had in UTF-8
     │   └─ LakeError          the lake's path or tables cannot be written as required
     │       └─ UnreadableError  the folder of one Delta table: log or data files damaged, missing, not accessible
     ├─ ProtocolError          malformed bytes, or messages in an impossible order
@@ -127,6 +128,18 @@ class NotUtf8Error(TableError):
 
     def __reduce__(self) -> tuple[Any, ...]:
         return type(self), (self.table, self.column, self.lsn)
+
+
+class UnsendableRowError(TableError):
+    """The server cannot send a row of a table, ``found``: the table is paused, the others continue."""
+
+    def __init__(self, table: str, found: str) -> None:
+        super().__init__(
+            f"The server cannot send a row of {table}: {found}.",
+            "Correct or delete the row in the source.",
+            table,
+        )
+        self.args = (table, found)
 
 
 class LakeError(DefiniteError):

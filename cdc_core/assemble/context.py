@@ -8,7 +8,7 @@ import socket
 import uuid
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from cdc_core.assemble.backlog import start_in_thread
@@ -32,10 +32,13 @@ from cdc_core.snapshot.options import TableOrder
 class RunContext:
     """One connector's configuration and the resources that an operation opens with it. Holds no open resource itself.
 
+    ``told`` are the warnings about the source that were logged (``Source``).
+
     Methods raise CdcError, with a message and a remedy.
     """
 
     config: ConnectorConfig
+    told: set[str] = field(default_factory=set, compare=False, repr=False)
 
     @property
     def name(self) -> str:
@@ -117,7 +120,8 @@ class RunContext:
     def source(self) -> Source:
         """The source; a context manager that is not entered yet."""
         config = self.config
-        return Source(config.postgres, config.selection, config.snapshot.snapshot_include_collection_list)
+        include = config.snapshot.snapshot_include_collection_list
+        return Source(config.postgres, config.selection, include, self.told)
 
     @contextmanager
     def claimed(self, *, writes_lake: bool = True) -> Iterator[Source]:

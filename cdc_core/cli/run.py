@@ -43,14 +43,13 @@ def command(config: Path, until_lsn: Lsn | None, until_idle: float | None, max_s
             on_round=lambda done: _print_round(console, done),
             should_stop=stop.is_set,
         )
-    failed = report.rounds[-1].failed if report.rounds else {}
     console.print(
         f"{report.events:,} changes in {report.batches} batches, lake at {report.lsn} ({report.stopped_by})",
         highlight=False,
     )
-    for table, why in failed.items():
+    for table, why in report.failed.items():
         console.print(f"[red]{table}[/] is not merged: {why}", highlight=False)
-    return FAILED if failed else DONE
+    return FAILED if report.failed else DONE
 
 
 def _print_round(console: Console, report: RoundReport) -> None:

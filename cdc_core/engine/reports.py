@@ -115,7 +115,10 @@ class ReplayReport:
 
 @dataclass(frozen=True, slots=True)
 class StreamReport:
-    """A bounded run of the stream. ``stopped_by`` is lsn, idle, time, rows or request."""
+    """A bounded run of the stream. ``stopped_by`` is lsn, idle, time, rows or request.
+
+    ``failed`` maps each table that is not merged at the end, also a paused one without changes, to the reason.
+    """
 
     batches: int
     events: int
@@ -123,6 +126,7 @@ class StreamReport:
     rounds: tuple[RoundReport, ...]
     seconds: float
     stopped_by: str
+    failed: dict[TableId, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

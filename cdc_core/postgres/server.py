@@ -71,3 +71,29 @@ def wal_end(connection: Connection) -> Lsn:
     if in_segment != 24 and in_segment % 8192 == 24:
         return Lsn(lsn - 24)
     return lsn
+
+
+# The next free transaction id. It differs from a snapshot's xmax, which follows the last transaction that has ended;
+# open transactions may have later ids.
+_NEXT_ID = """
+SELECT xmax + ((age('3'::xid)::bigint + 3 - xmax) % (1::bigint << 32) + (1::bigint << 32)) % (1::bigint << 32)
+FROM (SELECT txid_snapshot_xmax(txid_current_snapshot()) AS xmax) AS snapshot
+"""
+_OLDEST_ID = "SELECT txid_snapshot_xmin(txid_current_snapshot())"
+
+
+def next_transaction(connection: Connection) -> int:
+    """Return an id (64 bits) that no transaction has yet: those that are open have lower ones."""
+    return _transaction_id(connection, _NEXT_ID)
+
+
+def oldest_transaction(connection: Connection) -> int:
+    """Return an id (64 bits) below which every transaction, also a prepared one, has ended."""
+    return _transaction_id(connection, _OLDEST_ID)
+
+
+def _transaction_id(connection: Connection, query: str) -> int:
+    with translated("reading transaction ids"):
+        row = connection.execute(query.encode()).fetchone()
+    assert row is not None
+    return int(row[0])

@@ -18,8 +18,7 @@ from cdc_core.postgres.replication import partition_names, publication, replica_
 from cdc_core.postgres.replication import slot as slots
 from cdc_core.postgres.replication.stream_identity import server_mark
 from cdc_core.postgres.rows.copy_out import SnapshotHolder
-from cdc_core.postgres.server import sendable_end, server_info, wal_end
-from cdc_core.postgres.sqlstate import translated
+from cdc_core.postgres.server import next_transaction, oldest_transaction, sendable_end, server_info, wal_end
 from cdc_core.schema.table import TableId, TableSchema
 from cdc_core.selection.options import SelectionOptions
 from cdc_core.selection.tables import TableSelection
@@ -42,13 +41,6 @@ SELECT EXISTS (
     SELECT FROM pg_locks WHERE locktype = 'advisory' AND objsubid = 1 AND granted
     AND (classid::bigint << 32) | objid::bigint = hashtextextended('wal2lake:' || %s, 0)
 )
-"""
-
-# The next free transaction id. It differs from a snapshot's xmax, which follows the last transaction that has ended;
-# open transactions may have later ids.
-_NEXT_ID = """
-SELECT xmax + ((age('3'::xid)::bigint + 3 - xmax) % (1::bigint << 32) + (1::bigint << 32)) % (1::bigint << 32)
-FROM (SELECT txid_snapshot_xmax(txid_current_snapshot()) AS xmax) AS snapshot
 """
 
 
@@ -85,17 +77,23 @@ class Published:
 class Source:
     """One connector's server, opened once per run. A context manager.
 
+    ``told`` holds the warnings that were logged: several sources of one process that share it log each one once.
     ``on_slot`` is called with the consistent point of a slot that was just created, before anything is read at it.
     Raises SourceError, TransientError or ConfigError, each with what was found and what to do.
     """
 
     def __init__(
-        self, options: PostgresOptions, selection: SelectionOptions, snapshot_include: tuple[str, ...]
+        self,
+        options: PostgresOptions,
+        selection: SelectionOptions,
+        snapshot_include: tuple[str, ...],
+        told: set[str] | None = None,
     ) -> None:
         self.options = options
         self.selection = TableSelection(selection, snapshot_include)
         self._skipped = selection.skipped_operations
         self.on_slot: Callable[[Lsn], None] = lambda lsn: None
+        self._told = set() if told is None else told
         self._expected: tuple[str, int] | None = None
         self._closing = ExitStack()
         self._selected: list[TableSchema] = []
@@ -159,7 +157,7 @@ class Source:
         names, others = self.catalog.names(), self.catalog.no_tables()
         silent = {name: kind for name, kind in others.items() if kind in _SILENT}
         for name in filter(self.selection.includes, silent):
-            _log.warning("%s is %s", name, _SILENT[silent[name]])
+            self._warn(f"{name} is {_SILENT[silent[name]]}")
         self._unlogged = [name for name in filter(self.selection.includes, silent) if silent[name] == _UNLOGGED]
         missing = self.selection.unmatched([*names, *silent])
         views = set(missing) - set(self.selection.unmatched([*names, *others]))
@@ -190,7 +188,7 @@ class Source:
         """
         found = partition_names.named(self._connection, self.options, tables)
         for name in found.unheard:
-            _log.warning("%s", partition_names.unheard_text(name))
+            self._warn(partition_names.unheard_text(name))
         return found.own
 
     def published(self) -> list[TableId]:
@@ -293,17 +291,11 @@ class Source:
 
     def next_transaction(self) -> int:
         """Return an id (64 bits) that no transaction has yet: those that are open have lower ones."""
-        return self._transaction_id(_NEXT_ID)
+        return next_transaction(self._connection)
 
     def oldest_transaction(self) -> int:
         """Return an id (64 bits) below which every transaction, also a prepared one, has ended."""
-        return self._transaction_id("SELECT txid_snapshot_xmin(txid_current_snapshot())")
-
-    def _transaction_id(self, query: str) -> int:
-        with translated("reading transaction ids"):
-            row = self._connection.execute(query.encode()).fetchone()
-        assert row is not None
-        return int(row[0])
+        return oldest_transaction(self._connection)
 
     def wal_lsn(self) -> Lsn:
         """Return the end of the server's WAL."""
@@ -342,6 +334,11 @@ class Source:
                 "Let database.hostname lead to one server: a proxy may not choose another for each connection.",
             )
         return connection
+
+    def _warn(self, text: str) -> None:
+        if text not in self._told:
+            self._told.add(text)
+            _log.warning("%s", text)
 
     def _reading(self) -> Connection:
         return self._require_server(connect(self.options, statement_timeout_ms=0))

@@ -141,6 +141,15 @@ _STATES: dict[str, tuple[bool, str]] = {
     "58P01": (False, "The WAL it needs has been removed: drop the slot and take a new snapshot."),
 }
 _QUIET_CLASSES = ("22", "23")
+# What the server finds while it converts a row to text; none of these messages has a value.
+_ROW_STATES = {
+    "22P05": "a value has a character that does not exist in UTF-8",
+    "22021": "a value has bytes that are not valid in the encoding of the database",
+    "54000": "it is larger than the 1 GB that the server can send as text",
+    "XX001": "",
+}
+# An internal error without a state of its own (XX000).
+_TOO_LARGE = "invalid memory alloc request size"
 # The server's function that raises the error of row_security = off: its text depends on lc_messages.
 _ROW_SECURITY = "check_enable_rls"
 
@@ -159,6 +168,9 @@ def server_error(error: psycopg.Error, doing: str) -> CdcError:
             "SECURITY.",
         )
     said = f"SQLSTATE {state}"
+    fault = row_fault(error)
+    if fault is not None:
+        return SourceError(f"The server refused {doing}: {fault}.", "Correct or delete the row in the source.")
     if not state.startswith(_QUIET_CLASSES):
         said = _line(error.diag.message_primary or str(error)).rstrip(".")
         if error.diag.message_detail and state.startswith(("55", "42501")):
@@ -166,6 +178,16 @@ def server_error(error: psycopg.Error, doing: str) -> CdcError:
     may_pass, remedy = _STATES.get(state) or _STATES.get(state[:2]) or (False, error.diag.message_hint or "")
     kind = TransientError if may_pass else SourceError
     return kind(f"The server refused {doing}: {said}.", remedy)
+
+
+def row_fault(error: psycopg.Error) -> str | None:
+    """Return why the server cannot send a row, None if the error has another cause.
+
+    Such an error is that of one row: other tables can be read, and every attempt to read this one fails.
+    """
+    state, said = error.sqlstate or "", _line(error.diag.message_primary or "").rstrip(".")
+    kind = "54000" if said.startswith(_TOO_LARGE) else state
+    return f"{_ROW_STATES[kind] or said} (SQLSTATE {state})" if kind in _ROW_STATES else None
 
 
 @contextmanager

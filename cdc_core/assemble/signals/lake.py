@@ -81,7 +81,15 @@ def lake_with_signals(
         source.published,
         conditions_block=False,
     )
-    reader = GroupReader(cutter.connection, source.describing(), cutter, context.plan, folder.path, folder.owner)
+    reader = GroupReader(
+        cutter.connection,
+        source.describing(),
+        cutter,
+        context.plan,
+        folder.path,
+        folder.owner,
+        UnsentChanges(context.paths, context.scope),
+    )
     snapshots = LakeSnapshots(
         queue,
         processor,

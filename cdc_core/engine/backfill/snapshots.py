@@ -27,7 +27,7 @@ from typing import Protocol
 from cdc_core import failpoints
 from cdc_core.engine.backfill.task import LandOrder, LandOutcome
 from cdc_core.engine.slice.order import SliceOrder
-from cdc_core.errors import CdcError, RereadNeededError, TransientError
+from cdc_core.errors import CdcError, OlderTransactionsError, RereadNeededError, TransientError
 from cdc_core.lake.stores.progress_log import ProgressLog
 from cdc_core.lsn import Lsn
 from cdc_core.schema.table import TableId, TableSchema
@@ -123,7 +123,7 @@ class LakeSnapshots:
 
     @property
     def is_busy(self) -> bool:
-        """Whether rows are to be read or written, unless the table is paused or being re-read."""
+        """Whether rows are to be read or written, unless the table is paused, being re-read, or cannot be read yet."""
         return (self._queue.is_busy and not self._is_held_up) or bool(self._queue.progress.blocking)
 
     def note(self, signals: Sequence[SignalRow], rows: int) -> None:
@@ -196,6 +196,11 @@ class LakeSnapshots:
         reading, self._reading = self._reading, None
         try:
             group = reading.result()
+        except OlderTransactionsError as error:
+            if not self._is_held_up:
+                _log.warning("An incremental snapshot waits: %s", error)
+            self._hold_up()
+            return
         except TransientError as error:
             _log.warning("Rows of an incremental snapshot will be re-read: %s", error)
             self._retry()
@@ -223,6 +228,12 @@ class LakeSnapshots:
         if group.ended is not ScanStatus.EMPTY:
             _log.warning("%s is skipped by the incremental snapshot: %s.", group.collection.table, group.ended.value)
         self._end_table(group.ended)
+
+    def _hold_up(self) -> None:
+        """Read later, however often: a bounded run may end before."""
+        self._is_held_up = True
+        self._drop()
+        self._retry_at = time.monotonic() + _RETRY_SECONDS
 
     def _retry(self) -> None:
         self._drop()
@@ -264,9 +275,7 @@ class LakeSnapshots:
             # It is paused or being re-read, or the stream has not reached its last schema change.
             if not self._is_held_up:
                 _log.info("Rows of %s wait until the lake table has the current columns of the source.", group.table.id)
-            self._is_held_up = True
-            self._drop()
-            self._retry_at = time.monotonic() + _RETRY_SECONDS
+            self._hold_up()
             return
         self._is_held_up = False
         order = lake.order_to_land(group.table.id, group.reached, passed)

@@ -119,6 +119,11 @@ class LakeSink:
             or any(s.shape.is_on_its_way or s.is_waiting(self._merge_states.passed) for _, s in self._merge_states)
         )
 
+    @property
+    def unmerged(self) -> dict[TableId, str]:
+        """The tables that are paused, or whose last merge or re-read failed, with the reason."""
+        return self._merge_states.unmerged
+
     def between_rounds(self, passed: int, needed: Mapping[TableId, int] | None = None) -> None:
         """Do maintenance outside rounds: tables changed in the source, tables re-read, changes past their retention.
 

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 
 from cdc_core.engine.round.table_state import MergeState, MergeStates
 from cdc_core.lake.stores.rounds import RecordedTable, RoundLog, TableState
-from cdc_core.lsn import Lsn
+from cdc_core.lsn import Lsn, last_begin
 
 _POLL_SECONDS = 5.0
 
@@ -50,8 +50,9 @@ class Cuts:
     def between_rounds(self, passed: int) -> None:
         """Record the round again if the state of a table changed without a round: re-read, resumed, compacted.
 
-        ``passed`` is the LSN up to which everything is in the changelogs. Called often; checks at intervals of
-        _POLL_SECONDS.
+        ``passed`` is the LSN up to which everything is in the changelogs: a commit, or the end of a record. A commit
+        that begins right at such an end is not in the changelogs, and the round may not have its LSN (``last_begin``).
+        Called often; checks at intervals of _POLL_SECONDS.
         """
         if time.monotonic() - self._checked_at < _POLL_SECONDS:
             return
@@ -59,8 +60,12 @@ class Cuts:
         if self._last_lsn is None:
             self._begin()
         self._merge_states.find_maintained_versions()
-        if self.tables_at(max(passed, self._last_lsn or 0)) != self._last and passed >= (self._last_lsn or 0):
-            self.record(passed)
+        newest = self._last_lsn or Lsn(0)
+        if passed < newest:
+            return
+        lsn = max(last_begin(passed), newest)
+        if self.tables_at(lsn) != self._last:
+            self.record(lsn)
 
     def tables_at(self, lsn: int) -> tuple[RecordedTable, ...]:
         """Return the state of every known table at an LSN, ordered by name."""

@@ -160,9 +160,10 @@ class Rounds:
 
     def _failed(self, outcomes: Sequence[SliceOutcome]) -> dict[TableId, str]:
         """Return why tables are not merged up to the round's LSN; of several reasons, the pause."""
-        failed = {table: s.error for table, s in self._states if s.awaits_retry}
-        failed |= {outcome.table: str(outcome.error) for outcome in outcomes if outcome.error is not None}
-        return failed | {table: s.shape.paused.reason for table, s in self._states if s.shape.paused is not None}
+        failed = {outcome.table: str(outcome.error) for outcome in outcomes if outcome.error is not None}
+        paused = {table for table, state in self._states if state.shape.paused is not None}
+        unmerged = self._states.unmerged
+        return {**unmerged, **failed, **{table: unmerged[table] for table in paused}}
 
     def _record(self, batch: Batch | None, to_lsn: Lsn) -> None:
         failpoints.hit(failpoints.BEFORE_ROUND_RECORD)

@@ -164,6 +164,12 @@ class MergeStates:
         """Whether the table's merge state has been loaded."""
         return table in self._known
 
+    @property
+    def unmerged(self) -> dict[TableId, str]:
+        """The tables that are not merged, with the reason; of several reasons, the pause."""
+        failed = {table: state.error for table, state in self if state.awaits_retry}
+        return failed | {table: s.shape.paused.reason for table, s in self if s.shape.paused is not None}
+
     def __iter__(self) -> Iterator[tuple[TableId, MergeState]]:
         return iter(list(self._known.items()))
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from cdc_core.errors import CdcError, NotUtf8Error, UnreadableError
+from cdc_core.errors import CdcError, NotUtf8Error, UnreadableError, UnsendableRowError
 from cdc_core.lake.paths import LakePaths
 from cdc_core.schema.table import TableId
 
@@ -23,6 +23,8 @@ def trouble_of(error: CdcError, table: TableId, paths: LakePaths) -> Trouble:
     then = f"then run wal2lake replay with {table}"
     if isinstance(error, NotUtf8Error):
         return Trouble(error.message, f"Correct such values in the source, {then}: it re-reads the table.", True)
+    if isinstance(error, UnsendableRowError):
+        return Trouble(error.message, f"{error.remedy[:-1]}, {then}: it re-reads the table.")
     folder = error.path if isinstance(error, UnreadableError) else None
     if folder == paths.changelog(table):
         return Trouble(error.message, f"Restore this folder, or move it away, {then}: it re-reads the table.", True)

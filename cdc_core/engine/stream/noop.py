@@ -14,6 +14,7 @@ from cdc_core.engine.reports import RoundReport
 from cdc_core.lake.rows.run_files import Owner
 from cdc_core.lake.rows.typing_plan import TypingPlan
 from cdc_core.lsn import Lsn
+from cdc_core.schema.table import TableId
 from cdc_core.spark.run_tasks import parallelism, run_tasks
 
 
@@ -44,6 +45,11 @@ class NoopSink:
     def is_busy(self) -> bool:
         """Always False."""
         return False
+
+    @property
+    def unmerged(self) -> dict[TableId, str]:
+        """Always empty."""
+        return {}
 
     def between_rounds(self, passed: int) -> None:
         """Do nothing: there is nothing to maintain."""

@@ -53,6 +53,7 @@ from cdc_core.engine.reports import BatchReport, RoundReport, StreamReport, Unti
 from cdc_core.engine.stream.confirmations import Confirmations
 from cdc_core.lake.stores.stream_log import LastCommit
 from cdc_core.lsn import Lsn
+from cdc_core.schema.table import TableId
 
 _POLL_SECONDS = 0.1
 _KEPT_ROUNDS = 1_000
@@ -104,6 +105,10 @@ class Sink(Protocol):
     @property
     def is_busy(self) -> bool:
         """Whether background work is in progress that changes the lake: then the run is not idle, and does not end."""
+
+    @property
+    def unmerged(self) -> dict[TableId, str]:
+        """The tables that are paused, or whose last merge failed, with the reason."""
 
     def between_rounds(self, passed: int) -> None:
         """Do maintenance outside rounds; ``passed``: the LSN up to which all received is processed. Called often.
@@ -275,7 +280,8 @@ class StreamRun:
     def _report(self, reason: str) -> StreamReport:
         tally = self._tally
         seconds = time.monotonic() - self._started
-        return StreamReport(tally.batches, tally.events, Lsn(tally.complete), tuple(tally.rounds), seconds, reason)
+        rounds, failed = tuple(tally.rounds), self._sink.unmerged
+        return StreamReport(tally.batches, tally.events, Lsn(tally.complete), rounds, seconds, reason, failed)
 
 
 def _last_commit(batch: Batch) -> LastCommit | None:

@@ -9,6 +9,7 @@ from cdc_core.engine.reading.batch import Batch
 from cdc_core.engine.reports import RoundReport
 from cdc_core.engine.round.lake_sink import LakeSink
 from cdc_core.lsn import Lsn
+from cdc_core.schema.table import TableId
 
 
 class SignalSink:
@@ -36,6 +37,11 @@ class SignalSink:
     def is_busy(self) -> bool:
         """Whether the lake is busy, or a snapshot is in progress that is not paused."""
         return self._lake.is_busy or self._snapshots.is_busy
+
+    @property
+    def unmerged(self) -> dict[TableId, str]:
+        """As for ``LakeSink``."""
+        return self._lake.unmerged
 
     def between_rounds(self, passed: int) -> None:
         """Run background work of the lake, then of the snapshots."""

@@ -14,6 +14,7 @@ the server.
 
 from __future__ import annotations
 
+import re
 import select
 import struct
 import threading
@@ -35,13 +36,15 @@ from cdc_core.lsn import Lsn
 from cdc_core.postgres.connect import Connection, connect, has_raw_text
 from cdc_core.postgres.options import LsnFlushMode, PostgresOptions
 from cdc_core.postgres.replication import slot as slots
-from cdc_core.postgres.sqlstate import server_error
+from cdc_core.postgres.sqlstate import row_fault, server_error
 
 _XLOG_DATA, _KEEPALIVE = ord("w"), ord("k")
 _HEADER = struct.Struct("!cQQq")  # kind, WAL start, WAL end, clock: FRAME_HEADER bytes
 _KEEPALIVE_BODY = struct.Struct("!cQqB")  # kind, WAL end, clock, reply wanted
 _STATUS = struct.Struct("!cQQQqB")  # kind, written, flushed, applied, clock, reply wanted
 
+# In the context of an error of the output plugin, in any language.
+_LSN = re.compile(r"\b[0-9A-F]+/[0-9A-F]+\b")
 _NAP_SECONDS = 0.0005
 _MAX_WAIT_MS = 50
 _MAX_STATUS_SECONDS = 10.0
@@ -362,6 +365,14 @@ def _stream_error(error: psycopg.Error, slot: str, publication: str) -> CdcError
         return SourceError(
             f"Slot {slot} can no longer be read: {text.rstrip('.')}.",
             f"Run SELECT pg_drop_replication_slot('{slot}') and take a new snapshot.",
+        )
+    fault = row_fault(error)
+    if fault is not None:
+        place = _LSN.search(error.diag.context or "")
+        return SourceError(
+            f"The server cannot send a change from slot {slot}{f' at LSN {place[0]}' if place else ''}: {fault}.",
+            "Correct or delete the row in the source. The WAL keeps the old one, so no run can pass it: then run "
+            f"SELECT pg_drop_replication_slot('{slot}') and wal2lake snapshot.",
         )
     return server_error(error, f"streaming from slot {slot}")
 

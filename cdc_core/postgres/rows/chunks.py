@@ -14,7 +14,7 @@ from cdc_core.lsn import Lsn
 from cdc_core.postgres.connect import Connection, connect
 from cdc_core.postgres.options import PostgresOptions
 from cdc_core.postgres.rows.copy_out import copied
-from cdc_core.postgres.server import wal_end
+from cdc_core.postgres.server import next_transaction, oldest_transaction, wal_end
 from cdc_core.postgres.sqlstate import translated
 from cdc_core.schema.table import TableId
 from cdc_core.visibility import Visibility
@@ -91,6 +91,16 @@ class ChunkConnection:
             row = connection.execute("SELECT age('3'::xid)").fetchone()
             assert row is not None
             return end, (3 + int(row[0])) % (1 << 32)
+
+    def next_transaction(self) -> int:
+        """Return an id (64 bits) that no transaction has yet."""
+        with self._at("reading transaction ids") as connection:
+            return next_transaction(connection)
+
+    def oldest_transaction(self) -> int:
+        """Return an id (64 bits) below which every transaction has ended."""
+        with self._at("reading transaction ids") as connection:
+            return oldest_transaction(connection)
 
     def cancel(self) -> None:
         """Cancel the running statement, which then raises; may be called from another thread."""

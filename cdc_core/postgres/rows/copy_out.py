@@ -22,11 +22,11 @@ from psycopg import sql
 from psycopg.pq import ExecStatus
 from psycopg.pq.abc import PGconn
 
-from cdc_core.errors import LockedError, SourceError, TransientError
+from cdc_core.errors import LockedError, SourceError, TransientError, UnsendableRowError
 from cdc_core.lsn import Lsn
 from cdc_core.postgres.connect import Connection, ConnectionString, connect_with, has_raw_text
 from cdc_core.postgres.server import wal_end
-from cdc_core.postgres.sqlstate import server_error, translated
+from cdc_core.postgres.sqlstate import row_fault, server_error, translated
 from cdc_core.schema.table import TableId, TableSchema
 
 _WAIT_MS = 1000
@@ -200,6 +200,9 @@ class SnapshotReader:
         except psycopg.errors.LockNotAvailable:
             raise LockedError(str(table or "A table"), self._lock_timeout_ms) from None
         except psycopg.Error as error:
+            fault = row_fault(error)
+            if fault is not None:
+                raise UnsendableRowError(str(table or "a table"), fault) from None
             raise server_error(error, f"reading the rows of {table}" if table else "reading a table's rows") from None
 
     def close(self) -> None:

@@ -21,7 +21,7 @@ from functools import partial
 from typing import Any
 
 from cdc_core import failpoints
-from cdc_core.errors import CdcError, LockedError, NotUtf8Error, TransientError
+from cdc_core.errors import CdcError, LockedError, NotUtf8Error, TransientError, UnsendableRowError
 from cdc_core.lake.epochs import epoch_of
 from cdc_core.lake.paths import LakePaths
 from cdc_core.lake.rows.typing_plan import TypingPlan
@@ -72,7 +72,7 @@ class SnapshotRun:
     def take(self, tables: Sequence[TableSchema], on_progress: OnProgress | None = None) -> list[SnapshotReport]:
         """Replace each table's lake content by the source's rows at one point in time; in the given order.
 
-        Tables with values that are not UTF-8 are left as they were (``refused``). A table that another session has
+        Tables with rows that cannot be sent, or are not UTF-8, are left as they were (``refused``). A table that another session has
         locked is tried again after the others. Raises the errors of the server, a
         type or the lake; tables committed before that stay, and are complete.
         """
@@ -82,7 +82,7 @@ class SnapshotRun:
         done: dict[TableId, SnapshotReport] = {}
         left, locked = tables, list[CdcError]()
         for _ in range(_TRIES):
-            results = TableResults(raises=True, kept=(NotUtf8Error, LockedError))
+            results = TableResults(raises=True, kept=(NotUtf8Error, UnsendableRowError, LockedError))
             taken = self._take(left, self._source.open_snapshot(), {}, on_progress, results=results)
             locked = [error for error in results.errors.values() if isinstance(error, LockedError)]
             self.refused |= {name: error for name, error in results.errors.items() if error not in locked}

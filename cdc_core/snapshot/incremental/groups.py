@@ -38,11 +38,13 @@ from cdc_core.snapshot.incremental.progress import Collection, Key, Progress
 from cdc_core.snapshot.incremental.reader import ChunkReader
 from cdc_core.snapshot.incremental.window import is_unaltered
 from cdc_core.snapshot.notifications import ScanStatus
+from cdc_core.snapshot.unsent import UnsentChanges, published_as
 
 _GROUP_BYTES = 16 << 20
 _GROUP_CHUNKS = 256
 _BOUNDS = 64
 _PROOF_SECONDS, _PROOF_PAUSE_SECONDS = 5.0, 0.05
+_OLDER_SECONDS = 1.0
 # While the stream delivers many changes, reading chunks takes at most 1/_SHARE of the time.
 _SHARE, _MAX_WAIT_SECONDS = 12, 1.0
 
@@ -92,7 +94,8 @@ class ChunkGroup:
 class GroupReader:
     """Reads one group at a time. ``folder`` is readable by the lake's tasks, and belongs to the run ``owner``.
 
-    ``catalog`` and ``connection`` are used only in this object's thread.
+    ``catalog``, ``connection`` and ``unsent`` are used only in this object's thread. ``unsent`` decides whether a table
+    has to wait for older transactions (None: never).
     """
 
     def __init__(
@@ -103,8 +106,11 @@ class GroupReader:
         plan: TypingPlan,
         folder: Path,
         owner: Owner,
+        unsent: UnsentChanges | None = None,
     ) -> None:
         self._connection = connection
+        self._unsent = unsent
+        self._complete: set[object] = set()
         self._catalog = catalog
         self._cutter = cutter
         self._plan = plan
@@ -119,7 +125,8 @@ class GroupReader:
     def start(self, state: LakeProgress) -> Future[ChunkGroup]:
         """Start reading after ``state``: the next rows of its current table, or the keys of ``rest`` after its last.
 
-        The future raises SourceError or TransientError.
+        The future raises SourceError or TransientError, of these OlderTransactionsError as long as transactions are
+        open whose changes of the table may be missing in the stream (``snapshot/unsent``).
         """
         self._enough = Event()
         return self._pool.submit(self._read, state, self._enough)
@@ -150,6 +157,7 @@ class GroupReader:
         key = self._cutter.key_of(table, collection)
         if not key or not row_key(table):
             return ChunkGroup(collection, table, state.progress, ended=ScanStatus.NO_PRIMARY_KEY)
+        self._require_sent(table)
         query = ChunkQuery(
             table,
             self._columns(table, key),
@@ -165,6 +173,13 @@ class GroupReader:
             made.discard()
             return ChunkGroup(collection, table, state.progress, is_altered=True)
         return made
+
+    def _require_sent(self, table: TableSchema) -> None:
+        """Raise OlderTransactionsError if the stream may lack changes that the first chunks would not show either."""
+        publication = (table.id, published_as(table))
+        if self._unsent is not None and publication not in self._complete:
+            self._unsent.require(self._connection, [table], _OLDER_SECONDS)
+            self._complete.add(publication)
 
     def _condition(self, table: TableSchema, own: str) -> str:
         """The signal's condition and the publication's row filter: rows that it excludes have no events either."""

@@ -145,6 +145,15 @@ def test_a_run_ends_with_0(config, monkeypatch):
     assert called("run", config, monkeypatch=monkeypatch) == 0
 
 
+def test_a_run_without_rounds_ends_with_1_while_a_table_is_paused(config, monkeypatch, capsys):
+    paused = {TableId("public", "orders"): "It has no key."}
+    report = StreamReport(0, 0, Lsn(3), (), 0.1, "idle", paused)
+    monkeypatch.setattr(Connector, "initial_snapshot", lambda self, **_: [])
+    monkeypatch.setattr(Connector, "stream", lambda self, until, **_: report)
+    assert called("run", config, monkeypatch=monkeypatch) == 1
+    assert "public.orders is not merged: It has no key." in capsys.readouterr().err
+
+
 def test_the_second_signal_interrupts():
     import os
     import signal

@@ -18,6 +18,7 @@ class Recorder:
     """A sink that notes the order of what is asked of it."""
 
     is_busy = False
+    unmerged: dict[object, str] = {}
 
     def __init__(self) -> None:
         self.did: list[str] = []

@@ -12,7 +12,7 @@ from cdc_core.engine.backfill import snapshots as lake_snapshots
 from cdc_core.engine.backfill.snapshots import LakeSnapshots
 from cdc_core.engine.backfill.task import LandOrder, LandOutcome
 from cdc_core.engine.slice.order import SliceOrder
-from cdc_core.errors import RereadNeededError, SourceError, TransientError
+from cdc_core.errors import OlderTransactionsError, RereadNeededError, SourceError, TransientError
 from cdc_core.lake.stores.progress_log import ProgressLog
 from cdc_core.lsn import Lsn
 from cdc_core.snapshot.incremental.groups import ChunkFile, ChunkGroup
@@ -223,6 +223,17 @@ def test_a_table_that_the_lake_does_not_follow_is_waited_for_without_keeping_a_r
     run.between_rounds(200)
     assert run.lake.landed == [] and not run.snapshots.is_busy and run.queue.progress.queue
     run.lake.current = True
+    run.between_rounds(4)
+    assert len(run.lake.landed) == 1 and not run.queue.progress.queue
+
+
+def test_older_transactions_are_waited_for_however_long_without_keeping_a_run_busy(tmp_path):
+    run = Run(tmp_path, last=1)
+    run.reader.error = OlderTransactionsError("Transactions are still open.", "End them.")
+    run.ask()
+    run.between_rounds(200)
+    assert run.lake.landed == [] and not run.snapshots.is_busy and run.queue.progress.queue
+    run.reader.error = None
     run.between_rounds(4)
     assert len(run.lake.landed) == 1 and not run.queue.progress.queue
 
