@@ -45,8 +45,9 @@ def open_sink(
     lake = open_lake(context, source, registry, spark, folder)
     # A table of the lake that became UNLOGGED while no run was active is paused by the comparison of fingerprints.
     silent = context.known_tables(source.unlogged())
-    positions = lake.positions([*(table.id for table in tables if source.selection.is_table(table.id)), *silent])
-    sink, signals = lake_with_signals(context, source, lake, spark, folder, notifier, inbox, should_stop)
+    captured = [table for table in tables if source.selection.is_table(table.id)]
+    positions = lake.positions([*(table.id for table in captured), *silent])
+    sink, signals = lake_with_signals(context, source, lake, captured, spark, folder, notifier, inbox, should_stop)
     return sink, positions, signals
 
 

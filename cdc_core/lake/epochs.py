@@ -105,6 +105,7 @@ class EpochRows:
                 yield rows.drop_columns([EPOCH]).filter(pa.array(mine))
             else:
                 yield rows
+            del rows  # it may be large
 
     def is_only(self, file: DataFile) -> bool:
         """Whether, by the log's statistics, every row of a file is of the epoch."""

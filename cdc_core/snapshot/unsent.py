@@ -12,8 +12,9 @@ had waited before it, so the next one waits only if the publication was changed 
 
 from __future__ import annotations
 
+import hashlib
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Protocol
 
 from cdc_core.errors import OlderTransactionsError
@@ -49,6 +50,11 @@ class UnsentChanges:
         self._paths = paths
         self._scope = scope
         self._bounds: dict[TableId, tuple[object, int]] = {}
+
+    def note(self, tables: Iterable[TableSchema], bound: int) -> None:
+        """Take tables as published since before ``bound``, an id that no transaction had at that time."""
+        for table in tables:
+            self._bounds[table.id] = (published_as(table), bound)
 
     def left(self, server: Transactions, tables: Sequence[TableSchema], seconds: float) -> list[TableSchema]:
         """Return the tables with possible unsent changes, after waiting at most ``seconds`` for older transactions.
@@ -107,6 +113,12 @@ def _is_new(paths: LakePaths, scope: str, table: TableSchema, history: History, 
     else:
         before = [shape for shape in history.shapes.values() if shape.number == number]
     return all(published_as(shape.table) != published_as(table) for shape in before)
+
+
+def published_digest(tables: Iterable[TableSchema]) -> str:
+    """Return a text that is equal as long as the publication of none of these tables was changed."""
+    marks = sorted((str(table.id), repr(published_as(table))) for table in tables)
+    return hashlib.sha256(repr(marks).encode()).hexdigest()
 
 
 def published_as(table: TableSchema) -> object:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -62,6 +62,10 @@ class MemoryContent:
 
     def unmarked(self, file: DataFile, places: np.ndarray) -> np.ndarray:
         return ~np.isin(places, list(self.marks.get(file.path, ())))
+
+    def batches(self, file: DataFile) -> Iterator[pa.Table]:
+        rows = self.read(file)
+        yield from (rows.slice(at, 2) for at in range(0, rows.num_rows, 2))
 
     def commit(self, rewrite: Rewrite) -> None:
         """Put the rewrite in force, as one commit would."""

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from cdc_core.assemble.context import RunContext
 from cdc_core.assemble.signals.envelopes import signal_table
@@ -21,17 +22,22 @@ from cdc_core.postgres.rows.chunks import ChunkConnection
 from cdc_core.postgres.source import Source
 from cdc_core.schema.plan import row_key
 from cdc_core.schema.table import TableId, TableSchema
+from cdc_core.schema.unseen import streamed
 from cdc_core.snapshot.incremental.groups import GroupReader
 from cdc_core.snapshot.incremental.lake_progress import LakeProgress
 from cdc_core.snapshot.incremental.progress import Collection
 from cdc_core.snapshot.incremental.queue import SnapshotQueue
 from cdc_core.snapshot.incremental.reader import ChunkReader
+from cdc_core.snapshot.modes import mode_actions
 from cdc_core.snapshot.notifications import Notifier
 from cdc_core.snapshot.reports import SnapshotReport
 from cdc_core.snapshot.signals.actions import load_actions
 from cdc_core.snapshot.signals.channels import FileChannel, Inbox
 from cdc_core.snapshot.signals.processor import Channel, SignalProcessor
-from cdc_core.snapshot.unsent import UnsentChanges
+from cdc_core.snapshot.unsent import UnsentChanges, published_digest
+
+if TYPE_CHECKING:  # loads Arrow, which most callers do not need
+    from cdc_core.lake.stores.progress_log import ProgressLog
 
 _log = logging.getLogger(__name__)
 
@@ -43,6 +49,7 @@ def lake_with_signals(
     context: RunContext,
     source: Source,
     lake: LakeSink,
+    tables: Sequence[TableSchema],
     spark: Callable[[], Any],
     folder: RunFolder,
     notifier: Notifier,
@@ -62,6 +69,8 @@ def lake_with_signals(
     )
     log = ProgressLog(context.paths.incremental, config.lake.lake_history_minutes)
     state = _stored(log.read(), epoch_of(context.scope))
+    chunks_unsent = UnsentChanges(context.paths, context.scope)
+    state = _note_published(context, source, tables, state, log, chunks_unsent)
     unsent = UnsentChanges(context.paths, context.scope)
 
     def can_cut(found: TableSchema, wanted: Collection) -> bool:
@@ -88,7 +97,7 @@ def lake_with_signals(
         context.plan,
         folder.path,
         folder.owner,
-        UnsentChanges(context.paths, context.scope),
+        chunks_unsent,
     )
     snapshots = LakeSnapshots(
         queue,
@@ -103,6 +112,29 @@ def lake_with_signals(
     )
     heard = None if table is None else SignalTable(table.id, source.selection.is_table(table.id))
     return SignalSink(lake, snapshots), heard
+
+
+def _note_published(
+    context: RunContext,
+    source: Source,
+    tables: Sequence[TableSchema],
+    state: LakeProgress,
+    log: ProgressLog,
+    unsent: UnsentChanges,
+) -> LakeProgress:
+    """Note since when the tables are published as they are now.
+
+    It is stored where only incremental snapshots read tables, so that one which was published in an earlier run does
+    not wait for transactions that began since.
+    """
+    described = [streamed(table) for table in tables]
+    digest = published_digest(described)
+    if state.published != digest:
+        state = replace(state, published=digest, bound=source.next_transaction())
+        if not mode_actions(context.config.snapshot).first:
+            log.write(state.to_json())
+    unsent.note(described, state.bound)
+    return state
 
 
 def _channels(context: RunContext, inbox: Inbox | None) -> list[Channel]:

@@ -198,7 +198,9 @@ class LargeSlice:
                 check_inserts(rows, order.table.id)
                 yield rows
                 del rows  # a row may be large, and would stay in memory while the next one is read
+            octets = found.nbytes
             del found, shapes
+            release(octets)
 
     def _divide(self, buckets: Buckets, found: SliceOutcome) -> None:
         """Distribute the rows, and survey them."""
@@ -206,7 +208,6 @@ class LargeSlice:
         names = KeyColumns.of(key, schema) if key else None
         for every in self._rows():
             self._distribute(every, names, buckets, found)
-            release(every.nbytes)
             del every
 
     def _distribute(self, every: pa.Table, names: KeyColumns | None, buckets: Buckets, found: SliceOutcome) -> None:
@@ -261,6 +262,8 @@ class LargeSlice:
             good = rows if self._splits else self._passing(rows, found)
             with timed(found, "reduce"):
                 changes = prepare(good, self.order.table, self.lake.schema, self.order.visible, self._whole)
+            del part, rows, good
+            release(octets)
             with timed(found, "apply"):
                 if isinstance(changes, Inserts | Replacement) and self._writes_files:
                     files += self.lake.write_stream(changes.plus.to_batches(), self.lake.schema, _FILE_ROWS)
@@ -268,7 +271,7 @@ class LargeSlice:
                     self.task.writer.rewrite(self.lake, copy, changes)
                 else:
                     parts.add(*staged(changes))
-            del part, rows, good, changes
+            del changes
             release(octets)
         if parts.facts is not None:
             found.staged = parts.staged(self.order.to_lsn, self._whole.rows)

@@ -16,6 +16,8 @@ from cdc_core.lake.apply.strategy import MergeStrategy
 from cdc_core.lake.apply.ways import Ways, live_places
 from cdc_core.lake.delta.candidates import Content, Ranges
 from cdc_core.lake.delta.data_file import DataFile
+from cdc_core.lake.delta.reading import has_large_rows
+from cdc_core.lake.delta.row_groups import release
 from cdc_core.lake.reduce.multiset import NetRows, taken
 from cdc_core.lake.rows.images import column
 
@@ -42,8 +44,13 @@ class MultisetChanges:
         for file in self.candidates(content):
             if net.coder is None or not times.any():
                 break
-            held = content.read(file, names)
-            gone = taken(net.coder.codes([column(held, name) for name in names]), times)
+            parts = list[np.ndarray]()
+            for held in content.batches(file) if has_large_rows(file) else iter([content.read(file, names)]):
+                parts.append(taken(net.coder.codes([column(held, name) for name in names]), times))
+                octets = held.nbytes
+                del held
+                release(octets)
+            gone = np.concatenate(parts) if parts else np.zeros(0, dtype=bool)
             if gone.any():
                 touched.append(Touched(file, live_places(content, file, np.flatnonzero(gone))))
         lost = sum(len(found.places) for found in touched) + net.came - net.plus.num_rows

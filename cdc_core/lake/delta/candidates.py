@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, Protocol
@@ -54,6 +54,10 @@ class Content(Protocol):
 
     def unmarked(self, file: DataFile, places: np.ndarray) -> np.ndarray:
         """Return which positions of a file are not marked as deleted. Shape: int64[P] -> bool[P]"""
+        ...
+
+    def batches(self, file: DataFile) -> Iterator[pa.Table]:
+        """As ``read``, in the same order, a few megabytes at a time; a larger row is alone."""
         ...
 
 

@@ -23,6 +23,7 @@ from cdc_core.lake.delta.row_groups import (
     parquet_writer,
     repeated_columns,
     row_groups,
+    stepwise,
 )
 
 _DICTIONARY_ROWS = 100_000
@@ -86,9 +87,10 @@ class ParquetFiles:
             facts = parquet.metadata
             few = _BATCH_BYTES * max(1, facts.num_rows) // max(1, bytes_in_memory(facts))
             size = max(1, min(_BATCH_ROWS, few))
-            for batch in parquet.iter_batches(size, columns=columns.names_in(parquet), use_threads=False):
-                found, start, at = pa.Table.from_batches([batch]), at, at + batch.num_rows
+            for found in stepwise(parquet, columns.names_in(parquet), size):
+                start, at = at, at + found.num_rows
                 yield columns.of(found if live is None else found.filter(pa.array(live[start:at])))
+                del found  # a row may be large, and would stay in memory while the next one is read
 
     def row_count(self, file: DataFile) -> int:
         """Return the number of rows from the file's footer."""

@@ -16,6 +16,7 @@ Item = TypeVar("Item")
 Result = TypeVar("Result")
 
 SMALL_BYTES = 2 * 2**20
+LARGE_ROW_BYTES = 16 * 2**20
 _HELD_BYTES = 64 * 2**20
 
 
@@ -41,6 +42,10 @@ class ReadOnce:
     def identity(self) -> str:
         """The table's id."""
         return self._content.identity
+
+    def batches(self, file: DataFile) -> Iterator[pa.Table]:
+        """As ``Content.batches``."""
+        return self._content.batches(file)
 
     def read(self, file: DataFile, columns: Sequence[str] | None = None, *, whole: bool = False) -> pa.Table:
         """As ``Content.read``."""
@@ -73,6 +78,11 @@ class ReadOnce:
             rows = self._held[file.path] = self._content.read(file)
             self._bytes += rows.nbytes
         return rows
+
+
+def has_large_rows(file: DataFile) -> bool:
+    """Whether the rows of a file are so large that it is read and rewritten a few of them at a time."""
+    return file.size > LARGE_ROW_BYTES * max(1, file.rows)
 
 
 def ahead(items: Sequence[Item], work: Callable[[Item], Result]) -> Iterator[Result]:

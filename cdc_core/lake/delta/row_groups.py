@@ -42,6 +42,20 @@ def bytes_in_memory(facts: Any) -> int:
     return sum(int(facts.row_group(number).total_byte_size) for number in range(facts.num_row_groups))
 
 
+def stepwise(parquet: pq.ParquetFile, columns: list[str], rows: int) -> Iterator[pa.Table]:
+    """Yield a file's rows, at most ``rows`` at a time; large ones a row group at a time.
+
+    A reader of batches keeps what it has decompressed until the next batch, which for large rows is their size again.
+    """
+    if rows > 1:
+        for batch in parquet.iter_batches(rows, columns=columns, use_threads=False):
+            yield pa.Table.from_batches([batch])
+            del batch
+        return
+    for number in range(parquet.num_row_groups):
+        yield parquet.read_row_group(number, columns=columns, use_threads=False)
+
+
 def parquet_writer(
     target: Any, schema: pa.Schema, use_dictionary: bool | list[str], *, statistics: bool
 ) -> pq.ParquetWriter:

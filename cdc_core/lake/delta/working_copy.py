@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
 import pyarrow as pa
@@ -82,6 +82,15 @@ class WorkingCopy:
             live = self.live(each.file)
             if live is not None and not live.any():
                 self.replace([each.file], [])
+
+    def batches(self, file: DataFile) -> Iterator[pa.Table]:
+        """As ``read``, a few megabytes at a time."""
+        held, live, at = self._table.live(file), self.live(file), 0
+        stays = live if held is None or live is None else live[held]
+        for rows in self._table.batches(file):
+            start, at = at, at + rows.num_rows
+            yield rows if stays is None else rows.filter(pa.array(stays[start:at]))
+            del rows
 
     def replace(self, removed: Iterable[DataFile], added: Iterable[DataFile]) -> None:
         """Put files in the place of others. A file that was never committed is only forgotten; VACUUM removes it."""

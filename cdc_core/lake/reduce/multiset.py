@@ -54,7 +54,11 @@ def net_rows(rows: pa.Table, schema: pa.Schema) -> NetRows:
     place = np.empty(len(times), dtype=np.int64)
     place[codes] = np.arange(len(codes))
     gone = taken(coder.codes([column(plus, name) for name in minus.schema.names]), times)
-    return NetRows(plus.filter(pa.array(~gone)), plus.num_rows, minus.take(pa.array(place)), times, coder)
+    came = plus.num_rows
+    # Not copied where all rows stay: a row may be large.
+    plus = plus.filter(pa.array(~gone)) if gone.any() else plus
+    minus = minus if len(place) == minus.num_rows and (np.diff(place) == 1).all() else minus.take(pa.array(place))
+    return NetRows(plus, came, minus, times, coder)
 
 
 def touched_rows(rows: pa.Table, schema: pa.Schema) -> Touched:

@@ -21,6 +21,7 @@ from cdc_core.lake.rows.key_hash import Hashes, mixed
 
 _BITS, _LEVELS = 5, 4
 _PARTS = 1 << _BITS
+_LARGE_ROW = 1 << 20
 _HASH = "__hash".ljust(64, "_")  # longer than a column's name can be
 
 
@@ -172,7 +173,9 @@ class _Files:
             if held:
                 rows = pa.concat_tables(held)
                 if number not in self._writers:
-                    options = pa.ipc.IpcWriteOptions(compression="lz4")
+                    # Compressing needs the size of a value again, and large values seldom become much smaller.
+                    is_large = rows.nbytes > _LARGE_ROW * rows.num_rows
+                    options = pa.ipc.IpcWriteOptions(compression=None if is_large else "lz4")
                     self._writers[number] = pa.ipc.new_stream(str(self._path(number)), rows.schema, options=options)
                 self._writers[number].write_table(rows.combine_chunks())
         self._held = [[] for _ in range(_PARTS)]

@@ -24,6 +24,7 @@ import pyarrow.compute as pc
 from cdc_core.lake.rows.images import validity
 
 UNKNOWN = -1
+_LARGE_VALUE = 1 << 20
 
 
 class Coder(Protocol):
@@ -53,12 +54,23 @@ class _Leaf:
 
     @classmethod
     def number(cls, values: pa.Array, exact: bool) -> tuple[_Leaf, np.ndarray]:
+        if _is_one_large(values):
+            return cls(values, exact), np.zeros(1, dtype=np.int64)
         found = _plain(values, exact).dictionary_encode(null_encoding="encode")
         return cls(found.dictionary, exact), found.indices.to_numpy(zero_copy_only=False).astype(np.int64)
 
     def codes(self, values: pa.Array) -> np.ndarray:
+        if _is_one_large(self.values):
+            same = pc.equal(values, self.values[0]).fill_null(False)
+            return np.where(same.to_numpy(zero_copy_only=False), 0, UNKNOWN).astype(np.int64)
         found = pc.index_in(_plain(values, self.exact), value_set=self.values)
         return np.asarray(found.fill_null(UNKNOWN).to_numpy(zero_copy_only=False), dtype=np.int64)
+
+
+def _is_one_large(values: pa.Array) -> bool:
+    """Whether this is one text of megabytes, of which a hash table would keep copies."""
+    is_text = pa.types.is_string(values.type) or pa.types.is_binary(values.type)
+    return is_text and len(values) == 1 and values.nbytes > _LARGE_VALUE
 
 
 @dataclass(frozen=True, slots=True)

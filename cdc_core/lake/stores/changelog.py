@@ -120,6 +120,7 @@ def stream_changes(changelog: ChangeRows, from_lsn: int, to_lsn: int) -> Iterato
             found = between(rows, from_lsn, to_lsn)
             if found.num_rows:
                 yield found
+            del rows, found  # a row may be large, and would stay in memory while the next one is read
 
 
 def read_positions(changelog: ChangeRows, places: pa.Table) -> pa.Table:

@@ -72,9 +72,9 @@ class SnapshotRun:
     def take(self, tables: Sequence[TableSchema], on_progress: OnProgress | None = None) -> list[SnapshotReport]:
         """Replace each table's lake content by the source's rows at one point in time; in the given order.
 
-        Tables with rows that cannot be sent, or are not UTF-8, are left as they were (``refused``). A table that another session has
-        locked is tried again after the others. Raises the errors of the server, a
-        type or the lake; tables committed before that stay, and are complete.
+        Tables with rows that cannot be sent, or are not UTF-8, are left as they were (``refused``). A table that
+        another session has locked is tried again after the others. Raises the errors of the server, a type or the
+        lake; tables committed before that stay, and are complete.
         """
         if not tables:
             return []

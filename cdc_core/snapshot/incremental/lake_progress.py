@@ -17,7 +17,8 @@ class LakeProgress:
     another key with unsent columns; ``rest`` are the keys found, to be read again, and ``again`` means that they were
     too many, or have no text, so that the entire table is read again; ``passes`` counts how often that happened.
     ``signal`` is the position (commit LSN, index in the transaction) of the last processed signal of the signal table.
-    Everything refers to one ``epoch`` of the stream (``lake/epochs``).
+    ``published`` is the digest of the tables' publication as a run found it, and ``bound`` a transaction id that none
+    had at that time (``snapshot/unsent``). Everything refers to one ``epoch`` of the stream (``lake/epochs``).
     """
 
     progress: Progress = field(default_factory=Progress)
@@ -29,6 +30,8 @@ class LakeProgress:
     passes: int = 0
     signal: tuple[int, int] = (0, -1)
     epoch: int = 0
+    published: str = ""
+    bound: int = 0
 
     def for_next_table(self, progress: Progress) -> LakeProgress:
         """Return the state at the start of a table."""
@@ -46,6 +49,8 @@ class LakeProgress:
             "passes": self.passes,
             "signal": self.signal,
             "epoch": self.epoch,
+            "published": self.published,
+            "bound": self.bound,
         }
         return json.dumps(raw, separators=(",", ":"))
 
@@ -66,6 +71,8 @@ class LakeProgress:
                 int(raw["passes"]),
                 (int(raw["signal"][0]), int(raw["signal"][1])),
                 int(raw.get("epoch", 0)),
+                str(raw.get("published", "")),
+                int(raw.get("bound", 0)),
             )
         except (KeyError, TypeError, IndexError) as error:
             raise ValueError("not the progress of incremental snapshots into a lake") from error

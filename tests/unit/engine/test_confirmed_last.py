@@ -18,9 +18,9 @@ class Recorder:
     """A sink that notes the order of what is asked of it."""
 
     is_busy = False
-    unmerged: dict[object, str] = {}
 
     def __init__(self) -> None:
+        self.unmerged: dict[object, str] = {}
         self.did: list[str] = []
 
     def apply(self, batch: Any, to_lsn: Lsn, on_durable: Any) -> RoundReport:

@@ -45,6 +45,12 @@ def test_the_bound_is_that_of_the_first_question(changes: UnsentChanges) -> None
     assert changes.left(Server(200, 100), [TABLE], 0) == []
 
 
+def test_a_bound_that_was_noted_before_is_not_taken_again(changes: UnsentChanges) -> None:
+    changes.note([TABLE], 50)
+    assert changes.left(Server(100, 50), [TABLE], 0) == []
+    assert changes.left(Server(100, 49), [TABLE], 0) == [TABLE]
+
+
 def test_transactions_that_end_in_time_are_waited_for(changes: UnsentChanges) -> None:
     changes.require(Server(100, 90, 95, 100), [TABLE], 30)
 
