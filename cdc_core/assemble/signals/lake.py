@@ -68,9 +68,7 @@ def lake_with_signals(
         ChunkConnection(config.postgres), config.selection, (), config.snapshot.incremental_snapshot_chunk_size
     )
     log = ProgressLog(context.paths.incremental, config.lake.lake_history_minutes)
-    state = _stored(log.read(), epoch_of(context.scope))
-    chunks_unsent = UnsentChanges(context.paths, context.scope)
-    state = _note_published(context, source, tables, state, log, chunks_unsent)
+    state, chunks_unsent = _published(context, source, tables, _stored(log.read(), epoch_of(context.scope)), log)
     unsent = UnsentChanges(context.paths, context.scope)
 
     def can_cut(found: TableSchema, wanted: Collection) -> bool:
@@ -91,13 +89,7 @@ def lake_with_signals(
         conditions_block=False,
     )
     reader = GroupReader(
-        cutter.connection,
-        source.describing(),
-        cutter,
-        context.plan,
-        folder.path,
-        folder.owner,
-        chunks_unsent,
+        cutter.connection, source.describing(), cutter, context.plan, folder.path, folder.owner, chunks_unsent
     )
     snapshots = LakeSnapshots(
         queue,
@@ -110,19 +102,13 @@ def lake_with_signals(
         keeps_reads=config.lake.changelog_reads,
         should_stop=should_stop or (lambda: False),
     )
-    heard = None if table is None else SignalTable(table.id, source.selection.is_table(table.id))
-    return SignalSink(lake, snapshots), heard
+    return SignalSink(lake, snapshots), table and SignalTable(table.id, source.selection.is_table(table.id))
 
 
-def _note_published(
-    context: RunContext,
-    source: Source,
-    tables: Sequence[TableSchema],
-    state: LakeProgress,
-    log: ProgressLog,
-    unsent: UnsentChanges,
-) -> LakeProgress:
-    """Note since when the tables are published as they are now.
+def _published(
+    context: RunContext, source: Source, tables: Sequence[TableSchema], state: LakeProgress, log: ProgressLog
+) -> tuple[LakeProgress, UnsentChanges]:
+    """Note since when the tables are published as they are now, in the state and for chunks.
 
     It is stored where only incremental snapshots read tables, so that one which was published in an earlier run does
     not wait for transactions that began since.
@@ -133,8 +119,9 @@ def _note_published(
         state = replace(state, published=digest, bound=source.next_transaction())
         if not mode_actions(context.config.snapshot).first:
             log.write(state.to_json())
+    unsent = UnsentChanges(context.paths, context.scope)
     unsent.note(described, state.bound)
-    return state
+    return state, unsent
 
 
 def _channels(context: RunContext, inbox: Inbox | None) -> list[Channel]:
