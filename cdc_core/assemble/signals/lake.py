@@ -102,7 +102,7 @@ def lake_with_signals(
         keeps_reads=config.lake.changelog_reads,
         should_stop=should_stop or (lambda: False),
     )
-    return SignalSink(lake, snapshots), table and SignalTable(table.id, source.selection.is_table(table.id))
+    return SignalSink(lake, snapshots), SignalTable(table.id, source.selection.is_table(table.id)) if table else None
 
 
 def _published(
