@@ -35,9 +35,11 @@ if ! "$venv/bin/python" -m pip install --disable-pip-version-check -e '.[dev]' >
   tail -n 20 "$log" >&2
   fail "the package registry did not deliver; see $log"
 fi
-# Delta's jars, once, so that later starts need no network.
+# Delta's jars, once, so that later starts need no network, and the archive of classes, so that they are short.
 if ! "$venv/bin/python" -m tools.fetch_jars >>"$log" 2>&1; then
   tail -n 20 "$log" >&2
   fail "Delta Lake's jars could not be resolved; set DEFAULT_ARTIFACT_REPOSITORY to a Maven mirror or WAL2LAKE_DELTA_JARS to a folder of jars"
 fi
+# As pip does with what it installs; this checkout is only linked.
+(unset PYTHONDONTWRITEBYTECODE; "$venv/bin/python" -m compileall -q cdc_core pipelines tests/support >>"$log" 2>&1) || true
 echo "wal2lake setup: done"
