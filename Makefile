@@ -35,7 +35,7 @@ test: servers ## Run all tests (the browser tests if a Chromium is installed)
 	@$(BIN)/python -m pytest -q -m "not ui and not s3" --durations=15 -n $(TEST_WORKERS) tests
 	@$(BIN)/python -m pytest -q -m ui tests/ui
 
-test-quick: $(STAMP) ## Only the tests without server or Spark, and of them those that take no ten seconds
+test-quick: $(STAMP) ## Only the tests without server or Spark, and of them those that take no three CPU seconds
 	@$(BIN)/python -m pytest -q -m "not slow" -n $(TEST_WORKERS) tests/unit tests/house
 
 test-all: servers ## The same with every failpoint of the kill tests; make test runs a random third of them (an hour and more)

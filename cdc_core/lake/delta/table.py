@@ -57,6 +57,8 @@ class DeltaTable:
         self._table = opened
         self._schema: pa.Schema | None = None
         self._files: list[DataFile] | None = None
+        self._txns: dict[str, int | None] = {}  # as of version _txns_at
+        self._txns_at = -1
 
     @classmethod
     def open(cls, path: str, storage: Mapping[str, str] | None = None) -> DeltaTable | None:
@@ -169,8 +171,13 @@ class DeltaTable:
 
     def txn(self, app: str) -> int | None:
         """Return the version of the newest ``txn`` with this id; None if there is none."""
-        found = self._table.transaction_version(app)
-        return None if found is None else int(found)
+        version = self.version
+        if self._txns_at != version:
+            self._txns, self._txns_at = {}, version
+        if app not in self._txns:  # a call that reads the whole log's actions: 1 ms and more
+            found = self._table.transaction_version(app)
+            self._txns[app] = None if found is None else int(found)
+        return self._txns[app]
 
     @property
     def files(self) -> list[DataFile]:

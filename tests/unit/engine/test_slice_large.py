@@ -16,6 +16,7 @@ from cdc_core.engine.slice.order import SliceOutcome
 from cdc_core.lake.apply.staging import KEEP, NUMBER, TOUCH
 from cdc_core.lake.delete_modes import DeleteMode, DeleteModes
 from cdc_core.lake.options import MergeEngine
+from cdc_core.lake.rows import buckets
 from cdc_core.quality.options import QualityOptions, UserRule
 from tests.delta.source_model import KEYLESS, ROW, TABLE, SourceTable, plain
 from tests.support.deletion_vectors import mark_deleted
@@ -24,6 +25,14 @@ from tests.support.spark import lake_rows
 
 SEED = int(os.environ.get("WAL2LAKE_SEED", "20261122"))
 PART_BYTES = 20_000
+_BITS = 3
+
+
+@pytest.fixture(autouse=True)
+def _eight_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """At each level, instead of 32: what a part costs is the time of these tests."""
+    monkeypatch.setattr(buckets, "_BITS", _BITS)
+    monkeypatch.setattr(buckets, "_PARTS", 1 << _BITS)
 
 
 class Twins:
@@ -208,6 +217,7 @@ def test_a_truncate_replaces_every_row(tmp_path: Path, order: str, keyless: bool
     assert bool(twins.source.rows) == (order != "at the end")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", list(DeleteMode))
 @pytest.mark.parametrize("engine", [MergeEngine.SPARK, MergeEngine.ARROW])
 @pytest.mark.parametrize("kind", ["changes", "inserts", "truncate", "wide"])
@@ -245,6 +255,7 @@ def test_files_with_deletion_vectors_are_rewritten_and_replaced_like_others(
         assert parts.applied is None and staged_rows(parts, *without) == staged_rows(whole, *without)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["inserts", "changes", "truncate"])
 @pytest.mark.parametrize("keyless", [False, True])
 def test_each_part_keeps_the_quarantine_of_the_others(tmp_path: Path, keyless: bool, kind: str) -> None:

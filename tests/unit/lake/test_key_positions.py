@@ -98,6 +98,7 @@ def keys(draw: st.DrawFn) -> tuple[pa.Schema, list[pa.Table], np.random.Generato
     return schema, made, np.random.default_rng(seed)
 
 
+@pytest.mark.slow
 @settings(max_examples=120, deadline=None)
 @given(made=keys(), collide=st.booleans())
 def test_positions_are_those_that_reading_every_key_gives(

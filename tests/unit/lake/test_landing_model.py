@@ -217,6 +217,7 @@ def take_snapshot(server: Server, lake: Lake, chance: random.Random, statements:
     lake.merge(server.lsns[-1] if server.lsns else 0)
 
 
+@pytest.mark.slow
 @settings(max_examples=120, deadline=None, phases=(Phase.explicit, Phase.reuse, Phase.generate))
 @given(
     seed=st.integers(0, 10**6),

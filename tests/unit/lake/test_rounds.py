@@ -81,6 +81,7 @@ def test_a_table_of_rounds_of_an_older_form_goes_on(paths):
     assert [(head.number, head.lsn) for head in log.heads()] == [(1, 6)]
 
 
+@pytest.mark.slow
 def test_old_rounds_go_and_the_files_stay_few(paths, monkeypatch):
     log = a_log(paths, history=15)
     clock = {"now": NOON}

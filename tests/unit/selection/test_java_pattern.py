@@ -344,6 +344,7 @@ def _class_of(random_: random.Random, depth: int) -> str:
     return f"[{''.join(parts)}]"
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(shutil.which("java") is None, reason="needs Java")
 @pytest.mark.timeout(180)
 def test_every_translated_pattern_matches_what_java_matches(tmp_path):

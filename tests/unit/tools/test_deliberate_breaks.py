@@ -21,6 +21,7 @@ def passes(tests: tuple[str, ...]) -> bool:
     return True
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("change", "expected"),
     [
