@@ -18,6 +18,7 @@ BEFORE_CONFIRM = "before-confirm"
 AFTER_CONFIRM = "after-confirm"
 AFTER_CONFIRM_RECORD = "after-confirm-record"
 DURING_MERGE = "during-merge"
+AFTER_VECTORS = "after-vectors"
 BETWEEN_MERGES = "between-merges"
 BEFORE_SNAPSHOT_COMMIT = "before-snapshot-commit"
 AFTER_SNAPSHOT_COMMIT = "after-snapshot-commit"
@@ -49,6 +50,7 @@ ALL = (
     AFTER_CONFIRM,
     AFTER_CONFIRM_RECORD,
     DURING_MERGE,
+    AFTER_VECTORS,
     BETWEEN_MERGES,
     BEFORE_SNAPSHOT_COMMIT,
     AFTER_SNAPSHOT_COMMIT,

@@ -79,7 +79,7 @@ def open_lake(
     unsent = UnsentChanges(paths, context.scope)
     rereads = Rereads(lambda table, shape: reread(context, table, shape, spark, unsent))
     watch = SourceWatch(shapes, rereads, source.wal_lsn)
-    writer = LakeWriter.of(config.lake, folder.path, folder.owner)
+    writer = LakeWriter.of(config.lake, folder.path, folder.owner, config.state_path.absolute() / "index")
     task = SliceTask(folder.owner.run, context.scope, paths, plan, checks, writer)
     return LakeSink(
         Lake(paths, context.scope, config.lake),

@@ -25,10 +25,14 @@ _table_patterns.kind = "list of regular expressions"  # type: ignore[attr-define
 
 
 class MergeEngine(StrEnum):
-    """The engine that applies a slice to a lake table: Arrow in the task (copy-on-write), Spark's MERGE, or by size."""
+    """The engine that applies a slice to a lake table; by size, or always the same.
+
+    Arrow in the task by copy-on-write (``arrow``) or by marks in deletion vectors (``vectors``), or Spark's MERGE.
+    """
 
     AUTO = "auto"
     ARROW = "arrow"
+    VECTORS = "vectors"
     SPARK = "spark"
 
 
@@ -77,14 +81,23 @@ class LakeOptions:
         "wal2lake.merge.engine",
         MergeEngine.AUTO,
         "Engine that applies changes to lake tables: arrow (files with changed rows are rewritten in the task), "
-        "spark (Spark's MERGE with deletion vectors), or auto, which uses spark above "
-        "wal2lake.merge.rewrite.max.bytes and for tables with Delta features that only Spark can write.",
+        "vectors (changed rows are marked in deletion vectors in the task, and their new states appended), spark "
+        "(Spark's MERGE), or auto: arrow for small files and vectors for others, and spark for tables with Delta "
+        "features that only Spark can write.",
     )
     merge_rewrite_max_bytes: int = option(
         "wal2lake.merge.rewrite.max.bytes",
         64 * 1024 * 1024,
-        "Maximum size in bytes of the lake files to be rewritten for one table in a round; above it Spark's "
-        "MERGE uses deletion vectors instead.",
+        "Maximum size in bytes of the lake files to be rewritten for one table in a round. From 8 MiB, or this size if "
+        "it is less, rows are marked in deletion vectors instead; with wal2lake.lake.features=widest, Spark's MERGE "
+        "rewrites larger files.",
+        parse=at_least(1),
+    )
+    merge_index_max_bytes: int = option(
+        "wal2lake.merge.index.max.bytes",
+        8 * 1024 * 1024 * 1024,
+        "Maximum size in bytes of the indexes of keys of large lake tables, in the folder index of "
+        "wal2lake.state.path on each machine. Those that were not used longest are removed and made again when needed.",
         parse=at_least(1),
     )
     merge_part_max_bytes: int = option(
@@ -121,10 +134,11 @@ class LakeOptions:
     lake_features: LakeFeatures = option(
         "wal2lake.lake.features",
         LakeFeatures.AUTO,
-        "When Delta table features that some readers do not support (column mapping, type widening) are "
-        "enabled: when a schema change first needs one and the lake table is larger than "
-        "wal2lake.merge.rewrite.max.bytes (auto), never (widest: such a change rewrites the lake table), or "
-        "from the start (modern). schema-changes.md lists the readers that support them.",
+        "When Delta table features that some readers do not support (column mapping, type widening, deletion vectors) "
+        "are enabled: when a schema change first needs one of the first two and the lake table is larger than "
+        "wal2lake.merge.rewrite.max.bytes, or a merge first changes rows in large files (auto), never (widest: such "
+        "changes rewrite files), or the first two from the start (modern). schema-changes.md lists the readers that "
+        "support them.",
     )
     lake_clustered_tables: tuple[str, ...] = option(
         "wal2lake.lake.clustered.tables",

@@ -79,7 +79,7 @@ def run(program, file: Path):
     return done
 
 
-@pytest.mark.parametrize("engine", ["auto", "spark"])
+@pytest.mark.parametrize("engine", ["auto", "vectors", "spark"])
 def test_tables_that_were_never_read_are_filled_in_chunks_beside_the_stream(pg, program, tmp_path, engine):
     database = pg.database("signals")
     pg.execute(database, SCHEMA)

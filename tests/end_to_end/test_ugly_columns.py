@@ -26,7 +26,7 @@ def quoted(name: str) -> str:
     return '"' + name.replace('"', '""') + '"'
 
 
-@pytest.mark.parametrize("engine", ["arrow", "spark"])
+@pytest.mark.parametrize("engine", ["arrow", "vectors", "spark"])
 def test_every_column_keeps_its_own_values(pg: Cluster, program: Program, tmp_path: Path, engine: str) -> None:
     database = pg.database("columns")
     file = write_properties(

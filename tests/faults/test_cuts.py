@@ -160,9 +160,9 @@ KILLS = {
         f"{failpoints.AFTER_APPLY}:7",
     ],
     # Entries grow beyond what may be rewritten, the other tables do not.
-    "auto": [failpoints.AFTER_SPARK_MERGE, f"{failpoints.BEFORE_ROUND_RECORD}:2"],
+    "auto": [failpoints.AFTER_VECTORS, f"{failpoints.BEFORE_ROUND_RECORD}:2"],
 }
-# That many at least between two kills; Spark's are slow.
+# That many at least between two kills.
 ROUNDS = {"arrow": 6, "auto": 2}
 
 

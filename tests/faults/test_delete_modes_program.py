@@ -53,7 +53,7 @@ PLACES = (
     *(failpoints.BETWEEN_MERGES, failpoints.DURING_MERGE, failpoints.AFTER_APPLY, failpoints.AFTER_QUARANTINE),
     *(failpoints.DURING_EVOLUTION, failpoints.AFTER_EVOLUTION, failpoints.BEFORE_ROUND_RECORD),
 )
-SPARK_PLACES = (failpoints.BEFORE_SPARK_MERGE, failpoints.AFTER_SPARK_MERGE)
+OTHER_PLACES = (failpoints.BEFORE_SPARK_MERGE, failpoints.AFTER_SPARK_MERGE, failpoints.AFTER_VECTORS)
 REPLAY_PLACES = (failpoints.AFTER_QUARANTINE, failpoints.DURING_MERGE, failpoints.AFTER_APPLY)
 PHASES = (Phase.generate, *((Phase.shrink,) if os.environ.get("WAL2LAKE_KILLS_SHRINK") else ()))
 SETTINGS = settings(
@@ -65,7 +65,7 @@ SETTINGS = settings(
     suppress_health_check=list(HealthCheck),
 )
 # What a step does to the tables is drawn from a seed of its own, which also a thread beside the stream may use.
-EVERYWHERE = st.sampled_from((*PLACES, *SPARK_PLACES))
+EVERYWHERE = st.sampled_from((*PLACES, *OTHER_PLACES))
 SEEDS = st.integers(0, 2**32)
 VERBS = ("insert", "update", "update all", "delete", "move", "many", "large", "large", "twice", "again")
 
@@ -116,7 +116,7 @@ class DeleteModes(RuleBasedStateMachine):
     program: Program
     folder: Path
 
-    @initialize(engine=st.sampled_from(("arrow", "spark")), chance=SEEDS)
+    @initialize(engine=st.sampled_from(("arrow", "vectors", "spark")), chance=SEEDS)
     def begin(self, engine: str, chance: int) -> None:
         """The first snapshot, from which the models start."""
         self.database = self.pg.database("modes")
@@ -140,7 +140,7 @@ class DeleteModes(RuleBasedStateMachine):
         self.work.run(steps)
 
     @rule(
-        chance=SEEDS, steps=st.integers(1, 12), place=st.sampled_from((*PLACES, *SPARK_PLACES)), time=st.integers(1, 2)
+        chance=SEEDS, steps=st.integers(1, 12), place=st.sampled_from((*PLACES, *OTHER_PLACES)), time=st.integers(1, 2)
     )
     def stream_killed(self, chance: int, steps: int, place: str, time: int) -> None:
         """A run amid transactions, killed where it comes to the place so many times."""

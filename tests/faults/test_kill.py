@@ -86,7 +86,7 @@ SPARK = [
 # Notes are larger than what may be rewritten, the other tables are not.
 AUTO = [
     failpoints.DURING_MERGE,
-    failpoints.AFTER_SPARK_MERGE,
+    failpoints.AFTER_VECTORS,
     failpoints.AFTER_APPLY,
 ]
 IN_SNAPSHOT = (
@@ -96,7 +96,14 @@ IN_SNAPSHOT = (
     failpoints.BEFORE_SNAPSHOT_COMMIT,
     failpoints.AFTER_SNAPSHOT_COMMIT,
 )
-BY_ENGINE = {"arrow": ARROW, "spark": SPARK, "auto": AUTO}
+# Every slice is marked, whatever its size.
+VECTORS = [
+    f"{failpoints.AFTER_VECTORS}:2",
+    failpoints.DURING_MERGE,
+    failpoints.AFTER_VECTORS,
+    failpoints.AFTER_APPLY,
+]
+BY_ENGINE = {"arrow": ARROW, "spark": SPARK, "auto": AUTO, "vectors": VECTORS}
 
 
 def test_every_failpoint_is_in_the_matrix() -> None:

@@ -39,6 +39,7 @@ ELSEWHERE = {
     failpoints.AFTER_SLOT_CREATED,
     failpoints.BEFORE_SPARK_MERGE,
     failpoints.AFTER_SPARK_MERGE,
+    failpoints.AFTER_VECTORS,
     failpoints.AFTER_QUARANTINE,
     failpoints.DURING_COMPACTION,
 }

@@ -46,13 +46,13 @@ delete from notes where id = {r};
 commit;
 """
 TABLES = {"notes": "id, title, body", "lines": "a, b, v", "log": "at, what"}
-# Notes are larger than what may be rewritten, so Spark merges them; the others are Arrow's.
+# Notes are larger than what may be rewritten, so their rows are marked.
 STEPS = [
     failpoints.BEFORE_SNAPSHOT_COMMIT,
     f"{failpoints.BETWEEN_APPENDS}:2",
     failpoints.DURING_APPEND,
     failpoints.DURING_MERGE,
-    failpoints.AFTER_SPARK_MERGE,
+    failpoints.AFTER_VECTORS,
     failpoints.AFTER_APPLY,
     failpoints.BEFORE_ROUND_RECORD,
 ]

@@ -268,7 +268,7 @@ class LargeSlice:
                 if isinstance(changes, Inserts | Replacement) and self._writes_files:
                     files += self.lake.write_stream(changes.plus.to_batches(), self.lake.schema, _FILE_ROWS)
                 elif rewrites:
-                    self.task.writer.rewrite(self.lake, copy, changes)
+                    self.task.writer.rewrite(self.lake, self.order, copy, changes)
                 else:
                     parts.add(*staged(changes))
             del changes

@@ -1,8 +1,9 @@
 """Writes a slice into its lake table: with the engine that fits its size, in one Delta commit with the LSN reached.
 
-Arrow rewrites the files that contain changed rows, in the task. If the files that may contain one are larger than
-``wal2lake.merge.rewrite.max.bytes``, or the table has Delta features that only Spark writes, the reduced slice is
-staged and merged by Spark's MERGE (docs/decisions/0004).
+Arrow rewrites the files that contain changed rows, in the task; where they are large it marks the rows in deletion
+vectors and appends their new states (``lake/apply/ways``). For a table with Delta features that only Spark writes the
+reduced slice is staged and merged by Spark's MERGE (docs/decisions/0004 and 0017). So it is for a table that must not
+have deletion vectors, where its files are larger than ``wal2lake.merge.rewrite.max.bytes``.
 """
 
 from __future__ import annotations
@@ -19,27 +20,31 @@ import pyarrow as pa
 
 from cdc_core import failpoints
 from cdc_core.engine.slice.order import Applied, SliceOrder, Staged
-from cdc_core.errors import LakeError, TransientError
+from cdc_core.errors import CommitConflictError, LakeError, TransientError
 from cdc_core.lake.apply.changes import Changes, apply, bytes_to_scan, prepare, prepare_placed
+from cdc_core.lake.apply.rewrite import Rewrite
 from cdc_core.lake.apply.staging import remove_staged, staged, staged_files
 from cdc_core.lake.apply.strategy import MergeStrategy
+from cdc_core.lake.apply.ways import Ways, chosen
 from cdc_core.lake.delete_columns import check_mode, mode_of
 from cdc_core.lake.delete_modes import DeleteMode, DeleteModes
 from cdc_core.lake.delta.conflicts import on_conflict
 from cdc_core.lake.delta.conform import plain_schema
-from cdc_core.lake.delta.data_file import DataFile
+from cdc_core.lake.delta.data_file import DataFile, MarkedRows
 from cdc_core.lake.delta.opened import keep, opened
 from cdc_core.lake.delta.row_count import held_rows
 from cdc_core.lake.delta.table import DeltaTable
 from cdc_core.lake.delta.working_copy import WorkingCopy
 from cdc_core.lake.epochs import epoch_of
+from cdc_core.lake.index.key_positions import positions_in
 from cdc_core.lake.options import LakeOptions, MergeEngine
 from cdc_core.lake.positions import check_epoch, epoch_app, landings_app, merge_app, shape_app
 from cdc_core.lake.reduce.multiset import arrivals
+from cdc_core.lake.rows.row_keys import KeyColumns, merge_key
 from cdc_core.lake.rows.run_files import Owner, check_parquet, write_parquet
 from cdc_core.lake.rows.survey import invisible
 from cdc_core.lake.rows.typing_plan import TypingPlan
-from cdc_core.lake.schema.features import EvolutionMethod, FeaturePolicy, announce, writer_of
+from cdc_core.lake.schema.features import EvolutionMethod, FeaturePolicy, announce, announce_vectors, writer_of
 from cdc_core.lake.schema.project import Step, evolve
 from cdc_core.lake.schema.shape import ensure_table, lake_properties, lake_schema, merge_schemas
 from cdc_core.schema.table import TableId
@@ -62,7 +67,10 @@ class ForDriverError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class LakeWriter:
-    """Writes slices into lake tables; picklable. ``staging`` is a folder that the driver can read, too."""
+    """Writes slices into lake tables; picklable. ``staging`` is a folder that the driver can read, too.
+
+    ``index``: a folder of this machine with indexes of keys; empty to read the keys instead.
+    """
 
     engine: MergeEngine
     rewrite_max_bytes: int
@@ -72,10 +80,15 @@ class LakeWriter:
     modes: DeleteModes = field(default_factory=DeleteModes)
     owner: Owner = field(default_factory=Owner)
     part_max_bytes: int = 64 << 20
+    index: str = ""
+    index_max_bytes: int = 1 << 30
 
     @classmethod
-    def of(cls, options: LakeOptions, staging: Path, owner: Owner) -> LakeWriter:
-        """Create the writer from the options; ``owner`` is the run that ``staging`` belongs to."""
+    def of(cls, options: LakeOptions, staging: Path, owner: Owner, index: Path) -> LakeWriter:
+        """Create the writer from the options; ``owner`` is the run that ``staging`` belongs to.
+
+        ``index``: the folder for indexes of keys, on each machine that merges.
+        """
         return cls(
             options.merge_engine,
             options.merge_rewrite_max_bytes,
@@ -85,6 +98,8 @@ class LakeWriter:
             options.delete_modes,
             owner,
             options.merge_part_max_bytes,
+            str(index),
+            options.merge_index_max_bytes,
         )
 
     def prepare(self, run: str, path: str, order: SliceOrder, plan: TypingPlan, scope: str) -> DeltaTable:
@@ -123,12 +138,10 @@ class LakeWriter:
         return self._written(lake, order, prepare_placed(rows, order.table, lake), scope)
 
     def _written(self, lake: DeltaTable, order: SliceOrder, changes: Changes, scope: str) -> Applied | None:
-        if self._is_for_spark(lake, order, changes):
-            raise TooLargeError(changes)
-        rewrite = apply(lake, changes)
+        rewrite = self._effect(lake, order, changes)
         failpoints.hit(failpoints.DURING_MERGE)
-        files = [lake.write(part) for part in rewrite.rows]
-        version = _commit(lake, order, scope, files, rewrite.removed)
+        files = self._files(lake, order, rewrite)
+        version = _commit(lake, order, scope, files, rewrite.removed, marked=rewrite.marked)
         return Applied(version, changes.events, rewrite.inserted, rewrite.updated, rewrite.deleted)
 
     def land(self, lake: DeltaTable, order: SliceOrder, changes: Changes, scope: str) -> Applied:
@@ -136,13 +149,12 @@ class LakeWriter:
 
         Raises TooLargeError if they must be merged by Spark, CommitConflictError if another commit was made first.
         """
-        if self._is_for_spark(lake, order, changes):
-            raise TooLargeError(changes)
-        rewrite = apply(lake, changes)
-        files = [lake.write(part) for part in rewrite.rows]
+        rewrite = self._effect(lake, order, changes)
+        files = self._files(lake, order, rewrite)
         failpoints.hit(failpoints.DURING_LANDING)
         app = landings_app(scope, order.table.id)
-        version = _commit(lake, order, scope, files, rewrite.removed, {app: (lake.txn(app) or 0) + 1})
+        number = {app: (lake.txn(app) or 0) + 1}
+        version = _commit(lake, order, scope, files, rewrite.removed, number, marked=rewrite.marked)
         return Applied(version, changes.events, rewrite.inserted, rewrite.updated, rewrite.deleted)
 
     def takes_files(self, lake: DeltaTable) -> bool:
@@ -172,27 +184,32 @@ class LakeWriter:
         came = sum(file.rows for file in files)
         return Applied(version, came, came, 0, gone)
 
-    def rewrite(self, lake: DeltaTable, copy: WorkingCopy, changes: Changes) -> None:
+    def rewrite(self, lake: DeltaTable, order: SliceOrder, copy: WorkingCopy, changes: Changes) -> None:
         """Apply a part of a slice to a working copy of the table."""
-        made = apply(copy, changes)
-        files = [lake.write(part) for part in made.rows]
+        made = apply(copy, changes, ways=self._ways(lake, order))
+        files = self._files(lake, order, made)
         copy.replace(made.removed, files)
+        copy.mark(made.marked)
         copy.inserted += made.inserted
         copy.updated += made.updated
         copy.deleted += made.deleted
 
     def commit_copy(self, lake: DeltaTable, order: SliceOrder, scope: str, copy: WorkingCopy, events: int) -> Applied:
         """Commit a working copy. Raises CommitConflictError if another commit was made first."""
-        version = _commit(lake, order, scope, copy.added, copy.removed)
+        if copy.marked:
+            _allow_marks(lake, order.table.id)
+        version = _commit(lake, order, scope, copy.added, copy.removed, marked=copy.marked)
         return Applied(version, events, copy.inserted, copy.updated, copy.deleted)
 
     def may_stage(self, lake: DeltaTable, order: SliceOrder) -> bool:
-        """Whether Spark may merge changes of the table."""
-        may = order.engine is not MergeEngine.ARROW and writer_of(lake).spark_rewrites
-        return may or self.must_stage(lake)
+        """Whether Spark may merge changes of the table, where they are too many for a task."""
+        may = order.engine is MergeEngine.SPARK or (
+            order.engine is MergeEngine.AUTO and not self.features.marks_rows(lake)
+        )
+        return (may and writer_of(lake).spark_rewrites) or self.must_stage(lake)
 
     def must_stage(self, lake: DeltaTable) -> bool:
-        """Whether only Spark can rewrite the table: delta-rs cannot remove a file with a deletion vector."""
+        """Whether only Spark can rewrite the table."""
         return not writer_of(lake).arrow_rewrites
 
     def stage(self, table: TableId, changes: Changes, to_lsn: int) -> Staged:
@@ -227,9 +244,10 @@ class LakeWriter:
         commit = Commit(path, app, version, json.dumps(metadata))
 
         def merge() -> Counts:
-            check_epoch(_existing(path), scope, order.table.id)
+            existing = _existing(path)
+            check_epoch(existing, scope, order.table.id)
             with received(f"merging changes of {order.table.id}"):
-                return apply_staged(spark, waiting.path, waiting.facts, commit)
+                return apply_staged(spark, waiting.path, waiting.facts, commit, self.features.marks_rows(existing))
 
         # Compaction (OPTIMIZE) conflicts too. It replaces files and changes no row, so the result is the same.
         counts = on_conflict(merge)
@@ -286,6 +304,30 @@ class LakeWriter:
             evolve(lake, steps, app, {"shape": str(order.shape)})
             failpoints.hit(failpoints.AFTER_EVOLUTION)
 
+    def _effect(self, lake: DeltaTable, order: SliceOrder, changes: Changes) -> Rewrite:
+        """Return the slice's effect on the table's files. Raises TooLargeError if Spark must merge the slice."""
+        if self._is_for_spark(lake, order, changes):
+            raise TooLargeError(changes)
+        found = apply(lake, changes, ways=self._ways(lake, order))
+        if found.marked:
+            _allow_marks(lake, order.table.id)
+        return found
+
+    def _ways(self, lake: DeltaTable, order: SliceOrder) -> Ways:
+        """Return how rows may leave their files, and by what they are found."""
+        positions = positions_in(self.index, self.index_max_bytes) if self.index else None
+        return chosen(order.engine, self.rewrite_max_bytes, self.features.marks_rows(lake), positions)
+
+    def _files(self, lake: DeltaTable, order: SliceOrder, effect: Rewrite) -> list[DataFile]:
+        """Write an effect's rows to files; where keys are found by an index, they get theirs."""
+        files, key = [], merge_key(order.table)
+        for rows in effect.rows:
+            files.append(lake.write(rows))
+            if effect.marked and self.index and key:
+                columns = KeyColumns.of(key, lake.schema)
+                positions_in(self.index, self.index_max_bytes).add(lake, files[-1], rows.select(columns.read), columns)
+        return files
+
     def _is_for_spark(self, lake: DeltaTable, order: SliceOrder, changes: Changes) -> bool:
         writer = writer_of(lake)
         if changes.strategy is MergeStrategy.APPEND:
@@ -294,6 +336,8 @@ class LakeWriter:
             return writer.spark_rewrites
         if order.engine is MergeEngine.SPARK:
             return True
+        if self.features.marks_rows(lake):
+            return False
         return order.engine is MergeEngine.AUTO and bytes_to_scan(lake, changes) > self.rewrite_max_bytes
 
 
@@ -330,9 +374,22 @@ def _commit(
     removed: Iterable[DataFile],
     more: Mapping[str, int] | None = None,
     replace: bool = False,
+    marked: Iterable[MarkedRows] = (),
 ) -> int:
     assert order.to_lsn is not None
     check_epoch(lake, scope, order.table.id)
     txns = {merge_app(scope, order.table.id, order.token): order.to_lsn, **(more or {})}
     metadata = {"slot": scope, "lsn": order.to_lsn, "snapshot": order.token}
-    return lake.commit(added, removed, txns=txns, metadata=metadata, replace=replace)
+    return lake.commit(added, removed, marked=marked, txns=txns, metadata=metadata, replace=replace)
+
+
+def _allow_marks(lake: DeltaTable, table: TableId) -> None:
+    """Enable deletion vectors before the first commit with marks.
+
+    Raises CommitConflictError if another commit was made first or followed: what was decided may not hold any more.
+    """
+    before = lake.version
+    if lake.enable_vectors():
+        announce_vectors(str(table))
+        if lake.version != before + 1:
+            raise CommitConflictError()

@@ -26,6 +26,7 @@ from urllib.parse import unquote
 import numpy as np
 import pyarrow as pa
 
+from cdc_core import failpoints
 from cdc_core.errors import CommitConflictError, InvariantError
 from cdc_core.lake.delta.conform import has_local_timestamps, plain_schema
 from cdc_core.lake.delta.data_file import DataFile, MarkedRows
@@ -304,6 +305,8 @@ class DeltaTable:
             if replace or schema is not None or (marked and not self.marks_rows):
                 raise InvariantError(f"A commit to {self.path} with deletion vectors cannot change the table as well.")
             again, gone = self._with_vectors(marked)
+            if marked:
+                failpoints.hit(failpoints.AFTER_VECTORS)
             new, changed = {file.path for file in added}, {file.path for file in gone}
             added = [file for file in added if file.path not in changed] + again
             removed += [file for file in gone if file.path not in new]

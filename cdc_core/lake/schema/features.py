@@ -10,6 +10,9 @@ names.
 
 An enabled feature is used regardless of the policy.
 
+Deletion vectors mark changed rows of large files instead of rewriting these (``apply/ways``). They are enabled when a
+merge first needs them, unless the policy is ``widest``; files of such a table are still committed without Spark.
+
 Liquid clustering by key and in-commit timestamps are enabled for the tables that are configured so. Every reader can
 read such a table; delta-rs cannot write it, so Spark does from then on.
 """
@@ -52,6 +55,9 @@ _READERS = {
     DeltaFeature.CLUSTERING: "every reader can read it, only Spark can write it",
     DeltaFeature.COMMIT_TIMESTAMPS: "every reader can read it, only Spark can write it",
 }
+_VECTOR_READERS = (
+    "Spark and SQL through deltalake's QueryBuilder can read it, deltalake's to_pyarrow_table and polars cannot"
+)
 # Delta clusters by at most four columns, and only by columns with statistics.
 _MAX_CLUSTERED, _WITH_STATISTICS = 4, 32
 _DIGITS = {pa.int8(): 3, pa.int16(): 5, pa.int32(): 10, pa.int64(): 20}
@@ -97,6 +103,10 @@ class FeaturePolicy:
             options.lake_clustered_tables,
             options.lake_commit_timestamps,
         )
+
+    def marks_rows(self, lake: DeltaTable) -> bool:
+        """Whether merges may mark rows of the table in deletion vectors: it has them, or may get them."""
+        return lake.has_deletion_vectors or self.features is not LakeFeatures.WIDEST
 
     def missing(self, lake: DeltaTable, table: TableSchema | None = None) -> frozenset[DeltaFeature]:
         """Return the features to be enabled regardless of changes. ``table``: with the lake table's current columns."""
@@ -224,6 +234,11 @@ def moved_names(schema: pa.Schema, steps: Sequence[Step]) -> frozenset[str]:
     columns = [name for name in schema.names if name not in own]
     stay = {each.source for each in traced(columns, steps) if each.source == each.name}
     return frozenset(columns) - stay
+
+
+def announce_vectors(table: str) -> None:
+    """As ``announce``, for deletion vectors, which are not among the features that only Spark writes."""
+    _log.warning("%s: Delta table feature deletionVectors was enabled; %s.", table, _VECTOR_READERS)
 
 
 def announce(table: str, features: Iterable[DeltaFeature]) -> None:

@@ -37,14 +37,16 @@ _META = tuple(each.name for each in META)
 _LAKE, _TAKEN, _PLACE = helper("__lake"), helper("__taken"), helper("__place")
 
 
-def apply_staged(spark: SparkSession, staged: str, facts: StagedFacts, commit: Commit) -> Counts:
+def apply_staged(
+    spark: SparkSession, staged: str, facts: StagedFacts, commit: Commit, marks_rows: bool = True
+) -> Counts:
     """Apply the rows staged as Parquet under ``staged`` to an existing lake table that has their columns.
 
     Uses a separate session, so tables may be merged in parallel by several threads. Commits nothing if the table
-    already has this ``txn`` at this version or a later one.
+    already has this ``txn`` at this version or a later one. ``marks_rows``: the table may get deletion vectors.
     """
     session = spark.newSession()
-    if facts.strategy in (MergeStrategy.MERGE, MergeStrategy.VERSIONS, MergeStrategy.PLACED):
+    if marks_rows and facts.strategy in (MergeStrategy.MERGE, MergeStrategy.VERSIONS, MergeStrategy.PLACED):
         _mark_deleted_rows(session, commit.lake)
     if facts.large:
         _divide(session, facts.large)

@@ -158,7 +158,7 @@ def test_a_name_like_nothing_is_refused():
         ("wal2lake.freshness.seconds", "nan", "a number"),
         ("wal2lake.freshness.seconds", "-1", "a number from 0"),
         ("wal2lake.slice.split.rows", "0", "a whole number"),
-        ("wal2lake.merge.engine", "duckdb", "one of auto, arrow, spark"),
+        ("wal2lake.merge.engine", "duckdb", "one of auto, arrow, vectors, spark"),
         ("wal2lake.merge.rewrite.max.bytes", "0", "a whole number"),
         ("wal2lake.lake.history.minutes", "-1", "a whole number"),
         ("wal2lake.quality.rule.positive", "amount > 0", "schema.table: a SQL predicate"),
