@@ -88,7 +88,7 @@ class LakeOptions:
     merge_rewrite_max_bytes: int = option(
         "wal2lake.merge.rewrite.max.bytes",
         64 * 1024 * 1024,
-        "Maximum size in bytes of the lake files to be rewritten for one table in a round. From 8 MiB, or this size if "
+        "Maximum size in bytes of the lake files to be rewritten for one table in a round. From 2 MiB, or this size if "
         "it is less, rows are marked in deletion vectors instead; with wal2lake.lake.features=widest, Spark's MERGE "
         "rewrites larger files.",
         parse=at_least(1),
