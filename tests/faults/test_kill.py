@@ -98,7 +98,7 @@ IN_SNAPSHOT = (
 )
 # Every slice is marked, whatever its size.
 VECTORS = [
-    f"{failpoints.AFTER_VECTORS}:2",
+    failpoints.AFTER_VECTORS,
     failpoints.DURING_MERGE,
     failpoints.AFTER_VECTORS,
     failpoints.AFTER_APPLY,

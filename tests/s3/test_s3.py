@@ -8,6 +8,7 @@ import threading
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable as Reader
@@ -16,8 +17,10 @@ from deltalake import QueryBuilder
 from cdc_core import failpoints
 from cdc_core.errors import CdcError
 from cdc_core.lake.delta.conflicts import on_conflict
+from cdc_core.lake.delta.data_file import MarkedRows
 from cdc_core.lake.delta.storage import Location
 from cdc_core.lake.delta.table import DeltaTable
+from cdc_core.lake.maintenance.cleaning import clean
 from tests.s3.conftest import KEY, REGION, SECRET, Bucket
 from tests.support.lake import write_properties
 
@@ -162,3 +165,43 @@ def test_commits_of_both_engines_at_once_are_never_lost(bucket, spark):
     found = sorted(row.id for row in spark.read.format("delta").load(str(path)).collect())
     assert found == sorted([*made["spark"], *made["arrow"]])
     assert len(made["spark"]) > 6 and len(made["arrow"]) > 30, refused
+
+
+def test_rows_are_marked_by_a_conditional_put(bucket):
+    schema = pa.schema([("id", pa.int64())])
+    path = Location(bucket.path("marks"), bucket.storage)
+    first = DeltaTable.create(path, schema, {"delta.checkpointInterval": "4"})
+    first.commit([first.write(pa.table({"id": range(100)}, schema))])
+    assert first.enable_vectors()
+    second = DeltaTable.open(path)
+    assert second is not None
+    won: list[int] = []
+
+    def mark(table: DeltaTable, places: list[int]) -> None:
+        def attempt() -> None:
+            (file,) = table.files
+            table.commit(marked=[MarkedRows(file, np.array(places))], txns={"a": len(won)})
+
+        on_conflict(attempt, table)
+        won.append(places[0])
+
+    def run(table: DeltaTable, numbers: range) -> None:
+        for number in numbers:
+            mark(table, [number])
+
+    threads = [threading.Thread(target=run, args=pair) for pair in ((first, range(8)), (second, range(20, 28)))]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(120)
+    assert len(won) == 16
+    opened = DeltaTable.open(path)
+    assert opened is not None and opened.version == 2 + 16
+    left = [each for each in range(100) if each not in (*range(8), *range(20, 28))]
+    (file,) = opened.files
+    assert opened.read(file).column("id").to_pylist() == left
+    by_delta_rs = Reader(f"s3://{bucket.name}/marks", storage_options=bucket.storage.for_delta_rs())
+    found = QueryBuilder().register("t", by_delta_rs).execute("select id from t order by id").read_all()
+    assert pa.table(found).column("id").to_pylist() == left
+    clean(opened, 15)
+    assert opened.read(file).column("id").to_pylist() == left

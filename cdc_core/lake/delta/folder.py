@@ -68,13 +68,16 @@ class Folder:
 
     def write(self, name: str, content: bytes) -> None:
         """Write a new file, whose name nobody else has."""
+        if not self.is_local:
+            self._put(name, content, "overwrite")
+            return
         with self.open_output(name) as target:
             target.write(content)
 
     def create(self, name: str, content: bytes) -> bool:
         """Write a file if there is none of this name; returns whether there was none. It is complete or not there."""
         if not self.is_local:
-            return self._put_new(name, content)
+            return self._put(name, content, "create")
         target = Path(self.uri) / name
         # Of this form are the temporary files of delta-rs, which every reader of a log leaves out.
         made = target.parent / f"_commit_{uuid.uuid4()}.json.tmp"
@@ -125,8 +128,11 @@ class Folder:
         else:
             self._filesystem().delete_file(name)
 
-    def _put_new(self, name: str, content: bytes) -> bool:
-        """Write an object by a conditional PUT, as delta-rs does, which has no such function for others."""
+    def _put(self, name: str, content: bytes, mode: str) -> bool:
+        """Write an object; ``create``: by a conditional PUT, as delta-rs does, which has no such function for others.
+
+        Returns False if the condition does not hold.
+        """
         import obstore
         from obstore.exceptions import AlreadyExistsError
         from obstore.store import from_url
@@ -135,7 +141,7 @@ class Folder:
         client = {"allow_http": True} if "aws_allow_http" in self._storage else {}
         store: Any = from_url(self.uri, config=config, client_options=client)
         try:
-            obstore.put(store, name, content, mode="create")
+            obstore.put(store, name, content, mode=mode)
         except AlreadyExistsError:
             return False
         return True

@@ -296,3 +296,36 @@ def test_a_slice_of_truncates_only(tmp_path: Path, mode: DeleteMode) -> None:
     else:
         assert parts.applied is None and staged_rows(parts) == staged_rows(whole)
         assert len(twins.tables[0].rows) == before, "deleted rows are kept"
+
+
+@pytest.mark.parametrize("mode", list(DeleteMode))
+def test_parts_mark_rows_as_the_whole_does(tmp_path: Path, mode: DeleteMode) -> None:
+    twins = Twins(tmp_path, mode, histories=400)
+    twins.load()
+    for one in twins.tables:
+        one.engine = MergeEngine.VECTORS
+    for _ in range(3):
+        twins.change(2, 400)
+        parts, whole = twins.merge()
+        assert parts.error is None and whole.error is None
+        assert parts.applied is not None and whole.applied is not None
+        mine, theirs = parts.applied, whole.applied
+        assert (mine.events, mine.inserted, mine.updated, mine.deleted) == (
+            *(theirs.events, theirs.inserted, theirs.updated, theirs.deleted),
+        )
+        assert contents(twins.tables[0]) == contents(twins.tables[1])
+        if mode is DeleteMode.HARD:
+            assert plain(twins.tables[0].rows) == plain(twins.source.rows)
+    assert all(one.held(one.lake).has_deletion_vectors for one in twins.tables)
+
+
+def test_parts_of_a_keyless_table_mark_rows(tmp_path: Path) -> None:
+    twins = Twins(tmp_path, histories=8, keyless=True)
+    twins.load()
+    for one in twins.tables:
+        one.engine = MergeEngine.VECTORS
+    for _ in range(2):
+        twins.change(2, 400)
+        parts, whole = twins.merge()
+        assert parts.error is None and whole.error is None
+        assert plain(twins.tables[0].rows) == plain(twins.tables[1].rows) == plain(twins.source.rows)

@@ -1,0 +1,138 @@
+"""How a slice reaches its lake table: files rewritten, rows marked, or staged for Spark."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from cdc_core.errors import CommitConflictError
+from cdc_core.lake.delta.table import DeltaTable
+from cdc_core.lake.options import MergeEngine
+from cdc_core.lake.schema.features import FeaturePolicy
+from cdc_core.schema.changes import LakeFeatures
+from tests.delta.source_model import ROW, TABLE, SourceTable, plain
+from tests.support.one_table import OneTable
+
+LARGE, SMALL = 1, 1 << 30
+
+
+def changed(one: OneTable, source: SourceTable, statements: int = 20) -> None:
+    rows = source.next_transaction(statements)
+    one.append([{**row, "__lsn": row["__commit_lsn"]} for row in rows], source.lsn)
+
+
+@pytest.fixture
+def source() -> SourceTable:
+    return SourceTable(7, histories=200)
+
+
+@pytest.fixture
+def one(tmp_path: Path, source: SourceTable) -> OneTable:
+    made = OneTable(tmp_path, TABLE, ROW)
+    source.next_transaction(100)
+    made.snapshot(0, [dict(row) for row in source.rows], source.lsn)
+    changed(made, source)
+    return made
+
+
+@pytest.mark.parametrize(
+    ("engine", "features", "most", "expected"),
+    [
+        (MergeEngine.AUTO, LakeFeatures.AUTO, SMALL, "rewritten"),
+        (MergeEngine.AUTO, LakeFeatures.AUTO, LARGE, "marked"),
+        (MergeEngine.AUTO, LakeFeatures.WIDEST, SMALL, "rewritten"),
+        (MergeEngine.AUTO, LakeFeatures.WIDEST, LARGE, "staged"),
+        (MergeEngine.ARROW, LakeFeatures.AUTO, LARGE, "rewritten"),
+        (MergeEngine.VECTORS, LakeFeatures.AUTO, SMALL, "marked"),
+        (MergeEngine.SPARK, LakeFeatures.AUTO, SMALL, "staged"),
+    ],
+)
+def test_the_way_follows_from_size_features_and_engine(
+    one: OneTable, source: SourceTable, engine: MergeEngine, features: LakeFeatures, most: int, expected: str
+) -> None:
+    one.engine = engine
+    one.writer = replace(one.writer, rewrite_max_bytes=most, features=FeaturePolicy(features, most))
+    found = one.task(one.order(source.lsn))
+    assert found.error is None
+    lake = DeltaTable.open(one.lake)
+    assert lake is not None
+    ways = {
+        "staged": found.staged is not None,
+        "marked": any(file.vector is not None for file in lake.files),
+    }
+    assert ways == {"staged": expected == "staged", "marked": expected == "marked"}
+    assert lake.has_deletion_vectors == (expected == "marked")
+    if expected != "staged":
+        assert plain(one.rows) == plain(source.rows)
+
+
+def test_a_table_that_has_vectors_is_marked_under_every_policy(one: OneTable, source: SourceTable) -> None:
+    one.engine = MergeEngine.VECTORS
+    one.merge(source.lsn)
+    changed(one, source)
+    one.engine = MergeEngine.AUTO
+    one.writer = replace(one.writer, rewrite_max_bytes=1, features=FeaturePolicy(LakeFeatures.WIDEST))
+    assert one.merge(source.lsn).staged is None
+    assert plain(one.rows) == plain(source.rows)
+
+
+def test_the_feature_is_enabled_once_and_said_in_a_line(
+    one: OneTable, source: SourceTable, caplog: pytest.LogCaptureFixture
+) -> None:
+    one.engine = MergeEngine.VECTORS
+    with caplog.at_level(logging.WARNING):
+        for _ in range(3):
+            one.merge(source.lsn)
+            changed(one, source)
+    said = [each.message for each in caplog.records if "deletionVectors" in each.message]
+    assert len(said) == 1 and "public.items" in said[0]
+
+
+def test_what_was_read_before_the_feature_came_on_is_decided_again(
+    one: OneTable, source: SourceTable, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another writer commits right after the feature was enabled: the slice is applied to what it left."""
+    enable = DeltaTable.enable_vectors
+
+    def and_another(table: DeltaTable) -> bool:
+        done = enable(table)
+        if done:
+            other = DeltaTable.open(table.path)
+            assert other is not None
+            kept = [other.write(other.read(file)) for file in other.files]
+            other.commit(kept, list(other.files), data_change=False)
+            table.refresh()
+        return done
+
+    monkeypatch.setattr(DeltaTable, "enable_vectors", and_another)
+    one.engine = MergeEngine.VECTORS
+    one.merge(source.lsn)
+    assert plain(one.rows) == plain(source.rows)
+
+
+def test_a_slice_is_not_marked_twice_by_two_writers(one: OneTable, source: SourceTable, tmp_path: Path) -> None:
+    one.engine = MergeEngine.VECTORS
+    one.merge(source.lsn)
+    changed(one, source)
+    commit, other = DeltaTable.commit, OneTable(tmp_path, TABLE, ROW)
+    other.engine = MergeEngine.VECTORS
+    is_first = [True]
+
+    def late(table: DeltaTable, *given: object, **more: object) -> int:
+        if is_first.pop() if is_first else False:
+            other.merge(source.lsn)
+        return commit(table, *given, **more)  # type: ignore[arg-type]
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(DeltaTable, "commit", late)
+        one.merge(source.lsn)
+    assert plain(one.rows) == plain(source.rows)
+    lake = DeltaTable.open(one.lake)
+    assert lake is not None
+    with pytest.raises(CommitConflictError):
+        stale = DeltaTable.open_version(one.lake, lake.version - 1)
+        assert stale is not None
+        stale.commit([], [stale.files[0]])
