@@ -60,7 +60,7 @@ TRUNCATED = (
 INSERTS = "insert into {t} select 20000 + g, 'only', repeat(md5(g::text), 100), g from generate_series(1, 60) g;"
 INSERTS_OF_KEYLESS = "insert into keyless select g, 'only' from generate_series(1, 90) g;"
 STEPS = [
-    ("mixed", CHANGES, OF_KEYLESS, failpoints.BEFORE_SPARK_MERGE),
+    ("mixed", CHANGES, OF_KEYLESS, None),
     ("truncated", CHANGES.replace("1000 + g", "9000 + g") + TRUNCATED, "truncate keyless;" + OF_KEYLESS, None),
     (
         "inserted",
@@ -72,8 +72,12 @@ STEPS = [
 PARTS = {"wal2lake.merge.part.max.bytes": 30_000, "wal2lake.batch.max.rows": 150}
 
 
-def test_parts_give_what_one_merge_gives(pg, program, tmp_path):
-    database = pg.database("parts")
+OF_MIXED = {"spark": failpoints.BEFORE_SPARK_MERGE, "vectors": failpoints.AFTER_VECTORS}
+
+
+@pytest.mark.parametrize("engine", OF_MIXED)
+def test_parts_give_what_one_merge_gives(pg, program, tmp_path, engine):
+    database = pg.database(f"parts_{engine}")
     pg.execute(database, SCHEMA)
 
     def connector(name, **more):
@@ -84,13 +88,14 @@ def test_parts_give_what_one_merge_gives(pg, program, tmp_path):
         settings = pg.properties(database, **slots, **modes, **lake_settings(folder), **more)
         return write_properties(folder / "c.properties", settings)
 
-    files = [connector("parts", **PARTS), connector("whole")]
+    files = [connector("parts", **PARTS, **{"wal2lake.merge.engine": engine}), connector("whole")]
     for file in files:
         done = program.stream(file)
         assert done.returncode == 0, done.stderr[-3000:]
-    for step, keyed, keyless, place in STEPS:
+    for step, keyed, keyless, killed in STEPS:
         statements = "".join(keyed.format(t=table.table) for table in KEYED) + keyless
         pg.execute(database, f"begin;{statements}commit;")
+        place = OF_MIXED[engine] if step == "mixed" else killed
         if place is not None:
             program.killed_at(place, files[0])
         for file in files:

@@ -179,6 +179,20 @@ def test_what_delta_rs_commits_after_a_mark_is_kept_apart(table: DeltaTable) -> 
     assert ids(table) == [3] == ids_by_delta_rs(table.path)
 
 
+def test_columns_are_added_and_rows_replaced_under_another_schema(table: DeltaTable) -> None:
+    table.enable_vectors()
+    mark(table, {0: [1, 2]})
+    wide = pa.schema([*SCHEMA, ("more", pa.float64())])
+    table.widen(wide)
+    assert table.schema == wide and table.marks_rows
+    left = [each for each in range(200) if each not in (1, 2)]
+    assert ids(table) == left == ids_by_delta_rs(table.path)
+    mark(table, {0: [3]})
+    narrow = pa.schema([("id", pa.int64())])
+    table.commit([table.write_as(pa.table({"id": [7]}), narrow)], schema=narrow, replace=True)
+    assert ids(table) == [7] == ids_by_delta_rs(table.path) and table.marks_rows
+
+
 def test_compaction_leaves_marked_rows_out(table: DeltaTable) -> None:
     table.enable_vectors()
     for number in range(8):
