@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from cdc_core.config.references import has_reference
+from cdc_core.envelope.routing import routing_of
 from cdc_core.errors import ConfigError
 from cdc_core.format.outlet import make_outlet
 from cdc_core.lake.options import LakeOptions
@@ -42,6 +43,7 @@ def check(packages: Mapping[str, Any], given: Mapping[str, str]) -> tuple[list[s
         *_bad_digests(packages["selection"]),
         *_overrides_without_statement(packages["snapshot"]),
         *_mode_without_class(packages["snapshot"]),
+        *_topic_routing(packages["schema"]),
     ]
     warnings: list[str] = []
     for warn in (
@@ -78,6 +80,24 @@ def _events_outlet(packages: Mapping[str, Any], given: Mapping[str, str]) -> Ite
         return
     if unread:
         yield f"No effect, because the transform does not have the property: {', '.join(unread)}."
+
+
+def _topic_routing(schema: SchemaOptions) -> Iterable[str]:
+    if not schema.topic_naming_strategy.is_regex:
+        return
+    for regex, replacement in (
+        ("topic_regex", "topic_replacement"),
+        ("topic_key_field_regex", "topic_key_field_replacement"),
+    ):
+        names = [properties_of(SchemaOptions)[field].name for field in (regex, replacement)]
+        if not getattr(schema, regex) and regex == "topic_regex":
+            yield f"{names[0]} is missing: topic.naming.strategy needs it."
+        if getattr(schema, regex) and not getattr(schema, replacement):
+            yield f"{names[1]} is missing: {names[0]} is set."
+    try:
+        routing_of(schema)
+    except ValueError as error:
+        yield f"topic.regex, topic.replacement or topic.key.field.*: not valid in Java and wal2lake alike ({error})."
 
 
 def _both_lists(selection: SelectionOptions) -> Iterable[str]:

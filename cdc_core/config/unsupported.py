@@ -21,7 +21,6 @@ FEEDBACK = "positions are confirmed by a status message that has no reply"
 LATER_SIGNALS = "signals and notifications through Kafka"
 LATER_CLASSES = "custom classes for locking tables or building queries"
 LATER_METRICS = "metrics"
-LATER_ROUTING = "topic routing by regular expressions"
 LATER_GUARDRAIL = "a limit on the number of captured tables"
 
 _IGNORED: dict[str, tuple[str, ...]] = {
@@ -101,14 +100,6 @@ _NOT_YET: dict[str, tuple[str, ...]] = {
         "notification.sink.topic.name",
     ),
     LATER_METRICS: ("custom.metric.tags", "statistics.metrics.enabled", "advanced.metrics.enable"),
-    LATER_ROUTING: (
-        "topic.regex",
-        "topic.replacement",
-        "topic.key.enforce.uniqueness",
-        "topic.key.field.name",
-        "topic.key.field.regex",
-        "topic.key.field.replacement",
-    ),
     LATER_GUARDRAIL: ("guardrail.collections.max", "guardrail.collections.limit.action"),
 }
 _NOT_YET_FAMILIES: dict[str, tuple[tuple[str, str], ...]] = {

@@ -12,6 +12,7 @@ from cdc_core.envelope.json import dumps
 from cdc_core.envelope.options import EnvelopeOptions
 from cdc_core.envelope.outlet import Outlet
 from cdc_core.envelope.record import lines
+from cdc_core.envelope.routing import TopicRouting, routing_of
 from cdc_core.schema.naming import Names
 from cdc_core.schema.options import SchemaOptions
 from cdc_core.types.options import BinaryHandlingMode
@@ -74,6 +75,7 @@ class EnvelopeContext:
     task_id: str = "0"
     run_id: str = field(default_factory=lambda: str(uuid.uuid4()))
     outlet: Outlet | None = None
+    routing: TopicRouting | None = None
 
     @classmethod
     def of(
@@ -88,8 +90,9 @@ class EnvelopeContext:
         outlet: Outlet | None = None,
     ) -> EnvelopeContext:
         """Create a context from the packages' options."""
-        made = options or EnvelopeOptions()
-        return cls(Names(schema), database, schema, made, frozenset(skipped), binary, version, outlet=outlet)
+        made, routing = options or EnvelopeOptions(), routing_of(schema)
+        names = Names(schema, None if routing is None else routing.topic)
+        return cls(names, database, schema, made, frozenset(skipped), binary, version, outlet=outlet, routing=routing)
 
     def header_values(self) -> dict[str, str]:
         """Return the headers of every data record; empty if they are disabled."""

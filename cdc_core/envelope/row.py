@@ -20,7 +20,7 @@ from cdc_core.errors import ConversionError
 from cdc_core.schema.connect import ConnectSchema
 from cdc_core.schema.table import Column, TableSchema
 from cdc_core.selection.mappers import Truncate
-from cdc_core.types.codec import ColumnCodec, EventConverter
+from cdc_core.types.codec import ColumnCodec, Converted, EventConverter
 
 _log = logging.getLogger(__name__)
 
@@ -222,6 +222,13 @@ def key_fields(
     """
     faces = ((_plain(table.column(name), name in unknown), codecs[name].event) for name in names)
     return tuple(make_field(column, face, context, None) for column, face in faces if face is not None)
+
+
+def constant_field(name: str, value: str) -> Field:
+    """Return a field that has the same text in every row and belongs to no column."""
+    schema = ConnectSchema("string")
+    face = EventConverter(schema, TEXT, Converted)
+    return Field("", name, schema, face, dumps(value), "null", "null", value)
 
 
 def _plain(column: Column, is_unknown: bool) -> Column:

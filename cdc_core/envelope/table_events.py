@@ -22,7 +22,7 @@ from cdc_core.decode.raw_columns import RawColumns, TupleBatch
 from cdc_core.envelope.context import EnvelopeContext, Plan
 from cdc_core.envelope.key import key_columns
 from cdc_core.envelope.record import RECORDS
-from cdc_core.envelope.row import RowWriter, filled_from, key_fields, rows_of, value_fields
+from cdc_core.envelope.row import RowWriter, constant_field, filled_from, key_fields, rows_of, value_fields
 from cdc_core.envelope.source_block import OPTIONAL_INT64, STRING, source_schema
 from cdc_core.envelope.text_form import TextForm
 from cdc_core.envelope.transaction import CountedEvents, Orders, block_schema
@@ -100,6 +100,8 @@ class TableEvents:
         # For streaming, Debezium does not query the catalogue for an excluded column.
         unknown = frozenset(name for name, plan in by_name.items() if not plan.included and not snapshot)
         keys = key_fields(table, key_columns(table, context.schema.message_key_columns), codecs, context, unknown)
+        if context.routing is not None and context.routing.field is not None:
+            keys = (*keys, constant_field(context.routing.field, context.routing.identity(context.names, table.id)))
         self._key = RowWriter(table, keys, failure) if keys else None
         self._value = RowWriter(table, value_fields(table, codecs, by_name, context), failure)
         self._row = self._value.schema(context.names.schema_name(f"{self.topic}.Value"), optional=True)

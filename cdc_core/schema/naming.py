@@ -8,6 +8,7 @@ a Java string.
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 
 from cdc_core.errors import TableError
 from cdc_core.schema.options import NameAdjustmentMode, SchemaOptions, TopicNaming
@@ -65,10 +66,14 @@ def _escaped(unit: str) -> str:
 
 
 class Names:
-    """The names of one connector. Stores the topics returned, to detect two tables with the same topic."""
+    """The names of one connector. Stores the topics returned, to detect two tables with the same topic.
 
-    def __init__(self, options: SchemaOptions) -> None:
+    ``rename``: ``topic.regex``'s, which may give several tables one topic.
+    """
+
+    def __init__(self, options: SchemaOptions, rename: Callable[[str], str] | None = None) -> None:
         self._options = options
+        self._rename = rename
         self._topics: dict[TableId, str] = {}
         self._owners: dict[str, TableId] = {}
 
@@ -103,8 +108,11 @@ class Names:
         known = self._topics.get(table)
         if known is not None:
             return known
-        plain = self._options.topic_delimiter.join(part for part in (self.prefix, *table) if part.strip())
+        plain = self.origin(table)
         topic = self._fit(plain)
+        if self._rename is not None:
+            topic = self._topics[table] = self._rename(topic)
+            return topic
         owner = self._owners.setdefault(topic, table)
         if owner != table and topic != plain:
             raise TableError(
@@ -114,6 +122,11 @@ class Names:
             )
         self._topics[table] = topic
         return topic
+
+    def origin(self, table: TableId) -> str:
+        """Return the parts of a table's topic, joined: before characters are replaced and topics renamed."""
+        parts = (table.table,) if self._options.topic_naming_strategy is TopicNaming.DEFAULT_REGEX else table
+        return self._options.topic_delimiter.join(part for part in (self.prefix, *parts) if part.strip())
 
     def schema_name(self, name: str) -> str:
         """Return a schema's name under the configured mode."""

@@ -33,11 +33,19 @@ class SchemaRefreshMode(StrEnum):
 class TopicNaming(StrEnum):
     """``SCHEMA``: ``prefix.schema.table``, characters not allowed by Kafka become ``_``.
 
-    ``SCHEMA_UNICODE``: they become ``_uXXXX``.
+    ``SCHEMA_UNICODE``: they become ``_uXXXX``. ``SCHEMA_REGEX``: as ``SCHEMA``, then ``topic.regex`` is replaced.
+    ``DEFAULT_REGEX``: the same for ``prefix.table``, for Debezium leaves the schema out there.
     """
 
     SCHEMA = "io.debezium.schema.SchemaTopicNamingStrategy"
     SCHEMA_UNICODE = "io.debezium.schema.SchemaUnicodeTopicNamingStrategy"
+    SCHEMA_REGEX = "io.debezium.schema.SchemaRegexTopicNamingStrategy"
+    DEFAULT_REGEX = "io.debezium.schema.DefaultRegexTopicNamingStrategy"
+
+    @property
+    def is_regex(self) -> bool:
+        """Whether ``topic.regex`` renames topics."""
+        return self in (TopicNaming.SCHEMA_REGEX, TopicNaming.DEFAULT_REGEX)
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,6 +108,26 @@ class SchemaOptions:
         TopicNaming.SCHEMA,
         "How topics are named.",
         parse=parse_naming_strategy,
+    )
+    topic_regex: str = option(
+        "topic.regex", "", "Regular expression of topics that are renamed, with a regex topic.naming.strategy."
+    )
+    topic_replacement: str = option(
+        "topic.replacement", "", "What replaces the match of topic.regex; $1 or ${name} are its groups."
+    )
+    topic_key_enforce_uniqueness: bool = option(
+        "topic.key.enforce.uniqueness",
+        True,
+        "Whether keys get a field with the original topic, with a regex topic.naming.strategy.",
+    )
+    topic_key_field_name: str = option(
+        "topic.key.field.name", "__dbz__physicalTableIdentifier", "Name of the field that keys get."
+    )
+    topic_key_field_regex: str = option(
+        "topic.key.field.regex", "", "Regular expression of original topics that are changed before they are in keys."
+    )
+    topic_key_field_replacement: str = option(
+        "topic.key.field.replacement", "", "What replaces the match of topic.key.field.regex."
     )
     topic_transaction: str = option(
         "topic.transaction", "transaction", "Last part of the name of the transaction metadata topic."

@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable, Iterable
 
 from cdc_core.errors import ConfigError
+from cdc_core.selection.java_replacement import replacing
 from cdc_core.selection.patterns import compile_pattern
 
 
@@ -93,54 +94,6 @@ class Settings:
         """Return a function that replaces a text's first match, as Java's ``Matcher.replaceFirst``."""
         found = self.text(name, default)
         try:
-            parts = _replacement(found, pattern)
+            return replacing(pattern, found)
         except ValueError as error:
             raise ConfigError(f"{self.name(name)} is {found!r}: {error}.") from None
-
-        def replace(text: str) -> str:
-            match = pattern.search(text)
-            if match is None:
-                return text
-            put = "".join(part if isinstance(part, str) else match.group(part[0]) or "" for part in parts)
-            return text[: match.start()] + put + text[match.end() :]
-
-        return replace
-
-
-def _replacement(text: str, pattern: re.Pattern[str]) -> list[str | tuple[int | str]]:
-    """Parse a Java replacement: ``$1``, ``${name}``, and a backslash before any character that is meant literally."""
-    parts: list[str | tuple[int | str]] = []
-    at = 0
-    while at < len(text):
-        char = text[at]
-        if char == "\\":
-            if at + 1 == len(text):
-                raise ValueError("it ends with a backslash")
-            parts.append(text[at + 1])
-            at += 2
-        elif char == "$":
-            group, at = _group(text, at + 1, pattern)
-            parts.append((group,))
-        else:
-            parts.append(char)
-            at += 1
-    return parts
-
-
-def _group(text: str, at: int, pattern: re.Pattern[str]) -> tuple[int | str, int]:
-    named = re.compile(r"\{([A-Za-z][A-Za-z0-9]*)\}").match(text, at)
-    if named:
-        if named[1] not in pattern.groupindex:
-            raise ValueError(f"the expression has no group {named[1]}")
-        return named[1], named.end()
-    digits = re.compile(r"[0-9]+").match(text, at)
-    if digits is None:
-        raise ValueError("a $ must be followed by a group's number or name")
-    # As many digits as there is such a group for; at least one.
-    number = int(digits[0][0])
-    if number > pattern.groups:
-        raise ValueError(f"the expression has no group {number}")
-    length = 1
-    while length < len(digits[0]) and int(digits[0][: length + 1]) <= pattern.groups:
-        length += 1
-    return int(digits[0][:length]), at + length

@@ -8,6 +8,7 @@ from cdc_core.errors import TableError
 from cdc_core.schema.naming import Names, adjust_field_name, adjust_schema_name
 from cdc_core.schema.options import NameAdjustmentMode, SchemaOptions, TopicNaming
 from cdc_core.schema.table import TableId
+from tests.unit.envelope import tiny
 
 AVRO, UNICODE = NameAdjustmentMode.AVRO, NameAdjustmentMode.AVRO_UNICODE
 
@@ -70,3 +71,21 @@ def test_adjustment(mode: NameAdjustmentMode, name: str, schema: str, field: str
 def test_the_older_property_means_avro_fields() -> None:
     assert names(sanitize_field_names=True).field_name("a b") == "a_b"
     assert names(sanitize_field_names=True).schema_name("a b") == "a b"
+
+
+def test_topics_renamed_by_an_expression() -> None:
+    settings = {"topic_regex": r"(.*)customers", "topic_replacement": "$1all"}
+    ctx = tiny.context({**settings, "topic_naming_strategy": TopicNaming.SCHEMA_REGEX})
+    found = tiny.made(tiny.events(ctx=ctx), [("I", None, {"id": "1", "name": "a", "note": None})])[0]
+    assert found["topic"] == "fulfillment.inventory.all"
+    origin = "fulfillment.inventory.customers"
+    assert found["key"]["payload"] == {"id": 1, "__dbz__physicalTableIdentifier": origin}
+    assert found["key"]["schema"]["name"] == "fulfillment.inventory.all.Key"
+    assert found["value"]["schema"]["name"] == "fulfillment.inventory.all.Envelope"
+    named = {"topic_key_field_name": "from", "topic_key_field_regex": r"\w+\.(.*)", "topic_key_field_replacement": "$1"}
+    ctx = tiny.context({**settings, **named, "topic_naming_strategy": TopicNaming.DEFAULT_REGEX})
+    found = tiny.made(tiny.events(ctx=ctx), [("I", None, {"id": "1", "name": "a", "note": None})])[0]
+    assert found["topic"] == "fulfillment.all" and found["key"]["payload"] == {"id": 1, "from": "customers"}
+    off = {"topic_naming_strategy": TopicNaming.SCHEMA_REGEX, "topic_key_enforce_uniqueness": False}
+    found = tiny.made(tiny.events(ctx=tiny.context({**settings, **off})), [("DK", {"id": "1"}, None)])[0]
+    assert found["key"]["payload"] == {"id": 1}
