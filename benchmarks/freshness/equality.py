@@ -16,6 +16,7 @@ _SOURCE = _TEXT.format(
     cents="(amount * 100)::bigint", microseconds="(extract(epoch from changed_at) * 1000000)::bigint"
 )
 _LAKE = _TEXT.format(cents="(amount * 100)::bigint", microseconds="epoch_us(changed_at)")
+_LIVE = {"__deleted": 'not coalesce("__deleted", false)', "__valid_to_lsn": '"__valid_to_lsn" is null'}
 _COLUMNS = "id, name, amount, changed_at, active, attributes, quantity, note"
 
 
@@ -32,8 +33,13 @@ def lake_sum(folder: Path) -> tuple[int, int]:
     import pyarrow as pa
     from deltalake import DeltaTable, QueryBuilder
 
-    lake = QueryBuilder().register("lake", DeltaTable(str(folder)))
-    batches = pa.RecordBatchReader.from_stream(lake.execute(f"select {_COLUMNS} from lake"))
+    table = DeltaTable(str(folder))
+    names = {field.name for field in table.schema().fields}
+    # Rows that the source does not have (any more) are kept in the delete modes soft and history.
+    ended = " and ".join(text for name, text in _LIVE.items() if name in names)
+    lake = QueryBuilder().register("lake", table)
+    query = f"select {_COLUMNS} from lake" + (f" where {ended}" if ended else "")
+    batches = pa.RecordBatchReader.from_stream(lake.execute(query))
     with duckdb.connect() as connection:
         connection.execute("set TimeZone = 'UTC'")
         connection.register("rows", batches)
