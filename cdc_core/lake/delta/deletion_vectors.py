@@ -18,6 +18,7 @@ import struct
 import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 from uuid import UUID, uuid4
 
@@ -82,9 +83,7 @@ class DeletionVector:
             return self.place
         if self.storage != "u":
             return None
-        prefix, encoded = self.place[:-_ENCODED_UUID], self.place[-_ENCODED_UUID:]
-        name = f"deletion_vector_{UUID(bytes=_decoded(encoded))}.bin"
-        return f"{prefix}/{name}" if prefix else name
+        return _file_of(self.place)
 
     @property
     def inline(self) -> bytes:
@@ -139,6 +138,14 @@ def as_places(bitmap: BitMap64) -> np.ndarray:
 def as_bitmap(places: np.ndarray) -> BitMap64:
     """Return positions as a set. Shape: integers[N], any order"""
     return BitMap64(np.ascontiguousarray(places, dtype=np.uint64))
+
+
+# All vectors of a commit are in one file, and each commit that follows names many of them.
+@lru_cache(maxsize=1_024)
+def _file_of(place: str) -> str:
+    prefix, encoded = place[:-_ENCODED_UUID], place[-_ENCODED_UUID:]
+    name = f"deletion_vector_{UUID(bytes=_decoded(encoded))}.bin"
+    return f"{prefix}/{name}" if prefix else name
 
 
 def _decoded(text: str) -> bytes:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from datetime import date, datetime
+from datetime import date
 from typing import Any
 
 from cdc_core.errors import UnreadableError
 from cdc_core.lake.delta.data_file import DataFile
+
+_EXACT = frozenset({int, str, date})
 
 
 def stats_json(file: DataFile) -> str:
@@ -27,9 +29,8 @@ def stats_json(file: DataFile) -> str:
 
 def _bounds(values: Mapping[str, Any]) -> dict[str, Any]:
     """Return the bounds of types whose text is the same for every writer; others are left out."""
-    plain = {name: v for name, v in values.items() if isinstance(v, int | str) and not isinstance(v, bool)}
-    dates = {name: str(v) for name, v in values.items() if isinstance(v, date) and not isinstance(v, datetime)}
-    return plain | dates
+    # By the exact type, so without booleans and datetimes: a commit may name hundreds of files.
+    return {name: str(v) if type(v) is date else v for name, v in values.items() if type(v) in _EXACT}
 
 
 def texts(metadata: Mapping[str, Any] | None) -> dict[str, Any] | None:

@@ -219,7 +219,7 @@ class DeltaTable:
         if file.vector is None:
             return np.ones(len(places), dtype=bool)
         gone = self._vectors.deleted(file.vector) & as_bitmap(places)
-        return ~np.isin(places, as_places(gone))
+        return ~np.isin(places, as_places(gone)) if gone else np.ones(len(places), dtype=bool)
 
     def read(self, file: DataFile, columns: Sequence[str] | None = None, *, whole: bool = False) -> pa.Table:
         """Return the rows of one file, in the table's schema, or ``columns`` of it; a column missing in it is null.

@@ -117,20 +117,20 @@ def _matches(numbers: np.ndarray, needles: np.ndarray) -> tuple[np.ndarray, np.n
     none = np.zeros(0, dtype=np.int64)
     if not len(numbers) or not len(needles):
         return none, none
-    begin = int(np.searchsorted(needles, numbers[0]))
-    some = needles[begin : int(np.searchsorted(needles, numbers[-1], "right"))]
+    begin = int(needles.searchsorted(numbers[0]))
+    some = needles[begin : int(needles.searchsorted(numbers[-1], "right"))]
     if not len(some):
         return none, none
     if len(numbers) < len(some):
-        at = np.minimum(np.searchsorted(some, numbers), len(some) - 1)
+        at = np.minimum(some.searchsorted(numbers), len(some) - 1)
         rows = np.flatnonzero(some[at] == numbers)
         return rows, begin + at[rows]
-    first = np.searchsorted(numbers, some)
+    first = numbers.searchsorted(some)
     which = np.flatnonzero(numbers[first] == some)
     if not len(which):
         return none, none
     first = first[which]
-    times = np.searchsorted(numbers, some[which], "right") - first
+    times = numbers.searchsorted(some[which], "right") - first
     rows = np.repeat(first - (np.cumsum(times) - times), times) + np.arange(int(times.sum()))
     return rows, begin + np.repeat(which, times)
 
