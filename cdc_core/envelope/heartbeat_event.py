@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pyarrow as pa
 
 from cdc_core.envelope.batch import one_batch
@@ -50,6 +52,8 @@ class HeartbeatEvents:
         self._last_ns = now_ns
         facts, sub = {"ts_ms": now_ns // 1_000_000}, (1 << 31) - 1
         if self._outlet is not None:
-            return self._outlet.records(one_batch(seq, sub, self._topic, self._typed_key, (self._typed_value, facts)))
+            batch = one_batch(seq, sub, self._topic, self._typed_key, (self._typed_value, facts))
+            # Debezium sends heartbeats to the first partition.
+            return self._outlet.records(replace(batch, partition=pa.array([0], type=pa.int32())))
         payload = dumps(facts)
         return one_record(seq, sub, self._topic, self._key, with_schema(self._value, payload))

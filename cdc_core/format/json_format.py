@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import base64
+import re
+
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -41,7 +44,13 @@ class JsonFormat:
         payload = self.payload(data)
         if not self.schemas:
             return payload
-        return join([f'{{"schema":{schema_text(data.schema)},"payload":', payload, "}"], len(data))
+        return join([f'{{"schema":{self._schema_text(data.schema)},"payload":', payload, "}"], len(data))
+
+    def _schema_text(self, schema: ConnectSchema) -> str:
+        if not self._numeric:
+            return schema_text(schema)
+        # A decimal default is a number, too, with all its digits: it is put in after JSON has been made.
+        return _NUMBER.sub(r"\1", schema_text(_with_numbers(schema)))
 
     def payload(self, data: Data) -> pa.Array:
         """Return JSON texts without schemas. Raises RecordError for null where the schema does not permit it."""
@@ -83,6 +92,21 @@ class JsonFormat:
         return join([f'{{"schema":{schema_text(data.schema)},"payload":', payload, "}"], len(data))
 
 
+# A number that is to stand in JSON as it is, in a text that no default contains.
+_NUMBER = re.compile(r'"\\u0000([-0-9.E+]+)\\u0000"')
+
+
+def _with_numbers(schema: ConnectSchema) -> ConnectSchema:
+    default = schema.default
+    if schema.name == DECIMAL and default is not None:
+        default = f"\0{decimal_of(base64.b64decode(default), schema)}\0"
+    return schema.replace(
+        default=default,
+        fields=tuple((name, _with_numbers(field)) for name, field in schema.fields),
+        items=None if schema.items is None else _with_numbers(schema.items),
+    )
+
+
 def _without_defaults(schema: ConnectSchema) -> ConnectSchema:
     return schema.replace(
         default=None,
@@ -98,8 +122,9 @@ def _numeric(data: Data) -> Data:
     assert schema is not None
     if schema.name == DECIMAL:
         numbers = each(data.values, lambda value: str(decimal_of(value, schema)), TEXT)
-        default = None
-        return Data(ConnectSchema("number", optional=schema.optional, default=default), numbers)
+        if schema.default is not None:
+            numbers = pc.fill_null(numbers, str(decimal_of(base64.b64decode(schema.default), schema)))
+        return Data(ConnectSchema("number", optional=schema.optional), numbers)
     if schema.type == "struct":
         parts = [_numeric(Data(field, one)) for (_, field), one in zip(schema.fields, data.columns(), strict=True)]
         fields = tuple((name, part.schema or schema) for (name, _), part in zip(schema.fields, parts, strict=True))

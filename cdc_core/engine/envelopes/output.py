@@ -46,6 +46,7 @@ class EnvelopeOutput:
         self._is_file = not path.exists() or path.is_file()
         self._file: BinaryIO | None = None
         self._marked = 0
+        self._position = Position()
 
     @property
     def is_marked(self) -> bool:
@@ -55,6 +56,7 @@ class EnvelopeOutput:
     def open(self) -> Position:
         """Truncate the output to its complete part and return the position of that part."""
         found, size = self._read()
+        self._position = found
         self._file = self._path.open("ab")
         if self._is_file and size is not None and self._file.tell() >= size:
             self._file.truncate(size)
@@ -79,10 +81,18 @@ class EnvelopeOutput:
         return len(lines)
 
     def finish(self, lines: Sequence[str]) -> None:
-        """Append lines that are no records, at the end of a run."""
-        if lines:
-            self.write(lines)
-            self.flush()
+        """Append lines that are no records, at the end of a run.
+
+        They remain when the next run continues, unless records of an open transaction are before them: those are
+        removed then, for the server sends them again.
+        """
+        if not lines:
+            return
+        is_marked = self.is_marked
+        self.write(lines)
+        self.flush()
+        if is_marked:
+            self.mark(self._position)
 
     def flush(self) -> None:
         """Flush the file's buffer to the operating system."""
@@ -92,6 +102,7 @@ class EnvelopeOutput:
     def mark(self, position: Position) -> None:
         """Store that everything written so far is complete; it is durable when this returns."""
         self.flush()
+        self._position = position
         if not self._is_file or self._file is None:
             return
         os.fsync(self._file.fileno())

@@ -77,6 +77,10 @@ def test_json_with_nulls_and_numbers() -> None:
     row = ConnectSchema("struct", fields=(("d", decimal), ("a", ConnectSchema("array", items=decimal))))
     line = made.lines(made.records(batch([{"d": b"\x04\xd2", "a": [b"\xff", b"\0"]}], row)))[0]
     assert '"payload":{"d":12.34,"a":[-0.01,0.00]}' in line
+    given = ConnectSchema("struct", fields=(("d", decimal.replace(default="AfQ=", has_default=True, optional=True)),))
+    made = outlet(value_settings=(("decimal.format", "NUMERIC"),))
+    line = made.lines(made.records(batch([{"d": None}], given)))[0]
+    assert '"default":5.00,' in line and '"payload":{"d":5.00}' in line
 
 
 def test_headers_that_only_some_records_have() -> None:
