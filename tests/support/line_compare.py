@@ -17,7 +17,9 @@ from typing import Any
 import fastavro
 
 _VARIES = re.compile(r"(__|iodebezium)?(source_)?(ts_?[mun]s|lsn|tx_?id|xmin|sequence|version)", re.IGNORECASE)
-_IN_TEXT = re.compile(r"\d{4}-\d\d-\d\dT[0-9:.]+Z|[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}|\d+:\d+|(?:lsn|txId):\d+|\d{5,}|null")
+_IN_TEXT = re.compile(
+    r"\d{4}-\d\d-\d\dT[0-9:.]+Z|[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}|\d+:\d+|(?:lsn|txId):\d+|\d{5,}|null"
+)
 _RUN_HEADERS = {"__debezium.context.taskId", "__debezium.context.runId"}
 _RANDOM_COLUMNS = {"fn", "fd", "fu"}
 
