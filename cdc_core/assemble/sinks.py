@@ -15,6 +15,7 @@ from cdc_core.engine.round.lake import Lake, SourceWatch, Work
 from cdc_core.engine.round.lake_sink import LakeSink
 from cdc_core.engine.run_folder import RunFolder
 from cdc_core.engine.schema.changes import Shapes
+from cdc_core.engine.slice.lake_tables import LakeTables
 from cdc_core.engine.slice.task import SliceTask
 from cdc_core.engine.slice.write import LakeWriter
 from cdc_core.engine.stream.noop import NoopSink
@@ -80,7 +81,8 @@ def open_lake(
     rereads = Rereads(lambda table, shape: reread(context, table, shape, spark, unsent))
     watch = SourceWatch(shapes, rereads, source.wal_lsn)
     writer = LakeWriter.of(config.lake, folder.path, folder.owner, config.state_path.absolute() / "index")
-    task = SliceTask(folder.owner.run, context.scope, paths, plan, checks, writer)
+    tables = LakeTables.of(config.lake, folder.path)
+    task = SliceTask(folder.owner.run, context.scope, paths, plan, checks, tables, writer)
     return LakeSink(
         Lake(paths, context.scope, config.lake),
         Work(spark, task, config.engine.slice_split_rows),

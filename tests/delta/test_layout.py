@@ -81,6 +81,7 @@ def test_a_merge_writes_only_files_that_hold_a_changed_row(tmp_path: Path) -> No
 
 def test_clustering_and_timestamps_come_on_and_spark_merges_from_then_on(tmp_path: Path, spark: Any) -> None:
     side = OneTable(tmp_path, TABLE, ROW)
+    side.tables = replace(side.tables, features=BOTH)
     side.writer = replace(side.writer, features=BOTH)
     lake = snapshot(side, files=4, rows=50)
     wanted = {DeltaFeature.CLUSTERING, DeltaFeature.COMMIT_TIMESTAMPS}

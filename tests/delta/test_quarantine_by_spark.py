@@ -8,12 +8,13 @@ import pyarrow as pa
 import pytest
 
 from cdc_core.engine.slice.order import Replay
+from cdc_core.engine.slice.outcome import Quarantined
 from cdc_core.lake.delete_modes import DeleteMode, DeleteModes
 from cdc_core.lake.options import MergeEngine
 from cdc_core.quality.options import QualityOptions, UserRule
 from cdc_core.schema.pg_type import PgType
 from cdc_core.schema.table import Column, TableId, TableSchema
-from tests.support.one_table import OneTable
+from tests.support.one_table import OneTable, quarantined
 from tests.support.spark import change, lake_rows, row_type
 
 pytestmark = pytest.mark.spark
@@ -42,14 +43,14 @@ def test_what_waits_goes_in_by_spark(spark, tmp_path):
         ("d", new("b", None, None), None),
         ("u", new("c", None, None), new("d", -4)),
     )
-    assert refused.waiting == 3
+    assert quarantined(refused).waiting == 3
     # A round of which nothing goes in still counts.
-    assert round_(200, ("c", None, new("b", -2))).waiting == 4
+    assert quarantined(round_(200, ("c", None, new("b", -2)))).waiting == 4
     assert one.lake_position.lsn == 200
-    assert round_(300, ("u", None, new("d", 4))).waiting == 3
+    assert quarantined(round_(300, ("u", None, new("d", 4)))).waiting == 3
     assert sorted((row["k"], row["v"], row["t"]) for row in one.rows) == [("a", 1, "t"), ("d", 4, "t")]
     done = one.merge(301, 1, spark=spark, replay=Replay(accept=("positive",)))
-    assert (done.waiting, done.replayed) == (0, 3)
+    assert quarantined(done) == Quarantined(replayed=3)
     assert sorted((row["k"], row["v"], row["t"]) for row in one.rows) == [
         ("a", 5, "u"),
         ("b", -2, "t"),
@@ -62,7 +63,7 @@ def test_what_waits_goes_in_by_spark(spark, tmp_path):
 def test_past_versions_go_in_by_spark(spark, tmp_path):
     """A history table that only Spark writes: versions end elsewhere, past and current ones come, once."""
     one = OneTable(tmp_path, TABLE, ROW, MergeEngine.SPARK)
-    one.writer = replace(one.writer, modes=DeleteModes(DeleteMode.HISTORY))
+    one.tables = replace(one.tables, modes=DeleteModes(DeleteMode.HISTORY))
     one.quality = QualityOptions(quality_rules=(("positive", UserRule("public.t", "after.v >= 0")),))
 
     def round_(lsn, *rows, **more):
@@ -74,7 +75,7 @@ def test_past_versions_go_in_by_spark(spark, tmp_path):
     round_(300, ("u", None, new("a", 5)), ("d", new("c", None, None), None), ("u", None, new("b", -6)))
     assert [row["status"] for row in lake_rows(one.paths.quarantine(TABLE.id))].count("superseded") == 3
     done = one.merge(301, spark=spark, replay=Replay(accept_all=True))
-    assert (done.waiting, done.replayed) == (0, 4)
+    assert quarantined(done) == Quarantined(replayed=4)
     wanted = [
         ("a", 1, "t", 100, (200, 0)),
         ("a", -2, "u", 200, (200, 1)),
@@ -85,8 +86,8 @@ def test_past_versions_go_in_by_spark(spark, tmp_path):
         ("c", -4, "t", 200, (300, 1)),
     ]
     assert versions(one) == wanted
-    assert one.merge(302, spark=spark, replay=Replay(accept_all=True)).replayed == 0
-    assert round_(400, ("u", None, new("b", 7))).waiting == 0
+    assert quarantined(one.merge(302, spark=spark, replay=Replay(accept_all=True))).replayed == 0
+    assert quarantined(round_(400, ("u", None, new("b", 7)))).waiting == 0
     assert [row for row in versions(one) if row[0] == "b"][1:] == [
         ("b", -6, "t", 300, (400, 0)),
         ("b", 7, "t", 400, None),

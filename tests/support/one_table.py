@@ -10,8 +10,11 @@ from typing import Any
 
 import pyarrow as pa
 
+from cdc_core.engine.slice.by_spark import SparkMerge
 from cdc_core.engine.slice.checks import TableChecks
-from cdc_core.engine.slice.order import Replay, SliceOrder, SliceOutcome
+from cdc_core.engine.slice.lake_tables import LakeTables
+from cdc_core.engine.slice.order import MergeOrder, Replay, SliceOrder, SnapshotInForce, TargetSchema
+from cdc_core.engine.slice.outcome import Merged, Quarantined, SliceOutcome
 from cdc_core.engine.slice.task import SliceTask
 from cdc_core.engine.slice.write import LakeWriter
 from cdc_core.lake.delta.conform import conform
@@ -45,6 +48,11 @@ class FixedPlan:
         return self
 
 
+def quarantined(outcome: SliceOutcome) -> Quarantined:
+    """What became of changes in quarantine; zeros if the slice did not concern them."""
+    return outcome.done.quarantined or Quarantined()
+
+
 class OneTable:
     """Two sides of one table. Another object over the same folder is another writer, with its own open tables."""
 
@@ -55,7 +63,8 @@ class OneTable:
         self.paths = LakePaths(str(folder), "t")
         self.lake, self.changelog = self.paths.lake(table.id), self.paths.changelog(table.id)
         self.run = uuid.uuid4().hex
-        self.writer = LakeWriter(engine, _MAX_BYTES, 1, str(folder))
+        self.tables = LakeTables(1, str(folder))
+        self.writer = LakeWriter(_MAX_BYTES, 1, str(folder))
         self.quality = QualityOptions(quality_enabled=False)
 
     @property
@@ -63,7 +72,7 @@ class OneTable:
         """The engine's task over this table; rules are off unless ``quality`` says otherwise."""
         plan: Any = FixedPlan(self.row)
         checks = TableChecks(self.quality, plan, lambda table: table)
-        return SliceTask(self.run, SLOT, self.paths, plan, checks, self.writer)
+        return SliceTask(self.run, SLOT, self.paths, plan, checks, self.tables, self.writer)
 
     def open_changelog(self) -> DeltaTable:
         """The changelog, made or grown to this row."""
@@ -96,7 +105,8 @@ class OneTable:
 
     def order(self, to: int, token: int = 0, visible: str | None = None) -> SliceOrder:
         """A merge of what waits in the changelog."""
-        return SliceOrder(self.table, to_lsn=to, has_backlog=True, token=token, visible=visible, engine=self.engine)
+        snapshot = SnapshotInForce(token, visible=visible)
+        return SliceOrder(TargetSchema(self.table), snapshot, merge=MergeOrder(to, True, self.engine))
 
     def merge(
         self,
@@ -108,12 +118,16 @@ class OneTable:
     ) -> SliceOutcome:
         """Bring the lake to ``to``; raises the outcome's error."""
         waiting = DeltaTable.open(self.paths.quarantine(self.table.id)) is not None
-        order = replace(self.order(to, token, visible), waiting=waiting, replay=replay)
+        order = self.order(to, token, visible)
+        assert order.merge is not None
+        order = replace(order, merge=replace(order.merge, waiting=waiting, replay=replay))
         outcome = self.task(order)
         if outcome.error is not None:
             raise outcome.error
         if outcome.staged is not None:
-            outcome.applied = self.writer.merge_with_spark(spark, self.lake, SLOT, order, outcome.staged)
+            target = SparkMerge(self.lake, SLOT, self.table.id, token, self.writer.owner, self.writer.features)
+            applied = target.merge(spark, outcome.staged)
+            outcome = replace(outcome, done=outcome.done.then(Merged(applied)))
         return outcome
 
     @property

@@ -26,7 +26,7 @@ from typing import Protocol
 
 from cdc_core import failpoints
 from cdc_core.engine.backfill.task import LandOrder, LandOutcome
-from cdc_core.engine.slice.order import SliceOrder
+from cdc_core.engine.slice.order import Merge
 from cdc_core.errors import CdcError, OlderTransactionsError, RereadNeededError, TransientError
 from cdc_core.lake.stores.progress_log import ProgressLog
 from cdc_core.lsn import Lsn
@@ -59,7 +59,7 @@ class Lake(Protocol):
     def is_current(self, table: TableSchema) -> bool:
         """Whether the lake table has the shape of this description of its source and is merged by rounds."""
 
-    def order_to_land(self, table: TableId, reached: int, passed: int) -> SliceOrder | None:
+    def order_to_land(self, table: TableId, reached: int, passed: int) -> Merge | None:
         """Return the order once the lake table is merged up to ``reached``; None before that."""
 
     def land(self, order: LandOrder) -> LandOutcome:

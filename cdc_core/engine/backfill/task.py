@@ -15,10 +15,10 @@ from pathlib import Path
 import pyarrow as pa
 
 from cdc_core import failpoints
-from cdc_core.engine.slice.order import Applied, SliceOrder, Staged
+from cdc_core.engine.slice.order import Merge
+from cdc_core.engine.slice.outcome import Applied, Staged
 from cdc_core.engine.slice.schema_versions import by_shape, keyed_slices
 from cdc_core.engine.slice.task import SliceTask
-from cdc_core.engine.slice.write import ForDriverError, TooLargeError
 from cdc_core.errors import CdcError, LakeError, RereadNeededError, TransientError
 from cdc_core.lake.apply.changes import Changes
 from cdc_core.lake.apply.chunk_rows import ChunkRows, key_texts, land, moved_unsent
@@ -43,25 +43,26 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class LandOrder:
-    """``order`` names the table and the LSN up to which it is merged (``to_lsn``); ``chunks`` are in reading order.
+    """``target`` is the table, merged up to its ``to_lsn``; ``chunks`` are in reading order.
 
     ``scanned``: changes up to this LSN have already been searched for moved rows with TOAST values that were not sent.
     ``reached`` is the end of WAL after the chunks were read, ``ordinal`` is None if their rows are not appended to the
     changelog.
     """
 
-    order: SliceOrder
+    target: Merge
     chunks: tuple[ChunkFile, ...]
     scanned: int
     reached: int
     ordinal: int | None = None
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class LandOutcome:
     """The result. ``rest`` are the keys to be read again, None if they cannot be converted to text.
 
-    ``staged``: Spark has to merge the rows. ``evolves``: Spark has to change the table's shape first.
+    ``applied`` was committed, ``staged`` Spark has to merge; both are None without chunks. ``evolves``: Spark has to
+    change the table's shape first.
     """
 
     table: TableId
@@ -81,62 +82,62 @@ class LandTask:
     def __call__(self, order: LandOrder) -> LandOutcome:
         """Write the chunks; errors are returned in the outcome."""
         failpoints.adopt(self.slices.armed)
-        outcome = LandOutcome(order.order.table.id)
+        table = order.target.table.id
         try:
-            self._land(order, outcome)
-        except ForDriverError:
-            outcome.evolves = True
+            return self._land(order)
         except CdcError as error:
-            outcome.error = error
+            return LandOutcome(table, error=error)
         except Exception as error:
-            _log.exception("Rows of %s could not be written to the lake.", outcome.table)
-            outcome.error = LakeError(
-                f"Rows read from {outcome.table} could not be written to its lake table ({type(error).__name__}).",
+            _log.exception("Rows of %s could not be written to the lake.", table)
+            made = LakeError(
+                f"Rows read from {table} could not be written to its lake table ({type(error).__name__}).",
                 "They will be re-read; please report this.",
             )
-        return outcome
+            return LandOutcome(table, error=made)
 
-    def _land(self, order: LandOrder, outcome: LandOutcome) -> None:
-        slices, wanted = self.slices, order.order
-        assert wanted.to_lsn is not None
-        lake = slices.writer.prepare(slices.run, slices.paths.lake(wanted.table.id), wanted, slices.plan, slices.scope)
-        self._check(lake, wanted)
+    def _land(self, order: LandOrder) -> LandOutcome:
+        slices, target, table = self.slices, order.target, order.target.table
+        path = slices.paths.lake(table.id)
+        lake = slices.tables.prepare(slices.run, path, target.schema, slices.plan, slices.scope)
+        if lake is None:
+            return LandOutcome(table.id, evolves=True)
+        self._check(lake, target)
         owner = slices.writer.owner
-        chunks = [ChunkRows(_read(chunk, owner, wanted.table.id), chunk.visible) for chunk in order.chunks]
+        chunks = [ChunkRows(_read(chunk, owner, table.id), chunk.visible) for chunk in order.chunks]
         changes = self._changes(order)
         since = lake.version
-        outcome.rest = self._moved(changes, wanted.table, lake.schema)
+        rest = self._moved(changes, table, lake.schema)
         if order.ordinal is not None and chunks:
             self._keep_reads(chunks, order)
         if not chunks:
-            return
-        quarantine = DeltaTable.open(slices.paths.quarantine(wanted.table.id))
-        good = (
-            changes
-            if quarantine is None
-            else changes.filter(pa.array(~refused_among(changes, quarantine, wanted.token)))
-        )
-        found = land(chunks, good, merge_key(wanted.table), lake.schema, wanted.to_lsn)
-        try:
-            outcome.applied = on_conflict(lambda: self._write(lake, wanted, found), lake)
-        except TooLargeError as large:
-            outcome.staged = slices.writer.stage(wanted.table.id, large.changes, wanted.to_lsn)
-            return
+            return LandOutcome(table.id, rest)
+        found = land(chunks, self._merged(changes, target), merge_key(table), lake.schema, target.to_lsn)
+        done = on_conflict(lambda: self._write(lake, target, found), lake)
+        if isinstance(done, Staged):
+            return LandOutcome(table.id, rest, staged=done)
         tidy(lake, since, slices.writer.history_minutes)
+        return LandOutcome(table.id, rest, done)
 
-    def _write(self, lake: DeltaTable, order: SliceOrder, changes: Changes) -> Applied:
-        self._check(lake, order)
-        return self.slices.writer.land(lake, order, changes, self.slices.scope)
+    def _merged(self, changes: pa.Table, target: Merge) -> pa.Table:
+        """Return the changes that are in the lake table: those that were not refused."""
+        quarantine = DeltaTable.open(self.slices.paths.quarantine(target.table.id))
+        if quarantine is None:
+            return changes
+        return changes.filter(pa.array(~refused_among(changes, quarantine, target.snapshot.token)))
 
-    def _check(self, lake: DeltaTable, order: SliceOrder) -> None:
+    def _write(self, lake: DeltaTable, target: Merge, changes: Changes) -> Applied | Staged:
+        self._check(lake, target)
+        return self.slices.writer.land(lake, target, changes, self.slices.scope)
+
+    def _check(self, lake: DeltaTable, target: Merge) -> None:
         """Raise TransientError if the lake table is not at the position that the driver knew.
 
         Chunk rows are valid only at that position.
         """
-        stands = lake_position(lake, self.slices.scope, order.table.id)
-        if stands.merge_token != order.token or stands.merged > (order.to_lsn or 0):
+        stands = lake_position(lake, self.slices.scope, target.table.id)
+        if stands.merge_token != target.snapshot.token or stands.merged > target.to_lsn:
             raise TransientError(
-                f"The lake table of {order.table.id} was changed by another run.", "The rows will be re-read."
+                f"The lake table of {target.table.id} was changed by another run.", "The rows will be re-read."
             )
 
     def _changes(self, order: LandOrder) -> pa.Table:
@@ -144,8 +145,7 @@ class LandTask:
 
         They are in the columns of the shape in force.
         """
-        wanted = order.order
-        assert wanted.to_lsn is not None
+        wanted = order.target
         schema = self.slices.plan.typer(wanted.table).change_schema
         changelog = opened(self.slices.run, self.slices.paths.changelog(wanted.table.id))
         if changelog is None:
@@ -179,14 +179,14 @@ class LandTask:
         return None if texts is None else tuple(texts)
 
     def _keep_reads(self, chunks: Sequence[ChunkRows], order: LandOrder) -> None:
-        slices, wanted = self.slices, order.order
+        slices, wanted = self.slices, order.target
         assert order.ordinal is not None
         append_chunk(
             slices.paths.changelog(wanted.table.id),
             pa.concat_tables([chunk.rows for chunk in chunks]),
             slices.scope,
             wanted.table.id,
-            shape=wanted.shape,
+            shape=wanted.schema.shape,
             lsn=order.reached,
             ordinal=order.ordinal,
             history_minutes=slices.writer.history_minutes,

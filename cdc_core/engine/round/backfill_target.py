@@ -9,13 +9,15 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 
 from cdc_core.engine.backfill.task import LandOrder, LandOutcome, LandTask
+from cdc_core.engine.round.jobs import spark_merge
 from cdc_core.engine.round.lake import SourceWatch, Work
 from cdc_core.engine.round.orders import Orders
 from cdc_core.engine.round.table_state import MergeStates
 from cdc_core.engine.schema.steps import same_columns, same_shape
-from cdc_core.engine.slice.order import SliceOrder
+from cdc_core.engine.slice.order import Merge
 from cdc_core.errors import CdcError, TransientError
 from cdc_core.lsn import last_begin
 from cdc_core.schema.table import TableId, TableSchema
@@ -43,10 +45,10 @@ class BackfillTarget:
         is_settled = state.waiting is None and state.in_force == known.number
         return is_settled and same_shape(known.table, table) and same_columns(known.table, table)
 
-    def order_to_land(self, table: TableId, reached: int, passed: int) -> SliceOrder | None:
-        """Return the order for a task that writes incremental-snapshot rows, once changes up to ``reached`` are merged.
+    def order_to_land(self, table: TableId, reached: int, passed: int) -> Merge | None:
+        """Return what a task needs to write incremental-snapshot rows, once changes up to ``reached`` are merged.
 
-        None before that. ``to_lsn`` of the order is the LSN up to which the table is merged; ``passed`` as for
+        None before that. Its ``to_lsn`` is the LSN up to which the table is merged; ``passed`` as for
         ``LakeSink.between_rounds``.
         """
         merge_state = self._states.of(table)
@@ -59,7 +61,7 @@ class BackfillTarget:
 
     def land(self, order: LandOrder) -> LandOutcome:
         """Write rows of an incremental snapshot to the lake table in one commit; errors are returned in the outcome."""
-        table = order.order.table.id
+        table = order.target.table.id
         try:
             outcome = self._land(order)
         except CdcError as error:
@@ -67,7 +69,7 @@ class BackfillTarget:
         if isinstance(outcome.error, TransientError):
             self._states.reload(table)
         elif outcome.error is None:
-            self._note_landed(order.order, outcome)
+            self._note_landed(order.target, outcome)
         return outcome
 
     def reserve(self, tables: Sequence[TableId]) -> dict[TableId, int] | None:
@@ -86,24 +88,25 @@ class BackfillTarget:
 
     def _land(self, order: LandOrder) -> LandOutcome:
         """Raises CdcError."""
-        task, spark, wanted = self._work.task, self._work.spark(), order.order
-        path = task.paths.lake(wanted.table.id)
+        task, spark, target = self._work.task, self._work.spark(), order.target
+        table, path = target.table.id, task.paths.lake(target.table.id)
         (outcome,) = self._run(order)
         if outcome.evolves:
-            task.writer.evolve_with_spark(spark, path, task.scope, wanted, task.plan)
+            task.tables.evolve_with_spark(spark, path, task.scope, target.schema, task.plan)
             (outcome,) = self._run(order)
         if outcome.staged is not None:
-            outcome.applied = task.writer.land_with_spark(spark, path, task.scope, wanted, outcome.staged)
+            applied = spark_merge(task, table, target.snapshot.token).land(spark, outcome.staged)
+            outcome = replace(outcome, applied=applied)
         return outcome
 
     def _run(self, order: LandOrder) -> list[LandOutcome]:
-        name = f"writing rows of {order.order.table.id}"
+        name = f"writing rows of {order.target.table.id}"
         return run_tasks(self._work.spark(), [[order]], LandTask(self._work.task), name)
 
-    def _note_landed(self, order: SliceOrder, outcome: LandOutcome) -> None:
-        merge_state = self._states.of(order.table.id)
-        merge_state.merged = max(merge_state.merged or 0, order.to_lsn or 0)
+    def _note_landed(self, target: Merge, outcome: LandOutcome) -> None:
+        merge_state = self._states.of(target.table.id)
+        merge_state.merged = max(merge_state.merged or 0, target.to_lsn)
         if outcome.applied is not None:
             # Spark's MERGE does not change the LSN stored in the table.
-            merge_state.shown = merge_state.shown if outcome.staged is not None else order.to_lsn
+            merge_state.shown = merge_state.shown if outcome.staged is not None else target.to_lsn
             merge_state.version, merge_state.checked_at = outcome.applied.version, time.monotonic()

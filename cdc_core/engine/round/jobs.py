@@ -13,9 +13,13 @@ from dataclasses import replace
 
 from cdc_core import failpoints
 from cdc_core.engine.round.lake import Work
-from cdc_core.engine.slice.order import SliceOrder, SliceOutcome
+from cdc_core.engine.slice.by_spark import SparkMerge
+from cdc_core.engine.slice.order import SliceOrder
+from cdc_core.engine.slice.outcome import Merged, SliceOutcome
 from cdc_core.engine.slice.part import PartOrder, SlicePart, cut, joined, large_among, lost
+from cdc_core.engine.slice.task import SliceTask
 from cdc_core.errors import CdcError
+from cdc_core.schema.table import TableId
 from cdc_core.spark.run_tasks import balanced, parallelism, run_tasks
 
 # Fixed cost of a slice (open, commit, check), expressed as a number of rows.
@@ -38,59 +42,72 @@ def run_orders(work: Work, orders: Sequence[SliceOrder]) -> list[SliceOutcome]:
     done = {outcome.table: outcome for outcome in found if isinstance(outcome, SliceOutcome)}
     if large:
         done |= {each.table: each for order in large if (each := lost(order, found)) is not None}
-        second = [[joined(order, found)] for order in large if order.table.id not in done]
+        second = [[joined(order, found)] for order in large if order.table not in done]
         done |= {outcome.table: outcome for outcome in run_tasks(spark, second, task, "committing changes")}
-    return [done[order.table.id] for order in orders]
+    return [done[order.table] for order in orders]
 
 
 def evolve(work: Work, orders: Sequence[SliceOrder], outcomes: Sequence[SliceOutcome]) -> list[SliceOutcome]:
     """Change tables with Spark whose new shape a task cannot apply, then merge the changes that need that shape."""
     found, again, task = {outcome.table: outcome for outcome in outcomes}, [], work.task
     for order in orders:
-        outcome = found[order.table.id]
-        if not outcome.evolves:
+        if not found[order.table].evolves:
             continue
         try:
-            path = task.paths.lake(order.table.id)
-            task.writer.evolve_with_spark(work.spark(), path, task.scope, order, task.plan)
+            path = task.paths.lake(order.table)
+            task.tables.evolve_with_spark(work.spark(), path, task.scope, order.schema, task.plan)
         except CdcError as error:
-            outcome.error = error
+            found[order.table] = found[order.table].failed(error)
             continue
-        # The rows that the first attempt appended are in the changelog now.
-        waits = order.has_backlog or bool(order.files or order.written)
-        again.append(replace(order, files=(), written=(), arrived=(), rows=0, has_backlog=waits))
+        again.append(order.after_append())
     for done in run_orders(work, again):
-        first = found[done.table]
-        found[done.table] = replace(done, appended=first.appended, changelog_files=first.changelog_files)
-    return [found[order.table.id] for order in orders]
+        found[done.table] = replace(done, appended=found[done.table].appended)
+    return [found[order.table] for order in orders]
 
 
-def merge_staged(work: Work, orders: Sequence[SliceOrder], outcomes: Sequence[SliceOutcome]) -> None:
-    """Run Spark's MERGE for the slices that are too large for a task."""
+def merge_by_spark(work: Work, orders: Sequence[SliceOrder], outcomes: Sequence[SliceOutcome]) -> list[SliceOutcome]:
+    """Run Spark's MERGE for the slices that are too large for a task; returns the outcomes after it."""
+    return [
+        outcome if outcome.staged is None or outcome.error is not None else _merged(work, order, outcome)
+        for order, outcome in zip(orders, outcomes, strict=True)
+    ]
+
+
+def enable_features(work: Work, orders: Sequence[SliceOrder], outcomes: Sequence[SliceOutcome]) -> list[SliceOutcome]:
+    """Enable the table features that new lake tables lack; returns the outcomes after it."""
+    return [
+        _with_features(work, order, outcome)
+        if outcome.lake is not None and outcome.lake.lacks_features and outcome.error is None
+        else outcome
+        for order, outcome in zip(orders, outcomes, strict=True)
+    ]
+
+
+def spark_merge(task: SliceTask, table: TableId, token: int) -> SparkMerge:
+    """Return what has Spark merge slices that tasks staged."""
+    writer = task.writer
+    return SparkMerge(task.paths.lake(table), task.scope, table, token, writer.owner, writer.features)
+
+
+def _merged(work: Work, order: SliceOrder, outcome: SliceOutcome) -> SliceOutcome:
+    """Have Spark merge one staged slice."""
+    task, waiting, started = work.task, outcome.staged, time.monotonic()
+    assert waiting is not None and outcome.lake is not None
+    failpoints.hit(failpoints.BEFORE_SPARK_MERGE)
+    try:
+        applied = spark_merge(task, order.table, order.snapshot.token).merge(work.spark(), waiting)
+        lake = replace(outcome.lake, version=applied.version, lsn=waiting.to_lsn)
+        outcome = replace(outcome, merged=waiting.to_lsn, done=outcome.done.then(Merged(applied)), lake=lake)
+    except CdcError as error:
+        outcome = outcome.failed(error)
+    failpoints.hit(failpoints.AFTER_SPARK_MERGE)
+    return replace(outcome, timings=outcome.timings.plus("spark merge", time.monotonic() - started))
+
+
+def _with_features(work: Work, order: SliceOrder, outcome: SliceOutcome) -> SliceOutcome:
     task = work.task
-    for order, outcome in zip(orders, outcomes, strict=True):
-        if outcome.staged is None or outcome.error is not None:
-            continue
-        started = time.monotonic()
-        failpoints.hit(failpoints.BEFORE_SPARK_MERGE)
-        try:
-            outcome.applied = task.writer.merge_with_spark(
-                work.spark(), task.paths.lake(order.table.id), task.scope, order, outcome.staged
-            )
-            outcome.merged = outcome.lake_lsn = outcome.staged.to_lsn
-            outcome.lake_version = outcome.applied.version
-        except CdcError as error:
-            outcome.error = error
-        failpoints.hit(failpoints.AFTER_SPARK_MERGE)
-        outcome.seconds["spark merge"] = time.monotonic() - started
-
-
-def enable_features(work: Work, orders: Sequence[SliceOrder], outcomes: Sequence[SliceOutcome]) -> None:
-    """Enable the table features that new lake tables lack."""
-    task = work.task
-    for order, outcome in zip(orders, outcomes, strict=True):
-        if outcome.lacks_features and outcome.error is None:
-            try:
-                task.writer.enable_with_spark(work.spark(), task.paths.lake(order.table.id), order)
-            except CdcError as error:
-                outcome.error = error
+    try:
+        task.tables.enable_with_spark(work.spark(), task.paths.lake(order.table), order.schema)
+    except CdcError as error:
+        return outcome.failed(error)
+    return outcome

@@ -13,7 +13,15 @@ from cdc_core.engine.reading.tables import TableRegistry
 from cdc_core.engine.round.table_state import MergeStates, first_lsn
 from cdc_core.engine.schema.changes import Shapes
 from cdc_core.engine.slice.constraints import ConstraintsSeen
-from cdc_core.engine.slice.order import Replay, SliceOrder
+from cdc_core.engine.slice.order import (
+    Merge,
+    MergeOrder,
+    Replay,
+    SliceOrder,
+    SnapshotInForce,
+    SpoolFiles,
+    TargetSchema,
+)
 from cdc_core.lake.stores.changelog import Reached
 from cdc_core.lsn import just_after
 from cdc_core.schema.table import TableId, TableSchema
@@ -40,9 +48,11 @@ class Orders:
         due = [t for t, _ in self._states if t not in in_batch and self._states.is_due(t, to_lsn)]
         return self._with_replays(orders + [self._order(table, to_lsn) for table in due], to_lsn, replays)
 
-    def of_chunks(self, table: TableId, at: int) -> SliceOrder:
-        """Return the order that describes a table, merged up to ``at``, to a task that writes rows of a snapshot."""
-        return replace(self._order(table, at), views=self._shapes.views(table), visible=None, has_backlog=False)
+    def of_chunks(self, table: TableId, at: int) -> Merge:
+        """Return the table, merged up to ``at``, for a task that writes rows of a snapshot to it."""
+        order = self._order(table, at)
+        schema = replace(order.schema, views=self._shapes.views(table))
+        return Merge.of(replace(order, schema=schema, snapshot=replace(order.snapshot, visible=None)))
 
     def _of_batch(self, batch: Batch, table: TableId, to_lsn: int) -> SliceOrder:
         merge_state, versions = self._states.of(table), batch.versions[table]
@@ -57,50 +67,63 @@ class Orders:
         # Numbering the shapes may have paused the table.
         goes_on = is_whole and not self._states.holds_back(table, to_lsn)
         order = self._order(table, to_lsn if goes_on else None, {number for number, _ in files})
-        plain = not (order.has_backlog or order.visible or order.steps or order.views or order.waiting)
-        return replace(
-            order,
-            files=tuple(files),
-            rows=sum(version.rows for version in versions),
-            reached=Reached(whole, batch.open_at(table)),
-            only_inserts=plain and batch.only_inserts(table),
+        spool = SpoolFiles(
+            tuple(files),
+            sum(version.rows for version in versions),
+            Reached(whole, batch.open_at(table)),
+            merge_state.changelog,
+            self._is_plain(order) and batch.only_inserts(table),
         )
+        return replace(order, append=spool)
+
+    def _is_plain(self, order: SliceOrder) -> bool:
+        """Whether the rows of a batch are all that is merged, and in the lake table's shape."""
+        schema, state = order.schema, self._states.of(order.table)
+        is_mixed = state.backlog is not None or state.waiting or bool(schema.steps or schema.views)
+        return not is_mixed and not order.snapshot.visible
 
     def _order(self, table: TableId, to_lsn: int | None, numbers: Iterable[int] = ()) -> SliceOrder:
         """Return the order without rows of a batch. ``numbers`` are the shapes of those that the caller adds."""
-        merge_state = self._states.of(table)
-        state, overlap, known = merge_state.shape, self._states.overlap(table), self._known(table)
+        state = self._states.of(table)
+        merge = None
+        if to_lsn is not None:
+            merge = MergeOrder(to_lsn, state.backlog is not None, state.engine, state.waiting)
+        return SliceOrder(self._schema(table, to_lsn, numbers), self._snapshot(table), merge=merge)
+
+    def _schema(self, table: TableId, to_lsn: int | None, numbers: Iterable[int]) -> TargetSchema:
+        merge_state, known = self._states.of(table), self._known(table)
+        state = merge_state.shape
         number = 0 if state.shape is None else state.shape.number
         is_mixed = merge_state.backlog is not None or any(each != number for each in numbers) or bool(state.pending)
         is_mixed |= merge_state.waiting
-        return SliceOrder(
+        return TargetSchema(
             known,
-            to_lsn=to_lsn,
-            position=merge_state.changelog,
-            has_backlog=merge_state.backlog is not None,
+            shape=number,
+            steps=state.pending,
+            views=self._shapes.views(table) if is_mixed and to_lsn is not None else {},
+            since={} if to_lsn is None else self._constraints.since(known),
+        )
+
+    def _snapshot(self, table: TableId) -> SnapshotInForce:
+        merge_state, overlap = self._states.of(table), self._states.overlap(table)
+        return SnapshotInForce(
             token=merge_state.token or 0,
             merged=merge_state.merged,
             visible=None if overlap is None else overlap.visible,
-            resumed=None if overlap is None or merge_state.merged is not None else overlap.since,
             floor=int(first_lsn(overlap)),
-            engine=merge_state.engine,
-            shape=number,
-            views=self._shapes.views(table) if is_mixed and to_lsn is not None else {},
-            steps=state.pending,
-            since={} if to_lsn is None else self._constraints.since(known),
-            waiting=merge_state.waiting,
+            resumed=None if overlap is None or merge_state.merged is not None else overlap.since,
         )
 
     def _with_replays(
         self, orders: list[SliceOrder], to_lsn: int, replays: Mapping[TableId, Replay]
     ) -> list[SliceOrder]:
-        given = {order.table.id: order for order in orders}
+        given = {order.table: order for order in orders}
         for table, replay in replays.items():
             merge_state = self._states.of(table)
             if merge_state.shape.holds_back:
                 continue
             order = given.get(table) or self._order(table, max(to_lsn, just_after(merge_state.merged or 0)))
-            given[table] = replace(order, waiting=True, replay=replay, only_inserts=False)
+            given[table] = order.with_replay(replay)
         return list(given.values())
 
     def _known(self, table: TableId) -> TableSchema:

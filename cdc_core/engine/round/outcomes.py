@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from cdc_core.engine.reports import MergeReport
-from cdc_core.engine.slice.order import Applied, SliceOrder, SliceOutcome
+from cdc_core.engine.reports import CheckReport, MergeReport
+from cdc_core.engine.slice.order import SliceOrder
+from cdc_core.engine.slice.outcome import Applied, SliceOutcome
 from cdc_core.lsn import Lsn
 
 
@@ -16,19 +17,20 @@ def has_rest(order: SliceOrder, outcome: SliceOutcome) -> bool:
     return outcome.staged.to_lsn < order.to_lsn
 
 
-def merge_report(order: SliceOrder, outcome: SliceOutcome, applied: Applied) -> MergeReport:
+def merge_report(outcome: SliceOutcome, applied: Applied, check: CheckReport | None) -> MergeReport:
     """The report of a table that the round merged."""
+    quarantined = outcome.done.quarantined
     return MergeReport(
-        order.table.id,
+        outcome.table,
         Lsn(outcome.merged or 0),
         applied.version,
         applied.events,
         applied.inserted,
         applied.updated,
         applied.deleted,
-        sum(outcome.seconds.values()),
-        outcome.check,
-        outcome.waiting or 0,
+        sum(outcome.timings.seconds.values()),
+        check,
+        0 if quarantined is None else quarantined.waiting,
     )
 
 
@@ -36,6 +38,6 @@ def cpu_parts(outcomes: Sequence[SliceOutcome]) -> dict[str, float]:
     """CPU-seconds of the round's tasks by part."""
     found: dict[str, float] = {}
     for outcome in outcomes:
-        for part, seconds in outcome.cpu_seconds.items():
+        for part, seconds in outcome.timings.cpu_seconds.items():
             found[part] = found.get(part, 0.0) + seconds
     return found

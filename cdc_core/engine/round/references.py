@@ -16,7 +16,8 @@ from typing import Any
 from cdc_core.engine.reading.tables import TableRegistry
 from cdc_core.engine.reports import CheckReport, RuleResult
 from cdc_core.engine.round.table_state import MergeStates
-from cdc_core.engine.slice.order import SliceOrder, SliceOutcome
+from cdc_core.engine.slice.order import SliceOrder
+from cdc_core.engine.slice.outcome import SliceOutcome
 from cdc_core.engine.slice.task import SliceTask
 from cdc_core.errors import CdcError
 from cdc_core.lake.delta.opened import opened
@@ -114,11 +115,11 @@ class References:
         to_lsn: int,
         orders: Sequence[SliceOrder],
         outcomes: Sequence[SliceOutcome],
-    ) -> None:
-        """Check the rows written by a round to ``to_lsn``, and add the results to its outcomes. Never raises a
+    ) -> list[SliceOutcome]:
+        """Check the rows written by a round to ``to_lsn``; returns its outcomes with the results. Never raises a
         CdcError.
         """
-        round_ = {order.table.id: (order, outcome) for order, outcome in zip(orders, outcomes, strict=True)}
+        round_ = {order.table: (order, outcome) for order, outcome in zip(orders, outcomes, strict=True)}
         try:
             self._note_changed(round_)
             due = [key for key in self._since if self._can_judge(key, states, to_lsn, round_)]
@@ -128,8 +129,7 @@ class References:
         except CdcError as error:
             self._failed_at = time.monotonic()
             _log.warning("Foreign keys were not checked in this round: %s", error)
-        for outcome in outcomes:
-            self._report(outcome)
+        return [self._reported(outcome) for outcome in outcomes]
 
     def is_due(self, states: MergeStates, to_lsn: int) -> bool:
         """Whether a round to ``to_lsn`` without changes could check keys that earlier rounds could not."""
@@ -140,7 +140,7 @@ class References:
     def _note_changed(self, round_: dict[TableId, tuple[SliceOrder, SliceOutcome]]) -> None:
         for table, (order, outcome) in round_.items():
             if outcome.applied is not None and matches_any(self._patterns, str(table)):
-                self._changed.setdefault(table, order.merged or 0)
+                self._changed.setdefault(table, order.snapshot.merged or 0)
         if self._changed and time.monotonic() - self._read_at >= _FRESH_SECONDS:
             self._read()
         for table, since in self._changed.items():
@@ -229,12 +229,12 @@ class References:
                     else "",
                 )
 
-    def _report(self, outcome: SliceOutcome) -> None:
-        """Add the rules of a table's foreign keys to its check; a delayed result is added to the next check."""
+    def _reported(self, outcome: SliceOutcome) -> SliceOutcome:
+        """Return the outcome with the rules of the table's foreign keys; a delayed result is in the next check."""
         keys = self._known.get(outcome.table, ())
         if not keys or outcome.applied is None:
-            return
-        check = outcome.check or CheckReport(outcome.table, 0, 0, True, summary=Summary(0, {}, 0))
+            return outcome
+        check = outcome.done.check or CheckReport(outcome.table, 0, 0, True, summary=Summary(0, {}, 0))
         results = {key: self._found.pop(key, Missing()) for key in keys}
         rules = tuple(
             RuleResult(rule_name(key), "", self._severity, found.checked, found.missing, _description(key))
@@ -244,7 +244,8 @@ class References:
         if summary is not None:
             counts = {rule_name(key): found.missing for key, found in results.items()}
             summary = replace(summary, failed={**summary.failed, **counts})
-        outcome.check = replace(check, rules=(*check.rules, *rules), summary=summary)
+        check = replace(check, rules=(*check.rules, *rules), summary=summary)
+        return replace(outcome, done=replace(outcome.done, check=check))
 
     def _tell(self, text: str) -> None:
         """Log a text once per run."""

@@ -35,7 +35,7 @@ from cdc_core import failpoints
 from cdc_core.engine.reading.batch import Batch
 from cdc_core.engine.reports import MergeReport, QuarantineReport, RoundReport
 from cdc_core.engine.round.failures import note_failure
-from cdc_core.engine.round.jobs import enable_features, evolve, merge_staged, run_orders
+from cdc_core.engine.round.jobs import enable_features, evolve, merge_by_spark, run_orders
 from cdc_core.engine.round.lake import SourceWatch, Work
 from cdc_core.engine.round.orders import Orders
 from cdc_core.engine.round.outcomes import cpu_parts, has_rest, merge_report
@@ -45,7 +45,8 @@ from cdc_core.engine.round.table_state import MergeStates
 from cdc_core.engine.round.validations import Validations
 from cdc_core.engine.schema.reread_limit import RereadLimit
 from cdc_core.engine.schema.trouble import trouble_of
-from cdc_core.engine.slice.order import Replay, SliceOrder, SliceOutcome
+from cdc_core.engine.slice.order import Replay, SliceOrder
+from cdc_core.engine.slice.outcome import Quarantined, SliceOutcome
 from cdc_core.lake.options import MergeEngine
 from cdc_core.lake.positions import ChangelogPosition
 from cdc_core.lsn import Lsn
@@ -92,17 +93,15 @@ class Rounds:
         on_durable()
         outcomes = evolve(self._work, orders, outcomes)
         self._note_large(outcomes)
-        merge_staged(self._work, orders, outcomes)
-        enable_features(self._work, orders, outcomes)
+        outcomes = merge_by_spark(self._work, orders, outcomes)
+        outcomes = enable_features(self._work, orders, outcomes)
         if self._references is not None:
-            self._references.judge(self._work.spark, self._work.task, self._states, to_lsn, orders, outcomes)
+            outcomes = self._references.judge(self._work.spark, self._work.task, self._states, to_lsn, orders, outcomes)
         merges = self._settle_all(orders, outcomes)
         failed = self._failed(outcomes)
-        self._record(batch, Lsn(max([to_lsn, *(o.to_lsn or 0 for o in orders if o.table.id in replays)])))
+        self._record(batch, Lsn(max([to_lsn, *(o.to_lsn or 0 for o in orders if o.table in replays)])))
         seconds = time.monotonic() - started
-        again = {
-            o.table: QuarantineReport(o.waiting or 0, o.replayed, o.dropped) for o in outcomes if o.table in replays
-        }
+        again = {o.table: _quarantine_report(o.done.quarantined) for o in outcomes if o.table in replays}
         return RoundReport(to_lsn, tuple(merges), failed, seconds=seconds, parts=cpu_parts(outcomes), replays=again)
 
     def _note_lost(self, outcomes: Sequence[SliceOutcome]) -> None:
@@ -135,28 +134,28 @@ class Rounds:
 
     def _settle(self, order: SliceOrder, outcome: SliceOutcome) -> MergeReport | None:
         """Update the table's merge state from the outcome; returns its report, None if nothing was merged."""
-        merge_state = self._states.of(order.table.id)
+        merge_state, done = self._states.of(order.table), outcome.done
         if outcome.error is not None:
             paths, pauses = self._work.task.paths, self._watch.shapes.pauses
-            note_failure(order.table.id, outcome.error, self._states, pauses, paths, self._reread_limit)
+            note_failure(order.table, outcome.error, self._states, pauses, paths, self._reread_limit)
             return None
-        if outcome.lost is not None or order.to_lsn is None:
+        if outcome.lost is not None or order.merge is None:
             return None
         merge_state.failed_at = None
         merge_state.merged = outcome.merged
-        if outcome.waiting is not None:
+        if done.quarantined is not None:
             # If Spark still has to merge a part, the state of the quarantine table is determined again in the next
             # round.
-            merge_state.waiting = bool(outcome.waiting)
-        if outcome.lake_version is not None:
-            merge_state.version, merge_state.shown = outcome.lake_version, outcome.lake_lsn
-            merge_state.identity = outcome.lake_id
+            merge_state.waiting = bool(done.quarantined.waiting)
+        if outcome.lake is not None:
+            merge_state.version, merge_state.shown = outcome.lake.version, outcome.lake.lsn
+            merge_state.identity = outcome.lake.identity
             merge_state.checked_at = time.monotonic()
-        merge_state.shape.in_force = max(merge_state.shape.in_force, order.shape)
+        merge_state.shape.in_force = max(merge_state.shape.in_force, order.schema.shape)
         if merge_state.backlog is not None and outcome.merged is not None and merge_state.backlog <= outcome.merged:
             merge_state.backlog = None
-        outcome.check = self._validations.with_verdict(outcome.check)
-        return None if outcome.applied is None else merge_report(order, outcome, outcome.applied)
+        check = self._validations.with_verdict(done.check)
+        return None if done.applied is None else merge_report(outcome, done.applied, check)
 
     def _failed(self, outcomes: Sequence[SliceOutcome]) -> dict[TableId, str]:
         """Return why tables are not merged up to the round's LSN; of several reasons, the pause."""
@@ -171,3 +170,7 @@ class Rounds:
             if batch is not None and batch.complete_lsn is not None:
                 self._cuts.note_commit(batch.complete_lsn, batch.last_commit_ts_us)
             self._cuts.record(to_lsn)
+
+
+def _quarantine_report(found: Quarantined | None) -> QuarantineReport:
+    return QuarantineReport() if found is None else QuarantineReport(found.waiting, found.replayed, found.dropped)

@@ -3,7 +3,7 @@
     changelog ─▶ a few megabytes at a time ─▶ buckets by key, on disk (lake/rows/buckets)
                                                │ one bucket at a time: check ─▶ reduce
                                                ├─▶ data files ─▶ one commit         only inserts, or after a truncate
-                                               ├─▶ rewritten files ─▶ one commit    rows of megabytes, or without Spark
+                                               ├─▶ changed files ─▶ one commit      rows of megabytes, or without Spark
                                                └─▶ staged files ─▶ Spark's MERGE    everything else
 
 No part is visible by itself. The rows of a bucket are complete for their keys, so what is decided about them is what
@@ -14,7 +14,7 @@ files keep the order of the source.
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Protocol
@@ -24,18 +24,18 @@ import pyarrow as pa
 
 from cdc_core import failpoints
 from cdc_core.engine.reports import CheckReport
+from cdc_core.engine.slice.apply_method import ApplyMethod, method_for_parts, takes_files
 from cdc_core.engine.slice.checks import TableChecks
-from cdc_core.engine.slice.order import Applied, SliceOrder, SliceOutcome, Staged
-from cdc_core.engine.slice.quarantine import Sifted, too_many
-from cdc_core.engine.slice.schema_versions import by_shape, key_of, keyed_slices
-from cdc_core.engine.slice.timing import timed
-from cdc_core.engine.slice.write import LakeWriter, unseen
+from cdc_core.engine.slice.order import Merge
+from cdc_core.engine.slice.outcome import Applied, Merged, Quarantined, Staged
+from cdc_core.engine.slice.quarantine import CheckedSlice, too_many
+from cdc_core.engine.slice.schema_versions import by_shape, key_of, keyed_slices, unseen
+from cdc_core.engine.slice.timing import Stopwatch
+from cdc_core.engine.slice.write import LakeWriter
 from cdc_core.errors import CommitConflictError, TransientError
 from cdc_core.lake.apply.added import Inserts, Replacement
-from cdc_core.lake.apply.changes import prepare
+from cdc_core.lake.apply.changes import Changes, prepare
 from cdc_core.lake.apply.staging import StagedFacts, numbered_from, staged
-from cdc_core.lake.delete_columns import mode_of
-from cdc_core.lake.delete_modes import DeleteMode
 from cdc_core.lake.delta.conflicts import on_conflict
 from cdc_core.lake.delta.data_file import DataFile
 from cdc_core.lake.delta.row_groups import release
@@ -52,14 +52,14 @@ from cdc_core.lake.rows.row_keys import KeyColumns, merge_key
 from cdc_core.lake.rows.run_files import Owner, write_parquet
 from cdc_core.lake.rows.survey import Survey, check_inserts, in_order, is_op, survey
 from cdc_core.lake.stores.changelog import files_between, stream_changes
+from cdc_core.schema.table import TableSchema
 
 _FILE_ROWS = 1_000_000
-_WIDE_ROW_BYTES = 1 << 20
 _NONE = Survey({}, None, 0, 0)
 
 
 class SliceWork(Protocol):
-    """What merging in parts needs of the task that merges the table (``engine/slice/task.SliceTask``)."""
+    """What merging in parts needs of the merge that it belongs to (``engine/slice/lake_merge.LakeMerge``)."""
 
     @property
     def scope(self) -> str:
@@ -73,100 +73,106 @@ class SliceWork(Protocol):
     def checks(self) -> TableChecks:
         """The quality checks of all tables."""
 
-    def sifted(
-        self, order: SliceOrder, lake: DeltaTable, changes: pa.Table, outcome: SliceOutcome, follows: bool = False
-    ) -> Sifted:
+    def checked(self, lake: DeltaTable, merge: Merge, changes: pa.Table, follows: bool = False) -> CheckedSlice:
         """Return the rows for the lake; the others are in the quarantine table when this returns."""
 
-    def is_open(self, lake: DeltaTable, order: SliceOrder) -> bool:
-        """Whether the order's changes are not in the lake."""
+    def is_open(self, lake: DeltaTable, merge: Merge) -> bool:
+        """Whether the merge's changes are not in the lake."""
 
 
-class NotDivisibleError(Exception):
-    """The slice cannot be merged in parts; it is merged as a whole."""
+class _NotDivisibleError(Exception):
+    """The slice cannot be merged in parts."""
+
+
+class _PartChecks:
+    """Checks the parts of one slice, one after another: what is quarantined of one is kept when the next is checked."""
+
+    def __init__(self, work: SliceWork, lake: DeltaTable, merge: Merge) -> None:
+        self._work, self._lake, self._merge = work, lake, merge
+        self._has_quarantined = False
+        self._waiting = 0
+        self._report: CheckReport | None = None
+
+    def passing(self, rows: pa.Table) -> pa.Table:
+        """Return the rows of a part that may be merged; the others are in the quarantine table when this returns."""
+        table = self._merge.table.id
+        checked = self._work.checked(self._lake, self._merge, rows, self._has_quarantined)
+        if checked.sifted.changed:
+            self._has_quarantined = True
+            failpoints.hit(failpoints.AFTER_QUARANTINE)
+        self._report = _both(self._report, checked.report)
+        self._waiting += checked.sifted.quarantined.waiting
+        limit = self._work.checks.max_waiting(table)
+        if limit and self._waiting > limit:
+            raise too_many(table, self._waiting, limit)
+        return checked.sifted.rows
+
+    @property
+    def result(self) -> Merged:
+        """The result of the checks so far."""
+        return Merged(check=self._report, quarantined=Quarantined(self._waiting))
 
 
 @dataclass(slots=True)
 class LargeSlice:
-    """The unmerged changes of a changelog after ``merged`` up to the order's LSN, as a slice in parts.
+    """The unmerged changes of a changelog after ``merged`` up to the merge's LSN, as a slice in parts.
 
     ``most_bytes`` bounds the rows of a part in memory; a row that is larger is a part of its own.
     """
 
-    task: SliceWork
-    order: SliceOrder
+    work: SliceWork
+    merge: Merge
     lake: DeltaTable
     changelog: EpochRows
     merged: int
     most_bytes: int
+    watch: Stopwatch
     _whole: Survey = field(default=_NONE)
     _truncates: list[pa.Table] = field(default_factory=list)
-    _quarantined: bool = False
 
     def read_small(self) -> pa.Table | None:
         """Return the changes in stream order if they fit; None if they are to be merged in parts."""
-        assert self.order.to_lsn is not None
         held: list[pa.Table] = []
         octets = 0
-        for rows in stream_changes(self.changelog, self.merged, self.order.to_lsn):
+        for rows in stream_changes(self.changelog, self.merged, self.merge.to_lsn):
             held.append(rows)
             octets += rows.nbytes
             if octets > self.most_bytes:
                 return None
         return pa.concat_tables(held) if held else self.changelog.schema.empty_table()
 
-    def merge(self, outcome: SliceOutcome) -> None:
-        """Merge the slice: commit it, or stage it for Spark. Raises NotDivisibleError before anything is written."""
-        if self.order.waiting or self.order.replay is not None:
-            raise NotDivisibleError
-        if self._only_inserts() and self._append(outcome):
-            return
-        self._quarantined = False  # the parts are others than those of ``_append``
-        folder = Path(self.task.writer.staging) / f"{uuid.uuid4()}.buckets"
-        buckets = Buckets(folder, self.most_bytes)
+    def merge_parts(self) -> Merged | None:
+        """Merge the slice: commit it, or stage it for Spark; None, and nothing was done, if it cannot be divided."""
         try:
-            found = SliceOutcome(outcome.table)
-            with timed(found, "reduce"):
-                self._divide(buckets, found)
-            self._merge_parts(buckets, found)
-            _take_over(outcome, found)
-        finally:
-            buckets.close()
+            done = self._append() if self._only_inserts() else None
+            return self._merge_buckets() if done is None else done
+        except _NotDivisibleError:
+            return None
 
     def _only_inserts(self) -> bool:
         """Whether rows of the slice can simply be added, by the changelog's statistics."""
-        assert self.order.to_lsn is not None
-        if self.order.visible is not None or not self.task.writer.takes_files(self.lake):
+        if self.merge.snapshot.visible is not None or not takes_files(self.lake):
             return False
-        files = files_between(self.changelog, self.merged, self.order.to_lsn)
+        files = files_between(self.changelog, self.merged, self.merge.to_lsn)
         return all(file.minimum.get("__op") == "c" == file.maximum.get("__op") for file in files)
 
-    def _append(self, outcome: SliceOutcome) -> bool:
-        """Add the rows of a slice of inserts in one commit; False, and nothing was committed, if a key is repeated."""
-        found = SliceOutcome(outcome.table)
+    def _append(self) -> Merged | None:
+        """Add the rows of a slice of inserts in one commit; None, and nothing was committed, if a key is repeated."""
+        checks = _PartChecks(self.work, self.lake, self.merge)
         counted = 0
 
         def made() -> Iterator[pa.RecordBatch]:
             nonlocal counted
             for rows in self._combined():
                 counted += rows.num_rows
-                good = self._passing(rows, found)
-                yield from arrivals(good, self.lake.schema).to_batches()
+                yield from arrivals(checks.passing(rows), self.lake.schema).to_batches()
 
         files = self.lake.write_stream(made(), self.lake.schema, _FILE_ROWS)
-        if self._repeats_keys(files):
-            return False
-        with timed(found, "apply"):
-            self._commit(files, False, counted, found)
-        _take_over(outcome, found)
-        return True
-
-    def _repeats_keys(self, files: list[DataFile]) -> bool:
-        if not self.task.checks.has_unique_key(self.order.table):
-            return False
-        key = merge_key(self.order.table)
-        wanted = pa.schema([self.lake.schema.field(name) for name in KeyColumns.of(key, self.lake.schema).read])
-        return has_repeated_keys([self.lake.read_as(file, wanted) for file in files], key)
+        if repeats_keys(self.work.checks, self.merge.table, self.lake, files):
+            return None
+        with self.watch("apply"):
+            applied = self._commit_files(files, False, counted)
+        return checks.result.then(Merged(applied))
 
     def _combined(self) -> Iterator[pa.Table]:
         """Yield the slice's rows in stream order, about ``most_bytes`` at a time."""
@@ -183,41 +189,53 @@ class LargeSlice:
 
     def _rows(self) -> Iterator[pa.Table]:
         """Yield the slice's rows in stream order in the columns of the shape in force, a few megabytes at a time."""
-        order, keys = self.order, set()
-        assert order.to_lsn is not None
+        merge, keys = self.merge, set()
         schema: pa.Schema | None = None
-        for found in stream_changes(self.changelog, self.merged, order.to_lsn):
-            shapes = by_shape(unseen(found, order.visible))
-            keys |= {key_of(order, shape) for shape, _ in shapes} if order.views else {0}
+        for found in stream_changes(self.changelog, self.merged, merge.to_lsn):
+            shapes = by_shape(unseen(found, merge.snapshot.visible))
+            keys |= {key_of(merge.schema, shape) for shape, _ in shapes} if merge.schema.views else {0}
             if len(keys) > 1:
-                raise NotDivisibleError
-            for _, rows in keyed_slices(order, shapes):
+                raise _NotDivisibleError
+            for _, rows in keyed_slices(merge, shapes):
                 schema = schema or rows.schema
                 if not rows.schema.equals(schema):
-                    raise NotDivisibleError
-                check_inserts(rows, order.table.id)
+                    raise _NotDivisibleError
+                check_inserts(rows, merge.table.id)
                 yield rows
                 del rows  # a row may be large, and would stay in memory while the next one is read
             octets = found.nbytes
             del found, shapes
             release(octets)
 
-    def _divide(self, buckets: Buckets, found: SliceOutcome) -> None:
+    def _merge_buckets(self) -> Merged:
+        """Divide the rows by key, and merge one part after another."""
+        folder = Path(self.work.writer.staging) / f"{uuid.uuid4()}.buckets"
+        buckets = Buckets(folder, self.most_bytes)
+        checks = _PartChecks(self.work, self.lake, self.merge)
+        try:
+            with self.watch("reduce"):
+                self._divide(buckets, checks)
+            merged = self._merge_parts(buckets, checks)
+            return checks.result.then(merged)
+        finally:
+            buckets.close()
+
+    def _divide(self, buckets: Buckets, checks: _PartChecks) -> None:
         """Distribute the rows, and survey them."""
-        key, schema = merge_key(self.order.table), self.lake.schema
+        key, schema = merge_key(self.merge.table), self.lake.schema
         names = KeyColumns.of(key, schema) if key else None
         for every in self._rows():
-            self._distribute(every, names, buckets, found)
+            self._distribute(every, names, buckets, checks)
             del every
 
-    def _distribute(self, every: pa.Table, names: KeyColumns | None, buckets: Buckets, found: SliceOutcome) -> None:
+    def _distribute(self, every: pa.Table, names: KeyColumns | None, buckets: Buckets, checks: _PartChecks) -> None:
         self._whole = self._whole.plus(survey(every))
         truncates = is_op(every, "t")
         rows = every.filter(pa.array(~truncates)) if truncates.any() else every
         if truncates.any():
             self._truncates.append(every.filter(pa.array(truncates)))
         if self._splits:
-            rows = self._passing(rows, found)
+            rows = checks.passing(rows)
         new, old, has_old = images_of_keys(rows, names, image_schema(self.lake.schema))
         puts, takes = row_hashes(new), row_hashes(old)
         del new, old
@@ -235,94 +253,87 @@ class LargeSlice:
     @property
     def _splits(self) -> bool:
         """Whether an update is divided into its two effects; in quarantine it would have to be one change."""
-        return not merge_key(self.order.table) and not self.task.checks.may_refuse(self.order.table)
+        return not merge_key(self.merge.table) and not self.work.checks.may_refuse(self.merge.table)
 
-    @property
-    def _writes_files(self) -> bool:
-        """Whether the rows after the slice only have to be written; ``prepare`` decides by the same facts."""
-        is_added = self._whole.only_inserts and (not merge_key(self.order.table) or self.order.visible is None)
-        is_replaced = self._whole.truncated_at is not None and mode_of(self.lake.schema.names) is DeleteMode.HARD
-        return self.task.writer.takes_files(self.lake) and (is_added or is_replaced)
-
-    def _merge_parts(self, buckets: Buckets, found: SliceOutcome) -> None:
-        assert self.order.to_lsn is not None
-        rewrites = not self._writes_files and not self._is_for_spark(buckets)
-        if self._truncates and (rewrites or not (self._writes_files or buckets.octets)):
-            raise NotDivisibleError
-        copy = WorkingCopy(self.lake)
-        files, parts = (
-            list[DataFile](),
-            _Parts(self.task.writer.staging, self.task.writer.owner, str(self.order.table.id)),
+    def _method(self, buckets: Buckets) -> ApplyMethod:
+        return method_for_parts(
+            self.lake,
+            self._whole,
+            self.work.writer.limits(self.lake, self.merge),
+            has_key=bool(merge_key(self.merge.table)),
+            overlaps=self.merge.snapshot.visible is not None,
+            row_bytes=buckets.octets // max(1, self._whole.rows),
         )
-        replaces = self._writes_files and self._whole.truncated_at is not None
+
+    def _merge_parts(self, buckets: Buckets, checks: _PartChecks) -> Merged:
+        method, writer = self._method(buckets), self.work.writer
+        has_rows = method is ApplyMethod.ADD or buckets.octets > 0
+        if self._truncates and (method is ApplyMethod.FILES or not has_rows):
+            raise _NotDivisibleError
+        copy, files = WorkingCopy(self.lake), list[DataFile]()
+        staging = _StagedParts(writer.staging, writer.owner, str(self.merge.table.id))
         for part in buckets.parts():
             octets = part.nbytes
-            # Every part needs the truncates, at their places: they end the rows of all keys, and what waits for them.
-            rows = in_order(pa.concat_tables([part, *self._truncates]))
-            good = rows if self._splits else self._passing(rows, found)
-            with timed(found, "reduce"):
-                changes = prepare(good, self.order.table, self.lake.schema, self.order.visible, self._whole)
-            del part, rows, good
+            changes = self._prepared(part, checks)
+            del part
             release(octets)
-            with timed(found, "apply"):
-                if isinstance(changes, Inserts | Replacement) and self._writes_files:
-                    files += self.lake.write_stream(changes.plus.to_batches(), self.lake.schema, _FILE_ROWS)
-                elif rewrites:
-                    self.task.writer.rewrite(self.lake, self.order, copy, changes)
+            with self.watch("apply"):
+                if method is ApplyMethod.SPARK:
+                    staging.add(*staged(changes))
+                elif method is ApplyMethod.FILES:
+                    writer.write_to_copy(self.lake, self.merge, copy, changes)
                 else:
-                    parts.add(*staged(changes))
+                    assert isinstance(changes, Inserts | Replacement)
+                    files += self.lake.write_stream(changes.plus.to_batches(), self.lake.schema, _FILE_ROWS)
             del changes
-            release(octets)
-        if parts.facts is not None:
-            found.staged = parts.staged(self.order.to_lsn, self._whole.rows)
-        elif rewrites:
-            found.applied = self._commit_copy(copy)
-        else:
-            self._commit(files, replaces, self._whole.rows, found)
+        if staging.facts is not None:
+            return Merged(staged=staging.staged(self.merge.to_lsn, self._whole.rows))
+        if method is ApplyMethod.FILES:
+            return Merged(self._commit_copy(copy))
+        replaces = method is ApplyMethod.ADD and self._whole.truncated_at is not None
+        return Merged(self._commit_files(files, replaces, self._whole.rows))
 
-    def _passing(self, rows: pa.Table, found: SliceOutcome) -> pa.Table:
-        """Return the rows of a part that may be merged; the others are in the quarantine table when this returns."""
-        mine = SliceOutcome(found.table)
-        sifted = self.task.sifted(self.order, self.lake, rows, mine, self._quarantined)
-        self._quarantined |= sifted.changed
-        if sifted.changed:
-            failpoints.hit(failpoints.AFTER_QUARANTINE)
-        found.check = _both(found.check, mine.check)
-        found.waiting = (found.waiting or 0) + (mine.waiting or 0)
-        limit = self.task.checks.max_waiting(self.order.table.id)
-        if limit and found.waiting > limit:
-            raise too_many(self.order, found.waiting, limit)
-        return sifted.rows
+    def _prepared(self, part: pa.Table, checks: _PartChecks) -> Changes:
+        # Every part needs the truncates, at their places: they end the rows of all keys, and what waits for them.
+        rows = in_order(pa.concat_tables([part, *self._truncates]))
+        good = rows if self._splits else checks.passing(rows)
+        with self.watch("reduce"):
+            visible = self.merge.snapshot.visible
+            return prepare(good, self.merge.table, self.lake.schema, visible, self._whole)
 
-    def _commit(self, files: list[DataFile], replaces: bool, events: int, found: SliceOutcome) -> None:
+    def _commit_files(self, files: list[DataFile], replaces: bool, events: int) -> Applied | None:
+        work, lake, merge = self.work, self.lake, self.merge
+
         def attempt() -> Applied | None:
-            if not self.task.is_open(self.lake, self.order):
+            if not work.is_open(lake, merge):
                 return None
-            failpoints.hit(failpoints.DURING_MERGE)
-            return self.task.writer.commit_files(self.lake, self.order, self.task.scope, files, replaces)
+            return work.writer.commit_files(lake, merge, work.scope, files, replaces)
 
-        applied = on_conflict(attempt, self.lake)
-        found.applied = None if applied is None else replace(applied, events=events)
-
-    def _is_for_spark(self, buckets: Buckets) -> bool:
-        """Whether Spark merges the parts: not rows of many megabytes, of which Java needs several copies in memory."""
-        row_bytes = buckets.octets // max(1, self._whole.rows)
-        writer = self.task.writer
-        return writer.must_stage(self.lake) or (row_bytes < _WIDE_ROW_BYTES and writer.may_stage(self.lake, self.order))
+        applied = on_conflict(attempt, lake)
+        return None if applied is None else replace(applied, events=events)
 
     def _commit_copy(self, copy: WorkingCopy) -> Applied | None:
-        if not self.task.is_open(self.lake, self.order):
+        work, lake, merge = self.work, self.lake, self.merge
+        if not work.is_open(lake, merge):
             return None
-        failpoints.hit(failpoints.DURING_MERGE)
         try:
-            return self.task.writer.commit_copy(self.lake, self.order, self.task.scope, copy, self._whole.rows)
+            return work.writer.commit_copy(lake, merge, work.scope, copy, self._whole.rows)
         except CommitConflictError:
             raise TransientError(
-                f"Another writer changed the lake table of {self.order.table.id}.", "The next round merges it again."
+                f"Another writer changed the lake table of {merge.table.id}.", "The next round merges it again."
             ) from None
 
 
-class _Parts:
+def repeats_keys(checks: TableChecks, table: TableSchema, lake: DeltaTable, files: Sequence[DataFile]) -> bool:
+    """Whether files of new rows contain one key twice, which a check of each part by itself does not find."""
+    if not checks.has_unique_key(table):
+        return False
+    key = merge_key(table)
+    wanted = pa.schema([lake.schema.field(name) for name in KeyColumns.of(key, lake.schema).read])
+    return has_repeated_keys([lake.read_as(file, wanted) for file in files], key)
+
+
+class _StagedParts:
     """The staged files of a slice in parts: a folder that Spark reads as one table."""
 
     def __init__(self, staging: str, owner: Owner, table: str) -> None:
@@ -344,14 +355,6 @@ class _Parts:
         """Return what Spark needs; there is at least one part."""
         assert self.facts is not None
         return Staged(str(self._folder), to_lsn, events, replace(self.facts, large=self._octets, files=self._count))
-
-
-def _take_over(outcome: SliceOutcome, found: SliceOutcome) -> None:
-    outcome.check, outcome.waiting = found.check, found.waiting
-    outcome.applied, outcome.staged = found.applied or outcome.applied, found.staged
-    for mine, theirs in ((outcome.seconds, found.seconds), (outcome.cpu_seconds, found.cpu_seconds)):
-        for part, seconds in theirs.items():
-            mine[part] = mine.get(part, 0.0) + seconds
 
 
 def _without(rows: pa.Table, name: str, where: np.ndarray | None) -> pa.Table:

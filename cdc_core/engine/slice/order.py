@@ -1,20 +1,30 @@
-"""Input and result of a task for one table's slice of a round: metadata and paths, no data."""
+"""The order for a task that processes one table's slice of a round: metadata and paths, no data.
+
+    SliceOrder   one table in a round: what to append to its changelog, and up to which LSN to merge it
+      .schema    the schema version that the lake table is to have
+      .snapshot  what the lake table contains before the slice
+      .append    rows of a batch: spool files, or changelog files that other tasks wrote; None without any
+      .merge     the LSN to be reached in the lake table; None if the rows are appended only
+    Merge        what one commit to the lake table merges; derived from an order
+
+An order is created once, in the driver, and is not changed. A task derives from it what single steps need.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from cdc_core.engine.reading.shown import Shown
-from cdc_core.engine.reports import CheckReport
-from cdc_core.errors import CdcError
-from cdc_core.lake.apply.staging import StagedFacts
 from cdc_core.lake.delta.data_file import DataFile
 from cdc_core.lake.options import MergeEngine
 from cdc_core.lake.schema.project import Step
 from cdc_core.lake.schema.view import View
 from cdc_core.lake.stores.changelog import Reached
 from cdc_core.schema.table import TableId, TableSchema
+
+Position = tuple[int, int]
+"""A position of the changelog: commit LSN, index in the transaction."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,110 +41,165 @@ class Replay:
 
 
 @dataclass(frozen=True, slots=True)
-class SliceOrder:
-    """One table's part of a round.
+class TargetSchema:
+    """The schema version that the lake table is to have: its number ``shape``, and the source table as of it.
 
-    ``files`` are the batch's spool files of the table in stream order with the number of the shape under which each was
-    written, empty if only a backlog is to be merged; ``written`` are changelog files that other tasks created from them
-    already, ``arrived`` the lake files of an insert-only slice. ``to_lsn`` is the round's cut, None if no transaction
-    is complete yet and the rows are appended only. ``position`` is the end of the changelog as known by the driver;
-    None before its first row.
-    ``has_backlog``: the changelog contains unmerged rows of earlier batches. ``token`` and ``merged`` are the snapshot
-    in force and the LSN merged since, ``visible`` the text of its pg_snapshot while the slice may overlap it.
-    ``resumed``: the snapshot in force was read in several attempts, of which this text is the first's pg_snapshot, and
-    nothing was merged since: its surplus rows are deleted first (``lake/reduce/surplus_rows``). ``floor`` is an LSN up
-    to which the snapshot in force contains every change. ``shape`` is the shape that the lake table is to have,
-    ``steps`` lead to it, ``views`` define how change rows of each shape are read. ``since`` maps columns to the commit
-    LSN up to which their constraints may have been different.
-    ``waiting``: the quarantine table may contain changes that are not in the lake; ``replay`` requests their replay.
+    ``steps`` lead to it from the one that the lake table may have. ``views`` define, by number, how change rows of a
+    schema version are read; empty if all rows have this one. ``since`` maps columns to the commit LSN up to which their
+    constraints may have been different (``constraints``).
     """
 
     table: TableSchema
-    files: tuple[tuple[int, str], ...] = ()
-    rows: int = 0
-    reached: Reached | None = None
-    to_lsn: int | None = None
-    has_backlog: bool = False
-    position: tuple[int, int] | None = None
+    shape: int = 0
+    steps: tuple[Step, ...] = ()
+    views: Mapping[int, View] = field(default_factory=dict)
+    since: Mapping[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class SnapshotInForce:
+    """The snapshot that the lake table's content is from, and the LSN ``merged`` since; None if nothing was merged.
+
+    ``token`` is 0 for a table that never had a snapshot. ``visible`` is the text of its pg_snapshot while the slice may
+    overlap it, ``floor`` an LSN up to which it contains every change.
+    ``resumed``: it was read in several attempts, of which this text is the first's pg_snapshot, and nothing was merged
+    since: its surplus rows are deleted before anything is merged (``lake/reduce/surplus_rows``).
+    """
+
     token: int = 0
     merged: int | None = None
     visible: str | None = None
-    resumed: str | None = None
     floor: int = 0
-    only_inserts: bool = False
-    engine: MergeEngine = MergeEngine.AUTO
-    written: tuple[DataFile, ...] = ()
-    arrived: tuple[DataFile, ...] = ()
-    shape: int = 0
-    views: Mapping[int, View] = field(default_factory=dict)
-    steps: tuple[Step, ...] = ()
-    since: Mapping[str, int] = field(default_factory=dict)
-    waiting: bool = False
-    replay: Replay | None = None
+    resumed: str | None = None
 
     @property
     def shown(self) -> Shown:
-        """What the snapshot in force shows; nothing if the changes before it are needed to settle it."""
+        """What the lake table contains; nothing if the changes before it are needed to find the surplus rows."""
         if self.resumed is not None:
             return Shown()
         return Shown(max(self.merged or 0, self.floor), self.visible)
 
 
 @dataclass(frozen=True, slots=True)
-class Applied:
-    """The changes that a slice made to its lake table. ``events`` is its number of change rows."""
+class SpoolFiles:
+    """Rows of a batch in its spool files, in stream order, each with the number of the shape it was written under.
 
-    version: int
-    events: int
-    inserted: int
-    updated: int
-    deleted: int
+    The append reaches ``reached``; ``position`` is the end of the changelog as known by the driver, None before its
+    first row. ``only_inserts``: the rows can simply be added to the lake table if nothing is quarantined.
+    """
+
+    files: tuple[tuple[int, str], ...]
+    rows: int
+    reached: Reached
+    position: Position | None = None
+    only_inserts: bool = False
 
 
 @dataclass(frozen=True, slots=True)
-class Staged:
-    """A prepared slice for Spark's MERGE: a Parquet file of it, and the facts about its rows that MERGE needs."""
+class WrittenFiles:
+    """The same rows in changelog files that other tasks wrote; ``arrived`` are the lake files of a slice of inserts."""
 
-    path: str
-    to_lsn: int
-    events: int
-    facts: StagedFacts
+    written: tuple[DataFile, ...]
+    arrived: tuple[DataFile, ...]
+    reached: Reached
+    position: Position | None = None
 
 
-@dataclass(slots=True)
-class SliceOutcome:
-    """The result of an order.
+@dataclass(frozen=True, slots=True)
+class MergeOrder:
+    """The lake table is to contain every change up to ``to_lsn``, the round's LSN.
 
-    ``appended`` rows are durable even if a later step failed. ``applied`` and ``staged`` are None if the lake needs no
-    change (or could not be changed, see ``error``). ``merged`` is the LSN up to which the lake table is merged.
-    ``seconds`` and ``cpu_seconds`` are by part: decode, append, check, reduce, apply, compact.
-    ``lost``: the changelog cannot be used, and the rows were not stored. ``evolves``: nothing was applied because Spark
-    has to change the lake table's shape first. ``lacks_features``: table features are to be enabled after this.
-    ``waiting`` is the number of changes in quarantine after it, None if they were not counted; ``replayed`` and
-    ``dropped`` changes left the quarantine. ``lake_version`` is the lake table's version at the end, maintenance
-    included, ``lake_id`` its id in Delta, ``lake_lsn`` the merged LSN stored in it; all are None if the lake table was
-    not opened.
+    ``has_backlog``: the changelog contains unmerged rows of earlier batches. ``waiting``: the quarantine table may
+    contain changes that are not in the lake; ``replay`` requests their replay.
     """
 
-    table: TableId
-    appended: int = 0
-    merged: int | None = None
-    applied: Applied | None = None
-    staged: Staged | None = None
-    check: CheckReport | None = None
-    error: CdcError | None = None
-    lost: CdcError | None = None
-    evolves: bool = False
-    lacks_features: bool = False
-    waiting: int | None = None
-    replayed: int = 0
-    dropped: int = 0
-    written: tuple[DataFile, ...] = ()
-    arrived: tuple[DataFile, ...] = ()
-    changelog_files: int = 0
-    lake_files: int = 0
-    lake_version: int | None = None
-    lake_lsn: int | None = None
-    lake_id: str | None = None
-    seconds: dict[str, float] = field(default_factory=dict)
-    cpu_seconds: dict[str, float] = field(default_factory=dict)
+    to_lsn: int
+    has_backlog: bool = False
+    engine: MergeEngine = MergeEngine.AUTO
+    waiting: bool = False
+    replay: Replay | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class SliceOrder:
+    """One table's part of a round (see the drawing above)."""
+
+    schema: TargetSchema
+    snapshot: SnapshotInForce = SnapshotInForce()
+    append: SpoolFiles | WrittenFiles | None = None
+    merge: MergeOrder | None = None
+
+    @property
+    def table(self) -> TableId:
+        """The table's name in the source."""
+        return self.schema.table.id
+
+    @property
+    def files(self) -> tuple[tuple[int, str], ...]:
+        """The spool files to be appended, with the numbers of their shapes."""
+        return self.append.files if isinstance(self.append, SpoolFiles) else ()
+
+    @property
+    def rows(self) -> int:
+        """The number of rows in the spool files."""
+        return self.append.rows if isinstance(self.append, SpoolFiles) else 0
+
+    @property
+    def to_lsn(self) -> int | None:
+        """The LSN up to which it merges; None if it only appends."""
+        return None if self.merge is None else self.merge.to_lsn
+
+    def with_replay(self, replay: Replay) -> SliceOrder:
+        """Return the order that replays changes in quarantine, too; the same if nothing is merged."""
+        if self.merge is None:
+            return self
+        append = self.append
+        if isinstance(append, SpoolFiles):
+            append = replace(append, only_inserts=False)
+        return replace(self, append=append, merge=replace(self.merge, waiting=True, replay=replay))
+
+    def after_append(self) -> SliceOrder:
+        """Return the order that only merges, once this order's rows are in the changelog."""
+        if self.append is None or self.merge is None:
+            return replace(self, append=None)
+        return replace(self, append=None, merge=replace(self.merge, has_backlog=True))
+
+
+@dataclass(frozen=True, slots=True)
+class Merge:
+    """What one commit to a lake table merges: changes up to ``to_lsn``, whose rows the key of ``table`` identifies.
+
+    An order leads to one, or to several if the table's key changed in between.
+    """
+
+    schema: TargetSchema
+    snapshot: SnapshotInForce
+    table: TableSchema
+    to_lsn: int
+    engine: MergeEngine = MergeEngine.AUTO
+    waiting: bool = False
+    replay: Replay | None = None
+
+    @classmethod
+    def of(cls, order: SliceOrder) -> Merge:
+        """Return the merge of all that the order merges, under the key in force."""
+        wanted = order.merge
+        assert wanted is not None
+        table, snapshot = order.schema.table, order.snapshot
+        return cls(order.schema, snapshot, table, wanted.to_lsn, wanted.engine, wanted.waiting, wanted.replay)
+
+    def up_to(self, lsn: int) -> Merge:
+        """Return the merge of the changes up to another LSN."""
+        return replace(self, to_lsn=lsn)
+
+    def under_key_of(self, table: TableSchema) -> Merge:
+        """Return the merge of changes whose rows another key identifies."""
+        return replace(self, table=table)
+
+    def with_quarantine(self) -> Merge:
+        """Return the merge that looks for earlier changes in quarantine."""
+        return replace(self, waiting=True)
+
+    def without_replay(self) -> Merge:
+        """Return the merge that leaves changes in quarantine that wait there."""
+        return replace(self, replay=None)

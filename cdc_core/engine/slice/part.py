@@ -7,7 +7,7 @@ files 5–8 ─▶ task ─▶ changelog file …                               
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -16,20 +16,23 @@ import pyarrow as pa
 
 from cdc_core import failpoints
 from cdc_core.engine.reading.spool import ReadSpoolFiles
-from cdc_core.engine.slice.order import SliceOrder, SliceOutcome
-from cdc_core.engine.slice.task import SliceTask, changelog_of, decoded
-from cdc_core.engine.slice.write import ForDriverError
+from cdc_core.engine.slice.apply_method import takes_files
+from cdc_core.engine.slice.order import SliceOrder, SpoolFiles, WrittenFiles
+from cdc_core.engine.slice.outcome import SliceOutcome
+from cdc_core.engine.slice.task import SliceTask
 from cdc_core.errors import CdcError, NotUtf8Error, UnreadableError
 from cdc_core.lake.delta.data_file import DataFile
-from cdc_core.lake.epochs import epoch_of
+from cdc_core.lake.reduce.multiset import arrivals
 from cdc_core.lake.rows.survey import unsent
-from cdc_core.lake.schema.change_columns import stored
 from cdc_core.schema.table import TableId
 
 
 @dataclass(frozen=True, slots=True)
 class PartOrder:
-    """Some consecutive files of an order. ``number`` counts the parts of one table in stream order."""
+    """Some consecutive spool files of an order. ``number`` counts the parts of one table in stream order.
+
+    ``order`` is the complete one without its files.
+    """
 
     order: SliceOrder
     number: int
@@ -65,59 +68,49 @@ class SlicePart:
         try:
             return self._write(item)
         except (UnreadableError, NotUtf8Error) as error:
-            return PartOutcome(item.order.table.id, item.number, (), None, error)
+            return PartOutcome(item.order.table, item.number, (), None, error)
 
     def _write(self, part: PartOrder) -> PartOutcome:
-        task, order = self.task, part.order
-        table = order.table.id
+        task, order, log = self.task, part.order, self.task.changelogs
         if bytes_of(part.files) > task.writer.part_max_bytes:
-            return PartOutcome(table, part.number, self._stream(part), None)
-        versions = decoded(task.plan, part.files, task.writer.owner, table, order.shown)
-        changelog = changelog_of(task, table, versions)
-        written = changelog.write_stream(
-            (
-                batch
-                for shape, rows in versions
-                for batch in stored(rows, shape, changelog.schema, epoch_of(task.scope)).to_batches()
-            ),
-            changelog.schema,
-            order.rows + 1,
-        )
+            return PartOutcome(order.table, part.number, self._stream(part), None)
+        versions = log.decoded(order.table, part.files, order.snapshot.shown)
+        changelog = log.changelog(order.table, versions)
+        batches = (batch for shape, rows in versions for batch in log.stored(changelog, shape, rows).to_batches())
+        written = changelog.write_stream(batches, changelog.schema, order.rows + 1)
         arrived = None
-        if order.only_inserts and order.to_lsn is not None and len(versions) == 1:
+        if _may_be_added(order) and len(versions) == 1:
             arrived = self._arrived(order, versions[0][1])
-        return PartOutcome(table, part.number, tuple(written), arrived)
+        return PartOutcome(order.table, part.number, tuple(written), arrived)
 
     def _stream(self, part: PartOrder) -> tuple[DataFile, ...]:
         """Write a part that is too large for memory to changelog files, a few megabytes at a time."""
-        task = self.task
+        task, table, log = self.task, part.order.table, self.task.changelogs
         runs = [(shape, tuple(path for _, path in run)) for shape, run in itertools.groupby(part.files, lambda f: f[0])]
-        read = ReadSpoolFiles(task.plan, task.writer.owner, str(part.order.table.id), part.order.shown)
+        read = ReadSpoolFiles(task.plan, task.writer.owner, str(table), part.order.snapshot.shown)
         first = [(shape, next(read(paths)).schema.empty_table()) for shape, paths in runs]
-        changelog = changelog_of(task, part.order.table.id, first)
+        changelog = log.changelog(table, first)
         batches = (
             each
             for shape, paths in runs
             for rows in read(paths)
-            for each in stored(
-                pa.Table.from_batches([rows]), shape, changelog.schema, epoch_of(task.scope)
-            ).to_batches()
+            for each in log.stored(changelog, shape, pa.Table.from_batches([rows])).to_batches()
         )
         return tuple(changelog.write_stream(batches, changelog.schema, part.order.rows + 1))
 
     def _arrived(self, order: SliceOrder, rows: pa.Table) -> DataFile | None:
         """Write rows that can simply be added to the lake table to a file; None if some of them cannot."""
-        task = self.task
-        try:
-            lake = task.writer.prepare(task.run, task.paths.lake(order.table.id), order, task.plan, task.scope)
-        except ForDriverError:
+        task, schema = self.task, order.schema
+        lake = task.tables.prepare(task.run, task.paths.lake(order.table), schema, task.plan, task.scope)
+        if lake is None or not takes_files(lake) or unsent(rows):
             return None
-        if not task.writer.takes_files(lake):
-            return None
-        if unsent(rows):
-            return None
-        good, bad, _ = task.checks.check(order.table, rows)
-        return task.writer.write_arrivals(lake, good) if bad is None and good.num_rows == rows.num_rows else None
+        good, bad, _ = task.checks.check(schema.table, rows)
+        is_good = bad is None and good.num_rows == rows.num_rows
+        return lake.write(arrivals(good, lake.schema)) if is_good else None
+
+
+def _may_be_added(order: SliceOrder) -> bool:
+    return order.merge is not None and isinstance(order.append, SpoolFiles) and order.append.only_inserts
 
 
 def bytes_of(files: Iterable[tuple[int, str]]) -> int:
@@ -141,7 +134,9 @@ def cut(order: SliceOrder, parts: int, octets: int) -> list[PartOrder]:
     share = max(1, min(-(-int(sizes.sum()) // max(1, parts)), octets * 2 // 3))
     ends = np.flatnonzero(np.diff((np.cumsum(sizes) - 1) // share)) + 1
     bounds = [0, *ends.tolist(), len(order.files)]
-    bare, rows = replace(order, files=()), order.rows // (len(bounds) - 1)
+    rows = order.rows // (len(bounds) - 1)
+    assert isinstance(order.append, SpoolFiles)
+    bare = replace(order, append=replace(order.append, files=()))
     return [
         PartOrder(bare, number, order.files[low:high], rows)
         for number, (low, high) in enumerate(itertools.pairwise(bounds))
@@ -150,21 +145,22 @@ def cut(order: SliceOrder, parts: int, octets: int) -> list[PartOrder]:
 
 def lost(order: SliceOrder, found: Iterable[SliceOutcome | PartOutcome]) -> SliceOutcome | None:
     """Return the outcome of an order of which a part could not be written to its changelog; None if all were."""
-    mine = [each.lost for each in found if isinstance(each, PartOutcome) and each.table == order.table.id]
-    error = next((each for each in mine if each is not None), None)
-    return None if error is None else SliceOutcome(order.table.id, merged=order.merged, lost=error)
+    error = next((each.lost for each in _parts(order, found) if each.lost is not None), None)
+    return None if error is None else SliceOutcome(order.table, merged=order.snapshot.merged, lost=error)
 
 
 def joined(order: SliceOrder, found: Iterable[SliceOutcome | PartOutcome]) -> SliceOrder:
     """Return the order that commits the files written by its parts."""
-    mine: Sequence[PartOutcome] = sorted(
-        (each for each in found if isinstance(each, PartOutcome) and each.table == order.table.id),
-        key=lambda each: each.number,
-    )
-    arrived = tuple(each.arrived for each in mine if each.arrived is not None)
-    return replace(
-        order,
-        files=(),
-        written=tuple(file for each in mine for file in each.written),
-        arrived=arrived if len(arrived) == len(mine) else (),
-    )
+    assert isinstance(order.append, SpoolFiles)
+    parts = _parts(order, found)
+    written = tuple(file for each in parts for file in each.written)
+    arrived = tuple(each.arrived for each in parts if each.arrived is not None)
+    if len(arrived) < len(parts):
+        arrived = ()
+    return replace(order, append=WrittenFiles(written, arrived, order.append.reached, order.append.position))
+
+
+def _parts(order: SliceOrder, found: Iterable[SliceOutcome | PartOutcome]) -> list[PartOutcome]:
+    """Return the outcomes of an order's parts, in stream order."""
+    mine = (each for each in found if isinstance(each, PartOutcome) and each.table == order.table)
+    return sorted(mine, key=lambda each: each.number)

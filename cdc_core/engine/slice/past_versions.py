@@ -10,12 +10,12 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
 
-from cdc_core.engine.slice.order import Replay, SliceOrder
+from cdc_core.engine.slice.order import Merge, Replay
 from cdc_core.lake.delete_columns import POSITION, mode_of
 from cdc_core.lake.delete_modes import DeleteMode
 from cdc_core.lake.delta.conform import conform
@@ -27,7 +27,7 @@ from cdc_core.lake.schema.change_columns import empty_changes
 from cdc_core.lake.stores.quarantine import ENDED, PAST
 from cdc_core.lsn import just_after
 
-Slices = Iterator[tuple[SliceOrder, pa.Table]]
+Slices = Iterator[tuple[Merge, pa.Table]]
 
 _TIME = pa.timestamp("us", tz="UTC")
 NO_ENDS = pa.schema(list(zip(ENDED, (pa.int64(), pa.int64(), _TIME), strict=True))).empty_table()
@@ -48,21 +48,21 @@ class Kept:
     placed: pa.Table | None = None
 
 
-def with_replay(order: SliceOrder, replay: Replay, schema: pa.Schema, merged: int | None, slices: Slices) -> Slices:
-    """Return the slices of an order with its replay: in the first slice, or for a history table in a slice before it.
+def with_replay(merge: Merge, replay: Replay, schema: pa.Schema, merged: int | None, slices: Slices) -> Slices:
+    """Return the slices of a merge with its replay: in the first slice, or for a history table in a slice before it.
 
     ``schema`` is the lake table's, ``merged`` the LSN up to which it is merged, None before the first merge.
     """
     none = empty_changes(schema)
     if replay.drop or mode_of(schema.names) is not DeleteMode.HISTORY:
-        return itertools.chain([next(slices, (order, none))], slices)
+        return itertools.chain([next(slices, (merge, none))], slices)
     # Before the first merge nothing is in quarantine.
-    first = [] if merged is None else [(replace(order, to_lsn=just_after(merged)), none)]
-    return itertools.chain(first, ((replace(part, replay=None), rows) for part, rows in slices))
+    first = [] if merged is None else [(merge.up_to(just_after(merged)), none)]
+    return itertools.chain(first, ((part.without_replay(), rows) for part, rows in slices))
 
 
 def keep_past(
-    order: SliceOrder,
+    merge: Merge,
     every: pa.Table,
     refused: np.ndarray,
     effects: np.ndarray,
@@ -78,11 +78,11 @@ def keep_past(
     ends = ends.slice(0, every.num_rows)
     if mode_of(schema.names) is not DeleteMode.HISTORY:
         return Kept(held.rows, held.effects, ends)
-    past, key = held.superseded | (effects & PAST != 0), merge_key(order.table)
+    past, key = held.superseded | (effects & PAST != 0), merge_key(merge.table)
     left = np.where(past, PAST, held.effects).astype(np.int8)
     if past.any():
         ends = earlier_ends(every, past, ends, held.rows, key, schema)
-    if order.replay is None:
+    if merge.replay is None:
         return Kept(held.rows, left, ends)
     asked = past & ~refused
     ready = past_ready(every, asked, (left != 0) & ~asked, ends, key, schema)

@@ -17,7 +17,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from cdc_core.engine.slice.order import Replay, SliceOrder
+from cdc_core.engine.reports import CheckReport
+from cdc_core.engine.slice.order import Merge, Replay
+from cdc_core.engine.slice.outcome import Quarantined
 from cdc_core.engine.slice.past_versions import NO_ENDS, Kept, beside, differ, keep_past, still_there
 from cdc_core.engine.slice.schema_versions import by_shape, projected
 from cdc_core.errors import TableError
@@ -41,6 +43,7 @@ from cdc_core.lake.stores.quarantine import (
     write_quarantine,
 )
 from cdc_core.quality.rules import KEY_UNIQUE
+from cdc_core.schema.table import TableId, TableSchema
 
 if TYPE_CHECKING:
     from cdc_core.quality.evaluate import Checked
@@ -53,18 +56,23 @@ Judge = Callable[[pa.Table], "Checked | None"]
 class Sifted:
     """The rows of a slice for the lake: ``rows`` of the slice itself, and ``earlier`` ones, at or before its start.
 
-    ``waiting`` rows are in quarantine after it, ``replayed`` and ``dropped`` ones no longer are.
     ``changed``: the quarantine table was written, so the round's LSN must be committed to the lake even without rows.
     ``placed``: late changes, inserted into a history table instead of ``rows`` and ``earlier``; None without a replay.
     """
 
     rows: pa.Table
     earlier: pa.Table
-    waiting: int = 0
-    replayed: int = 0
-    dropped: int = 0
+    quarantined: Quarantined = field(default_factory=Quarantined)
     changed: bool = False
     placed: pa.Table | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class CheckedSlice:
+    """A slice after its check: its rows for the lake, and the report; None if checks are disabled."""
+
+    sifted: Sifted
+    report: CheckReport | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,78 +87,6 @@ class _Waiting:
     reasons: list[list[str]] = field(default_factory=list)
     effects: np.ndarray = field(default_factory=lambda: np.zeros(0, dtype=np.int8))
     refused: np.ndarray = field(default_factory=lambda: np.zeros(0, dtype=bool))
-
-
-def sift(
-    run: str,
-    scope: str,
-    paths: LakePaths,
-    order: SliceOrder,
-    place: LakePosition,
-    schema: pa.Schema,
-    changes: pa.Table,
-    found: Checked | None,
-    judge: Judge,
-    max_waiting: int,
-    follows: bool = False,
-) -> Sifted:
-    """Quarantine the rows that must not be merged, and record this for the round to ``order.to_lsn``.
-
-    ``changes`` are the slice's rows and ``found`` their check result, ``judge`` checks other rows; ``place`` is the
-    lake table's position, ``schema`` its schema. Raises LimitExceededError if more than ``max_waiting`` rows would be
-    in quarantine (0: no limit), before anything is written. ``follows``: rows of other parts of the slice have been
-    quarantined for the round.
-    """
-    bad = None if found is None else found.refused
-    if bad is None and not order.waiting:
-        return Sifted(changes, changes.slice(0, 0))
-    assert order.to_lsn is not None
-    past = order.replay is not None and mode_of(schema.names) is DeleteMode.HISTORY
-    waited = _waited(run, scope, paths, order, place, changes.schema, judge, past)
-    # A commit that was made first may have been a part of the slice itself.
-    fresh = np.asarray(changes.column("__commit_lsn").to_numpy() > place.merged)
-    refused = np.zeros(changes.num_rows, dtype=bool) if bad is None else np.asarray(bad)
-    if order.replay is not None and order.replay.drop:
-        return _dropped(order, paths, place, waited, changes)
-    every = pa.concat_tables([waited.rows, changes.filter(pa.array(fresh))])
-    refused = np.concatenate([waited.refused, refused[fresh]])
-    effects = np.concatenate([waited.effects, np.full(int(fresh.sum()), PUT | TAKE, dtype=np.int8)])
-    held = hold(every, refused, effects & ~PAST, merge_key(order.table), schema)
-    kept = keep_past(order, every, refused, effects, waited.ends, held, schema)
-    return _written(order, paths, place, waited, every, kept, found, max_waiting, follows)
-
-
-def _waited(
-    run: str,
-    scope: str,
-    paths: LakePaths,
-    order: SliceOrder,
-    place: LakePosition,
-    schema: pa.Schema,
-    judge: Judge,
-    past: bool,
-) -> _Waiting:
-    table = opened(run, paths.quarantine(order.table.id))
-    places = None if table is None else waiting_rows(table, place, past)
-    if places is None or not places.num_rows:
-        return _Waiting(schema.empty_table())
-    changelog = opened(run, paths.changelog(order.table.id))
-    read = None if changelog is None else read_positions(EpochRows.of(changelog, scope), places)
-    places = places if read is None or not past else still_there(places, read)
-    if read is None or read.num_rows != places.num_rows:
-        raise TableError(
-            f"{places.num_rows - (0 if read is None else read.num_rows)} quarantined changes of {order.table.id} "
-            "are no longer in its changelog.",
-            f"Run wal2lake snapshot with {order.table.id}.",
-            str(order.table.id),
-        )
-    parts = [projected(order, shape, rows) for shape, rows in by_shape(read)] if order.views else [read]
-    rows = pa.concat_tables([conform(part, schema) for part in parts])
-    refused, reasons = np.ones(rows.num_rows, dtype=bool), places.column("reasons").to_pylist()
-    if order.replay is not None and not order.replay.drop:
-        refused, reasons = _judged_again(rows, order.replay, judge, reasons)
-    ends = places.select(list(ENDED)) if past else NO_ENDS
-    return _Waiting(rows, ends, reasons, np.asarray(places.column("effects").to_numpy()), refused)
 
 
 def _judged_again(
@@ -169,65 +105,127 @@ def _judged_again(
     return np.array([bool(names) for names in reasons], dtype=bool), reasons
 
 
-def _written(
-    order: SliceOrder,
-    paths: LakePaths,
-    place: LakePosition,
-    waited: _Waiting,
-    every: pa.Table,
-    kept: Kept,
-    found: Checked | None,
-    max_waiting: int,
-    follows: bool,
-) -> Sifted:
-    assert order.to_lsn is not None
-    before, effects = waited.rows.num_rows, kept.effects
-    waiting = int(np.count_nonzero(effects & ~PAST))
-    if max_waiting and waiting > max_waiting and waiting > np.count_nonzero(waited.effects & ~PAST):
-        raise too_many(order, waiting, max_waiting)
-    new = _new_rows(order, every.slice(before), effects[before:], kept.ends.slice(before), found)
-    settled, replayed = None, 0
-    changed = (effects[:before] != waited.effects) | differ(kept.ends.slice(0, before), waited.ends)
-    if changed.any():
-        # Rows accepted by this replay that are no longer held were merged; those settled without it were superseded.
-        went_in = ~waited.refused & (effects[:before] == 0)
-        replayed = int(went_in.sum())
-        status = np.where(went_in, str(QuarantineStatus.REPLAYED), str(QuarantineStatus.SUPERSEDED))
-        at = pa.array(np.flatnonzero(changed))
-        places = beside(waited.rows.select(_POSITION), kept.ends.slice(0, before)).take(at)
-        settled = Settled(places, effects[:before][changed], status[changed].tolist())
-    is_written = bool(new.num_rows or settled is not None)
-    if is_written or order.waiting:
-        write_quarantine(new, paths.quarantine(order.table.id), place, order.to_lsn, settled, follows)
-    if kept.placed is not None:
-        none = every.slice(0, 0)
-        return Sifted(none, none, waiting, replayed, 0, is_written, kept.placed)
-    lsn = kept.rows.column("__commit_lsn").to_numpy()
-    late = pa.array(lsn > place.merged)
-    return Sifted(kept.rows.filter(late), kept.rows.filter(pc.invert(late)), waiting, replayed, 0, is_written)
+@dataclass(frozen=True, slots=True)
+class TableQuarantine:
+    """The quarantine of one table in a merge; ``place`` is the lake table's position, ``schema`` its schema.
+
+    ``judge`` checks rows against the rules.
+    """
+
+    run: str
+    scope: str
+    paths: LakePaths
+    merge: Merge
+    place: LakePosition
+    schema: pa.Schema
+    judge: Judge
+
+    def sift(self, changes: pa.Table, found: Checked | None, max_waiting: int, follows: bool = False) -> Sifted:
+        """Quarantine the rows that must not be merged, and record this for the merge's LSN.
+
+        ``changes`` are the slice's rows and ``found`` their check result. Raises LimitExceededError if more than
+        ``max_waiting`` rows would be in quarantine (0: no limit), before anything is written. ``follows``: rows of
+        other parts of the slice have been quarantined for the round.
+        """
+        merge, bad = self.merge, None if found is None else found.refused
+        if bad is None and not merge.waiting:
+            return Sifted(changes, changes.slice(0, 0))
+        past = merge.replay is not None and mode_of(self.schema.names) is DeleteMode.HISTORY
+        waited = self._waited(changes.schema, past)
+        # A commit that was made first may have been a part of the slice itself.
+        fresh = np.asarray(changes.column("__commit_lsn").to_numpy() > self.place.merged)
+        refused = np.zeros(changes.num_rows, dtype=bool) if bad is None else np.asarray(bad)
+        if merge.replay is not None and merge.replay.drop:
+            return self._dropped(waited, changes)
+        every = pa.concat_tables([waited.rows, changes.filter(pa.array(fresh))])
+        refused = np.concatenate([waited.refused, refused[fresh]])
+        effects = np.concatenate([waited.effects, np.full(int(fresh.sum()), PUT | TAKE, dtype=np.int8)])
+        held = hold(every, refused, effects & ~PAST, merge_key(merge.table), self.schema)
+        kept = keep_past(merge, every, refused, effects, waited.ends, held, self.schema)
+        return self._written(waited, every, kept, found, max_waiting, follows)
+
+    def _waited(self, schema: pa.Schema, past: bool) -> _Waiting:
+        """Return the rows in quarantine, with the columns of the slice; ``past``: superseded ones, too."""
+        merge, table = self.merge, self.merge.table.id
+        quarantine = opened(self.run, self.paths.quarantine(table))
+        places = None if quarantine is None else waiting_rows(quarantine, self.place, past)
+        if places is None or not places.num_rows:
+            return _Waiting(schema.empty_table())
+        changelog = opened(self.run, self.paths.changelog(table))
+        read = None if changelog is None else read_positions(EpochRows.of(changelog, self.scope), places)
+        places = places if read is None or not past else still_there(places, read)
+        if read is None or read.num_rows != places.num_rows:
+            raise TableError(
+                f"{places.num_rows - (0 if read is None else read.num_rows)} quarantined changes of {table} "
+                "are no longer in its changelog.",
+                f"Run wal2lake snapshot with {table}.",
+                str(table),
+            )
+        views = merge.schema.views
+        parts = [projected(merge.schema, shape, rows) for shape, rows in by_shape(read)] if views else [read]
+        rows = pa.concat_tables([conform(part, schema) for part in parts])
+        refused, reasons = np.ones(rows.num_rows, dtype=bool), places.column("reasons").to_pylist()
+        if merge.replay is not None and not merge.replay.drop:
+            refused, reasons = _judged_again(rows, merge.replay, self.judge, reasons)
+        ends = places.select(list(ENDED)) if past else NO_ENDS
+        return _Waiting(rows, ends, reasons, np.asarray(places.column("effects").to_numpy()), refused)
+
+    def _written(
+        self, waited: _Waiting, every: pa.Table, kept: Kept, found: Checked | None, max_waiting: int, follows: bool
+    ) -> Sifted:
+        """Write what changes in the quarantine table, and return what is left for the lake."""
+        merge, before, effects = self.merge, waited.rows.num_rows, kept.effects
+        waiting = int(np.count_nonzero(effects & ~PAST))
+        if max_waiting and waiting > max_waiting and waiting > np.count_nonzero(waited.effects & ~PAST):
+            raise too_many(merge.table.id, waiting, max_waiting)
+        new = _new_rows(merge.table, every.slice(before), effects[before:], kept.ends.slice(before), found)
+        settled, replayed = _settled(waited, kept)
+        is_written = bool(new.num_rows or settled is not None)
+        if is_written or merge.waiting:
+            path = self.paths.quarantine(merge.table.id)
+            write_quarantine(new, path, self.place, merge.to_lsn, settled, follows)
+        if kept.placed is not None:
+            none = every.slice(0, 0)
+            return Sifted(none, none, Quarantined(waiting, replayed), is_written, kept.placed)
+        late = pa.array(kept.rows.column("__commit_lsn").to_numpy() > self.place.merged)
+        rows, earlier = kept.rows.filter(late), kept.rows.filter(pc.invert(late))
+        return Sifted(rows, earlier, Quarantined(waiting, replayed), is_written)
+
+    def _dropped(self, waited: _Waiting, changes: pa.Table) -> Sifted:
+        """Discard the rows in quarantine; there are no other changes to be merged."""
+        merge, count = self.merge, waited.rows.num_rows
+        if changes.num_rows:
+            raise TableError(
+                f"The changelog of {merge.table.id} has changes that are not merged yet, besides those in quarantine.",
+                "Run wal2lake replay again after they are merged.",
+                str(merge.table.id),
+            )
+        if count:
+            gone = Settled(
+                waited.rows.select(_POSITION), np.zeros(count, dtype=np.int8), [str(QuarantineStatus.DROPPED)] * count
+            )
+            none = _as_rows(waited.rows.slice(0, 0), [], np.zeros(0, dtype=np.int8), ())
+            write_quarantine(none, self.paths.quarantine(merge.table.id), self.place, merge.to_lsn, gone)
+        empty = changes.slice(0, 0)
+        return Sifted(empty, empty, Quarantined(dropped=count), bool(count))
 
 
-def _dropped(order: SliceOrder, paths: LakePaths, place: LakePosition, waited: _Waiting, changes: pa.Table) -> Sifted:
-    assert order.to_lsn is not None
-    count = waited.rows.num_rows
-    if changes.num_rows:
-        raise TableError(
-            f"The changelog of {order.table.id} has changes that are not merged yet, besides those in quarantine.",
-            "Run wal2lake replay again after they are merged.",
-            str(order.table.id),
-        )
-    gone = Settled(
-        waited.rows.select(_POSITION), np.zeros(count, dtype=np.int8), [str(QuarantineStatus.DROPPED)] * count
-    )
-    if count:
-        none = _as_rows(waited.rows.slice(0, 0), [], np.zeros(0, dtype=np.int8), ())
-        write_quarantine(none, paths.quarantine(order.table.id), place, order.to_lsn, gone)
-    empty = changes.slice(0, 0)
-    return Sifted(empty, empty, 0, 0, count, bool(count))
+def _settled(waited: _Waiting, kept: Kept) -> tuple[Settled | None, int]:
+    """Return what becomes of the rows that were in quarantine, None if nothing does, and how many were merged."""
+    before = waited.rows.num_rows
+    effects, ends = kept.effects[:before], kept.ends.slice(0, before)
+    changed = (effects != waited.effects) | differ(ends, waited.ends)
+    if not changed.any():
+        return None, 0
+    # Rows accepted by this replay that are no longer held were merged; those settled without it were superseded.
+    went_in = ~waited.refused & (effects == 0)
+    status = np.where(went_in, str(QuarantineStatus.REPLAYED), str(QuarantineStatus.SUPERSEDED))
+    places = beside(waited.rows.select(_POSITION), ends).take(pa.array(np.flatnonzero(changed)))
+    return Settled(places, effects[changed], status[changed].tolist()), int(went_in.sum())
 
 
 def _new_rows(
-    order: SliceOrder, rows: pa.Table, effects: np.ndarray, ends: pa.Table, found: Checked | None
+    table: TableSchema, rows: pa.Table, effects: np.ndarray, ends: pa.Table, found: Checked | None
 ) -> pa.Table:
     """Return the slice's rows to be quarantined, in the columns of the quarantine table."""
     at = np.flatnonzero(effects)
@@ -239,7 +237,7 @@ def _new_rows(
     mine = zip(*(some.column(name).to_pylist() for name in _POSITION), strict=True)
     # row-wise: rows that are refused or held
     reasons = [known.get(place, [WAITS_FOR_EARLIER]) for place in mine]
-    made = _as_rows(some, reasons, effects[at], merge_key(order.table))
+    made = _as_rows(some, reasons, effects[at], merge_key(table))
     return beside(made, ends.take(pa.array(at, pa.int64())))
 
 
@@ -250,12 +248,12 @@ def _as_rows(rows: pa.Table, reasons: list[list[str]], effects: np.ndarray, key:
     return made.append_column("effects", pa.array(effects, pa.int8()))
 
 
-def too_many(order: SliceOrder, waiting: int, most: int) -> TableError:
+def too_many(table: TableId, waiting: int, most: int) -> TableError:
     """The error raised if more changes would be in quarantine than the table's limit."""
     from cdc_core.errors import LimitExceededError
 
     return LimitExceededError(
-        f"{waiting} changes of {order.table.id} would be in quarantine, which exceeds its limit of {most} rows.",
+        f"{waiting} changes of {table} would be in quarantine, which exceeds its limit of {most} rows.",
         "Correct the source or the rule, or raise the limit; the changes are kept in the changelog.",
-        str(order.table.id),
+        str(table),
     )

@@ -9,8 +9,9 @@ from dataclasses import replace
 import numpy as np
 import pyarrow as pa
 
-from cdc_core.engine.slice.order import SliceOrder
+from cdc_core.engine.slice.order import Merge, TargetSchema
 from cdc_core.errors import RereadNeededError
+from cdc_core.lake.rows.survey import invisible
 from cdc_core.lake.schema.change_columns import SHAPE, shapes_of, viewed
 from cdc_core.lake.schema.project import project_changes
 from cdc_core.lake.schema.view import View
@@ -29,49 +30,56 @@ def by_shape(rows: pa.Table) -> list[Decoded]:
     return [(int(numbers[low]), rows.slice(low, high - low)) for low, high in itertools.pairwise(bounds) if high > low]
 
 
-def keyed_slices(order: SliceOrder, found: Sequence[Decoded]) -> Iterator[tuple[SliceOrder, pa.Table]]:
-    """Yield slices in the columns of the shape in force, each with an order up to its own end; one slice per key.
+def unseen(rows: pa.Table, visible: str | None) -> pa.Table:
+    """Return the rows that the snapshot does not show; all rows if there is no overlap."""
+    return rows if visible is None else invisible(rows, visible)
+
+
+def keyed_slices(merge: Merge, found: Sequence[Decoded]) -> Iterator[tuple[Merge, pa.Table]]:
+    """Yield slices in the columns of the shape in force, each with a merge up to its own end; one slice per key.
 
     Raises RereadNeededError if rows of some shape cannot be converted to the lake table's shape, or the key changed
     within a transaction that changed rows before and after.
     """
+    schema = merge.schema
     if not found:
         return
-    if not order.views:
-        yield order, pa.concat_tables([rows for _, rows in found], promote_options="default")
+    if not schema.views:
+        yield merge, pa.concat_tables([rows for _, rows in found], promote_options="default")
         return
-    keyed = [(key_of(order, shape), rows) for shape, rows in ((s, projected(order, s, r)) for s, r in found)]
+    keyed = [(key_of(schema, shape), rows) for shape, rows in ((s, projected(schema, s, r)) for s, r in found)]
     runs = [
         (key, pa.concat_tables([rows for _, rows in run], promote_options="default"))
         for key, run in itertools.groupby(keyed, key=lambda pair: pair[0])
     ]
     for number, (shape, rows) in enumerate(runs):
+        keyed_merge = merge.under_key_of(_at(schema, shape))
         if number == len(runs) - 1:
-            yield replace(order, table=_at(order, shape)), rows
+            yield keyed_merge, rows
             return
         end, begin = _last_commit(rows), int(runs[number + 1][1].column("__commit_lsn")[0].as_py())
         if end >= begin:
-            raise _unreadable(order.table.id, "its key changed in a transaction that also changed rows")
-        yield replace(order, table=_at(order, shape), to_lsn=end), rows
+            raise _unreadable(schema.table.id, "its key changed in a transaction that also changed rows")
+        yield keyed_merge.up_to(end), rows
 
 
-def key_of(order: SliceOrder, shape: int) -> int:
+def key_of(schema: TargetSchema, shape: int) -> int:
     """Return the first shape from which on the table has had the key that it has under this one."""
-    wanted = _key(order, shape)
-    for number in sorted(order.views, reverse=True):
-        if number <= shape and _key(order, number) != wanted:
+    wanted = _key(schema, shape)
+    for number in sorted(schema.views, reverse=True):
+        if number <= shape and _key(schema, number) != wanted:
             break
         shape = min(shape, number)
     return shape
 
 
-def _key(order: SliceOrder, shape: int) -> tuple[tuple[str, ...] | None, tuple[str, ...]]:
+def _key(schema: TargetSchema, shape: int) -> tuple[tuple[str, ...] | None, tuple[str, ...]]:
     """Return the key columns under a shape, by their current names, and the columns that its old rows lack of one.
 
     The first is None if a key column no longer exists.
     """
-    view = order.views.get(shape)
-    table = order.table if view is None else view.table
+    view = schema.views.get(shape)
+    table = schema.table if view is None else view.table
     return row_key(table) if view is None else _named_now(view, row_key(table)), table.unsent_identity
 
 
@@ -84,11 +92,11 @@ def _named_now(view: View, names: tuple[str, ...]) -> tuple[str, ...] | None:
     return names
 
 
-def _at(order: SliceOrder, shape: int) -> TableSchema:
-    """Return the order's table with the key of a shape. Raises RereadNeededError if a key column no longer exists."""
-    view = order.views.get(shape)
-    if view is None or _key(order, shape) == (row_key(order.table), order.table.unsent_identity):
-        return order.table
+def _at(schema: TargetSchema, shape: int) -> TableSchema:
+    """Return the schema's table with the key of a shape. Raises RereadNeededError if a key column no longer exists."""
+    view = schema.views.get(shape)
+    if view is None or _key(schema, shape) == (row_key(schema.table), schema.table.unsent_identity):
+        return schema.table
     keyed = view.table
     # Under REPLICA IDENTITY FULL every column is flagged, and a column dropped since does not identify rows.
     flagged = tuple(name for one in keyed.identity_key for name in _named_now(view, (one,)) or ())
@@ -98,10 +106,10 @@ def _at(order: SliceOrder, shape: int) -> TableSchema:
         primary = keyed.primary_key
     if keyed.unsent_identity:
         flagged = keyed.identity_key
-    if _key(order, shape)[0] is None or primary is None:
-        raise _unreadable(order.table.id, "a key column that its changes refer to no longer exists")
+    if _key(schema, shape)[0] is None or primary is None:
+        raise _unreadable(schema.table.id, "a key column that its changes refer to no longer exists")
     return replace(
-        order.table,
+        schema.table,
         primary_key=primary,
         unique_key=unique or (),
         identity=keyed.identity,
@@ -110,13 +118,13 @@ def _at(order: SliceOrder, shape: int) -> TableSchema:
     )
 
 
-def projected(order: SliceOrder, shape: int, rows: pa.Table) -> pa.Table:
+def projected(schema: TargetSchema, shape: int, rows: pa.Table) -> pa.Table:
     """Convert changelog rows of one shape to the shape in force. Raises RereadNeededError if that is not possible."""
-    view: View | None = order.views.get(shape)
+    view: View | None = schema.views.get(shape)
     if view is None:
-        raise _unreadable(order.table.id, f"shape {shape} is not recorded")
+        raise _unreadable(schema.table.id, f"shape {shape} is not recorded")
     if view.steps is None:
-        raise _unreadable(order.table.id, "it has changes of an earlier table of the same name")
+        raise _unreadable(schema.table.id, "it has changes of an earlier table of the same name")
     rows = viewed(rows, shape, view.columns) if SHAPE in rows.schema.names else rows
     return project_changes(rows, view.steps)
 

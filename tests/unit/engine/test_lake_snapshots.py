@@ -11,7 +11,7 @@ import pytest
 from cdc_core.engine.backfill import snapshots as lake_snapshots
 from cdc_core.engine.backfill.snapshots import LakeSnapshots
 from cdc_core.engine.backfill.task import LandOrder, LandOutcome
-from cdc_core.engine.slice.order import SliceOrder
+from cdc_core.engine.slice.order import Merge, SnapshotInForce, TargetSchema
 from cdc_core.errors import OlderTransactionsError, RereadNeededError, SourceError, TransientError
 from cdc_core.lake.stores.progress_log import ProgressLog
 from cdc_core.lsn import Lsn
@@ -93,8 +93,8 @@ class Lake:
     def is_current(self, table: Any) -> bool:
         return self.current
 
-    def order_to_land(self, table: Any, reached: int, passed: int) -> SliceOrder | None:
-        return SliceOrder(TABLE, to_lsn=passed) if passed >= reached else None
+    def order_to_land(self, table: Any, reached: int, passed: int) -> Merge | None:
+        return Merge(TargetSchema(TABLE), SnapshotInForce(), TABLE, passed) if passed >= reached else None
 
     def land(self, order: LandOrder) -> LandOutcome:
         assert self.log is not None

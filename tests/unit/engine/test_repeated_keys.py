@@ -7,14 +7,16 @@ from dataclasses import replace
 import pyarrow as pa
 import pytest
 
-from cdc_core.engine.slice.order import Replay
+from cdc_core.engine.slice.order import Replay, WrittenFiles
+from cdc_core.engine.slice.outcome import Quarantined
+from cdc_core.lake.reduce.multiset import arrivals
 from cdc_core.lake.stores.changelog import Reached
 from cdc_core.quality.options import QualityOptions
 from cdc_core.quality.rules import KEY_UNIQUE
 from cdc_core.schema.fingerprint import Fingerprint
 from cdc_core.schema.pg_type import PgType
 from cdc_core.schema.table import Column, TableId, TableSchema
-from tests.support.one_table import SLOT, OneTable
+from tests.support.one_table import SLOT, OneTable, quarantined
 from tests.support.spark import change, lake_rows, row_type
 
 KEYED = TableSchema(
@@ -52,11 +54,11 @@ def test_the_first_of_two_inserts_is_merged_and_the_second_waits_until_it_is_acc
     one.append([change("c", 8 + n, 0, after=image(key, n)) for n, key in enumerate((1, 2, 1))], whole=10)
     outcome = one.merge(10, token=1)
     assert (content(one), waiting(one)) == ([(1, 0), (2, 1)], [[KEY_UNIQUE]])
-    assert outcome.check.summary.failed[KEY_UNIQUE] == 1
+    assert outcome.done.check.summary.failed[KEY_UNIQUE] == 1
     # The batch is no longer together, so a replay alone is no reason to let it in.
-    assert one.merge(11, token=1, replay=Replay()).replayed == 0
+    assert quarantined(one.merge(11, token=1, replay=Replay())).replayed == 0
     assert waiting(one) == [[KEY_UNIQUE]]
-    assert one.merge(12, token=1, replay=Replay(accept=(KEY_UNIQUE,))).replayed == 1
+    assert quarantined(one.merge(12, token=1, replay=Replay(accept=(KEY_UNIQUE,)))).replayed == 1
     assert (content(one), waiting(one)) == ([(1, 0), (1, 2), (2, 1)], [])  # as the source has it
 
 
@@ -72,14 +74,15 @@ def test_a_later_change_supersedes_it(one):
 def test_files_that_tasks_wrote_apart_are_looked_at_together(one, keys):
     changelog = one.open_changelog()
     written, arrived, index = [], [], 0
-    lake = one.writer.prepare(one.run, one.lake, replace(one.order(10, 1), files=()), one.task.plan, SLOT)
+    order = one.order(10, 1)
+    lake = one.tables.prepare(one.run, one.lake, order.schema, one.task.plan, SLOT)
     for part in keys:
         rows = one.changes([change("c", 5 + index + n, 0, after=image(key, index + n)) for n, key in enumerate(part)])
         index += len(part)
         written.append(changelog.write(rows))
-        arrived.append(one.writer.write_arrivals(lake, rows))
-    order = replace(one.order(10, 1), has_backlog=False, written=tuple(written), arrived=tuple(arrived))
-    outcome = one.task(replace(order, reached=Reached(10, None)))
+        arrived.append(lake.write(arrivals(rows, lake.schema)))
+    files = WrittenFiles(tuple(written), tuple(arrived), Reached(10, None))
+    outcome = one.task(replace(order, append=files, merge=replace(order.merge, has_backlog=False)))
     assert outcome.error is None
     assert content(one) == [(1, 0), (2, 1), (3, 2)]
-    assert outcome.waiting == (1 if keys[1] == (3, 1) else None)
+    assert outcome.done.quarantined == (Quarantined(1) if keys[1] == (3, 1) else None)

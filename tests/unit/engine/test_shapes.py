@@ -11,7 +11,7 @@ import pytest
 
 from cdc_core.engine.reading.tables import TableRegistry
 from cdc_core.engine.schema.changes import Shapes
-from cdc_core.engine.slice.order import SliceOrder
+from cdc_core.engine.slice.order import TargetSchema
 from cdc_core.engine.slice.schema_versions import key_of
 from cdc_core.lake.delta.log_table import append_rows
 from cdc_core.lake.delta.table import DeltaTable
@@ -140,8 +140,8 @@ def test_the_key_goes_by_its_new_name_for_changes_of_before(tmp_path: Path) -> N
     known, _ = begun(tmp_path, first)
     renamed = table(column(1, "nr", INT), NOTE, version=2, primary_key=("nr",), identity_key=("nr",), touched=(1,))
     assert known.number(renamed, renamed, 200, 100) == 2
-    order = SliceOrder(renamed, shape=2, views=known.views(ORDERS))
-    assert key_of(order, 1) == key_of(order, 2) == 1
+    schema = TargetSchema(renamed, shape=2, views=known.views(ORDERS))
+    assert key_of(schema, 1) == key_of(schema, 2) == 1
 
 
 def test_a_refused_table_is_read_again_once_its_remedy_was_done(tmp_path: Path) -> None:

@@ -11,8 +11,8 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
-from cdc_core.engine.slice import large as slice_large
-from cdc_core.engine.slice.order import SliceOutcome
+from cdc_core.engine.slice import apply_method
+from cdc_core.engine.slice.outcome import Quarantined, SliceOutcome
 from cdc_core.lake.apply.staging import KEEP, NUMBER, TOUCH
 from cdc_core.lake.delete_modes import DeleteMode, DeleteModes
 from cdc_core.lake.options import MergeEngine
@@ -20,7 +20,7 @@ from cdc_core.lake.rows import buckets
 from cdc_core.quality.options import QualityOptions, UserRule
 from tests.delta.source_model import KEYLESS, ROW, TABLE, SourceTable, plain
 from tests.support.deletion_vectors import mark_deleted
-from tests.support.one_table import OneTable
+from tests.support.one_table import OneTable, quarantined
 from tests.support.spark import lake_rows
 
 SEED = int(os.environ.get("WAL2LAKE_SEED", "20261122"))
@@ -43,7 +43,8 @@ class Twins:
         table = KEYLESS if self.source.keyless else TABLE
         self.tables = [OneTable(folder / name, table, ROW, MergeEngine.SPARK) for name in ("parts", "whole")]
         for one, most in zip(self.tables, (PART_BYTES, 1 << 30), strict=True):
-            one.writer = replace(one.writer, modes=DeleteModes(mode, ()), part_max_bytes=most)
+            one.tables = replace(one.tables, modes=DeleteModes(mode, ()))
+            one.writer = replace(one.writer, part_max_bytes=most)
 
     def change(self, transactions: int, statements: int, only_inserts: bool = False) -> None:
         made = [self.source.next_transaction(statements, only_inserts) for _ in range(transactions)]
@@ -231,7 +232,7 @@ def test_files_with_deletion_vectors_are_rewritten_and_replaced_like_others(
     for one in twins.tables:
         one.engine = engine
     if kind == "wide":
-        monkeypatch.setattr(slice_large, "_WIDE_ROW_BYTES", 1)
+        monkeypatch.setattr(apply_method, "WIDE_ROW_BYTES", 1)
     if kind == "truncate":
         twins.change(1, 200)
         twins.truncate()
@@ -275,7 +276,7 @@ def test_each_part_keeps_the_quarantine_of_the_others(tmp_path: Path, keyless: b
         assert parts.error is None and whole.error is None
         mine, theirs = twins.quarantined
         assert mine == theirs and len(mine) > 10
-        assert engine is MergeEngine.ARROW or parts.waiting == whole.waiting == len(mine)
+        assert engine is MergeEngine.ARROW or quarantined(parts) == quarantined(whole) == Quarantined(len(mine))
     positions = ("__commit_lsn", "__tx_index", "__commit_ts") if keyless else ()
     assert contents(twins.tables[0], *positions) == contents(twins.tables[1], *positions)
 

@@ -9,14 +9,21 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from cdc_core.engine.slice.order import SliceOrder, SliceOutcome
+from cdc_core.engine.slice.order import SliceOrder, SpoolFiles, TargetSchema, WrittenFiles
+from cdc_core.engine.slice.outcome import SliceOutcome
 from cdc_core.engine.slice.part import PartOutcome, bytes_of, cut, joined
 from cdc_core.lake.delta.data_file import DataFile
+from cdc_core.lake.stores.changelog import Reached
 from cdc_core.schema.table import TableId
 from cdc_core.spark.run_tasks import balanced
 from tests.delta.source_model import KEYLESS, TABLE
 
 FILES = tuple((0, f"file {number}") for number in range(7))
+
+
+def order_of(rows: int, files: tuple[tuple[int, str], ...] = FILES) -> SliceOrder:
+    """An order to append files."""
+    return SliceOrder(TargetSchema(TABLE), append=SpoolFiles(files, rows, Reached(5)))
 
 
 def files_of(folder: Path, sizes: list[int]) -> tuple[tuple[int, str], ...]:
@@ -31,20 +38,22 @@ def files_of(folder: Path, sizes: list[int]) -> tuple[tuple[int, str], ...]:
 @pytest.mark.parametrize(("parts", "expected"), [(1, 1), (2, 2), (3, 3), (7, 7), (20, 7)])
 def test_files_are_cut_into_neighbours(parts: int, expected: int, tmp_path: Path) -> None:
     files = files_of(tmp_path, [100] * 7)
-    found = cut(SliceOrder(TABLE, files, rows=7_000_000), parts, 10_000)
+    found = cut(order_of(7_000_000, files), parts, 10_000)
     assert len(found) == expected and all(part.files for part in found)
     assert tuple(file for part in found for file in part.files) == files
     assert [part.number for part in found] == list(range(expected))
     sizes = [len(part.files) for part in found]
     assert max(sizes) - min(sizes) <= 1
-    assert all(part.order.files == () and part.order.table is TABLE for part in found), "a part carries its own files"
+    assert all(part.order.files == () and part.order.schema.table is TABLE for part in found), (
+        "a part carries its own files"
+    )
 
 
 @settings(max_examples=50, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(sizes=st.lists(st.integers(0, 90), min_size=1, max_size=30), parts=st.integers(1, 8))
 def test_a_part_is_in_memory_unless_one_file_is_not(sizes: list[int], parts: int, tmp_path: Path) -> None:
     files = files_of(tmp_path, sizes)
-    found = cut(SliceOrder(TABLE, files, rows=1_000), parts, 270)
+    found = cut(order_of(1_000, files), parts, 270)
     assert tuple(file for part in found for file in part.files) == files
     assert all(bytes_of(part.files) <= 270 for part in found), "no file has more than a third of it"
     assert all(part.files for part in found)
@@ -59,16 +68,17 @@ def test_parts_are_joined_in_stream_order_whatever_order_they_end_in() -> None:
     found: list[SliceOutcome | PartOutcome] = [outcome(TABLE.id, number) for number in (2, 0, 3, 1)]
     found += [outcome(KEYLESS.id, 0), SliceOutcome(TableId("public", "other"))]
     random.Random(1).shuffle(found)
-    order = joined(SliceOrder(TABLE, FILES, rows=4), found)
-    assert order.files == ()
-    assert [file.path for file in order.written] == [f"{TABLE.id} {number}" for number in range(4)]
-    assert [file.path for file in order.arrived] == [f"lake {number}" for number in range(4)]
+    order = joined(order_of(4), found)
+    assert isinstance(order.append, WrittenFiles)
+    assert [file.path for file in order.append.written] == [f"{TABLE.id} {number}" for number in range(4)]
+    assert [file.path for file in order.append.arrived] == [f"lake {number}" for number in range(4)]
 
 
 def test_lake_files_are_used_only_where_every_part_has_one() -> None:
     found = [outcome(TABLE.id, 0), outcome(TABLE.id, 1, arrived=False)]
-    order = joined(SliceOrder(TABLE, FILES), found)
-    assert len(order.written) == 2 and order.arrived == ()
+    order = joined(order_of(0), found)
+    assert isinstance(order.append, WrittenFiles)
+    assert len(order.append.written) == 2 and order.append.arrived == ()
 
 
 def test_work_is_shared_out_by_weight() -> None:

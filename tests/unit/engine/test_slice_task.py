@@ -12,7 +12,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from cdc_core.engine.slice.order import Applied, SliceOrder, SliceOutcome
+from cdc_core.engine.slice.order import MergeOrder, SliceOrder, TargetSchema
+from cdc_core.engine.slice.outcome import Applied, SliceOutcome
 from cdc_core.errors import LakeError, TableError
 from cdc_core.schema.pg_type import PgType
 from cdc_core.schema.table import Column, TableId, TableSchema
@@ -163,7 +164,7 @@ def test_a_lake_table_that_cannot_hold_the_type_fails_alone_and_keeps_its_rows(t
     append(one, 10, change("c", 0, 0, None, {"id": 1}))
     one.merge(10)
     one.row = row_type(id=pa.string())
-    outcome = one.task(SliceOrder(one.table, to_lsn=20, has_backlog=True))
+    outcome = one.task(SliceOrder(TargetSchema(one.table), merge=MergeOrder(20, has_backlog=True)))
     assert isinstance(outcome.error, TableError) and outcome.merged is None
     assert [row["id"] for row in one.rows] == [1]
 
@@ -193,6 +194,6 @@ def test_an_unsent_key_is_taken_from_the_old_tuple(tmp_path: Path) -> None:
 def test_an_order_without_a_cut_leaves_the_lake_alone(tmp_path: Path) -> None:
     follower = Follower(tmp_path, histories=4)
     follower.change(1, 10)
-    outcome = follower.one.task(replace(follower.one.order(0), to_lsn=None))
+    outcome = follower.one.task(replace(follower.one.order(0), merge=None))
     assert outcome.applied is None and outcome.error is None
     assert follower.one.lake_position == (None, None)

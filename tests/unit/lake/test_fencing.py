@@ -13,7 +13,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from cdc_core.engine.slice.order import Applied
+from cdc_core.engine.slice.order import WrittenFiles
+from cdc_core.engine.slice.outcome import Applied
 from cdc_core.errors import CommitConflictError, InvariantError, TransientError
 from cdc_core.lake.delta.table import DeltaTable
 from cdc_core.lake.maintenance.compaction import compact
@@ -92,11 +93,12 @@ def test_a_late_append_of_the_rows_before_a_wider_one(one: OneTable) -> None:
 def test_files_that_parts_wrote_are_committed_once(one: OneTable) -> None:
     task, changelog = one.task, one.open_changelog()
     parts = tuple(changelog.write(one.changes([row])) for row in STREAM)
-    order = replace(one.order(14), written=parts, reached=Reached(14), position=None, to_lsn=None)
+    files = WrittenFiles(parts, (), Reached(14))
+    order = replace(one.order(14), append=files, merge=None)
     assert task(order).appended == 5
     late = OneTable(one.folder, TABLE, ROW).task
     with pytest.raises(TransientError, match="appended to the changelog"):
-        late(replace(order, written=parts[:2]))
+        late(replace(order, append=replace(files, written=parts[:2])))
     assert one.events == PLACES
 
 

@@ -10,6 +10,7 @@ import pyarrow as pa
 import pytest
 
 from cdc_core.engine.slice.order import Replay
+from cdc_core.engine.slice.outcome import Quarantined
 from cdc_core.errors import TableError
 from cdc_core.lake.apply.changes import apply, bytes_to_scan, prepare, prepare_placed
 from cdc_core.lake.apply.ways import Ways
@@ -21,7 +22,7 @@ from cdc_core.lake.stores.quarantine import refused_among
 from cdc_core.quality.options import QualityOptions, UserRule
 from tests.delta.source_model import KEYLESS, ROW, TABLE
 from tests.support.content import MemoryContent
-from tests.support.one_table import OneTable
+from tests.support.one_table import OneTable, quarantined
 from tests.support.spark import change, change_schema, lake_rows
 from tests.support.spark import lake_schema as bare_schema
 
@@ -120,7 +121,7 @@ def test_changes_without_a_key_or_an_old_row_stop_the_table() -> None:
 @pytest.fixture
 def one(tmp_path: Path) -> OneTable:
     made = OneTable(tmp_path, TABLE, ROW)
-    made.writer = replace(made.writer, modes=DeleteModes(DeleteMode.HISTORY))
+    made.tables = replace(made.tables, modes=DeleteModes(DeleteMode.HISTORY))
     made.quality = QualityOptions(quality_rules=(("positive", UserRule("public.items", "after.v >= 0")),))
     return made
 
@@ -140,7 +141,7 @@ def test_a_version_that_left_nothing_ends_at_the_truncate_or_delete(one: OneTabl
     round_(one, 30, ("t",))
     assert statuses(one) == ["superseded"] * 2
     outcome = one.merge(31, replay=Replay(accept_all=True))
-    assert (outcome.replayed, outcome.waiting, one.lake_position.lsn) == (2, 0, 31)
+    assert (quarantined(outcome), one.lake_position.lsn) == (Quarantined(replayed=2), 31)
     assert [versions(one.rows, key) for key in "abc"] == [[(10, 30, 1, "b")], [(10, 20, -1, "b")], [(10, 30, -1, "b")]]
 
 
@@ -148,13 +149,13 @@ def test_a_replay_comes_before_changes_that_are_not_merged_yet(one: OneTable) ->
     round_(one, 10, ("c", None, image("a")), ("u", None, image("a", v=-2)))
     one.append([change("u", 20, 0, None, image("a", v=3))], 20)
     outcome = one.merge(20, replay=Replay(accept_all=True))
-    assert (outcome.replayed, outcome.waiting, one.lake_position.lsn) == (1, 0, 20)
+    assert (quarantined(outcome), one.lake_position.lsn) == (Quarantined(replayed=1), 20)
     assert versions(one.rows, "a") == [(10, 10, 1, "b"), (10, 20, -2, "b"), (20, None, 3, "b")]
 
 
 def test_a_first_merge_during_a_replay(one: OneTable) -> None:
     one.append([change("c", 9, 0, None, image("a")), change("c", 10, 0, None, image("b", v=-1))], 10)
-    assert one.merge(10, replay=Replay(accept_all=True)).waiting == 1
+    assert quarantined(one.merge(10, replay=Replay(accept_all=True))).waiting == 1
     assert [row["k"] for row in one.rows] == ["a"]
 
 
@@ -162,14 +163,14 @@ def test_superseded_changes_are_dropped_too(one: OneTable) -> None:
     round_(one, 10, ("c", None, image("a")), ("u", None, image("a", v=-2)), ("u", None, image("a", v=3)))
     round_(one, 20, ("c", None, image("b", v=-1)))
     outcome = one.merge(21, replay=Replay(drop=True))
-    assert (outcome.dropped, outcome.waiting) == (2, 0)
+    assert quarantined(outcome) == Quarantined(dropped=2)
     assert statuses(one) == ["dropped"] * 2
     # The lake is as if it had the one that was superseded; the other is missing in it.
     quarantine = DeltaTable.open(one.paths.quarantine(TABLE.id))
     assert quarantine is not None
     places = one.changes([change("u", 10, 1), change("c", 20, 0)])
     assert refused_among(places, quarantine, 0).tolist() == [False, True]
-    assert one.merge(22, replay=Replay(accept_all=True)).replayed == 0
+    assert quarantined(one.merge(22, replay=Replay(accept_all=True))).replayed == 0
 
 
 def test_a_superseded_change_that_the_changelog_has_no_more_stays_as_it_is(one: OneTable) -> None:
@@ -179,6 +180,6 @@ def test_a_superseded_change_that_the_changelog_has_no_more_stays_as_it_is(one: 
     gone = [file for file in changelog.files if file.maximum["__commit_lsn"] == 10]
     changelog.commit([], gone)
     outcome = one.merge(21, replay=Replay(accept_all=True))
-    assert (outcome.replayed, outcome.waiting) == (1, 0)
+    assert quarantined(outcome) == Quarantined(replayed=1)
     assert statuses(one) == ["replayed", "superseded"]
     assert versions(one.rows, "b") == [(20, None, -1, "b")]

@@ -1,0 +1,116 @@
+"""Appends rows of a batch to their table's changelog: spool files ─▶ decode ─▶ type ─▶ one commit.
+
+Rows that the changelog has are dropped; the others are committed together with the position that they reach. So an
+append may be repeated.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from cdc_core.engine.reading.shown import Shown
+from cdc_core.engine.reading.spool import ReadSpoolFiles
+from cdc_core.engine.slice.lake_tables import opened_existing
+from cdc_core.engine.slice.order import SpoolFiles, WrittenFiles
+from cdc_core.engine.slice.schema_versions import Decoded
+from cdc_core.engine.slice.timing import Stopwatch
+from cdc_core.errors import TransientError
+from cdc_core.lake.delta.conflicts import on_conflict
+from cdc_core.lake.delta.data_file import DataFile
+from cdc_core.lake.delta.opened import keep, opened
+from cdc_core.lake.delta.table import DeltaTable
+from cdc_core.lake.epochs import epoch_of
+from cdc_core.lake.maintenance.compaction import tidy
+from cdc_core.lake.paths import LakePaths
+from cdc_core.lake.positions import changelog_position
+from cdc_core.lake.rows.run_files import Owner
+from cdc_core.lake.rows.typing_plan import TypingPlan
+from cdc_core.lake.schema.change_columns import stored, stored_schema
+from cdc_core.lake.schema.shape import changelog_properties, ensure_table
+from cdc_core.lake.stores.changelog import append_changes, commit_append
+from cdc_core.schema.table import TableId
+
+
+@dataclass(frozen=True, slots=True)
+class Appended:
+    """Rows that are durable in a changelog. ``rows``: as they were decoded, None if other tasks wrote them to files."""
+
+    count: int
+    rows: list[Decoded] | None
+
+
+@dataclass(frozen=True, slots=True)
+class ChangelogWriter:
+    """Writes changelogs; picklable. ``owner`` is the run that the spool files belong to."""
+
+    run: str
+    scope: str
+    paths: LakePaths
+    plan: TypingPlan
+    owner: Owner
+    history_minutes: int
+
+    def append(self, table: TableId, source: SpoolFiles | WrittenFiles, shown: Shown, watch: Stopwatch) -> Appended:
+        """Commit rows of a batch; those that the lake table contains (``shown``) may be left out."""
+        if isinstance(source, SpoolFiles):
+            return self._append(table, source, shown, watch)
+        with watch("append"):
+            changelog = opened_existing(self.run, self.paths.changelog(table))
+            self._commit(table, source, source.written, changelog)
+            return Appended(sum(file.rows for file in source.written), None)
+
+    def decoded(self, table: TableId, files: Sequence[tuple[int, str]], shown: Shown) -> list[Decoded]:
+        """Return the change rows of spool files in stream order, one table per run of files of the same shape."""
+        found, read = [], ReadSpoolFiles(self.plan, self.owner, str(table), shown)
+        for shape, run in itertools.groupby(files, key=lambda file: file[0]):
+            batches = list(read(tuple(path for _, path in run)))
+            found.append((shape, pa.Table.from_batches(batches)))
+        return found
+
+    def changelog(self, table: TableId, versions: Sequence[Decoded]) -> DeltaTable:
+        """Create or widen the changelog of a table so that it has every column of the versions (at least one)."""
+        path, properties = self.paths.changelog(table), changelog_properties(self.history_minutes)
+        found = opened(self.run, path)
+        for shape, rows in versions:
+            wanted = stored_schema(rows.schema, shape, None if found is None else found.schema, epoch_of(self.scope))
+            found = ensure_table(path, wanted, table, properties, found)
+        assert found is not None
+        return keep(self.run, found)
+
+    def stored(self, changelog: DeltaTable, shape: int, rows: pa.Table) -> pa.Table:
+        """Return decoded rows in the columns of the changelog."""
+        return stored(rows, shape, changelog.schema, epoch_of(self.scope))
+
+    def _append(self, table: TableId, source: SpoolFiles, shown: Shown, watch: Stopwatch) -> Appended:
+        with watch("decode"):
+            versions = self.decoded(table, source.files, shown)
+        with watch("append"):
+            changelog = self.changelog(table, versions)
+            since = changelog.version
+            rows = pa.concat_tables([self.stored(changelog, shape, each) for shape, each in versions])
+            count = append_changes(changelog, rows, self.scope, table, source.reached)
+            if not rows.num_rows:  # all of them were left out: the position that they reach is stored nevertheless
+                self._commit(table, source, (), changelog)
+        with watch("compact"):
+            tidy(changelog, since, self.history_minutes)
+        return Appended(count, versions)
+
+    def _commit(
+        self, table: TableId, source: SpoolFiles | WrittenFiles, files: Sequence[DataFile], changelog: DeltaTable
+    ) -> None:
+        """Commit files; raises TransientError unless they start at the end of the changelog."""
+
+        def attempt() -> None:
+            stands = changelog_position(changelog, self.scope, table)
+            if (None if stands is None else tuple(stands)) != source.position:
+                raise TransientError(
+                    f"Another writer appended to the changelog of {table} concurrently.",
+                    "No position of this batch was confirmed; run again.",
+                )
+            commit_append(changelog, files, self.scope, table, source.reached)
+
+        on_conflict(attempt, changelog)

@@ -1,0 +1,249 @@
+"""Merges a slice into its lake table: first a plan is chosen, then it is executed.
+
+    position of the lake table ─▶ choose ─▶ ``plan`` ─▶ execute: check ─▶ quarantine ─▶ commit, or stage for Spark
+
+Every commit reads the table's position first, and contains the LSN that it reaches: changes that the table has are left
+out, also if another attempt made its commit in between.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+import pyarrow as pa
+
+from cdc_core import failpoints
+from cdc_core.engine.slice.append import Appended
+from cdc_core.engine.slice.checks import TableChecks, report_of
+from cdc_core.engine.slice.lake_tables import opened_existing
+from cdc_core.engine.slice.large import LargeSlice, repeats_keys
+from cdc_core.engine.slice.order import Merge, SliceOrder, WrittenFiles
+from cdc_core.engine.slice.outcome import Applied, Merged, Staged
+from cdc_core.engine.slice.past_versions import with_replay
+from cdc_core.engine.slice.plan import AddFiles, InParts, Nothing, Plan, SettleFirst, Whole
+from cdc_core.engine.slice.quarantine import CheckedSlice, Sifted, TableQuarantine
+from cdc_core.engine.slice.schema_versions import Decoded, by_shape, keyed_slices, unseen
+from cdc_core.engine.slice.timing import Stopwatch
+from cdc_core.engine.slice.write import LakeWriter
+from cdc_core.errors import TransientError
+from cdc_core.lake.delta.conflicts import on_conflict
+from cdc_core.lake.delta.table import DeltaTable
+from cdc_core.lake.epochs import EpochRows
+from cdc_core.lake.paths import LakePaths
+from cdc_core.lake.positions import LakePosition, lake_position
+from cdc_core.lake.reduce.surplus_rows import LastStates, changes_between
+from cdc_core.lake.rows.survey import check_inserts, in_order
+from cdc_core.lake.stores.changelog import between, cut_within, read_changes
+from cdc_core.schema.table import TableId
+
+_log = logging.getLogger(__name__)
+
+# Size of compressed backlog files; their rows require about ten times as much memory.
+_SLICE_BYTES = 64 << 20
+# Less than every change's commit LSN: surplus rows of a snapshot are deleted before anything is merged.
+_SETTLED = 1
+
+
+@dataclass(frozen=True, slots=True)
+class LakeMerge:
+    """Merges slices; ``run`` and ``scope`` as in ``SliceTask``, ``watch`` measures the parts of this one."""
+
+    run: str
+    scope: str
+    paths: LakePaths
+    checks: TableChecks
+    writer: LakeWriter
+    watch: Stopwatch
+
+    def merge(self, order: SliceOrder, lake: DeltaTable, new: Appended | None) -> Iterator[Merged]:
+        """Merge the order's changes into its lake table; yields the result of each step when it is durable.
+
+        ``new`` is what this task appended. Raises TransientError if another run read the table anew.
+        """
+        yield from self._execute(self._chosen(order, lake, new), order, lake, new)
+
+    def _chosen(self, order: SliceOrder, lake: DeltaTable, new: Appended | None, *, is_settled: bool = False) -> Plan:
+        """Choose the plan from the position of the lake table and the size of the changes; writes nothing.
+
+        ``is_settled``: the surplus rows of the snapshot in force have been deleted.
+        """
+        merge, at = Merge.of(order), self.position(lake, order.table, order.snapshot.token)
+        snapshot = order.snapshot
+        if at.lsn is not None and at.lsn >= merge.to_lsn:
+            return Nothing()
+        arrived = order.append.arrived if isinstance(order.append, WrittenFiles) else ()
+        # If a key is repeated, the slice is checked as a whole: its rows are in the changelog, too.
+        if arrived and not (len(arrived) > 1 and repeats_keys(self.checks, merge.table, lake, arrived)):
+            return AddFiles(merge, arrived)
+        if snapshot.resumed is not None and at.lsn is None and not is_settled:
+            assert snapshot.visible is not None
+            return SettleFirst(merge, snapshot.resumed, snapshot.visible)
+        assert order.merge is not None
+        if not order.merge.has_backlog and (new is None or new.rows is not None):
+            rows = [] if new is None or new.rows is None else new.rows
+            return Whole(merge, _unmerged(rows, at, merge))
+        return self._chosen_for_changelog(merge, lake, max(at.merged, snapshot.floor))
+
+    def _execute(self, plan: Plan, order: SliceOrder, lake: DeltaTable, new: Appended | None) -> Iterator[Merged]:
+        """Do what the plan says; yields the result of each durable step."""
+        match plan:
+            case Nothing():
+                return
+            case AddFiles(merge, files):
+                with self.watch("apply"):
+                    applied = self.writer.commit_files(lake, merge, self.scope, files)
+                yield Merged(applied, reached=merge.to_lsn)
+            case SettleFirst():
+                settled = self._settle(plan, lake)
+                yield settled
+                if settled.staged is None:
+                    yield from self._execute(self._chosen(order, lake, new, is_settled=True), order, lake, new)
+            case Whole():
+                yield from self._merge_whole(plan, lake)
+            case InParts(parts):
+                done = parts.merge_parts()
+                if done is None:
+                    yield from self._merge_whole(self._undivided(parts.merge, parts.merged), lake)
+                else:
+                    yield done if done.staged is not None else replace(done, reached=parts.merge.to_lsn)
+
+    def _chosen_for_changelog(self, merge: Merge, lake: DeltaTable, merged: int) -> Plan:
+        """Choose how changes of the changelog after ``merged`` are merged: in one part if they fit the memory."""
+        changelog = self._changelog(merge.table.id)
+        # A long backlog is merged in several rounds.
+        merge = merge.up_to(cut_within(changelog, merged, merge.to_lsn, _SLICE_BYTES))
+        large = LargeSlice(self, merge, lake, changelog, merged, self.writer.part_max_bytes, self.watch)
+        with self.watch("reduce"):
+            rows = large.read_small()
+        if rows is not None:
+            return Whole(merge, _not_shown(in_order(rows), merge))
+        # Changes in quarantine may belong to any part.
+        may_divide = not merge.waiting and merge.replay is None
+        return InParts(large) if may_divide else self._undivided(merge, merged)
+
+    def _undivided(self, merge: Merge, merged: int) -> Whole:
+        """Return the plan for changes that exceed the size of a part and cannot be divided."""
+        _log.warning("Changes of %s are merged in one part, which may need much memory.", merge.table.id)
+        rows = read_changes(self._changelog(merge.table.id), merged, merge.to_lsn)
+        return Whole(merge, _not_shown(rows, merge))
+
+    def _settle(self, plan: SettleFirst, lake: DeltaTable) -> Merged:
+        """Delete surplus rows of the snapshot in force, in a separate commit before that of every change (LSN 1)."""
+        merge, states = plan.merge.up_to(_SETTLED), None
+        for found in changes_between(self._changelog(merge.table.id), plan.first, plan.last):
+            for part, changes in keyed_slices(plan.merge, by_shape(in_order(found))):
+                # No DDL was executed between the two snapshots, so there is one key.
+                merge = part.up_to(_SETTLED)
+                states = states or LastStates(merge.table, lake.schema)
+                states.add(changes)
+        gone = None if states is None else states.deletes()
+        if gone is None or not gone.num_rows:
+            return Merged()
+        rows = gone
+        failpoints.hit(failpoints.BEFORE_SETTLING)
+
+        def attempt() -> Applied | Staged | None:
+            stands = self._position(lake, merge)
+            return None if stands.lsn is not None else self.writer.write(lake, merge, rows, self.scope)
+
+        with self.watch("apply"):
+            return _result(on_conflict(attempt, lake))
+
+    def _merge_whole(self, plan: Whole, lake: DeltaTable) -> Iterator[Merged]:
+        """Check and write the changes: one slice, unless the table's key changed in between.
+
+        Changes identify their rows by the key in force at their time.
+        """
+        merge, may_wait = plan.merge, plan.merge.waiting
+        slices = keyed_slices(merge, [(shape, each) for shape, each in plan.rows if each.num_rows])
+        if merge.replay is not None:
+            stands = self._position(lake, merge)
+            slices = with_replay(merge, merge.replay, lake.schema, stands.lsn, slices)
+        for part, changes in slices:
+            check_inserts(changes, merge.table.id)
+            with self.watch("check"):
+                checked = self.checked(lake, part.with_quarantine() if may_wait else part, changes)
+                if checked.sifted.changed:
+                    failpoints.hit(failpoints.AFTER_QUARANTINE)
+            yield Merged(check=checked.report, quarantined=checked.sifted.quarantined)
+            may_wait = checked.sifted.quarantined.waiting > 0
+            written = self._write(lake, part, checked.sifted, changes.num_rows)
+            yield written
+            if written.staged is not None:
+                return
+        yield Merged(reached=merge.to_lsn)
+
+    def checked(self, lake: DeltaTable, merge: Merge, changes: pa.Table, follows: bool = False) -> CheckedSlice:
+        """Return the slice's rows for the lake; the others are in the quarantine table when this returns.
+
+        ``follows``: ``changes`` are a part of a slice, and rows of other parts have been quarantined.
+        """
+        table, since = merge.table, merge.schema.since
+        found = self.checks.judged(table, changes, since)
+        quarantine = TableQuarantine(
+            self.run,
+            self.scope,
+            self.paths,
+            merge,
+            lake_position(lake, self.scope, table.id),
+            lake.schema,
+            lambda rows: self.checks.judged(table, rows, since, limited=False),
+        )
+        sifted = quarantine.sift(changes, found, self.checks.max_waiting(table.id), follows)
+        report = None if found is None else report_of(found, self.checks.suites(table.id))
+        return CheckedSlice(sifted, report)
+
+    def is_open(self, lake: DeltaTable, merge: Merge) -> bool:
+        """Whether the merge's changes are not in the lake. Raises TransientError if another run read the table anew."""
+        stands = self._position(lake, merge)
+        return stands.lsn is None or stands.lsn < merge.to_lsn
+
+    def position(self, lake: DeltaTable, table: TableId, token: int) -> LakePosition:
+        """Return the lake table's position. Raises TransientError if another run read the table anew."""
+        stands = lake_position(lake, self.scope, table)
+        if stands.merge_token != token:
+            raise TransientError(
+                f"The lake table of {table} was re-read by another run.",
+                "The next round uses the new table version.",
+            )
+        return stands
+
+    def _write(self, lake: DeltaTable, merge: Merge, sifted: Sifted, events: int) -> Merged:
+        with self.watch("apply"):
+            done = on_conflict(lambda: self._attempt(lake, merge, sifted), lake)
+        return _result(replace(done, events=events) if isinstance(done, Applied) else done)
+
+    def _attempt(self, lake: DeltaTable, merge: Merge, sifted: Sifted) -> Applied | Staged | None:
+        """Make one attempt: a commit made first may be this slice, written by a task that outlasted its run."""
+        stands = self._position(lake, merge)
+        if sifted.placed is not None:
+            is_open = stands.lsn is not None and stands.lsn < merge.to_lsn and sifted.changed
+            return self.writer.write_placed(lake, merge, sifted.placed, self.scope) if is_open else None
+        if stands.lsn is not None and stands.lsn >= merge.to_lsn:
+            return None
+        rest = sifted.rows if stands.lsn is None else between(sifted.rows, stands.lsn, merge.to_lsn)
+        rest = pa.concat_tables([sifted.earlier, rest]) if sifted.earlier.num_rows else rest
+        return self.writer.write(lake, merge, rest, self.scope) if rest.num_rows or sifted.changed else None
+
+    def _position(self, lake: DeltaTable, merge: Merge) -> LakePosition:
+        return self.position(lake, merge.table.id, merge.snapshot.token)
+
+    def _changelog(self, table: TableId) -> EpochRows:
+        return EpochRows.of(opened_existing(self.run, self.paths.changelog(table)), self.scope)
+
+
+def _unmerged(rows: list[Decoded], at: LakePosition, merge: Merge) -> tuple[Decoded, ...]:
+    """Return the rows of a batch that are not in the lake table, up to the merge's LSN."""
+    visible = merge.snapshot.visible
+    return tuple((shape, unseen(between(each, at.merged, merge.to_lsn), visible)) for shape, each in rows)
+
+
+def _not_shown(rows: pa.Table, merge: Merge) -> tuple[Decoded, ...]:
+    """Return changelog rows by shape without those that the snapshot in force shows."""
+    return tuple(by_shape(unseen(rows, merge.snapshot.visible)))
+
+
+def _result(done: Applied | Staged | None) -> Merged:
+    return Merged(staged=done) if isinstance(done, Staged) else Merged(done)

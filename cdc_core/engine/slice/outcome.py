@@ -1,0 +1,130 @@
+"""The result of a slice, as values: what was appended, merged and measured, and the lake table after it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+from cdc_core.engine.reports import CheckReport
+from cdc_core.errors import CdcError
+from cdc_core.lake.apply.staging import StagedFacts
+from cdc_core.schema.table import TableId
+
+
+@dataclass(frozen=True, slots=True)
+class Applied:
+    """The changes that a slice made to its lake table. ``events`` is its number of change rows."""
+
+    version: int
+    events: int
+    inserted: int
+    updated: int
+    deleted: int
+
+
+@dataclass(frozen=True, slots=True)
+class Staged:
+    """A prepared slice for Spark's MERGE: a Parquet file of it, and the facts about its rows that MERGE needs."""
+
+    path: str
+    to_lsn: int
+    events: int
+    facts: StagedFacts
+
+
+@dataclass(frozen=True, slots=True)
+class Quarantined:
+    """Changes in quarantine after a slice (``waiting``), and those that left it: ``replayed`` or ``dropped``."""
+
+    waiting: int = 0
+    replayed: int = 0
+    dropped: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Merged:
+    """What one step of a slice, or several, did to the lake table and the quarantine table; None for nothing.
+
+    ``staged``: Spark has to merge these changes before any other of the table is merged. ``reached``: the lake table
+    has all changes up to this LSN, which is stored in it if one of them changed a row.
+    """
+
+    applied: Applied | None = None
+    staged: Staged | None = None
+    check: CheckReport | None = None
+    quarantined: Quarantined | None = None
+    reached: int | None = None
+
+    def then(self, later: Merged) -> Merged:
+        """Return what this and a later step did together."""
+        before, after = self.quarantined or Quarantined(), later.quarantined
+        if after is not None:
+            replayed, dropped = before.replayed + after.replayed, before.dropped + after.dropped
+            after = Quarantined(after.waiting, replayed, dropped)
+        return Merged(
+            later.applied or self.applied,
+            later.staged or self.staged,
+            later.check or self.check,
+            after or self.quarantined,
+            later.reached or self.reached,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class LakeTable:
+    """The lake table after a slice: version and id in Delta, and the merged LSN stored in it.
+
+    ``lacks_features``: table features are to be enabled after the round's merges.
+    """
+
+    version: int
+    identity: str
+    lsn: int | None
+    lacks_features: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Timings:
+    """Seconds and CPU-seconds by part: decode, append, check, reduce, apply, compact."""
+
+    seconds: Mapping[str, float] = field(default_factory=dict)
+    cpu_seconds: Mapping[str, float] = field(default_factory=dict)
+
+    def plus(self, part: str, seconds: float) -> Timings:
+        """Return the timings with a part that other processes worked on."""
+        return Timings({**self.seconds, part: seconds}, self.cpu_seconds)
+
+
+@dataclass(frozen=True, slots=True)
+class SliceOutcome:
+    """The result of an order.
+
+    ``appended`` rows are durable even if a later step failed (``error``). ``merged`` is the LSN up to which the lake
+    table is merged, ``done`` what was done, before an error too. ``lake`` is None if the lake table was not opened.
+    ``lost``: the changelog cannot be used, and the rows were not stored. ``evolves``: nothing was merged because Spark
+    has to change the lake table's shape first.
+    """
+
+    table: TableId
+    merged: int | None = None
+    appended: int = 0
+    done: Merged = Merged()
+    lake: LakeTable | None = None
+    error: CdcError | None = None
+    lost: CdcError | None = None
+    evolves: bool = False
+    timings: Timings = Timings()
+
+    @property
+    def applied(self) -> Applied | None:
+        """The changes made to the lake table; None if there were none, or Spark has not made them yet."""
+        return self.done.applied
+
+    @property
+    def staged(self) -> Staged | None:
+        """The changes that were staged for Spark."""
+        return self.done.staged
+
+    def failed(self, error: CdcError) -> SliceOutcome:
+        """Return the outcome after an error in a later step of the round."""
+        return replace(self, error=error)

@@ -1,0 +1,60 @@
+"""The plans by which a slice is merged: what is chosen before anything is written, as a value (``lake_merge``).
+
+Nothing      the lake table is past the slice's LSN: another attempt merged it
+AddFiles     other tasks wrote lake files of a slice of inserts, which are committed as they are
+SettleFirst  surplus rows of the snapshot in force are deleted in a commit of their own; then a plan is chosen again
+Whole        the changes are merged in one part, with the replay of those in quarantine if one is requested
+InParts      they are too large for that, and are merged in parts, in one commit
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from cdc_core.engine.slice.large import LargeSlice
+from cdc_core.engine.slice.order import Merge
+from cdc_core.engine.slice.schema_versions import Decoded
+from cdc_core.lake.delta.data_file import DataFile
+
+
+@dataclass(frozen=True, slots=True)
+class Nothing:
+    """Nothing is left to be merged."""
+
+
+@dataclass(frozen=True, slots=True)
+class AddFiles:
+    """The rows are in ``files`` of the lake table already."""
+
+    merge: Merge
+    files: tuple[DataFile, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class SettleFirst:
+    """A snapshot was read in several attempts: what ``first``, but not ``last``, shows may be in the table wrongly.
+
+    Both are texts of a pg_snapshot.
+    """
+
+    merge: Merge
+    first: str
+    last: str
+
+
+@dataclass(frozen=True, slots=True)
+class Whole:
+    """Change rows by shape, in stream order, without those that the snapshot in force shows."""
+
+    merge: Merge
+    rows: tuple[Decoded, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class InParts:
+    """Changes of the changelog that exceed the size of a part."""
+
+    slice: LargeSlice
+
+
+Plan = Nothing | AddFiles | SettleFirst | Whole | InParts
