@@ -62,9 +62,9 @@ class LakeMerge:
 
         ``new`` is what this task appended. Raises TransientError if another run read the table anew.
         """
-        yield from self._execute(self._chosen(order, lake, new), order, lake, new)
+        yield from self.execute(self.choose(order, lake, new), order, lake, new)
 
-    def _chosen(self, order: SliceOrder, lake: DeltaTable, new: Appended | None, *, is_settled: bool = False) -> Plan:
+    def choose(self, order: SliceOrder, lake: DeltaTable, new: Appended | None, *, is_settled: bool = False) -> Plan:
         """Choose the plan from the position of the lake table and the size of the changes; writes nothing.
 
         ``is_settled``: the surplus rows of the snapshot in force have been deleted.
@@ -84,9 +84,9 @@ class LakeMerge:
         if not order.merge.has_backlog and (new is None or new.rows is not None):
             rows = [] if new is None or new.rows is None else new.rows
             return Whole(merge, _unmerged(rows, at, merge))
-        return self._chosen_for_changelog(merge, lake, max(at.merged, snapshot.floor))
+        return self._choose_for_changelog(merge, lake, max(at.merged, snapshot.floor))
 
-    def _execute(self, plan: Plan, order: SliceOrder, lake: DeltaTable, new: Appended | None) -> Iterator[Merged]:
+    def execute(self, plan: Plan, order: SliceOrder, lake: DeltaTable, new: Appended | None) -> Iterator[Merged]:
         """Do what the plan says; yields the result of each durable step."""
         match plan:
             case Nothing():
@@ -99,7 +99,7 @@ class LakeMerge:
                 settled = self._settle(plan, lake)
                 yield settled
                 if settled.staged is None:
-                    yield from self._execute(self._chosen(order, lake, new, is_settled=True), order, lake, new)
+                    yield from self.execute(self.choose(order, lake, new, is_settled=True), order, lake, new)
             case Whole():
                 yield from self._merge_whole(plan, lake)
             case InParts(parts):
@@ -109,7 +109,7 @@ class LakeMerge:
                 else:
                     yield done if done.staged is not None else replace(done, reached=parts.merge.to_lsn)
 
-    def _chosen_for_changelog(self, merge: Merge, lake: DeltaTable, merged: int) -> Plan:
+    def _choose_for_changelog(self, merge: Merge, lake: DeltaTable, merged: int) -> Plan:
         """Choose how changes of the changelog after ``merged`` are merged: in one part if they fit the memory."""
         changelog = self._changelog(merge.table.id)
         # A long backlog is merged in several rounds.

@@ -1,0 +1,112 @@
+"""How a slice is applied: the tables in ``engine/slice/apply_method``, row by row."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from cdc_core.engine.slice import apply_method
+from cdc_core.engine.slice.apply_method import ApplyMethod, method_for, method_for_parts
+from cdc_core.lake.apply.changes import Changes, MergeStrategy
+from cdc_core.lake.delete_modes import DeleteMode
+from cdc_core.lake.options import MergeEngine
+from cdc_core.lake.rows.survey import Survey
+from cdc_core.lake.schema.features import Writer
+from cdc_core.lake.schema.shape import lake_schema
+from tests.support.spark import row_type
+
+MOST = 1_000
+EITHER = Writer(arrow_adds=True, arrow_compacts=True, arrow_rewrites=True, spark_rewrites=True)
+ONLY_SPARK = Writer(arrow_adds=False, arrow_compacts=False, arrow_rewrites=False, spark_rewrites=True)
+ONLY_ARROW = Writer(arrow_adds=True, arrow_compacts=True, arrow_rewrites=True, spark_rewrites=False)
+ADDS = Writer(arrow_adds=True, arrow_compacts=True, arrow_rewrites=False, spark_rewrites=True)
+AUTO, ARROW, SPARK = MergeEngine.AUTO, MergeEngine.ARROW, MergeEngine.SPARK
+
+
+class Lake:
+    """A table of which nothing but the schema is asked."""
+
+    def __init__(self, mode: DeleteMode = DeleteMode.HARD) -> None:
+        self.schema = lake_schema(row_type(k=pa.string()), mode)
+
+
+def written_by(monkeypatch: pytest.MonkeyPatch, writer: Writer, octets: int = 0) -> None:
+    monkeypatch.setattr(apply_method, "writer_of", lambda lake: writer)
+    monkeypatch.setattr(apply_method, "bytes_to_scan", lambda lake, changes: octets)
+
+
+@pytest.mark.parametrize("engine", list(MergeEngine))
+@pytest.mark.parametrize("writer", [EITHER, ONLY_SPARK, ONLY_ARROW, ADDS])
+def test_inserts_are_added_where_delta_rs_can(
+    monkeypatch: pytest.MonkeyPatch, writer: Writer, engine: MergeEngine
+) -> None:
+    written_by(monkeypatch, writer, 10 * MOST)
+    lake: Any = Lake()
+    expected = ApplyMethod.ADD if writer.arrow_adds else ApplyMethod.SPARK
+    assert method_for(lake, Changes(MergeStrategy.APPEND, 1, True), engine, MOST) is expected
+
+
+@pytest.mark.parametrize(
+    ("writer", "engine", "octets", "expected"),
+    [
+        (EITHER, AUTO, MOST, ApplyMethod.REWRITE),
+        (EITHER, AUTO, MOST + 1, ApplyMethod.SPARK),
+        (EITHER, ARROW, MOST + 1, ApplyMethod.REWRITE),
+        (EITHER, SPARK, 0, ApplyMethod.SPARK),
+        (ONLY_ARROW, SPARK, MOST + 1, ApplyMethod.REWRITE),
+        (ONLY_ARROW, AUTO, MOST + 1, ApplyMethod.REWRITE),
+        (ONLY_SPARK, ARROW, 0, ApplyMethod.SPARK),
+        (ADDS, ARROW, 0, ApplyMethod.SPARK),
+    ],
+)
+@pytest.mark.parametrize("strategy", [each for each in MergeStrategy if each is not MergeStrategy.APPEND])
+def test_other_changes(
+    monkeypatch: pytest.MonkeyPatch,
+    strategy: MergeStrategy,
+    writer: Writer,
+    engine: MergeEngine,
+    octets: int,
+    expected: ApplyMethod,
+) -> None:
+    written_by(monkeypatch, writer, octets)
+    lake: Any = Lake()
+    assert method_for(lake, Changes(strategy, 1, True), engine, MOST) is expected
+
+
+INSERTS = Survey({"c": 5}, None, 0, 0)
+MIXED = Survey({"c": 4, "u": 1}, None, 0, 0)
+TRUNCATED = Survey({"c": 4, "t": 1}, (9, 0), 0, 0)
+
+
+@pytest.mark.parametrize(
+    ("whole", "mode", "overlaps", "engine", "row_bytes", "expected"),
+    [
+        (INSERTS, DeleteMode.HARD, False, SPARK, 10, ApplyMethod.ADD),
+        (INSERTS, DeleteMode.HISTORY, False, SPARK, 10, ApplyMethod.ADD),
+        (INSERTS, DeleteMode.SOFT, False, SPARK, 10, ApplyMethod.SPARK),
+        (INSERTS, DeleteMode.HARD, True, SPARK, 10, ApplyMethod.SPARK),
+        (TRUNCATED, DeleteMode.HARD, True, SPARK, 10, ApplyMethod.ADD),
+        (TRUNCATED, DeleteMode.SOFT, False, SPARK, 10, ApplyMethod.SPARK),
+        (MIXED, DeleteMode.HARD, False, AUTO, 10, ApplyMethod.SPARK),
+        (MIXED, DeleteMode.HARD, False, ARROW, 10, ApplyMethod.REWRITE),
+        (MIXED, DeleteMode.HARD, False, SPARK, apply_method.WIDE_ROW_BYTES, ApplyMethod.REWRITE),
+    ],
+)
+def test_parts(
+    monkeypatch: pytest.MonkeyPatch,
+    whole: Survey,
+    mode: DeleteMode,
+    overlaps: bool,
+    engine: MergeEngine,
+    row_bytes: int,
+    expected: ApplyMethod,
+) -> None:
+    written_by(monkeypatch, EITHER)
+    lake: Any = Lake(mode)
+    found = method_for_parts(lake, whole, has_key=True, overlaps=overlaps, row_bytes=row_bytes, engine=engine)
+    assert found is expected
+    written_by(monkeypatch, ONLY_SPARK)
+    found = method_for_parts(lake, whole, has_key=True, overlaps=overlaps, row_bytes=row_bytes, engine=engine)
+    assert found is ApplyMethod.SPARK
