@@ -9,7 +9,7 @@ import pytest
 
 from cdc_core.engine.slice import apply_method
 from cdc_core.engine.slice.apply_method import ApplyMethod, method_for, method_for_parts
-from cdc_core.lake.apply.changes import Changes, MergeStrategy
+from cdc_core.lake.apply.strategy import MergeStrategy
 from cdc_core.lake.delete_modes import DeleteMode
 from cdc_core.lake.options import MergeEngine
 from cdc_core.lake.rows.survey import Survey
@@ -23,6 +23,13 @@ ONLY_SPARK = Writer(arrow_adds=False, arrow_compacts=False, arrow_rewrites=False
 ONLY_ARROW = Writer(arrow_adds=True, arrow_compacts=True, arrow_rewrites=True, spark_rewrites=False)
 ADDS = Writer(arrow_adds=True, arrow_compacts=True, arrow_rewrites=False, spark_rewrites=True)
 AUTO, ARROW, SPARK = MergeEngine.AUTO, MergeEngine.ARROW, MergeEngine.SPARK
+
+
+class Changes:
+    """Prepared changes of which nothing but the strategy is asked."""
+
+    def __init__(self, strategy: MergeStrategy) -> None:
+        self.strategy = strategy
 
 
 class Lake:
@@ -45,7 +52,8 @@ def test_inserts_are_added_where_delta_rs_can(
     written_by(monkeypatch, writer, 10 * MOST)
     lake: Any = Lake()
     expected = ApplyMethod.ADD if writer.arrow_adds else ApplyMethod.SPARK
-    assert method_for(lake, Changes(MergeStrategy.APPEND, 1, True), engine, MOST) is expected
+    changes: Any = Changes(MergeStrategy.APPEND)
+    assert method_for(lake, changes, engine, MOST) is expected
 
 
 @pytest.mark.parametrize(
@@ -72,7 +80,8 @@ def test_other_changes(
 ) -> None:
     written_by(monkeypatch, writer, octets)
     lake: Any = Lake()
-    assert method_for(lake, Changes(strategy, 1, True), engine, MOST) is expected
+    changes: Any = Changes(strategy)
+    assert method_for(lake, changes, engine, MOST) is expected
 
 
 INSERTS = Survey({"c": 5}, None, 0, 0)
