@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 from cdc_core.engine.slice import apply_method
-from cdc_core.engine.slice.apply_method import ApplyMethod, method_for, method_for_parts
+from cdc_core.engine.slice.apply_method import ApplyMethod, Limits, method_for, method_for_parts
 from cdc_core.lake.apply.strategy import MergeStrategy
 from cdc_core.lake.delete_modes import DeleteMode
 from cdc_core.lake.options import MergeEngine
@@ -22,7 +22,7 @@ EITHER = Writer(arrow_adds=True, arrow_compacts=True, arrow_rewrites=True, spark
 ONLY_SPARK = Writer(arrow_adds=False, arrow_compacts=False, arrow_rewrites=False, spark_rewrites=True)
 ONLY_ARROW = Writer(arrow_adds=True, arrow_compacts=True, arrow_rewrites=True, spark_rewrites=False)
 ADDS = Writer(arrow_adds=True, arrow_compacts=True, arrow_rewrites=False, spark_rewrites=True)
-AUTO, ARROW, SPARK = MergeEngine.AUTO, MergeEngine.ARROW, MergeEngine.SPARK
+AUTO, ARROW, SPARK, VECTORS = MergeEngine.AUTO, MergeEngine.ARROW, MergeEngine.SPARK, MergeEngine.VECTORS
 
 
 class Changes:
@@ -44,29 +44,33 @@ def written_by(monkeypatch: pytest.MonkeyPatch, writer: Writer, octets: int = 0)
     monkeypatch.setattr(apply_method, "bytes_to_scan", lambda lake, changes: octets)
 
 
+@pytest.mark.parametrize("marks", [False, True])
 @pytest.mark.parametrize("engine", list(MergeEngine))
 @pytest.mark.parametrize("writer", [EITHER, ONLY_SPARK, ONLY_ARROW, ADDS])
 def test_inserts_are_added_where_delta_rs_can(
-    monkeypatch: pytest.MonkeyPatch, writer: Writer, engine: MergeEngine
+    monkeypatch: pytest.MonkeyPatch, writer: Writer, engine: MergeEngine, marks: bool
 ) -> None:
     written_by(monkeypatch, writer, 10 * MOST)
     lake: Any = Lake()
     expected = ApplyMethod.ADD if writer.arrow_adds else ApplyMethod.SPARK
     changes: Any = Changes(MergeStrategy.APPEND)
-    assert method_for(lake, changes, engine, MOST) is expected
+    assert method_for(lake, changes, Limits(engine, MOST, marks)) is expected
 
 
 @pytest.mark.parametrize(
-    ("writer", "engine", "octets", "expected"),
+    ("writer", "engine", "marks", "octets", "expected"),
     [
-        (EITHER, AUTO, MOST, ApplyMethod.REWRITE),
-        (EITHER, AUTO, MOST + 1, ApplyMethod.SPARK),
-        (EITHER, ARROW, MOST + 1, ApplyMethod.REWRITE),
-        (EITHER, SPARK, 0, ApplyMethod.SPARK),
-        (ONLY_ARROW, SPARK, MOST + 1, ApplyMethod.REWRITE),
-        (ONLY_ARROW, AUTO, MOST + 1, ApplyMethod.REWRITE),
-        (ONLY_SPARK, ARROW, 0, ApplyMethod.SPARK),
-        (ADDS, ARROW, 0, ApplyMethod.SPARK),
+        (EITHER, AUTO, False, MOST, ApplyMethod.FILES),
+        (EITHER, AUTO, False, MOST + 1, ApplyMethod.SPARK),
+        (EITHER, AUTO, True, MOST + 1, ApplyMethod.FILES),
+        (EITHER, ARROW, False, MOST + 1, ApplyMethod.FILES),
+        (EITHER, VECTORS, False, MOST + 1, ApplyMethod.FILES),
+        (EITHER, SPARK, True, 0, ApplyMethod.SPARK),
+        (ONLY_ARROW, SPARK, False, MOST + 1, ApplyMethod.FILES),
+        (ONLY_ARROW, AUTO, False, MOST + 1, ApplyMethod.FILES),
+        (ONLY_SPARK, ARROW, False, 0, ApplyMethod.SPARK),
+        (ONLY_SPARK, VECTORS, True, 0, ApplyMethod.SPARK),
+        (ADDS, ARROW, True, 0, ApplyMethod.SPARK),
     ],
 )
 @pytest.mark.parametrize("strategy", [each for each in MergeStrategy if each is not MergeStrategy.APPEND])
@@ -75,13 +79,14 @@ def test_other_changes(
     strategy: MergeStrategy,
     writer: Writer,
     engine: MergeEngine,
+    marks: bool,
     octets: int,
     expected: ApplyMethod,
 ) -> None:
     written_by(monkeypatch, writer, octets)
     lake: Any = Lake()
     changes: Any = Changes(strategy)
-    assert method_for(lake, changes, engine, MOST) is expected
+    assert method_for(lake, changes, Limits(engine, MOST, marks)) is expected
 
 
 INSERTS = Survey({"c": 5}, None, 0, 0)
@@ -90,17 +95,20 @@ TRUNCATED = Survey({"c": 4, "t": 1}, (9, 0), 0, 0)
 
 
 @pytest.mark.parametrize(
-    ("whole", "mode", "overlaps", "engine", "row_bytes", "expected"),
+    ("whole", "mode", "overlaps", "engine", "marks", "row_bytes", "expected"),
     [
-        (INSERTS, DeleteMode.HARD, False, SPARK, 10, ApplyMethod.ADD),
-        (INSERTS, DeleteMode.HISTORY, False, SPARK, 10, ApplyMethod.ADD),
-        (INSERTS, DeleteMode.SOFT, False, SPARK, 10, ApplyMethod.SPARK),
-        (INSERTS, DeleteMode.HARD, True, SPARK, 10, ApplyMethod.SPARK),
-        (TRUNCATED, DeleteMode.HARD, True, SPARK, 10, ApplyMethod.ADD),
-        (TRUNCATED, DeleteMode.SOFT, False, SPARK, 10, ApplyMethod.SPARK),
-        (MIXED, DeleteMode.HARD, False, AUTO, 10, ApplyMethod.SPARK),
-        (MIXED, DeleteMode.HARD, False, ARROW, 10, ApplyMethod.REWRITE),
-        (MIXED, DeleteMode.HARD, False, SPARK, apply_method.WIDE_ROW_BYTES, ApplyMethod.REWRITE),
+        (INSERTS, DeleteMode.HARD, False, SPARK, False, 10, ApplyMethod.ADD),
+        (INSERTS, DeleteMode.HISTORY, False, SPARK, False, 10, ApplyMethod.ADD),
+        (INSERTS, DeleteMode.SOFT, False, SPARK, False, 10, ApplyMethod.SPARK),
+        (INSERTS, DeleteMode.HARD, True, SPARK, False, 10, ApplyMethod.SPARK),
+        (TRUNCATED, DeleteMode.HARD, True, SPARK, False, 10, ApplyMethod.ADD),
+        (TRUNCATED, DeleteMode.SOFT, False, SPARK, False, 10, ApplyMethod.SPARK),
+        (MIXED, DeleteMode.HARD, False, AUTO, False, 10, ApplyMethod.SPARK),
+        (MIXED, DeleteMode.HARD, False, AUTO, True, 10, ApplyMethod.FILES),
+        (MIXED, DeleteMode.HARD, False, ARROW, False, 10, ApplyMethod.FILES),
+        (MIXED, DeleteMode.HARD, False, VECTORS, False, 10, ApplyMethod.FILES),
+        (MIXED, DeleteMode.HARD, False, SPARK, True, 10, ApplyMethod.SPARK),
+        (MIXED, DeleteMode.HARD, False, SPARK, False, apply_method.WIDE_ROW_BYTES, ApplyMethod.FILES),
     ],
 )
 def test_parts(
@@ -109,13 +117,13 @@ def test_parts(
     mode: DeleteMode,
     overlaps: bool,
     engine: MergeEngine,
+    marks: bool,
     row_bytes: int,
     expected: ApplyMethod,
 ) -> None:
-    written_by(monkeypatch, EITHER)
     lake: Any = Lake(mode)
-    found = method_for_parts(lake, whole, has_key=True, overlaps=overlaps, row_bytes=row_bytes, engine=engine)
-    assert found is expected
-    written_by(monkeypatch, ONLY_SPARK)
-    found = method_for_parts(lake, whole, has_key=True, overlaps=overlaps, row_bytes=row_bytes, engine=engine)
-    assert found is ApplyMethod.SPARK
+    limits = Limits(engine, MOST, marks)
+    for writer, method in ((EITHER, expected), (ONLY_SPARK, ApplyMethod.SPARK)):
+        written_by(monkeypatch, writer)
+        found = method_for_parts(lake, whole, limits, has_key=True, overlaps=overlaps, row_bytes=row_bytes)
+        assert found is method
