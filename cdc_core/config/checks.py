@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -31,6 +32,7 @@ _EXCLUSIVE = (
         "message.prefix.exclude.list",
     ),
 )
+_OF_EVENTS = re.compile(r"(transforms|predicates)(\..+)?|(key\.|value\.|header\.)?converter(\..+)?|errors\.tolerance")
 _SWITCHES = "snapshot.mode.configuration.based."
 _FAMILIES = ("column_truncate_to_n_chars", "column_mask_with_n_chars", "column_mask_hash", "column_mask_hash_v2")
 
@@ -72,6 +74,9 @@ def unready(postgres: PostgresOptions, snapshot: SnapshotOptions) -> list[str]:
 
 def _events_outlet(packages: Mapping[str, Any], given: Mapping[str, str]) -> Iterable[str]:
     """Transforms and formats are for events; a file for Kafka Connect may name classes that wal2lake does not have."""
+    names = [name for name in given if _OF_EVENTS.match(name)]
+    if names and "lake" in packages["engine"].sinks:
+        yield f"For events (wal2lake envelopes), without effect on the lake: {', '.join(names)}."
     try:
         make_outlet(packages["transforms"], packages["formats"])
         unread = make_chain(packages["transforms"]).unread

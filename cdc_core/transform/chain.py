@@ -23,6 +23,7 @@ from cdc_core.transform.partition import PartitionRouting
 from cdc_core.transform.predicates import HasHeaderKey, Predicate, RecordIsTombstone, TopicNameMatches
 from cdc_core.transform.replace_field import ReplaceField
 from cdc_core.transform.reroute import ByLogicalTableRouter
+from cdc_core.transform.reshape import Flatten, SetSchemaMetadata
 from cdc_core.transform.settings import Settings
 from cdc_core.transform.timestamp import TimestampConverter
 from cdc_core.transform.topics import RegexRouter, TimestampRouter
@@ -46,7 +47,10 @@ _PLAIN: dict[str, Callable[[Settings], Transform]] = {
 }
 _SIDED: dict[str, Callable[[Settings, Side], Transform]] = {
     f"{_KAFKA}{made.__name__}": made
-    for made in (ReplaceField, InsertField, MaskField, ExtractField, HoistField, Cast, TimestampConverter, HeaderFrom)
+    for made in (
+        *(ReplaceField, InsertField, MaskField, ExtractField, HoistField, Cast, TimestampConverter, HeaderFrom),
+        *(Flatten, SetSchemaMetadata),
+    )
 }
 TRANSFORMS: dict[str, Callable[[Settings], Transform]] = _PLAIN | {
     f"{name}${side}": (lambda settings, made=made, side=side: made(settings, side))

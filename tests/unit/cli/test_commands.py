@@ -78,6 +78,14 @@ def test_wrong_use_ends_with_2(arguments, config, monkeypatch, capsys):
     assert "Traceback" not in said
 
 
+def test_events_are_not_written_with_a_transform_that_is_not_here(config, tmp_path, monkeypatch, capsys):
+    with open(config, "a") as file:
+        file.write("transforms=mine\ntransforms.mine.type=com.acme.Mine\nvalue.converter.schemas.enable=false\n")
+    assert called("envelopes", config, "--output", str(tmp_path / "out.jsonl"), monkeypatch=monkeypatch) == 1
+    assert "transforms.mine.type is com.acme.Mine, which wal2lake does not have" in capsys.readouterr().err
+    assert not (tmp_path / "out.jsonl").exists()
+
+
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [

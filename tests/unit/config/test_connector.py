@@ -266,6 +266,38 @@ def test_what_a_converter_or_transform_heads_is_ignored_with_it():
     assert "isbn.type is not a property" in refusal({"isbn.type": "com.acme.Isbn"})
 
 
+def test_transforms_and_converters_are_read_and_checked():
+    given = {
+        "transforms": "u",
+        "transforms.u.type": "io.debezium.transforms.ExtractNewRecordState",
+        "transforms.u.drop.tombstones": "false",
+        "key.converter.schemas.enable": "false",
+    }
+    config = config_of(given)
+    assert config.warnings == (
+        f"For events (wal2lake envelopes), without effect on the lake: {', '.join(given)}.",
+        "No effect, because the transform does not have the property: transforms.u.drop.tombstones.",
+    )
+    assert config.outlet() is not None and config_of().outlet() is None
+    wrong = config_of({**given, "transforms.u.type": "com.acme.Mine"})
+    said = "transforms.u.type is com.acme.Mine, which wal2lake does not have."
+    assert wrong.warnings[1:] == (f"wal2lake envelopes cannot run with this file: {said}",)
+    with pytest.raises(ConfigError, match=r"com\.acme\.Mine"):
+        wrong.outlet()
+
+
+def test_topics_that_are_renamed_need_valid_expressions():
+    strategy = {"topic.naming.strategy": "io.debezium.schema.SchemaRegexTopicNamingStrategy"}
+    assert "topic.regex is missing" in refusal(strategy)
+    assert "topic.replacement is missing" in refusal({**strategy, "topic.regex": "a"})
+    assert "not valid" in refusal({**strategy, "topic.regex": "(", "topic.replacement": "x"})
+
+
+def test_credentials_of_a_registry_are_not_shown():
+    config = config_of({"value.converter.basic.auth.user.info": "me:hunter2"})
+    assert "hunter2" not in repr(config) and "hunter2" not in repr(config.settings)
+
+
 def test_the_mode_of_ones_own_needs_its_class_and_the_switches_their_mode():
     assert "snapshot.mode.custom.name is missing" in refusal({"snapshot.mode": "custom"})
     named = {"snapshot.mode": "custom", "snapshot.custom.class": "mine.Mode"}

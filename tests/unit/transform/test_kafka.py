@@ -12,7 +12,7 @@ from cdc_core.schema.connect import ConnectSchema
 from cdc_core.transform.date_format import DateFormat
 from cdc_core.transform.java_text import java_double
 from cdc_core.transform.literal import parse_literal
-from tests.unit.transform.records import ROW, batch, data, headers, keys, names, one, tombstones, values
+from tests.unit.transform.records import ROW, batch, data, event, headers, keys, names, one, tombstones, values
 
 PLAIN = ROW.replace(optional=False)
 ROWS = [{"id": 1, "name": "a", "kind": None}, {"id": 2, "name": None, "kind": "k"}]
@@ -145,6 +145,21 @@ def test_headers() -> None:
     assert headers(one("DropHeaders", headers="h").apply(inserted[0])) == [{}]
     moved = one("HeaderFrom$Value", fields="kind", headers="k", operation="move").apply(batch(ROWS, PLAIN))
     assert headers(moved) == [{"k": "plain"}, {"k": "k"}] and values(moved)[0] == {"id": 1, "name": "a"}
+
+
+def test_flatten_and_schema_metadata() -> None:
+    found = one("Flatten$Value", delimiter="_").apply(batch([event("c", after=ROWS[0]), event("d", before=ROWS[1])]))
+    first, second = values(found)
+    assert (first["after_name"], first["after_kind"], first["before_kind"], first["source_db"]) == (
+        "a",
+        "plain",
+        None,
+        "d",
+    )
+    assert second["before_id"] == 2 and fields(found)["after_id"].optional and not fields(found)["op"].optional
+    named = one("SetSchemaMetadata$Value", schema__name="Other", schema__version="0").apply(batch(ROWS, PLAIN))
+    assert named[0].value.schema == PLAIN.replace(name="Other", version=0)
+    assert values(one("SetSchemaMetadata$Value", schema__name="x").apply(tombstones())) == [None]
 
 
 @pytest.mark.parametrize(
