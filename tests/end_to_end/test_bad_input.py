@@ -48,7 +48,7 @@ def refusal(program, pg, database, folder, *, command="run", **changed):
             },
         ),
     )
-    done = program.run(command, file, cold=True, **NO_JAVA)
+    done = program.run(command, file, own_java=True, **NO_JAVA)
     said = [line for line in done.stderr.splitlines() if not line.startswith("warning: ")]
     assert done.returncode == 1, done.stderr
     said = [line for line in said if "spark-class" not in line]  # which names the place where it looked for Java

@@ -65,8 +65,8 @@ def test_a_run_tells_its_snapshots_and_its_stream(pg, program, tmp_path):
         assert found["RowsScanned", "snapshot", "public.orders"] == 100
 
         data = json.dumps({"type": "incremental", "data-collections": ["public.orders"]})
-        # Cold: the borrowed Java process is the run's, and a signal needs none.
-        assert program.run("signal", file, "execute-snapshot", "--data", data, cold=True).returncode == 0
+        # The borrowed Java process is the run's, and a signal needs none.
+        assert program.run("signal", file, "execute-snapshot", "--data", data, own_java=True).returncode == 0
         wait_until(lambda: scraped(port).get(("RowsScanned", "snapshot", "public.orders")) == 101, 60, "the snapshot")
         assert running.end(2) in (0, -2), running.said()
     kept = [(one["aggregate_type"], one["type"], dict(one["additional_data"])) for one in rows(told)]

@@ -32,7 +32,7 @@ def test_two_runs_with_one_state_path_keep_their_rows_apart(pg, program, tmp_pat
     spool = tmp_path / "state" / "spool"
     with (
         program.started("run", mine, "--max-seconds", "110") as first,
-        program.started("run", other, "--max-seconds", "110", cold=True) as second,
+        program.started("run", other, "--max-seconds", "110", own_java=True) as second,
     ):
         wait_until(lambda: len(list(spool.glob("*.lock"))) == 2, 60, "both runs")
         for number in range(30):
@@ -53,7 +53,7 @@ def test_two_runs_with_one_state_path_keep_their_rows_apart(pg, program, tmp_pat
         first.process.send_signal(signal.SIGSTOP)
         pg.execute(ours, "update t set v = 'while stopped' where id < 9")
         pg.execute(theirs, "update t set v = 'of the neighbour' where id < 9")
-        done = program.stream(other, cold=True)
+        done = program.stream(other, own_java=True)
         assert done.returncode == 0, done.stderr[-3000:]
         (folder,) = spool.glob("*.lock")  # the neighbour left the stopped run's folder alone
         shutil.rmtree(folder.with_suffix(""))

@@ -29,14 +29,14 @@ def test_a_second_connector_with_the_same_lake_tables_is_refused(pg, program, tm
     with program.started("run", first, "--max-seconds", "110") as running:
         wait_until(lambda: difference(first, [T]) == [], 60, "the snapshot in the lake")
         for command, file in (("run", second), ("snapshot", second), ("run", linked)):
-            done = program.run(command, file, cold=True)
+            done = program.run(command, file, own_java=True)
             assert done.returncode == 1 and "Traceback" not in done.stderr, done.stderr[-3000:]
             assert "writing to the lake tables" in done.stderr and "topic.prefix" in done.stderr, done.stderr[-3000:]
         pg.execute(database, "insert into t values (2, 'b')")
         wait_until(lambda: difference(first, [T]) == [], 60, "the change in the lake")
         # Events are not written to the lake.
         events = ("--output", str(tmp_path / "events.jsonl"), "--until-idle", "1")
-        assert program.run("envelopes", second, *events, cold=True).returncode == 0
+        assert program.run("envelopes", second, *events, own_java=True).returncode == 0
         assert running.end(signal.SIGTERM) == 0, running.said()[-3000:]
     found = pg.execute("postgres", "select slot_name from pg_replication_slots where database = %s", [database])
     assert {name for (name,) in found} == set(slots[:2]), "the refused runs made no slot"

@@ -2,8 +2,8 @@
 
 Starting and warming a Java process for every run would make a test of many runs last for minutes, so runs borrow one:
 PySpark finds it by ``PYSPARK_GATEWAY_PORT``. What is killed is the program; Spark's context ends with every run. Their
-imports are borrowed, too (``forked``). Runs with ``cold=True`` start as users' runs do, with a Java process of their
-own.
+imports are borrowed, too (``forked``). Runs with ``own_java=True`` borrow their imports only: beside another run, or
+where no Java is to be found. Runs with ``cold=True`` borrow nothing and start as users' runs do.
 """
 
 from __future__ import annotations
@@ -45,19 +45,25 @@ class Program:
         self._forks: ForkServer | None = None
 
     def run(
-        self, command: str, properties: Path, *arguments: str, cold: bool = False, **environment: str
+        self,
+        command: str,
+        properties: Path,
+        *arguments: str,
+        cold: bool = False,
+        own_java: bool = False,
+        **environment: str,
     ) -> subprocess.CompletedProcess[str]:
         """Run to the end, at most ``SECONDS``."""
         order = [str(_PROGRAM), command, str(properties), *arguments]
         with tempfile.TemporaryFile("w+") as stdout, tempfile.TemporaryFile("w+") as stderr:
-            process = self._start(order, cold, environment, stdout, stderr)
+            process = self._start(order, environment, stdout, stderr, cold=cold, own_java=own_java)
             try:
                 code = process.wait(SECONDS)
             finally:
                 if process.poll() is None:
                     process.kill()
                     process.wait(20)
-                if not cold:
+                if not cold and not own_java:
                     self._rest()
             stdout.seek(0)
             stderr.seek(0)
@@ -83,12 +89,18 @@ class Program:
 
     @contextmanager
     def started(
-        self, command: str, properties: Path, *arguments: str, cold: bool = False, **environment: str
+        self,
+        command: str,
+        properties: Path,
+        *arguments: str,
+        cold: bool = False,
+        own_java: bool = False,
+        **environment: str,
     ) -> Iterator[Running]:
         """A run in the background, killed at the end where it still runs."""
         with tempfile.TemporaryFile("w+") as output:
             order = [str(_PROGRAM), command, str(properties), *arguments]
-            process = self._start(order, cold, environment, output, output)
+            process = self._start(order, environment, output, output, cold=cold, own_java=own_java)
             running = Running(process, output)
             try:
                 yield running
@@ -96,7 +108,8 @@ class Program:
                 if process.poll() is None:
                     process.kill()
                     process.wait(20)
-                self._rest()
+                if not cold and not own_java:
+                    self._rest()
 
     def close(self) -> None:
         """End what was borrowed."""
@@ -112,26 +125,22 @@ class Program:
             self._gateway = None
 
     def _start(
-        self, order: list[str], cold: bool, more: dict[str, str], stdout: IO[Any], stderr: IO[Any]
+        self, order: list[str], more: dict[str, str], stdout: IO[Any], stderr: IO[Any], *, cold: bool, own_java: bool
     ) -> subprocess.Popen[bytes] | Forked:
-        environment = self._environment(cold, more)
+        environment = {key: value for key, value in os.environ.items() if key != "WAL2LAKE_FAILPOINT"}
         if cold:
-            return subprocess.Popen(order, env=environment, stdout=stdout, stderr=stderr)
-        return self._server().start(order, environment, stdout, stderr)
+            return subprocess.Popen(order, env={**environment, **more}, stdout=stdout, stderr=stderr)
+        environment["PYSPARK_PYTHON"] = str(self._server().python)
+        if not own_java:
+            parameters = self._java().gateway_parameters
+            environment["PYSPARK_GATEWAY_PORT"] = str(parameters.port)
+            environment["PYSPARK_GATEWAY_SECRET"] = str(parameters.auth_token)
+        return self._server().start(order, {**environment, **more}, stdout, stderr)
 
     def _server(self) -> ForkServer:
         if self._forks is None:
             self._forks = ForkServer()
         return self._forks
-
-    def _environment(self, cold: bool, more: dict[str, str]) -> dict[str, str]:
-        environment = {key: value for key, value in os.environ.items() if key != "WAL2LAKE_FAILPOINT"}
-        if not cold:
-            parameters = self._java().gateway_parameters
-            environment["PYSPARK_GATEWAY_PORT"] = str(parameters.port)
-            environment["PYSPARK_GATEWAY_SECRET"] = str(parameters.auth_token)
-            environment["PYSPARK_PYTHON"] = str(self._server().python)
-        return {**environment, **more}
 
     def _java(self) -> Any:
         if self._gateway is None:
