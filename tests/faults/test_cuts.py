@@ -6,11 +6,9 @@ Afterwards every round is read by time travel with delta-rs and compared with wh
 
 import json
 import random
-import subprocess
-import sys
 import threading
 from bisect import bisect_right
-from pathlib import Path
+from contextlib import closing
 
 import pyarrow as pa
 import pytest
@@ -22,7 +20,7 @@ from cdc_core.lake.stores.rounds import RoundLog, TableState
 from cdc_core.lsn import Lsn
 from cdc_core.schema.table import TableId
 from tests.support.lake import difference, lake_path, write_properties
-from tests.support.spark import SETTINGS
+from tests.support.program import Program
 from tests.support.waits import wait_until
 
 pytestmark = [pytest.mark.postgres, pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(1800)]
@@ -46,11 +44,15 @@ insert into quiet select g, 0 from generate_series(1, 3) g;
 
 
 class Writer(threading.Thread):
-    """Commits transactions until told to stop; ``after[n]`` is what the tables hold once the n-th has committed."""
+    """Commits transactions until told to stop; ``after[n]`` is what the tables hold once the n-th has committed.
 
-    def __init__(self, pg, database, seed):
+    The first ``at_once`` of them without a pause: where Spark merges, more and more rows in the tables only cost time.
+    """
+
+    def __init__(self, pg, database, seed, at_once=0, pause=0.05):
         super().__init__(daemon=True)
         self.pg, self.database, self.chance = pg, database, random.Random(seed)
+        self.at_once, self.pause = at_once, pause
         self.stopped = threading.Event()
         self.tables = {
             ACCOUNTS: dict.fromkeys(range(1, 6), 0),
@@ -73,7 +75,7 @@ class Writer(threading.Thread):
             with self.pg.connect(self.database) as connection:
                 connection.autocommit = True
                 number = 0
-                while not self.stopped.wait(0.05):
+                while not self.stopped.wait(0 if number < self.at_once else self.pause):
                     number += 1
                     with connection.transaction():
                         self._one(connection, number)
@@ -164,6 +166,7 @@ KILLS = {
 }
 # That many at least between two kills.
 ROUNDS = {"arrow": 6, "auto": 2}
+LOAD = {"arrow": {}, "auto": {"at_once": 150, "pause": 0.2}}
 
 
 @pytest.mark.parametrize("engine", KILLS)
@@ -181,7 +184,7 @@ def test_every_round_is_one_state_of_the_source(pg, program, tmp_path, engine):
     }
     file = write_properties(tmp_path / "cuts.properties", pg.properties(database, **settings))
     config = load(file)
-    writer = Writer(pg, database, seed=7)
+    writer = Writer(pg, database, seed=7, **LOAD[engine])
     assert program.stream(file).returncode == 0
     writer.start()
     for number, step in enumerate(KILLS[engine]):
@@ -220,24 +223,21 @@ def test_upkeep_and_rounds_give_way_to_each_other(pg, program, tmp_path):
         "schema.include.list": "public",
         "wal2lake.lake.path": str(tmp_path / "lake"),
         "wal2lake.state.path": str(tmp_path / "state"),
-        "wal2lake.freshness.seconds": "0.2",
+        "wal2lake.freshness.seconds": "0.5",
         "wal2lake.lake.history.minutes": "60",
         "wal2lake.lake.clustered.tables": "public.counter",
-        # For the Java processes of maintain.
-        **{f"wal2lake.spark.{name}": value for name, value in SETTINGS.items()},
     }
     file = write_properties(tmp_path / "cuts.properties", pg.properties(database, **settings))
     config = load(file)
-    writer = Writer(pg, database, seed=11)
+    writer = Writer(pg, database, seed=11, at_once=40, pause=0.2)
     assert program.stream(file).returncode == 0
     writer.start()
     told = []
-    with program.started("run", file) as running:
+    # The other process has a Java process of its own: the one that is lent to all holds the stream's session.
+    with closing(Program()) as upkeep, program.started("run", file) as running:
         for _ in range(2):
             before = rounds_of(config)
-            command = [Path(sys.executable).parent / "wal2lake", "maintain", file, "--json"]
-            # In a Java process of its own: the borrowed one holds the stream's session.
-            done = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
+            done = upkeep.run("maintain", file, "--json")
             assert done.returncode == 0, done.stderr[-3000:]
             told += [json.loads(line) for line in done.stdout.splitlines()]
             wait_until(lambda before=before: rounds_of(config) > before + 1, 120, "rounds after upkeep")
