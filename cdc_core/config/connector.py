@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +20,7 @@ from cdc_core.lake.options import LakeOptions
 from cdc_core.observe.options import ObserveOptions
 from cdc_core.postgres.options import PostgresOptions
 from cdc_core.quality.options import QualityOptions
-from cdc_core.schema.options import SchemaOptions
+from cdc_core.schema.options import NameAdjustmentMode, SchemaOptions
 from cdc_core.selection.options import SelectionOptions
 from cdc_core.snapshot.options import SnapshotOptions
 from cdc_core.snapshot.signals.options import SignalOptions
@@ -118,6 +118,8 @@ def from_entries(entries: Iterable[tuple[str, str]], source: str = "the configur
         reader.take(name, text)
     packages = reader.packages()
     problems, warnings = check(packages, reader.given)
+    if packages["formats"].is_avro and packages["schema"].field_adjustment is NameAdjustmentMode.NONE:
+        packages["schema"] = replace(packages["schema"], field_name_adjustment_mode=NameAdjustmentMode.AVRO)
     reader.raise_for([*reader.problems, *problems])
     return ConnectorConfig(
         source=source,

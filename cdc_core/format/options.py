@@ -4,18 +4,23 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from cdc_core.option import option, parse_bool
+from cdc_core.option import option
 
 _OWN = "Own properties of the converter (`schemas.enable`, `schema.registry.url` and others) of"
 JSON_CONVERTER = "org.apache.kafka.connect.json.JsonConverter"
 CLOUD_EVENTS_CONVERTER = "io.debezium.converters.CloudEventsConverter"
 STRING_CONVERTER = "org.apache.kafka.connect.storage.StringConverter"
+TEXT_HEADER_CONVERTERS = ("org.apache.kafka.connect.storage.SimpleHeaderConverter", STRING_CONVERTER)
 BYTES_CONVERTERS = (
     "org.apache.kafka.connect.converters.ByteArrayConverter",
     "io.debezium.converters.ByteArrayConverter",
     "io.debezium.converters.BinaryDataConverter",
 )
 AVRO_CONVERTER = "io.confluent.connect.avro.AvroConverter"
+
+
+# With one of these Debezium replaces characters in field names that Avro does not permit.
+_AVRO_CONVERTERS = (AVRO_CONVERTER, "io.apicurio.registry.utils.converter.AvroConverter")
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,9 +46,15 @@ class FormatOptions:
     header_settings: tuple[tuple[str, str], ...] = option(
         "header.converter.*", (), f"{_OWN} headers.", parse=str, pattern=r"header\.converter\.(.+)"
     )
-    converter_schemas_enable: str = option(
-        "converter.schemas.enable",
-        "",
-        "Whether JSON has schemas (true or false), for the converters whose own schemas.enable is not set.",
-        parse=lambda text: "true" if parse_bool(text) else "false",
+    common_settings: tuple[tuple[str, str], ...] = option(
+        "converter.*",
+        (),
+        "Properties of all converters, used where a converter's own are not set, such as `converter.schemas.enable`.",
+        parse=str,
+        pattern=r"converter\.(.+)",
     )
+
+    @property
+    def is_avro(self) -> bool:
+        """Whether keys or values are Avro, so that field names are adjusted for it in any case."""
+        return self.key_converter in _AVRO_CONVERTERS or self.value_converter in _AVRO_CONVERTERS

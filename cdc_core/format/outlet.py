@@ -22,16 +22,15 @@ from cdc_core.format.options import (
     CLOUD_EVENTS_CONVERTER,
     JSON_CONVERTER,
     STRING_CONVERTER,
+    TEXT_HEADER_CONVERTERS,
     FormatOptions,
 )
-from cdc_core.format.plain import BytesFormat, StringFormat
+from cdc_core.format.plain import BytesFormat, StringFormat, TextHeaders
 from cdc_core.transform.chain import Chain, make_chain
 from cdc_core.transform.options import ErrorTolerance, TransformOptions
 from cdc_core.transform.settings import Settings
 
 _log = logging.getLogger(__name__)
-
-_HEADER_CONVERTERS = (JSON_CONVERTER,)
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,45 +101,45 @@ def make_outlet(transforms: TransformOptions, formats: FormatOptions) -> EventOu
     chain = make_chain(transforms)
     value = _made("value", formats.value_converter, formats)
     key = _made("key", formats.key_converter, formats)
-    if formats.header_converter and formats.header_converter not in _HEADER_CONVERTERS:
-        raise ConfigError(
-            f"header.converter is {formats.header_converter}, which wal2lake does not have.", f"Use {JSON_CONVERTER}."
-        )
     schemas = value.schemas if isinstance(value, JsonFormat) else True
-    headers = JsonFormat(_settings("header", formats), schemas=_schemas(formats, schemas))
+    headers = _headers(_settings("header", formats), formats.header_converter, schemas)
     if not chain.steps and all(isinstance(one, JsonFormat) and one.is_default for one in (key, value, headers)):
         return None
     shows = bool(formats.header_converter) or (key.shows_headers and value.shows_headers)
     return EventOutlet(chain, key, value, headers, shows, transforms.errors_tolerance)
 
 
-def _schemas(formats: FormatOptions, default: bool) -> bool:
-    return formats.converter_schemas_enable == "true" if formats.converter_schemas_enable else default
+def _headers(settings: Settings, name: str, schemas: bool) -> JsonFormat:
+    if name in ("", JSON_CONVERTER):
+        return JsonFormat(settings, schemas=schemas)
+    if name in TEXT_HEADER_CONVERTERS:
+        return TextHeaders(settings)
+    raise ConfigError(f"header.converter is {name}, which wal2lake does not have.", f"Use {JSON_CONVERTER}.")
 
 
 def _settings(side: str, formats: FormatOptions) -> Settings:
     given = {"key": formats.key_settings, "value": formats.value_settings, "header": formats.header_settings}
-    return Settings(f"{side}.converter", dict(given[side]))
+    return Settings(f"{side}.converter", {**dict(formats.common_settings), **dict(given[side])})
 
 
 def _made(side: str, name: str, formats: FormatOptions) -> Format:
     makers: dict[str, Callable[[Settings], Format]] = {
-        JSON_CONVERTER: lambda settings: JsonFormat(settings, schemas=_schemas(formats, True)),
+        JSON_CONVERTER: JsonFormat,
         AVRO_CONVERTER: lambda settings: AvroFormat(settings, is_key=side == "key"),
         CLOUD_EVENTS_CONVERTER: CloudEventsFormat,
         STRING_CONVERTER: StringFormat,
-        **{one: lambda settings: _bytes(side, settings, formats) for one in BYTES_CONVERTERS},
+        **dict.fromkeys(BYTES_CONVERTERS, _bytes),
     }
     if name not in makers:
         raise ConfigError(f"{side}.converter is {name}, which wal2lake does not have.")
     return makers[name](_settings(side, formats))
 
 
-def _bytes(side: str, settings: Settings, formats: FormatOptions) -> Format:
+def _bytes(settings: Settings) -> Format:
     """Return the format of bytes; other types are written by the delegate that is configured, if any."""
     delegate = settings.get("delegate.converter.type")
     if delegate is None:
         return BytesFormat(None)
     if delegate != JSON_CONVERTER:
         raise ConfigError(f"{settings.name('delegate.converter.type')} is {delegate}: expected {JSON_CONVERTER}.")
-    return BytesFormat(JsonFormat(settings.below("delegate.converter.type"), schemas=_schemas(formats, True)))
+    return BytesFormat(JsonFormat(settings.below("delegate.converter.type")))

@@ -5,8 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from cdc_core.envelope.batch import TEXT, Batch, Data
+from cdc_core.envelope.json import quoted
 from cdc_core.errors import ConfigError, RecordError
 from cdc_core.format.format import Placed, in_line
 from cdc_core.format.json_format import JsonFormat
@@ -72,6 +74,25 @@ class BytesFormat:
     def last_lines(self) -> list[Placed]:
         """Return nothing."""
         return []
+
+
+class TextHeaders(JsonFormat):
+    """Headers as texts: strings as they are, other values as their JSON."""
+
+    def __init__(self, settings: Settings) -> None:
+        settings.get("converter.encoding")
+        super().__init__(settings, schemas=False)
+
+    @property
+    def is_default(self) -> bool:
+        """Never: the default are headers with schemas."""
+        return False
+
+    def _header_value(self, data: Data) -> pa.Array:
+        plain = super()._header_value(data)
+        if data.schema is None or data.schema.type == "string":
+            return plain
+        return pc.if_else(data.values.is_valid(), quoted(plain), plain)
 
 
 def _text(value: Any, schema: ConnectSchema) -> str:

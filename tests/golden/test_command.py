@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 import time
@@ -14,6 +15,8 @@ from cdc_core.config.properties_file import parse_properties
 from tests.golden.test_replay import RECORDED, run_resting
 from tests.support.cluster import Cluster
 from tests.support.event_compare import differences, parse_lines, read_recording
+from tests.support.line_compare import decoded
+from tests.support.registry import TestRegistry
 
 pytestmark = [pytest.mark.postgres, pytest.mark.slow]
 
@@ -76,6 +79,32 @@ def test_the_stream(debian15: Cluster, database: str, tmp_path: Path) -> None:
     expected = read_recording(RECORDED / "stream_txmeta.jsonl.gz")
     found = differences(expected, parse_lines(output.read_text().split("\n")))
     assert not found, "\n".join(found[:20])
+
+
+@pytest.mark.parametrize("database", ["avro"], indirect=True)
+def test_avro_through_two_runs(debian15: Cluster, database: str, tmp_path: Path) -> None:
+    output = tmp_path / "out.jsonl"
+    with TestRegistry() as registry:
+        config = connector_file(debian15, "avro", tmp_path)
+        config.write_text(config.read_text().replace("http://127.0.0.1:8081", registry.url))
+        for first, name in ((True, "one"), (False, "two")):
+            if not first:
+                insert = "insert into inventory.customers(id, first_name, last_name, email) values (%s, %s, 'x', 'y')"
+                debian15.execute(database, insert, [7, name])
+            run = envelopes(config, output, "--until-idle", "1")
+            said, _ = run.communicate(timeout=90)
+            assert run.returncode == 0, said
+        debian15.execute(database, "delete from inventory.customers where id = 7")
+        run = envelopes(config, output, "--until-idle", "1")
+        said, _ = run.communicate(timeout=90)
+        assert run.returncode == 0, said
+    lines = output.read_text().splitlines()
+    records = [json.loads(line) for line in decoded(lines)]
+    values = [one["value"] for one in records if "topic" in one]
+    assert [value and value["op"] for value in values] == ["c", "d", None]
+    assert [one["subject"] for one in records if "subject" in one] == [
+        f"fulfillment.inventory.customers-{side}" for side in ("key", "value", "key", "value")
+    ]
 
 
 def wait_for_slot(cluster: Cluster, name: str, run: subprocess.Popen[str]) -> None:

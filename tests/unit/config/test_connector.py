@@ -286,6 +286,17 @@ def test_transforms_and_converters_are_read_and_checked():
         wrong.outlet()
 
 
+def test_field_names_are_adjusted_for_avro():
+    avro = {
+        "value.converter": "io.confluent.connect.avro.AvroConverter",
+        "value.converter.schema.registry.url": "http://r",
+    }
+    assert config_of(avro).schema.field_adjustment is NameAdjustmentMode.AVRO
+    unicode = config_of({**avro, "field.name.adjustment.mode": "avro_unicode"})
+    assert unicode.schema.field_adjustment is NameAdjustmentMode.AVRO_UNICODE
+    assert config_of().schema.field_adjustment is NameAdjustmentMode.NONE
+
+
 def test_topics_that_are_renamed_need_valid_expressions():
     strategy = {"topic.naming.strategy": "io.debezium.schema.SchemaRegexTopicNamingStrategy"}
     assert "topic.regex is missing" in refusal(strategy)

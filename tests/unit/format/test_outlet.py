@@ -64,7 +64,7 @@ def test_json_without_schemas() -> None:
     assert found["key"] == {"id": 1} and found["headers"] == [{"key": "h", "value": "v"}]
     assert found["value"]["after"] == {"id": 1, "name": "a", "kind": "plain"}
     assert lines(made, tombstones())[0]["value"] is None
-    both = outlet(converter_schemas_enable="false")
+    both = outlet(common_settings=(("schemas.enable", "false"),))
     assert lines(both, EVENTS)[0]["key"] == {"id": 1}
 
 
@@ -84,7 +84,7 @@ def test_json_with_nulls_and_numbers() -> None:
 
 
 def test_headers_that_only_some_records_have() -> None:
-    made = outlet(converter_schemas_enable="false")
+    made = outlet(common_settings=(("schemas.enable", "false"),))
     two = batch([event("c", after=ONE)] * 2)
     headed = two.with_header("h", data(ConnectSchema("string"), ["x", "y"]), np.array([False, True]))
     headed = headed.with_header("g", data(ConnectSchema("string"), ["1", "2"]))
@@ -104,6 +104,13 @@ def test_strings_and_bytes() -> None:
     delegate = (("delegate.converter.type", "org.apache.kafka.connect.json.JsonConverter"),)
     more = (*delegate, ("delegate.converter.type.schemas.enable", "false"))
     assert lines(outlet(value_converter=own, value_settings=more), EVENTS)[0]["value"]["op"] == "c"
+
+
+def test_headers_as_texts() -> None:
+    made = outlet(header_converter="org.apache.kafka.connect.storage.SimpleHeaderConverter")
+    headed = EVENTS.with_header("s", data(ConnectSchema("string"), ["v"])).with_header("k", EVENTS.key)
+    found = lines(made, headed)[0]["headers"]
+    assert found == [{"key": "s", "value": "v"}, {"key": "k", "value": '{"id":1}'}]
 
 
 SOURCE = ConnectSchema(
