@@ -115,7 +115,7 @@ class LandTask:
         done = on_conflict(lambda: self._write(lake, target, found), lake)
         if isinstance(done, Staged):
             return LandOutcome(table.id, rest, staged=done)
-        tidy(lake, since, slices.writer.history_minutes)
+        tidy(lake, since, slices.writer.history_minutes, merge_key(table))
         return LandOutcome(table.id, rest, done)
 
     def _merged(self, changes: pa.Table, target: Merge) -> pa.Table:

@@ -32,6 +32,7 @@ from cdc_core.errors import CdcError, LakeError, NotUtf8Error, UnreadableError
 from cdc_core.lake.maintenance.compaction import tidy
 from cdc_core.lake.paths import LakePaths
 from cdc_core.lake.positions import lake_position
+from cdc_core.lake.rows.row_keys import merge_key
 from cdc_core.lake.rows.typing_plan import TypingPlan
 
 _log = logging.getLogger(__name__)
@@ -93,7 +94,7 @@ class SliceTask:
                 done = done.then(step)
             if done != Merged():
                 with watch("compact"):
-                    tidy(lake, begun, self.writer.history_minutes)
+                    tidy(lake, begun, self.writer.history_minutes, merge_key(order.schema.table))
                 failpoints.hit(failpoints.AFTER_APPLY)
         except CdcError as error:
             return replace(outcome, done=done, error=error)

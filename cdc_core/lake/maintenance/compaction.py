@@ -32,20 +32,24 @@ _CLEAN_EVERY = 100
 
 
 def compact(
-    table: DeltaTable, enough: int = _FILES, among: set[str] | None = None, pass_bytes: int = PASS_BYTES
+    table: DeltaTable,
+    enough: int = _FILES,
+    among: set[str] | None = None,
+    pass_bytes: int = PASS_BYTES,
+    key: Sequence[str] = (),
 ) -> int:
     """Compact ``enough`` or more small files of a class; returns their number. One pass, of at most ``pass_bytes``.
 
     ``among`` are the paths of the files to choose from, if not all; the new file's path is added to it. If another
     writer's commit removed one of them first, nothing is changed. A table that Spark writes is compacted by Spark
-    (``lake/spark/merge``).
+    (``lake/spark/merge``). ``key``: the order of rows in the new file (``move``).
     """
     if not passable(table, enough, among):
         return 0
     chosen = _fitting(table, _chosen(table.files, enough, among, pass_bytes))
     if not chosen:
         return 0
-    made = move(table, [Part(file) for file in chosen])
+    made = move(table, [Part(file) for file in chosen], key)
     if made is None:
         return 0
     if among is not None:
@@ -53,7 +57,9 @@ def compact(
     return len(chosen)
 
 
-def renew(table: DeltaTable, among: set[str] | None = None, pass_bytes: int = PASS_BYTES) -> bool:
+def renew(
+    table: DeltaTable, among: set[str] | None = None, pass_bytes: int = PASS_BYTES, key: Sequence[str] = ()
+) -> bool:
     """Move rows of files with many rows marked as deleted to a new file; one pass. Returns whether there was any.
 
     ``among``: as in ``compact``, but without the new file. A table that does not allow marks (any more) has a file
@@ -62,7 +68,7 @@ def renew(table: DeltaTable, among: set[str] | None = None, pass_bytes: int = PA
     files = [file for file in table.files if file.vector is not None and (among is None or file.path in among)]
     if not worn(files) or not writer_of(table).arrow_compacts:
         return False
-    return move(table, worn_parts(table, files, pass_bytes)) is not None
+    return move(table, worn_parts(table, files, pass_bytes), key) is not None
 
 
 def _fitting(table: DeltaTable, chosen: Sequence[DataFile]) -> list[DataFile]:
@@ -110,10 +116,13 @@ def choose(files: Sequence[DataFile], enough: int = _FILES, pass_bytes: int = PA
     return []
 
 
-def tidy(table: DeltaTable, since: int, history_minutes: int) -> None:
-    """Compact, and clean once every _CLEAN_EVERY versions. ``since`` is the version before the round's own commits."""
-    if not compact(table, _MIN if is_its_turn(table, since, _FILES) else _MAX):
-        renew(table)
+def tidy(table: DeltaTable, since: int, history_minutes: int, key: Sequence[str] = ()) -> None:
+    """Compact, and clean once every _CLEAN_EVERY versions. ``since`` is the version before the round's own commits.
+
+    ``key``: the order of rows in new files (``move``).
+    """
+    if not compact(table, _MIN if is_its_turn(table, since, _FILES) else _MAX, key=key):
+        renew(table, key=key)
     if history_minutes and is_its_turn(table, since, _CLEAN_EVERY):
         clean(table, history_minutes)
 

@@ -6,18 +6,24 @@ The position of each in the new file is known, so they are marked there too, and
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from cdc_core import failpoints
 from cdc_core.errors import CommitConflictError
 from cdc_core.lake.delta.data_file import DataFile, MarkedRows
 from cdc_core.lake.delta.table import DeltaTable
+from cdc_core.lake.rows.row_keys import KeyColumns
 
 _TRIES = 8
+# More rows are not sorted: in memory they would need as much again.
+_SORTED_BYTES = 128 << 20
+_BATCH_ROWS = 65_536
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,8 +58,11 @@ class _Moved:
         return self.part.start + np.flatnonzero(self.live[self.part.start : end])
 
 
-def move(table: DeltaTable, parts: Sequence[Part]) -> list[DataFile] | None:
-    """Move parts of different files; returns the new files, in which rows have the parts' order, normally one.
+def move(table: DeltaTable, parts: Sequence[Part], key: Sequence[str] = ()) -> list[DataFile] | None:
+    """Move parts of different files; returns the new files, normally one.
+
+    Their rows are in the order of ``key``, so that a reader finds one in few pages; in the parts' order without a key,
+    or if they are many or cannot be ordered.
 
     None if another writer's commit removed one of the files, restored rows in it, or changed the columns: then nothing
     was changed.
@@ -62,7 +71,8 @@ def move(table: DeltaTable, parts: Sequence[Part]) -> list[DataFile] | None:
     moved = [_Moved(part, table.live(part.file)) for part in parts]
     # A count that the log does not have is unknown; no file is divided by rows.
     every = sum(part.file.rows for part in parts) or 1 << 62
-    made = table.write_stream(_batches(table, moved), schema, every, None)
+    batches, order = _ordered(_batches(table, moved), schema, key)
+    made = table.write_stream(batches, schema, every, None)
     failpoints.hit(failpoints.DURING_COMPACTION)
     for _ in range(_TRIES):
         files = {file.path: file for file in table.files}
@@ -77,7 +87,7 @@ def move(table: DeltaTable, parts: Sequence[Part]) -> list[DataFile] | None:
                 [each.part.file for each in now if each.part.end is None],
                 marked=[
                     *[MarkedRows(each.part.file, each.places()) for each in now if each.part.end is not None],
-                    *_deleted_since(table, now, made),
+                    *_deleted_since(table, now, order, made),
                 ],
                 metadata={"upkeep": "compaction"},
                 data_change=False,
@@ -99,6 +109,43 @@ def _batches(table: DeltaTable, moved: Sequence[_Moved]) -> Iterator[pa.RecordBa
             yield from table.read_at(each.part.file, each.places()).to_batches()
 
 
+def _ordered(
+    batches: Iterator[pa.RecordBatch], schema: pa.Schema, key: Sequence[str]
+) -> tuple[Iterable[pa.RecordBatch], np.ndarray | None]:
+    """Return rows in the order of their keys, and where each of them was before; None if they were left in theirs.
+
+    Shape: rows[M] -> rows[M], int64[M]
+    """
+    if not key or not {name.lower() for name in key} <= {name.lower() for name in schema.names}:
+        return batches, None
+    names = KeyColumns.of(key, schema).names
+    if not all(_has_order(schema.field(name).type) for name in names):
+        return batches, None
+    held, octets = [], 0
+    for batch in batches:
+        held.append(batch)
+        octets += batch.nbytes
+        if octets > _SORTED_BYTES:
+            return chain(held, batches), None
+    if not held:
+        return held, None
+    rows = pa.Table.from_batches(held).combine_chunks()
+    order = pc.sort_indices(rows.select(names), sort_keys=[(name, "ascending") for name in names])
+    return rows.take(order).to_batches(_BATCH_ROWS), order.to_numpy().astype(np.int64)
+
+
+def _has_order(kind: pa.DataType) -> bool:
+    """Whether values have an order in which readers look for them."""
+    return bool(
+        pa.types.is_integer(kind)
+        or pa.types.is_string(kind)
+        or pa.types.is_date(kind)
+        or pa.types.is_timestamp(kind)
+        or pa.types.is_decimal(kind)
+        or pa.types.is_binary(kind)
+    )
+
+
 def _was_restored(table: DeltaTable, moved: _Moved) -> bool:
     """Whether rows that were marked as deleted no longer are, as after Delta's RESTORE."""
     if moved.live is None:
@@ -107,10 +154,12 @@ def _was_restored(table: DeltaTable, moved: _Moved) -> bool:
     return now is None or bool((now & ~moved.live).any())
 
 
-def _deleted_since(table: DeltaTable, moved: Sequence[_Moved], made: Sequence[DataFile]) -> Iterator[MarkedRows]:
+def _deleted_since(
+    table: DeltaTable, moved: Sequence[_Moved], order: np.ndarray | None, made: Sequence[DataFile]
+) -> Iterator[MarkedRows]:
     """Yield the rows of the new files that were marked in their former files after they had been read.
 
-    ``moved`` has the files of the loaded version.
+    ``moved`` has the files of the loaded version; ``order``: as ``_ordered`` returns it.
     """
     at, found = 0, [np.zeros(0, dtype=np.int64)]
     for each in moved:
@@ -118,6 +167,8 @@ def _deleted_since(table: DeltaTable, moved: Sequence[_Moved], made: Sequence[Da
         found.append(at + np.flatnonzero(~table.unmarked(each.part.file, places)))
         at += len(places)
     gone, start = np.concatenate(found), 0
+    if order is not None and len(gone):
+        gone = np.flatnonzero(np.isin(order, gone))
     for file in made:
         mine = gone[(gone >= start) & (gone < start + file.rows)]
         if len(mine):

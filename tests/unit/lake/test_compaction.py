@@ -147,7 +147,7 @@ def test_each_table_is_tidied_in_versions_of_its_own(tmp_path: Path, monkeypatch
     )
     monkeypatch.setattr(
         "cdc_core.lake.maintenance.compaction.compact",
-        lambda table, enough: compacted[table.path].append(at) if enough == 8 else None,
+        lambda table, enough, key: compacted[table.path].append(at) if enough == 8 else None,
     )
     monkeypatch.setattr(DeltaTable, "version", property(lambda self: at))
     for at in range(1, 201):

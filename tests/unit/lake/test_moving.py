@@ -94,6 +94,19 @@ def test_whole_files_and_parts_are_moved(table: DeltaTable) -> None:
     assert '"dataChange": false' in log and '"dataChange": true' not in log
 
 
+def test_rows_are_in_the_order_of_their_key_if_it_has_one(table: DeltaTable, monkeypatch: pytest.MonkeyPatch) -> None:
+    table.commit([table.write(rows([50, 7, 49]))])
+    (new,) = move(table, [Part(file) for file in table.files], ["ID"]) or []
+    assert table.read(new).column("id").to_pylist() == [*range(8), 7, *range(8, 35), 49, 50]
+    table.commit([table.write(rows([3, 1, 2]))])
+    file = next(each for each in table.files if each.path != new.path)
+    monkeypatch.setattr("cdc_core.lake.maintenance.moving._SORTED_BYTES", 1)
+    (new,) = move(table, [Part(file)], ["id"]) or []
+    assert table.read(new).column("id").to_pylist() == [3, 1, 2], "too many"
+    (new,) = move(table, [Part(new)], ["another"]) or []
+    assert table.read(new).column("id").to_pylist() == [3, 1, 2], "no such column"
+
+
 def test_the_last_part_removes_the_file(table: DeltaTable) -> None:
     file = next(file for file in table.files if file.rows == 20)
     assert move(table, [Part(file, 0, 12)])
@@ -110,6 +123,7 @@ def test_the_last_part_removes_the_file(table: DeltaTable) -> None:
     second=st.sets(st.integers(0, 34), max_size=12),
     start=st.integers(0, 19),
     length=st.integers(1, 20),
+    key=st.sampled_from([(), ("id",), ("TEXT", "id")]),
 )
 def test_rows_that_are_deleted_meanwhile_are_deleted_in_the_new_file_too(
     before: set[int],
@@ -117,6 +131,7 @@ def test_rows_that_are_deleted_meanwhile_are_deleted_in_the_new_file_too(
     second: set[int],
     start: int,
     length: int,
+    key: tuple[str, ...],
     tmp_path_factory: pytest.TempPathFactory,
 ) -> None:
     table = made(tmp_path_factory.mktemp("t"), range(10), range(10, 30), range(30, 35), [99])
@@ -134,7 +149,7 @@ def test_rows_that_are_deleted_meanwhile_are_deleted_in_the_new_file_too(
 
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(table, "commit", late)
-        done = move(table, parts)
+        done = move(table, parts, key)
     # Where every row of a file was deleted by the first commit, there is no second attempt.
     expected = {*range(35), 99, 201} - before - first
     assert ids(table) == sorted(expected if left else (expected | {200}) - second)
@@ -164,7 +179,11 @@ def test_a_move_gives_way_and_leaves_no_file(
 
 
 def test_compaction_is_not_undone_by_appends_and_marks(table: DeltaTable, monkeypatch: pytest.MonkeyPatch) -> None:
-    meanwhile(table, monkeypatch, lambda other: (delete(other, {4}), other.commit([other.write(rows([77]))])))
+    def work(other: DeltaTable) -> None:
+        delete(other, {4})
+        other.commit([other.write(rows([77]))])
+
+    meanwhile(table, monkeypatch, work)
     assert compact(table, 2) == 3
     assert ids(table) == sorted(({*range(35)} | {77}) - {4})
     assert len(table.files) == 2
