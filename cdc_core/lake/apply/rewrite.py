@@ -11,7 +11,7 @@ import pyarrow as pa
 from cdc_core.lake.apply.ways import Ways, among_live
 from cdc_core.lake.delta.candidates import Content
 from cdc_core.lake.delta.data_file import DataFile, MarkedRows
-from cdc_core.lake.delta.reading import ahead
+from cdc_core.lake.delta.reading import Result, ahead, has_large_rows
 from cdc_core.lake.names import RESCUED
 from cdc_core.lake.rows.images import chosen, column, rescued_of, texts_of
 
@@ -77,13 +77,13 @@ def marks_of(touched: Sequence[Touched]) -> list[MarkedRows]:
     return [MarkedRows(found.file, found.places) for found in touched]
 
 
-def new_rows(content: Content, touched: Sequence[Touched]) -> list[pa.Table]:
-    """Return the rows that take the places of others in their files; only what they keep of the old rows is read."""
+def new_rows(content: Content, touched: Sequence[Touched]) -> Iterator[pa.Table]:
+    """Yield the rows that take the places of others in their files; only what they keep of the old rows is read."""
 
     def of(found: Touched) -> pa.Table | None:
         return found.puts and found.puts(lambda places, names: content.read_at(found.file, places, names))
 
-    return [rows for rows in ahead(touched, of) if rows is not None and rows.num_rows]
+    return (rows for rows in _made(touched, of) if rows is not None and rows.num_rows)
 
 
 def without_places(content: Content, found: Touched) -> tuple[pa.Table, RowsAt]:
@@ -92,6 +92,8 @@ def without_places(content: Content, found: Touched) -> tuple[pa.Table, RowsAt]:
 
     def at(places: np.ndarray, names: Sequence[str] | None) -> pa.Table:
         rows = held if names is None else held.select(list(names))
+        if len(places) == rows.num_rows:  # ascending, so all of them; a row may be large
+            return rows
         return rows.take(pa.array(among_live(content, file, places)))
 
     stays = np.ones(held.num_rows, dtype=bool)
@@ -99,7 +101,20 @@ def without_places(content: Content, found: Touched) -> tuple[pa.Table, RowsAt]:
     return held.filter(pa.array(stays)), at
 
 
+def _made(touched: Sequence[Touched], work: Callable[[Touched], Result]) -> Iterator[Result]:
+    """Yield the results for each file, ahead of need unless rows are large."""
+    return map(work, touched) if _are_large(touched) else ahead(touched, work)
+
+
+def _are_large(touched: Sequence[Touched]) -> bool:
+    return any(has_large_rows(found.file) for found in touched)
+
+
 def _appended(content: Content, touched: Sequence[Touched], fresh: pa.Table, file_bytes: int) -> Iterator[pa.Table]:
+    if _are_large(touched):  # not together: what rows keep of the old ones is not part of the slice
+        yield from new_rows(content, touched)
+        yield from parts_of(fresh, content.files, file_bytes)
+        return
     rows = pa.concat_tables([*new_rows(content, touched), fresh])
     yield from parts_of(rows, content.files, file_bytes)
 
@@ -112,7 +127,7 @@ def _rewritten(content: Content, touched: Sequence[Touched], fresh: pa.Table, fi
         puts = [found.puts(at)] if found.puts is not None else []
         return pa.concat_tables([stays, *puts, *([fresh] if found.file is host else [])])
 
-    for out in ahead(touched, rewritten):
+    for out in _made(touched, rewritten):
         if out.num_rows:
             yield out
     if host is None:

@@ -51,6 +51,8 @@ def chosen(mask: np.ndarray, yes: pa.Array, no: pa.Array) -> pa.Array:
     """Return ``yes`` where ``mask``, else ``no``, for every type. Shape: bool[N], array[N], array[N] -> array[N]."""
     if not mask.any():
         return no
+    if mask.all():  # not copied: a value may be large
+        return yes
     places = np.arange(len(mask))
     return pa.concat_arrays([yes, no]).take(pa.array(np.where(mask, places, places + len(mask))))
 

@@ -131,3 +131,12 @@ def test_rows_taken_by_count() -> None:
     assert taken(np.array([0, -1, 0, 0, 1, 2]), times).tolist() == [True, False, True, False, False, True]
     assert times.tolist() == [0, 0, 0]
     assert not taken(np.array([0, 2, -1]), times).any()
+
+
+@pytest.mark.parametrize("kind", [pa.string(), pa.binary()])
+def test_one_large_value_is_found_without_a_table_of_it(kind):
+    large = "x" * (3 << 20)
+    coder, codes = Tuples.number([pa.array([7]), pa.array([large], pa.string()).cast(kind)])
+    assert codes.tolist() == [0]
+    others = pa.array([large, large + "y", "x", None, large], pa.string()).cast(kind)
+    assert coder.codes([pa.array([7, 7, 7, 7, 8]), others]).tolist() == [0, -1, -1, -1, -1]
