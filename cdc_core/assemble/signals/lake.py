@@ -12,6 +12,7 @@ from cdc_core.assemble.context import RunContext
 from cdc_core.assemble.signals.envelopes import signal_table
 from cdc_core.assemble.signals.own_file import adopt_earlier_signals, own_signals
 from cdc_core.assemble.table_snapshots import blocking_snapshot
+from cdc_core.engine.backfill.blocking import BlockingSnapshots
 from cdc_core.engine.backfill.snapshots import LakeSnapshots
 from cdc_core.engine.reading.slot_reader import SignalTable
 from cdc_core.engine.round.lake_sink import LakeSink
@@ -97,10 +98,8 @@ def lake_with_signals(
         reader,
         log,
         state,
-        take,
-        notifier,
+        BlockingSnapshots(take, notifier, should_stop or (lambda: False)),
         keeps_reads=config.lake.changelog_reads,
-        should_stop=should_stop or (lambda: False),
     )
     return SignalSink(lake, snapshots), SignalTable(table.id, source.selection.is_table(table.id)) if table else None
 

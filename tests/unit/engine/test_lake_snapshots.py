@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from cdc_core.engine.backfill import snapshots as lake_snapshots
+from cdc_core.engine.backfill.blocking import BlockingSnapshots
 from cdc_core.engine.backfill.snapshots import LakeSnapshots
 from cdc_core.engine.backfill.task import LandOrder, LandOutcome
 from cdc_core.engine.slice.order import Merge, SnapshotInForce, TargetSchema
@@ -129,13 +130,11 @@ class Run:
             reader,
             self.log,
             state,
-            self._take,
-            notifier,
+            BlockingSnapshots(lambda numbers: self.take(dict(numbers)), notifier, lambda: self.stops),
             keeps_reads=True,
-            should_stop=lambda: self.stops,
         )
 
-    def _take(self, numbers: Any) -> dict[Any, SnapshotReport]:
+    def take(self, numbers: Any) -> dict[Any, SnapshotReport]:
         self.taken.append(dict(numbers))
         return {table: SnapshotReport(table, 5, Lsn(30), 0.1, 1) for table in numbers}
 
@@ -295,7 +294,7 @@ def test_tables_of_a_blocking_snapshot_are_loaded_again_whatever_happened_to_one
             raise error
         return {NAME: SnapshotReport(NAME, 5, Lsn(30), 0.1, 1), other: error}
 
-    run.snapshots._take = take
+    run.take = take
     read = []
     run.lake.note_read = read.append
     run.queue.progress = replace(run.queue.progress, blocking=(Collection(NAME), Collection(other)))
@@ -312,7 +311,7 @@ def test_tables_committed_before_a_temporary_error_are_loaded_again(tmp_path):
     def take(numbers):
         raise TransientError("The server restarts.", "Wait.")
 
-    run.snapshots._take = take
+    run.take = take
     read = []
     run.lake.note_read = read.append
     run.queue.progress = replace(run.queue.progress, blocking=(Collection(NAME),))
