@@ -267,7 +267,7 @@ class LakeSnapshots:
             self._step(WriteFailed(from_start=isinstance(outcome.error, RereadNeededError)))
             return
         failpoints.hit(failpoints.AFTER_LANDING)
-        self._step(Written(int(order.to_lsn or 0), outcome.rest))
+        self._step(Written(order.to_lsn, outcome.rest))
 
     def _read_at_once(self, lake: Lake) -> None:
         """Read the tables of blocking snapshots while the caller does not read the stream."""
