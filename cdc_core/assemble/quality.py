@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from cdc_core.assemble.context import RunContext
+from cdc_core.engine.checks.describe_now import DescribeNow
+from cdc_core.engine.checks.table_checks import TableChecks
 from cdc_core.engine.reading.tables import TableRegistry
 from cdc_core.engine.round.references import References
-from cdc_core.engine.slice.checks import TableChecks
-from cdc_core.engine.slice.describe_now import DescribeNow
 from cdc_core.errors import CdcError
 from cdc_core.postgres.catalog.tables import Catalog
 from cdc_core.postgres.connect import connection_string

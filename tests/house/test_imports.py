@@ -56,6 +56,7 @@ FLOORS = {
         {"options", "reports", "run_folder"},
         {"reading"},
         {"schema"},
+        {"checks"},
         {"slice"},
         {"backfill"},
         {"round"},

@@ -10,8 +10,8 @@ from typing import Any
 
 import pyarrow as pa
 
+from cdc_core.engine.checks.table_checks import TableChecks
 from cdc_core.engine.slice.by_spark import SparkMerge
-from cdc_core.engine.slice.checks import TableChecks
 from cdc_core.engine.slice.lake_tables import LakeTables
 from cdc_core.engine.slice.order import MergeOrder, Replay, SliceOrder, SnapshotInForce, TargetSchema
 from cdc_core.engine.slice.outcome import Merged, Quarantined, SliceOutcome

@@ -11,6 +11,7 @@ import logging
 import time
 from collections.abc import Callable, Iterable, Mapping
 
+from cdc_core.engine.checks.constraints import ConstraintsSeen
 from cdc_core.engine.reading.batch import Batch
 from cdc_core.engine.reading.tables import TableRegistry
 from cdc_core.engine.reports import RoundReport
@@ -25,7 +26,6 @@ from cdc_core.engine.round.table_state import MergeStates
 from cdc_core.engine.round.validations import Validations
 from cdc_core.engine.schema.renames import note_names
 from cdc_core.engine.schema.reread_limit import is_counted, remedy_then_replay
-from cdc_core.engine.slice.constraints import ConstraintsSeen
 from cdc_core.engine.slice.order import Replay
 from cdc_core.errors import TransientError
 from cdc_core.lake.epochs import epoch_of

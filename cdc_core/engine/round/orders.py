@@ -8,11 +8,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
+from cdc_core.engine.checks.constraints import ConstraintsSeen
 from cdc_core.engine.reading.batch import Batch
 from cdc_core.engine.reading.tables import TableRegistry
 from cdc_core.engine.round.table_state import MergeStates, first_lsn
 from cdc_core.engine.schema.changes import Shapes
-from cdc_core.engine.slice.constraints import ConstraintsSeen
 from cdc_core.engine.slice.order import (
     Merge,
     MergeOrder,

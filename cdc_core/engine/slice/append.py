@@ -16,8 +16,8 @@ from cdc_core.engine.reading.shown import Shown
 from cdc_core.engine.reading.spool import ReadSpoolFiles
 from cdc_core.engine.slice.lake_tables import opened_existing
 from cdc_core.engine.slice.order import SpoolFiles, WrittenFiles
+from cdc_core.engine.slice.outcome import Stopwatch
 from cdc_core.engine.slice.schema_versions import Decoded
-from cdc_core.engine.slice.timing import Stopwatch
 from cdc_core.errors import TransientError
 from cdc_core.lake.delta.conflicts import on_conflict
 from cdc_core.lake.delta.data_file import DataFile

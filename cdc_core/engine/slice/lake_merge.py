@@ -15,17 +15,16 @@ from dataclasses import dataclass, replace
 import pyarrow as pa
 
 from cdc_core import failpoints
+from cdc_core.engine.checks.table_checks import TableChecks, report_of
 from cdc_core.engine.slice.append import Appended
-from cdc_core.engine.slice.checks import TableChecks, report_of
 from cdc_core.engine.slice.lake_tables import opened_existing
 from cdc_core.engine.slice.large import LargeSlice, repeats_keys
 from cdc_core.engine.slice.order import Merge, SliceOrder, WrittenFiles
-from cdc_core.engine.slice.outcome import Applied, Merged, Staged
+from cdc_core.engine.slice.outcome import Applied, Merged, Staged, Stopwatch
 from cdc_core.engine.slice.past_versions import with_replay
 from cdc_core.engine.slice.plan import AddFiles, InParts, Nothing, Plan, SettleFirst, Whole
 from cdc_core.engine.slice.quarantine import CheckedSlice, Sifted, TableQuarantine
 from cdc_core.engine.slice.schema_versions import Decoded, by_shape, keyed_slices, unseen
-from cdc_core.engine.slice.timing import Stopwatch
 from cdc_core.engine.slice.write import LakeWriter
 from cdc_core.errors import TransientError
 from cdc_core.lake.delta.conflicts import on_conflict

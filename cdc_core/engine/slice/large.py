@@ -23,14 +23,13 @@ import numpy as np
 import pyarrow as pa
 
 from cdc_core import failpoints
+from cdc_core.engine.checks.table_checks import TableChecks
 from cdc_core.engine.reports import CheckReport
 from cdc_core.engine.slice.apply_method import ApplyMethod, method_for_parts, takes_files
-from cdc_core.engine.slice.checks import TableChecks
 from cdc_core.engine.slice.order import Merge
-from cdc_core.engine.slice.outcome import Applied, Merged, Quarantined, Staged
+from cdc_core.engine.slice.outcome import Applied, Merged, Quarantined, Staged, Stopwatch
 from cdc_core.engine.slice.quarantine import CheckedSlice, too_many
 from cdc_core.engine.slice.schema_versions import by_shape, key_of, keyed_slices, unseen
-from cdc_core.engine.slice.timing import Stopwatch
 from cdc_core.engine.slice.write import LakeWriter
 from cdc_core.errors import CommitConflictError, TransientError
 from cdc_core.lake.apply.added import Inserts, Replacement

@@ -46,7 +46,7 @@ class TargetSchema:
 
     ``steps`` lead to it from the one that the lake table may have. ``views`` define, by number, how change rows of a
     schema version are read; empty if all rows have this one. ``since`` maps columns to the commit LSN up to which their
-    constraints may have been different (``constraints``).
+    constraints may have been different (``checks/constraints``).
     """
 
     table: TableSchema

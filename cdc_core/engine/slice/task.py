@@ -20,13 +20,12 @@ import logging
 from dataclasses import dataclass, field, replace
 
 from cdc_core import failpoints
+from cdc_core.engine.checks.table_checks import TableChecks
 from cdc_core.engine.slice.append import Appended, ChangelogWriter
-from cdc_core.engine.slice.checks import TableChecks
 from cdc_core.engine.slice.lake_merge import LakeMerge
 from cdc_core.engine.slice.lake_tables import LakeTables
 from cdc_core.engine.slice.order import SliceOrder
-from cdc_core.engine.slice.outcome import LakeTable, Merged, SliceOutcome
-from cdc_core.engine.slice.timing import Stopwatch
+from cdc_core.engine.slice.outcome import LakeTable, Merged, SliceOutcome, Stopwatch
 from cdc_core.engine.slice.write import LakeWriter
 from cdc_core.errors import CdcError, LakeError, NotUtf8Error, UnreadableError
 from cdc_core.lake.maintenance.compaction import tidy

@@ -10,8 +10,8 @@ import pytest
 from cdc_core.engine.slice.append import Appended
 from cdc_core.engine.slice.lake_merge import LakeMerge
 from cdc_core.engine.slice.order import Replay, SliceOrder, WrittenFiles
+from cdc_core.engine.slice.outcome import Stopwatch
 from cdc_core.engine.slice.plan import AddFiles, InParts, Nothing, Plan, SettleFirst, Whole
-from cdc_core.engine.slice.timing import Stopwatch
 from cdc_core.errors import TransientError
 from cdc_core.lake.delta.data_file import DataFile
 from cdc_core.lake.stores.changelog import Reached

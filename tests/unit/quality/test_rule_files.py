@@ -6,7 +6,7 @@ import pickle
 import pandas as pd
 import pytest
 
-from cdc_core.engine.slice.checks import TableChecks
+from cdc_core.engine.checks.table_checks import TableChecks
 from cdc_core.errors import ConfigError, LimitExceededError, TableError
 from cdc_core.lake.rows.typing_plan import TypingPlan
 from cdc_core.quality.expectations import NotCompiledError, compiled

@@ -3,7 +3,7 @@
 import dataclasses
 import pickle
 
-from cdc_core.engine.slice.checks import TableChecks
+from cdc_core.engine.checks.table_checks import TableChecks
 from cdc_core.lake.rows.typing_plan import TypingPlan
 from cdc_core.quality.options import QualityOptions, UserRule
 from cdc_core.selection.options import SelectionOptions

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
+from cdc_core.engine.checks.constraints import constraint_marks
 from cdc_core.engine.reports import CheckReport, RuleResult
-from cdc_core.engine.slice.constraints import constraint_marks
 from cdc_core.errors import TableError
 from cdc_core.lake.reduce.repeated_inserts import repeated_inserts
 from cdc_core.lake.rows.row_keys import merge_key

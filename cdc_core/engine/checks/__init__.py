@@ -1,0 +1,1 @@
+"""Quality checks of change rows before they are merged."""
