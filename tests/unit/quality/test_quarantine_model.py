@@ -8,7 +8,6 @@ not. Which changes wait is modelled on its own, for rows that keep their keys.
 import shutil
 import tempfile
 from collections import Counter
-from dataclasses import replace
 from pathlib import Path
 
 import deltalake
@@ -17,7 +16,9 @@ import pytest
 from hypothesis import HealthCheck, Phase, assume, event, given, settings
 from hypothesis import strategies as st
 
-from cdc_core.engine.slice.order import Replay, SliceOutcome
+from cdc_core.engine.slice.lake_merge import LakeMerge
+from cdc_core.engine.slice.order import Merge, Replay
+from cdc_core.engine.slice.outcome import Stopwatch
 from cdc_core.quality.options import QualityOptions, UserRule
 from cdc_core.schema.pg_type import PgType
 from cdc_core.schema.relation import ReplicaIdentity
@@ -247,11 +248,11 @@ def test_changes_that_another_commit_has_merged_meanwhile_are_neither_merged_nor
     one.append(changes, 300)
     one.merge(200)
     # A run that chose its changes before another one committed the first two.
-    outcome = SliceOutcome(T)
-    order = replace(one.order(300), waiting=True)
-    sifted = one.task.sifted(order, one.held(one.lake), one.changes(changes), outcome)
+    task, merge = one.task, Merge.of(one.order(300)).with_quarantine()
+    late = LakeMerge(task.run, task.scope, task.paths, task.checks, task.writer, Stopwatch())
+    sifted = late.checked(one.held(one.lake), merge, one.changes(changes)).sifted
     assert (sifted.earlier.num_rows, sifted.rows.column("__tx_index").to_pylist()) == (0, [1])
-    assert outcome.waiting == 2
+    assert sifted.quarantined.waiting == 2
     assert sorted((row["__commit_lsn"], row["__tx_index"]) for row in lake_rows(one.paths.quarantine(T))) == [
         (200, 1),
         (300, 0),
