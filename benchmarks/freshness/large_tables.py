@@ -12,8 +12,8 @@ from benchmarks.freshness.bench import Bench, observed, say
 from benchmarks.freshness.under_load import steady
 
 _READS = 3
-# 128 different texts of 32 characters a row would be as long to make as to load; compression is off, so it is 4 kB.
-_TOAST = "add large text default repeat(md5('x'), 128), alter large set storage external"
+# Another text in each row; PostgreSQL does not compress it, so it is stored out of line.
+_TOAST = "add large text default repeat(md5(random()::text), 128), alter large set storage external"
 
 
 @dataclass(frozen=True, slots=True)
