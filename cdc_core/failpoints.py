@@ -36,11 +36,11 @@ DURING_COMPACTION = "during-compaction"
 BEFORE_ROUND_RECORD = "before-round-record"
 DURING_EVOLUTION = "during-evolution"
 AFTER_EVOLUTION = "after-evolution"
-BEFORE_SETTLING = "before-settling"
+BEFORE_SURPLUS = "before-surplus"
 AFTER_SIGNAL = "after-signal"
-BEFORE_LANDING = "before-landing"
-DURING_LANDING = "during-landing"
-AFTER_LANDING = "after-landing"
+BEFORE_CHUNK_APPLY = "before-chunk-apply"
+DURING_CHUNK_APPLY = "during-chunk-apply"
+AFTER_CHUNK_APPLY = "after-chunk-apply"
 AFTER_BLOCKING = "after-blocking"
 
 ALL = (
@@ -68,11 +68,11 @@ ALL = (
     BEFORE_ROUND_RECORD,
     DURING_EVOLUTION,
     AFTER_EVOLUTION,
-    BEFORE_SETTLING,
+    BEFORE_SURPLUS,
     AFTER_SIGNAL,
-    BEFORE_LANDING,
-    DURING_LANDING,
-    AFTER_LANDING,
+    BEFORE_CHUNK_APPLY,
+    DURING_CHUNK_APPLY,
+    AFTER_CHUNK_APPLY,
     AFTER_BLOCKING,
 )
 

@@ -32,7 +32,7 @@ from cdc_core.lake.apply.changes import prepare
 from cdc_core.lake.delta.data_file import MarkedRows
 from cdc_core.lake.delta.table import DeltaTable
 from cdc_core.lake.index.key_positions import KeyPositions
-from cdc_core.lake.maintenance.compaction import tidy
+from cdc_core.lake.maintenance.compaction import maintain_after
 from cdc_core.lake.rows.row_keys import KeyColumns
 from cdc_core.lake.schema.shape import lake_properties
 
@@ -58,7 +58,7 @@ def marked_round(table: DeltaTable, positions: KeyPositions, rows: pa.Table, tur
     added = [table.write(reduced.rows.filter(pa.array(~reduced.deleted)))]
     table.commit(added, marked=[MarkedRows(each.file, each.places) for each in hits], txns={"bench": turn})
     done, cpu = clock.read()
-    tidy(table, since, 0)
+    maintain_after(table, since, 0)
     upkeep, _ = clock.read()
     return {
         "ms": 1e3 * done,

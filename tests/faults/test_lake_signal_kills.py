@@ -22,10 +22,10 @@ insert into notes select g, g, repeat(md5(g::text), 80) from generate_series(1, 
 """
 CHUNKED = [
     failpoints.AFTER_SIGNAL,
-    failpoints.BEFORE_LANDING,
-    f"{failpoints.BEFORE_LANDING}:2",
-    failpoints.DURING_LANDING,
-    failpoints.AFTER_LANDING,
+    failpoints.BEFORE_CHUNK_APPLY,
+    f"{failpoints.BEFORE_CHUNK_APPLY}:2",
+    failpoints.DURING_CHUNK_APPLY,
+    failpoints.AFTER_CHUNK_APPLY,
 ]
 BLOCKING = [failpoints.AFTER_SIGNAL, failpoints.BEFORE_SNAPSHOT_COMMIT, failpoints.AFTER_BLOCKING]
 STEPS = {step.partition(":")[0] for step in (*CHUNKED, *BLOCKING)}

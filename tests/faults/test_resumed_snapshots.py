@@ -25,7 +25,7 @@ from cdc_core.schema.table import TableId
 from tests.support.lake import difference, lake_settings, rows, write_properties
 
 # Where runs are killed here; test_kill has the other places.
-STEPS = (failpoints.AFTER_SNAPSHOT_RANGE, failpoints.BEFORE_SETTLING)
+STEPS = (failpoints.AFTER_SNAPSHOT_RANGE, failpoints.BEFORE_SURPLUS)
 BIG, SMALL = TableId("public", "big"), TableId("public", "small")
 ROWS = 3000
 RANGE_ROWS = 300
@@ -265,7 +265,7 @@ def test_rows_that_are_gone_leave_though_nothing_else_happens(site, program):
     _killed(program, site, 5)
     site.execute("delete from big where id between 10 and 20")
     site.execute("update big set id = id + 5000 where id between 30 and 35")
-    _killed(program, site, 1, failpoints.BEFORE_SETTLING)
+    _killed(program, site, 1, failpoints.BEFORE_SURPLUS)
     _finished(program, site)
     assert difference(site.properties, [BIG, SMALL]) == []
 

@@ -99,7 +99,7 @@ def lake_with_signals(
         log,
         state,
         BlockingSnapshots(take, notifier, should_stop or (lambda: False)),
-        keeps_reads=config.lake.changelog_reads,
+        keeps_events=config.lake.changelog_reads,
     )
     return SignalSink(lake, snapshots), SignalTable(table.id, source.selection.is_table(table.id)) if table else None
 

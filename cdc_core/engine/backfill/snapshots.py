@@ -27,7 +27,7 @@ from typing import Protocol
 
 from cdc_core import failpoints
 from cdc_core.engine.backfill.blocking import BlockingSnapshots
-from cdc_core.engine.backfill.task import LandOrder, LandOutcome
+from cdc_core.engine.backfill.task import ChunkOrder, ChunkOutcome
 from cdc_core.engine.backfill.transitions import (
     MAX_PASSES,
     MAX_TRIES,
@@ -82,10 +82,10 @@ class Lake(Protocol):
     def is_current(self, table: TableSchema) -> bool:
         """Whether the lake table has the shape of this description of its source and is merged by rounds."""
 
-    def order_to_land(self, table: TableId, reached: int, passed: int) -> Merge | None:
+    def order_for_chunks(self, table: TableId, reached: int, passed: int) -> Merge | None:
         """Return the order once the lake table is merged up to ``reached``; None before that."""
 
-    def land(self, order: LandOrder) -> LandOutcome:
+    def apply_chunks(self, order: ChunkOrder) -> ChunkOutcome:
         """Write rows to the lake table."""
 
     def reserve(self, tables: Sequence[TableId]) -> dict[TableId, int] | None:
@@ -96,7 +96,7 @@ class Lake(Protocol):
 
 
 class LakeSnapshots:
-    """The snapshots of one run. ``keeps_reads``: the rows of chunks are also appended to the changelog.
+    """The snapshots of one run. ``keeps_events``: the rows of chunks are also appended to the changelog.
 
     ``state`` is what the last run stored.
     """
@@ -110,7 +110,7 @@ class LakeSnapshots:
         state: LakeProgress,
         blocking: BlockingSnapshots,
         *,
-        keeps_reads: bool,
+        keeps_events: bool,
     ) -> None:
         self._queue = queue
         self._processor = processor
@@ -119,7 +119,7 @@ class LakeSnapshots:
         self._stored = state
         self._state = Backfill.of(state)
         self._blocking = blocking
-        self._keeps_reads = keeps_reads
+        self._keeps_events = keeps_events
         self._reading: Future[ChunkGroup] | None = None
         self._pace = _Pace()
 
@@ -183,7 +183,7 @@ class LakeSnapshots:
             case Wait():
                 self._pace.wait()
             case Delivered(table, rows, progress):
-                self._queue.landed(progress, table, rows)
+                self._queue.delivered(progress, table, rows)
             case TableEnded(status):
                 self._queue.done(status)
             case AllEnded():
@@ -250,15 +250,15 @@ class LakeSnapshots:
         # If not, it is paused or being re-read, or the stream has not reached its last schema change.
         is_current = lake.is_current(group.table)
         self._step(Followed(is_current))
-        order = lake.order_to_land(group.table.id, group.reached, passed) if is_current else None
+        order = lake.order_for_chunks(group.table.id, group.reached, passed) if is_current else None
         if order is None:
             return
         began = time.monotonic()
         self._step(WriteBegun())
-        failpoints.hit(failpoints.BEFORE_LANDING)
+        failpoints.hit(failpoints.BEFORE_CHUNK_APPLY)
         durable = self._state.durable
-        reads = durable.ordinal if self._keeps_reads else None
-        outcome = lake.land(LandOrder(order, group.chunks, durable.scanned, group.reached, reads))
+        reads = durable.ordinal if self._keeps_events else None
+        outcome = lake.apply_chunks(ChunkOrder(order, group.chunks, durable.scanned, group.reached, reads))
         self._pace.note_written(began)
         if outcome.error is not None:
             table = group.table.id
@@ -266,7 +266,7 @@ class LakeSnapshots:
             # Changes since the table was started can no longer be read: its snapshot starts again.
             self._step(WriteFailed(from_start=isinstance(outcome.error, RereadNeededError)))
             return
-        failpoints.hit(failpoints.AFTER_LANDING)
+        failpoints.hit(failpoints.AFTER_CHUNK_APPLY)
         self._step(Written(order.to_lsn, outcome.rest))
 
     def _read_at_once(self, lake: Lake) -> None:

@@ -21,12 +21,12 @@ from cdc_core.engine.slice.schema_versions import by_shape, keyed_slices
 from cdc_core.engine.slice.task import SliceTask
 from cdc_core.errors import CdcError, LakeError, RereadNeededError, TransientError
 from cdc_core.lake.apply.changes import Changes
-from cdc_core.lake.apply.chunk_rows import ChunkRows, key_texts, land, moved_unsent
+from cdc_core.lake.apply.chunk_rows import ChunkRows, chunk_changes, key_texts, moved_unsent
 from cdc_core.lake.delta.conflicts import on_conflict
 from cdc_core.lake.delta.opened import opened
 from cdc_core.lake.delta.table import DeltaTable
 from cdc_core.lake.epochs import EpochRows
-from cdc_core.lake.maintenance.compaction import tidy
+from cdc_core.lake.maintenance.compaction import maintain_after
 from cdc_core.lake.positions import lake_position
 from cdc_core.lake.rows.row_keys import merge_key
 from cdc_core.lake.rows.run_files import Owner
@@ -42,7 +42,7 @@ _log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class LandOrder:
+class ChunkOrder:
     """``target`` is the table, merged up to its ``to_lsn``; ``chunks`` are in reading order.
 
     ``scanned``: changes up to this LSN have already been searched for moved rows with TOAST values that were not sent.
@@ -58,7 +58,7 @@ class LandOrder:
 
 
 @dataclass(frozen=True, slots=True)
-class LandOutcome:
+class ChunkOutcome:
     """The result. ``rest`` are the keys to be read again, None if they cannot be converted to text.
 
     ``applied`` was committed, ``staged`` Spark has to merge; both are None without chunks. ``evolves``: Spark has to
@@ -74,33 +74,33 @@ class LandOutcome:
 
 
 @dataclass(frozen=True, slots=True)
-class LandTask:
+class ChunkTask:
     """Writes the chunks of one table to the lake; picklable."""
 
     slices: SliceTask
 
-    def __call__(self, order: LandOrder) -> LandOutcome:
+    def __call__(self, order: ChunkOrder) -> ChunkOutcome:
         """Write the chunks; errors are returned in the outcome."""
         failpoints.adopt(self.slices.armed)
         table = order.target.table.id
         try:
-            return self._land(order)
+            return self._apply(order)
         except CdcError as error:
-            return LandOutcome(table, error=error)
+            return ChunkOutcome(table, error=error)
         except Exception as error:
             _log.exception("Rows of %s could not be written to the lake.", table)
             made = LakeError(
                 f"Rows read from {table} could not be written to its lake table ({type(error).__name__}).",
                 "They will be re-read; please report this.",
             )
-            return LandOutcome(table, error=made)
+            return ChunkOutcome(table, error=made)
 
-    def _land(self, order: LandOrder) -> LandOutcome:
+    def _apply(self, order: ChunkOrder) -> ChunkOutcome:
         slices, target, table = self.slices, order.target, order.target.table
         path = slices.paths.lake(table.id)
         lake = slices.tables.prepare(slices.run, path, target.schema, slices.plan, slices.scope)
         if lake is None:
-            return LandOutcome(table.id, evolves=True)
+            return ChunkOutcome(table.id, evolves=True)
         self._check(lake, target)
         owner = slices.writer.owner
         chunks = [ChunkRows(_read(chunk, owner, table.id), chunk.visible) for chunk in order.chunks]
@@ -108,15 +108,15 @@ class LandTask:
         since = lake.version
         rest = self._moved(changes, table, lake.schema)
         if order.ordinal is not None and chunks:
-            self._keep_reads(chunks, order)
+            self._keep_events(chunks, order)
         if not chunks:
-            return LandOutcome(table.id, rest)
-        found = land(chunks, self._merged(changes, target), merge_key(table), lake.schema, target.to_lsn)
+            return ChunkOutcome(table.id, rest)
+        found = chunk_changes(chunks, self._merged(changes, target), merge_key(table), lake.schema, target.to_lsn)
         done = on_conflict(lambda: self._write(lake, target, found), lake)
         if isinstance(done, Staged):
-            return LandOutcome(table.id, rest, staged=done)
-        tidy(lake, since, slices.writer.history_minutes, merge_key(table))
-        return LandOutcome(table.id, rest, done)
+            return ChunkOutcome(table.id, rest, staged=done)
+        maintain_after(lake, since, slices.writer.history_minutes, merge_key(table))
+        return ChunkOutcome(table.id, rest, done)
 
     def _merged(self, changes: pa.Table, target: Merge) -> pa.Table:
         """Return the changes that are in the lake table: those that were not refused."""
@@ -127,7 +127,7 @@ class LandTask:
 
     def _write(self, lake: DeltaTable, target: Merge, changes: Changes) -> Applied | Staged:
         self._check(lake, target)
-        return self.slices.writer.land(lake, target, changes, self.slices.scope)
+        return self.slices.writer.write_chunks(lake, target, changes, self.slices.scope)
 
     def _check(self, lake: DeltaTable, target: Merge) -> None:
         """Raise TransientError if the lake table is not at the position that the driver knew.
@@ -140,7 +140,7 @@ class LandTask:
                 f"The lake table of {target.table.id} was changed by another run.", "The rows will be re-read."
             )
 
-    def _changes(self, order: LandOrder) -> pa.Table:
+    def _changes(self, order: ChunkOrder) -> pa.Table:
         """Return the changes up to the order's LSN that the oldest chunk does not show, or not yet searched for moves.
 
         They are in the columns of the shape in force.
@@ -178,7 +178,7 @@ class LandTask:
         texts = None if masked & set(key) else key_texts(keys, key)
         return None if texts is None else tuple(texts)
 
-    def _keep_reads(self, chunks: Sequence[ChunkRows], order: LandOrder) -> None:
+    def _keep_events(self, chunks: Sequence[ChunkRows], order: ChunkOrder) -> None:
         slices, wanted = self.slices, order.target
         assert order.ordinal is not None
         append_chunk(

@@ -11,7 +11,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import replace
 
-from cdc_core.engine.backfill.task import LandOrder, LandOutcome, LandTask
+from cdc_core.engine.backfill.task import ChunkOrder, ChunkOutcome, ChunkTask
 from cdc_core.engine.round.jobs import spark_merge
 from cdc_core.engine.round.lake import SourceWatch, Work
 from cdc_core.engine.round.orders import Orders
@@ -42,10 +42,10 @@ class BackfillTarget:
         if state.holds_back or table.id in self._watch.rereads:
             return False
         known = self._watch.shapes.adopt(table, self._watch.wal_lsn) if state.shape is None else state.shape
-        is_settled = state.waiting is None and state.in_force == known.number
-        return is_settled and same_shape(known.table, table) and same_columns(known.table, table)
+        is_followed = state.waiting is None and state.in_force == known.number
+        return is_followed and same_shape(known.table, table) and same_columns(known.table, table)
 
-    def order_to_land(self, table: TableId, reached: int, passed: int) -> Merge | None:
+    def order_for_chunks(self, table: TableId, reached: int, passed: int) -> Merge | None:
         """Return what a task needs to write incremental-snapshot rows, once changes up to ``reached`` are merged.
 
         None before that. Its ``to_lsn`` is the LSN up to which the table is merged; ``passed`` as for
@@ -59,17 +59,17 @@ class BackfillTarget:
             return None
         return self._orders.of_chunks(table, max(last_begin(passed_by_table), merged))
 
-    def land(self, order: LandOrder) -> LandOutcome:
+    def apply_chunks(self, order: ChunkOrder) -> ChunkOutcome:
         """Write rows of an incremental snapshot to the lake table in one commit; errors are returned in the outcome."""
         table = order.target.table.id
         try:
-            outcome = self._land(order)
+            outcome = self._applied(order)
         except CdcError as error:
-            outcome = LandOutcome(table, error=error)
+            outcome = ChunkOutcome(table, error=error)
         if isinstance(outcome.error, TransientError):
             self._states.reload(table)
         elif outcome.error is None:
-            self._note_landed(order.target, outcome)
+            self._note_applied(order.target, outcome)
         return outcome
 
     def reserve(self, tables: Sequence[TableId]) -> dict[TableId, int] | None:
@@ -86,7 +86,7 @@ class BackfillTarget:
         """Load the table's merge state again after a snapshot of it was taken."""
         self._states.reload(table)
 
-    def _land(self, order: LandOrder) -> LandOutcome:
+    def _applied(self, order: ChunkOrder) -> ChunkOutcome:
         """Raises CdcError."""
         task, spark, target = self._work.task, self._work.spark(), order.target
         table, path = target.table.id, task.paths.lake(target.table.id)
@@ -95,15 +95,15 @@ class BackfillTarget:
             task.tables.evolve_with_spark(spark, path, task.scope, target.schema, task.plan)
             (outcome,) = self._run(order)
         if outcome.staged is not None:
-            applied = spark_merge(task, table, target.snapshot.token).land(spark, outcome.staged)
+            applied = spark_merge(task, table, target.snapshot.token).write_chunks(spark, outcome.staged)
             outcome = replace(outcome, applied=applied)
         return outcome
 
-    def _run(self, order: LandOrder) -> list[LandOutcome]:
+    def _run(self, order: ChunkOrder) -> list[ChunkOutcome]:
         name = f"writing rows of {order.target.table.id}"
-        return run_tasks(self._work.spark(), [[order]], LandTask(self._work.task), name)
+        return run_tasks(self._work.spark(), [[order]], ChunkTask(self._work.task), name)
 
-    def _note_landed(self, target: Merge, outcome: LandOutcome) -> None:
+    def _note_applied(self, target: Merge, outcome: ChunkOutcome) -> None:
         merge_state = self._states.of(target.table.id)
         merge_state.merged = max(merge_state.merged or 0, target.to_lsn)
         if outcome.applied is not None:

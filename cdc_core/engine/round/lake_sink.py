@@ -137,7 +137,7 @@ class LakeSink:
         if self._watch.shapes.is_poll_due or time.monotonic() - self._checked_at >= _POLL_SECONDS:
             self._checked_at = time.monotonic()
             self._watch.shapes.poll(self._watch.wal_lsn)
-        self._watch.shapes.settle(passed)
+        self._watch.shapes.follow_passed(passed)
         self._start_rereads()
         self._expiry.between_rounds(needed)
         if self._cuts is not None:

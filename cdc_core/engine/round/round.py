@@ -97,7 +97,7 @@ class Rounds:
         outcomes = enable_features(self._work, orders, outcomes)
         if self._references is not None:
             outcomes = self._references.judge(self._work.spark, self._work.task, self._states, to_lsn, orders, outcomes)
-        merges = self._settle_all(orders, outcomes)
+        merges = self._note_merges(orders, outcomes)
         failed = self._failed(outcomes)
         self._record(batch, Lsn(max([to_lsn, *(o.to_lsn or 0 for o in orders if o.table in replays)])))
         seconds = time.monotonic() - started
@@ -127,12 +127,12 @@ class Rounds:
             if outcome.staged is not None and outcome.error is None:
                 self._states.of(outcome.table).engine = MergeEngine.SPARK
 
-    def _settle_all(self, orders: Sequence[SliceOrder], outcomes: Sequence[SliceOutcome]) -> list[MergeReport]:
+    def _note_merges(self, orders: Sequence[SliceOrder], outcomes: Sequence[SliceOutcome]) -> list[MergeReport]:
         pairs = list(zip(orders, outcomes, strict=True))
         self.has_rest = any(has_rest(*one) for one in pairs)
-        return [merge for one in pairs if (merge := self._settle(*one)) is not None]
+        return [merge for one in pairs if (merge := self._note_merge(*one)) is not None]
 
-    def _settle(self, order: SliceOrder, outcome: SliceOutcome) -> MergeReport | None:
+    def _note_merge(self, order: SliceOrder, outcome: SliceOutcome) -> MergeReport | None:
         """Update the table's merge state from the outcome; returns its report, None if nothing was merged."""
         merge_state, done = self._states.of(order.table), outcome.done
         if outcome.error is not None:

@@ -26,7 +26,7 @@ from cdc_core.lake.positions import (
     lake_position,
     shape_app,
 )
-from cdc_core.lake.stores.snapshot_events import complete_reads
+from cdc_core.lake.stores.snapshot_events import complete_snapshot_events
 from cdc_core.lake.stores.snapshot_log import TakenSnapshot, read_snapshots
 from cdc_core.lsn import Lsn
 from cdc_core.schema.changes import PauseCause
@@ -117,7 +117,7 @@ class MergeStates:
         wanted = list(tables)
         with ThreadPoolExecutor(_THREADS) as pool:
             # In parallel only what concerns one table's folders: the shapes may be used by one thread only.
-            failed = list(pool.map(self._complete_reads, wanted))
+            failed = list(pool.map(self._complete_events, wanted))
             found = list(pool.map(self._read, wanted, failed))
         for table, (merge_state, in_force) in zip(wanted, found, strict=True):
             merge_state.shape = self._shapes.open(table, in_force)
@@ -138,7 +138,7 @@ class MergeStates:
         """Reload the merge state after another writer changed the table, or after it was re-read."""
         self._snapshots = read_snapshots(self._paths.snapshots, epoch_of(self._scope))
         before = self._known.get(table)
-        merge_state, in_force = self._read(table, self._complete_reads(table))
+        merge_state, in_force = self._read(table, self._complete_events(table))
         merge_state.shape = self._shapes.reopen(table, in_force)
         if before is not None:
             merge_state.failed_at, merge_state.error = before.failed_at, before.error
@@ -206,7 +206,7 @@ class MergeStates:
         """Whether a round to ``to_lsn`` without a batch has work for the table."""
         return self._known[table].is_due(to_lsn) and not self.holds_back(table, to_lsn)
 
-    def _complete_reads(self, table: TableId) -> UnreadableError | None:
+    def _complete_events(self, table: TableId) -> UnreadableError | None:
         """Append the rows of the snapshot in force to the changelog, if they are requested and not in it.
 
         This must be done before anything is merged, because after that the lake table no longer shows the snapshot
@@ -217,7 +217,9 @@ class MergeStates:
         try:
             if not self._is_mixed(table):
                 minutes = self._options.lake_history_minutes
-                complete_reads(self._paths.lake(table), self._paths.changelog(table), self._scope, table, minutes)
+                complete_snapshot_events(
+                    self._paths.lake(table), self._paths.changelog(table), self._scope, table, minutes
+                )
         except UnreadableError as error:
             return error
         return None

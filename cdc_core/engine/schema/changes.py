@@ -123,7 +123,7 @@ class Shapes:
                 continue
             self._look(table, state, found, wal_lsn)
 
-    def settle(self, passed: int) -> list[TableId]:
+    def follow_passed(self, passed: int) -> list[TableId]:
         """Apply the plans whose LSN the stream has passed without a change of a row; returns their tables."""
         done = []
         for table, state in self.pauses.tables.items():

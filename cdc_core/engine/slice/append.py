@@ -24,7 +24,7 @@ from cdc_core.lake.delta.data_file import DataFile
 from cdc_core.lake.delta.opened import keep, opened
 from cdc_core.lake.delta.table import DeltaTable
 from cdc_core.lake.epochs import epoch_of
-from cdc_core.lake.maintenance.compaction import tidy
+from cdc_core.lake.maintenance.compaction import maintain_after
 from cdc_core.lake.paths import LakePaths
 from cdc_core.lake.positions import changelog_position
 from cdc_core.lake.rows.run_files import Owner
@@ -96,7 +96,7 @@ class ChangelogWriter:
             if not rows.num_rows:  # all of them were left out: the position that they reach is stored nevertheless
                 self._commit(table, source, (), changelog)
         with watch("compact"):
-            tidy(changelog, since, self.history_minutes)
+            maintain_after(changelog, since, self.history_minutes)
         return Appended(count, versions)
 
     def _commit(

@@ -46,7 +46,7 @@ class SparkMerge:
         """Merge a staged slice. Raises TransientError if another writer's commit conflicts."""
         return self._apply(spark, waiting, merge_app(self.scope, self.table, self.token), waiting.to_lsn)
 
-    def land(self, spark: Any, waiting: Staged) -> Applied:
+    def write_chunks(self, spark: Any, waiting: Staged) -> Applied:
         """As ``merge``, for staged rows of an incremental snapshot, which do not change the merged LSN."""
         app = landings_app(self.scope, self.table)
         return self._apply(spark, waiting, app, (existing(self.path).txn(app) or 0) + 1)

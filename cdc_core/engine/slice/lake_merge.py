@@ -22,8 +22,8 @@ from cdc_core.engine.slice.large import LargeSlice, repeats_keys
 from cdc_core.engine.slice.order import Merge, SliceOrder, WrittenFiles
 from cdc_core.engine.slice.outcome import Applied, Merged, Staged, Stopwatch
 from cdc_core.engine.slice.past_versions import with_replay
-from cdc_core.engine.slice.plan import AddFiles, InParts, Nothing, Plan, SettleFirst, Whole
-from cdc_core.engine.slice.quarantine import CheckedSlice, Sifted, TableQuarantine
+from cdc_core.engine.slice.plan import AddFiles, InParts, Nothing, Plan, SurplusFirst, Whole
+from cdc_core.engine.slice.quarantine import CheckedSlice, Filtered, TableQuarantine
 from cdc_core.engine.slice.schema_versions import Decoded, by_shape, keyed_slices, unseen
 from cdc_core.engine.slice.write import LakeWriter
 from cdc_core.errors import TransientError
@@ -42,7 +42,7 @@ _log = logging.getLogger(__name__)
 # Size of compressed backlog files; their rows require about ten times as much memory.
 _SLICE_BYTES = 64 << 20
 # Less than every change's commit LSN: surplus rows of a snapshot are deleted before anything is merged.
-_SETTLED = 1
+_SURPLUS_LSN = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +78,7 @@ class LakeMerge:
             return AddFiles(merge, arrived)
         if snapshot.resumed is not None and at.lsn is None and not is_settled:
             assert snapshot.visible is not None
-            return SettleFirst(merge, snapshot.resumed, snapshot.visible)
+            return SurplusFirst(merge, snapshot.resumed, snapshot.visible)
         assert order.merge is not None
         if not order.merge.has_backlog and (new is None or new.rows is not None):
             rows = [] if new is None or new.rows is None else new.rows
@@ -94,8 +94,8 @@ class LakeMerge:
                 with self.watch("apply"):
                     applied = self.writer.commit_files(lake, merge, self.scope, files)
                 yield Merged(applied, reached=merge.to_lsn)
-            case SettleFirst():
-                settled = self._settle(plan, lake)
+            case SurplusFirst():
+                settled = self._delete_surplus(plan, lake)
                 yield settled
                 if settled.staged is None:
                     yield from self.execute(self.choose(order, lake, new, is_settled=True), order, lake, new)
@@ -128,20 +128,20 @@ class LakeMerge:
         rows = read_changes(self._changelog(merge.table.id), merged, merge.to_lsn)
         return Whole(merge, _not_shown(rows, merge))
 
-    def _settle(self, plan: SettleFirst, lake: DeltaTable) -> Merged:
+    def _delete_surplus(self, plan: SurplusFirst, lake: DeltaTable) -> Merged:
         """Delete surplus rows of the snapshot in force, in a separate commit before that of every change (LSN 1)."""
-        merge, states = plan.merge.up_to(_SETTLED), None
+        merge, states = plan.merge.up_to(_SURPLUS_LSN), None
         for found in changes_between(self._changelog(merge.table.id), plan.first, plan.last):
             for part, changes in keyed_slices(plan.merge, by_shape(in_order(found))):
                 # No DDL was executed between the two snapshots, so there is one key.
-                merge = part.up_to(_SETTLED)
+                merge = part.up_to(_SURPLUS_LSN)
                 states = states or LastStates(merge.table, lake.schema)
                 states.add(changes)
         gone = None if states is None else states.deletes()
         if gone is None or not gone.num_rows:
             return Merged()
         rows = gone
-        failpoints.hit(failpoints.BEFORE_SETTLING)
+        failpoints.hit(failpoints.BEFORE_SURPLUS)
 
         def attempt() -> Applied | Staged | None:
             stands = self._position(lake, merge)
@@ -164,11 +164,11 @@ class LakeMerge:
             check_inserts(changes, merge.table.id)
             with self.watch("check"):
                 checked = self.checked(lake, part.with_quarantine() if may_wait else part, changes)
-                if checked.sifted.changed:
+                if checked.filtered.changed:
                     failpoints.hit(failpoints.AFTER_QUARANTINE)
-            yield Merged(check=checked.report, quarantined=checked.sifted.quarantined)
-            may_wait = checked.sifted.quarantined.waiting > 0
-            written = self._write(lake, part, checked.sifted, changes.num_rows)
+            yield Merged(check=checked.report, quarantined=checked.filtered.quarantined)
+            may_wait = checked.filtered.quarantined.waiting > 0
+            written = self._write(lake, part, checked.filtered, changes.num_rows)
             yield written
             if written.staged is not None:
                 return
@@ -190,9 +190,9 @@ class LakeMerge:
             lake.schema,
             lambda rows: self.checks.judged(table, rows, since, limited=False),
         )
-        sifted = quarantine.sift(changes, found, self.checks.max_waiting(table.id), follows)
+        filtered = quarantine.filter_changes(changes, found, self.checks.max_waiting(table.id), follows)
         report = None if found is None else report_of(found, self.checks.suites(table.id))
-        return CheckedSlice(sifted, report)
+        return CheckedSlice(filtered, report)
 
     def is_open(self, lake: DeltaTable, merge: Merge) -> bool:
         """Whether the merge's changes are not in the lake. Raises TransientError if another run read the table anew."""
@@ -209,22 +209,22 @@ class LakeMerge:
             )
         return stands
 
-    def _write(self, lake: DeltaTable, merge: Merge, sifted: Sifted, events: int) -> Merged:
+    def _write(self, lake: DeltaTable, merge: Merge, filtered: Filtered, events: int) -> Merged:
         with self.watch("apply"):
-            done = on_conflict(lambda: self._attempt(lake, merge, sifted), lake)
+            done = on_conflict(lambda: self._attempt(lake, merge, filtered), lake)
         return _result(replace(done, events=events) if isinstance(done, Applied) else done)
 
-    def _attempt(self, lake: DeltaTable, merge: Merge, sifted: Sifted) -> Applied | Staged | None:
+    def _attempt(self, lake: DeltaTable, merge: Merge, filtered: Filtered) -> Applied | Staged | None:
         """Make one attempt: a commit made first may be this slice, written by a task that outlasted its run."""
         stands = self._position(lake, merge)
-        if sifted.placed is not None:
-            is_open = stands.lsn is not None and stands.lsn < merge.to_lsn and sifted.changed
-            return self.writer.write_placed(lake, merge, sifted.placed, self.scope) if is_open else None
+        if filtered.placed is not None:
+            is_open = stands.lsn is not None and stands.lsn < merge.to_lsn and filtered.changed
+            return self.writer.write_placed(lake, merge, filtered.placed, self.scope) if is_open else None
         if stands.lsn is not None and stands.lsn >= merge.to_lsn:
             return None
-        rest = sifted.rows if stands.lsn is None else between(sifted.rows, stands.lsn, merge.to_lsn)
-        rest = pa.concat_tables([sifted.earlier, rest]) if sifted.earlier.num_rows else rest
-        return self.writer.write(lake, merge, rest, self.scope) if rest.num_rows or sifted.changed else None
+        rest = filtered.rows if stands.lsn is None else between(filtered.rows, stands.lsn, merge.to_lsn)
+        rest = pa.concat_tables([filtered.earlier, rest]) if filtered.earlier.num_rows else rest
+        return self.writer.write(lake, merge, rest, self.scope) if rest.num_rows or filtered.changed else None
 
     def _position(self, lake: DeltaTable, merge: Merge) -> LakePosition:
         return self.position(lake, merge.table.id, merge.snapshot.token)

@@ -96,15 +96,15 @@ class _PartChecks:
         """Return the rows of a part that may be merged; the others are in the quarantine table when this returns."""
         table = self._merge.table.id
         checked = self._work.checked(self._lake, self._merge, rows, self._has_quarantined)
-        if checked.sifted.changed:
+        if checked.filtered.changed:
             self._has_quarantined = True
             failpoints.hit(failpoints.AFTER_QUARANTINE)
         self._report = _both(self._report, checked.report)
-        self._waiting += checked.sifted.quarantined.waiting
+        self._waiting += checked.filtered.quarantined.waiting
         limit = self._work.checks.max_waiting(table)
         if limit and self._waiting > limit:
             raise too_many(table, self._waiting, limit)
-        return checked.sifted.rows
+        return checked.filtered.rows
 
     @property
     def result(self) -> Merged:

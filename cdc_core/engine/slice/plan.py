@@ -1,10 +1,10 @@
 """The plans by which a slice is merged: what is chosen before anything is written, as a value (``lake_merge``).
 
-Nothing      the lake table is past the slice's LSN: another attempt merged it
-AddFiles     other tasks wrote lake files of a slice of inserts, which are committed as they are
-SettleFirst  surplus rows of the snapshot in force are deleted in a commit of their own; then a plan is chosen again
-Whole        the changes are merged in one part, with the replay of those in quarantine if one is requested
-InParts      they are too large for that, and are merged in parts, in one commit
+Nothing       the lake table is past the slice's LSN: another attempt merged it
+AddFiles      other tasks wrote lake files of a slice of inserts, which are committed as they are
+SurplusFirst  surplus rows of the snapshot in force are deleted in a commit of their own; then a plan is chosen again
+Whole         the changes are merged in one part, with the replay of those in quarantine if one is requested
+InParts       they are too large for that, and are merged in parts, in one commit
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class AddFiles:
 
 
 @dataclass(frozen=True, slots=True)
-class SettleFirst:
+class SurplusFirst:
     """A snapshot was read in several attempts: what ``first``, but not ``last``, shows may be in the table wrongly.
 
     Both are texts of a pg_snapshot.
@@ -57,4 +57,4 @@ class InParts:
     slice: LargeSlice
 
 
-Plan = Nothing | AddFiles | SettleFirst | Whole | InParts
+Plan = Nothing | AddFiles | SurplusFirst | Whole | InParts

@@ -53,7 +53,7 @@ Judge = Callable[[pa.Table], "Checked | None"]
 
 
 @dataclass(frozen=True, slots=True)
-class Sifted:
+class Filtered:
     """The rows of a slice for the lake: ``rows`` of the slice itself, and ``earlier`` ones, at or before its start.
 
     ``changed``: the quarantine table was written, so the round's LSN must be committed to the lake even without rows.
@@ -71,7 +71,7 @@ class Sifted:
 class CheckedSlice:
     """A slice after its check: its rows for the lake, and the report; None if checks are disabled."""
 
-    sifted: Sifted
+    filtered: Filtered
     report: CheckReport | None
 
 
@@ -120,7 +120,9 @@ class TableQuarantine:
     schema: pa.Schema
     judge: Judge
 
-    def sift(self, changes: pa.Table, found: Checked | None, max_waiting: int, follows: bool = False) -> Sifted:
+    def filter_changes(
+        self, changes: pa.Table, found: Checked | None, max_waiting: int, follows: bool = False
+    ) -> Filtered:
         """Quarantine the rows that must not be merged, and record this for the merge's LSN.
 
         ``changes`` are the slice's rows and ``found`` their check result. Raises LimitExceededError if more than
@@ -129,7 +131,7 @@ class TableQuarantine:
         """
         merge, bad = self.merge, None if found is None else found.refused
         if bad is None and not merge.waiting:
-            return Sifted(changes, changes.slice(0, 0))
+            return Filtered(changes, changes.slice(0, 0))
         past = merge.replay is not None and mode_of(self.schema.names) is DeleteMode.HISTORY
         waited = self._waited(changes.schema, past)
         # A commit that was made first may have been a part of the slice itself.
@@ -172,7 +174,7 @@ class TableQuarantine:
 
     def _written(
         self, waited: _Waiting, every: pa.Table, kept: Kept, found: Checked | None, max_waiting: int, follows: bool
-    ) -> Sifted:
+    ) -> Filtered:
         """Write what changes in the quarantine table, and return what is left for the lake."""
         merge, before, effects = self.merge, waited.rows.num_rows, kept.effects
         waiting = int(np.count_nonzero(effects & ~PAST))
@@ -186,12 +188,12 @@ class TableQuarantine:
             write_quarantine(new, path, self.place, merge.to_lsn, settled, follows)
         if kept.placed is not None:
             none = every.slice(0, 0)
-            return Sifted(none, none, Quarantined(waiting, replayed), is_written, kept.placed)
+            return Filtered(none, none, Quarantined(waiting, replayed), is_written, kept.placed)
         late = pa.array(kept.rows.column("__commit_lsn").to_numpy() > self.place.merged)
         rows, earlier = kept.rows.filter(late), kept.rows.filter(pc.invert(late))
-        return Sifted(rows, earlier, Quarantined(waiting, replayed), is_written)
+        return Filtered(rows, earlier, Quarantined(waiting, replayed), is_written)
 
-    def _dropped(self, waited: _Waiting, changes: pa.Table) -> Sifted:
+    def _dropped(self, waited: _Waiting, changes: pa.Table) -> Filtered:
         """Discard the rows in quarantine; there are no other changes to be merged."""
         merge, count = self.merge, waited.rows.num_rows
         if changes.num_rows:
@@ -207,7 +209,7 @@ class TableQuarantine:
             none = _as_rows(waited.rows.slice(0, 0), [], np.zeros(0, dtype=np.int8), ())
             write_quarantine(none, self.paths.quarantine(merge.table.id), self.place, merge.to_lsn, gone)
         empty = changes.slice(0, 0)
-        return Sifted(empty, empty, Quarantined(dropped=count), bool(count))
+        return Filtered(empty, empty, Quarantined(dropped=count), bool(count))
 
 
 def _settled(waited: _Waiting, kept: Kept) -> tuple[Settled | None, int]:

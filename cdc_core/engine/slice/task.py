@@ -28,7 +28,7 @@ from cdc_core.engine.slice.order import SliceOrder
 from cdc_core.engine.slice.outcome import LakeTable, Merged, SliceOutcome, Stopwatch
 from cdc_core.engine.slice.write import LakeWriter
 from cdc_core.errors import CdcError, LakeError, NotUtf8Error, UnreadableError
-from cdc_core.lake.maintenance.compaction import tidy
+from cdc_core.lake.maintenance.compaction import maintain_after
 from cdc_core.lake.paths import LakePaths
 from cdc_core.lake.positions import lake_position
 from cdc_core.lake.rows.row_keys import merge_key
@@ -93,7 +93,7 @@ class SliceTask:
                 done = done.then(step)
             if done != Merged():
                 with watch("compact"):
-                    tidy(lake, begun, self.writer.history_minutes, merge_key(order.schema.table))
+                    maintain_after(lake, begun, self.writer.history_minutes, merge_key(order.schema.table))
                 failpoints.hit(failpoints.AFTER_APPLY)
         except CdcError as error:
             return replace(outcome, done=done, error=error)

@@ -88,11 +88,11 @@ class LakeWriter:
         changes = prepare_placed(rows, merge.table, lake)
         return self._apply(lake, merge, changes, scope, failpoints.DURING_MERGE)
 
-    def land(self, lake: DeltaTable, merge: Merge, changes: Changes, scope: str) -> Applied | Staged:
+    def write_chunks(self, lake: DeltaTable, merge: Merge, changes: Changes, scope: str) -> Applied | Staged:
         """As ``write``, for rows of an incremental snapshot, into a table that is merged up to ``merge.to_lsn``."""
         app = landings_app(scope, merge.table.id)
         landing = {app: (lake.txn(app) or 0) + 1}
-        return self._apply(lake, merge, changes, scope, failpoints.DURING_LANDING, landing)
+        return self._apply(lake, merge, changes, scope, failpoints.DURING_CHUNK_APPLY, landing)
 
     def _apply(
         self,

@@ -65,7 +65,9 @@ class ChunkRows:
     visible: str
 
 
-def land(chunks: Sequence[ChunkRows], changes: pa.Table, key: Sequence[str], schema: pa.Schema, at: int) -> Changes:
+def chunk_changes(
+    chunks: Sequence[ChunkRows], changes: pa.Table, key: Sequence[str], schema: pa.Schema, at: int
+) -> Changes:
     """Return the changes that the chunks, in reading order, make to a lake table merged up to the LSN ``at``.
 
     ``changes`` are change rows of ``schema``'s columns (a part of them) committed up to ``at``, at least all that one
@@ -165,8 +167,8 @@ def _kept(every: pa.Table, owner: np.ndarray, hides: np.ndarray | None, key: Key
         at = np.flatnonzero(~moves & (mine >= 0))
         at = at[_is_hidden(hides, chunk_of, mine, at)]
         kept[reads + at[~left_out[mine[at]]]] = True
-    landing = (read_of >= 0) & ~left_out
-    kept[read_of[landing]] = True
+    applied = (read_of >= 0) & ~left_out
+    kept[read_of[applied]] = True
     return kept
 
 

@@ -116,7 +116,7 @@ def choose(files: Sequence[DataFile], enough: int = _FILES, pass_bytes: int = PA
     return []
 
 
-def tidy(table: DeltaTable, since: int, history_minutes: int, key: Sequence[str] = ()) -> None:
+def maintain_after(table: DeltaTable, since: int, history_minutes: int, key: Sequence[str] = ()) -> None:
     """Compact, and clean once every _CLEAN_EVERY versions. ``since`` is the version before the round's own commits.
 
     ``key``: the order of rows in new files (``move``).

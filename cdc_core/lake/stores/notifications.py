@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from cdc_core.lake.delta.log_table import all_rows, append_rows, log_table
 from cdc_core.lake.delta.table import DeltaTable
-from cdc_core.lake.maintenance.compaction import tidy
+from cdc_core.lake.maintenance.compaction import maintain_after
 from cdc_core.lake.schema.shape import lake_properties
 
 # The columns are the fields of Debezium's notification record, with a timestamp type.
@@ -48,7 +48,7 @@ def record_notifications(
     if rows:
         since = table.version
         append_rows(table, [_plain(row) for row in rows], _SCHEMA)
-        tidy(table, since, history_minutes)
+        maintain_after(table, since, history_minutes)
     return table
 
 

@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from cdc_core.lake.delta.log_table import all_rows, log_table
 from cdc_core.lake.delta.table import DeltaTable
-from cdc_core.lake.maintenance.compaction import tidy
+from cdc_core.lake.maintenance.compaction import maintain_after
 from cdc_core.lake.schema.shape import lake_properties
 
 _SCHEMA = pa.schema([("progress", pa.string()), ("recorded_at", pa.timestamp("us", tz="UTC"))])
@@ -39,4 +39,4 @@ class ProgressLog:
         rows = pa.Table.from_pylist([{"progress": progress, "recorded_at": datetime.now(UTC)}], schema=_SCHEMA)
         since = log.version
         log.commit([log.write(rows)], log.files)
-        tidy(log, since, self._history_minutes)
+        maintain_after(log, since, self._history_minutes)

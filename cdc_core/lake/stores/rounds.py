@@ -33,7 +33,7 @@ from cdc_core.lake.delta.conflicts import on_conflict
 from cdc_core.lake.delta.data_file import DataFile
 from cdc_core.lake.delta.log_table import log_table
 from cdc_core.lake.delta.table import DeltaTable
-from cdc_core.lake.maintenance.compaction import is_its_turn, tidy
+from cdc_core.lake.maintenance.compaction import is_its_turn, maintain_after
 from cdc_core.lake.schema.shape import file_hours, lake_properties
 from cdc_core.lsn import Lsn
 from cdc_core.schema.table import TableId
@@ -159,7 +159,7 @@ class RoundLog:
             return False
         if self._history and is_its_turn(log, since, _EXPIRE_EVERY):
             self._expire(log)
-        tidy(log, since, self._history)
+        maintain_after(log, since, self._history)
         return True
 
     def heads(self) -> list[RoundHead]:

@@ -17,7 +17,7 @@ from cdc_core.lake.schema.shape import changelog_properties, ensure_table
 from cdc_core.schema.table import TableId
 
 
-def complete_reads(lake: str, changelog: str, scope: str, table: TableId, history_minutes: int) -> int | None:
+def complete_snapshot_events(lake: str, changelog: str, scope: str, table: TableId, history_minutes: int) -> int | None:
     """Append the rows of the snapshot in force as op r, unless they are there; returns the new version, else None.
 
     The rows are read from the lake table, whose content is the snapshot until the first merge. So the source is read
@@ -118,7 +118,7 @@ def _read_schema(lake: pa.Schema) -> pa.Schema:
 
 
 def as_reads(rows: pa.Table) -> pa.Table:
-    """Convert lake rows to change rows of op r (see ``complete_reads``). Shape: lake rows[N] -> change rows[N]."""
+    """Convert lake rows to change rows of op r. Shape: lake rows[N] -> change rows[N]."""
     count = rows.num_rows
     schema = _read_schema(rows.schema)
     row = schema.field("after").type

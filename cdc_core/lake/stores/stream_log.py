@@ -117,7 +117,7 @@ class StreamLog:
         row = pa.Table.from_pylist([_row(record)], schema=_SCHEMA)
         self._commit(log, lambda: log.commit([log.write(row)], log.files, txns=_txns(record)))
         self._known = record
-        self._tidy(log, since)
+        self._maintain(log, since)
 
     def confirm(self, lsn: Lsn, last: LastCommit | None) -> None:
         """Record an LSN, and the last captured transaction, before the LSN is confirmed to the slot.
@@ -134,7 +134,7 @@ class StreamLog:
         record = replace(self._known, confirmed=lsn, last=newest)
         self._commit(log, lambda: log.commit(txns=_txns(record)))
         self._known = record
-        self._tidy(log, since)
+        self._maintain(log, since)
 
     def _commit(self, log: DeltaTable, attempt: Any) -> None:
         """Commit; repeat it after a conflict with maintenance, which does not change the record."""
@@ -152,7 +152,7 @@ class StreamLog:
             "Stop the other run: only one run may write to a lake at a time.",
         )
 
-    def _tidy(self, log: DeltaTable, since: int) -> None:
+    def _maintain(self, log: DeltaTable, since: int) -> None:
         if self._history and is_its_turn(log, since, _CLEAN_EVERY):
             clean(log, self._history)
 

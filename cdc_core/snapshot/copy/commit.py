@@ -17,7 +17,7 @@ from cdc_core.lake.rows.row_keys import merge_key
 from cdc_core.lake.schema.shape import lake_properties
 from cdc_core.lake.spark.register import register
 from cdc_core.lake.stores.schema_log import Shape, ShapeLog
-from cdc_core.lake.stores.snapshot_events import complete_reads
+from cdc_core.lake.stores.snapshot_events import complete_snapshot_events
 from cdc_core.lake.write.replace import commit_snapshot
 from cdc_core.lsn import Lsn
 from cdc_core.schema.table import TableId, TableSchema
@@ -70,7 +70,7 @@ class TableCommits:
         """Replace the lake table's rows by those that were read. Raises LakeError or TransientError."""
         plan, settings = read.plan, self._settings
         table, lsn, lake = plan.table.id, plan.taken.lsn, plan.description.lake
-        self._complete_reads(table)
+        self._complete_events(table)
         failpoints.hit(failpoints.BEFORE_SNAPSHOT_COMMIT)
         files = read.files if self._tracker is None else self._tracker.files(read)
         written = commit_snapshot(
@@ -89,16 +89,16 @@ class TableCommits:
         self._enable_features(lake, plan.table)
         if self._paused is None or table in self._paused:
             self._resume(table, lsn)
-        self._complete_reads(table)
+        self._complete_events(table)
         if self._tracker is not None:
             self._tracker.done(plan)
         return SnapshotReport(table, written.rows, lsn, read.seconds(), written.version, rows_kept=read.rows_kept)
 
-    def _complete_reads(self, table: TableId) -> None:
+    def _complete_events(self, table: TableId) -> None:
         """Append the rows of the snapshot in force to the changelog: this one, or a former one to be replaced."""
         if self._settings.reads:
             scope, minutes = self._settings.scope, self._settings.history_minutes
-            complete_reads(self._paths.lake(table), self._paths.changelog(table), scope, table, minutes)
+            complete_snapshot_events(self._paths.lake(table), self._paths.changelog(table), scope, table, minutes)
 
     def _kept(self, table: TableSchema, lsn: Lsn) -> KeptRows:
         """Return the key and position by which rows are kept that the snapshot does not show."""

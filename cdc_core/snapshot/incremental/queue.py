@@ -65,7 +65,7 @@ class SnapshotQueue:
             self.notify(SnapshotStatus.PAUSED if paused else SnapshotStatus.RESUMED)
             self.progress = self.progress.pausing(paused)
 
-    def landed(self, progress: Progress, table: TableId, rows: int) -> None:
+    def delivered(self, progress: Progress, table: TableId, rows: int) -> None:
         """Record that rows of the current table were delivered; ``progress`` is the state after them."""
         self.progress = progress
         self._rows += rows

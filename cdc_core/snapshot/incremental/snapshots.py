@@ -130,14 +130,14 @@ class IncrementalSnapshots(SnapshotQueue):
         self.window = None
         self.stop(lambda table: True)
 
-    def land(self) -> ChunkWindow | None:
+    def insert(self) -> ChunkWindow | None:
         """Take the window whose position is reached; None if it is stale, and its chunk is read again."""
         window, self.window = self.window, None
         assert window is not None
         if window.is_stale:
             return None
         if window.last_key is not None:
-            self.landed(self.progress.behind(window.last_key), window.table.id, int(window.keep.sum()))
+            self.delivered(self.progress.behind(window.last_key), window.table.id, int(window.keep.sum()))
         return window
 
     def _chunk(self) -> ChunkWindow | None:

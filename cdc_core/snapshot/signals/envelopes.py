@@ -67,7 +67,7 @@ class EnvelopeSignals:
         rows = [] if self._table is None else signal_rows(found.runs, self._table)
         opened = self._opened(rows)
         made = self._walk(found, [row for row in rows if row.seq <= last_commit], opened)
-        made += self._settled(found, last_commit)
+        made += self._without_marks(found, last_commit)
         if last_commit >= 0:
             self.at_commit = self.progress
         made += self._walk(found, [row for row in rows if row.seq > last_commit], opened)
@@ -97,7 +97,7 @@ class EnvelopeSignals:
         if self._has_marks:
             self.snapshots.lose_marks()
             return RECORDS.empty_table()
-        return self._land(0, _BEHIND, int(self.snapshots.reached), int(self.snapshots.reached))
+        return self._inserted(0, _BEHIND, int(self.snapshots.reached), int(self.snapshots.reached))
 
     @property
     def _has_marks(self) -> bool:
@@ -109,7 +109,7 @@ class EnvelopeSignals:
             window = self.snapshots.window
             if window is not None and self._closes(window, row):
                 window.pass_over(found, 0, opened, row.seq)
-                made.append(self._land(row.seq, _BEFORE, row.lsn, row.prior_end_lsn))
+                made.append(self._inserted(row.seq, _BEFORE, row.lsn, row.prior_end_lsn))
             else:
                 self._processor.take(row, self._position)
         return made
@@ -123,16 +123,16 @@ class EnvelopeSignals:
             return None
         return next((row.seq for row in rows if not row.is_deleted and row.id == f"{window.id}-open"), None)
 
-    def _settled(self, found: SortedSegment, last_commit: int) -> list[pa.Table]:
+    def _without_marks(self, found: SortedSegment, last_commit: int) -> list[pa.Table]:
         """Insert a chunk without marks after the first Commit that is later than everything that it shows."""
         window, end = self.snapshots.window, found.last_commit_end_lsn
         if window is None or self._has_marks or end is None or end < self.snapshots.reached:
             return []
         window.pass_over(found, 0, None, last_commit)
-        return [self._land(last_commit, _BEHIND, end, end)]
+        return [self._inserted(last_commit, _BEHIND, end, end)]
 
-    def _land(self, seq: int, sub: int, lsn: int, prior_end_lsn: int) -> pa.Table:
-        window = self.snapshots.land()
+    def _inserted(self, seq: int, sub: int, lsn: int, prior_end_lsn: int) -> pa.Table:
+        window = self.snapshots.insert()
         if window is None or not window.keep.any():
             return RECORDS.empty_table()
         now = clock.now_ns()

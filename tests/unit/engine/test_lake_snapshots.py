@@ -11,7 +11,7 @@ import pytest
 from cdc_core.engine.backfill import snapshots as lake_snapshots
 from cdc_core.engine.backfill.blocking import BlockingSnapshots
 from cdc_core.engine.backfill.snapshots import LakeSnapshots
-from cdc_core.engine.backfill.task import LandOrder, LandOutcome
+from cdc_core.engine.backfill.task import ChunkOrder, ChunkOutcome
 from cdc_core.engine.slice.order import Merge, SnapshotInForce, TargetSchema
 from cdc_core.errors import OlderTransactionsError, RereadNeededError, SourceError, TransientError
 from cdc_core.lake.stores.progress_log import ProgressLog
@@ -87,21 +87,21 @@ class Reader:
 
 class Lake:
     def __init__(self) -> None:
-        self.current, self.landed, self.outcomes = True, list[LandOrder](), list[LandOutcome]()
+        self.current, self.applied, self.outcomes = True, list[ChunkOrder](), list[ChunkOutcome]()
         self.stored: list[LakeProgress] = []
         self.log: ProgressLog | None = None
 
     def is_current(self, table: Any) -> bool:
         return self.current
 
-    def order_to_land(self, table: Any, reached: int, passed: int) -> Merge | None:
+    def order_for_chunks(self, table: Any, reached: int, passed: int) -> Merge | None:
         return Merge(TargetSchema(TABLE), SnapshotInForce(), TABLE, passed) if passed >= reached else None
 
-    def land(self, order: LandOrder) -> LandOutcome:
+    def apply_chunks(self, order: ChunkOrder) -> ChunkOutcome:
         assert self.log is not None
         self.stored.append(LakeProgress.from_json(self.log.read()))
-        self.landed.append(order)
-        return self.outcomes.pop(0) if self.outcomes else LandOutcome(NAME)
+        self.applied.append(order)
+        return self.outcomes.pop(0) if self.outcomes else ChunkOutcome(NAME)
 
     def reserve(self, tables: Any) -> dict[Any, int] | None:
         return dict.fromkeys(tables, 7)
@@ -131,7 +131,7 @@ class Run:
             self.log,
             state,
             BlockingSnapshots(lambda numbers: self.take(dict(numbers)), notifier, lambda: self.stops),
-            keeps_reads=True,
+            keeps_events=True,
         )
 
     def take(self, numbers: Any) -> dict[Any, SnapshotReport]:
@@ -166,22 +166,22 @@ def test_a_signal_is_stored_before_it_returns_and_obeyed_once(tmp_path):
     assert again.stored.signal == (5, 0)
 
 
-def test_groups_land_in_order_each_stored_before_with_the_key_up_to_which_it_reaches(tmp_path):
+def test_groups_are_applied_in_order_each_stored_before_with_the_key_up_to_which_it_reaches(tmp_path):
     run = Run(tmp_path)
     run.ask()
     run.between_rounds(2, passed=19)
-    assert run.lake.landed == [] and run.snapshots.is_busy, "the lake has not reached what the chunks show"
+    assert run.lake.applied == [] and run.snapshots.is_busy, "the lake has not reached what the chunks show"
     run.between_rounds(6)
     assert [(s.progress.last_key, s.upto, s.ordinal) for s in run.lake.stored] == [
         (None, ("1",), 1),
         (("1",), ("2",), 2),
         (("2",), ("3",), 3),
     ]
-    assert [order.scanned for order in run.lake.landed] == [10, 20, 20]
-    assert [order.ordinal for order in run.lake.landed] == [1, 2, 3]
+    assert [order.scanned for order in run.lake.applied] == [10, 20, 20]
+    assert [order.ordinal for order in run.lake.applied] == [1, 2, 3]
     assert not run.snapshots.is_busy and run.stored == LakeProgress(ordinal=3, signal=(4, 0))
     assert [news.type for news in run.heard][-2:] == [SnapshotStatus.TABLE_SCAN_COMPLETED, SnapshotStatus.COMPLETED]
-    assert not list(tmp_path.glob("chunk-*")), "files of rows that have landed go"
+    assert not list(tmp_path.glob("chunk-*")), "files of rows that were applied are removed"
 
 
 def test_a_killed_run_is_gone_on_with_from_what_is_stored(tmp_path):
@@ -193,26 +193,26 @@ def test_a_killed_run_is_gone_on_with_from_what_is_stored(tmp_path):
     second.between_rounds(1)
     assert second.reader.started[0] == killed and killed.upto == ("2",)
     second.between_rounds(6)
-    # Landing 2 had begun: its rows may be in the changelog, so what is read again for it has its number.
-    assert [order.ordinal for order in second.lake.landed] == [2, 3]
+    # Group 2 had begun: its rows may be in the changelog, so what is read again for it has its number.
+    assert [order.ordinal for order in second.lake.applied] == [2, 3]
 
 
 def test_rows_that_moved_are_read_once_more_before_the_table_is_done(tmp_path):
     run = Run(tmp_path, last=1)
-    run.lake.outcomes = [LandOutcome(NAME, rest=(("8",), ("9",), ("8",)))]
+    run.lake.outcomes = [ChunkOutcome(NAME, rest=(("8",), ("9",), ("8",)))]
     run.ask()
     run.between_rounds(2)
     assert run.reader.started[-1].rest == (("8",), ("9",)) and run.snapshots.is_busy
     run.between_rounds(4)
-    assert len(run.lake.landed) == 2 and not run.snapshots.is_busy
+    assert len(run.lake.applied) == 2 and not run.snapshots.is_busy
 
 
 def test_where_their_keys_have_no_text_the_table_is_read_once_more(tmp_path):
     run = Run(tmp_path, last=1)
-    run.lake.outcomes = [LandOutcome(NAME, rest=None)]
+    run.lake.outcomes = [ChunkOutcome(NAME, rest=None)]
     run.ask()
     run.between_rounds(6)
-    assert len(run.lake.landed) == 2 and run.reader.started[-1].passes == 1 and not run.snapshots.is_busy
+    assert len(run.lake.applied) == 2 and run.reader.started[-1].passes == 1 and not run.snapshots.is_busy
 
 
 def test_a_table_that_the_lake_does_not_follow_is_waited_for_without_keeping_a_run_busy(tmp_path):
@@ -220,10 +220,10 @@ def test_a_table_that_the_lake_does_not_follow_is_waited_for_without_keeping_a_r
     run.lake.current = False
     run.ask()
     run.between_rounds(200)
-    assert run.lake.landed == [] and not run.snapshots.is_busy and run.queue.progress.queue
+    assert run.lake.applied == [] and not run.snapshots.is_busy and run.queue.progress.queue
     run.lake.current = True
     run.between_rounds(4)
-    assert len(run.lake.landed) == 1 and not run.queue.progress.queue
+    assert len(run.lake.applied) == 1 and not run.queue.progress.queue
 
 
 def test_older_transactions_are_waited_for_however_long_without_keeping_a_run_busy(tmp_path):
@@ -231,20 +231,20 @@ def test_older_transactions_are_waited_for_however_long_without_keeping_a_run_bu
     run.reader.error = OlderTransactionsError("Transactions are still open.", "End them.")
     run.ask()
     run.between_rounds(200)
-    assert run.lake.landed == [] and not run.snapshots.is_busy and run.queue.progress.queue
+    assert run.lake.applied == [] and not run.snapshots.is_busy and run.queue.progress.queue
     run.reader.error = None
     run.between_rounds(4)
-    assert len(run.lake.landed) == 1 and not run.queue.progress.queue
+    assert len(run.lake.applied) == 1 and not run.queue.progress.queue
 
 
 @pytest.mark.parametrize("error", [TransientError("Another run.", "Wait."), RereadNeededError("Keys.", "Wait.")])
-def test_rows_that_could_not_land_are_read_again_and_at_last_left_out(tmp_path, error):
+def test_rows_that_could_not_be_applied_are_read_again_and_at_last_left_out(tmp_path, error):
     run = Run(tmp_path, last=1)
-    run.lake.outcomes = [LandOutcome(NAME, error=error)]
+    run.lake.outcomes = [ChunkOutcome(NAME, error=error)]
     run.ask()
     run.between_rounds(4)
-    assert len(run.lake.landed) == 2 and not run.snapshots.is_busy
-    run.lake.outcomes = [LandOutcome(NAME, error=error) for _ in range(200)]
+    assert len(run.lake.applied) == 2 and not run.snapshots.is_busy
+    run.lake.outcomes = [ChunkOutcome(NAME, error=error) for _ in range(200)]
     run.ask(lsn=6)
     run.between_rounds(200)
     assert not run.snapshots.is_busy
@@ -266,7 +266,7 @@ def test_a_stop_lets_go_of_what_was_read(tmp_path):
     run.between_rounds(2, passed=0)
     run.channel.signals.append(Signal("2", "stop-snapshot", {}))
     run.between_rounds(3)
-    assert run.lake.landed == [] and not run.snapshots.is_busy and not list(tmp_path.glob("chunk-*"))
+    assert run.lake.applied == [] and not run.snapshots.is_busy and not list(tmp_path.glob("chunk-*"))
     assert run.stored.progress.queue == ()
 
 

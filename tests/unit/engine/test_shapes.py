@@ -201,7 +201,7 @@ def test_a_column_without_changes_is_found_again_after_an_earlier_change_came_fi
     assert known.is_poll_due
     known.poll(lambda: 500)
     assert not known.is_poll_due
-    assert known.settle(500) == [ORDERS]
+    assert known.follow_passed(500) == [ORDERS]
     shape = known.of(ORDERS).shape
     assert shape is not None and [each.name for each in shape.table.columns] == ["id", "note", "one", "two"]
 

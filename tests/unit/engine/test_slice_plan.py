@@ -11,7 +11,7 @@ from cdc_core.engine.slice.append import Appended
 from cdc_core.engine.slice.lake_merge import LakeMerge
 from cdc_core.engine.slice.order import Replay, SliceOrder, WrittenFiles
 from cdc_core.engine.slice.outcome import Stopwatch
-from cdc_core.engine.slice.plan import AddFiles, InParts, Nothing, Plan, SettleFirst, Whole
+from cdc_core.engine.slice.plan import AddFiles, InParts, Nothing, Plan, SurplusFirst, Whole
 from cdc_core.errors import TransientError
 from cdc_core.lake.delta.data_file import DataFile
 from cdc_core.lake.stores.changelog import Reached
@@ -85,7 +85,7 @@ def test_surplus_rows_are_deleted_before_the_first_merge_only(one: OneTable) -> 
     one.snapshot(2, [])
     order = replace(order, snapshot=replace(order.snapshot, token=2))
     plan = plan_of(one, order)
-    assert isinstance(plan, SettleFirst) and (plan.first, plan.last) == ("690:691:", "700:702:")
+    assert isinstance(plan, SurplusFirst) and (plan.first, plan.last) == ("690:691:", "700:702:")
     assert isinstance(plan_of(one, order, is_settled=True), Whole)
 
 

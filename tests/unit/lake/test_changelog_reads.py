@@ -13,7 +13,7 @@ from cdc_core.lake.delta.table import DeltaTable
 from cdc_core.lake.maintenance.retention import DAY_US, expire_changes
 from cdc_core.lake.positions import COMPLETE
 from cdc_core.lake.stores.changelog import read_changes
-from cdc_core.lake.stores.snapshot_events import complete_reads
+from cdc_core.lake.stores.snapshot_events import complete_snapshot_events
 from tests.delta.source_model import ROW, TABLE
 from tests.support.one_table import SLOT, OneTable
 from tests.support.spark import AT, change, lake_rows, row_type
@@ -33,7 +33,7 @@ class Lake:
         self.one.snapshot(token, [{**VALUES, **values, "k": key} for key in keys], lsn=token - 1)
 
     def complete(self) -> int | None:
-        return complete_reads(self.one.lake, self.one.changelog, SLOT, T, 1)
+        return complete_snapshot_events(self.one.lake, self.one.changelog, SLOT, T, 1)
 
     def add(
         self,
@@ -117,10 +117,10 @@ def test_a_read_looks_like_a_change(tmp_path: Path) -> None:
 def test_reads_of_another_shape_stand_beside_what_cannot_hold_them(tmp_path: Path) -> None:
     numbers = OneTable(tmp_path, TABLE, row_type(k=pa.string(), v=pa.int32()))
     numbers.snapshot(6, [{"k": "a", "v": 1, "__rescued": None}], lsn=5, shape=1)
-    assert complete_reads(numbers.lake, numbers.changelog, SLOT, T, 1) is not None
+    assert complete_snapshot_events(numbers.lake, numbers.changelog, SLOT, T, 1) is not None
     texts = OneTable(tmp_path, TABLE, row_type(k=pa.string(), v=pa.string()))
     texts.snapshot(9, [{"k": "a", "v": "one", "__rescued": None}], lsn=8, shape=2)
-    assert complete_reads(texts.lake, texts.changelog, SLOT, T, 1) is not None
+    assert complete_snapshot_events(texts.lake, texts.changelog, SLOT, T, 1) is not None
     found = sorted(lake_rows(texts.changelog), key=lambda row: row["__lsn"])
     assert [(row["__shape"], row["after"]["v"], row["after"]["v@2"]) for row in found] == [
         (1, 1, None),

@@ -15,7 +15,7 @@ import pytest
 from cdc_core.lake.delta.data_file import DataFile
 from cdc_core.lake.delta.table import DeltaTable
 from cdc_core.lake.maintenance.cleaning import clean
-from cdc_core.lake.maintenance.compaction import choose, compact, tidy
+from cdc_core.lake.maintenance.compaction import choose, compact, maintain_after
 from cdc_core.lake.schema.shape import lake_properties, spread
 from tests.support.spark import lake_rows
 
@@ -152,7 +152,7 @@ def test_each_table_is_tidied_in_versions_of_its_own(tmp_path: Path, monkeypatch
     monkeypatch.setattr(DeltaTable, "version", property(lambda self: at))
     for at in range(1, 201):
         for table in tables:
-            tidy(table, at - 1, 1)
+            maintain_after(table, at - 1, 1)
     for table in tables:
         first, second = cleaned[table.path]
         assert second == first + 100
@@ -168,9 +168,9 @@ def test_no_cleaning_without_a_history(table: DeltaTable, monkeypatch: pytest.Mo
         "cdc_core.lake.maintenance.compaction.clean", lambda table, minutes: cleaned.append(table.version)
     )
     monkeypatch.setattr(DeltaTable, "version", property(lambda self: 301))
-    tidy(table, 101, 0)
+    maintain_after(table, 101, 0)
     assert cleaned == []
-    tidy(table, 101, 1)
+    maintain_after(table, 101, 1)
     assert cleaned == [301]
 
 
@@ -181,7 +181,7 @@ def test_files_stay_few_whatever_the_table_s_own_version(tmp_path: Path) -> None
         for key in range(60):
             since = table.version
             grow(table, key)
-            tidy(table, since, 0)
+            maintain_after(table, since, 0)
             most = max(most, len(table.files))
         assert most <= 20 and ids(table) == list(range(60))
 

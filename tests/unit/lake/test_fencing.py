@@ -21,7 +21,7 @@ from cdc_core.lake.maintenance.compaction import compact
 from cdc_core.lake.positions import COMPLETE
 from cdc_core.lake.stores.changelog import Reached, append_changes, commit_append
 from cdc_core.lake.stores.quarantine import write_quarantine
-from cdc_core.lake.stores.snapshot_events import complete_reads
+from cdc_core.lake.stores.snapshot_events import complete_snapshot_events
 from cdc_core.lake.write.replace import commit_snapshot, prepare, write_rows
 from tests.delta.source_model import KEYLESS, ROW, TABLE
 from tests.support.one_table import SLOT, OneTable
@@ -226,11 +226,11 @@ def test_reads_of_a_snapshot_are_written_once_by_two_writers(one: OneTable, monk
     def late(table: DeltaTable, *arguments: Any, **more: Any) -> int:
         if left and table.path == one.changelog:
             left.clear()
-            assert complete_reads(one.lake, one.changelog, SLOT, T, 1) is not None
+            assert complete_snapshot_events(one.lake, one.changelog, SLOT, T, 1) is not None
         return commit(table, *arguments, **more)
 
     monkeypatch.setattr(DeltaTable, "commit", late)
-    assert complete_reads(one.lake, one.changelog, SLOT, T, 1) is None
+    assert complete_snapshot_events(one.lake, one.changelog, SLOT, T, 1) is None
     assert len(one.events) == 2
 
 

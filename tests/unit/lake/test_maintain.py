@@ -12,7 +12,7 @@ import pytest
 
 from cdc_core.lake.delta.conflicts import on_conflict
 from cdc_core.lake.delta.table import DeltaTable
-from cdc_core.lake.maintenance.compaction import compact, tidy
+from cdc_core.lake.maintenance.compaction import compact, maintain_after
 from cdc_core.lake.schema.shape import changelog_properties, lake_properties
 from cdc_core.lake.write import maintain as maintain_module
 from cdc_core.lake.write.maintain import Retention, maintain
@@ -185,7 +185,7 @@ def test_a_changelog_of_thousands_of_appends_stays_small(tmp_path: Path) -> None
         made = one.set_column(1, "__commit_lsn", pa.array([number] * 20, pa.int64()))
         started, since = time.process_time(), changelog.version
         changelog.commit([changelog.write(made)], txns={"a": number})
-        tidy(changelog, since, 15)
+        maintain_after(changelog, since, 15)
         seconds.append(time.process_time() - started)
         most_files = max(most_files, len(changelog.files))
         if number % 50 == 0:

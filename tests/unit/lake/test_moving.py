@@ -17,7 +17,7 @@ from cdc_core.lake.delete_columns import TO_LSN
 from cdc_core.lake.delta.data_file import DataFile, MarkedRows
 from cdc_core.lake.delta.deletion_vectors import DeletionVector
 from cdc_core.lake.delta.table import DeltaTable
-from cdc_core.lake.maintenance.compaction import compact, renew, tidy
+from cdc_core.lake.maintenance.compaction import compact, maintain_after, renew
 from cdc_core.lake.maintenance.moving import Part, move
 from cdc_core.lake.maintenance.wear import worn, worn_parts
 from cdc_core.lake.schema.shape import lake_properties
@@ -241,7 +241,7 @@ def test_rounds_of_updates_leave_few_files_and_few_marked_rows(tmp_path: Path, m
                 marked.append(MarkedRows(each, np.flatnonzero(mask)))
         since = table.version
         table.commit([table.write(rows(wanted.tolist()))], marked=marked)
-        tidy(table, since, 0)
+        maintain_after(table, since, 0)
         where[number] = (sum(each.rows for each in table.files), len(table.files))
     assert ids(table) == list(range(4_000))
     assert max(read for read, _ in where.values()) <= 1.3 * 4_000

@@ -1,4 +1,4 @@
-"""Chunks that land beside a stream, over any history: the lake ends as the source, whatever it was before."""
+"""Chunks that are applied beside a stream, over any history: the lake ends as the source, whatever it was before."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from hypothesis import Phase, example, given, settings
 from hypothesis import strategies as st
 
 from cdc_core.lake.apply.changes import Changes, apply, prepare
-from cdc_core.lake.apply.chunk_rows import ChunkRows, key_texts, land, moved_unsent
+from cdc_core.lake.apply.chunk_rows import ChunkRows, chunk_changes, key_texts, moved_unsent
 from cdc_core.lake.apply.keyed import KeyedChanges
 from cdc_core.lake.apply.rewrite import Rewrite
 from cdc_core.lake.delete_columns import as_live
@@ -166,11 +166,13 @@ class Lake:
         at = {"__commit_lsn": 0, "__tx_index": -1, "__commit_ts": AT}
         return ChunkRows(pa.Table.from_pylist([{**row, **at} for row in rows], schema=HARD), self.server.visible())
 
-    def land(self, chunks: list[ChunkRows]) -> None:
+    def apply_chunks(self, chunks: list[ChunkRows]) -> None:
         changes = self.server.between(0, self.merged)
-        found = land(chunks, changes, KEY, self.schema, self.merged)
+        found = chunk_changes(chunks, changes, KEY, self.schema, self.merged)
         if self.schema.equals(HARD):
-            assert isinstance(found, KeyedChanges) and not found.reduced.keep, "a landing needs nothing of the lake's"
+            assert isinstance(found, KeyedChanges) and not found.reduced.keep, (
+                "applying chunks needs nothing of the lake's"
+            )
         self.content.commit(self._effect(found))
         late = changes.column("__commit_lsn").to_numpy() > self.scanned
         late |= hidden(changes, chunks[0].visible)
@@ -210,7 +212,7 @@ def take_snapshot(server: Server, lake: Lake, chance: random.Random, statements:
         goes_on()
         lake.merge(chance.choice([lsn for lsn in server.lsns if lsn >= reached] or [0]))
         if chunks:
-            lake.land(chunks)
+            lake.apply_chunks(chunks)
     else:
         pytest.fail("the snapshot did not end")
     goes_on()
@@ -257,7 +259,7 @@ def test_rows_that_are_as_they_were_begin_no_version(mode: DeleteMode) -> None:
     rows = [{**row, **at} for row in server.table.rows]
     lake.content.add(as_live(pa.Table.from_pylist(rows, schema=HARD), mode))
     lake.begin()
-    lake.land([lake.read()[0]])
+    lake.apply_chunks([lake.read()[0]])
     assert plain(lake.content.rows) == plain(rows) and rows
     if mode is DeleteMode.HISTORY:
         assert {row["__valid_from_lsn"] for row in lake.content.rows} == {1}
@@ -275,13 +277,13 @@ def lake_row(key: str, big: str, lsn: int = 5, index: int = -1) -> dict[str, Any
     return {**values, "__commit_lsn": lsn, "__tx_index": index, "__commit_ts": AT}
 
 
-def landed(lake: list[dict[str, Any]], read: list[dict[str, Any]], changes: list[dict[str, Any]]) -> dict[str, Any]:
+def applied(lake: list[dict[str, Any]], read: list[dict[str, Any]], changes: list[dict[str, Any]]) -> dict[str, Any]:
     """A lake at LSN 50 after a chunk whose snapshot shows transactions before 1000: key -> (big, LSN, index)."""
     content = MemoryContent(HARD)
     content.add(pa.Table.from_pylist(lake, schema=HARD))
     chunk = ChunkRows(pa.Table.from_pylist(read, schema=HARD), "1000:1000:")
     made = pa.Table.from_pylist(changes, schema=change_schema(ROW))
-    content.commit(apply(content, land([chunk], made, KEY, HARD, 50)))
+    content.commit(apply(content, chunk_changes([chunk], made, KEY, HARD, 50)))
     return {row["k"]: (row["big"], row["__commit_lsn"], row["__tx_index"]) for row in content.rows}
 
 
@@ -290,7 +292,7 @@ def image_of(row: dict[str, Any], **more: Any) -> dict[str, Any]:
 
 
 def test_a_row_that_was_read_replaces_the_lakes_at_whatever_position_that_stands() -> None:
-    found = landed([lake_row("a", "damaged", 10**9, 7), lake_row("z", "not read")], [lake_row("a", "read")], [])
+    found = applied([lake_row("a", "damaged", 10**9, 7), lake_row("z", "not read")], [lake_row("a", "read")], [])
     assert found == {"a": ("read", 50, -1), "z": ("not read", 5, -1)}
 
 
@@ -299,14 +301,14 @@ def test_changes_that_the_chunk_does_not_show_come_over_it_and_find_their_unsent
     seen = change("u", 20, 0, None, image_of(read[0], big="older"), xid=999)
     later = change("u", 40, 3, None, image_of(read[1], v=7, big=None), ["big"], xid=1000)
     gone = change("d", 41, 0, image_of(read[2]), xid=1001)
-    found = landed([lake_row("c", "stale")], read, [seen, later, gone])
+    found = applied([lake_row("c", "stale")], read, [seen, later, gone])
     assert found == {"a": ("read", 50, -1), "b": ("read", 40, 3)}
 
 
 def test_a_chunk_that_does_not_show_a_truncate_lands_nowhere() -> None:
-    found = landed([lake_row("b", "since")], [lake_row("a", "read")], [change("t", 40, 0, xid=1000)])
+    found = applied([lake_row("b", "since")], [lake_row("a", "read")], [change("t", 40, 0, xid=1000)])
     assert found == {"b": ("since", 5, -1)}
-    found = landed([lake_row("b", "since")], [lake_row("a", "read")], [change("t", 40, 0, xid=999)])
+    found = applied([lake_row("b", "since")], [lake_row("a", "read")], [change("t", 40, 0, xid=999)])
     assert found == {"a": ("read", 50, -1), "b": ("since", 5, -1)}
 
 
@@ -314,7 +316,7 @@ def test_a_row_that_moved_is_left_to_the_stream_and_its_new_key_told_where_it_wa
     read = [lake_row("a", "read"), lake_row("b", "read")]
     whole = change("u", 40, 0, image_of(read[0]), image_of(read[0], k="x"), xid=1000)
     bare = change("u", 41, 0, image_of(read[1]), image_of(read[1], k="y", big=None), ["big"], xid=1001)
-    assert landed([lake_row("x", "sent"), lake_row("y", "lost")], read, [whole, bare]) == {
+    assert applied([lake_row("x", "sent"), lake_row("y", "lost")], read, [whole, bare]) == {
         "x": ("sent", 5, -1),
         "y": ("lost", 5, -1),
     }
