@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import uuid
+from collections import OrderedDict
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 
 import numpy as np
@@ -16,8 +17,10 @@ from cdc_core.lake.delta.conform import conform
 from cdc_core.lake.delta.data_file import DataFile
 from cdc_core.lake.delta.folder import NO_ACCESS, Folder
 from cdc_core.lake.delta.log_text import unreadable_file
+from cdc_core.lake.delta.pages import NOT_READ, Pages
 from cdc_core.lake.delta.physical import renamed
 from cdc_core.lake.delta.row_groups import (
+    PAGE_ROWS,
     bytes_in_memory,
     has_large_values,
     parquet_writer,
@@ -27,6 +30,7 @@ from cdc_core.lake.delta.row_groups import (
 )
 
 _DICTIONARY_ROWS = 100_000
+_MOST_PAGED = 256
 # In memory, without compression: a file is read as a whole where some of its rows change.
 FILE_BYTES = 256 << 20
 _BATCH_ROWS, _BATCH_BYTES = 2_048, 8 << 20
@@ -55,6 +59,7 @@ class ParquetFiles:
 
     def __init__(self, folder: Folder) -> None:
         self._folder = folder
+        self._pages: OrderedDict[str, Pages] = OrderedDict()
 
     def read(self, file: DataFile, columns: Columns, live: np.ndarray | None) -> pa.Table:
         """Return the rows of a file, or those that are ``live``. Shape: bool[rows] -> table[N]"""
@@ -63,10 +68,15 @@ class ParquetFiles:
         return columns.of(found if live is None else found.filter(pa.array(live)))
 
     def read_at(self, file: DataFile, columns: Columns, places: np.ndarray) -> pa.Table:
-        """Return the rows at ascending positions of a file; only the row groups that contain them are read.
+        """Return the rows at ascending positions of a file. Shape: int64[P] -> table[P]
 
-        Shape: int64[P] -> table[P]
+        Few rows of a local file are read by their pages if it has a page index, others by their row groups.
         """
+        if self._folder.is_local and 0 < len(places) * PAGE_ROWS <= file.rows:
+            with suppress(*NOT_READ):
+                pages = self._paged(file)
+                have = set(pages.names)
+                return columns.of(pages.read([name for name in columns.stored.names if name in have], places))
         with self.opened(file) as parquet:
             names, facts = columns.names_in(parquet), parquet.metadata
             ends = np.cumsum([facts.row_group(number).num_rows for number in range(facts.num_row_groups)])
@@ -79,6 +89,16 @@ class ParquetFiles:
                 found.append(rows.take(pa.array(mine)))
             empty = parquet.schema_arrow.empty_table().select(names)
         return columns.of(pa.concat_tables(found) if found else empty)
+
+    def _paged(self, file: DataFile) -> Pages:
+        """Return the pages of a local file; what is known of them is kept for files that were used lately."""
+        found = self._pages.pop(file.path, None)
+        if found is None:
+            found = Pages(memoryview(self._folder.open_input(file.path).read_buffer()).cast("B"))
+        self._pages[file.path] = found
+        if len(self._pages) > _MOST_PAGED:
+            self._pages.popitem(last=False)
+        return found
 
     def batches(self, file: DataFile, columns: Columns, live: np.ndarray | None) -> Iterator[pa.Table]:
         """As ``read``, in the file's order, a few megabytes at a time."""

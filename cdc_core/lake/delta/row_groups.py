@@ -19,6 +19,15 @@ _MIN_ROWS = 10_000
 _LARGE_VALUE = 1 << 20
 _RELEASED = 32 << 20
 _COMPRESSION = "zstd"
+# A page is what is read to get one row (``pages``), also by other readers that know the page index. Its size is checked
+# after each batch of values.
+PAGE_ROWS = 1_000
+_PAGES = {
+    "write_page_index": True,
+    "max_rows_per_page": PAGE_ROWS,
+    "data_page_size": 64 << 10,
+    "write_batch_size": 64,
+}
 
 
 def row_groups(batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> Iterator[pa.Table]:
@@ -59,7 +68,10 @@ def stepwise(parquet: pq.ParquetFile, columns: list[str], rows: int) -> Iterator
 def parquet_writer(
     target: Any, schema: pa.Schema, use_dictionary: bool | list[str], *, statistics: bool
 ) -> pq.ParquetWriter:
-    """Return a writer of data files. ``statistics`` should be False if ``has_large_values``."""
+    """Return a writer of data files. ``statistics`` should be False if ``has_large_values``.
+
+    Without statistics there is no page index either, which would be as large.
+    """
     return pq.ParquetWriter(
         target,
         schema,
@@ -67,8 +79,7 @@ def parquet_writer(
         store_schema=False,
         use_dictionary=use_dictionary,
         write_statistics=statistics,
-        # Readers that know it read only the pages that may contain a value; it costs 1 % of a small file.
-        write_page_index=statistics,
+        **(_PAGES if statistics else {}),
     )
 
 
