@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable as RawTable
 from deltalake import QueryBuilder
-from pyspark.sql import functions as F
+from pyspark.sql import functions as F  # noqa: N812
 
 from cdc_core.lake.delta.data_file import MarkedRows
 from cdc_core.lake.delta.pages import Pages

@@ -13,6 +13,7 @@ import struct
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -145,7 +146,8 @@ class Pages:
 
     def _file(self, names: Sequence[str], wanted: Sequence[tuple[int, np.ndarray]]) -> bytes:
         """Return a Parquet file with the wanted pages of columns."""
-        content, groups = [_MAGIC], []
+        content: list[bytes | memoryview] = [_MAGIC]
+        groups: list[dict[int, tuple[int, Any]]] = []
         at = len(_MAGIC)
         for group, rows in wanted:
             columns = []
