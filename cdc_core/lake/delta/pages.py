@@ -46,6 +46,8 @@ class _Chunk:
         return np.stack([self.first[pages], np.append(self.first[1:], count)[pages]])
 
 
+# Measured: a page costs so much besides its bytes and rows, which cost the same as in a row group.
+_PAGE_SECONDS, _BYTE_SECONDS, _ROW_SECONDS = 40e-6, 3e-9, 40e-9
 # What reading raises where a file is not as expected.
 NOT_READ = (ValueError, KeyError, IndexError, struct.error, OSError, pa.ArrowException)
 
@@ -94,6 +96,20 @@ class Pages:
     def names(self) -> list[str]:
         """The file's columns."""
         return list(self._roots)
+
+    def are_cheaper(self, names: Sequence[str], places: np.ndarray) -> bool:
+        """Whether reading rows by their pages takes less time than reading the row groups that contain them."""
+        by_pages = by_groups = 0.0
+        groups, counts = np.unique(np.searchsorted(self._ends, places, side="right"), return_counts=True)
+        rows = np.diff(self._ends, prepend=0)
+        for group, count in zip(groups.tolist(), counts.tolist(), strict=True):
+            for leaf in (leaf for name in names for leaf in self._roots[name][1]):
+                chunk = self._chunk(group, leaf)
+                touched, whole = min(count, len(chunk.at)), int(chunk.size.sum())
+                seconds = whole * _BYTE_SECONDS + int(rows[group]) * _ROW_SECONDS
+                by_groups += seconds
+                by_pages += touched * (_PAGE_SECONDS + seconds / len(chunk.at))
+        return by_pages < by_groups
 
     def read(self, names: Sequence[str], places: np.ndarray) -> pa.Table:
         """Return rows at ascending positions, in the file's types. Shape: int64[P] -> table[P] of ``names``"""

@@ -72,11 +72,13 @@ class ParquetFiles:
 
         Few rows of a local file are read by their pages if it has a page index, others by their row groups.
         """
-        if self._folder.is_local and 0 < len(places) * PAGE_ROWS <= file.rows:
+        if self._folder.is_local and len(places) and file.rows >= PAGE_ROWS:
             with suppress(*NOT_READ):
                 pages = self._paged(file)
                 have = set(pages.names)
-                return columns.of(pages.read([name for name in columns.stored.names if name in have], places))
+                names = [name for name in columns.stored.names if name in have]
+                if pages.are_cheaper(names, places):
+                    return columns.of(pages.read(names, places))
         with self.opened(file) as parquet:
             names, facts = columns.names_in(parquet), parquet.metadata
             ends = np.cumsum([facts.row_group(number).num_rows for number in range(facts.num_row_groups)])

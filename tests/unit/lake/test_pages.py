@@ -147,7 +147,7 @@ def test_a_table_reads_few_rows_by_pages(tmp_path: Path, rows: int, monkeypatch:
     read = list[int]()
     original = Pages.read
     monkeypatch.setattr(Pages, "read", lambda self, names, at: read.append(len(at)) or original(self, names, at))
-    for places in ([5], [0, rows - 1], [3, 4, 500], list(range(200, 300))):
+    for places in ([5], [0, rows - 1], [3, 4, 500], list(range(0, rows, 3))):
         wanted = table.read(file).take(pa.array(places))
         assert table.read_at(file, np.array(places)).equals(wanted)
         assert table.read_at(file, np.array(places), ["body"]).equals(wanted.select(["body"]))
