@@ -21,7 +21,7 @@ _RELEASED = 32 << 20
 _COMPRESSION = "zstd"
 # A page is what is read to get one row (``pages``), also by other readers that know the page index. Its size is checked
 # after each batch of values.
-PAGE_ROWS = 1_000
+PAGE_ROWS = 2_000
 _PAGES = {
     "write_page_index": True,
     "max_rows_per_page": PAGE_ROWS,
