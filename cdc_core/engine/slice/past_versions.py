@@ -19,7 +19,7 @@ from cdc_core.engine.slice.order import Merge, Replay
 from cdc_core.lake.delete_columns import POSITION, mode_of
 from cdc_core.lake.delete_modes import DeleteMode
 from cdc_core.lake.delta.conform import conform
-from cdc_core.lake.reduce.held_changes import Held
+from cdc_core.lake.reduce.deferred_changes import Deferred
 from cdc_core.lake.reduce.past_changes import earlier_ends, past_ready, put_ends
 from cdc_core.lake.rows.images import column
 from cdc_core.lake.rows.row_keys import merge_key
@@ -67,7 +67,7 @@ def keep_past(
     refused: np.ndarray,
     effects: np.ndarray,
     ends: pa.Table,
-    held: Held,
+    held: Deferred,
     schema: pa.Schema,
 ) -> Kept:
     """Decide which of the rows given to ``hold`` are merged into the lake table of ``schema``, and which stay.

@@ -1,7 +1,7 @@
 """A slice and the table's quarantine: which changes are merged, which are quarantined, and which leave the quarantine.
 
     changes ─▶ rules ─▶ refused  ┐
-                        passing  ├▶ hold (lake/reduce/held_changes) ─▶ rows for the lake
+                        passing  ├▶ defer (lake/reduce/deferred_changes) ─▶ rows for the lake
     in quarantine before ────────┘                            ─▶ quarantine: new rows, rows that are settled
 
 None of this is executed while a table has no row in quarantine and none is refused.
@@ -30,7 +30,7 @@ from cdc_core.lake.delta.opened import opened
 from cdc_core.lake.epochs import EpochRows
 from cdc_core.lake.paths import LakePaths
 from cdc_core.lake.positions import LakePosition
-from cdc_core.lake.reduce.held_changes import PUT, TAKE, hold
+from cdc_core.lake.reduce.deferred_changes import REMOVAL, UPSERT, defer
 from cdc_core.lake.rows.row_keys import merge_key
 from cdc_core.lake.stores.changelog import read_positions
 from cdc_core.lake.stores.quarantine import (
@@ -141,8 +141,8 @@ class TableQuarantine:
             return self._dropped(waited, changes)
         every = pa.concat_tables([waited.rows, changes.filter(pa.array(fresh))])
         refused = np.concatenate([waited.refused, refused[fresh]])
-        effects = np.concatenate([waited.effects, np.full(int(fresh.sum()), PUT | TAKE, dtype=np.int8)])
-        held = hold(every, refused, effects & ~PAST, merge_key(merge.table), self.schema)
+        effects = np.concatenate([waited.effects, np.full(int(fresh.sum()), UPSERT | REMOVAL, dtype=np.int8)])
+        held = defer(every, refused, effects & ~PAST, merge_key(merge.table), self.schema)
         kept = keep_past(merge, every, refused, effects, waited.ends, held, self.schema)
         return self._written(waited, every, kept, found, max_waiting, follows)
 

@@ -14,7 +14,7 @@ from typing import ClassVar
 import numpy as np
 import pyarrow as pa
 
-from cdc_core.lake.apply.rewrite import Rewrite, RowsAt, Touched, effect, with_kept_values
+from cdc_core.lake.apply.rewrite import Rewrite, RowsAt, TouchedFile, effect, with_kept_values
 from cdc_core.lake.apply.strategy import MergeStrategy
 from cdc_core.lake.apply.ways import Ways, live_places
 from cdc_core.lake.delete_columns import DELETED, is_live
@@ -116,7 +116,7 @@ class _Hits:
     dead: np.ndarray
     truncated: np.ndarray
 
-    def touched(self, reduced: ReducedSlice) -> Touched:
+    def touched(self, reduced: ReducedSlice) -> TouchedFile:
         """Return the rows that leave their places, and those that take them."""
         puts = self.newer if reduced.marks else self.newer & ~reduced.deleted[self.keys]
         keys, places = self.keys[puts], self.places[puts]
@@ -128,7 +128,7 @@ class _Hits:
             ended = marked(at(self.truncated, None), np.arange(len(self.truncated)), reduced.truncated)
             return pa.concat_tables([ended, made])
 
-        return Touched(self.file, np.union1d(self.places[self.newer], self.truncated), rows)
+        return TouchedFile(self.file, np.union1d(self.places[self.newer], self.truncated), rows)
 
 
 def _with_own_values(reduced: ReducedSlice, keys: np.ndarray, places: np.ndarray, at: RowsAt) -> pa.Table:

@@ -11,7 +11,7 @@ from typing import ClassVar
 import numpy as np
 import pyarrow as pa
 
-from cdc_core.lake.apply.rewrite import Rewrite, Touched, effect
+from cdc_core.lake.apply.rewrite import Rewrite, TouchedFile, effect
 from cdc_core.lake.apply.strategy import MergeStrategy
 from cdc_core.lake.apply.ways import Ways, live_places
 from cdc_core.lake.delta.candidates import Content, Ranges
@@ -40,7 +40,7 @@ class MultisetChanges:
         """Return the effect: of equal rows, those found first are removed."""
         net = self.net
         names, times = net.minus.schema.names, net.times.copy()
-        touched: list[Touched] = []
+        touched: list[TouchedFile] = []
         for file in self.candidates(content):
             if net.coder is None or not times.any():
                 break
@@ -52,7 +52,7 @@ class MultisetChanges:
                 release(octets)
             gone = np.concatenate(parts) if parts else np.zeros(0, dtype=bool)
             if gone.any():
-                touched.append(Touched(file, live_places(content, file, np.flatnonzero(gone))))
+                touched.append(TouchedFile(file, live_places(content, file, np.flatnonzero(gone))))
         lost = sum(len(found.places) for found in touched) + net.came - net.plus.num_rows
         removed, marks, rows = effect(content, touched, net.plus, ways, file_bytes)
         return Rewrite(removed, rows, net.came, 0, lost, marks)

@@ -16,7 +16,7 @@ from typing import ClassVar
 import numpy as np
 import pyarrow as pa
 
-from cdc_core.lake.apply.rewrite import Rewrite, Touched
+from cdc_core.lake.apply.rewrite import Rewrite, TouchedFile
 from cdc_core.lake.apply.strategy import MergeStrategy
 from cdc_core.lake.apply.versioned import apart
 from cdc_core.lake.apply.ways import Ways, live_places
@@ -25,7 +25,7 @@ from cdc_core.lake.delta.candidates import Content, Ranges
 from cdc_core.lake.delta.conform import conform
 from cdc_core.lake.delta.data_file import DataFile
 from cdc_core.lake.reduce.history import ended, version_slice
-from cdc_core.lake.reduce.latest import Puts, image_schema, numbered_keys, touched_keys
+from cdc_core.lake.reduce.latest import Upserts, changed_keys, image_schema, numbered_keys
 from cdc_core.lake.rows.images import column, validity
 from cdc_core.lake.rows.row_keys import KeyColumns, KeyIndex
 from cdc_core.lake.rows.survey import is_op
@@ -42,9 +42,9 @@ class ChangedEnds:
     rows: pa.Table
 
     @property
-    def touched(self) -> Touched:
+    def touched(self) -> TouchedFile:
         """The rows as ones that leave their places."""
-        return Touched(self.file, self.places, lambda _: self.rows)
+        return TouchedFile(self.file, self.places, lambda _: self.rows)
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +126,7 @@ def _held(content: Content, rows: pa.Table, key: Sequence[str]) -> Iterator[_Hel
 
 def _keys(rows: pa.Table, key: Sequence[str], schema: pa.Schema) -> tuple[KeyIndex, pa.Table]:
     columns = KeyColumns.of(key, schema)
-    index, keys, _, _ = numbered_keys(rows, columns, Puts.of(rows, columns, image_schema(schema)), is_op(rows, "d"))
+    index, keys, _, _ = numbered_keys(rows, columns, Upserts.of(rows, columns, image_schema(schema)), is_op(rows, "d"))
     return index, keys
 
 
@@ -160,8 +160,10 @@ def _as_changes(held: pa.Table, op: str, side: str, at: Sequence[str]) -> pa.Tab
 
 def _without_doubled_deletes(rows: pa.Table, key: Sequence[str], schema: pa.Schema) -> pa.Table:
     """Return the rows without deletes at the same key and position as another row."""
-    touched, deletes = touched_keys(rows, key, schema), is_op(rows, "d")
-    whole = np.concatenate([np.where(deletes, -1, touched.puts), np.where(deletes, -1, touched.takes), touched.takes])
+    changed, deletes = changed_keys(rows, key, schema), is_op(rows, "d")
+    whole = np.concatenate(
+        [np.where(deletes, -1, changed.upserts), np.where(deletes, -1, changed.removals), changed.removals]
+    )
     codes = _numbered(whole, pa.concat_tables([rows, rows, rows]))
     own, others = codes[2 * len(deletes) :], codes[: 2 * len(deletes)][whole[: 2 * len(deletes)] >= 0]
     return rows.filter(pa.array(~(deletes & np.isin(own, others))))

@@ -48,7 +48,7 @@ class Rewrite:
 
 
 @dataclass(frozen=True, slots=True)
-class Touched:
+class TouchedFile:
     """A file of which rows leave their places. ``puts`` returns the rows that take their place, wherever.
 
     Shape: places int64[P], ascending positions in the file, none marked as deleted
@@ -60,7 +60,7 @@ class Touched:
 
 
 def effect(
-    content: Content, touched: Sequence[Touched], fresh: pa.Table, ways: Ways, file_bytes: int
+    content: Content, touched: Sequence[TouchedFile], fresh: pa.Table, ways: Ways, file_bytes: int
 ) -> tuple[list[DataFile], list[MarkedRows], Iterator[pa.Table]]:
     """Return the files removed, the rows marked, and the rows written; ``fresh`` are rows that take no other's place.
 
@@ -72,21 +72,21 @@ def effect(
     return files, [], _rewritten(content, touched, fresh, file_bytes)
 
 
-def marks_of(touched: Sequence[Touched]) -> list[MarkedRows]:
+def marks_of(touched: Sequence[TouchedFile]) -> list[MarkedRows]:
     """Return the rows of files that are marked."""
     return [MarkedRows(found.file, found.places) for found in touched]
 
 
-def new_rows(content: Content, touched: Sequence[Touched]) -> Iterator[pa.Table]:
+def new_rows(content: Content, touched: Sequence[TouchedFile]) -> Iterator[pa.Table]:
     """Yield the rows that take the places of others in their files; only what they keep of the old rows is read."""
 
-    def of(found: Touched) -> pa.Table | None:
+    def of(found: TouchedFile) -> pa.Table | None:
         return found.puts and found.puts(lambda places, names: content.read_at(found.file, places, names))
 
     return (rows for rows in _made(touched, of) if rows is not None and rows.num_rows)
 
 
-def without_places(content: Content, found: Touched) -> tuple[pa.Table, RowsAt]:
+def without_places(content: Content, found: TouchedFile) -> tuple[pa.Table, RowsAt]:
     """Return the rows of a file that stay, and how to get others; the file is read whole, once."""
     held, file = content.read(found.file), found.file
 
@@ -101,16 +101,16 @@ def without_places(content: Content, found: Touched) -> tuple[pa.Table, RowsAt]:
     return held.filter(pa.array(stays)), at
 
 
-def _made(touched: Sequence[Touched], work: Callable[[Touched], Result]) -> Iterator[Result]:
+def _made(touched: Sequence[TouchedFile], work: Callable[[TouchedFile], Result]) -> Iterator[Result]:
     """Yield the results for each file, ahead of need unless rows are large."""
     return map(work, touched) if _are_large(touched) else ahead(touched, work)
 
 
-def _are_large(touched: Sequence[Touched]) -> bool:
+def _are_large(touched: Sequence[TouchedFile]) -> bool:
     return any(has_large_rows(found.file) for found in touched)
 
 
-def _appended(content: Content, touched: Sequence[Touched], fresh: pa.Table, file_bytes: int) -> Iterator[pa.Table]:
+def _appended(content: Content, touched: Sequence[TouchedFile], fresh: pa.Table, file_bytes: int) -> Iterator[pa.Table]:
     if _are_large(touched):  # not together: what rows keep of the old ones is not part of the slice
         yield from new_rows(content, touched)
         yield from parts_of(fresh, content.files, file_bytes)
@@ -119,10 +119,12 @@ def _appended(content: Content, touched: Sequence[Touched], fresh: pa.Table, fil
     yield from parts_of(rows, content.files, file_bytes)
 
 
-def _rewritten(content: Content, touched: Sequence[Touched], fresh: pa.Table, file_bytes: int) -> Iterator[pa.Table]:
+def _rewritten(
+    content: Content, touched: Sequence[TouchedFile], fresh: pa.Table, file_bytes: int
+) -> Iterator[pa.Table]:
     host = host_of([found.file for found in touched], fresh, file_bytes)
 
-    def rewritten(found: Touched) -> pa.Table:
+    def rewritten(found: TouchedFile) -> pa.Table:
         stays, at = without_places(content, found)
         puts = [found.puts(at)] if found.puts is not None else []
         return pa.concat_tables([stays, *puts, *([fresh] if found.file is host else [])])

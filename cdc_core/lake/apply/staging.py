@@ -8,7 +8,7 @@ The rows are in the lake's columns and types, so that only the matching lake row
                       struct of the key's columns, with ``__rescued`` if texts are part of it), and ``__seek``, the
                       same for the key at which the lake has the kept values; null unless that is another key.
                       For a table that keeps deleted rows ``__gone`` keeps all of the lake row's columns
-    VERSIONS          one row per touch of a key (``__number``) in the order of ``__touch``, with its position and
+    VERSIONS          one row per key event (key ``__number``) in the order of ``__touch``, with its position and
                       ``__key``; where ``__put`` the version that it begins, with ``__keep``, and ``__seek`` for any key
     PLACED            versions that are new, or have other ends than in the lake
 """
@@ -156,7 +156,7 @@ def _touches(versions: VersionedSlice, guarded: bool) -> tuple[pa.Table, StagedF
     place = np.full(count, -1, dtype=np.int64)
     place[versions.begun] = np.arange(len(versions.begun))
     at = indices(place)
-    # A touch that only ends a row has its own position, and no other values of a row.
+    # A key event that only ends a row has its own position, and no other values of a row.
     rows = versions.rows.take(at)
     for name in POSITION:
         rows = with_column(rows, name, versions.at.column(name))

@@ -17,7 +17,7 @@ import pyarrow as pa
 from cdc_core.lake.apply.rewrite import (
     Rewrite,
     RowsAt,
-    Touched,
+    TouchedFile,
     host_of,
     marks_of,
     new_rows,
@@ -44,7 +44,7 @@ from cdc_core.lake.rows.images import column, indices
 class VersionedChanges:
     """The versions that a slice begins and ends. ``events`` is the number of its change rows.
 
-    ``guarded``: touches at or before a current row's own position are left out.
+    ``guarded``: key events at or before a current row's own position are left out.
     """
 
     strategy: ClassVar[MergeStrategy] = MergeStrategy.VERSIONS
@@ -75,9 +75,9 @@ class VersionedChanges:
         return Rewrite(removed, tables, rows.num_rows, count, 0, marks)
 
     def _hits(self, content: Content, ways: Ways, done: np.ndarray) -> list[_Hits]:
-        """Return the hits of each file that has any; sets ``done``, for each key, to the touches that the lake has."""
+        """Return the hits of each file that has any; ``done`` is set, for each key, to the key events in the lake."""
         versions, files = self.versions, self.candidates(content)
-        order = _TouchOrder.of(versions)
+        order = _KeyEventOrder.of(versions)
         located = {each.file.path: each for each in ways.locate(content, files, versions.index)}
         none = np.zeros(0, dtype=np.int64)
         hits = []
@@ -96,10 +96,10 @@ class VersionedChanges:
         file: DataFile,
         places: np.ndarray,
         keys: np.ndarray,
-        order: _TouchOrder,
+        order: _KeyEventOrder,
         done: np.ndarray,
     ) -> _Hits:
-        """Compare current rows with the touches of their keys. Shape: int64[H] each"""
+        """Compare current rows with the key events of their keys. Shape: int64[H] each"""
         versions = self.versions
         rows = content.read_at(file, places, [*POSITION[:2], CURRENT])
         live = is_live(rows)
@@ -125,7 +125,7 @@ class VersionedChanges:
 
 @dataclass(frozen=True, slots=True)
 class _Hits:
-    """What a slice ends in a file: rows at ``places`` at the touches ``ends``, and those ``truncated`` by a truncate.
+    """What a slice ends in a file: rows at ``places`` at the key events ``ends``, and ``truncated`` ones by a truncate.
 
     ``keys`` and ``rows`` are the key numbers and positions of all current rows of the slice's keys, ended or not.
     """
@@ -137,7 +137,7 @@ class _Hits:
     ends: np.ndarray
     truncated: np.ndarray
 
-    def touched(self, versions: VersionedSlice) -> Touched:
+    def touched(self, versions: VersionedSlice) -> TouchedFile:
         """Return the rows that end, and as what they are kept."""
 
         def past(at: RowsAt) -> pa.Table:
@@ -146,11 +146,11 @@ class _Hits:
                 parts.append(closed(at(self.truncated, None), versions.truncated))
             return pa.concat_tables(parts)
 
-        return Touched(self.file, np.union1d(self.places, self.truncated), past)
+        return TouchedFile(self.file, np.union1d(self.places, self.truncated), past)
 
 
 def apart(
-    content: Content, touched: Sequence[Touched], begun: pa.Table, past: pa.Table, ways: Ways, file_bytes: int
+    content: Content, touched: Sequence[TouchedFile], begun: pa.Table, past: pa.Table, ways: Ways, file_bytes: int
 ) -> tuple[list[DataFile], list[MarkedRows], Iterator[pa.Table]]:
     """As ``effect`` for a history table: current rows and versions that have ended are written to different files.
 
@@ -163,19 +163,19 @@ def apart(
 
 
 def _appended(
-    content: Content, touched: Sequence[Touched], begun: pa.Table, past: pa.Table, file_bytes: int
+    content: Content, touched: Sequence[TouchedFile], begun: pa.Table, past: pa.Table, file_bytes: int
 ) -> Iterator[pa.Table]:
     yield from parts_of(begun, content.files, file_bytes)
     yield from parts_of(pa.concat_tables([past, *new_rows(content, touched)]), content.files, file_bytes)
 
 
 def _rewritten(
-    content: Content, touched: Sequence[Touched], begun: pa.Table, past: pa.Table, file_bytes: int
+    content: Content, touched: Sequence[TouchedFile], begun: pa.Table, past: pa.Table, file_bytes: int
 ) -> Iterator[pa.Table]:
     host = host_of([found.file for found in touched if not found.file.is_history], begun, file_bytes)
     gone = [past]
 
-    def rewritten(found: Touched) -> tuple[Touched, pa.Table, pa.Table | None]:
+    def rewritten(found: TouchedFile) -> tuple[TouchedFile, pa.Table, pa.Table | None]:
         stays, at = without_places(content, found)
         return found, stays, found.puts and found.puts(at)
 
@@ -195,8 +195,8 @@ def _rewritten(
 
 
 @dataclass(frozen=True, slots=True)
-class _TouchOrder:
-    """The touches by key and time, and their positions in order of time. Shape: [T] each."""
+class _KeyEventOrder:
+    """The key events by key and time, and their positions in order of time. Shape: [T] each."""
 
     by_key: np.ndarray
     sorted_keys: np.ndarray
@@ -204,13 +204,13 @@ class _TouchOrder:
     index: np.ndarray
 
     @classmethod
-    def of(cls, versions: VersionedSlice) -> _TouchOrder:
+    def of(cls, versions: VersionedSlice) -> _KeyEventOrder:
         by_key = np.argsort(versions.key, kind="stable")
         lsn, index = (column(versions.at, name).to_numpy() for name in POSITION[:2])
         return cls(by_key, versions.key[by_key], lsn, index)
 
     def upto(self, lsn: np.ndarray, index: np.ndarray) -> np.ndarray:
-        """Return the number of touches at or before each position. Shape: int64[H] each -> int64[H]."""
+        """Return the number of key events at or before each position. Shape: int64[H] each -> int64[H]."""
         count = len(self.lsn)
         every = np.concatenate([self.lsn, lsn]), np.concatenate([self.index, index])
         asked = np.arange(count + len(lsn)) >= count
@@ -221,7 +221,7 @@ class _TouchOrder:
         return out[count:]
 
     def first(self, keys: np.ndarray, since: np.ndarray) -> np.ndarray:
-        """Return the first touch of each key not before the touch ``since``, -1 for none. Shape: int64[H] each."""
+        """Return the first key event of each key not before that in ``since``, -1 for none. Shape: int64[H] each."""
         step = len(self.by_key) + 1
         at = np.searchsorted(self.sorted_keys * step + self.by_key, keys * step + since)
         found = np.full(len(keys), -1, dtype=np.int64)

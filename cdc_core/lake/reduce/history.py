@@ -24,11 +24,11 @@ from cdc_core.lake.rows.row_keys import KeyIndex
 
 @dataclass(frozen=True, slots=True)
 class VersionedSlice:
-    """The versions that a slice begins, and every touch of a key, which may end a version that the lake has.
+    """The versions that a slice begins, and every key event of a key, which may end a version that the lake has.
 
-    ``index`` numbers the keys, ``keys`` contains each one's columns. A touch is an event at a key, ordered by time;
+    ``index`` numbers the keys, ``keys`` contains each one's columns. A key event is an event at a key, ordered by time;
     ``key`` is its key's number and ``at`` its position (the columns of POSITION). ``rows`` are the versions, each begun
-    by the touch ``begun``, in the lake's schema; they end at their key's next touch. ``keep`` and ``seek`` are as in
+    by the key event ``begun``, in the lake's schema; they end at their key's next one. ``keep`` and ``seek`` are as in
     ``ReducedSlice``: values taken from the lake's current row at a row of ``keys``. ``truncated`` ends all versions of
     the lake whose keys are not in the slice.
     ``found``: the versions are rows that were read, and one that equals the lake's current row changes nothing.
@@ -50,15 +50,15 @@ class VersionedSlice:
 def version_slice(rows: pa.Table, key: Sequence[str], schema: pa.Schema) -> VersionedSlice:
     """Return the versions of change rows in any order; ``schema`` is the lake's."""
     events = SliceEvents.of(rows, key, schema)
-    touches = with_truncates(events.touches, events.keys.num_rows)
-    begun = np.flatnonzero(~touches.deleted)
-    known = known_states(touches, begun, events.puts.unsent, events.image_names)
-    at = events.rows.select(list(POSITION)).take(pa.array(touches.row))
-    following = next_of_key(touches.key)[begun]
+    key_events = with_truncates(events.key_events, events.keys.num_rows)
+    begun = np.flatnonzero(~key_events.deleted)
+    known = known_states(key_events, begun, events.upserts.unsent, events.image_names)
+    at = events.rows.select(list(POSITION)).take(pa.array(key_events.row))
+    following = next_of_key(key_events.key)[begun]
     own = _own_columns(at.take(pa.array(begun)), at.take(indices(following)), following < 0)
-    made = state_rows(events.puts, known.sources, known.base, schema, own)
+    made = state_rows(events.upserts, known.sources, known.base, schema, own)
     truncated = truncation_of(events.rows, events.truncates)
-    return VersionedSlice(events.index, events.keys, touches.key, at, made, begun, known.keep, known.seek, truncated)
+    return VersionedSlice(events.index, events.keys, key_events.key, at, made, begun, known.keep, known.seek, truncated)
 
 
 def found_versions(reduced: ReducedSlice, schema: pa.Schema, lsn: int) -> VersionedSlice:

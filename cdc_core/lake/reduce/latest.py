@@ -1,12 +1,12 @@
 """Reduces change rows to the last state of each key, by the rules that make a replayed lake equal its source.
 
 Every event *touches* keys: an insert or update writes a row at a key, a delete removes it, and an update that changed
-the key does both, at two keys. Between two touches of a key by the same row nothing else can touch it, because the
-source's key is unique. So the last touch of each key determines what the lake must have there, regardless of the row's
-origin: chains (a→b→c) and swaps over a third key need no special case.
+the key does both, at two keys. Between two key events of a key by the same row nothing else can touch it, because the
+source's key is unique. So the last key event of each key determines what the lake must have there, regardless of the
+row's origin: chains (a→b→c) and swaps over a third key need no special case.
 
 An update may omit a TOASTed column because it did not change. Its value is then the last one sent for that *row*: by
-the same key's earlier touch, or before a key change the old key's (``row_lineage``), or, if there is none in this
+the same key's earlier key event, or before a key change the old key's (``row_lineage``), or, if there is none in this
 slice, the lake's, at the row's first key. After an insert every column is known, so no value is taken from a previous
 row at the same key. ``__rescued`` is part of each column's value and is treated in the same way.
 """
@@ -32,7 +32,7 @@ from cdc_core.lake.rows.images import (
     validity,
 )
 from cdc_core.lake.rows.row_keys import KeyColumns, KeyIndex
-from cdc_core.lake.rows.row_lineage import Touches
+from cdc_core.lake.rows.row_lineage import KeyEvents
 from cdc_core.lake.rows.survey import in_order, is_op, unsent
 
 
@@ -72,46 +72,46 @@ def reduce_slice(rows: pa.Table, key: Sequence[str], schema: pa.Schema) -> Reduc
     columns.
     """
     events = SliceEvents.of(rows, key, schema)
-    touches, puts = events.touches, events.puts
-    last = touches.last(events.keys.num_rows)
+    key_events, upserts = events.key_events, events.upserts
+    last = key_events.last(events.keys.num_rows)
     # As in delete mode soft (``soft``), but a row that is removed has no state.
-    exist = np.flatnonzero(~touches.deleted[last])
-    known = known_states(touches, last[exist], puts.unsent, events.image_names).spread(exist, len(last))
-    own = events.rows.select([each.name for each in META]).take(pa.array(touches.row[last]))
-    made = state_rows(puts, known.sources, known.base, schema, own)
+    exist = np.flatnonzero(~key_events.deleted[last])
+    known = known_states(key_events, last[exist], upserts.unsent, events.image_names).spread(exist, len(last))
+    own = events.rows.select([each.name for each in META]).take(pa.array(key_events.row[last]))
+    made = state_rows(upserts, known.sources, known.base, schema, own)
     return ReducedSlice(events.index, events.keys, made, known.base < 0, known.keep, known.seek)
 
 
 @dataclass(frozen=True, slots=True)
-class Touched:
+class ChangedKeys:
     """The numbers of the keys that change rows touch, -1 for none: where each writes a row, and where it removes one.
 
     ``incomplete``: the new image omits columns, so it depends on the previous version of the row. ``count``: the number
     of keys. Shape: [N] each
     """
 
-    puts: np.ndarray
-    takes: np.ndarray
+    upserts: np.ndarray
+    removals: np.ndarray
     incomplete: np.ndarray
     count: int
 
 
-def touched_keys(rows: pa.Table, key: Sequence[str], schema: pa.Schema) -> Touched:
+def changed_keys(rows: pa.Table, key: Sequence[str], schema: pa.Schema) -> ChangedKeys:
     """Return the keys touched by change rows of any operation; ``schema`` is the lake's, with all their columns."""
     columns = KeyColumns.of(key, schema)
-    puts = Puts.of(rows, columns, image_schema(schema))
+    upserts = Upserts.of(rows, columns, image_schema(schema))
     deletes = is_op(rows, "d")
-    _, keys, new, old = numbered_keys(rows, columns, puts, deletes)
-    takes = np.where(deletes | (is_op(rows, "u") & (old != new)), old, -1)
+    _, keys, new, old = numbered_keys(rows, columns, upserts, deletes)
+    removals = np.where(deletes | (is_op(rows, "u") & (old != new)), old, -1)
     incomplete = np.zeros(rows.num_rows, dtype=bool)
-    for mask in puts.unsent.values():
+    for mask in upserts.unsent.values():
         incomplete |= mask
     new[is_op(rows, "t")] = -1
-    return Touched(new, takes, incomplete, keys.num_rows)
+    return ChangedKeys(new, removals, incomplete, keys.num_rows)
 
 
 @dataclass(frozen=True, slots=True)
-class Puts:
+class Upserts:
     """The new images: columns in the lake's types, texts by column, and masks of unsent values. Shape: [N] each."""
 
     columns: pa.Table
@@ -119,7 +119,7 @@ class Puts:
     unsent: dict[str, np.ndarray]
 
     @classmethod
-    def of(cls, rows: pa.Table, key: KeyColumns, schema: pa.Schema) -> Puts:
+    def of(cls, rows: pa.Table, key: KeyColumns, schema: pa.Schema) -> Upserts:
         """Collect the new images; an unsent key value (unchanged, stored out of line) is taken from the old tuple."""
         after = conform(image(rows, "after"), schema)
         texts = texts_of(column(after, RESCUED))
@@ -140,15 +140,16 @@ class Puts:
 class SliceEvents:
     """The change rows of a slice in stream order, and what each of them touches.
 
-    ``index`` and ``keys`` are as in ``ReducedSlice``. ``touches`` are of these keys; a truncate has none, so its touch
-    is a delete at key -1. ``truncates`` tells which rows are truncates. Shape: rows[N], puts[N], truncates[N], keys[K]
+    ``index`` and ``keys`` are as in ``ReducedSlice``. ``key_events`` are at these keys; a truncate has none, so
+    its event is a delete at key -1. ``truncates`` tells which rows are truncates. Shape: rows[N], upserts[N],
+    truncates[N], keys[K]
     """
 
     rows: pa.Table
-    puts: Puts
+    upserts: Upserts
     index: KeyIndex
     keys: pa.Table
-    touches: Touches
+    key_events: KeyEvents
     truncates: np.ndarray
 
     @classmethod
@@ -156,28 +157,28 @@ class SliceEvents:
         """``rows`` are change rows in any order; ``schema`` is the lake's, whose columns hold theirs."""
         rows = in_order(rows)
         columns = KeyColumns.of(key, schema)
-        puts = Puts.of(rows, columns, image_schema(schema))
+        upserts = Upserts.of(rows, columns, image_schema(schema))
         truncates = is_op(rows, "t")
         deletes = is_op(rows, "d") | truncates
-        index, keys, new, old = numbered_keys(rows, columns, puts, deletes)
-        return cls(rows, puts, index, keys, Touches.of(new, old, deletes, is_op(rows, "u")), truncates)
+        index, keys, new, old = numbered_keys(rows, columns, upserts, deletes)
+        return cls(rows, upserts, index, keys, KeyEvents.of(new, old, deletes, is_op(rows, "u")), truncates)
 
     @property
     def image_names(self) -> list[str]:
         """The lake's names of the columns that an image has."""
-        return [name for name in self.puts.columns.column_names if name != RESCUED]
+        return [name for name in self.upserts.columns.column_names if name != RESCUED]
 
 
 def numbered_keys(
-    rows: pa.Table, key: KeyColumns, puts: Puts, deletes: np.ndarray
+    rows: pa.Table, key: KeyColumns, upserts: Upserts, deletes: np.ndarray
 ) -> tuple[KeyIndex, pa.Table, np.ndarray, np.ndarray]:
     """Return the slice's distinct keys, and the numbers of each row's new and old key, -1 for none."""
     has_old = validity(column(rows, "before"))
     into, out = np.flatnonzero(~deletes), np.flatnonzero(has_old)
-    schema = pa.schema([puts.columns.schema.field(name) for name in key.read])
-    after = puts.columns.select(key.read)
-    if any(key.with_text) and puts.texts:
-        rescued = rescued_of({name: puts.texts[name] for name in key.names if name in puts.texts}, rows.num_rows)
+    schema = pa.schema([upserts.columns.schema.field(name) for name in key.read])
+    after = upserts.columns.select(key.read)
+    if any(key.with_text) and upserts.texts:
+        rescued = rescued_of({name: upserts.texts[name] for name in key.names if name in upserts.texts}, rows.num_rows)
         after = after.set_column(after.num_columns - 1, after.schema.field(RESCUED), rescued)
     parts = [after if len(into) == rows.num_rows else after.take(pa.array(into))]
     if len(out):
@@ -204,16 +205,16 @@ def images_of_keys(
         new, old = (conform(image(rows, name), schema) for name in ("after", "before"))
         return [column(new, name) for name in schema.names], [column(old, name) for name in schema.names], has_old
     some = pa.schema([schema.field(name) for name in [*key.names, RESCUED]])
-    puts = Puts.of(rows, key, some)
-    after = puts.columns
-    if any(key.with_text) and puts.texts:
-        rescued = rescued_of({name: puts.texts[name] for name in key.names if name in puts.texts}, rows.num_rows)
+    upserts = Upserts.of(rows, key, some)
+    after = upserts.columns
+    if any(key.with_text) and upserts.texts:
+        rescued = rescued_of({name: upserts.texts[name] for name in key.names if name in upserts.texts}, rows.num_rows)
         after = after.set_column(after.num_columns - 1, some.field(RESCUED), rescued)
     return key.parts(after), key.parts(conform(image(rows, "before"), some)), has_old
 
 
 def state_rows(
-    puts: Puts, sources: dict[str, np.ndarray], source: np.ndarray, schema: pa.Schema, own: pa.Table
+    upserts: Upserts, sources: dict[str, np.ndarray], source: np.ndarray, schema: pa.Schema, own: pa.Table
 ) -> pa.Table:
     """Return rows in the lake's schema: images of the change rows ``source`` (-1 for nulls), and metadata columns.
 
@@ -221,7 +222,7 @@ def state_rows(
     """
     plain = indices(source)
     at = {name: indices(places) for name, places in sources.items()}
-    texts = {name: values.take(at.get(name, plain)) for name, values in puts.texts.items()}
+    texts = {name: values.take(at.get(name, plain)) for name, values in upserts.texts.items()}
     arrays = []
     for each in schema:
         if each.name == RESCUED:
@@ -229,5 +230,5 @@ def state_rows(
         elif each.name in own.schema.names:
             arrays.append(column(own, each.name))
         else:
-            arrays.append(column(puts.columns, each.name).take(at.get(each.name, plain)))
+            arrays.append(column(upserts.columns, each.name).take(at.get(each.name, plain)))
     return pa.Table.from_arrays(arrays, schema=schema)

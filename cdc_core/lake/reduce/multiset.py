@@ -16,7 +16,7 @@ from cdc_core.lake.delete_columns import as_live, mode_of
 from cdc_core.lake.delete_modes import DeleteMode
 from cdc_core.lake.delta.conform import conform
 from cdc_core.lake.names import META
-from cdc_core.lake.reduce.latest import Touched, image_schema
+from cdc_core.lake.reduce.latest import ChangedKeys, image_schema
 from cdc_core.lake.rows.codes import Tuples
 from cdc_core.lake.rows.images import column, image, validity
 
@@ -61,7 +61,7 @@ def net_rows(rows: pa.Table, schema: pa.Schema) -> NetRows:
     return NetRows(plus, came, minus, times, coder)
 
 
-def touched_rows(rows: pa.Table, schema: pa.Schema) -> Touched:
+def changed_rows(rows: pa.Table, schema: pa.Schema) -> ChangedKeys:
     """Return which rows change rows write to a multiset and remove from it: its rows are their own keys."""
     names = image_schema(schema).names
     has = [validity(column(rows, side)) for side in ("after", "before")]
@@ -73,8 +73,8 @@ def touched_rows(rows: pa.Table, schema: pa.Schema) -> Touched:
         _, codes = Tuples.number([column(every, name) for name in names], exact=True)
         count = int(codes.max()) + 1
         numbers[0][has[0]], numbers[1][has[1]] = codes[: images[0].num_rows], codes[images[0].num_rows :]
-    puts, takes = numbers
-    return Touched(puts, takes, np.zeros(rows.num_rows, dtype=bool), count)
+    upserts, removals = numbers
+    return ChangedKeys(upserts, removals, np.zeros(rows.num_rows, dtype=bool), count)
 
 
 def taken(codes: np.ndarray, times: np.ndarray) -> np.ndarray:

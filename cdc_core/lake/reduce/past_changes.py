@@ -18,7 +18,7 @@ import numpy as np
 import pyarrow as pa
 
 from cdc_core.lake.delete_columns import POSITION
-from cdc_core.lake.reduce.latest import Puts, Touched, image_schema, touched_keys
+from cdc_core.lake.reduce.latest import ChangedKeys, Upserts, changed_keys, image_schema
 from cdc_core.lake.rows.images import column, indices, validity
 from cdc_core.lake.rows.row_keys import KeyColumns
 from cdc_core.lake.rows.survey import is_op
@@ -35,20 +35,20 @@ def past_ready(
     index) at which each row's version ended, null if it did not. ``key`` and ``schema`` are the lake table's. Shape:
     table[N], bool[N], bool[N], ends[N] -> bool[N]
     """
-    touched = touched_keys(rows, key, schema)
+    changed = changed_keys(rows, key, schema)
     lsn, index = (column(rows, name).to_numpy() for name in POSITION[:2])
     never = np.iinfo(np.int64).max
     end_lsn, end_index = (column(ends, name).fill_null(never).to_numpy() for name in ends.schema.names[:2])
-    base = np.where(touched.takes >= 0, touched.takes, touched.puts)
+    base = np.where(changed.removals >= 0, changed.removals, changed.upserts)
     lost: dict[int, list[int]] = {}
     ready = asked.copy()
     # row-wise: rows in quarantine
     for at in np.flatnonzero(asked | missing).tolist():
-        if ready[at] and touched.incomplete[at]:
+        if ready[at] and changed.incomplete[at]:
             place = lsn[at], index[at]
             ready[at] = all((end_lsn[each], end_index[each]) < place for each in lost.get(int(base[at]), ()))
-        if not ready[at] and touched.puts[at] >= 0:
-            lost.setdefault(int(touched.puts[at]), []).append(at)
+        if not ready[at] and changed.upserts[at] >= 0:
+            lost.setdefault(int(changed.upserts[at]), []).append(at)
     return ready
 
 
@@ -61,18 +61,18 @@ def earlier_ends(
     ``rows``. Shape: rows[N], bool[N], ends[N] (LSN, index and time) -> ends[N]
     """
     count, every = rows.num_rows, pa.concat_tables([rows, applied]).combine_chunks()
-    touched = touched_keys(every, key, schema)
+    changed = changed_keys(every, key, schema)
     lsn, index = (column(every, name).to_numpy() for name in POSITION[:2])
     end_lsn, end_index = (column(ends, name).fill_null(-1).to_numpy() for name in ends.schema.names[:2])
-    asked = np.flatnonzero(missing & (touched.puts[:count] >= 0))
-    by_key = _by_key(touched, is_op(every, "t"), touched.puts[asked], count, lsn, index)
+    asked = np.flatnonzero(missing & (changed.upserts[:count] >= 0))
+    by_key = _by_key(changed, is_op(every, "t"), changed.upserts[asked], count, lsn, index)
     has_end = validity(column(ends, ends.schema.names[0]))
     # Of each row: the change at which its version ends, or, after those, its present end; -1 for none.
     source = np.where(has_end, every.num_rows + np.arange(count), -1)
     # row-wise: rows in quarantine
     for row in asked.tolist():
         nearest = (int(end_lsn[row]), int(end_index[row])) if has_end[row] else None
-        for number in (int(touched.puts[row]), _EVERY_KEY):
+        for number in (int(changed.upserts[row]), _EVERY_KEY):
             places = by_key.get(number, [])
             at = bisect_right(places, (lsn[row], index[row], len(lsn)))
             if at < len(places) and (nearest is None or places[at][:2] < nearest):
@@ -83,19 +83,19 @@ def earlier_ends(
 
 
 def _by_key(
-    touched: Touched, truncates: np.ndarray, wanted: np.ndarray, start: int, lsn: np.ndarray, index: np.ndarray
+    changed: ChangedKeys, truncates: np.ndarray, wanted: np.ndarray, start: int, lsn: np.ndarray, index: np.ndarray
 ) -> dict[int, list[tuple[int, int, int]]]:
     """Return the changes from row ``start`` on that touch each of the keys ``wanted``: (LSN, index, row), in order.
 
     Truncates, which touch every key, are under _EVERY_KEY. Shape: [N], but wanted[K]
     """
-    touches = truncates | np.isin(touched.puts, wanted) | np.isin(touched.takes, wanted)
+    touches = truncates | np.isin(changed.upserts, wanted) | np.isin(changed.removals, wanted)
     touches[:start] = False
     rows = np.flatnonzero(touches)
     found: dict[int, list[tuple[int, int, int]]] = {}
     # row-wise: changes of keys that are in quarantine
     for row in rows[np.lexsort((index[rows], lsn[rows]))].tolist():
-        numbers = {_EVERY_KEY} if truncates[row] else {int(touched.puts[row]), int(touched.takes[row])} - {-1}
+        numbers = {_EVERY_KEY} if truncates[row] else {int(changed.upserts[row]), int(changed.removals[row])} - {-1}
         for number in numbers:
             found.setdefault(number, []).append((int(lsn[row]), int(index[row]), row))
     return found
@@ -106,7 +106,7 @@ def put_ends(rows: pa.Table, ends: pa.Table, key: Sequence[str], schema: pa.Sche
 
     Shape: table[N], ends[N] (LSN, index and time) -> table[M]
     """
-    new = Puts.of(rows, KeyColumns.of(key, schema), image_schema(schema)).columns
+    new = Upserts.of(rows, KeyColumns.of(key, schema), image_schema(schema)).columns
     image = pa.StructArray.from_arrays([column(new, each.name) for each in new.schema], fields=list(new.schema))
     count = rows.num_rows
     made = {

@@ -24,12 +24,12 @@ def reduce_soft(rows: pa.Table, key: Sequence[str], schema: pa.Schema) -> Reduce
     A key without an image in the slice keeps all of the lake row's columns and is only marked.
     """
     events = SliceEvents.of(rows, key, schema)
-    touches = with_truncates(events.touches, events.keys.num_rows)
-    last = touches.last(events.keys.num_rows)
-    known = known_states(touches, last, events.puts.unsent, events.image_names)
-    own = events.rows.select(list(POSITION)).take(pa.array(touches.row[last]))
-    own = own.append_column(DELETED, pa.array(touches.deleted[last]))
-    made = state_rows(events.puts, known.sources, known.base, schema, own)
+    key_events = with_truncates(events.key_events, events.keys.num_rows)
+    last = key_events.last(events.keys.num_rows)
+    known = known_states(key_events, last, events.upserts.unsent, events.image_names)
+    own = events.rows.select(list(POSITION)).take(pa.array(key_events.row[last]))
+    own = own.append_column(DELETED, pa.array(key_events.deleted[last]))
+    made = state_rows(events.upserts, known.sources, known.base, schema, own)
     truncated = truncation_of(events.rows, events.truncates)
     return ReducedSlice(
         events.index, events.keys, made, known.base < 0, known.keep, known.seek, marks=True, truncated=truncated

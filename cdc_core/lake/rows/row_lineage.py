@@ -1,4 +1,4 @@
-"""Determines which touches of keys belong to the same row of the source, across its key changes.
+"""Determines which key events belong to the same row of the source, across its key changes.
 
 Within a slice, a row has a sequence of stays at keys. A stay begins with the row that the lake has at that key, with an
 insert, or with the key change that moved the row there; it ends with the delete or key change that removed it. After
@@ -15,10 +15,10 @@ import numpy as np
 
 
 @dataclass(frozen=True, slots=True)
-class Touches:
+class KeyEvents:
     """Every event at every key it touched, ordered by time; a key change first leaves the old key.
 
-    ``key`` numbers the keys from 0, ``row`` the change rows. ``deleted``: the touch removed the row. ``moved``: by a
+    ``key`` numbers the keys from 0, ``row`` the change rows. ``deleted``: the event removed the row. ``moved``: by a
     key change. ``begins``: it wrote a row where there was none. All of shape [T].
     """
 
@@ -29,7 +29,7 @@ class Touches:
     begins: np.ndarray
 
     @classmethod
-    def of(cls, new: np.ndarray, old: np.ndarray, deletes: np.ndarray, updates: np.ndarray) -> Touches:
+    def of(cls, new: np.ndarray, old: np.ndarray, deletes: np.ndarray, updates: np.ndarray) -> KeyEvents:
         """Create the touches; ``new`` and ``old`` are the numbers of rows' keys, -1 for none. Shape: [N] each."""
         count = len(new)
         moves = updates & (old >= 0) & (old != new)
@@ -46,26 +46,26 @@ class Touches:
         return cls(np.concatenate([key, old[left]])[order], every[order], gone, moved, begins)
 
     def last(self, keys: int) -> np.ndarray:
-        """Return the last touch of each key. Shape: int64[keys]."""
+        """Return the last key event of each key. Shape: int64[keys]."""
         out = np.full(keys, -1, dtype=np.int64)
         out[self.key] = np.arange(len(self.key))  # of equal indexes the last assignment is kept
         return out
 
 
-def lineages(touches: Touches) -> np.ndarray:
-    """Return numbers that are equal for touches of the same row and different for other rows. Shape: int64[T]."""
-    if not touches.moved.any():
-        return touches.key
-    order = np.argsort(touches.key, kind="stable")
-    key = touches.key[order]
-    first = touches.begins[order]
+def lineages(key_events: KeyEvents) -> np.ndarray:
+    """Return numbers that are equal for key events of the same row and different for other rows. Shape: int64[T]."""
+    if not key_events.moved.any():
+        return key_events.key
+    order = np.argsort(key_events.key, kind="stable")
+    key = key_events.key[order]
+    first = key_events.begins[order]
     first[0] = True
-    first[1:] |= (key[1:] != key[:-1]) | touches.deleted[order][:-1]
+    first[1:] |= (key[1:] != key[:-1]) | key_events.deleted[order][:-1]
     stay = np.empty(len(order), dtype=np.int64)
     stay[order] = np.cumsum(first) - 1
     up = np.arange(int(stay.max()) + 1)
-    # A key change's two touches are adjacent in time: it ends one stay and begins the other.
-    leaves = np.flatnonzero(touches.moved & touches.deleted)
+    # A key change's two key events are adjacent in time: it ends one stay and begins the other.
+    leaves = np.flatnonzero(key_events.moved & key_events.deleted)
     up[stay[leaves + 1]] = stay[leaves]
     while not np.array_equal(up, up[up]):
         up = up[up]
@@ -74,7 +74,7 @@ def lineages(touches: Touches) -> np.ndarray:
 
 @dataclass(frozen=True, slots=True)
 class History:
-    """The touches ordered by row and time, to find earlier touches of the same row."""
+    """The key events ordered by row and time, to find earlier key events of the same row."""
 
     order: np.ndarray
     starts: np.ndarray
@@ -94,11 +94,11 @@ class History:
 
     @property
     def first(self) -> np.ndarray:
-        """The first touch of the row of each touch in ``asked``. Shape: int64[A]."""
+        """The first key event of the row of each key event in ``asked``. Shape: int64[A]."""
         return np.asarray(self.order[self.starts[self.at]])
 
     def latest(self, known: np.ndarray) -> np.ndarray:
-        """Return the row's latest ``known`` touch up to that in ``asked``, -1 for none. Shape: bool[T] -> int64[A]."""
+        """Return the row's latest ``known`` event up to that in ``asked``, -1 for none. Shape: bool[T] -> int64[A]."""
         places = np.where(known[self.order], np.arange(len(self.order)), -1)
         found = np.maximum.accumulate(places)[self.at]
         return np.where(found >= self.starts[self.at], self.order[np.maximum(found, 0)], -1)

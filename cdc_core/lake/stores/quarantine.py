@@ -31,8 +31,8 @@ from cdc_core.lake.rows.images import chosen, column, indices
 
 QUARANTINED_AT = "__quarantined_at"
 PAST = 4
-"""As a bit of a row's effects, in addition to those of ``reduce/held_changes``: the row was superseded, but its table
-is a history table without the version that it began. It may be replayed.
+"""As a bit of a row's effects, in addition to those of ``reduce/deferred_changes``: the row was superseded, but its
+table is a history table without the version that it began. It may be replayed.
 """
 ENDED = ("__ended_lsn", "__ended_index", "__ended_at")
 """The position and time of the change that ended the version which a superseded row began."""

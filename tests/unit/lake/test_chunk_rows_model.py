@@ -50,7 +50,7 @@ class Server:
     def __post_init__(self) -> None:
         self.table = SourceTable(self.seed, self.histories, truncates=self.truncates)
         self.chance = random.Random(self.seed + 1)
-        self.touched: list[set[int]] = []
+        self.changed: list[set[int]] = []
         self.after: list[dict[int, list[dict[str, Any]]]] = []
 
     def commit(self, statements: int) -> None:
@@ -61,9 +61,9 @@ class Server:
         self.changes += [{**row, "__xid": 1000 + number} for row in made]
         everything = set(range(self.histories))
         images = [image for row in made for image in (row["before"], row["after"]) if image is not None]
-        self.touched.append(everything if any(r["__op"] == "t" for r in made) else {image["h"] for image in images})
+        self.changed.append(everything if any(r["__op"] == "t" for r in made) else {image["h"] for image in images})
         # Who touches what another one has touched, waits for its end.
-        self.late -= {each for each in self.late if self.touched[each] & self.touched[number]}
+        self.late -= {each for each in self.late if self.changed[each] & self.changed[number]}
         if self.chance.random() < 0.5:
             self.late.add(number)
         held: dict[int, list[dict[str, Any]]] = {h: [] for h in everything}
@@ -79,7 +79,7 @@ class Server:
         """The rows that a snapshot taken now shows, by key."""
         rows = []
         for history in range(self.histories):
-            seen = [n for n in range(len(self.lsns)) if history in self.touched[n] and n not in self.late]
+            seen = [n for n in range(len(self.lsns)) if history in self.changed[n] and n not in self.late]
             rows += self.after[seen[-1]][history] if seen else []
         return sorted(rows, key=key_of)
 

@@ -14,7 +14,7 @@ import pytest
 from cdc_core.errors import LakeError, MissingKeyError, TableError
 from cdc_core.lake.reduce.latest import ReducedSlice, reduce_slice
 from cdc_core.lake.rows.row_keys import KeyColumns, merge_key
-from cdc_core.lake.rows.row_lineage import Touches, lineages
+from cdc_core.lake.rows.row_lineage import KeyEvents, lineages
 from cdc_core.lake.rows.survey import Survey, after_position, check_old_rows, invisible, survey
 from cdc_core.lake.schema.shape import lake_schema
 from cdc_core.schema.pg_type import PgType
@@ -185,8 +185,8 @@ def test_lives_of_random_chains() -> None:
         inserts.append(kind == "i")
         expected += [lineage, lineage] if kind == "m" else [lineage]
     deletes = np.array(new) < 0
-    touches = Touches.of(np.array(new), np.array(old), deletes, ~deletes & ~np.array(inserts))
-    found = lineages(touches).tolist()
+    key_events = KeyEvents.of(np.array(new), np.array(old), deletes, ~deletes & ~np.array(inserts))
+    found = lineages(key_events).tolist()
     # The lives found and those expected pair off one to one.
     assert len(found) == len(expected)
     assert len(set(zip(found, expected, strict=True))) == len(set(found)) == len(set(expected))

@@ -34,7 +34,7 @@ COLUMNS = tuple(
 KEYED = TableSchema(T, 1, COLUMNS, primary_key=("k",))
 FULL = TableSchema(T, 1, COLUMNS, primary_key=("k",), identity=ReplicaIdentity.FULL)
 KEYLESS = TableSchema(T, 1, COLUMNS, identity=ReplicaIdentity.FULL)
-PUT, TAKE = 1, 2
+UPSERT, REMOVAL = 1, 2
 
 
 def rules(**predicates):
@@ -110,18 +110,18 @@ def folded(events, table, without):
         if one["__op"] == "t":
             rows, multiset = {}, Counter()
         elif not keyed:
-            if before and not lost & TAKE:
+            if before and not lost & REMOVAL:
                 multiset[before["k"], before["v"], before["t"]] -= 1
-            if after and not lost & PUT:
+            if after and not lost & UPSERT:
                 multiset[after["k"], after["v"], after["t"]] += 1
         else:
             new = (after["k"], after["v"], after["t"]) if after else None
             base = before["k"] if before else new[0]
             if new and one["__unchanged"]:
                 new = (*new[:2], rows.get(base, (None, None))[1])
-            if before and (after is None or before["k"] != after["k"]) and not lost & TAKE:
+            if before and (after is None or before["k"] != after["k"]) and not lost & REMOVAL:
                 rows.pop(before["k"], None)
-            if new and not lost & PUT:
+            if new and not lost & UPSERT:
                 rows[new[0]] = new[1:]
     return Counter({(k, *rest): 1 for k, rest in rows.items()}) if keyed else +multiset
 

@@ -24,16 +24,16 @@ from dataclasses import dataclass, field
 import numpy as np
 import pyarrow as pa
 
-from cdc_core.lake.reduce.latest import Touched, touched_keys
-from cdc_core.lake.reduce.multiset import touched_rows
+from cdc_core.lake.reduce.latest import ChangedKeys, changed_keys
+from cdc_core.lake.reduce.multiset import changed_rows
 from cdc_core.lake.rows.survey import in_order, is_op
 
-PUT, TAKE = 1, 2
-"""The two effects of a change row, as bits: it writes (PUT) or removes (TAKE) a row."""
+UPSERT, REMOVAL = 1, 2
+"""The two effects of a change row, as bits: it writes (UPSERT) or removes (REMOVAL) a row."""
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
+class Deferred:
     """The result: ``rows`` are to be applied, ``effects`` are the bits of each given change row not yet applied.
 
     The effects are 0 for a row that is applied or completely superseded; ``superseded`` are the latter. Shape: int8[N],
@@ -45,18 +45,18 @@ class Held:
     superseded: np.ndarray
 
 
-def hold(rows: pa.Table, refused: np.ndarray, effects: np.ndarray, key: Sequence[str], schema: pa.Schema) -> Held:
+def defer(rows: pa.Table, refused: np.ndarray, effects: np.ndarray, key: Sequence[str], schema: pa.Schema) -> Deferred:
     """Decide which of the change rows are applied to the lake.
 
     ``rows`` are in stream order: those in quarantine before and those of a slice. ``refused`` ones are quarantined in
-    any case; ``effects`` are the bits of the effects that each still has (PUT | TAKE for a new row). Shape: bool[N],
-    int8[N]. ``key`` is the lake table's merge key, empty for a multiset, ``schema`` its schema.
+    any case; ``effects`` are the bits of the effects that each still has (UPSERT | REMOVAL for a new row). Shape:
+    bool[N], int8[N]. ``key`` is the lake table's merge key, empty for a multiset, ``schema`` its schema.
     """
     at = rows.schema.get_field_index("__op")
     rows = rows.set_column(at, rows.schema.field(at), rows.column(at).fill_null(""))
-    touched = touched_keys(rows, key, schema) if key else touched_rows(rows, schema)
-    waiting = _Waiting(touched, bool(key))
-    concerned = _concerned(touched, refused | (effects != PUT | TAKE))
+    changed = changed_keys(rows, key, schema) if key else changed_rows(rows, schema)
+    waiting = _Waiting(changed, bool(key))
+    concerned = _concerned(changed, refused | (effects != UPSERT | REMOVAL))
     truncates = is_op(rows, "t")
     concerned |= truncates
     left, superseded = np.zeros(rows.num_rows, dtype=np.int8), np.zeros(rows.num_rows, dtype=bool)
@@ -74,12 +74,12 @@ def hold(rows: pa.Table, refused: np.ndarray, effects: np.ndarray, key: Sequence
             applied[at] = False
             (puts_only if row.puts else takes_only).extend([at] if row.puts or row.takes else [])
     for row in waiting.rows:
-        left[row.at] = (PUT if row.puts else 0) | (TAKE if row.takes else 0)
+        left[row.at] = (UPSERT if row.puts else 0) | (REMOVAL if row.takes else 0)
         superseded[row.at] = not left[row.at] and bool(effects[row.at]) and max(row.new, row.old) >= 0
     takes_only += waiting.made_up
     parts = [rows.filter(pa.array(applied))]
     parts += [_as(rows, takes_only, "d"), _as(rows, puts_only, "c")]
-    return Held(in_order(pa.concat_tables(parts)), left, superseded)
+    return Deferred(in_order(pa.concat_tables(parts)), left, superseded)
 
 
 @dataclass(slots=True, eq=False)
@@ -109,16 +109,16 @@ class _Row:
 class _Waiting:
     """The waiting rows by key. ``made_up``: rows whose take is applied as a separate delete."""
 
-    touched: Touched
+    changed: ChangedKeys
     keyed: bool
     rows: list[_Row] = field(default_factory=list)
     made_up: list[int] = field(default_factory=list)
     _by_key: dict[int, list[_Row]] = field(default_factory=dict)
 
     def row(self, at: int, effects: int) -> _Row:
-        new, old = int(self.touched.puts[at]), int(self.touched.takes[at])
-        incomplete = bool(self.touched.incomplete[at])
-        return _Row(at, new, old, incomplete, new >= 0 and bool(effects & PUT), old >= 0 and bool(effects & TAKE))
+        new, old = int(self.changed.upserts[at]), int(self.changed.removals[at])
+        incomplete = bool(self.changed.incomplete[at])
+        return _Row(at, new, old, incomplete, new >= 0 and bool(effects & UPSERT), old >= 0 and bool(effects & REMOVAL))
 
     def add(self, row: _Row) -> None:
         self.rows.append(row)
@@ -191,15 +191,15 @@ class _Waiting:
             taker, key = found[-1], found[-1].old
 
 
-def _concerned(touched: Touched, seeds: np.ndarray) -> np.ndarray:
+def _concerned(changed: ChangedKeys, seeds: np.ndarray) -> np.ndarray:
     """Return the rows that touch a key touched by a seed, or by a row found so. Shape: bool[N] -> bool[N]."""
     # The last element represents "no key", which is number -1.
-    keys = np.zeros(touched.count + 1, dtype=bool)
+    keys = np.zeros(changed.count + 1, dtype=bool)
     found = seeds.copy()
     while True:
-        keys[touched.puts[found]] = keys[touched.takes[found]] = True
+        keys[changed.upserts[found]] = keys[changed.removals[found]] = True
         keys[-1] = False
-        more = keys[touched.puts] | keys[touched.takes]
+        more = keys[changed.upserts] | keys[changed.removals]
         if not (more & ~found).any():
             return found
         found |= more
