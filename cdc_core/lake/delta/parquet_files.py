@@ -30,7 +30,7 @@ from cdc_core.lake.delta.row_groups import (
 )
 
 _DICTIONARY_ROWS = 100_000
-_MOST_PAGED = 256
+_MOST_PAGED = 64
 # In memory, without compression: a file is read as a whole where some of its rows change.
 FILE_BYTES = 256 << 20
 _BATCH_ROWS, _BATCH_BYTES = 2_048, 8 << 20
