@@ -11,8 +11,10 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable as RawTable
 from deltalake import QueryBuilder
+from pyspark.sql import functions as F  # noqa: N812
 
 from cdc_core.lake.delta.data_file import MarkedRows
+from cdc_core.lake.delta.pages import Pages
 from cdc_core.lake.delta.table import DeltaTable
 from cdc_core.lake.maintenance.cleaning import clean
 
@@ -39,6 +41,22 @@ def everywhere(table: DeltaTable, spark: Any) -> list[list[int]]:
     by_delta_rs = sorted(arrow.column("id").to_pylist())
     by_duckdb = [each for (each,) in duckdb.sql("select id from arrow order by id").fetchall()]
     return [by_spark, by_delta_rs, by_duckdb, ids(table)]
+
+
+def test_rows_of_files_of_spark_are_read_by_their_positions(tmp_path: Path, spark: Any) -> None:
+    """Spark's files have other pages, encodings and nested columns than ours."""
+    path = str(tmp_path / "t")
+    columns = ("id", "cast(id % 9 as int) as few", "concat('text ', id) as v")
+    made = spark.range(30_000).selectExpr(*columns, "array(id, null) as list", "map('k', id) as map")
+    made.withColumn("s", F.struct("v", "list")).coalesce(1).write.format("delta").save(path)
+    table = DeltaTable.open(path)
+    assert table is not None
+    (file,) = table.files
+    places = np.array([0, 3, 9_999, 20_000, 20_001, 29_999])
+    pages = Pages(memoryview((tmp_path / "t" / file.path).read_bytes()))
+    names = ["id", "few", "v"]
+    assert pages.read(names, places).to_pylist() == table.read(file, names).take(pa.array(places)).to_pylist()
+    assert table.read_at(file, places).equals(table.read(file).take(pa.array(places)))
 
 
 @pytest.mark.parametrize("checkpoint", [False, True])
