@@ -189,6 +189,8 @@ class Source:
         found = partition_names.named(self._connection, self.options, tables)
         for name in found.unheard:
             self._warn(partition_names.unheard_text(name))
+        for text in partition_names.silent_partitions(self._connection, found.own):
+            self._warn(text)
         return found.own
 
     def published(self) -> list[TableId]:

@@ -10,6 +10,7 @@ import pytest
 from cdc_core.option import Secret
 from cdc_core.postgres.catalog.tables import Catalog
 from cdc_core.postgres.connect import connect
+from cdc_core.postgres.replication.partition_names import silent_partitions
 from cdc_core.postgres.rows.copy_out import select_sql
 from cdc_core.schema.table import TableId
 from tests.support.cluster import Cluster
@@ -131,3 +132,21 @@ def test_leaves_that_came_since_the_description_leave_the_root(each_pg, database
         assert catalog.leaves(root, is_filtered=False) == ()
         each_pg.execute(database, "alter table root detach partition late; drop table late")
         assert len(catalog.leaves(root, is_filtered=False)) == 3
+
+
+def test_partitions_whose_changes_the_wal_does_not_have_are_named(each_pg: Cluster, database: str) -> None:
+    each_pg.execute(
+        database,
+        "create table above (id int) partition by range (id);"
+        "create table kept.mid partition of above for values from (0) to (100) partition by range (id);"
+        "create unlogged table kept.bare partition of kept.mid for values from (0) to (10);"
+        "create foreign data wrapper none; create server elsewhere foreign data wrapper none;"
+        "create foreign table far partition of above for values from (100) to (200) server elsewhere",
+    )
+    with connect(options_for(each_pg, database)) as connection:
+        tables = Catalog(connection, "none").tables(lambda name: True)
+        first, second = silent_partitions(connection, tables)
+        own = [table for table in tables if table.id.table == "root"]
+        assert silent_partitions(connection, own) == []
+    assert first.startswith("Partition kept.bare of public.above is UNLOGGED")
+    assert second.startswith("Partition public.far of public.above is a foreign table")

@@ -28,6 +28,18 @@ WITH RECURSIVE above(leaf, oid) AS (
 SELECT leaf::bigint, array_agg(oid::bigint) FROM above GROUP BY leaf
 """
 
+_SILENT = """
+WITH RECURSIVE held(root, oid) AS (
+    SELECT oid, oid FROM pg_class WHERE oid = ANY(%s::oid[])
+    UNION ALL
+    SELECT h.root, i.inhrelid FROM held h JOIN pg_inherits i ON i.inhparent = h.oid
+)
+SELECT n.nspname, c.relname, rn.nspname, r.relname, c.relkind = 'f'
+FROM held h JOIN pg_class c ON c.oid = h.oid JOIN pg_namespace n ON n.oid = c.relnamespace
+JOIN pg_class r ON r.oid = h.root JOIN pg_namespace rn ON rn.oid = r.relnamespace
+WHERE c.relkind = 'f' OR c.relkind = 'r' AND c.relpersistence = 'u' ORDER BY 1, 2
+"""
+
 
 @dataclass(frozen=True, slots=True)
 class NamedTables:
@@ -97,3 +109,21 @@ def unheard_text(table: TableId) -> str:
         f"{table} is not captured: the publication sends its changes under the names of its partitions, or of the "
         "table of which it is a partition, and these names are not captured."
     )
+
+
+def silent_partitions(connection: Connection, tables: Sequence[TableSchema]) -> list[str]:
+    """Return one sentence about each partition of partitioned tables whose changes are not in the WAL.
+
+    A read of the table shows its rows, and the stream never changes them. Raises SourceError or TransientError.
+    """
+    partitioned = [table.oid for table in tables if table.fingerprint is not None and table.fingerprint.is_partitioned]
+    if not partitioned:
+        return []
+    with translated("reading the kinds of partitions"):
+        rows = connection.execute(_SILENT, (partitioned,)).fetchall()
+    return [
+        f"Partition {TableId(schema, name)} of {TableId(root_schema, root)} is "
+        f"{'a foreign table' if is_foreign else 'UNLOGGED'}: the stream does not have its changes, and the lake has "
+        "its rows as they were when the table was read."
+        for schema, name, root_schema, root, is_foreign in rows
+    ]

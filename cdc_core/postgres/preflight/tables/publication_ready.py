@@ -33,13 +33,15 @@ def check(context: Context) -> list[Finding]:
     owned = set(row[2] or ())
     foreign = [table.id for table in context.tables if table.oid not in owned]
     mode = context.options.publication_autocreate_mode
-    unheard = partition_names.named(context.connection, context.options, context.tables).unheard
+    names = partition_names.named(context.connection, context.options, context.tables)
+    silent = partition_names.silent_partitions(context.connection, names.own)
+    told = [*unheard_verdicts(names.unheard), *silent_verdicts(silent)]
     if not info.exists:
-        return [*unheard_verdicts(unheard), missing_verdict(info.name, mode, row[0], row[1], foreign)]
+        return [*told, missing_verdict(info.name, mode, row[0], row[1], foreign)]
     roots = _roots(context)
     covered = [table for table in ids if table in info.published or roots.get(table, frozenset()) & info.published]
     findings = existing_verdicts(info, mode, ids, covered, context.selection.skipped_operations)
-    return [*unheard_verdicts(unheard), *findings]
+    return [*told, *findings]
 
 
 def unheard_verdicts(tables: Sequence[TableId]) -> list[Finding]:
@@ -53,6 +55,12 @@ def unheard_verdicts(tables: Sequence[TableId]) -> list[Finding]:
         )
         for table in tables
     ]
+
+
+def silent_verdicts(texts: Sequence[str]) -> list[Finding]:
+    """``texts``: what is said of partitions whose changes are not in the WAL."""
+    remedy = "Make it an ordinary partition (ALTER TABLE … SET LOGGED), detach it, or read the table again when needed."
+    return [doubtful(NAME, text, remedy) for text in texts]
 
 
 def missing_verdict(

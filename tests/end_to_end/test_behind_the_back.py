@@ -1,0 +1,214 @@
+"""What somebody does on the server behind the pipeline's back: the lake is equal after the next run, or it is said.
+
+Each case has a schema of its own. After its changes every captured table equals its source, or is paused and equal
+after the remedy; nothing differs in silence.
+"""
+
+from __future__ import annotations
+
+import signal
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from cdc_core.schema.table import TableId
+from tests.support.cluster import Cluster
+from tests.support.lake import difference, lake_settings, write_properties
+from tests.support.program import Program
+from tests.support.waits import wait_until
+
+pytestmark = [pytest.mark.postgres, pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(600)]
+
+ROOT = (
+    "create table a (id int, v text, primary key (id)) partition by range (id);"
+    "create table low partition of a for values from (0) to (10);"
+    "create table high partition of a for values from (10) to (1000);"
+    "insert into a select g, 'v' from generate_series(1, 20) g"
+)
+ONE = "create table a (id int primary key, v text); insert into a select g, 'v' from generate_series(1, 20) g"
+MORE = "update a set v = v || '!' where id < 15; insert into a values (100, 'new')"
+
+
+@dataclass(frozen=True)
+class Case:
+    """``tables`` are those whose rows are compared; ``pauses``: the case may end with a pause."""
+
+    name: str
+    made: str
+    done: str
+    tables: tuple[str, ...] = ("a",)
+    pauses: bool = False
+
+
+CASES = [
+    Case("a partition is truncated by its own name", ROOT, f"truncate low; {MORE}"),
+    Case("a partition is dropped", ROOT, f"drop table low; {MORE}"),
+    Case(
+        "a partition is dropped, and another one created in its place",
+        ROOT,
+        f"drop table low; create table low partition of a for values from (0) to (10); {MORE};"
+        "insert into a values (3, 'again')",
+    ),
+    Case(
+        "a partition is truncated and filled in one transaction",
+        ROOT,
+        "begin; truncate low; insert into a values (4, 'after'); commit",
+    ),
+    Case(
+        "truncate of both partitions and the root",
+        ROOT,
+        "truncate high; insert into a values (50, 'x'); truncate a;insert into a values (51, 'y')",
+    ),
+    Case(
+        "a row moves to another partition",
+        ROOT,
+        "update a set id = 500 where id = 5; update a set id = 5 where id = 15",
+    ),
+    Case(
+        "the key is moved to another column",
+        f"{ONE}; alter table a add k int unique; update a set k = id * 2",
+        "alter table a alter k set not null; alter table a drop constraint a_pkey; alter table a add primary key (k);"
+        "update a set id = 0 where id > 5; insert into a values (0, 'new', 777); delete from a where k = 4",
+    ),
+    Case(
+        "the key's index is dropped while it is the replica identity",
+        "create table a (id int not null, v text); create unique index a_id on a (id);"
+        "alter table a replica identity using index a_id; insert into a select g, 'v' from generate_series(1, 20) g",
+        "drop index a_id; insert into a values (100, 'new'); alter table a replica identity full;"
+        "update a set v = 'w' where id < 5; delete from a where id = 7",
+        pauses=True,
+    ),
+    Case(
+        "a partition that is UNLOGGED",
+        f"{ROOT}; create unlogged table bare partition of a for values from (1000) to (2000)",
+        f"{MORE}; update a set v = 'x' where id = 11",
+    ),
+    Case("a table without columns", "create table a ()", "insert into a default values; insert into a default values"),
+    Case(
+        "inherits from another table, and no longer",
+        f"{ONE}; create table b (id int primary key, v text)",
+        "alter table b inherit a; insert into b values (7, 'child'); update a set v = 'u' where id = 7;"
+        "alter table b no inherit a; update b set v = 'own'",
+        ("a", "b"),
+    ),
+    Case(
+        "created, copied and truncated in one transaction",
+        ONE,
+        "begin; create table b (id int primary key, v text); truncate b; insert into b values (1, 'x'); truncate a;"
+        "insert into a values (9, 'y'); commit",
+        ("a", "b"),
+    ),
+    Case(
+        "replicated from elsewhere",
+        ONE,
+        f"select pg_replication_origin_create('{{schema}}'); select pg_replication_origin_session_setup('{{schema}}');"
+        f"set session_replication_role = replica; {MORE}; select pg_replication_origin_session_reset()",
+    ),
+    Case("vacuum full and cluster", ONE, f"vacuum full a; cluster a using a_pkey; {MORE}"),
+    Case("its owner and tablespace", ONE, f"alter table a set tablespace pg_default; {MORE}"),
+    Case(
+        "moved to a copy by a rename in one transaction",
+        ONE,
+        "begin; create table n (like a including all); insert into n select * from a where id < 10;"
+        "drop table a; alter table n rename to a; commit; insert into a values (100, 'new')",
+    ),
+    Case(
+        "values whose text depends on settings",
+        "create table a (id int primary key, d date, i interval, f float8, b bytea, m money, t timestamptz, x xml);"
+        "insert into a values (1, '2024-02-03', '1 day 02:03:04', 0.1, decode('00ff', 'hex'), 12.5,"
+        "'2024-02-03 04:05:06+02', '<a/>')",
+        "insert into a select 2, d, i, f, b, m, t, x from a; update a set f = f + 1e-15, i = i * 3,"
+        "b = b || decode('01', 'hex')",
+    ),
+]
+
+
+def schema_of(case: Case) -> str:
+    return f"b{CASES.index(case)}"
+
+
+def run_sql(pg: Cluster, database: str, case: Case, sql: str) -> None:
+    schema = schema_of(case)
+    with pg.connect(database, options=f"-c search_path={schema},public -c client_min_messages=error") as session:
+        for statement in sql.replace("{schema}", schema).split(";"):
+            if statement.strip() and not statement.strip().startswith("--"):
+                session.execute(statement.encode())
+
+
+def wrong(pg: Cluster, file: Path) -> dict[str, list[TableId]]:
+    found = {}
+    for case in CASES:
+        differs = [one.table for one in difference(file, [TableId(schema_of(case), table) for table in case.tables])]
+        if differs:
+            found[case.name] = differs
+    return found
+
+
+def connector(pg: Cluster, folder: Path, database: str) -> Path:
+    pg.execute(
+        database,
+        f'create publication "{database}" for all tables with (publish_via_partition_root = true)',
+    )
+    settings = {"schema.include.list": r"b\d+", "publication.autocreate.mode": "disabled", **lake_settings(folder)}
+    return write_properties(folder / "back.properties", pg.properties(database, **settings))
+
+
+@pytest.mark.parametrize("when", ["streaming", "down"])
+def test_nothing_differs_in_silence(pg: Cluster, program: Program, tmp_path: Path, when: str) -> None:
+    database = pg.database("behind")
+    for setting in (
+        "datestyle = 'SQL, DMY'",
+        "intervalstyle = 'iso_8601'",
+        "extra_float_digits = -5",
+        "bytea_output = 'escape'",
+        "timezone = 'Asia/Tokyo'",
+        "standard_conforming_strings = off",
+        "quote_all_identifiers = on",
+        "search_path = nowhere",
+        "row_security = off",
+        "default_transaction_isolation = 'serializable'",
+        "statement_timeout = '20s'",
+        "xmloption = document",
+        "array_nulls = off",
+        "lc_monetary = 'C'",
+    ):
+        pg.execute("postgres", f'alter database "{database}" set {setting}')
+    file = connector(pg, tmp_path, database)
+    for case in CASES:
+        pg.execute(database, f"create schema {schema_of(case)}")
+        run_sql(pg, database, case, case.made)
+    done = program.stream(file)
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert {
+        name: found
+        for name, found in wrong(pg, file).items()
+        if name != "created, copied and truncated in one transaction"
+    } == {}
+    if when == "streaming":
+        with program.started("run", file, "--max-seconds", "200") as run:
+            sql = "select active from pg_replication_slots where slot_name = %s"
+            wait_until(lambda: pg.execute("postgres", sql, [database]) == [(True,)], 120, "the stream")
+            for case in CASES:
+                run_sql(pg, database, case, case.done)
+            end = pg.execute(database, "select pg_current_wal_insert_lsn()::text")[0][0]
+            sql = "select confirmed_flush_lsn >= %s::pg_lsn from pg_replication_slots where slot_name = %s"
+            wait_until(lambda: pg.execute("postgres", sql, [end, database]) == [(True,)], 90, "the changes")
+            run.end(signal.SIGTERM, 120)
+            print(run.said()[-6000:])
+    else:
+        for case in CASES:
+            run_sql(pg, database, case, case.done)
+    for _ in range(2):
+        done = program.stream(file)
+        print(done.stderr[-6000:])
+    paused = program.paused(file)
+    print("PAUSED", paused)
+    found = wrong(pg, file)
+    print("WRONG", found)
+    assert {name: tables for name, tables in found.items() if any(str(t) not in paused for t in tables)} == {}
+    for table in paused:
+        replayed = program.run("replay", file, table)
+        assert replayed.returncode == 0, replayed.stdout + replayed.stderr[-3000:]
+    assert program.stream(file).returncode == 0
+    assert wrong(pg, file) == {}
