@@ -33,7 +33,7 @@ _HEX = frozenset(b"0123456789abcdefABCDEF")
 def decode_copy(data: bytes | bytearray | memoryview, names: tuple[str, ...], relation: str = "") -> RawColumns:
     """Decode complete lines of COPY's text format, with its default delimiter and null string, to text columns.
 
-    Shape:  lines[N] of len(names) fields → RawColumns of N rows. Without columns the number of rows is lost.
+    Shape:  lines[N] of len(names) fields → RawColumns of N rows. Without columns a line is empty.
 
     Nulls:  an unescaped ``\\N`` is null; an empty field is the empty string. ``unchanged`` is None for all columns.
 
@@ -55,7 +55,7 @@ def decode_copy(data: bytes | bytearray | memoryview, names: tuple[str, ...], re
             column.append(part)
         first = last
     text = tuple(concat(column) if column else pa.array([], type=pa.string()) for column in parts)
-    return RawColumns(names, text, (None,) * len(names))
+    return RawColumns(names, text, (None,) * len(names), int(np.count_nonzero(whole == _NEWLINE)) if not names else 0)
 
 
 class LineCutter:

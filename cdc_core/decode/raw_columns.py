@@ -14,15 +14,16 @@ class RawColumns:
 
     ``names`` are the relation's columns in order. ``text[i]`` is a string array of length N: PostgreSQL's text of the
     value, null for SQL NULL and for a value that was not sent. ``unchanged[i]`` is a boolean numpy mask of length N, or
-    None if no row of that column is an unchanged TOAST value.
+    None if no row of that column is an unchanged TOAST value. ``count`` is N, needed for a relation without columns.
     """
 
     names: tuple[str, ...]
     text: tuple[pa.Array, ...]
     unchanged: tuple[np.ndarray | None, ...]
+    count: int = 0
 
     def __len__(self) -> int:
-        return len(self.text[0]) if self.text else 0
+        return len(self.text[0]) if self.text else self.count
 
 
 @dataclass(frozen=True, slots=True)

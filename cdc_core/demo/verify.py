@@ -81,7 +81,8 @@ def compare(options: PostgresOptions, table: TableId, path: Path) -> Comparison:
         held = _query(found, f'select "__rescued", {names} from lake')
         rescued, *columns = [column.to_pylist() for column in held.columns]
         kinds: dict[str, str] = dict(described)
-        rows = zip(rescued, zip(*columns, strict=True), strict=True)
+        values = zip(*columns, strict=True) if columns else [()] * len(rescued)
+        rows = zip(rescued, values, strict=True)
         lake = Counter(tuple(map(_plain, _whole(row, texts, kinds))) for texts, row in rows)
     missing, extra = source - lake, lake - source
     return Comparison(table, source.total(), lake.total(), missing.total(), extra.total())

@@ -254,7 +254,7 @@ def rows_of(columns: RawColumns, rows: np.ndarray) -> RawColumns:
     """Return the given rows of every column."""
     taken = pa.array(rows)
     unchanged = tuple(None if mask is None else mask[rows] for mask in columns.unchanged)
-    return RawColumns(columns.names, tuple(text.take(taken) for text in columns.text), unchanged)
+    return RawColumns(columns.names, tuple(text.take(taken) for text in columns.text), unchanged, len(rows))
 
 
 def filled_from(new: RawColumns, old: RawColumns) -> RawColumns:
@@ -268,4 +268,4 @@ def filled_from(new: RawColumns, old: RawColumns) -> RawColumns:
         else:
             texts_.append(text)
             masks.append(None)
-    return RawColumns(new.names, tuple(texts_), tuple(masks))
+    return RawColumns(new.names, tuple(texts_), tuple(masks), len(new))

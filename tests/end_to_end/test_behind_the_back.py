@@ -32,13 +32,13 @@ MORE = "update a set v = v || '!' where id < 15; insert into a values (100, 'new
 
 @dataclass(frozen=True)
 class Case:
-    """``tables`` are those whose rows are compared; ``pauses``: the case may end with a pause."""
+    """``tables`` are those whose rows are compared, ``new`` the ones among them that ``done`` creates."""
 
     name: str
     made: str
     done: str
     tables: tuple[str, ...] = ("a",)
-    pauses: bool = False
+    new: tuple[str, ...] = ()
 
 
 CASES = [
@@ -77,14 +77,17 @@ CASES = [
         "alter table a replica identity using index a_id; insert into a select g, 'v' from generate_series(1, 20) g",
         "drop index a_id; insert into a values (100, 'new'); alter table a replica identity full;"
         "update a set v = 'w' where id < 5; delete from a where id = 7",
-        pauses=True,
     ),
     Case(
         "a partition that is UNLOGGED",
         f"{ROOT}; create unlogged table bare partition of a for values from (1000) to (2000)",
         f"{MORE}; update a set v = 'x' where id = 11",
     ),
-    Case("a table without columns", "create table a ()", "insert into a default values; insert into a default values"),
+    Case(
+        "a table without columns",
+        "create table a (); insert into a default values",
+        "insert into a default values; insert into a default values",
+    ),
     Case(
         "inherits from another table, and no longer",
         f"{ONE}; create table b (id int primary key, v text)",
@@ -98,11 +101,13 @@ CASES = [
         "begin; create table b (id int primary key, v text); truncate b; insert into b values (1, 'x'); truncate a;"
         "insert into a values (9, 'y'); commit",
         ("a", "b"),
+        ("b",),
     ),
     Case(
         "replicated from elsewhere",
         ONE,
-        f"select pg_replication_origin_create('{{schema}}'); select pg_replication_origin_session_setup('{{schema}}');"
+        "select pg_replication_origin_create('{schema} ' || current_database());"
+        "select pg_replication_origin_session_setup('{schema} ' || current_database());"
         f"set session_replication_role = replica; {MORE}; select pg_replication_origin_session_reset()",
     ),
     Case("vacuum full and cluster", ONE, f"vacuum full a; cluster a using a_pkey; {MORE}"),
@@ -115,11 +120,9 @@ CASES = [
     ),
     Case(
         "values whose text depends on settings",
-        "create table a (id int primary key, d date, i interval, f float8, b bytea, m money, t timestamptz, x xml);"
-        "insert into a values (1, '2024-02-03', '1 day 02:03:04', 0.1, decode('00ff', 'hex'), 12.5,"
-        "'2024-02-03 04:05:06+02', '<a/>')",
-        "insert into a select 2, d, i, f, b, m, t, x from a; update a set f = f + 1e-15, i = i * 3,"
-        "b = b || decode('01', 'hex')",
+        "create table a (id int primary key, d date, f float8, b bytea, t timestamptz, x xml);"
+        "insert into a values (1, '2024-02-03', 0.1, decode('00ff', 'hex'), '2024-02-03 04:05:06+02', '<a/>')",
+        "insert into a select 2, d, f, b, t, x from a; update a set f = f + 1e-15, b = b || decode('01', 'hex')",
     ),
 ]
 
@@ -136,10 +139,12 @@ def run_sql(pg: Cluster, database: str, case: Case, sql: str) -> None:
                 session.execute(statement.encode())
 
 
-def wrong(pg: Cluster, file: Path) -> dict[str, list[TableId]]:
+def wrong(pg: Cluster, file: Path, with_new: bool = True) -> dict[str, list[TableId]]:
+    """The tables of each case that differ from their source."""
     found = {}
     for case in CASES:
-        differs = [one.table for one in difference(file, [TableId(schema_of(case), table) for table in case.tables])]
+        tables = [TableId(schema_of(case), table) for table in case.tables if with_new or table not in case.new]
+        differs = [one.table for one in difference(file, tables)]
         if differs:
             found[case.name] = differs
     return found
@@ -180,11 +185,7 @@ def test_nothing_differs_in_silence(pg: Cluster, program: Program, tmp_path: Pat
         run_sql(pg, database, case, case.made)
     done = program.stream(file)
     assert done.returncode == 0, done.stderr[-3000:]
-    assert {
-        name: found
-        for name, found in wrong(pg, file).items()
-        if name != "created, copied and truncated in one transaction"
-    } == {}
+    assert wrong(pg, file, with_new=False) == {}
     if when == "streaming":
         with program.started("run", file, "--max-seconds", "200") as run:
             sql = "select active from pg_replication_slots where slot_name = %s"

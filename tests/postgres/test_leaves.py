@@ -145,7 +145,7 @@ def test_partitions_whose_changes_the_wal_does_not_have_are_named(each_pg: Clust
     )
     with connect(options_for(each_pg, database)) as connection:
         tables = Catalog(connection, "none").tables(lambda name: True)
-        first, second = silent_partitions(connection, tables)
+        first, second = silent_partitions(connection, [table for table in tables if table.id.table == "above"])
         own = [table for table in tables if table.id.table == "root"]
         assert silent_partitions(connection, own) == []
     assert first.startswith("Partition kept.bare of public.above is UNLOGGED")

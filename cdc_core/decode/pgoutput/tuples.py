@@ -231,9 +231,9 @@ class _Gathered:
         """Return the collected columns, as arrays of the batch's length."""
         names = tuple(column.name for column in self._relation.columns)
         if self._pending == self._count:
-            return RawColumns(names, (null_text(self._count),) * len(names), (None,) * len(names))
+            return RawColumns(names, (null_text(self._count),) * len(names), (None,) * len(names), self._count)
         self._flush()
-        return RawColumns(names, tuple(concat(parts) for parts in self._parts), tuple(self._unchanged))
+        return RawColumns(names, tuple(concat(parts) for parts in self._parts), tuple(self._unchanged), self._count)
 
     def _flush(self) -> None:
         if self._pending:

@@ -168,7 +168,7 @@ class RowTyper:
         by_name = dict(zip(columns.names, columns.text, strict=True))
         none = pa.nulls(len(columns), pa.string())
         names = tuple(plan.name for plan in self.plans)
-        return RawColumns(names, tuple(by_name.get(name, none) for name in names), (None,) * len(names))
+        return RawColumns(names, tuple(by_name.get(name, none) for name in names), (None,) * len(names), len(columns))
 
     def _included(self) -> list[tuple[ColumnPlan, ColumnCodec]]:
         return [(plan, codec) for plan, codec in zip(self.plans, self.codecs, strict=True) if plan.included]
@@ -227,7 +227,7 @@ class RowTyper:
             known = mask & has_old & old.is_valid().to_numpy(zero_copy_only=False)
             text.append(pc.if_else(pa.array(known), old, new))
             unchanged.append(mask & ~known)
-        return RawColumns(tuples.new.names, tuple(text), tuple(unchanged)), tuple(unchanged)
+        return RawColumns(tuples.new.names, tuple(text), tuple(unchanged), len(tuples.new)), tuple(unchanged)
 
     def _unchanged_names(self, masks: Sequence[np.ndarray | None], count: int) -> pa.ListArray:
         """Return the names of each row's unchanged columns. Shape: masks[C][N] -> list<string>[N], never null."""

@@ -75,7 +75,7 @@ def columns_of(rows: RawColumns, names: Sequence[str]) -> RawColumns:
     """Return the columns with these names, in their order."""
     position = {name: index for index, name in enumerate(rows.names)}
     at = [position[name] for name in names]
-    return RawColumns(tuple(names), tuple(rows.text[i] for i in at), tuple(rows.unchanged[i] for i in at))
+    return RawColumns(tuple(names), tuple(rows.text[i] for i in at), tuple(rows.unchanged[i] for i in at), len(rows))
 
 
 def divides_rows(table: TableSchema, names: Sequence[str]) -> bool:
