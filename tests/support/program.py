@@ -98,7 +98,8 @@ class Program:
         **environment: str,
     ) -> Iterator[Running]:
         """A run in the background, killed at the end where it still runs."""
-        with tempfile.TemporaryFile("w+") as output:
+        # Appended to: the position of a shared file is shared, and reading it here moves it.
+        with tempfile.TemporaryFile("a+") as output:
             order = [str(_PROGRAM), command, str(properties), *arguments]
             process = self._start(order, environment, output, output, cold=cold, own_java=own_java)
             running = Running(process, output)
