@@ -7,8 +7,8 @@ from dataclasses import replace
 import pyarrow as pa
 import pytest
 
+from cdc_core.engine.reports import QuarantineReport
 from cdc_core.engine.slice.order import Replay
-from cdc_core.engine.slice.outcome import Quarantined
 from cdc_core.lake.delete_modes import DeleteMode, DeleteModes
 from cdc_core.lake.options import MergeEngine
 from cdc_core.quality.options import QualityOptions, UserRule
@@ -50,7 +50,7 @@ def test_what_waits_goes_in_by_spark(spark, tmp_path):
     assert quarantined(round_(300, ("u", None, new("d", 4)))).waiting == 3
     assert sorted((row["k"], row["v"], row["t"]) for row in one.rows) == [("a", 1, "t"), ("d", 4, "t")]
     done = one.merge(301, 1, spark=spark, replay=Replay(accept=("positive",)))
-    assert quarantined(done) == Quarantined(replayed=3)
+    assert quarantined(done) == QuarantineReport(replayed=3)
     assert sorted((row["k"], row["v"], row["t"]) for row in one.rows) == [
         ("a", 5, "u"),
         ("b", -2, "t"),
@@ -75,7 +75,7 @@ def test_past_versions_go_in_by_spark(spark, tmp_path):
     round_(300, ("u", None, new("a", 5)), ("d", new("c", None, None), None), ("u", None, new("b", -6)))
     assert [row["status"] for row in lake_rows(one.paths.quarantine(TABLE.id))].count("superseded") == 3
     done = one.merge(301, spark=spark, replay=Replay(accept_all=True))
-    assert quarantined(done) == Quarantined(replayed=4)
+    assert quarantined(done) == QuarantineReport(replayed=4)
     wanted = [
         ("a", 1, "t", 100, (200, 0)),
         ("a", -2, "u", 200, (200, 1)),

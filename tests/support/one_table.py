@@ -11,10 +11,11 @@ from typing import Any
 import pyarrow as pa
 
 from cdc_core.engine.checks.table_checks import TableChecks
+from cdc_core.engine.reports import QuarantineReport
 from cdc_core.engine.slice.by_spark import SparkMerge
 from cdc_core.engine.slice.lake_tables import LakeTables
 from cdc_core.engine.slice.order import MergeOrder, Replay, SliceOrder, SnapshotInForce, TargetSchema
-from cdc_core.engine.slice.outcome import Merged, Quarantined, SliceOutcome
+from cdc_core.engine.slice.outcome import Merged, SliceOutcome
 from cdc_core.engine.slice.task import SliceTask
 from cdc_core.engine.slice.write import LakeWriter
 from cdc_core.lake.delta.conform import conform
@@ -48,9 +49,9 @@ class FixedPlan:
         return self
 
 
-def quarantined(outcome: SliceOutcome) -> Quarantined:
+def quarantined(outcome: SliceOutcome) -> QuarantineReport:
     """What became of changes in quarantine; zeros if the slice did not concern them."""
-    return outcome.done.quarantined or Quarantined()
+    return outcome.done.quarantined or QuarantineReport()
 
 
 class OneTable:

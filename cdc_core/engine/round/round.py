@@ -46,7 +46,7 @@ from cdc_core.engine.round.validations import Validations
 from cdc_core.engine.schema.reread_limit import RereadLimit
 from cdc_core.engine.schema.trouble import trouble_of
 from cdc_core.engine.slice.order import Replay, SliceOrder
-from cdc_core.engine.slice.outcome import Quarantined, SliceOutcome
+from cdc_core.engine.slice.outcome import SliceOutcome
 from cdc_core.lake.options import MergeEngine
 from cdc_core.lake.positions import ChangelogPosition
 from cdc_core.lsn import Lsn
@@ -101,7 +101,7 @@ class Rounds:
         failed = self._failed(outcomes)
         self._record(batch, Lsn(max([to_lsn, *(o.to_lsn or 0 for o in orders if o.table in replays)])))
         seconds = time.monotonic() - started
-        again = {o.table: _quarantine_report(o.done.quarantined) for o in outcomes if o.table in replays}
+        again = {o.table: o.done.quarantined or QuarantineReport() for o in outcomes if o.table in replays}
         return RoundReport(to_lsn, tuple(merges), failed, seconds=seconds, parts=cpu_parts(outcomes), replays=again)
 
     def _note_lost(self, outcomes: Sequence[SliceOutcome]) -> None:
@@ -170,7 +170,3 @@ class Rounds:
             if batch is not None and batch.complete_lsn is not None:
                 self._cuts.note_commit(batch.complete_lsn, batch.last_commit_ts_us)
             self._cuts.record(to_lsn)
-
-
-def _quarantine_report(found: Quarantined | None) -> QuarantineReport:
-    return QuarantineReport() if found is None else QuarantineReport(found.waiting, found.replayed, found.dropped)

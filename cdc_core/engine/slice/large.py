@@ -24,10 +24,10 @@ import pyarrow as pa
 
 from cdc_core import failpoints
 from cdc_core.engine.checks.table_checks import TableChecks
-from cdc_core.engine.reports import CheckReport
+from cdc_core.engine.reports import CheckReport, QuarantineReport
 from cdc_core.engine.slice.apply_method import ApplyMethod, method_for_parts, takes_files
 from cdc_core.engine.slice.order import Merge
-from cdc_core.engine.slice.outcome import Applied, Merged, Quarantined, Staged, Stopwatch
+from cdc_core.engine.slice.outcome import Applied, Merged, Staged, Stopwatch
 from cdc_core.engine.slice.quarantine import CheckedSlice, too_many
 from cdc_core.engine.slice.schema_versions import by_shape, key_of, keyed_slices, unseen
 from cdc_core.engine.slice.write import LakeWriter
@@ -109,7 +109,7 @@ class _PartChecks:
     @property
     def result(self) -> Merged:
         """The result of the checks so far."""
-        return Merged(check=self._report, quarantined=Quarantined(self._waiting))
+        return Merged(check=self._report, quarantined=QuarantineReport(self._waiting))
 
 
 @dataclass(slots=True)

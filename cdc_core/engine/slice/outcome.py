@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
-from cdc_core.engine.reports import CheckReport
+from cdc_core.engine.reports import CheckReport, QuarantineReport
 from cdc_core.errors import CdcError
 from cdc_core.lake.apply.staging import StagedFacts
 from cdc_core.schema.table import TableId
@@ -35,15 +35,6 @@ class Staged:
 
 
 @dataclass(frozen=True, slots=True)
-class Quarantined:
-    """Changes in quarantine after a slice (``waiting``), and those that left it: ``replayed`` or ``dropped``."""
-
-    waiting: int = 0
-    replayed: int = 0
-    dropped: int = 0
-
-
-@dataclass(frozen=True, slots=True)
 class Merged:
     """What one step of a slice, or several, did to the lake table and the quarantine table; None for nothing.
 
@@ -54,15 +45,15 @@ class Merged:
     applied: Applied | None = None
     staged: Staged | None = None
     check: CheckReport | None = None
-    quarantined: Quarantined | None = None
+    quarantined: QuarantineReport | None = None
     reached: int | None = None
 
     def then(self, later: Merged) -> Merged:
         """Return what this and a later step did together."""
-        before, after = self.quarantined or Quarantined(), later.quarantined
+        before, after = self.quarantined or QuarantineReport(), later.quarantined
         if after is not None:
             replayed, dropped = before.replayed + after.replayed, before.dropped + after.dropped
-            after = Quarantined(after.waiting, replayed, dropped)
+            after = QuarantineReport(after.waiting, replayed, dropped)
         return Merged(
             later.applied or self.applied,
             later.staged or self.staged,

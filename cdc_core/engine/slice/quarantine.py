@@ -17,9 +17,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from cdc_core.engine.reports import CheckReport
+from cdc_core.engine.reports import CheckReport, QuarantineReport
 from cdc_core.engine.slice.order import Merge, Replay
-from cdc_core.engine.slice.outcome import Quarantined
 from cdc_core.engine.slice.past_versions import NO_ENDS, Kept, beside, differ, keep_past, still_there
 from cdc_core.engine.slice.schema_versions import by_shape, projected
 from cdc_core.errors import TableError
@@ -62,7 +61,7 @@ class Filtered:
 
     rows: pa.Table
     earlier: pa.Table
-    quarantined: Quarantined = field(default_factory=Quarantined)
+    quarantined: QuarantineReport = field(default_factory=QuarantineReport)
     changed: bool = False
     placed: pa.Table | None = None
 
@@ -188,10 +187,10 @@ class TableQuarantine:
             write_quarantine(new, path, self.place, merge.to_lsn, settled, follows)
         if kept.placed is not None:
             none = every.slice(0, 0)
-            return Filtered(none, none, Quarantined(waiting, replayed), is_written, kept.placed)
+            return Filtered(none, none, QuarantineReport(waiting, replayed), is_written, kept.placed)
         late = pa.array(kept.rows.column("__commit_lsn").to_numpy() > self.place.merged)
         rows, earlier = kept.rows.filter(late), kept.rows.filter(pc.invert(late))
-        return Filtered(rows, earlier, Quarantined(waiting, replayed), is_written)
+        return Filtered(rows, earlier, QuarantineReport(waiting, replayed), is_written)
 
     def _dropped(self, waited: _Waiting, changes: pa.Table) -> Filtered:
         """Discard the rows in quarantine; there are no other changes to be merged."""
@@ -209,7 +208,7 @@ class TableQuarantine:
             none = _as_rows(waited.rows.slice(0, 0), [], np.zeros(0, dtype=np.int8), ())
             write_quarantine(none, self.paths.quarantine(merge.table.id), self.place, merge.to_lsn, gone)
         empty = changes.slice(0, 0)
-        return Filtered(empty, empty, Quarantined(dropped=count), bool(count))
+        return Filtered(empty, empty, QuarantineReport(dropped=count), bool(count))
 
 
 def _settled(waited: _Waiting, kept: Kept) -> tuple[Settled | None, int]:

@@ -7,8 +7,8 @@ from dataclasses import replace
 import pyarrow as pa
 import pytest
 
+from cdc_core.engine.reports import QuarantineReport
 from cdc_core.engine.slice.order import Replay, WrittenFiles
-from cdc_core.engine.slice.outcome import Quarantined
 from cdc_core.lake.reduce.multiset import arrivals
 from cdc_core.lake.stores.changelog import Reached
 from cdc_core.quality.options import QualityOptions
@@ -85,4 +85,4 @@ def test_files_that_tasks_wrote_apart_are_looked_at_together(one, keys):
     outcome = one.task(replace(order, append=files, merge=replace(order.merge, has_backlog=False)))
     assert outcome.error is None
     assert content(one) == [(1, 0), (2, 1), (3, 2)]
-    assert outcome.done.quarantined == (Quarantined(1) if keys[1] == (3, 1) else None)
+    assert outcome.done.quarantined == (QuarantineReport(1) if keys[1] == (3, 1) else None)

@@ -11,8 +11,9 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
+from cdc_core.engine.reports import QuarantineReport
 from cdc_core.engine.slice import apply_method
-from cdc_core.engine.slice.outcome import Quarantined, SliceOutcome
+from cdc_core.engine.slice.outcome import SliceOutcome
 from cdc_core.lake.apply.staging import KEEP, NUMBER, TOUCH
 from cdc_core.lake.delete_modes import DeleteMode, DeleteModes
 from cdc_core.lake.options import MergeEngine
@@ -276,7 +277,7 @@ def test_each_part_keeps_the_quarantine_of_the_others(tmp_path: Path, keyless: b
         assert parts.error is None and whole.error is None
         mine, theirs = twins.quarantined
         assert mine == theirs and len(mine) > 10
-        assert engine is MergeEngine.ARROW or quarantined(parts) == quarantined(whole) == Quarantined(len(mine))
+        assert engine is MergeEngine.ARROW or quarantined(parts) == quarantined(whole) == QuarantineReport(len(mine))
     positions = ("__commit_lsn", "__tx_index", "__commit_ts") if keyless else ()
     assert contents(twins.tables[0], *positions) == contents(twins.tables[1], *positions)
 

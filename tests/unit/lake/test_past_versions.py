@@ -9,8 +9,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from cdc_core.engine.reports import QuarantineReport
 from cdc_core.engine.slice.order import Replay
-from cdc_core.engine.slice.outcome import Quarantined
 from cdc_core.errors import TableError
 from cdc_core.lake.apply.changes import apply, bytes_to_scan, prepare, prepare_placed
 from cdc_core.lake.apply.ways import Ways
@@ -141,7 +141,7 @@ def test_a_version_that_left_nothing_ends_at_the_truncate_or_delete(one: OneTabl
     round_(one, 30, ("t",))
     assert statuses(one) == ["superseded"] * 2
     outcome = one.merge(31, replay=Replay(accept_all=True))
-    assert (quarantined(outcome), one.lake_position.lsn) == (Quarantined(replayed=2), 31)
+    assert (quarantined(outcome), one.lake_position.lsn) == (QuarantineReport(replayed=2), 31)
     assert [versions(one.rows, key) for key in "abc"] == [[(10, 30, 1, "b")], [(10, 20, -1, "b")], [(10, 30, -1, "b")]]
 
 
@@ -149,7 +149,7 @@ def test_a_replay_comes_before_changes_that_are_not_merged_yet(one: OneTable) ->
     round_(one, 10, ("c", None, image("a")), ("u", None, image("a", v=-2)))
     one.append([change("u", 20, 0, None, image("a", v=3))], 20)
     outcome = one.merge(20, replay=Replay(accept_all=True))
-    assert (quarantined(outcome), one.lake_position.lsn) == (Quarantined(replayed=1), 20)
+    assert (quarantined(outcome), one.lake_position.lsn) == (QuarantineReport(replayed=1), 20)
     assert versions(one.rows, "a") == [(10, 10, 1, "b"), (10, 20, -2, "b"), (20, None, 3, "b")]
 
 
@@ -163,7 +163,7 @@ def test_superseded_changes_are_dropped_too(one: OneTable) -> None:
     round_(one, 10, ("c", None, image("a")), ("u", None, image("a", v=-2)), ("u", None, image("a", v=3)))
     round_(one, 20, ("c", None, image("b", v=-1)))
     outcome = one.merge(21, replay=Replay(drop=True))
-    assert quarantined(outcome) == Quarantined(dropped=2)
+    assert quarantined(outcome) == QuarantineReport(dropped=2)
     assert statuses(one) == ["dropped"] * 2
     # The lake is as if it had the one that was superseded; the other is missing in it.
     quarantine = DeltaTable.open(one.paths.quarantine(TABLE.id))
@@ -180,6 +180,6 @@ def test_a_superseded_change_that_the_changelog_has_no_more_stays_as_it_is(one: 
     gone = [file for file in changelog.files if file.maximum["__commit_lsn"] == 10]
     changelog.commit([], gone)
     outcome = one.merge(21, replay=Replay(accept_all=True))
-    assert quarantined(outcome) == Quarantined(replayed=1)
+    assert quarantined(outcome) == QuarantineReport(replayed=1)
     assert statuses(one) == ["replayed", "superseded"]
     assert versions(one.rows, "b") == [(20, None, -1, "b")]
