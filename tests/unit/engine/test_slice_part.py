@@ -6,7 +6,7 @@ import random
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from cdc_core.engine.slice.order import SliceOrder, SpoolFiles, TargetSchema, WrittenFiles
@@ -50,6 +50,7 @@ def test_files_are_cut_into_neighbours(parts: int, expected: int, tmp_path: Path
 
 
 @settings(max_examples=50, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@example(sizes=[90] * 10, parts=1)
 @given(sizes=st.lists(st.integers(0, 90), min_size=1, max_size=30), parts=st.integers(1, 8))
 def test_a_part_is_in_memory_unless_one_file_is_not(sizes: list[int], parts: int, tmp_path: Path) -> None:
     files = files_of(tmp_path, sizes)
