@@ -57,6 +57,14 @@ _REFUSALS: tuple[tuple[str, bool, str, str], ...] = (
         "Run GRANT CONNECT ON DATABASE as its owner.",
     ),
     (
+        r"(no pg_hba\.conf entry|pg_hba\.conf rejects).*no encryption",
+        False,
+        "The pg_hba.conf of the server at {where} has no entry that allows role {user} to connect to database "
+        "{database} from this host without TLS.",
+        "Set database.sslmode=require (or verify-full, with database.sslrootcert), or add an entry for connections "
+        "without TLS and reload the server configuration.",
+    ),
+    (
         r"no pg_hba\.conf entry|pg_hba\.conf rejects",
         False,
         "The pg_hba.conf of the server at {where} has no entry that allows role {user} to connect to database "
@@ -107,10 +115,35 @@ _REFUSALS: tuple[tuple[str, bool, str, str], ...] = (
         "Enable TLS on the server, or set database.sslmode=prefer.",
     ),
     (
+        r"certificate verify failed",
+        False,
+        "The certificate of the server at {where} is not valid: it was not issued by an authority in "
+        "database.sslrootcert, or it has expired.",
+        "Set database.sslrootcert to the file of the authority's certificate, or renew the server's certificate.",
+    ),
+    (
+        r"certificate for .* does not match host name",
+        False,
+        "The certificate of the server at {where} is for another host: {text}.",
+        "Set database.hostname to a name in the certificate, or database.sslmode=verify-ca.",
+    ),
+    (
+        r"requires a valid client certificate",
+        False,
+        "The server at {where} requires a client certificate of role {user}.",
+        "Set database.sslcert and database.sslkey to the files of a certificate and its private key.",
+    ),
+    (
+        r"alert .*(certificate|unknown ca)|certificate authentication failed",
+        False,
+        "The server at {where} does not accept the certificate in database.sslcert for role {user}: {text}.",
+        "Set database.sslcert and database.sslkey to a certificate that the server's authority issued for the role.",
+    ),
+    (
         r"certificate|SSL error|sslmode|private key|crl file",
         False,
         "The TLS connection to {where} fails: {text}.",
-        "Check database.sslmode, sslrootcert, sslcert, sslkey and sslpassword.",
+        "Check database.sslmode, database.sslrootcert, database.sslcert, database.sslkey and database.sslpassword.",
     ),
 )
 
