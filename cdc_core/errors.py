@@ -13,6 +13,7 @@
     │   │   ├─ LimitExceededError  more of its changes fail a quality rule than its limit allows
     │   │   ├─ MissingKeyError     it has no key, which its changes or its delete mode need
     │   │   ├─ NotUtf8Error        a value that is not UTF-8, in a database with encoding SQL_ASCII
+    │   │   ├─ NotComparableError  it cannot be compared with its source now
     │   │   └─ UnsendableRowError  a row that the server cannot send: too large, damaged, or not to be had in UTF-8
     │   └─ LakeError          the lake's path or tables cannot be written as required
     │       └─ UnreadableError  the folder of one Delta table: log or data files damaged, missing, not accessible
@@ -140,6 +141,10 @@ class UnsendableRowError(TableError):
             table,
         )
         self.args = (table, found)
+
+
+class NotComparableError(TableError):
+    """A lake table that cannot be compared with its source now. The message is a part of a sentence: why."""
 
 
 class LakeError(DefiniteError):

@@ -14,6 +14,7 @@ from cdc_core.assemble.operations import (
     envelopes,
     initial_snapshot,
     maintain,
+    reconcile,
     replay,
     signal,
     snapshot,
@@ -44,6 +45,7 @@ from cdc_core.snapshot.signals.channels import Inbox
 
 if TYPE_CHECKING:  # loads Arrow, which most callers do not need
     from cdc_core.lake.stores.round_lookup import Cut
+    from cdc_core.reconcile.reports import ReconcileReport, TableResult
 
 
 class Connector:
@@ -192,6 +194,20 @@ class Connector:
         round, or if a given table cannot be read at it. Reads the lake only, not the server.
         """
         return versions.versions(self._context, at, tables)
+
+    def reconcile(
+        self,
+        tables: Sequence[TableId] | None = None,
+        limit: int = 1000,
+        repair: bool = False,
+        on_table: Callable[[TableResult], None] | None = None,
+    ) -> ReconcileReport:
+        """Compare lake tables (None: all captured ones) with their source at one LSN; at most ``limit`` keys are named.
+
+        With ``repair`` rows that differ are read again and written. Can run while another process streams. ``on_table``
+        is called with each table's result, and again after its repair.
+        """
+        return reconcile.reconcile(self._context, tables, reconcile.Asked(limit, repair), on_table)
 
     def maintain(
         self,

@@ -17,6 +17,7 @@ from cdc_core.observe.options import ObserveOptions
 from cdc_core.option import Property, properties_of
 from cdc_core.postgres.options import PostgresOptions
 from cdc_core.quality.options import QualityOptions
+from cdc_core.reconcile.options import ReconcileOptions
 from cdc_core.schema.options import SchemaOptions
 from cdc_core.selection.options import SelectionOptions
 from cdc_core.snapshot.options import SnapshotOptions
@@ -38,6 +39,7 @@ PACKAGES: dict[str, tuple[str, type[Any]]] = {
     "lake": ("The lake", LakeOptions),
     "quality": ("Quality", QualityOptions),
     "engine": ("Runs", EngineOptions),
+    "reconcile": ("Comparison with the source", ReconcileOptions),
     "observe": ("Schedules and metrics", ObserveOptions),
 }
 # Properties of Debezium 1.x that are translated rather than renamed: name → the property used instead.

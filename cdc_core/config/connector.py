@@ -20,6 +20,7 @@ from cdc_core.lake.options import LakeOptions
 from cdc_core.observe.options import ObserveOptions
 from cdc_core.postgres.options import PostgresOptions
 from cdc_core.quality.options import QualityOptions
+from cdc_core.reconcile.options import ReconcileOptions
 from cdc_core.schema.options import NameAdjustmentMode, SchemaOptions
 from cdc_core.selection.options import SelectionOptions
 from cdc_core.snapshot.options import SnapshotOptions
@@ -51,6 +52,7 @@ class ConnectorConfig:
     lake: LakeOptions
     quality: QualityOptions
     engine: EngineOptions
+    reconcile: ReconcileOptions
     observe: ObserveOptions
     warnings: tuple[str, ...] = ()
     settings: tuple[Setting, ...] = field(default=(), repr=False)

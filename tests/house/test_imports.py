@@ -28,6 +28,7 @@ ROWS = [
     {"cdc_core.lake", "cdc_core.quality", "cdc_core.postgres"},
     {"cdc_core.snapshot"},
     {"cdc_core.engine"},
+    {"cdc_core.reconcile"},
     {"cdc_core.config"},
     {"cdc_core.assemble", "cdc_core.dagster_home"},
     {"cdc_core.demo"},

@@ -103,7 +103,7 @@ class ChunkTask:
             return ChunkOutcome(table.id, evolves=True)
         self._check(lake, target)
         owner = slices.writer.owner
-        chunks = [ChunkRows(_read(chunk, owner, table.id), chunk.visible) for chunk in order.chunks]
+        chunks = [_rows_of(chunk, owner, table.id) for chunk in order.chunks]
         changes = self._changes(order)
         since = lake.version
         rest = self._moved(changes, table, lake.schema)
@@ -193,9 +193,14 @@ class ChunkTask:
         )
 
 
-def _read(chunk: ChunkFile, owner: Owner, table: TableId) -> pa.Table:
-    if not Path(chunk.path).exists():
+def _rows_of(chunk: ChunkFile, owner: Owner, table: TableId) -> ChunkRows:
+    gone = _read(chunk.gone, owner, table) if chunk.gone else None
+    return ChunkRows(_read(chunk.path, owner, table), chunk.visible, gone)
+
+
+def _read(path: str, owner: Owner, table: TableId) -> pa.Table:
+    if not Path(path).exists():
         raise TransientError("A file of snapshot rows no longer exists.", "They will be re-read.")
-    with pa.OSFile(chunk.path, "rb") as source, pa.ipc.open_file(source) as reader:
-        owner.check(reader.schema.metadata, chunk.path, str(table))
+    with pa.OSFile(path, "rb") as source, pa.ipc.open_file(source) as reader:
+        owner.check(reader.schema.metadata, path, str(table))
         return reader.read_all().replace_schema_metadata(None)

@@ -321,7 +321,7 @@ class SlotReader:
     def _add(self, batch: Batch, found: SegmentPart) -> None:
         pieces: list[tuple[TableSchema, pa.RecordBatch, Relation | None]]
         pieces = [(run.table, run.raw, run.relation) for run in found.runs]
-        pieces += [(table, _truncate_row(cut), None) for cut in found.truncates for table in cut.tables]
+        pieces += [(table, truncate_row(cut), None) for cut in found.truncates for table in cut.tables]
         # In stream order, so that a table's versions are in the order in which they were in force.
         if self._signals is not None:
             batch.signals += signal_rows(found.runs, self._signals.table)
@@ -363,7 +363,8 @@ def _only_inserts(raw: pa.RecordBatch) -> bool:
     return bool((octets[starts] == ord("I")).all())
 
 
-def _truncate_row(truncate: Truncate) -> pa.RecordBatch:
+def truncate_row(truncate: Truncate) -> pa.RecordBatch:
+    """Return a truncate as the one row of its tables. Shape: RAW_SCHEMA[1]"""
     values = {
         "seq": truncate.seq,
         "lsn": truncate.lsn,

@@ -21,6 +21,7 @@ key, it shows every earlier one of it. Hence:
   the old key, which may be missing or damaged. ``moved_unsent`` finds these keys among *all* changes since the last
   chunks were written, because a row may also move from keys that are not yet read to keys that were; they are re-read.
   A chunk that does not show such a change does not find the row at its new key: the key is then re-read once more.
+* A key that was asked for by its value, and that V does not show (``gone``): a delete in the place of the read.
 * A truncate in E: the chunk is dropped. All rows that the table contains after it are in the stream.
 
 Several chunks are written together, each with its own V. A key that is in two of them is taken from the later one.
@@ -38,6 +39,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from cdc_core.clock import now_us
 from cdc_core.lake.apply.changes import Changes
 from cdc_core.lake.apply.keyed import KeyedChanges
 from cdc_core.lake.apply.versioned import VersionedChanges
@@ -59,10 +61,38 @@ _POSITION = ("__commit_lsn", "__tx_index")
 
 @dataclass(frozen=True, slots=True)
 class ChunkRows:
-    """The lake rows of one chunk; ``visible`` is the text of its pg_snapshot. One row per key."""
+    """The lake rows of one chunk; ``visible`` is the text of its pg_snapshot. One row per key.
+
+    ``gone`` are keys that were asked for and that the snapshot does not show: the key's columns, None for none.
+    """
 
     rows: pa.Table
     visible: str
+    gone: pa.Table | None = None
+
+    def reads(self, schema: pa.Schema) -> pa.Table:
+        """Return the rows as reads, and a delete for each key that is gone, at their position."""
+        reads = as_reads(conform(self.rows, schema))
+        if self.gone is None or not self.gone.num_rows:
+            return reads
+        count, row = self.gone.num_rows, reads.schema.field("before").type
+        image_rows = conform(self.gone, pa.schema(list(row)))
+        made = {
+            "__op": pa.array(["d"] * count, pa.string()),
+            "__commit_lsn": pa.array(np.zeros(count, dtype=np.int64)),
+            "__tx_index": pa.array(np.full(count, -1, dtype=np.int64)),
+            "__commit_ts": pa.array([now_us()] * count, pa.int64()).cast(pa.timestamp("us", tz="UTC")),
+            "__unchanged": pa.array([[]] * count, pa.list_(pa.string())),
+            "before": pa.StructArray.from_arrays(
+                [column(image_rows, name) for name in image_rows.schema.names], fields=list(row)
+            ),
+        }
+        deletes = pa.table({name: made.get(name, pa.nulls(count, kind.type)) for name, kind in _fields(reads.schema)})
+        return pa.concat_tables([reads, deletes.cast(reads.schema)])
+
+
+def _fields(schema: pa.Schema) -> list[tuple[str, pa.Field]]:
+    return [(each.name, each) for each in schema]
 
 
 def chunk_changes(
@@ -76,7 +106,7 @@ def chunk_changes(
     position (``at``, -1) afterwards, so that every later change follows them.
     """
     mode = mode_of(schema.names)
-    reads = [as_reads(conform(chunk.rows, schema)) for chunk in chunks]
+    reads = [chunk.reads(schema) for chunk in chunks]
     every = pa.concat_tables([conform(each, reads[0].schema) for each in (*reads, changes)]).combine_chunks()
     owner = np.concatenate([np.full(each.num_rows, number) for number, each in enumerate(reads)]).astype(np.int64)
     hides = np.stack([hidden(changes, chunk.visible) for chunk in chunks]) if changes.num_rows else None
@@ -150,7 +180,8 @@ def _kept(every: pa.Table, owner: np.ndarray, hides: np.ndarray | None, key: Key
     new, old, count = _keys(every, key)
     # For each key, the chunk and the read that it is taken from, -1 if there is none: the last read of a key is used.
     chunk_of, read_of = np.full(count, -1, dtype=np.int64), np.full(count, -1, dtype=np.int64)
-    chunk_of[new[:reads]], read_of[new[:reads]] = owner, np.arange(reads)
+    own = np.where(new[:reads] >= 0, new[:reads], old[:reads])  # a key that is gone has an old image only
+    chunk_of[own], read_of[own] = owner, np.arange(reads)
     left_out = np.zeros(count, dtype=bool)
     if hides is not None:
         changes = every.slice(reads)

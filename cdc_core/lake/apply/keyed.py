@@ -49,7 +49,7 @@ class KeyedChanges:
 
     def apply(self, content: Content, ways: Ways, file_bytes: int) -> Rewrite:
         """Return the effect. Shape: change rows -> files removed, rows marked, tables of ``content.schema`` added."""
-        hits = self._hits(content, ways)
+        hits = _once(self._hits(content, ways), len(self.reduced.deleted))
         matched = np.zeros(len(self.reduced.deleted), dtype=bool)
         for found in hits:
             matched[found.keys] = True
@@ -106,7 +106,8 @@ class _Hits:
     """Rows of a file whose key is in the slice: their positions, their keys' numbers, whether the change is newer.
 
     ``dead``: the lake row is marked as deleted (``soft``). ``truncated`` are the positions of rows that a truncate
-    marks. Shape: [H] each except truncated, places ascending.
+    marks. ``again``: another row of the same key, which only a damaged table has, is replaced by the change, and this
+    one leaves; None if there is none. Shape: [H] each except truncated, places ascending.
     """
 
     file: DataFile
@@ -115,10 +116,12 @@ class _Hits:
     newer: np.ndarray
     dead: np.ndarray
     truncated: np.ndarray
+    again: np.ndarray | None = None
 
     def touched(self, reduced: ReducedSlice) -> TouchedFile:
         """Return the rows that leave their places, and those that take them."""
         puts = self.newer if reduced.marks else self.newer & ~reduced.deleted[self.keys]
+        puts = puts if self.again is None else puts & ~self.again
         keys, places = self.keys[puts], self.places[puts]
 
         def rows(at: RowsAt) -> pa.Table:
@@ -129,6 +132,17 @@ class _Hits:
             return pa.concat_tables([ended, made])
 
         return TouchedFile(self.file, np.union1d(self.places[self.newer], self.truncated), rows)
+
+
+def _once(hits: list[_Hits], count: int) -> list[_Hits]:
+    """Let only the first row of each of ``count`` keys be replaced, where the table has several."""
+    keys = np.concatenate([np.zeros(0, dtype=np.int64), *(found.keys for found in hits)])
+    if not len(keys) or np.bincount(keys, minlength=count).max() == 1:
+        return hits
+    again = np.ones(len(keys), dtype=bool)
+    again[np.unique(keys, return_index=True)[1]] = False
+    ends = np.cumsum([len(found.keys) for found in hits])
+    return [replace(found, again=mask) for found, mask in zip(hits, np.split(again, ends[:-1]), strict=True)]
 
 
 def _with_own_values(reduced: ReducedSlice, keys: np.ndarray, places: np.ndarray, at: RowsAt) -> pa.Table:

@@ -51,12 +51,16 @@ _SHARE, _MAX_WAIT_SECONDS = 12, 1.0
 
 @dataclass(frozen=True, slots=True)
 class ChunkFile:
-    """One chunk: the path of an Arrow file of lake rows, their number, its pg_snapshot's text, and its floor."""
+    """One chunk: the path of an Arrow file of lake rows, their number, its pg_snapshot's text, and its floor.
+
+    ``gone``: the path of an Arrow file of keys that were asked for and were not found, "" for none.
+    """
 
     path: str
     rows: int
     visible: str
     floor: int
+    gone: str = ""
 
 
 @dataclass(frozen=True, slots=True)

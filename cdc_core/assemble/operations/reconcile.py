@@ -1,0 +1,125 @@
+"""Operation ``reconcile``: compares lake tables with their source, and repairs rows that differ."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from cdc_core.assemble.context import RunContext
+from cdc_core.assemble.prerequisites import chosen_tables
+from cdc_core.assemble.quality import table_checks
+from cdc_core.assemble.start.continuity import expect_server
+from cdc_core.engine.reading.tables import TableRegistry
+from cdc_core.postgres.connect import connection_string
+from cdc_core.postgres.rows.chunks import ChunkConnection
+from cdc_core.postgres.source import Source
+from cdc_core.schema.table import TableId, TableSchema
+from cdc_core.schema.unseen import streamed
+
+if TYPE_CHECKING:  # loads Arrow, which most callers do not need
+    from cdc_core.reconcile.between import SlotChanges
+    from cdc_core.reconcile.repair import Repair
+    from cdc_core.reconcile.reports import ReconcileReport, TableResult
+    from cdc_core.reconcile.target import Records
+
+_CHANGES_OF_ROWS = frozenset("cud")
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What a comparison is asked for: ``limit`` is the number of keys of each kind that are named.
+
+    ``repair``: rows that differ are read again and written.
+    """
+
+    limit: int = 1000
+    repair: bool = False
+
+
+def reconcile(
+    context: RunContext,
+    tables: Sequence[TableId] | None,
+    asked: Asked,
+    on_table: Callable[[TableResult], None] | None,
+) -> ReconcileReport:
+    """Compare the lake tables of ``tables`` (None: of all captured ones) with the source under one snapshot of it.
+
+    Raises CdcError; what concerns one table alone is in its result.
+    """
+    from cdc_core.reconcile.between import SlotChanges
+    from cdc_core.reconcile.reports import ReconcileReport
+    from cdc_core.reconcile.run import ReconcileRun, View, left_out
+
+    config, tell = context.config, on_table or (lambda result: None)
+    config.require_lake()
+    with context.source() as source, closing(ChunkConnection(config.postgres)) as bounds:
+        expect_server(context, source)
+        captured, silent = _captured(context, source)
+        named = [*captured, *silent] if tables is None else chosen_tables([*captured, *silent], tables)
+        compared = [table for table in named if table not in silent]
+        slot = SlotChanges(
+            config.postgres,
+            lambda: TableRegistry(source.catalog, source.includes(), compared),
+            context.plan,
+            compared,
+            config.reconcile.reconcile_wait_seconds,
+        )
+        rate, target = config.reconcile.reconcile_rows_per_second, connection_string(config.postgres)
+        run = ReconcileRun(source, _records(context), target, slot, rate, asked.limit, tell)
+        with View.open(source, bounds) as view:
+            found, lsn = run.compare(compared, view), view.shown.lsn
+        results = {each.result.table: each.result for each in found}
+        if asked.repair and any(each.found.count for each in results.values()):
+            with _repair(context, source, slot, compared) as repair:
+                for table, each in zip(compared, found, strict=True):
+                    if each.result.found.count:
+                        results[table.id] = run.repair(table, each, repair, bounds)
+                        tell(results[table.id])
+        unsent = "it is UNLOGGED, so the WAL does not contain its changes"
+        return ReconcileReport(lsn, tuple(results.get(table.id) or left_out(table.id, unsent) for table in named))
+
+
+@contextmanager
+def _repair(context: RunContext, source: Source, slot: SlotChanges, tables: Sequence[TableSchema]) -> Iterator[Repair]:
+    """What writes rows to lake tables, beside a run or without one."""
+    from cdc_core.engine.slice.lake_tables import LakeTables
+    from cdc_core.engine.slice.task import SliceTask
+    from cdc_core.engine.slice.write import LakeWriter
+    from cdc_core.reconcile.repair import Repair
+
+    config = context.config
+    with context.run_folder() as folder, closing(ChunkConnection(config.postgres)) as connection:
+        index = config.state_path.absolute() / "index"
+        writer = LakeWriter.of(config.lake, folder.path, folder.owner, index)
+        lakes = LakeTables.of(config.lake, folder.path)
+        checks = table_checks(context, TableRegistry(source.catalog, source.includes(), tables))
+        task = SliceTask(folder.owner.run, context.scope, context.paths, context.plan, checks, lakes, writer)
+        wait = config.reconcile.reconcile_wait_seconds
+        yield Repair(connection, task, folder.path, slot, context.spark, wait)
+
+
+def _captured(context: RunContext, source: Source) -> tuple[list[TableSchema], list[TableSchema]]:
+    """Return the captured tables under the names that the stream has for them, and those that are UNLOGGED."""
+    found = [table for table in context.lake_tables(source) if source.selection.is_table(table.id)]
+    return [streamed(table) for table in found], source.unlogged()
+
+
+def _records(context: RunContext) -> Records:
+    from cdc_core.lake.epochs import epoch_of
+    from cdc_core.lake.stores.schema_log import ShapeLog
+    from cdc_core.lake.stores.snapshot_log import read_snapshots
+    from cdc_core.reconcile.target import Records
+
+    config, paths, scope = context.config, context.paths, context.scope
+    return Records(
+        paths,
+        scope,
+        context.plan,
+        config.lake.delete_modes,
+        config.snapshot,
+        frozenset(config.selection.skipped_operations) & _CHANGES_OF_ROWS,
+        ShapeLog(paths.shapes, {}).read(),
+        read_snapshots(paths.snapshots, epoch_of(scope)),
+    )

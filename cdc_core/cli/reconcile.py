@@ -1,0 +1,105 @@
+"""``wal2lake reconcile``: compares lake tables with their source, and repairs rows that differ."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+from rich.console import Console
+
+from cdc_core.assemble import Connector
+from cdc_core.cli.arguments import TableType, config_argument
+from cdc_core.cli.exits import DONE, FAILED, WRONG_USE, describe
+from cdc_core.errors import CdcError
+from cdc_core.schema.table import TableId
+
+if TYPE_CHECKING:
+    from cdc_core.reconcile.reports import Key, KeyList, ReconcileReport, TableResult
+
+# As after a usage error: 1 means that rows differ.
+_NOT_COMPARED = WRONG_USE
+_SHOWN = 10
+
+
+@click.command("reconcile")
+@config_argument
+@click.argument("tables", type=TableType(), nargs=-1, metavar="[TABLE]...")
+@click.option("--repair", is_flag=True, help="Read the rows that differ again, and write them to the lake.")
+@click.option("--dry-run", is_flag=True, help="With --repair: only show what would be written and deleted.")
+@click.option("--limit", type=click.IntRange(min=0), default=1000, show_default=True, help="Keys named of each kind.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+def command(config: Path, tables: tuple[TableId, ...], repair: bool, dry_run: bool, limit: int, as_json: bool) -> int:
+    """Compare each lake table with its source at one LSN, while both may keep moving.
+
+    Names the keys of rows that are missing in the lake, that only the lake has, and that have other values there; no
+    value is printed. Without TABLE (schema.table) all captured tables are compared.
+
+    With --repair the rows that differ are read again from the source and written; rows that only the lake has are
+    deleted as the table's delete mode says. It may be done beside a run.
+
+    Exit codes: 0 if everything that was compared is equal, 1 if rows differ (with --repair: if some still do), 2 if a
+    table could not be read.
+    """
+    if dry_run and not repair:
+        raise click.UsageError("--dry-run shows what --repair would do: give both.")
+    console = Console(stderr=as_json, soft_wrap=True)
+    try:
+        connector = Connector.from_file(config)
+        say = None if as_json else line(console, dry_run)
+        report = connector.reconcile(tables or None, limit, repair and not dry_run, say)
+    except CdcError as error:
+        click.echo(f"wal2lake: {describe(error)}", err=True)
+        return _NOT_COMPARED
+    if as_json:
+        click.echo(json.dumps(report.to_plain()))
+    return exit_code(report)
+
+
+def exit_code(report: ReconcileReport) -> int:
+    """Return 1 if rows differ, else 2 if a table could not be read, else 0."""
+    if not report.is_equal:
+        return FAILED
+    return _NOT_COMPARED if report.has_errors else DONE
+
+
+def line(console: Console, dry_run: bool) -> Callable[[TableResult], None]:
+    """Return what prints the result of one table. ``dry_run``: also what a repair would do."""
+
+    def say(text: str) -> None:
+        console.print(text, highlight=False, markup=False)
+
+    def printed(result: TableResult) -> None:
+        if result.rows is None:
+            say(f"{result.table}: left out: {result.reason}")
+            return
+        found = result.found
+        repaired = f", {result.repaired:,} rows repaired" if result.repaired else ""
+        say(f"{result.table}: {result.state.value}, {result.rows:,} rows compared{repaired}")
+        for name, keys in (("missing", found.missing), ("extra", found.extra), ("changed", found.changed)):
+            _say_keys(say, name, keys)
+        _say_keys(say, "in quarantine", found.quarantined)
+        _say_keys(say, "not compared, because a change is under way", found.undecided)
+        if result.columns_left_out:
+            say(f"     columns not compared: {', '.join(result.columns_left_out)}")
+
+        for each in result.unrepaired[:_SHOWN]:
+            say(f"     not repaired: {_shown(each.key)}: {each.reason}")
+        if dry_run and found.count:
+            written = found.missing.count + found.changed.count
+            say(f"     a repair would read and write {written:,} rows, and delete or end {found.extra.count:,}")
+
+    return printed
+
+
+def _shown(key: Key) -> str:
+    return ", ".join("NULL" if text is None else text for text in key)
+
+
+def _say_keys(say: Callable[[str], None], name: str, keys: KeyList) -> None:
+    if not keys.count:
+        return
+    shown = "; ".join(_shown(key) for key in keys.keys[:_SHOWN])
+    say(f"     {keys.count:,} {name}: {shown}{' …' if keys.count > _SHOWN else ''}")

@@ -1,0 +1,42 @@
+"""Reads the changes that a slot has not delivered yet, without moving it: the slot must not be in use."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from contextlib import closing
+
+from psycopg import sql
+
+from cdc_core.decode.segment import Segment
+from cdc_core.lsn import Lsn
+from cdc_core.postgres.connect import Connection
+from cdc_core.postgres.options import PostgresOptions
+from cdc_core.postgres.replication.stream import plugin_parameters
+from cdc_core.postgres.sqlstate import translated
+
+_FRAME = struct.Struct("!cQQq")  # kind, WAL start, WAL end, clock: as in the frames of the replication stream
+_FRAMES = 20_000
+
+
+def peek(connection: Connection, options: PostgresOptions, upto: Lsn) -> Iterator[Segment]:
+    """Yield the slot's changes up to the commit that ends at or after ``upto``, as segments of the stream.
+
+    They are decoded from the slot's confirmed position on and stay in the slot. The server keeps them in a temporary
+    file until they are read. Raises SourceError, or TransientError if the slot is in use.
+    """
+    publication = '"' + options.publication_name.replace('"', '""') + '"'
+    told = {"proto_version": "1", "publication_names": publication, **plugin_parameters(options.slot_stream_params)}
+    parameters = sql.SQL(", ").join(sql.Literal(text) for pair in told.items() for text in pair)
+    query = sql.SQL(
+        "SELECT (lsn - '0/0')::bigint, data FROM pg_logical_slot_peek_binary_changes({}, {}, NULL, {})"
+    ).format(sql.Literal(options.slot_name), sql.Literal(str(upto)), parameters)
+    with translated("reading the changes that wait in the slot"), closing(connection.cursor()) as cursor:
+        frames: list[bytes] = []
+        for lsn, data in cursor.stream(query, binary=True):  # row-wise: only what no run has read yet
+            frames.append(_FRAME.pack(b"w", lsn, lsn, 0) + data)
+            if len(frames) == _FRAMES:
+                yield Segment.of(frames)
+                frames = []
+        if frames:
+            yield Segment.of(frames)

@@ -1,0 +1,224 @@
+"""The changes between the source's snapshot and a lake table's version (``judge``): from the changelog and the slot.
+
+While a run streams, the changelogs hold every change up to the slot's confirmed position; a comparison that has found
+rows that differ waits until that has passed the snapshot's LSN. While none streams, what the changelogs lack is read
+from the slot, which is not moved.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import pyarrow as pa
+
+from cdc_core.decode.pgoutput.classify import sort_segment
+from cdc_core.decode.pgoutput.stream_state import SortedSegment, StreamState
+from cdc_core.decode.pgoutput.tuples import decode_rows
+from cdc_core.engine.reading.slot_reader import truncate_row
+from cdc_core.engine.reading.tables import TableRegistry
+from cdc_core.engine.schema.steps import same_columns, same_shape
+from cdc_core.errors import NotComparableError, SourceError
+from cdc_core.lake.delta.conform import conform
+from cdc_core.lake.delta.table import DeltaTable
+from cdc_core.lake.epochs import EpochRows
+from cdc_core.lake.names import RESCUED
+from cdc_core.lake.paths import LakePaths
+from cdc_core.lake.positions import ChangelogPosition, LakePosition, changelog_position
+from cdc_core.lake.rows.change_rows import RowTyper
+from cdc_core.lake.rows.survey import hidden, in_order
+from cdc_core.lake.rows.typing_plan import TypingPlan
+from cdc_core.lake.schema.change_columns import SHAPE, shapes_of, viewed
+from cdc_core.lake.stores.changelog import read_changes, read_positions
+from cdc_core.lake.stores.quarantine import refused_among, waiting_rows
+from cdc_core.lsn import Lsn
+from cdc_core.postgres.connect import Connection, connect
+from cdc_core.postgres.options import PostgresOptions
+from cdc_core.postgres.replication import slot as slots
+from cdc_core.postgres.replication.peek import peek
+from cdc_core.postgres.server import sendable_end
+from cdc_core.reconcile.judge import Between
+from cdc_core.schema.table import TableId, TableSchema
+
+_POLL_SECONDS = 0.05
+_FLUSH_SECONDS = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """The source's snapshot: the text ``visible`` of its pg_snapshot, the end of WAL ``lsn`` after it was taken.
+
+    ``floor`` is an LSN up to which it shows every commit, 0 if this is unknown.
+    """
+
+    visible: str
+    lsn: Lsn
+    floor: int
+
+
+@dataclass(frozen=True, slots=True)
+class LakeVersion:
+    """The lake table's version: its position, and the pg_snapshot ``visible`` that its content began with, if known."""
+
+    place: LakePosition
+    shape: int
+    visible: str | None = None
+
+
+@dataclass(slots=True)
+class Waiting:
+    """Changes that are in the slot only. ``changes`` are change rows by table, ``altered``: of which columns differ."""
+
+    changes: dict[TableId, list[pa.Table]] = field(default_factory=dict)
+    altered: set[TableId] = field(default_factory=set)
+
+
+class SlotChanges:
+    """The changes that the slot had not confirmed when they were asked for first. For one thread.
+
+    ``registry`` describes the relations of the stream. ``tables`` are the compared tables, as they are now.
+    """
+
+    def __init__(
+        self,
+        options: PostgresOptions,
+        registry: Callable[[], TableRegistry],
+        plan: TypingPlan,
+        tables: Sequence[TableSchema],
+        wait_seconds: float,
+    ) -> None:
+        self._options = options
+        self._registry = registry
+        self._plan = plan
+        self._tables = {table.id: table for table in tables}
+        self._wait_seconds = wait_seconds
+        self._known: tuple[Lsn, Waiting] | None = None
+
+    def upto(self, lsn: Lsn) -> Waiting:
+        """Return the changes up to an LSN that the changelogs may lack; none if a run has stored all of them.
+
+        Raises NotComparableError if a running stream does not get there in time, SourceError without a slot.
+        """
+        if self._known is None or self._known[0] < lsn:
+            with connect(self._options) as connection:
+                self._known = lsn, self._found(connection, lsn)
+        return self._known[1]
+
+    def position(self) -> tuple[Lsn, bool]:
+        """Return the LSN up to which the changelogs have every change, and whether a run streams."""
+        with connect(self._options) as connection:
+            slot = slots.inspect(connection, self._options.slot_name)
+            return slot.confirmed_lsn or Lsn(0), bool(slot.active)
+
+    def _found(self, connection: Connection, lsn: Lsn) -> Waiting:
+        deadline = time.monotonic() + self._wait_seconds
+        while True:
+            slot = slots.inspect(connection, self._options.slot_name)
+            if not slot.exists or slot.confirmed_lsn is None:
+                raise SourceError(
+                    f"Replication slot {self._options.slot_name} does not exist, so it is not known which changes the "
+                    "lake lacks.",
+                    "Take a new snapshot of the tables.",
+                )
+            if slot.confirmed_lsn >= lsn:
+                return Waiting()
+            if not slot.active:
+                return self._peeked(connection, lsn)
+            if time.monotonic() >= deadline:
+                raise NotComparableError(
+                    f"the running stream has not stored the changes up to {lsn} within {self._wait_seconds:g} s"
+                )
+            time.sleep(_POLL_SECONDS)
+
+    def _peeked(self, connection: Connection, lsn: Lsn) -> Waiting:
+        # A transaction that was committed asynchronously is visible before it is on disk, and decoded only then.
+        deadline = time.monotonic() + _FLUSH_SECONDS
+        while sendable_end(connection) < lsn and time.monotonic() < deadline:
+            time.sleep(_POLL_SECONDS)
+        waiting, state, registry = Waiting(), StreamState(), self._registry()
+        for segment in peek(connection, self._options, lsn):
+            self._note(waiting, sort_segment(segment, state, registry.describe))
+        return waiting
+
+    def _note(self, waiting: Waiting, found: SortedSegment) -> None:
+        for run in found.runs:
+            table = self._tables.get(run.table.id)
+            if table is None:
+                continue
+            if not (same_shape(run.table, table) and same_columns(run.table, table)):
+                waiting.altered.add(table.id)
+                continue
+            typer = self._plan.typer(run.table)
+            rows = typer.changes(run.raw, decode_rows(run.raw, run.relation))
+            waiting.changes.setdefault(table.id, []).append(pa.Table.from_batches([rows]))
+        for cut in found.truncates:
+            for table in cut.tables:
+                if table.id in self._tables:
+                    rows = self._plan.typer(table).truncates(truncate_row(cut))
+                    waiting.changes.setdefault(table.id, []).append(pa.Table.from_batches([rows]))
+
+
+def between(
+    typer: RowTyper, paths: LakePaths, scope: str, shown: Shown, lake: LakeVersion, waiting: Waiting
+) -> Between:
+    """Return the changes between a snapshot of the source and a version of a lake table.
+
+    ``typer`` is of the table as both have it now. Raises NotComparableError if some changes were written with other
+    columns.
+    """
+    table = typer.table.id
+    if table in waiting.altered:
+        raise NotComparableError("it was altered, and changes since then are not merged yet")
+    changelog = DeltaTable.open(paths.changelog(table))
+    position = changelog_position(changelog, scope, table)
+    parts = [_in_columns(_not_stored(rows, position), typer) for rows in waiting.changes.get(table, ())]
+    refused = typer.change_schema.empty_table()
+    quarantine = DeltaTable.open(paths.quarantine(table))
+    if changelog is not None:
+        rows, low = EpochRows.of(changelog, scope), min(shown.floor, lake.place.merged)
+        held = read_changes(rows, low, 2**62, lambda found: _needed(found, shown, lake))
+        parts = [_stored(held, typer, lake.shape), *parts]
+        if quarantine is not None:
+            refused = _stored(read_positions(rows, waiting_rows(quarantine, lake.place)), typer, lake.shape)
+    every = in_order(pa.concat_tables([typer.change_schema.empty_table(), *parts]).combine_chunks())
+    in_lake, seen = _is_in_lake(every, lake), ~hidden(every, shown.visible)
+    lost = np.zeros(every.num_rows, dtype=bool)
+    if quarantine is not None:
+        lost = refused_among(every, quarantine, lake.place.merge_token)
+    ahead, behind = in_lake & ~seen & ~lost, ~in_lake & seen
+    return Between(every.filter(pa.array(ahead)), every.filter(pa.array(behind)), refused)
+
+
+def _stored(rows: pa.Table, typer: RowTyper, shape: int) -> pa.Table:
+    """Return rows of a changelog in the typer's columns. Raises NotComparableError for rows of another shape."""
+    if rows.num_rows and set(np.unique(shapes_of(rows)).tolist()) - {shape}:
+        raise NotComparableError("it was altered, and changes from before that are not in both the lake and the source")
+    if SHAPE in rows.schema.names:
+        rows = viewed(rows, shape, [each.name for each in typer.row_type if each.name != RESCUED])
+    return _in_columns(rows, typer)
+
+
+def _in_columns(rows: pa.Table, typer: RowTyper) -> pa.Table:
+    return conform(rows, typer.change_schema)
+
+
+def _needed(rows: pa.Table, shown: Shown, lake: LakeVersion) -> pa.Table:
+    mine = _is_in_lake(rows, lake) == hidden(rows, shown.visible)
+    return rows if mine.all() else rows.filter(pa.array(mine))
+
+
+def _is_in_lake(rows: pa.Table, lake: LakeVersion) -> np.ndarray:
+    """Whether a lake table's content includes changes, if no rule refused them. Shape: table[N] -> bool[N]"""
+    found = rows.column("__commit_lsn").to_numpy() <= lake.place.merged
+    if lake.visible is not None:
+        found = found | ~hidden(rows, lake.visible)
+    return np.asarray(found)
+
+
+def _not_stored(rows: pa.Table, position: ChangelogPosition | None) -> pa.Table:
+    if position is None:
+        return rows
+    known = position.covers(rows.column("__commit_lsn").to_numpy(), rows.column("__tx_index").to_numpy())
+    return rows.filter(pa.array(~known))

@@ -1,0 +1,144 @@
+"""Compares one table: digests of all rows of both sides, then the rows whose digests differ, by their keys.
+
+    source  COPY by ranges ─▶ types ─▶ digests ─┐                     rows that have
+    lake    data files     ─▶ live rows ─▶ digests ─┴▶ equally often? ─▶ one that does not ─▶ judge ─▶ keys
+
+Both sides are read once, at the same time. Only ranges and files that have a row that differs are read again.
+"""
+
+from __future__ import annotations
+
+import time
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from cdc_core.errors import NotComparableError
+from cdc_core.lake.paths import LakePaths
+from cdc_core.postgres.rows.copy_out import SnapshotReader
+from cdc_core.reconcile.between import Shown, SlotChanges, Waiting, between
+from cdc_core.reconcile.judge import Between, Judged, after_truncate, is_complete, judge_keyed, judge_multiset
+from cdc_core.reconcile.lake_side import LakeSide
+from cdc_core.reconcile.reports import Differences, Key, KeyList, State, TableResult
+from cdc_core.reconcile.rows import is_among, surplus
+from cdc_core.reconcile.source_side import Pace, Reading, SourceSide
+from cdc_core.reconcile.target import Target
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """The result of one table, and what a repair needs of it; None if nothing differs or it has no key."""
+
+    result: TableResult
+    judged: Judged | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """Compares tables under one snapshot of the source. ``limit``: how many keys of each kind are named."""
+
+    paths: LakePaths
+    scope: str
+    shown: Shown
+    taken_us: int
+    slot: SlotChanges
+    pace: Pace
+    limit: int
+
+    def compare(self, target: Target, reader: SnapshotReader, reading: Reading) -> Found:
+        """Compare all rows of a table. Raises CdcError."""
+        began = time.monotonic()
+        lake, source = LakeSide(target.lake, target.compared), self._source(target, reader, reading)
+        with ThreadPoolExecutor(1, thread_name_prefix="lake-side") as pool:
+            lake_side = pool.submit(lake.digests)
+            expected = source.digests()
+            held = lake_side.result()
+        judged = self._judged(target, lake, source, held, expected)
+        state = State.DIFFERENT if judged.found.count else State.EQUAL
+        if state is State.EQUAL and judged.found.undecided.count:
+            raise NotComparableError(f"{judged.found.undecided.count} of its rows are changed by a change under way")
+        result = TableResult(
+            target.table.id,
+            state,
+            len(expected),
+            found=judged.found,
+            columns_left_out=target.left_out,
+            bytes_read=source.cost.octets,
+            seconds=time.monotonic() - began,
+            lake_version=target.lake.version,
+        )
+        return Found(result, judged if judged.keys is not None and judged.keys.num_rows else None)
+
+    def compare_keys(self, target: Target, reader: SnapshotReader, reading: Reading, keys: pa.Table) -> Judged:
+        """Compare the rows with some keys, whose columns are ``KeyColumns.read``. Raises CdcError."""
+        lake, source = LakeSide(target.lake, target.compared), self._source(target, reader, reading)
+        rows = source.of_keys(keys), lake.of_keys(keys)
+        changes, is_cut, is_emptied = self._between(target)
+        return self._judged_keyed(target, lake, source, rows, changes, is_cut, is_emptied)
+
+    def _source(self, target: Target, reader: SnapshotReader, reading: Reading) -> SourceSide:
+        at = int(self.shown.lsn), self.taken_us
+        return SourceSide(reader, target.typer, target.compared, reading, *at, self.pace)
+
+    def _judged(
+        self, target: Target, lake: LakeSide, source: SourceSide, held: np.ndarray, expected: np.ndarray
+    ) -> Judged:
+        compared, unlike = target.compared, surplus(held, expected)
+        if not len(unlike) and not self.changes(target, Waiting()).ahead.num_rows:
+            return Judged(Differences())
+        changes, is_cut, is_emptied = self._between(target)
+        none = held[:0]
+        held, expected = none if is_emptied else held, none if is_cut else expected
+        if compared.key is None:
+            if not (is_complete(changes.ahead) and is_complete(changes.behind)):
+                raise NotComparableError("changes between the lake and the source do not hold complete rows")
+            return Judged(_without_keys(judge_multiset(expected, held, changes, compared), self.limit))
+        unlike = surplus(held, expected) if is_cut or is_emptied else unlike
+        empty = compared.schema.empty_table()
+        mine = source.rows(unlike) if is_among(expected, unlike).any() else empty
+        theirs = lake.rows(unlike) if is_among(held, unlike).any() else empty
+        return self._judged_keyed(target, lake, source, (mine, theirs), changes, is_cut, is_emptied)
+
+    def _judged_keyed(
+        self,
+        target: Target,
+        lake: LakeSide,
+        source: SourceSide,
+        rows: tuple[pa.Table, pa.Table],
+        changes: Between,
+        is_cut: bool,
+        is_emptied: bool,
+    ) -> Judged:
+        """Judge rows of both sides. Of one that was truncated, nothing that was read is there any more."""
+        empty = target.compared.schema.empty_table()
+
+        def more(keys: pa.Table) -> tuple[pa.Table, pa.Table]:
+            return empty if is_cut else source.of_keys(keys), empty if is_emptied else lake.of_keys(keys)
+
+        mine, theirs = empty if is_cut else rows[0], empty if is_emptied else rows[1]
+        return judge_keyed(mine, theirs, changes, target.compared, self.limit, more)
+
+    def _between(self, target: Target) -> tuple[Between, bool, bool]:
+        """Return the changes after the last truncate on each side, and whether there was one for source and lake."""
+        changes = self.changes(target, self.slot.upto(self.shown.lsn))
+        (ahead, is_cut), (behind, is_emptied) = after_truncate(changes.ahead), after_truncate(changes.behind)
+        return Between(ahead, behind, changes.refused), is_cut, is_emptied
+
+    def changes(self, target: Target, waiting: Waiting) -> Between:
+        """Return the changes between the source's snapshot and the lake's version, ``waiting`` those in the slot only.
+
+        Raises NotComparableError.
+        """
+        return between(target.typer, self.paths, self.scope, self.shown, target.version, waiting)
+
+
+def _without_keys(found: Differences, limit: int) -> Differences:
+    """Name each row of a table without a key by the texts of no columns."""
+
+    def named(rows: KeyList) -> KeyList:
+        keys: tuple[Key, ...] = ((),) * min(rows.count, limit)
+        return KeyList(rows.count, keys)
+
+    return Differences(named(found.missing), named(found.extra), quarantined=named(found.quarantined))

@@ -1,0 +1,110 @@
+"""The texts of keys, as PostgreSQL prints them: what a comparison names, and what a repair reads rows by."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from datetime import date, datetime, time, timedelta
+from decimal import Decimal
+from typing import Any
+
+import pyarrow as pa
+
+from cdc_core.lake.names import RESCUED
+from cdc_core.lake.rows.images import column, texts_of
+from cdc_core.lake.rows.row_keys import KeyColumns
+from cdc_core.reconcile.reports import Key, KeyList
+
+_QUOTED = frozenset('",\\{} \t\n\r\v\f')
+
+
+def key_list(keys: pa.Table, columns: KeyColumns, limit: int) -> KeyList:
+    """Return the number of keys and the texts of the first ``limit`` of them, in the order of their texts."""
+    found = sorted(key_texts(keys, columns), key=_order)
+    return KeyList(keys.num_rows, tuple(found[:limit]))
+
+
+def key_texts(keys: pa.Table, columns: KeyColumns) -> list[Key]:
+    """Return the texts of each key. Shape: table[K] with the columns of ``columns.read`` -> K keys"""
+    rescued = texts_of(column(keys, RESCUED)) if RESCUED in keys.schema.names else {}
+    lists: list[Sequence[str | None]] = []
+    for name in columns.names:
+        shown, texts = _texts(column(keys, name)), rescued.get(name)
+        if texts is not None:
+            shown = [other or own for own, other in zip(shown, texts.to_pylist(), strict=True)]
+        lists.append(shown)
+    return list(zip(*lists, strict=True)) if lists else [()] * keys.num_rows
+
+
+def _order(key: Key) -> tuple[tuple[int, int, str], ...]:
+    return tuple((len(text or "") if _is_digits(text) else 1 << 30, 0, text or "") for text in key)
+
+
+def _is_digits(text: str | None) -> bool:
+    return text is not None and text.isdigit()
+
+
+def _texts(values: pa.Array) -> list[str | None]:
+    if pa.types.is_float32(values.type):
+        values = values.cast(pa.string())
+    try:
+        return [_text(value) for value in values.to_pylist()]  # row-wise: keys of rows that differ
+    except (ValueError, OverflowError):  # a year that Python's types cannot represent
+        found: list[str | None] = values.cast(pa.string()).to_pylist()
+        return found
+
+
+def _text(value: Any) -> str | None:  # noqa: PLR0911 - one per kind of value
+    """Return one value's text under the session settings of every connection (``postgres/connect``)."""
+    match value:
+        case None:
+            return None
+        case bool():
+            return "t" if value else "f"
+        case bytes():
+            return "\\x" + value.hex()
+        case datetime():
+            return _moment(value)
+        case time():
+            return _fraction(value.strftime("%H:%M:%S"), value.microsecond)
+        case date():
+            return value.isoformat()
+        case float():
+            return _float(value)
+        case Decimal():
+            return format(value, "f")
+        case timedelta():
+            return str(value)
+        case list():
+            return "{" + ",".join(_element(each) for each in value) + "}"
+        case _:
+            return str(value)
+
+
+def _moment(value: datetime) -> str:
+    text = _fraction(value.strftime("%H:%M:%S"), value.microsecond)
+    return f"{value.date().isoformat()} {text}" + ("+00" if value.tzinfo is not None else "")
+
+
+def _fraction(text: str, micros: int) -> str:
+    return text if not micros else f"{text}.{micros:06d}".rstrip("0")
+
+
+def _float(value: float) -> str:
+    if math.isnan(value):
+        return "NaN"
+    if value in (float("inf"), float("-inf")):
+        return "Infinity" if value > 0 else "-Infinity"
+    text = repr(value)
+    return text[:-2] if text.endswith(".0") else text
+
+
+def _element(value: Any) -> str:
+    text = _text(value)
+    if text is None:
+        return "NULL"
+    if isinstance(value, list):
+        return text
+    if not text or text.upper() == "NULL" or _QUOTED & set(text):
+        return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'
+    return text

@@ -1,0 +1,75 @@
+"""The lake's side of a comparison: the rows of one version of a lake table that the source should have."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import pyarrow as pa
+
+from cdc_core.lake.delete_columns import is_live
+from cdc_core.lake.delta.candidates import Ranges
+from cdc_core.lake.delta.data_file import DataFile
+from cdc_core.lake.delta.table import DeltaTable
+from cdc_core.lake.rows.row_keys import KeyIndex
+from cdc_core.reconcile.rows import Compared, is_among
+
+
+class LakeSide:
+    """Reads the live rows of one version: in mode soft those not marked as deleted, in history the current ones."""
+
+    def __init__(self, lake: DeltaTable, compared: Compared) -> None:
+        self._lake = lake
+        self._compared = compared
+        # Files of ended versions alone have no current row.
+        self._files = [file for file in lake.files if not file.is_history]
+        self._digests: list[np.ndarray] = []
+
+    def digests(self) -> np.ndarray:
+        """Return the digest of each live row. Shape: uint64[N]"""
+        self._digests = [self._digests_of(file) for file in self._files]
+        return np.concatenate([np.zeros(0, dtype=np.uint64), *self._digests])
+
+    def rows(self, wanted: np.ndarray) -> pa.Table:
+        """Return the live rows whose digest is among ``wanted`` (sorted), after ``digests``."""
+        parts = [self._compared.schema.empty_table()]
+        for file, digests in zip(self._files, self._digests, strict=True):
+            hits = is_among(digests, wanted)
+            if hits.any():
+                parts += list(_filtered(self._live(file), hits))
+        return pa.concat_tables(parts).combine_chunks()
+
+    def of_keys(self, keys: pa.Table) -> pa.Table:
+        """Return the live rows with one of the keys, whose columns are ``KeyColumns.read``.
+
+        Files are left out by their statistics.
+        """
+        key = self._compared.key
+        assert key is not None
+        index, _ = KeyIndex.of(key, keys)
+        # A value that is only in the text of a row has no statistics.
+        files = self._files if any(key.with_text) else Ranges.of(keys, key.names).candidates(self._files)
+        parts = [self._compared.schema.empty_table()]
+        for file in files:
+            for rows in self._live(file):
+                mine = index.match(rows.select(key.read).combine_chunks()) >= 0
+                parts += [rows.filter(pa.array(mine))] if mine.any() else []
+        return pa.concat_tables(parts).combine_chunks()
+
+    def _digests_of(self, file: DataFile) -> np.ndarray:
+        parts = [self._compared.digests(rows) for rows in self._live(file)]
+        return np.concatenate([np.zeros(0, dtype=np.uint64), *parts])
+
+    def _live(self, file: DataFile) -> Iterator[pa.Table]:
+        for rows in self._lake.batches(file):
+            live = is_live(rows)
+            yield self._compared.conformed(rows if live.all() else rows.filter(pa.array(live)))
+
+
+def _filtered(batches: Iterator[pa.Table], hits: np.ndarray) -> Iterator[pa.Table]:
+    at = 0
+    for rows in batches:
+        mine = hits[at : at + rows.num_rows]
+        at += rows.num_rows
+        if mine.any():
+            yield rows.filter(pa.array(mine))

@@ -1,0 +1,32 @@
+"""How lake tables are compared with their source."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from cdc_core.option import at_least, number_in, option
+
+
+@dataclass(frozen=True, slots=True)
+class ReconcileOptions:
+    """The options of ``wal2lake reconcile``."""
+
+    reconcile_rows_per_second: int = option(
+        "wal2lake.reconcile.rows.per.second",
+        0,
+        "Maximum number of rows that a comparison reads from the source in a second, 0 for no limit.",
+        parse=at_least(0),
+    )
+    reconcile_wait_seconds: float = option(
+        "wal2lake.reconcile.wait.seconds",
+        60.0,
+        "Longest wait of a comparison for a running stream to store the changes up to the LSN at which the source was "
+        "read. It is needed only where rows differ; a table for which it is not reached is left out.",
+        parse=number_in(0.0, 86_400.0),
+    )
+    reconcile_keep_days: int = option(
+        "wal2lake.reconcile.keep.days",
+        90,
+        "Days for which results are kept in the Delta table __reconciliations.",
+        parse=at_least(1),
+    )

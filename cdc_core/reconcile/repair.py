@@ -1,0 +1,161 @@
+"""Repairs rows that differ: their keys are read again as a chunk of an incremental snapshot, and written as one.
+
+    keys ─▶ SELECT of their rows (snapshot V, WAL end R) ─▶ the lake table is merged past R ─▶ ChunkTask ─▶ one commit
+
+The rule by which a chunk is exact beside a stream is that of ``lake/apply/chunk_rows``; a key that the SELECT does not
+find is deleted, as the delete mode says. What a repair did is seen by a comparison of the same keys afterwards.
+
+The commit is fenced like every other: if a run commits first, the repair reads the keys again.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+import uuid
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from cdc_core.clock import now_us
+from cdc_core.engine.backfill.task import ChunkOrder, ChunkOutcome, ChunkTask
+from cdc_core.engine.round.jobs import spark_merge
+from cdc_core.engine.slice.order import Merge, SnapshotInForce, TargetSchema
+from cdc_core.engine.slice.task import SliceTask
+from cdc_core.errors import NotComparableError, TransientError
+from cdc_core.lake.delta.table import DeltaTable
+from cdc_core.lake.positions import changelog_position, lake_position
+from cdc_core.lake.rows.row_keys import KeyIndex
+from cdc_core.lsn import last_begin
+from cdc_core.postgres.rows.chunks import ChunkConnection
+from cdc_core.reconcile.between import Shown, SlotChanges, between
+from cdc_core.reconcile.judge import touched_keys
+from cdc_core.reconcile.key_texts import key_texts
+from cdc_core.reconcile.source_side import Reading, has_texts, typed
+from cdc_core.reconcile.target import Target
+from cdc_core.snapshot.incremental.groups import ChunkFile
+from cdc_core.visibility import Visibility
+
+_log = logging.getLogger(__name__)
+
+_MOST_KEYS = 20_000
+_TRIES = 10
+_POLL_SECONDS = 0.05
+_WAITS = "changes of its row are not merged yet: run wal2lake run, then reconcile again"
+_HIDDEN_KEY = "its key is masked, or of a type by which rows cannot be read again: run wal2lake snapshot with the table"
+
+
+@dataclass(frozen=True, slots=True)
+class Repair:
+    """Writes rows to lake tables. ``folder`` is for its files; ``spark`` starts a session if one is needed."""
+
+    connection: ChunkConnection
+    slices: SliceTask
+    folder: Path
+    slot: SlotChanges
+    spark: Callable[[], Any]
+    wait_seconds: float
+
+    def write(self, target: Target, reading: Reading, keys: pa.Table, doubled: np.ndarray) -> dict[int, str]:
+        """Read the rows of keys again and write them; returns why not for the numbers of keys that were left.
+
+        Shape: keys[K] with the columns of ``KeyColumns.read``, bool[K]. Raises CdcError.
+        """
+        if not has_texts(target.typer, target.compared):
+            return dict.fromkeys(range(keys.num_rows), _HIDDEN_KEY)
+        left: dict[int, str] = {}
+        for at in range(0, keys.num_rows, _MOST_KEYS):
+            part = keys.slice(at, _MOST_KEYS)
+            if doubled[at : at + _MOST_KEYS].any() and "__current" in target.lake.schema.names:
+                # Two current versions are ended first: one that equals the source's would stay beside the other.
+                again = part.filter(pa.array(doubled[at : at + _MOST_KEYS]))
+                self._written(target, reading, again, ends=True)
+            left |= {at + number: why for number, why in self._written(target, reading, part).items()}
+        return left
+
+    def _written(self, target: Target, reading: Reading, keys: pa.Table, ends: bool = False) -> dict[int, str]:
+        for tried in range(_TRIES):
+            try:
+                return self._attempt(target, reading, keys, ends)
+            except TransientError as error:
+                if tried == _TRIES - 1:
+                    raise
+                _log.debug("Rows of %s are read again: %s", target.table.id, error)
+        raise AssertionError
+
+    def _attempt(self, target: Target, reading: Reading, keys: pa.Table, ends: bool) -> dict[int, str]:
+        key = target.compared.key
+        assert key is not None
+        bound = self.connection.bound()
+        read = self.connection.read(*reading.of_keys(key_texts(keys, key)))
+        reached = self.connection.wal_end()
+        floor = int(bound[0]) if Visibility.parse(read.visible).shows_all_before(bound[1]) else 0
+        shown = Shown(read.visible, reached, floor)
+        merge = self._merge(target, reached)
+        waits = self._waiting(target, shown, keys)
+        rows = typed(target.typer, b"".join(read.rows), merge.to_lsn, now_us())
+        index, _ = KeyIndex.of(key, keys)
+        codes = index.match(target.compared.conformed(rows).select(key.read).combine_chunks())
+        if ends:
+            rows, codes = rows.slice(0, 0), codes[:0]
+        rows = rows.filter(pa.array((codes >= 0) & ~waits[codes]))
+        found = np.zeros(keys.num_rows, dtype=bool)
+        found[codes[codes >= 0]] = True
+        gone = keys.filter(pa.array(~found & ~waits))
+        if rows.num_rows or gone.num_rows:
+            chunk = ChunkFile(self._file(target, rows), rows.num_rows, read.visible, floor, self._file(target, gone))
+            self._apply(ChunkOrder(merge, (chunk,), merge.to_lsn, int(reached)))
+        return dict.fromkeys(np.flatnonzero(waits).tolist(), _WAITS)
+
+    def _apply(self, order: ChunkOrder) -> None:
+        outcome: ChunkOutcome = ChunkTask(self.slices)(order)
+        if outcome.error is not None:
+            raise outcome.error
+        if outcome.evolves:
+            raise NotComparableError("only a run can give the lake table its present columns")
+        if outcome.staged is not None:
+            target = order.target
+            spark_merge(self.slices, target.table.id, target.snapshot.token).write_chunks(self.spark(), outcome.staged)
+
+    def _merge(self, target: Target, reached: int) -> Merge:
+        """Return the table as it is merged now: past ``reached`` while a run streams, else as far as the last one got.
+
+        Raises NotComparableError if the running stream does not get there in time.
+        """
+        deadline, table, scope = time.monotonic() + self.wait_seconds, target.table.id, self.slices.scope
+        while True:
+            confirmed, streams = self.slot.position()
+            place = lake_position(DeltaTable.open(self.slices.paths.lake(table)), scope, table)
+            held = changelog_position(DeltaTable.open(self.slices.paths.changelog(table)), scope, table)
+            has_backlog = held is not None and held.commit_lsn > place.merged
+            passed = 0 if has_backlog else int(confirmed)
+            if max(passed, place.merged) >= reached or not streams:
+                break
+            if time.monotonic() >= deadline:
+                raise NotComparableError(
+                    f"the running stream has not merged the changes up to {reached} within {self.wait_seconds:g} s"
+                )
+            time.sleep(_POLL_SECONDS)
+        schema = TargetSchema(target.table, target.version.shape)
+        snapshot = SnapshotInForce(place.merge_token, place.lsn)
+        return Merge(schema, snapshot, target.table, max(last_begin(passed), place.merged))
+
+    def _waiting(self, target: Target, shown: Shown, keys: pa.Table) -> np.ndarray:
+        """Return which keys have changes that the rows show and the lake table does not have. Shape: bool[K]"""
+        slices, table = self.slices, target.table.id
+        place = lake_position(DeltaTable.open(slices.paths.lake(table)), slices.scope, table)
+        version = replace(target.version, place=place)
+        found = between(target.typer, slices.paths, slices.scope, shown, version, self.slot.upto(shown.lsn))
+        return touched_keys(found.behind, keys, target.compared)
+
+    def _file(self, target: Target, rows: pa.Table) -> str:
+        """Write rows to a file of this run; returns its path."""
+        path = self.folder / f"repair-{uuid.uuid4()}.arrow"
+        schema = rows.schema.with_metadata(self.slices.writer.owner.metadata(str(target.table.id)))
+        with pa.OSFile(str(path), "wb") as sink, pa.ipc.new_file(sink, schema) as writer:
+            writer.write_table(rows.replace_schema_metadata(schema.metadata))
+        return str(path)

@@ -1,0 +1,130 @@
+"""The result of a comparison: for each table whether it is equal, and the keys of the rows that differ."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any
+
+from cdc_core.lsn import Lsn
+from cdc_core.schema.table import TableId
+
+Key = tuple[str | None, ...]
+"""The texts of a key's columns as PostgreSQL prints them; of a table without a key, no texts."""
+
+
+class State(StrEnum):
+    """Whether the lake table has exactly the source's rows; left out: not compared, or not to an end."""
+
+    EQUAL = "equal"
+    DIFFERENT = "different"
+    LEFT_OUT = "left out"
+
+
+@dataclass(frozen=True, slots=True)
+class KeyList:
+    """Keys of one kind: their number, and as many of them as are named."""
+
+    count: int = 0
+    keys: tuple[Key, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Differences:
+    """``missing`` from the lake, ``extra`` in the lake only, ``changed`` in both with other values.
+
+    ``quarantined``: rows whose changes wait in quarantine; these are no differences. ``undecided``: rows that a change
+    under way has changed without sending all of their columns, so that they could not be compared.
+    """
+
+    missing: KeyList = KeyList()
+    extra: KeyList = KeyList()
+    changed: KeyList = KeyList()
+    quarantined: KeyList = KeyList()
+    undecided: KeyList = KeyList()
+
+    @property
+    def count(self) -> int:
+        """The number of rows that differ."""
+        return self.missing.count + self.extra.count + self.changed.count
+
+
+@dataclass(frozen=True, slots=True)
+class Unrepaired:
+    """A key whose row a repair could not make equal, and why."""
+
+    key: Key
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class TableResult:
+    """The result of one table. ``rows`` is the number of the source's rows that were compared, None if it was left out.
+
+    ``reason`` says why it was left out, else "". ``columns_left_out`` were not compared. ``repaired``: the number of
+    rows that a repair has made equal; then ``found`` is what remains. ``bytes_read`` and ``seconds`` are the cost at the source. ``is_error``: it was
+    left out because it could not be read, not because of what it is.
+    """
+
+    table: TableId
+    state: State
+    rows: int | None = None
+    reason: str = ""
+    found: Differences = Differences()
+    columns_left_out: tuple[str, ...] = ()
+    repaired: int = 0
+    unrepaired: tuple[Unrepaired, ...] = ()
+    bytes_read: int = 0
+    seconds: float = 0.0
+    lake_version: int | None = None
+    is_error: bool = False
+
+    def to_plain(self) -> dict[str, Any]:
+        """For JSON. Lists of keys are cut at the limit of the comparison; ``counts`` are complete."""
+        found = self.found
+        plain: dict[str, Any] = {
+            "state": self.state.value,
+            "reason": self.reason or None,
+            "rows": self.rows,
+            "missing": [list(key) for key in found.missing.keys],
+            "extra": [list(key) for key in found.extra.keys],
+            "changed": [list(key) for key in found.changed.keys],
+            "counts": {
+                "missing": found.missing.count,
+                "extra": found.extra.count,
+                "changed": found.changed.count,
+                "quarantined": found.quarantined.count,
+                "undecided": found.undecided.count,
+            },
+            "quarantined": [list(key) for key in found.quarantined.keys],
+            "undecided": [list(key) for key in found.undecided.keys],
+            "columns_left_out": list(self.columns_left_out),
+            "repaired": self.repaired,
+            "unrepaired": [{"key": list(each.key), "reason": each.reason} for each in self.unrepaired],
+            "bytes_read": self.bytes_read,
+            "seconds": round(self.seconds, 3),
+            "lake_version": self.lake_version,
+        }
+        return plain
+
+
+@dataclass(frozen=True, slots=True)
+class ReconcileReport:
+    """The results of one comparison, all of the source at ``lsn``."""
+
+    lsn: Lsn
+    tables: tuple[TableResult, ...] = field(default_factory=tuple)
+
+    @property
+    def is_equal(self) -> bool:
+        """Whether no table has a difference."""
+        return all(each.state is not State.DIFFERENT for each in self.tables)
+
+    @property
+    def has_errors(self) -> bool:
+        """Whether a table could not be read."""
+        return any(each.is_error for each in self.tables)
+
+    def to_plain(self) -> dict[str, Any]:
+        """For JSON."""
+        return {"lsn": str(self.lsn), "tables": {str(each.table): each.to_plain() for each in self.tables}}

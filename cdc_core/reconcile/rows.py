@@ -1,0 +1,85 @@
+"""The rows of both sides in the same columns and types, and what of them is compared.
+
+The source's rows are read by COPY and typed as a snapshot types them; the lake's are what its files hold. So "equal"
+is what it is everywhere else: the natural value of each captured column, masked as configured, or the text of a value
+that its type cannot represent (``__rescued``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from cdc_core.lake.delta.conform import conform, plain_schema
+from cdc_core.lake.names import META, RESCUED
+from cdc_core.lake.rows.images import column, rescued_of, texts_of
+from cdc_core.lake.rows.key_hash import row_digests
+from cdc_core.lake.rows.row_keys import KeyColumns
+
+
+@dataclass(frozen=True, slots=True)
+class Compared:
+    """What is compared of a table: ``schema`` has the captured columns by their names and types in the lake.
+
+    ``key`` is None for a table without a key, which is compared as a multiset.
+    """
+
+    schema: pa.Schema
+    key: KeyColumns | None
+
+    @classmethod
+    def of(cls, captured: pa.Schema, lake: pa.Schema, key: Sequence[str]) -> Compared:
+        """``captured`` are the columns as the source's rows are typed. Columns that the lake lacks are left out."""
+        by_name = {each.name.lower(): each for each in plain_schema(lake)}
+        named = [each.name.lower() for each in captured if each.name not in _META_NAMES]
+        schema = pa.schema([*(by_name[name] for name in named if name in by_name), *META])
+        return cls(schema, KeyColumns.of(key, schema) if key else None)
+
+    @property
+    def names(self) -> list[str]:
+        """The columns that are compared, without ``__rescued``."""
+        return [each.name for each in self.schema if each.name not in _META_NAMES and each.name != RESCUED]
+
+    def conformed(self, rows: pa.Table) -> pa.Table:
+        """Return rows of either side, or images of change rows, in the schema. Raises ArrowInvalid."""
+        return conform(rows, self.schema)
+
+    def digests(self, rows: pa.Table) -> np.ndarray:
+        """Return a 64-bit digest of what is compared of each row. Shape: schema[N] -> uint64[N]"""
+        names = self.names
+        texts = texts_of(column(rows, RESCUED)) if RESCUED in rows.schema.names else {}
+        texts = {name: texts[name] for name in names if name in texts}
+        rescued = rescued_of(texts, rows.num_rows) if texts else pa.nulls(rows.num_rows)
+        return row_digests([*(column(rows, name) for name in names), rescued])
+
+
+_META_NAMES = frozenset(each.name for each in META)
+
+
+def surplus(lake: np.ndarray, source: np.ndarray) -> np.ndarray:
+    """Return the digests that the two sides do not have equally often, sorted. Shape: uint64[N], uint64[M] -> [D]"""
+    lake, source = np.sort(lake), np.sort(source)
+    if np.array_equal(lake, source):
+        return lake[:0]
+    (mine, mine_count), (theirs, theirs_count) = (np.unique(each, return_counts=True) for each in (lake, source))
+    return np.union1d(_unlike(mine, mine_count, theirs, theirs_count), np.setdiff1d(theirs, mine))
+
+
+def _unlike(mine: np.ndarray, count: np.ndarray, others: np.ndarray, their_count: np.ndarray) -> np.ndarray:
+    """Return the values of ``mine`` that the others do not have as often."""
+    if not len(others):
+        return mine
+    at = np.minimum(np.searchsorted(others, mine), len(others) - 1)
+    same = (others[at] == mine) & (their_count[at] == count)
+    return np.asarray(mine[~same])
+
+
+def is_among(digests: np.ndarray, wanted: np.ndarray) -> np.ndarray:
+    """Return which digests are among some sorted ones. Shape: uint64[N], uint64[D] -> bool[N]"""
+    if not len(wanted):
+        return np.zeros(len(digests), dtype=bool)
+    at = np.minimum(np.searchsorted(wanted, digests), len(wanted) - 1)
+    return np.asarray(wanted[at] == digests)

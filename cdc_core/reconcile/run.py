@@ -1,0 +1,258 @@
+"""Compares the tables of a connector with their source under one snapshot of it."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing, contextmanager
+from dataclasses import dataclass, replace
+
+import pyarrow as pa
+
+from cdc_core.errors import CdcError, NotComparableError
+from cdc_core.lsn import Lsn
+from cdc_core.postgres.catalog.tables import TableSize
+from cdc_core.postgres.connect import ConnectionString
+from cdc_core.postgres.rows.chunks import ChunkConnection
+from cdc_core.postgres.rows.copy_out import SnapshotReader
+from cdc_core.postgres.source import OpenSnapshot, Source
+from cdc_core.reconcile.between import Shown, SlotChanges
+from cdc_core.reconcile.compare import Comparison, Found
+from cdc_core.reconcile.judge import Judged
+from cdc_core.reconcile.key_texts import key_texts
+from cdc_core.reconcile.repair import Repair
+from cdc_core.reconcile.reports import Key, KeyList, State, TableResult, Unrepaired
+from cdc_core.reconcile.source_side import Pace, Reading
+from cdc_core.reconcile.target import Records, Target
+from cdc_core.schema.table import TableId, TableSchema
+from cdc_core.schema.unseen import streamed
+from cdc_core.snapshot.copy.description import TableDescription
+from cdc_core.snapshot.copy.plan import plan_chunks, plan_leaves
+from cdc_core.snapshot.incremental.window import is_unaltered
+from cdc_core.visibility import Visibility
+
+_log = logging.getLogger(__name__)
+
+# A range whose rows differ is read again, so ranges are smaller than a snapshot's.
+_ROWS_PER_RANGE = 250_000
+_TID_RANGES = 140_000
+_REPAIRS = 3
+_KINDS = ("missing", "extra", "changed", "quarantined", "undecided")
+
+OnTable = Callable[[TableResult], None]
+
+
+class Readers:
+    """A connection that reads under a snapshot, opened again after an error. A context manager."""
+
+    def __init__(self, target: ConnectionString, snapshot: str) -> None:
+        self._target = target
+        self._snapshot = snapshot
+        self._open: SnapshotReader | None = None
+
+    @contextmanager
+    def one(self) -> Iterator[SnapshotReader]:
+        """The connection for one table's rows."""
+        self._open = self._open or SnapshotReader(self._target, self._snapshot)
+        try:
+            yield self._open
+        except BaseException:
+            self.close()
+            raise
+
+    def close(self) -> None:
+        """Close the connection."""
+        if self._open is not None:
+            self._open.close()
+            self._open = None
+
+
+def shown_by(opened: OpenSnapshot, bound: tuple[Lsn, int]) -> Shown:
+    """Return what a snapshot shows; ``bound`` was taken before it (``ChunkConnection.bound``)."""
+    facts, (end, before) = opened.holder.facts, bound
+    floor = int(end) if Visibility.parse(facts.visible).shows_all_before(before) else 0
+    return Shown(facts.visible, facts.lsn, floor)
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """A snapshot of the source that tables are compared with."""
+
+    opened: OpenSnapshot
+    shown: Shown
+
+    @classmethod
+    @contextmanager
+    def open(cls, source: Source, bounds: ChunkConnection) -> Iterator[View]:
+        """Open a snapshot; it is closed at the end of the context."""
+        bound = bounds.bound()
+        with closing(source.open_concurrent_snapshot()) as opened:
+            yield cls(opened, shown_by(opened, bound))
+
+
+class ReconcileRun:
+    """Compares tables. ``target`` is how the source is reached by the connection that reads rows.
+
+    ``limit``: how many keys of each kind are named. ``on_table`` is called with each table's result.
+    """
+
+    def __init__(
+        self,
+        source: Source,
+        records: Records,
+        target: ConnectionString,
+        slot: SlotChanges,
+        rows_per_second: int,
+        limit: int,
+        on_table: OnTable = lambda result: None,
+    ) -> None:
+        self._source = source
+        self._records = records
+        self._target = target
+        self._slot = slot
+        self._pace = Pace(rows_per_second)
+        self._limit = limit
+        self._on_table = on_table
+
+    def compare(self, tables: Sequence[TableSchema], view: View) -> list[Found]:
+        """Compare all rows of tables, one table after the other; an error of one is in its result."""
+        comparison, readers = self._comparison(view, self._limit), Readers(self._target, view.opened.holder.name)
+        sizes = self._source.catalog.sizes(tables)
+        found = []
+        try:
+            for table in tables:
+                found.append(self._one(comparison, table, sizes.get(table.id), readers))
+                self._on_table(found[-1].result)
+        finally:
+            readers.close()
+        return found
+
+    def repair(self, table: TableSchema, found: Found, repair: Repair, bounds: ChunkConnection) -> TableResult:
+        """Write the rows of a table that differ; returns its result afterwards, by a comparison of the same keys.
+
+        An error is the reason why the rows that remain were not repaired.
+        """
+        judged, left, problem = found.judged, dict[Key, str](), ""
+        if judged is None or judged.keys is None or judged.doubled is None:
+            return without_key(found.result)
+        count = found.result.found.count
+        for _ in range(_REPAIRS):
+            try:
+                written, after = self._repaired(table, judged, repair, bounds)
+            except NotComparableError as error:
+                problem = error.message
+                break
+            except CdcError as error:
+                problem = str(error)
+                break
+            left, judged = written, after
+            if not judged.found.count or len(left) >= judged.found.count:
+                break
+        return self._repaired_result(found.result, judged, count, left, problem)
+
+    def _repaired(
+        self, table: TableSchema, judged: Judged, repair: Repair, bounds: ChunkConnection
+    ) -> tuple[dict[Key, str], Judged]:
+        """Return the keys that were not written, with the reasons, and what differs among the keys afterwards."""
+        assert judged.keys is not None
+        assert judged.doubled is not None
+        target = self._records.target(table)
+        key = target.compared.key
+        assert key is not None
+        reading = self._reading(target, TableSize(0, None))
+        left = repair.write(target, reading, judged.keys, judged.doubled)
+        texts = key_texts(judged.keys.take(pa.array(list(left), pa.int64())), key)
+        with View.open(self._source, bounds) as view:
+            readers = Readers(self._target, view.opened.holder.name)
+            with closing(readers), readers.one() as reader:
+                comparison = self._comparison(view, judged.found.count)
+                after = comparison.compare_keys(self._records.target(table), reader, reading, judged.keys)
+        return dict(zip(texts, left.values(), strict=True)), after
+
+    def _repaired_result(
+        self, result: TableResult, judged: Judged, count: int, left: dict[Key, str], problem: str
+    ) -> TableResult:
+        found = judged.found
+        remaining = [*found.missing.keys, *found.extra.keys, *found.changed.keys]
+        why = problem or "it differed again after it was written"
+        unrepaired = tuple(Unrepaired(key, left.get(key, why)) for key in remaining[: self._limit])
+        state = State.DIFFERENT if found.count else State.EQUAL
+        done = replace(found, **{name: cut(getattr(found, name), self._limit) for name in _KINDS})
+        repaired = max(0, count - found.count)
+        return replace(result, state=state, found=done, repaired=repaired, unrepaired=unrepaired)
+
+    def _comparison(self, view: View, limit: int) -> Comparison:
+        records, taken_us = self._records, view.opened.holder.facts.timestamp_us
+        return Comparison(records.paths, records.scope, view.shown, taken_us, self._slot, self._pace, limit)
+
+    def _one(self, comparison: Comparison, table: TableSchema, size: TableSize | None, readers: Readers) -> Found:
+        try:
+            target = self._records.target(table)
+            reading = self._reading(target, size or TableSize(0, None))
+            with readers.one() as reader:
+                found = comparison.compare(target, reader, reading)
+            self._check_unaltered(table)
+            return found
+        except NotComparableError as error:
+            return Found(left_out(table.id, error.message))
+        except CdcError as error:
+            _log.debug("%s could not be compared: %s", table.id, error)
+            return Found(left_out(table.id, f"it could not be compared: {error}", is_error=True))
+
+    def _check_unaltered(self, table: TableSchema) -> None:
+        """Raise NotComparableError if the table was altered or truncated since it was described.
+
+        The snapshot does not show the rows that such a statement rewrote or removed.
+        """
+        now = self._source.catalog.current(table.id)
+        if now is None or not is_unaltered(table, streamed(now)):
+            raise NotComparableError("it was altered or truncated while it was compared")
+
+    def _reading(self, target: Target, size: TableSize) -> Reading:
+        """Return the statements that read the table, the same as a snapshot's."""
+        table, catalog = target.table, self._source.catalog
+        row_filter = catalog.row_filter(table)
+        leaves = catalog.leaves(table, is_filtered=bool(row_filter))
+        if self._source.server_version < _TID_RANGES:
+            leaves = ()
+        described = TableDescription(
+            table,
+            target.typer.read_columns,
+            target.lake,
+            target.compared.schema,
+            target.version.place.token,
+            False,
+            size,
+            None,
+            row_filter,
+            leaves,
+        )
+        ranges = self._ranges(described)
+        return Reading(table, target.typer.read_columns, tuple(ranges), row_filter)
+
+    def _ranges(self, described: TableDescription) -> list[str]:
+        if described.leaves:
+            ranges = plan_leaves(described.leaves, _ROWS_PER_RANGE)
+            return [described.query_leaves(chunks) for chunks in ranges] if len(ranges) > 1 else [described.query()]
+        size = described.size
+        if not size.has_ctid or self._source.server_version < _TID_RANGES:
+            return [described.query()]
+        chunks = plan_chunks(described.table.id, size.pages, size.rows, _ROWS_PER_RANGE)
+        return [described.query(chunk.predicate()) for chunk in chunks]
+
+
+def cut(keys: KeyList, limit: int) -> KeyList:
+    """Return the keys with at most ``limit`` of them named."""
+    return KeyList(keys.count, keys.keys[:limit])
+
+
+def without_key(result: TableResult) -> TableResult:
+    """Return the result of a table whose rows cannot be read again by a key."""
+    why = "a table without a key is repaired by reading it whole: run wal2lake snapshot with it"
+    count = result.found.count
+    return replace(result, unrepaired=(Unrepaired((), why),) if count else ())
+
+
+def left_out(table: TableId, reason: str, *, is_error: bool = False) -> TableResult:
+    """Return the result of a table that was not compared."""
+    return TableResult(table, State.LEFT_OUT, reason=reason, is_error=is_error)

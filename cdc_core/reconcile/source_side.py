@@ -1,0 +1,178 @@
+"""The source's side of a comparison: its rows under one snapshot, in ranges, at a bounded rate."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from cdc_core.decode.copy_text import LineCutter, decode_copy
+from cdc_core.lake.rows.change_rows import RowTyper
+from cdc_core.lake.rows.row_keys import KeyIndex
+from cdc_core.postgres.rows.chunk_sql import keys_sql
+from cdc_core.postgres.rows.copy_out import SnapshotReader
+from cdc_core.reconcile.key_texts import key_texts
+from cdc_core.reconcile.reports import Key
+from cdc_core.reconcile.rows import Compared, is_among
+from cdc_core.schema.plan import row_key
+from cdc_core.schema.table import TableSchema
+
+_MOST_SLEEP = 1.0
+_KEYS, _MOST_KEYS = 500, 10_000
+
+
+class Pace:
+    """Bounds the rows that are read in a second. ``rows_per_second`` is 0 for no limit. For one thread."""
+
+    def __init__(self, rows_per_second: int) -> None:
+        self._rate = rows_per_second
+        self._free_at = time.monotonic()
+
+    def spend(self, rows: int) -> None:
+        """Wait until so many rows may have been read."""
+        if not self._rate:
+            return
+        self._free_at = max(self._free_at, time.monotonic() - _MOST_SLEEP) + rows / self._rate
+        while (left := self._free_at - time.monotonic()) > 0:
+            time.sleep(min(left, _MOST_SLEEP))
+
+
+@dataclass(slots=True)
+class Cost:
+    """What was read from the source: rows, and bytes of COPY text."""
+
+    rows: int = 0
+    octets: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """The statements that read ``columns`` of a table: all of its rows in ``ranges``, or those with given keys.
+
+    ``condition`` is the publication's row filter, "" for none.
+    """
+
+    table: TableSchema
+    columns: tuple[str, ...]
+    ranges: tuple[str, ...]
+    condition: str = ""
+
+    def of_keys(self, keys: Sequence[Key]) -> list[str]:
+        """Return the statements for the rows with the keys."""
+        only = self.table.fingerprint is not None and not self.table.fingerprint.is_partitioned
+        names = row_key(self.table)
+        condition = f"({self.condition})" if self.condition else ""
+        return [
+            keys_sql(self.table.id, self.columns, names, keys[at : at + _KEYS], condition=condition, only=only)
+            for at in range(0, len(keys), _KEYS)
+        ]
+
+
+def has_texts(typer: RowTyper, compared: Compared) -> bool:
+    """Whether the source's rows can be found by the texts of their keys: not if those are masked, or have no text."""
+    key = compared.key
+    if key is None:
+        return False
+    masked = {plan.name.lower() for plan in typer.plans if plan.mapper is not None}
+    kinds = [compared.schema.field(name).type for name in key.names]
+    return not masked & {name.lower() for name in key.names} and all(map(_has_text, kinds))
+
+
+def _has_text(kind: pa.DataType) -> bool:
+    return bool(
+        pa.types.is_integer(kind)
+        or pa.types.is_string(kind)
+        or pa.types.is_boolean(kind)
+        or pa.types.is_decimal(kind)
+        or pa.types.is_date(kind)
+        or pa.types.is_timestamp(kind)
+        or pa.types.is_binary(kind)
+        or (pa.types.is_list(kind) and _has_text(kind.value_type))
+    )
+
+
+class SourceSide:
+    """Reads a table's rows as ``reading`` says, under the reader's snapshot.
+
+    ``lsn`` and ``taken_us`` are the snapshot's position and time. Raises SourceError or TransientError.
+    """
+
+    def __init__(
+        self,
+        reader: SnapshotReader,
+        typer: RowTyper,
+        compared: Compared,
+        reading: Reading,
+        lsn: int,
+        taken_us: int,
+        pace: Pace,
+    ) -> None:
+        self._reader = reader
+        self._typer = typer
+        self._compared = compared
+        self._reading = reading
+        self._selects = reading.ranges
+        self._at = (lsn, taken_us)
+        self._pace = pace
+        self._digests: list[np.ndarray] = []
+        self.cost = Cost()
+
+    def digests(self) -> np.ndarray:
+        """Return the digest of each row. Shape: uint64[N]"""
+        none = np.zeros(0, dtype=np.uint64)
+        self._digests = []
+        for select in self._selects:
+            parts = [self._compared.digests(rows) for rows in self._rows(select)]
+            self._digests.append(np.concatenate([none, *parts]))
+        return np.concatenate([none, *self._digests])
+
+    def rows(self, wanted: np.ndarray) -> pa.Table:
+        """Return the rows whose digest is among ``wanted`` (sorted): ranges that have one are read again."""
+        parts = [self._compared.schema.empty_table()]
+        for select, digests in zip(self._selects, self._digests, strict=True):
+            if not is_among(digests, wanted).any():
+                continue
+            for rows in self._rows(select):
+                hits = is_among(self._compared.digests(rows), wanted)
+                parts += [rows.filter(pa.array(hits))] if hits.any() else []
+        return pa.concat_tables(parts).combine_chunks()
+
+    def of_keys(self, keys: pa.Table) -> pa.Table:
+        """Return the rows with the keys, whose columns are ``KeyColumns.read``: few by their values, many by a scan."""
+        key = self._compared.key
+        assert key is not None
+        index, _ = KeyIndex.of(key, keys)
+        selects = self._reading.of_keys(key_texts(keys, key)) if self._can_seek(keys) else self._selects
+        parts = [self._compared.schema.empty_table()]
+        for select in selects:
+            for rows in self._rows(select):
+                mine = index.match(rows.select(key.read).combine_chunks()) >= 0
+                parts += [rows.filter(pa.array(mine))] if mine.any() else []
+        return pa.concat_tables(parts).combine_chunks()
+
+    def _can_seek(self, keys: pa.Table) -> bool:
+        key = self._compared.key
+        assert key is not None
+        return keys.num_rows <= _MOST_KEYS and has_texts(self._typer, self._compared)
+
+    def _rows(self, select: str) -> Iterator[pa.Table]:
+        table, cutter = self._typer.table.id, LineCutter()
+        for lines in map(cutter.feed, self._reader.copy(select, table=table)):
+            if lines:
+                rows = typed(self._typer, lines, *self._at)
+                self.cost.rows += rows.num_rows
+                self.cost.octets += len(lines)
+                yield self._compared.conformed(rows)
+                self._pace.spend(rows.num_rows)
+        cutter.finish(str(table))
+
+
+def typed(typer: RowTyper, lines: bytes, lsn: int, taken_us: int) -> pa.Table:
+    """Return rows, read as lines of COPY text in the columns that the typer reads, as lake rows."""
+    if not lines:
+        return typer.read_schema.empty_table()
+    columns = decode_copy(lines, typer.read_columns, str(typer.table.id))
+    return pa.Table.from_batches([typer.reads(columns, lsn, taken_us)])

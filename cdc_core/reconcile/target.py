@@ -1,0 +1,120 @@
+"""Whether a table can be compared now, and what it is compared by: decided from the lake's records before any read."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from cdc_core.engine.schema.steps import same_columns, same_shape
+from cdc_core.errors import NotComparableError, TableError
+from cdc_core.lake.delete_columns import check_mode
+from cdc_core.lake.delete_modes import DeleteModes
+from cdc_core.lake.delta.readable import open_complete
+from cdc_core.lake.delta.table import DeltaTable
+from cdc_core.lake.epochs import epoch_of
+from cdc_core.lake.names import OWN_NAMES, RESCUED
+from cdc_core.lake.paths import LakePaths
+from cdc_core.lake.positions import is_of_earlier_epoch, lake_position, shape_app
+from cdc_core.lake.rows.change_rows import RowTyper
+from cdc_core.lake.rows.row_keys import merge_key
+from cdc_core.lake.rows.typing_plan import TypingPlan
+from cdc_core.lake.stores.schema_log import History
+from cdc_core.lake.stores.snapshot_log import TakenSnapshot, read_snapshots
+from cdc_core.reconcile.between import LakeVersion
+from cdc_core.reconcile.rows import Compared
+from cdc_core.schema.table import TableId, TableSchema
+from cdc_core.snapshot.options import SnapshotOptions
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """A table that is compared: its lake table at the version loaded, and the columns that both sides have.
+
+    ``left_out`` are columns of either side that are not compared.
+    """
+
+    table: TableSchema
+    typer: RowTyper
+    lake: DeltaTable
+    version: LakeVersion
+    compared: Compared
+    left_out: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Records:
+    """What the lake has recorded of its tables, and how they are captured.
+
+    ``skipped`` are operations whose changes are not captured. ``histories`` and ``snapshots`` are as of the start; a
+    later snapshot is looked up.
+    """
+
+    paths: LakePaths
+    scope: str
+    plan: TypingPlan
+    modes: DeleteModes
+    snapshot: SnapshotOptions
+    skipped: frozenset[str]
+    histories: Mapping[TableId, History]
+    snapshots: Mapping[tuple[TableId, int], TakenSnapshot]
+
+    def target(self, table: TableSchema) -> Target:
+        """Return what is compared of a table.
+
+        Raises NotComparableError with the reason why it is left out, UnreadableError for a lake table that cannot be
+        read.
+        """
+        history = self.histories.get(table.id)
+        if history is not None and history.paused is not None:
+            since = f"{history.paused.since:%Y-%m-%d %H:%M:%S} UTC"
+            raise NotComparableError(f"it has been paused since {since}: {history.paused.reason}")
+        if self.snapshot.statement_of(str(table.id)) is not None:
+            raise NotComparableError("snapshot.select.statement.overrides decides which of its rows are in the lake")
+        if self.skipped:
+            left = ", ".join(sorted(self.skipped))
+            raise NotComparableError(f"skipped.operations leaves out changes of its rows ({left})")
+        lake = open_complete(self.paths.lake(table.id))
+        place = lake_position(lake, self.scope, table.id)
+        if lake is None:
+            raise NotComparableError("it has no lake table")
+        if is_of_earlier_epoch(lake, self.scope, table.id):
+            raise NotComparableError("its lake table has rows of another server or history and is to be read again")
+        if place.token is None:
+            raise NotComparableError("no snapshot of it is in the lake, which has only the changes since")
+        taken = self.snapshots.get((table.id, place.token)) or self._taken(table.id, place.token)
+        if taken is not None and taken.since is not None and place.lsn is None:
+            raise NotComparableError("its snapshot was taken in several attempts, and nothing was merged since")
+        try:
+            check_mode(lake.schema, self.modes.of(table.id), table.id)
+        except TableError as error:
+            raise NotComparableError(error.message) from None
+        number = lake.txn(shape_app(self.scope, table.id)) or 0
+        self._check_shape(table, history, number)
+        typer = self.plan.typer(table)
+        compared = Compared.of(typer.read_schema, lake.schema, merge_key(table))
+        visible = None if taken is None else taken.visible
+        left_out = _left_out(table, compared, lake.schema)
+        return Target(table, typer, lake, LakeVersion(place, number, visible), compared, left_out)
+
+    def _taken(self, table: TableId, token: int) -> TakenSnapshot | None:
+        return read_snapshots(self.paths.snapshots, epoch_of(self.scope)).get((table, token))
+
+    def _check_shape(self, table: TableSchema, history: History | None, number: int) -> None:
+        if history is None:
+            return
+        if history.reread is not None and number <= history.reread[0]:
+            raise NotComparableError(f"it is to be read again: {history.reread[1]}")
+        shape = history.shapes.get(number)
+        if shape is not None and not (same_shape(shape.table, table) and same_columns(shape.table, table)):
+            raise NotComparableError("it was altered, and the lake table does not have its present columns yet")
+
+
+def _left_out(table: TableSchema, compared: Compared, lake: pa.Schema) -> tuple[str, ...]:
+    """Return the columns of either side that are not compared, by their names in the source or else in the lake."""
+    names = {name.lower() for name in compared.names}
+    own = [column.name for column in table.columns if column.name.lower() not in names]
+    known = names | {name.lower() for name in own}
+    only = [each.name for each in lake if each.name not in OWN_NAMES and each.name.lower() not in known]
+    return (*own, *(name for name in only if name != RESCUED))

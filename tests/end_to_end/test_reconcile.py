@@ -1,0 +1,194 @@
+"""``wal2lake reconcile``: names the rows that differ, all of them and no other, and makes them equal."""
+
+import json
+import random
+import threading
+
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable, write_deltalake
+
+from cdc_core.config.connector import load
+from cdc_core.schema.table import TableId
+from tests.support.lake import lake_path, lake_settings, rows, write_properties
+
+pytestmark = [pytest.mark.postgres, pytest.mark.spark, pytest.mark.slow]
+
+SCHEMA = """
+create table hard (id int primary key, v text, n numeric(10, 2), at timestamptz default now(), d date);
+create table soft (id int primary key, v text);
+create table history (id int primary key, v text);
+create table pair (a text collate "und-x-icu", b uuid, v text, primary key (a, b));
+create table bare (v text, n int);
+alter table bare replica identity full;
+create table parts (id int, v text, primary key (id)) partition by range (id);
+create table parts_low partition of parts for values from (0) to (50);
+create table parts_high partition of parts for values from (50) to (1000);
+create table masked (id int primary key, v text, secret text, long text);
+create table stamped (at timestamptz primary key, v text);
+insert into hard select g, 'v' || g, g / 3.0, now(), case when g % 7 = 0 then 'infinity' else date '2024-02-29' end
+    from generate_series(1, 60) g;
+insert into soft select g, 'v' from generate_series(1, 40) g;
+insert into history select g, 'v' from generate_series(1, 40) g;
+insert into pair select chr(96 + g) || 'é', md5(g::text)::uuid, repeat('x', g * 400) from generate_series(1, 20) g;
+insert into bare select 'v' || g % 4, g % 3 from generate_series(1, 40) g;
+insert into parts select g, 'v' from generate_series(1, 90) g;
+insert into masked select g, 'v', 'secret', repeat('long', g) from generate_series(1, 20) g;
+insert into stamped select timestamptz '2024-01-01 00:00:00.5Z' + g * interval '1 hour', 'v'
+    from generate_series(1, 9) g;
+"""
+TABLES = ("hard", "soft", "history", "pair", "bare", "parts", "masked", "stamped")
+
+
+def connector(pg, database, folder, **more):
+    return write_properties(
+        folder / "reconcile.properties",
+        pg.properties(
+            database,
+            **{
+                "schema.include.list": "public",
+                "publication.autocreate.mode": "filtered",
+                "publish.via.partition.root": "true",
+                "wal2lake.lake.delete.mode.soft": "public.soft",
+                "wal2lake.lake.delete.mode.history": "public.history",
+                "column.mask.hash.SHA-256.with.salt.pepper": "public.masked.secret",
+                "column.truncate.to.5.chars": "public.masked.long",
+                **lake_settings(folder),
+                **more,
+            },
+        ),
+    )
+
+
+def reconciled(program, file, *arguments, code=None):
+    done = program.run("reconcile", file, "--json", *arguments)
+    assert code is None or done.returncode == code, f"{done.stdout}{done.stderr[-3000:]}"
+    assert done.stdout, done.stderr[-3000:]
+    return json.loads(done.stdout)
+
+
+def lake_table(file, name):
+    return DeltaTable(str(lake_path(load(file), TableId("public", name))))
+
+
+def invented(file, name, predicate, **values):
+    """Add a copy of a row, with other values."""
+    path = lake_path(load(file), TableId("public", name))
+    row = rows(path, f"select * from t where {predicate} limit 1")[0] | values
+    schema = pa.schema(DeltaTable(str(path)).schema().to_arrow())
+    write_deltalake(str(path), pa.Table.from_pylist([row], schema=pa.schema(schema)), mode="append")
+
+
+def of(report, name):
+    return report["tables"][f"public.{name}"]
+
+
+def keys(report, name):
+    found = of(report, name)
+    return {kind: found[kind] for kind in ("missing", "extra", "changed") if found[kind]}
+
+
+def test_what_differs_is_named(pg, program, tmp_path):
+    database = pg.database("reconcile")
+    pg.execute(database, SCHEMA)
+    file = connector(pg, database, tmp_path)
+    assert program.stream(file).returncode == 0
+    pg.execute(database, "update hard set v = 'later' where id < 10; update history set v = 'later' where id < 5")
+    pg.execute(
+        database, "delete from soft where id < 4; delete from history where id = 6; delete from bare where n = 1"
+    )
+    assert program.stream(file).returncode == 0
+
+    clean = reconciled(program, file, code=0)
+    assert {name: of(clean, name)["state"] for name in TABLES} == dict.fromkeys(TABLES, "equal")
+    assert of(clean, "hard")["rows"] == 60
+    assert of(clean, "soft")["rows"] == 37
+
+    # Changes that no run has read yet are no differences, whatever they do.
+    pg.execute(
+        database,
+        "update hard set v = 'waits' where id in (20, 21); delete from hard where id = 22; "
+        "insert into hard values (1000, 'new'); update hard set id = 2000 where id = 23; "
+        "insert into bare values ('waits', 9); delete from bare where n = 2; "
+        "truncate soft; insert into soft values (1, 'after the truncate'); "
+        "update pair set v = 'short' where a like 'c%'",
+    )
+    pending = reconciled(program, file, code=0)
+    assert {name: of(pending, name)["state"] for name in TABLES} == dict.fromkeys(TABLES, "equal")
+
+    lake_table(file, "hard").delete("id in (30, 31)")
+    lake_table(file, "hard").update(updates={"n": "0.5"}, predicate="id = 32")
+    lake_table(file, "hard").update(updates={"v": "'wrong, and overwritten by what waits'"}, predicate="id = 20")
+    invented(file, "hard", "id = 33", id=3000)
+    invented(file, "hard", "id = 34")
+    lake_table(file, "history").update(updates={"v": "'wrong'"}, predicate="id = 7 and __current")
+    lake_table(file, "history").delete("id = 8 and __current")
+    lake_table(file, "pair").delete("a = 'dé'")
+    lake_table(file, "bare").delete("v = 'v3' and n = 0")
+    lake_table(file, "parts").update(updates={"v": "'wrong'"}, predicate="id = 70")
+    lake_table(file, "masked").update(updates={"secret": "'clear'"}, predicate="id = 3")
+    found = reconciled(program, file, code=1)
+    assert keys(found, "hard") == {"missing": [["30"], ["31"]], "extra": [["34"], ["3000"]], "changed": [["32"]]}
+    assert keys(found, "soft") == {}
+    assert keys(found, "history") == {"missing": [["8"]], "changed": [["7"]]}
+    uuid = pg.execute(database, "select b::text from pair where a = 'dé'")[0][0]
+    assert keys(found, "pair") == {"missing": [["dé", uuid]]}
+    gone = pg.execute(database, "select count(*) from bare where v = 'v3' and n = 0")[0][0]
+    assert of(found, "bare")["counts"]["missing"] == gone > 0
+    assert keys(found, "parts") == {"changed": [["70"]]}
+    assert keys(found, "masked") == {"changed": [["3"]]}
+    assert of(found, "stamped")["state"] == "equal"
+
+    assert program.stream(file).returncode == 0
+    later = reconciled(program, file, code=1)
+    assert keys(later, "hard") == keys(found, "hard")
+
+
+def test_beside_a_stream_nothing_is_named_wrongly(pg, program, tmp_path):
+    database = pg.database("reconcile")
+    pg.execute(database, SCHEMA)
+    file = connector(pg, database, tmp_path)
+    assert program.stream(file).returncode == 0
+    stop = threading.Event()
+
+    def write(seed):
+        chance = random.Random(seed)
+        with pg.connect(database) as connection:
+            connection.autocommit = True
+            while not stop.is_set():
+                connection.execute(statement(chance))
+
+    with program.started("run", file, own_java=True) as running:
+        writers = [threading.Thread(target=write, args=(seed,)) for seed in range(3)]
+        for writer in writers:
+            writer.start()
+        try:
+            running.wait_for("changes into", 120)
+            for _ in range(6):
+                found = reconciled(program, file, own_java=True)
+                assert {name: keys(found, name) for name in TABLES} == {name: {} for name in TABLES}
+                assert {of(found, name)["state"] for name in TABLES} == {"equal"}
+            lake_table(file, "parts").delete("id = 70")
+            found = reconciled(program, file, own_java=True, code=1)
+            assert keys(found, "parts") == {"missing": [["70"]]}
+        finally:
+            stop.set()
+            for writer in writers:
+                writer.join(60)
+
+
+def statement(chance):
+    table = chance.choice(["hard", "soft", "history"])
+    one = chance.randint(1, 60)
+    return chance.choice(
+        [
+            f"update {table} set v = '{chance.random()}' where id = {one}",
+            f"delete from {table} where id = {one}",
+            f"insert into {table} (id, v) values ({one}, '{chance.random()}') on conflict do nothing",
+            f"update {table} set id = {one + 1000} where id = {one} and not exists "
+            f"(select from {table} where id = {one + 1000})",
+            f"insert into bare values ('{one % 4}', {one % 3})",
+            f"delete from bare where n = {one % 3} and v = '{one % 4}'",
+            f"update pair set v = repeat('y', {one} * 100) where v < chr({97 + one % 20})",
+        ]
+    )
