@@ -60,8 +60,8 @@ def connector(pg, database, folder, **more):
     )
 
 
-def reconciled(program, file, *arguments, code=None):
-    done = program.run("reconcile", file, "--json", *arguments)
+def reconciled(program, file, *arguments, code=None, **more):
+    done = program.run("reconcile", file, "--json", *arguments, **more)
     assert code is None or done.returncode == code, f"{done.stdout}{done.stderr[-3000:]}"
     assert done.stdout, done.stderr[-3000:]
     return json.loads(done.stdout)
@@ -140,8 +140,31 @@ def test_what_differs_is_named(pg, program, tmp_path):
     assert of(found, "stamped")["state"] == "equal"
 
     assert program.stream(file).returncode == 0
-    later = reconciled(program, file, code=1)
+    invented(file, "soft", "id = 1", id=77)
+    invented(file, "soft", "id = 1")
+    invented(file, "history", "id = 9 and __current")
+    versions = len(rows(lake_path(load(file), TableId("public", "history"))))
+    later = reconciled(program, file, "--repair", "--dry-run", code=1)
     assert keys(later, "hard") == keys(found, "hard")
+    assert keys(later, "soft") == {"extra": [["1"], ["77"]]}
+    assert keys(later, "history") == keys(found, "history") | {"extra": [["9"]]}
+
+    repaired = reconciled(program, file, "--repair", code=1)
+    states = {name: of(repaired, name)["state"] for name in TABLES}
+    assert states == {name: "different" if name == "bare" else "equal" for name in TABLES}
+    assert of(repaired, "hard")["repaired"] == 5
+    assert "wal2lake snapshot" in of(repaired, "bare")["unrepaired"][0]["reason"]
+    # History keeps what it had: the wrong version has ended, and the right one began after it.
+    assert len(rows(lake_path(load(file), TableId("public", "history")))) == versions + 3
+    again = reconciled(program, file, code=1)
+    assert {name for name in TABLES if of(again, name)["state"] != "equal"} == {"bare"}
+
+    # The stream goes on from the same positions.
+    pg.execute(database, "update hard set v = 'after the repair'; delete from hard where id < 40; delete from soft")
+    pg.execute(database, "update history set v = 'after the repair' where id < 20")
+    assert program.stream(file).returncode == 0
+    others = [f"public.{name}" for name in TABLES if name != "bare"]
+    assert reconciled(program, file, *others, code=0)
 
 
 def test_beside_a_stream_nothing_is_named_wrongly(pg, program, tmp_path):
@@ -171,6 +194,9 @@ def test_beside_a_stream_nothing_is_named_wrongly(pg, program, tmp_path):
             lake_table(file, "parts").delete("id = 70")
             found = reconciled(program, file, own_java=True, code=1)
             assert keys(found, "parts") == {"missing": [["70"]]}
+            lake_table(file, "hard").delete("id > 50")
+            lake_table(file, "soft").update(updates={"v": "'wrong'"}, predicate="id < 9")
+            reconciled(program, file, "--repair", own_java=True, code=0)
         finally:
             stop.set()
             for writer in writers:
