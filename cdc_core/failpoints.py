@@ -33,6 +33,8 @@ AFTER_APPLY = "after-apply"
 BEFORE_SPARK_MERGE = "before-spark-merge"
 AFTER_SPARK_MERGE = "after-spark-merge"
 DURING_COMPACTION = "during-compaction"
+AFTER_COMPACTION = "after-compaction"
+DURING_INDEX = "during-index"
 BEFORE_ROUND_RECORD = "before-round-record"
 DURING_EVOLUTION = "during-evolution"
 AFTER_EVOLUTION = "after-evolution"
@@ -65,6 +67,8 @@ ALL = (
     BEFORE_SPARK_MERGE,
     AFTER_SPARK_MERGE,
     DURING_COMPACTION,
+    AFTER_COMPACTION,
+    DURING_INDEX,
     BEFORE_ROUND_RECORD,
     DURING_EVOLUTION,
     AFTER_EVOLUTION,

@@ -87,7 +87,8 @@ class RoundReport:
     """One round: every table with changes merged up to one commit LSN. ``failed`` maps a table to its error's text.
 
     ``parts`` are the CPU-seconds of the round's tasks by part (decode, append, check, apply, compact). ``replays``
-    contains the tables whose quarantined changes were replayed.
+    contains the tables whose quarantined changes were replayed. ``has_rest``: changes up to ``lsn`` are left that
+    later rounds merge.
     """
 
     lsn: Lsn
@@ -98,6 +99,7 @@ class RoundReport:
     seconds: float = 0.0
     parts: dict[str, float] = field(default_factory=dict)
     replays: dict[TableId, QuarantineReport] = field(default_factory=dict)
+    has_rest: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,6 +13,7 @@ from cdc_core.config.connector import load
 from cdc_core.schema.table import TableId
 from tests.faults import test_resumed_snapshots as resumed
 from tests.faults.test_lake_signal_kills import STEPS as OF_SIGNALS
+from tests.faults.test_marked_kills import STEPS as OF_MARKS
 from tests.support.lake import difference, doubled_events, lake_path, lake_settings, rows, write_properties
 from tests.support.sampling import sample
 
@@ -102,12 +103,14 @@ VECTORS = [
     failpoints.DURING_MERGE,
     failpoints.AFTER_VECTORS,
     failpoints.AFTER_APPLY,
+    failpoints.DURING_INDEX,
 ]
 BY_ENGINE = {"arrow": ARROW, "spark": SPARK, "auto": AUTO, "vectors": VECTORS}
 
 
 def test_every_failpoint_is_in_the_matrix() -> None:
-    reached = {step.partition(":")[0] for steps in BY_ENGINE.values() for step in steps} | OF_SIGNALS
+    of_engines = (step for steps in BY_ENGINE.values() for step in steps)
+    reached = {step.partition(":")[0] for step in (*of_engines, *OF_MARKS)} | OF_SIGNALS
     constants = {
         value for name, value in vars(failpoints).items() if name.isupper() and isinstance(value, str) and name != "ALL"
     }

@@ -18,6 +18,7 @@ from cdc_core.engine.slice.order import SliceOrder
 from cdc_core.engine.slice.outcome import Merged, SliceOutcome
 from cdc_core.engine.slice.part import PartOrder, SlicePart, cut, joined, large_among, lost
 from cdc_core.engine.slice.task import SliceTask
+from cdc_core.engine.slice.upkeep import UpkeepDone, UpkeepOrder, UpkeepTask
 from cdc_core.errors import CdcError
 from cdc_core.schema.table import TableId
 from cdc_core.spark.run_tasks import balanced, parallelism, run_tasks
@@ -45,6 +46,13 @@ def run_orders(work: Work, orders: Sequence[SliceOrder]) -> list[SliceOutcome]:
         second = [[joined(order, found)] for order in large if order.table not in done]
         done |= {outcome.table: outcome for outcome in run_tasks(spark, second, task, "committing changes")}
     return [done[order.table] for order in orders]
+
+
+def long_merges(work: Work, orders: Sequence[SliceOrder]) -> list[str]:
+    """Return the paths of the lake tables whose slices may take long, and would have to be written twice."""
+    large = large_among(orders, work.split_rows, work.task.writer.part_max_bytes)
+    long = [*large, *(order for order in orders if order.merge is not None and order.merge.has_backlog)]
+    return [work.task.paths.lake(order.table) for order in long]
 
 
 def evolve(work: Work, orders: Sequence[SliceOrder], outcomes: Sequence[SliceOutcome]) -> list[SliceOutcome]:
@@ -81,6 +89,14 @@ def enable_features(work: Work, orders: Sequence[SliceOrder], outcomes: Sequence
         else outcome
         for order, outcome in zip(orders, outcomes, strict=True)
     ]
+
+
+def run_upkeep(work: Work, order: UpkeepOrder) -> UpkeepDone:
+    """Process an order for maintenance in one task, concurrently with jobs of the rounds. Raises LakeError."""
+    writer = work.task.writer
+    task = UpkeepTask(work.task.run, writer.index, writer.index_max_bytes, work.task.armed)
+    (done,) = run_tasks(work.spark(), [[order]], task, "maintaining a table")
+    return done
 
 
 def spark_merge(task: SliceTask, table: TableId, token: int) -> SparkMerge:

@@ -17,12 +17,14 @@ from cdc_core.engine.reading.tables import TableRegistry
 from cdc_core.engine.reports import RoundReport
 from cdc_core.engine.round.backfill_target import BackfillTarget
 from cdc_core.engine.round.expiry import Expiry
+from cdc_core.engine.round.jobs import run_upkeep
 from cdc_core.engine.round.lake import Lake, SourceWatch, Work
 from cdc_core.engine.round.orders import Orders
 from cdc_core.engine.round.record import Cuts
 from cdc_core.engine.round.references import References
 from cdc_core.engine.round.round import Rounds
 from cdc_core.engine.round.table_state import MergeStates
+from cdc_core.engine.round.upkeep import Upkeep
 from cdc_core.engine.round.validations import Validations
 from cdc_core.engine.schema.renames import note_names
 from cdc_core.engine.schema.reread_limit import is_counted, remedy_then_replay
@@ -72,7 +74,10 @@ class LakeSink:
         self._cuts = Cuts(log, self._merge_states) if records_rounds else None
         self._validations = Validations(docs_path)
         orders = Orders(self._merge_states, watch.shapes, registry, ConstraintsSeen(watch.wal_lsn))
-        self._rounds = Rounds(work, self._merge_states, orders, watch, self._validations, self._cuts, references)
+        self._upkeep = Upkeep(lambda order: run_upkeep(work, order))
+        self._rounds = Rounds(
+            work, self._merge_states, orders, watch, self._validations, self._cuts, references, self._upkeep
+        )
         self.backfill = BackfillTarget(work, self._merge_states, orders, watch)
         self._checked_at = float("-inf")
         self._reread_tries: dict[TableId, int] = {}
@@ -158,7 +163,8 @@ class LakeSink:
         note_names(self._watch.shapes.pauses, self._registry.take_names())
 
     def close(self) -> None:
-        """Wait, for a bounded time, until background work ends: re-reads and validations."""
+        """Wait, for a bounded time, until background work ends: maintenance, re-reads and validations."""
+        self._upkeep.close()
         self._watch.rereads.close()
         self._validations.close({str(table): self._paths.quarantine(table) for table, _ in self._merge_states})
 

@@ -11,7 +11,11 @@ from cdc_core.lsn import Lsn
 
 
 def has_rest(order: SliceOrder, outcome: SliceOutcome) -> bool:
-    """Whether Spark merged only the first part of a slice because its key changed: the next round merges the rest."""
+    """Whether the next round merges a rest: of a slice whose key changed, of which Spark merges only the first part; or
+    of one that waits for indexes.
+    """
+    if outcome.waits:
+        return True
     if outcome.staged is None or outcome.error is not None or order.to_lsn is None:
         return False
     return outcome.staged.to_lsn < order.to_lsn

@@ -35,13 +35,14 @@ from cdc_core import failpoints
 from cdc_core.engine.reading.batch import Batch
 from cdc_core.engine.reports import MergeReport, QuarantineReport, RoundReport
 from cdc_core.engine.round.failures import note_failure
-from cdc_core.engine.round.jobs import enable_features, evolve, merge_by_spark, run_orders
+from cdc_core.engine.round.jobs import enable_features, evolve, long_merges, merge_by_spark, run_orders
 from cdc_core.engine.round.lake import SourceWatch, Work
 from cdc_core.engine.round.orders import Orders
 from cdc_core.engine.round.outcomes import cpu_parts, has_rest, merge_report
 from cdc_core.engine.round.record import Cuts
 from cdc_core.engine.round.references import References
 from cdc_core.engine.round.table_state import MergeStates
+from cdc_core.engine.round.upkeep import Upkeep
 from cdc_core.engine.round.validations import Validations
 from cdc_core.engine.schema.reread_limit import RereadLimit
 from cdc_core.engine.schema.trouble import trouble_of
@@ -56,7 +57,8 @@ from cdc_core.schema.table import TableId
 class Rounds:
     """Runs rounds, one after the other. For one thread. ``cuts`` is None if rounds are not recorded.
 
-    ``has_rest``: a slice of the last round was partly merged, and the next round merges the rest.
+    ``has_rest``: a slice of the last round was merged in part or not at all, and the next rounds merge the rest.
+    ``upkeep`` maintains tables beside the rounds.
     """
 
     def __init__(
@@ -68,8 +70,10 @@ class Rounds:
         validations: Validations,
         cuts: Cuts | None,
         references: References | None,
+        upkeep: Upkeep,
     ) -> None:
         self._work = work
+        self._upkeep = upkeep
         self._states = states
         self._orders = orders
         self._watch = watch
@@ -85,7 +89,8 @@ class Rounds:
         """Append the batch, then merge every table's complete transactions up to ``to_lsn`` (``LakeSink.apply``)."""
         started = time.monotonic()
         orders = self._orders.of_round(batch, to_lsn, replays)
-        outcomes = run_orders(self._work, orders)
+        with self._upkeep.leaving(long_merges(self._work, orders)):
+            outcomes = run_orders(self._work, orders)
         self._note_lost(outcomes)
         if batch is not None:
             self._note_appended(batch)
@@ -97,12 +102,16 @@ class Rounds:
         outcomes = enable_features(self._work, orders, outcomes)
         if self._references is not None:
             outcomes = self._references.judge(self._work.spark, self._work.task, self._states, to_lsn, orders, outcomes)
+        self._upkeep.request(order for outcome in outcomes for order in outcome.upkeep)
         merges = self._note_merges(orders, outcomes)
         failed = self._failed(outcomes)
         self._record(batch, Lsn(max([to_lsn, *(o.to_lsn or 0 for o in orders if o.table in replays)])))
         seconds = time.monotonic() - started
         again = {o.table: o.done.quarantined or QuarantineReport() for o in outcomes if o.table in replays}
-        return RoundReport(to_lsn, tuple(merges), failed, seconds=seconds, parts=cpu_parts(outcomes), replays=again)
+        parts = cpu_parts(outcomes)
+        return RoundReport(
+            to_lsn, tuple(merges), failed, seconds=seconds, parts=parts, replays=again, has_rest=self.has_rest
+        )
 
     def _note_lost(self, outcomes: Sequence[SliceOutcome]) -> None:
         for outcome in outcomes:
@@ -143,7 +152,10 @@ class Rounds:
             return None
         merge_state.failed_at = None
         merge_state.merged = outcome.merged
-        if done.quarantined is not None:
+        if outcome.waits:
+            # As after a failure: what the slice wrote to its quarantine table is read by the next round.
+            merge_state.waiting = True
+        elif done.quarantined is not None:
             # If Spark still has to merge a part, the state of the quarantine table is determined again in the next
             # round.
             merge_state.waiting = bool(done.quarantined.waiting)

@@ -24,7 +24,7 @@ from cdc_core.lake.delta.data_file import DataFile
 from cdc_core.lake.delta.opened import keep, opened
 from cdc_core.lake.delta.table import DeltaTable
 from cdc_core.lake.epochs import epoch_of
-from cdc_core.lake.maintenance.compaction import maintain_after
+from cdc_core.lake.maintenance.compaction import maintain_briefly
 from cdc_core.lake.paths import LakePaths
 from cdc_core.lake.positions import changelog_position
 from cdc_core.lake.rows.run_files import Owner
@@ -37,10 +37,14 @@ from cdc_core.schema.table import TableId
 
 @dataclass(frozen=True, slots=True)
 class Appended:
-    """Rows that are durable in a changelog. ``rows``: as they were decoded, None if other tasks wrote them to files."""
+    """Rows that are durable in a changelog. ``rows``: as they were decoded, None if other tasks wrote them to files.
+
+    ``wears``: the changelog's files are to be compacted beside the rounds.
+    """
 
     count: int
     rows: list[Decoded] | None
+    wears: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,8 +100,8 @@ class ChangelogWriter:
             if not rows.num_rows:  # all of them were left out: the position that they reach is stored nevertheless
                 self._commit(table, source, (), changelog)
         with watch("compact"):
-            maintain_after(changelog, since, self.history_minutes)
-        return Appended(count, versions)
+            wears = maintain_briefly(changelog, since, self.history_minutes)
+        return Appended(count, versions, wears)
 
     def _commit(
         self, table: TableId, source: SpoolFiles | WrittenFiles, files: Sequence[DataFile], changelog: DeltaTable

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
 from cdc_core.engine.reports import CheckReport, QuarantineReport
+from cdc_core.engine.slice.upkeep import UpkeepOrder
 from cdc_core.errors import CdcError
 from cdc_core.lake.apply.staging import StagedFacts
 from cdc_core.schema.table import TableId
@@ -118,7 +119,8 @@ class SliceOutcome:
     ``appended`` rows are durable even if a later step failed (``error``). ``merged`` is the LSN up to which the lake
     table is merged, ``done`` what was done, before an error too. ``lake`` is None if the lake table was not opened.
     ``lost``: the changelog cannot be used, and the rows were not stored. ``evolves``: nothing was merged because Spark
-    has to change the lake table's shape first.
+    has to change the lake table's shape first. ``upkeep`` is maintenance that is due, for which no round waits.
+    ``waits``: not everything was merged, because indexes of keys are to be made first (one of ``upkeep``).
     """
 
     table: TableId
@@ -129,6 +131,8 @@ class SliceOutcome:
     error: CdcError | None = None
     lost: CdcError | None = None
     evolves: bool = False
+    waits: bool = False
+    upkeep: tuple[UpkeepOrder, ...] = ()
     timings: Timings = Timings()
 
     @property

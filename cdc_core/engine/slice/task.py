@@ -26,9 +26,11 @@ from cdc_core.engine.slice.lake_merge import LakeMerge
 from cdc_core.engine.slice.lake_tables import LakeTables
 from cdc_core.engine.slice.order import SliceOrder
 from cdc_core.engine.slice.outcome import LakeTable, Merged, SliceOutcome, Stopwatch
+from cdc_core.engine.slice.upkeep import UpkeepOrder
 from cdc_core.engine.slice.write import LakeWriter
 from cdc_core.errors import CdcError, LakeError, NotUtf8Error, UnreadableError
-from cdc_core.lake.maintenance.compaction import maintain_after
+from cdc_core.lake.index.key_positions import IndexesMissingError
+from cdc_core.lake.maintenance.compaction import maintain_briefly
 from cdc_core.lake.paths import LakePaths
 from cdc_core.lake.positions import lake_position
 from cdc_core.lake.rows.row_keys import merge_key
@@ -72,7 +74,9 @@ class SliceTask:
         except (UnreadableError, NotUtf8Error) as error:
             return replace(outcome, lost=error, timings=watch.timings)
         failpoints.hit(failpoints.AFTER_APPEND)
-        outcome = replace(outcome, appended=0 if new is None else new.count)
+        if new is not None:
+            upkeep = (UpkeepOrder(self.paths.changelog(order.table)),) if new.wears else ()
+            outcome = replace(outcome, appended=new.count, upkeep=upkeep)
         if order.merge is not None:
             outcome = self._merge(order, new, outcome, watch)
         return replace(outcome, timings=watch.timings)
@@ -93,8 +97,15 @@ class SliceTask:
                 done = done.then(step)
             if done != Merged():
                 with watch("compact"):
-                    maintain_after(lake, begun, self.writer.history_minutes, merge_key(order.schema.table))
+                    key = merge_key(order.schema.table)
+                    if maintain_briefly(lake, begun, self.writer.history_minutes, key):
+                        outcome = replace(outcome, upkeep=(*outcome.upkeep, UpkeepOrder(path, tuple(key))))
                 failpoints.hit(failpoints.AFTER_APPLY)
+        except IndexesMissingError:
+            # What was quarantined so far is added once; the changes are merged from the changelog by a later round.
+            upkeep = UpkeepOrder(path, tuple(merge_key(order.schema.table)), indexes=True)
+            stands = lake_position(lake, self.scope, order.table).lsn
+            return replace(outcome, merged=stands, done=done, waits=True, upkeep=(*outcome.upkeep, upkeep))
         except CdcError as error:
             return replace(outcome, done=done, error=error)
         except Exception as error:

@@ -8,9 +8,10 @@ and 0017).
 
 from __future__ import annotations
 
+import math
 import uuid
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import pyarrow as pa
@@ -35,6 +36,9 @@ from cdc_core.lake.rows.row_keys import KeyColumns, merge_key
 from cdc_core.lake.rows.run_files import Owner, write_parquet
 from cdc_core.lake.schema.features import FeaturePolicy, announce_vectors
 from cdc_core.schema.table import TableId
+
+# A slice that needs more time for indexes waits for them, so that the other tables of its round need not.
+_INDEX_SECONDS = 0.5
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,10 +82,10 @@ class LakeWriter:
         """Merge change rows into the table in one commit, or stage them for Spark.
 
         Raises CommitConflictError if another commit was made first, TableError if the changed rows cannot be
-        identified.
+        identified, IndexesMissingError if that needs indexes which are to be made beside the rounds.
         """
         changes = prepare(rows, merge.table, lake.schema, merge.snapshot.visible)
-        return self._apply(lake, merge, changes, scope, failpoints.DURING_MERGE)
+        return self._apply(lake, merge, changes, scope, failpoints.DURING_MERGE, index_seconds=_INDEX_SECONDS)
 
     def write_placed(self, lake: DeltaTable, merge: Merge, rows: pa.Table, scope: str) -> Applied | Staged:
         """As ``write``, for late change rows of a history table, which become versions between the existing ones."""
@@ -102,12 +106,13 @@ class LakeWriter:
         scope: str,
         failpoint: str,
         more: Mapping[str, int] | None = None,
+        index_seconds: float = math.inf,
     ) -> Applied | Staged:
         """Apply prepared changes by the method that fits them. ``more`` are further positions of the commit."""
         limits = self.limits(lake, merge)
         if method_for(lake, changes, limits) is ApplyMethod.SPARK:
             return self.stage(merge, changes)
-        effect = apply(lake, changes, ways=self._ways(limits))
+        effect = apply(lake, changes, ways=replace(self._ways(limits), index_seconds=index_seconds))
         if effect.marked:
             _allow_marks(lake, merge.table.id)
         files = self._files(lake, merge, effect)

@@ -139,6 +139,7 @@ class _Tally:
     complete: int = 0
     silent: int = 0
     last_commit_ts_us: int | None = None
+    has_rest: bool = False
     rounds: list[RoundReport] = field(default_factory=list)
 
 
@@ -183,6 +184,7 @@ class StreamRun:
             reason = self._stop_reason(until, was_idle=batch is None or not batch.rows)
             self._sink.between_rounds(max(self._tally.complete, self._tally.silent))
             if reason:
+                self._merge_rest()
                 if self._tally.rounds and self._tally.rounds[-1].failed:
                     # A table may have been corrected since by a re-read, which is not part of a round of changes.
                     self._tally.rounds.append(self._sink.apply(None, Lsn(self._tally.complete), lambda: None))
@@ -192,9 +194,12 @@ class StreamRun:
     def _wait_for_turn(self) -> None:
         """Wait for the configured time between rounds, unless the run is asked to stop."""
         while (left := self._last_round + self._round_seconds - time.monotonic()) > 0:
-            if self._hooks.should_stop is not None and self._hooks.should_stop():
+            if self._must_stop():
                 return
             time.sleep(min(left, _POLL_SECONDS))
+
+    def _must_stop(self) -> bool:
+        return self._hooks.should_stop is not None and self._hooks.should_stop()
 
     def _round(self, batch: Batch | None) -> None:
         self._last_round = started = time.monotonic()
@@ -227,8 +232,18 @@ class StreamRun:
             durable()
         if batch is not None:
             self._reader.done(batch)
+        tally.has_rest = report is not None and report.has_rest
         if report is not None and (report.merges or report.failed):
             self._note(replace(report, lag_bytes=self._lag_bytes(), lag_seconds=self._lag_seconds()))
+
+    def _merge_rest(self) -> None:
+        """Unless the run is asked to stop: run the rounds that merge what the last one left.
+
+        Each of them makes some of what it waited for, so they end.
+        """
+        while self._tally.has_rest and self._sink.has_backlog(Lsn(self._tally.complete)) and not self._must_stop():
+            self._wait_for_turn()
+            self._round(None)
 
     def _note(self, report: RoundReport) -> None:
         tally = self._tally
@@ -255,7 +270,7 @@ class StreamRun:
         silent = min(elapsed, self._reader.idle_seconds) if was_idle else 0.0
         passed = max(self._tally.complete, self._tally.silent)
         reasons = (
-            ("request", self._hooks.should_stop is not None and self._hooks.should_stop()),
+            ("request", self._must_stop()),
             ("lsn", until.lsn is not None and self._tally.confirmed >= until.lsn),
             ("rows", until.max_rows is not None and self._tally.events >= until.max_rows),
             ("time", until.max_seconds is not None and elapsed >= until.max_seconds),

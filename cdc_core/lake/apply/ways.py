@@ -9,6 +9,7 @@ that costs little, readers need no support for deletion vectors, and the files s
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
@@ -30,8 +31,13 @@ to mark 100 rows in them, or in 40 MiB, 10 ms."""
 class Positions(Protocol):
     """Finds rows by their keys (``lake/index``)."""
 
-    def locate(self, lake: Content, files: Sequence[DataFile], wanted: KeyIndex) -> list[Hits]:
-        """Return the rows with wanted keys, one item for each file that has any, in the order of files."""
+    def locate(
+        self, lake: Content, files: Sequence[DataFile], wanted: KeyIndex, seconds: float = math.inf
+    ) -> list[Hits]:
+        """Return the rows with wanted keys, one item for each file that has any, in the order of files.
+
+        Raises IndexesMissingError if indexes are missing that take longer than ``seconds`` to make.
+        """
         ...
 
 
@@ -40,10 +46,12 @@ class Ways:
     """What may be done. ``mark_above``: bytes of touched files above which rows are marked; None if they may not be.
 
     ``positions``: used where the files that may have a changed row are larger than MARK_BYTES; None to read keys.
+    ``index_seconds``: how long a slice may take to make indexes; then ``locate`` raises IndexesMissingError.
     """
 
     mark_above: int | None = None
     positions: Positions | None = None
+    index_seconds: float = math.inf
 
     def marks(self, touched: Sequence[DataFile]) -> bool:
         """Whether rows of these files are marked."""
@@ -52,7 +60,7 @@ class Ways:
     def locate(self, content: Content, files: Sequence[DataFile], wanted: KeyIndex) -> list[Hits]:
         """Return the rows of files that have wanted keys; see ``Positions``."""
         if self.positions is not None and sum(file.size for file in files) > MARK_BYTES:
-            return self.positions.locate(content, files, wanted)
+            return self.positions.locate(content, files, wanted, self.index_seconds)
         return _scanned(content, files, wanted)
 
 

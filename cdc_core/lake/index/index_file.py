@@ -30,6 +30,7 @@ from typing import Any, BinaryIO
 import numpy as np
 import pyarrow as pa
 
+from cdc_core import failpoints
 from cdc_core.lake.index.fingerprints import Wanted, exact_numbers, hashes
 from cdc_core.lake.rows.row_keys import KeyColumns
 
@@ -155,6 +156,7 @@ def write_index(target: BinaryIO, index: FileIndex, source: Source) -> None:
     for section, size in zip(sections, sizes, strict=True):
         checksum = _written(target, section, checksum)
         checksum = _written(target, bytes(_aligned(size) - size), checksum)
+    failpoints.hit(failpoints.DURING_INDEX)
     target.seek(0)
     target.write(_START.pack(_MAGIC, VERSION, length, checksum))
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import time
 from collections import OrderedDict
 from collections.abc import Iterable, Sequence
@@ -59,6 +60,10 @@ class Keyed(Protocol):
     def unmarked(self, file: DataFile, places: np.ndarray) -> np.ndarray:
         """Return which positions of a file are not marked as deleted. Shape: int64[P] -> bool[P]"""
         ...
+
+
+class IndexesMissingError(Exception):
+    """Indexes are missing that take longer to make than the caller waits; nothing was found. Some were made."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,11 +121,14 @@ class KeyPositions:
         self._folder = IndexFolder(folder, max_bytes)
         self._open: OrderedDict[tuple[_Key, str, int, int], _Open] = OrderedDict()
         self._files: dict[_Key, dict[str, DataFile]] = {}
+        self._missing: dict[_Key, int] = {}
 
-    def locate(self, lake: Keyed, files: Sequence[DataFile], wanted: KeyIndex) -> list[Hits]:
+    def locate(self, lake: Keyed, files: Sequence[DataFile], wanted: KeyIndex, seconds: float = math.inf) -> list[Hits]:
         """Return the rows of ``files`` with wanted keys, one item for each file that has any, in the order of files.
 
-        Two keys are equal exactly if ``KeyIndex.match`` says so.
+        Two keys are equal exactly if ``KeyIndex.match`` says so. Raises IndexesMissingError if the indexes that these
+        files lack take longer than ``seconds`` to make; not if there are as many as the last time, as in a folder that
+        cannot be written or is too small: then waiting is of no use.
         """
         if not files or not len(wanted.values[0]):
             return []
@@ -131,14 +139,15 @@ class KeyPositions:
         self._forget_removed(key, lake.files)
         sought = Wanted(wanted)
         ranges = _ranges(wanted)
+        # Statistics cost more than a search, but less than an index.
+        indexed = [(file, self._opened(key, file)) for file in files]
+        missing = [file for file, index in indexed if index is None and ranges.may_be_in(file)]
+        made = self._made_in(lake, key, missing, seconds)
         found: list[_Found] = []
-        for file in files:
-            index = self._opened(key, file)
+        for file, there in indexed:
+            index = there or made.get(file.path)
             if index is None:
-                # Statistics cost more than a search, but less than an index.
-                if not ranges.may_be_in(file):
-                    continue
-                index = self._made(lake, key, file)
+                continue
             rows, which = index.candidates(sought)
             if len(rows):
                 found.append(_Found(file, index, rows, which))
@@ -166,6 +175,22 @@ class KeyPositions:
                 self._made(lake, key, file)
         self._folder.keep_bound()
         return True
+
+    def _made_in(self, lake: Keyed, key: _Key, missing: Sequence[DataFile], seconds: float) -> dict[str, FileIndex]:
+        """Make indexes, by the paths of their files. Raises IndexesMissingError, as ``locate`` does."""
+        made, end = dict[str, FileIndex](), time.monotonic() + seconds
+        before = self._missing.get(key)
+        may_wait = before is None or len(missing) < before
+        # The last ones first: a task that makes them all (``ready``) begins with the first ones.
+        for file in reversed(missing):
+            if may_wait and time.monotonic() >= end:
+                self._missing[key] = len(missing)
+                self._folder.keep_bound()
+                raise IndexesMissingError
+            made[file.path] = self._made(lake, key, file)
+        if may_wait:
+            self._missing.pop(key, None)
+        return made
 
     def _forget_removed(self, key: _Key, files: Sequence[DataFile]) -> None:
         """Remove the indexes of files that were part of the table at the last search and no longer are.

@@ -29,6 +29,8 @@ _CLASSES = 3
 _FILES, _MIN, _MAX = 16, 8, 20
 _MEMORY_BYTES = 256 << 20
 _CLEAN_EVERY = 100
+# A pass of more bytes takes longer than the Spark job that runs it beside the rounds (``maintain_behind``).
+_AT_ONCE_BYTES = 2 << 20
 
 
 def compact(
@@ -121,8 +123,42 @@ def maintain_after(table: DeltaTable, since: int, history_minutes: int, key: Seq
 
     ``key``: the order of rows in new files (``move``).
     """
-    if not compact(table, _MIN if is_its_turn(table, since, _FILES) else _MAX, key=key):
+    if not compact(table, _enough(table, since), key=key):
         renew(table, key=key)
+    _clean_in_turn(table, since, history_minutes)
+
+
+def maintain_briefly(table: DeltaTable, since: int, history_minutes: int, key: Sequence[str] = ()) -> bool:
+    """As ``maintain_after``, without passes that a round should not wait for; returns whether one is due.
+
+    That one is left to ``maintain_behind``.
+    """
+    enough = _enough(table, since)
+    waits = False
+    if passable(table, enough):
+        waits = sum(file.size for file in _chosen(table.files, enough, None, PASS_BYTES)) > _AT_ONCE_BYTES
+        if not waits:
+            compact(table, enough, key=key)
+    waits = waits or _has_worn(table)
+    _clean_in_turn(table, since, history_minutes)
+    return waits
+
+
+def maintain_behind(table: DeltaTable, key: Sequence[str] = ()) -> bool:
+    """Make one pass beside the rounds that change the table; returns whether another one is due."""
+    done = bool(compact(table, key=key)) or renew(table, key=key)
+    return done and (passable(table) or _has_worn(table))
+
+
+def _enough(table: DeltaTable, since: int) -> int:
+    return _MIN if is_its_turn(table, since, _FILES) else _MAX
+
+
+def _has_worn(table: DeltaTable) -> bool:
+    return bool(worn(table.files)) and writer_of(table).arrow_compacts
+
+
+def _clean_in_turn(table: DeltaTable, since: int, history_minutes: int) -> None:
     if history_minutes and is_its_turn(table, since, _CLEAN_EVERY):
         clean(table, history_minutes)
 

@@ -95,6 +95,7 @@ def move(table: DeltaTable, parts: Sequence[Part], key: Sequence[str] = ()) -> l
         except CommitConflictError:
             table.refresh()
             continue
+        failpoints.hit(failpoints.AFTER_COMPACTION)
         return made
     table.discard(made)
     return None

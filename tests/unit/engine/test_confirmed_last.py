@@ -9,7 +9,7 @@ import pytest
 
 from cdc_core.engine.reports import RoundReport, Until
 from cdc_core.engine.stream.confirmations import Confirmations
-from cdc_core.engine.stream.run import StreamRun
+from cdc_core.engine.stream.run import Hooks, StreamRun
 from cdc_core.lsn import Lsn
 from tests.unit.engine.streaming import ORDERS, FakeStream, announce, insert, reader, transaction
 
@@ -22,17 +22,19 @@ class Recorder:
     def __init__(self) -> None:
         self.unmerged: dict[object, str] = {}
         self.did: list[str] = []
+        self.rests = 0
 
     def apply(self, batch: Any, to_lsn: Lsn, on_durable: Any) -> RoundReport:
         self.did += ["renamed", "appended"]
         on_durable()
-        return RoundReport(to_lsn, ())
+        self.rests = max(0, self.rests - 1)
+        return RoundReport(to_lsn, (), has_rest=self.rests > 0)
 
     def note_renamed(self) -> None:
         self.did.append("renamed")
 
     def has_backlog(self, to_lsn: Lsn) -> bool:
-        return False
+        return self.rests > 0
 
     def between_rounds(self, passed: int) -> None:
         pass
@@ -61,3 +63,16 @@ def test_silence_is_confirmed_after_what_was_seen_before_it(tmp_path: Path) -> N
         confirmations = Confirmations(lambda lsn: sink.did.append(f"confirmed {lsn}"))
         StreamRun(reading, sink, confirmations, 0, Lsn(0), lambda: Lsn(0)).run(Until(lsn=Lsn(5_000), max_seconds=10))
     assert sink.did[:2] == ["renamed", "confirmed 5000"]
+
+
+@pytest.mark.parametrize("stops", [False, True])
+def test_what_a_round_left_is_merged_before_the_run_ends(tmp_path: Path, stops: bool) -> None:
+    stream, sink = FakeStream(), Recorder()
+    sink.rests = 4
+    stream.send(transaction(1_000, *announce(ORDERS), insert(1)))
+    hooks = Hooks(should_stop=lambda: stops and "appended" in sink.did)
+    with reader(stream, tmp_path) as reading:
+        confirmations = Confirmations(lambda lsn: None)
+        run = StreamRun(reading, sink, confirmations, 0, Lsn(0), lambda: Lsn(0), hooks)
+        run.run(Until(lsn=Lsn(1_000), max_seconds=10))
+    assert sink.rests == (3 if stops else 0), "a run that is asked to stop leaves it to the next one"
