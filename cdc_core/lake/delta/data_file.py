@@ -18,7 +18,7 @@ class DataFile:
 
     ``rows`` includes those marked as deleted by its deletion ``vector``. ``minimum`` and ``maximum`` contain the
     columns with known statistics; long texts are left out. ``nulls`` counts nulls, for the columns for which this is
-    known. The statistics include rows marked as deleted.
+    known. The statistics include rows marked as deleted. ``stats`` is their text, once a commit needed it.
     """
 
     path: str
@@ -28,6 +28,7 @@ class DataFile:
     maximum: Mapping[str, Any] = field(default_factory=dict)
     nulls: Mapping[str, int] = field(default_factory=dict)
     vector: DeletionVector | None = None
+    stats: str = field(default="", compare=False, repr=False)
 
     @property
     def live(self) -> int:

@@ -30,7 +30,7 @@ _LEGACY = {
 class LogEntry:
     """What a commit does: files added and removed, positions (``txns``), and the program's own ``metadata``.
 
-    ``actions``: others, as in the log.
+    ``actions``: others, as in the log. ``made``: when, in milliseconds since 1970.
 
     A file with another vector than before is removed with the old and added with the new one.
     """
@@ -42,10 +42,16 @@ class LogEntry:
     data_change: bool = True
     actions: Sequence[dict[str, Any]] = ()
 
+    made: int = field(default_factory=lambda: int(time.time() * 1000))
+
     def content(self) -> bytes:
         """Return the entry's lines."""
-        now = int(time.time() * 1000)
-        return b"".join(json.dumps(each).encode() + b"\n" for each in self._actions(now))
+        return b"".join(json.dumps(each).encode() + b"\n" for each in self._actions(self.made))
+
+    def applied_to(self, files: Sequence[DataFile]) -> list[DataFile]:
+        """Return a table's files after the commit, from those before it."""
+        gone = {file.path for file in self.removed}
+        return [*(file for file in files if file.path not in gone), *self.added]
 
     def _actions(self, now: int) -> Iterable[dict[str, Any]]:
         yield {

@@ -9,6 +9,7 @@ from typing import Any
 
 from cdc_core.errors import UnreadableError
 from cdc_core.lake.delta.data_file import DataFile
+from cdc_core.lake.delta.deletion_vectors import DeletionVector
 
 _EXACT = frozenset({int, str, date})
 
@@ -18,13 +19,25 @@ def stats_json(file: DataFile) -> str:
 
     With a deletion vector they are those of all rows, also of the deleted ones, which the log says.
     """
-    found: dict[str, Any] = {
+    found = file.stats or _bounds_json(file)
+    return found if file.vector is None else f'{found[:-1]}, "tightBounds": false}}'
+
+
+def with_vector(file: DataFile, vector: DeletionVector) -> DataFile:
+    """Return the file with another vector. The text of its statistics is kept: a commit may name hundreds of files."""
+    stats = file.stats or _bounds_json(file)
+    return DataFile(file.path, file.size, file.rows, file.minimum, file.maximum, file.nulls, vector, stats)
+
+
+def _bounds_json(file: DataFile) -> str:
+    """Return the statistics of all rows of a file."""
+    found = {
         "numRecords": file.rows,
         "minValues": _bounds(file.minimum),
         "maxValues": _bounds(file.maximum),
         "nullCount": dict(file.nulls),
     }
-    return json.dumps(found if file.vector is None else {**found, "tightBounds": False})
+    return json.dumps(found)
 
 
 def _bounds(values: Mapping[str, Any]) -> dict[str, Any]:

@@ -25,6 +25,7 @@ from urllib.parse import unquote
 
 import numpy as np
 import pyarrow as pa
+from pyroaring import BitMap64
 
 from cdc_core import failpoints
 from cdc_core.errors import CommitConflictError, InvariantError
@@ -33,7 +34,7 @@ from cdc_core.lake.delta.data_file import DataFile, MarkedRows
 from cdc_core.lake.delta.deletion_vectors import DeletionVector, as_bitmap, as_places, vector_file
 from cdc_core.lake.delta.folder import Folder, delta_uri
 from cdc_core.lake.delta.log_entry import LogEntry, with_vectors
-from cdc_core.lake.delta.log_text import stats_json, texts, unreadable_log
+from cdc_core.lake.delta.log_text import stats_json, texts, unreadable_log, with_vector
 from cdc_core.lake.delta.parquet_files import FILE_BYTES, Columns, ParquetFiles
 from cdc_core.lake.delta.physical import physical_schema
 from cdc_core.lake.delta.storage import options_for
@@ -310,11 +311,11 @@ class DeltaTable:
             new, changed = {file.path for file in added}, {file.path for file in gone}
             added = [file for file in added if file.path not in changed] + again
             removed += [file for file in gone if file.path not in new]
-            self._commit_entry(LogEntry(added, removed, txns or {}, metadata, data_change))
+            self._commit_and_follow(LogEntry(added, removed, txns or {}, metadata, data_change))
         else:
             self._commit_by_delta_rs(added, removed, txns or {}, metadata, schema, replace, data_change)
-        self._schema = self._files = None
-        self.refresh()
+            self._schema = self._files = None
+            self.refresh()
         return self.version
 
     def _commit_by_delta_rs(
@@ -362,7 +363,7 @@ class DeltaTable:
 
         A file without any other row is only removed.
         """
-        again, bitmaps, gone = [], [], []
+        again, bitmaps, gone = list[DataFile](), list[BitMap64](), list[DataFile]()
         for each in marked:
             bitmap = as_bitmap(each.places)
             if each.file.vector is not None:
@@ -370,7 +371,7 @@ class DeltaTable:
             rows = self.row_count(each.file)
             gone.append(each.file)
             if len(bitmap) < rows:
-                again.append(replace(each.file, rows=rows))
+                again.append(each.file if each.file.rows else replace(each.file, rows=rows))
                 bitmaps.append(bitmap)
         if not bitmaps:
             return [], gone
@@ -378,7 +379,16 @@ class DeltaTable:
         self.folder.write(name, content)
         for vector, bitmap in zip(vectors, bitmaps, strict=True):
             self._vectors.keep(vector, bitmap)
-        return [replace(file, vector=vector) for file, vector in zip(again, vectors, strict=True)], gone
+        return [with_vector(file, vector) for file, vector in zip(again, vectors, strict=True)], gone
+
+    def _commit_and_follow(self, entry: LogEntry) -> None:
+        """Make a commit of files, and take over what it did: listing hundreds of files takes longer than the commit."""
+        version, files, schema = self.version + 1, self.files, self._schema
+        self._commit_entry(entry)
+        self.refresh()
+        if self.version == version:
+            self._vectors.follow(version, entry)
+            self._files, self._schema = entry.applied_to(files), schema
 
     def _commit_entry(self, entry: LogEntry) -> None:
         """Make a commit by an entry of our own. Raises CommitConflictError if the log has one of its version."""

@@ -20,6 +20,7 @@ from pyroaring import BitMap64
 
 from cdc_core.lake.delta.deletion_vectors import DeletionVector, as_places, decoded, vector_in
 from cdc_core.lake.delta.folder import Folder
+from cdc_core.lake.delta.log_entry import LogEntry
 from cdc_core.lake.delta.log_text import unreadable_log
 
 LOG = "_delta_log"
@@ -58,11 +59,17 @@ class VectorLog:
             self._version = -1
             raise unreadable_log(self._folder.path, error) from None
         self._version = version
-        if len(self._state.removed) > _REMOVED:
-            self.forget(float(np.median(list(self._state.removed.values()))))
-        used = {each.unique_id for each in self._state.vectors.values()}
-        self._bitmaps = {name: bitmap for name, bitmap in self._bitmaps.items() if name in used}
+        self._forget_unused()
         return self._state.vectors
+
+    def follow(self, version: int, entry: LogEntry) -> None:
+        """Take over what a commit of our own did, instead of reading it from the log."""
+        if self._version != version - 1:
+            return
+        self._state = self._state.copy()
+        self._state.apply_entry(entry)
+        self._version = version
+        self._forget_unused()
 
     @property
     def removed(self) -> dict[str, int]:
@@ -93,6 +100,12 @@ class VectorLog:
         mask = np.ones(rows, dtype=bool)
         mask[as_places(self.deleted(vector))] = False
         return mask
+
+    def _forget_unused(self) -> None:
+        if len(self._state.removed) > _REMOVED:
+            self.forget(float(np.median(list(self._state.removed.values()))))
+        used = {each.unique_id for each in self._state.vectors.values()}
+        self._bitmaps = {name: bitmap for name, bitmap in self._bitmaps.items() if name in used}
 
     def _read(self, vector: DeletionVector) -> BitMap64:
         try:
@@ -166,23 +179,35 @@ class _State:
     def copy(self) -> _State:
         return _State(dict(self.vectors), dict(self.removed))
 
+    def apply_entry(self, entry: LogEntry) -> None:
+        """Apply a commit of our own."""
+        for file in entry.removed:
+            self._remove(unquote(file.path), file.vector, entry.made)
+        for file in entry.added:
+            self._add(unquote(file.path), file.vector)
+
     def apply(self, actions: Sequence[dict[str, Any]]) -> None:
         """Apply the actions of one commit, or of a checkpoint, in any order."""
         for each in actions:
             gone = each.get("remove") or {}
             if gone.get("path") is not None:
-                path, vector = unquote(gone["path"]), _vector_of(gone)
-                self.vectors.pop(path, None)
-                self.removed[path] = at = gone.get("deletionTimestamp") or 0
-                if vector is not None and vector.path is not None:
-                    self.removed[vector.path] = at
+                self._remove(unquote(gone["path"]), _vector_of(gone), gone.get("deletionTimestamp") or 0)
         for each in actions:
             told = each.get("add") or {}
             if told.get("path") is not None:
-                path, vector = unquote(told["path"]), _vector_of(told)
-                self.vectors.pop(path, None)
-                if vector is not None:
-                    self.vectors[path] = vector
+                self._add(unquote(told["path"]), _vector_of(told))
+
+    def _remove(self, path: str, vector: DeletionVector | None, at: int) -> None:
+        self.vectors.pop(path, None)
+        # A checkpoint may have several removals of a file, each with another vector, in any order: the last one counts.
+        for name in (path, None if vector is None else vector.path):
+            if name is not None:
+                self.removed[name] = max(at, self.removed.get(name, at))
+
+    def _add(self, path: str, vector: DeletionVector | None) -> None:
+        self.vectors.pop(path, None)
+        if vector is not None:
+            self.vectors[path] = vector
 
 
 def _vector_of(told: dict[str, Any]) -> DeletionVector | None:

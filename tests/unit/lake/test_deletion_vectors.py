@@ -151,6 +151,31 @@ def test_checkpoints_keep_the_vectors_and_the_log_is_followed(table: DeltaTable)
         assert ids(opened) == sorted(left) == ids_by_delta_rs(table.path)
 
 
+@pytest.mark.parametrize("foreign", [False, True])
+def test_what_a_commit_did_is_what_the_log_says(table: DeltaTable, foreign: bool) -> None:
+    """Files, vectors and removals are taken over from a commit of our own; a new reader has them from the log."""
+    table.enable_vectors()
+    chance = np.random.default_rng(3)
+    for number in range(14):  # past checkpoints
+        alive = sorted(table.files, key=lambda file: file.minimum["id"])
+        marked = []
+        for file in alive[: chance.integers(1, 4)]:
+            live = table.live(file)
+            places = np.arange(file.rows) if live is None else np.flatnonzero(live)
+            marked.append(MarkedRows(file, places[: max(1, len(places) // 2)] if len(places) > 3 else places))
+        if foreign and number % 3 == 0:
+            other = DeltaTable.open(table.path)
+            assert other is not None
+            other.commit([other.write(rows([1_000 + number]))])
+            table.refresh()
+        table.commit([table.write(rows([200 + number, 300 + number]))], marked=marked, txns={"a": number})
+        again = DeltaTable.open(table.path)
+        assert again is not None and again.version == table.version
+        assert sorted(table.files, key=lambda file: file.path) == sorted(again.files, key=lambda file: file.path)
+        assert (table.removed, table.schema, table.txn("a")) == (again.removed, again.schema, number)
+        assert ids(table) == ids(again) == ids_by_delta_rs(table.path)
+
+
 def test_a_second_writer_of_the_same_version_loses(table: DeltaTable) -> None:
     table.enable_vectors()
     other = DeltaTable.open(table.path)
