@@ -1,34 +1,41 @@
 """What a round of changes costs by the size of its table: merge on read, beside copy-on-write and delta-rs' MERGE.
 
-    python benchmarks/micro/bench_round.py [--rows 1000000,10000000] [--changes 1000] [--turns 30] [--others 2]
+    python benchmarks/micro/bench_round.py [--rows 1000000,10000000] [--turns 30] [--others 2] [--spark]
+    python benchmarks/micro/bench_round.py --rows 2000000 --turns 3000 --others 0 --every 500     # a curve
 
 Each way begins with an equal table (8 mixed columns, 400,000 rows a file) and takes rounds of change rows at random
 keys: half updates, a quarter inserts, a quarter deletes. Merge on read: the rows are found by the index of keys, marked
 in deletion vectors, and appended anew, and the round's compaction follows. Milliseconds of the wall clock and of the
 CPU (all threads) are medians; peak memory is that of a process which does nothing else. The index is made before the
-rounds: that is what a moved task pays once. ``read``: the CPU seconds in which delta-rs reads the whole table after all
-rounds, beside a table with the same rows that was written at once.
+rounds: that is what a moved task pays once. ``read``: the CPU seconds in which delta-rs (with ``--spark`` also Spark)
+reads the whole table after all rounds, beside a table with the same rows that was written at once. ``--spark`` also
+measures Spark's MERGE with deletion vectors, of rows that are reduced already; its CPU is that of the Java process.
 """
 
 from __future__ import annotations
 
 import argparse
 import multiprocessing
+import os
 import resource
 import shutil
 import statistics
 import sys
 import tempfile
+import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 
 from benchmarks.micro.bench_apply import TABLE, Clock, change_rows, fill, ours, theirs
 from cdc_core.lake.apply.changes import prepare
+from cdc_core.lake.apply.staging import GONE, staged
 from cdc_core.lake.delta.data_file import MarkedRows
 from cdc_core.lake.delta.table import DeltaTable
 from cdc_core.lake.index.key_positions import KeyPositions
@@ -58,7 +65,7 @@ def marked_round(table: DeltaTable, positions: KeyPositions, rows: pa.Table, tur
     added = [table.write(reduced.rows.filter(pa.array(~reduced.deleted)))]
     table.commit(added, marked=[MarkedRows(each.file, each.places) for each in hits], txns={"bench": turn})
     done, cpu = clock.read()
-    maintain_after(table, since, 0)
+    maintain_after(table, since, 0, ("id",))
     upkeep, _ = clock.read()
     return {
         "ms": 1e3 * done,
@@ -68,17 +75,30 @@ def marked_round(table: DeltaTable, positions: KeyPositions, rows: pa.Table, tur
     }
 
 
-def by_vectors(folder: Path, rows: int, changes: int, turns: int) -> dict[str, float]:
+def say_window(turn: int, spent: list[dict[str, float]], table: DeltaTable) -> None:
+    """Print the medians of the last rounds, and what the table consists of."""
+    ms, cpu, upkeep = (statistics.median(one[name] for one in spent) for name in ("ms", "cpu_ms", "upkeep_ms"))
+    mean = statistics.mean(one["ms"] + one["upkeep_ms"] for one in spent)
+    held, live = sum(file.rows for file in table.files), sum(file.live for file in table.files)
+    print(
+        f"| | | after {turn:,} rounds, the last {len(spent)}: {ms:.1f} ms, {cpu:.1f} CPU ms, upkeep {upkeep:.1f} ms, "
+        f"mean of both {mean:.1f} ms; {len(table.files)} files, {held / live:.2f} rows read for a live one | | | | | | | |",
+        flush=True,
+    )
+
+
+def by_vectors(folder: Path, rows: int, changes: int, turns: int, every: int = 0) -> dict[str, float]:
     """Rounds by merge on read."""
     table = opened(folder)
     table.enable_vectors()
     positions, clock = KeyPositions(folder / "index", INDEX_BYTES), Clock()
     positions.ready(table, table.files, KeyColumns.of(["id"], table.schema), 1e9)
     index, _ = clock.read()
-    spent = [
-        marked_round(table, positions, change_rows(changes, 0, rows, rows + turn * changes, turn), turn)
-        for turn in range(1, turns + 2)
-    ]
+    spent = []
+    for turn in range(1, turns + 2):
+        spent.append(marked_round(table, positions, change_rows(changes, 0, rows, rows + turn * changes, turn), turn))
+        if every and turn > 1 and (turn - 1) % every == 0:
+            say_window(turn - 1, spent[-min(every, 100) :], table)
     found = {name: statistics.median(one[name] for one in spent[1:]) for name in spent[0]}
     ordered = sorted(one["ms"] + one["upkeep_ms"] for one in spent[1:])
     return {**found, "p95_ms": ordered[int(0.95 * (len(ordered) - 1))], "index_s": index}
@@ -98,6 +118,50 @@ def by_delta_rs(folder: Path, rows: int, changes: int, turns: int) -> dict[str, 
         made = change_rows(changes, 0, rows, rows + turn * changes, turn)
         spent.append(theirs(folder / "lake", prepare(made, TABLE, schema)))
     return {"ms": 1e3 * statistics.median(s for s, *_ in spent), "cpu_ms": 1e3 * statistics.median(s[1] for s in spent)}
+
+
+class SparkTurns:
+    """Spark's MERGE and Spark's reads; CPU seconds are those of its Java process."""
+
+    def __init__(self) -> None:
+        from cdc_core.spark.session import get_session
+
+        self._spark = get_session()
+        self._java = Path(f"/proc/{self._spark.sparkContext._gateway.proc.pid}/stat")
+
+    def merge(self, folder: Path, rows: int, changes: int, turns: int) -> dict[str, float]:
+        """Rounds by MERGE with deletion vectors; the first one, which compiles its plan, is left out."""
+        table, spent = opened(folder), []
+        table.enable_vectors()
+        for turn in range(turns + 1):
+            reduced, _ = staged(
+                prepare(change_rows(changes, 0, rows, rows + turn * changes, turn), TABLE, table.schema)
+            )
+            pq.write_table(reduced, folder / "staged.parquet")
+            spent.append(
+                self._timed(
+                    f"merge into delta.`{folder / 'lake'}` t "
+                    f"using parquet.`{folder / 'staged.parquet'}` s on t.id = s.id "
+                    f"when matched and s.{GONE} then delete when matched then update set * "
+                    f"when not matched and not s.{GONE} then insert *"
+                )
+            )
+        ms, cpu = (1e3 * statistics.median(each) for each in zip(*spent[1:], strict=True))
+        return {"ms": ms, "cpu_ms": cpu, "mb": float("nan")}
+
+    def read_seconds(self, folder: Path) -> float:
+        """CPU seconds in which Spark goes through the whole table; the least of seven, the first ones to warm up."""
+        query = f"select count(*), sum(customer), max(note), sum(amount), sum(weight) from delta.`{folder / 'lake'}`"
+        return min(self._timed(query)[1] for _ in range(7))
+
+    def _timed(self, statement: str) -> tuple[float, float]:
+        began, cpu = time.perf_counter(), self._cpu()
+        self._spark.sql(statement).collect()
+        return time.perf_counter() - began, self._cpu() - cpu
+
+    def _cpu(self) -> float:
+        fields = self._java.read_text().rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def read_seconds(folder: Path) -> float:
@@ -141,26 +205,31 @@ def _child(pipe: Any, work: Callable[..., dict[str, float]], given: tuple[Any, .
     pipe.send({**found, "mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024})
 
 
-def measure(rows: int, changes: int, turns: int, others: int) -> None:
+def measure(rows: int, changes: int, turns: int, others: int, every: int, spark: SparkTurns | None) -> None:
     """Print the lines of one table's size."""
     with tempfile.TemporaryDirectory(prefix="bench-round-") as made:
         folder = Path(made)
         whole = folder / "whole"
         fill(whole / "lake", rows, FILE_ROWS)
         for name, work, many in (
-            ("merge on read", by_vectors, turns),
+            ("merge on read", partial(by_vectors, every=every), turns),
             ("copy-on-write", by_rewriting, others),
             ("delta-rs MERGE", by_delta_rs, others),
+            ("Spark MERGE", None if spark is None else spark.merge, others),
         ):
-            if not many:
+            if not many or work is None:
                 continue
             own = folder / "own"
             shutil.copytree(whole, own)
-            found = _in_process(work, own, rows, changes, many)
+            is_here = spark is not None and work == spark.merge
+            found = work(own, rows, changes, many) if is_here else _in_process(work, own, rows, changes, many)
             steps = " | ".join(
                 f"{found[step]:.1f}" if step in found else "" for step in ("locate_ms", "upkeep_ms", "p95_ms")
             )
-            read = f"{read_seconds(own) / read_seconds(written_at_once(own)):.2f}"
+            fresh = written_at_once(own)
+            read = f"{read_seconds(own) / read_seconds(fresh):.2f}"
+            if spark is not None:
+                read += f" (Spark {spark.read_seconds(own) / spark.read_seconds(fresh):.2f})"
             print(
                 f"| {rows:,} | {changes:,} | {name} | {found['ms']:,.1f} | {found['cpu_ms']:,.1f} | {steps} | "
                 f"{found['mb']:,.0f} | {read} |",
@@ -181,12 +250,15 @@ def main() -> None:
     numbers.add_argument("--changes", default="1000")
     numbers.add_argument("--turns", type=int, default=30)
     numbers.add_argument("--others", type=int, default=2, help="rounds of the other ways; 0 leaves them out")
+    numbers.add_argument("--every", type=int, default=0, help="print a line after so many rounds of merge on read")
+    numbers.add_argument("--spark", action="store_true", help="also Spark's MERGE, with as many rounds as the others")
     asked = numbers.parse_args()
+    spark = SparkTurns() if asked.spark else None
     print("| rows | changes | by | ms | CPU ms | to find | upkeep | p95 of all | peak MB | read × |")
     print("|---|---|---|---|---|---|---|---|---|---|")
     for rows in map(int, asked.rows.split(",")):
         for changes in map(int, asked.changes.split(",")):
-            measure(rows, changes, asked.turns, asked.others)
+            measure(rows, changes, asked.turns, asked.others, asked.every, spark)
 
 
 if __name__ == "__main__":
