@@ -81,8 +81,8 @@ def say_window(turn: int, spent: list[dict[str, float]], table: DeltaTable) -> N
     mean = statistics.mean(one["ms"] + one["upkeep_ms"] for one in spent)
     held, live = sum(file.rows for file in table.files), sum(file.live for file in table.files)
     print(
-        f"| | | after {turn:,} rounds, the last {len(spent)}: {ms:.1f} ms, {cpu:.1f} CPU ms, upkeep {upkeep:.1f} ms, "
-        f"mean of both {mean:.1f} ms; {len(table.files)} files, {held / live:.2f} rows read for a live one | | | | | | | |",
+        f"after {turn:,} rounds, the last {len(spent)}: {ms:.1f} ms, {cpu:.1f} CPU ms, upkeep {upkeep:.1f} ms, "
+        f"mean of both {mean:.1f} ms; {len(table.files)} files, {held / live:.2f} rows read for a live one",
         flush=True,
     )
 
