@@ -9,9 +9,9 @@ A commit is made on the version that this object has loaded. A commit that only 
 compactions do not conflict. A commit that removes files fails if any other commit was made first. This is also the
 fence against a writer that outlasts its run: its commit has the same id as this run's.
 
-A commit that marks rows as deleted, or removes a file with such rows, has an entry of our own (``log_entry``), because
-delta-rs cannot name deletion vectors. It fails if any other commit was made first. What breaks if two commits could
-have the same version: rows of one of them are lost.
+A commit that only changes files has an entry of our own (``log_entry``): delta-rs cannot name deletion vectors, and takes
+ten times as long. The entry is created if the log has none of its version; what it did is then known (``loaded``).
+What breaks if two commits could have the same version: rows of one of them are lost.
 """
 
 from __future__ import annotations
@@ -21,7 +21,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
-from urllib.parse import unquote
 
 import numpy as np
 import pyarrow as pa
@@ -31,8 +30,9 @@ from cdc_core import failpoints
 from cdc_core.errors import CommitConflictError, InvariantError
 from cdc_core.lake.delta.conform import has_local_timestamps, plain_schema
 from cdc_core.lake.delta.data_file import DataFile, MarkedRows
-from cdc_core.lake.delta.deletion_vectors import DeletionVector, as_bitmap, as_places, vector_file
+from cdc_core.lake.delta.deletion_vectors import as_bitmap, as_places, vector_file
 from cdc_core.lake.delta.folder import Folder, delta_uri
+from cdc_core.lake.delta.loaded import Loaded
 from cdc_core.lake.delta.log_entry import LogEntry, with_vectors
 from cdc_core.lake.delta.log_text import stats_json, texts, unreadable_log, with_vector
 from cdc_core.lake.delta.parquet_files import FILE_BYTES, Columns, ParquetFiles
@@ -46,6 +46,9 @@ _VECTORS = "deletionVectors"
 _ENABLED = "delta.enableDeletionVectors"
 _INTERVAL = "delta.checkpointInterval"
 _DEFAULT_INTERVAL = 100
+_APPENDS_ONLY = "delta.appendOnly"
+_PLAIN_WRITER = 2
+_PLAIN_FEATURES = frozenset({_VECTORS, _NTZ})
 
 
 class DeltaTable:
@@ -56,11 +59,9 @@ class DeltaTable:
         self.folder = Folder(path, storage)
         self._parquet = ParquetFiles(self.folder)
         self._vectors = VectorLog(self.folder)
-        self._table = opened
+        self._loaded = Loaded(path, storage, opened)
         self._schema: pa.Schema | None = None
         self._files: list[DataFile] | None = None
-        self._txns: dict[str, int | None] = {}  # as of version _txns_at
-        self._txns_at = -1
 
     @classmethod
     def open(cls, path: str, storage: Mapping[str, str] | None = None) -> DeltaTable | None:
@@ -124,16 +125,13 @@ class DeltaTable:
 
     def refresh(self) -> None:
         """Load the commits made since. LakeError if the log no longer exists or cannot be read."""
-        from deltalake.exceptions import DeltaError
+        if not self._is_newest():
+            self._load_newest()
 
-        if self._is_newest():
-            return
-        before = self._table.version()
-        try:
-            self._table.update_incremental()
-        except (DeltaError, OSError) as error:
-            raise unreadable_log(self.path, error) from None
-        if self._table.version() != before:
+    def _load_newest(self) -> None:
+        before = self.version
+        self._loaded.refresh()
+        if self.version != before:
             self._schema = self._files = None
 
     def _is_newest(self) -> bool:
@@ -146,47 +144,41 @@ class DeltaTable:
     @property
     def version(self) -> int:
         """The loaded version."""
-        return int(self._table.version())
+        return self._loaded.version
 
     @property
     def identity(self) -> str:
         """The id that Delta gave the table when it was created; a table created again at the path has another."""
-        return str(self._table.metadata().id)
+        return str(self._loaded.facts.metadata().id)
 
     @property
     def schema(self) -> pa.Schema:
         """The table's columns as Arrow schema, all nullable, without metadata."""
         if self._schema is None:
-            self._schema = plain_schema(pa.schema(self._table.schema().to_arrow()))
+            self._schema = plain_schema(pa.schema(self._loaded.facts.schema().to_arrow()))
         return self._schema
 
     @property
     def properties(self) -> dict[str, str]:
         """The table's properties (``delta.…``)."""
-        return {str(key): str(value) for key, value in self._table.metadata().configuration.items()}
+        return {str(key): str(value) for key, value in self._loaded.facts.metadata().configuration.items()}
 
     @property
     def features(self) -> frozenset[str]:
         """Reader and writer features in the protocol."""
-        protocol = self._table.protocol()
+        protocol = self._loaded.facts.protocol()
         return frozenset([*(protocol.reader_features or ()), *(protocol.writer_features or ())])
 
     def txn(self, app: str) -> int | None:
         """Return the version of the newest ``txn`` with this id; None if there is none."""
-        version = self.version
-        if self._txns_at != version:
-            self._txns, self._txns_at = {}, version
-        if app not in self._txns:  # a call that reads the whole log's actions: 1 ms and more
-            found = self._table.transaction_version(app)
-            self._txns[app] = None if found is None else int(found)
-        return self._txns[app]
+        return self._loaded.txn(app)
 
     @property
     def files(self) -> list[DataFile]:
         """The table's data files, with their statistics and deletion vectors in the log."""
         if self._files is None:
             vectors = self._vectors.at(self.version) if self.has_deletion_vectors else {}
-            self._files = _listed(pa.table(self._table.get_add_actions()), vectors)
+            self._files = self._loaded.files(vectors)
         return self._files
 
     @property
@@ -302,20 +294,26 @@ class DeltaTable:
         docstring): nothing was changed.
         """
         added, removed, marked = list(added), list(removed), list(marked)
-        if marked or any(file.vector is not None for file in removed):
-            if replace or schema is not None or (marked and not self.marks_rows):
-                raise InvariantError(f"A commit to {self.path} with deletion vectors cannot change the table as well.")
+        has_vectors = bool(marked) or any(file.vector is not None for file in removed)
+        changes_table = replace or schema is not None
+        if has_vectors and (changes_table or (marked and not self.marks_rows)):
+            raise InvariantError(f"A commit to {self.path} with deletion vectors cannot change the table as well.")
+        if marked:
             again, gone = self._with_vectors(marked)
-            if marked:
-                failpoints.hit(failpoints.AFTER_VECTORS)
+            failpoints.hit(failpoints.AFTER_VECTORS)
             new, changed = {file.path for file in added}, {file.path for file in gone}
             added = [file for file in added if file.path not in changed] + again
             removed += [file for file in gone if file.path not in new]
-            self._commit_and_follow(LogEntry(added, removed, txns or {}, metadata, data_change))
-        else:
-            self._commit_by_delta_rs(added, removed, txns or {}, metadata, schema, replace, data_change)
-            self._schema = self._files = None
-            self.refresh()
+        if has_vectors or (not changes_table and self._takes_entries):
+            try:
+                self._commit_files(LogEntry(added, removed, txns or {}, metadata, data_change))
+                return self.version
+            except CommitConflictError:
+                if has_vectors or removed:
+                    raise
+        self._commit_by_delta_rs(added, removed, txns or {}, metadata, schema, replace, data_change)
+        self._schema = self._files = None
+        self.refresh()
         return self.version
 
     def _commit_by_delta_rs(
@@ -342,11 +340,12 @@ class DeltaTable:
             max_commit_retries=0 if gone or replace else None,
             app_transactions=[deltalake.Transaction(app, version, now) for app, version in txns.items()],
         )
-        wanted = self._table.schema() if schema is None else deltalake.Schema.from_arrow(schema)
+        raw = self._loaded.exact()
+        wanted = raw.schema() if schema is None else deltalake.Schema.from_arrow(schema)
         if schema is not None and has_local_timestamps(schema) and _NTZ not in self.features:
             self._allow_local_timestamps()
         try:
-            self._table.create_write_transaction(
+            raw.create_write_transaction(
                 actions,
                 "overwrite" if replace else "append",
                 wanted,
@@ -381,23 +380,37 @@ class DeltaTable:
             self._vectors.keep(vector, bitmap)
         return [with_vector(file, vector) for file, vector in zip(again, vectors, strict=True)], gone
 
-    def _commit_and_follow(self, entry: LogEntry) -> None:
-        """Make a commit of files, and take over what it did: listing hundreds of files takes longer than the commit."""
-        version, files, schema = self.version + 1, self.files, self._schema
-        self._commit_entry(entry)
-        self.refresh()
-        if self.version == version:
-            self._vectors.follow(version, entry)
-            self._files, self._schema = entry.applied_to(files), schema
+    @property
+    def _takes_entries(self) -> bool:
+        """Whether commits without vectors may have entries of our own, too, which delta-rs takes ten times as long for.
 
-    def _commit_entry(self, entry: LogEntry) -> None:
-        """Make a commit by an entry of our own. Raises CommitConflictError if the log has one of its version."""
-        version = self.version + 1
-        if not self.folder.create(entry_name(version), entry.content()):
+        Not if a feature may ask for more than files and positions.
+        """
+        protocol = self._loaded.facts.protocol()
+        is_plain = protocol.min_writer_version <= _PLAIN_WRITER or self.features <= _PLAIN_FEATURES
+        return self.folder.is_local and is_plain and self.properties.get(_APPENDS_ONLY) != "true"
+
+    def _commit_files(self, entry: LogEntry) -> None:
+        """Make a commit that changes files by an entry of our own, and take over what it did.
+
+        Raises CommitConflictError if the log has an entry of its version.
+        """
+        files = self.files
+        self._create_entry(entry)
+        self._loaded.follow(entry.txns)
+        self._vectors.follow(self.version, entry)
+        self._files = entry.applied_to(files)
+        self._write_checkpoint()
+
+    def _create_entry(self, entry: LogEntry) -> None:
+        if not self.folder.create(entry_name(self.version + 1), entry.content()):
             raise CommitConflictError()
-        if (version + 1) % int(self.properties.get(_INTERVAL, _DEFAULT_INTERVAL)) == 0:
-            self.refresh()
-            self._table.create_checkpoint()
+
+    def _write_checkpoint(self) -> None:
+        """Write a checkpoint if this version is due to have one."""
+        if (self.version + 1) % int(self.properties.get(_INTERVAL, _DEFAULT_INTERVAL)) == 0:
+            self._load_newest()
+            self._loaded.exact().create_checkpoint()
 
     def enable_vectors(self) -> bool:
         """Allow commits to mark rows as deleted, for good; returns whether the table did not allow it yet.
@@ -406,7 +419,7 @@ class DeltaTable:
         """
         if self.marks_rows:
             return False
-        raw = self._table
+        raw = self._loaded.facts
         protocol, told = raw.protocol(), raw.metadata()
         features = with_vectors(
             (protocol.min_reader_version, protocol.min_writer_version),
@@ -423,9 +436,10 @@ class DeltaTable:
             "createdTime": told.created_time,
             "configuration": {**told.configuration, _ENABLED: "true"},
         }
-        self._commit_entry(LogEntry(actions=({"protocol": features}, {"metaData": metadata})))
+        self._create_entry(LogEntry(actions=({"protocol": features}, {"metaData": metadata})))
         self._files = None
-        self.refresh()
+        self._load_newest()
+        self._write_checkpoint()
         return True
 
     def widen(self, schema: pa.Schema, metadata: Mapping[str, Any] | None = None) -> None:
@@ -436,7 +450,7 @@ class DeltaTable:
         empty = schema.empty_table()
         try:
             deltalake.write_deltalake(
-                self._table,
+                self._loaded.exact(),
                 empty,
                 mode="append",
                 schema_mode="merge",
@@ -453,7 +467,7 @@ class DeltaTable:
 
     def raw(self) -> Any:
         """Return delta-rs' own object, for operations that this class does not have (compaction, VACUUM)."""
-        return self._table
+        return self._loaded.exact()
 
     def discard(self, files: Iterable[DataFile]) -> None:
         """Remove files that ``write_stream`` wrote and no commit references."""
@@ -468,13 +482,13 @@ class DeltaTable:
         """Return the schema with the column names in the table's files."""
         if _MAPPING not in self.features:
             return schema
-        whole = pa.schema(self._table.schema().to_arrow())
+        whole = pa.schema(self._loaded.facts.schema().to_arrow())
         return plain_schema(physical_schema(pa.schema([whole.field(name) for name in schema.names])))
 
     def _allow_local_timestamps(self) -> None:
         import deltalake
 
-        self._table.alter.add_feature(
+        self._loaded.exact().alter.add_feature(
             deltalake.TableFeatures.TimestampWithoutTimezone, allow_protocol_versions_increase=True
         )
         self.refresh()
@@ -485,16 +499,3 @@ def schema_json(schema: pa.Schema) -> str:
     import deltalake
 
     return str(deltalake.Schema.from_arrow(plain_schema(schema)).to_json())
-
-
-def _listed(actions: pa.Table, vectors: Mapping[str, DeletionVector]) -> list[DataFile]:
-    # row-wise: one row per data file, of which a table has a few dozen
-    found = []
-    for row in actions.to_pylist():
-        low = {name: value for name, value in (row.get("min") or {}).items() if value is not None}
-        high = {name: value for name, value in (row.get("max") or {}).items() if value is not None}
-        nulls = {name: count for name, count in (row.get("null_count") or {}).items() if isinstance(count, int)}
-        path, count = row["path"], int(row["num_records"] or 0)
-        vector = vectors.get(unquote(path)) if vectors else None
-        found.append(DataFile(path, int(row["size_bytes"]), count, low, high, nulls, vector))
-    return found

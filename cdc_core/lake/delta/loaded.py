@@ -1,0 +1,113 @@
+"""delta-rs' object of a table, and the commits of our own that it has not loaded.
+
+What a commit of our own did is known, and loading it costs delta-rs more than the commit. So it is only counted, until
+something is needed that delta-rs alone can tell or do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+from urllib.parse import unquote
+
+import pyarrow as pa
+
+from cdc_core.lake.delta.data_file import DataFile
+from cdc_core.lake.delta.deletion_vectors import DeletionVector
+from cdc_core.lake.delta.folder import delta_uri
+from cdc_core.lake.delta.log_text import unreadable_log
+
+
+class Loaded:
+    """One table at one version. For one thread."""
+
+    def __init__(self, path: str, options: Mapping[str, str] | None, raw: Any) -> None:
+        self._path = path
+        self._options = None if options is None else dict(options)
+        self._raw = raw
+        self._ahead = 0
+        self._txns: dict[str, int | None] = {}  # as of this version, if delta-rs still is at _txns_at
+        self._txns_at = -1
+
+    @property
+    def version(self) -> int:
+        """The version, which delta-rs may not have loaded yet."""
+        return int(self._raw.version()) + self._ahead
+
+    @property
+    def facts(self) -> Any:
+        """delta-rs' object for the schema, the metadata and the protocol, which our own commits do not change."""
+        return self._raw
+
+    def files(self, vectors: Mapping[str, DeletionVector]) -> list[DataFile]:
+        """Return the data files, with their statistics in the log and these ``vectors`` by their paths."""
+        return _listed(pa.table(self.exact().get_add_actions()), vectors)
+
+    def exact(self) -> Any:
+        """Return delta-rs' object at this version, for its files and for commits. LakeError if it cannot be read."""
+        from deltalake.exceptions import DeltaError
+
+        if self._ahead:
+            version = self.version
+            try:
+                self._raw.load_as_version(version)
+            except (DeltaError, OSError) as error:
+                raise unreadable_log(self._path, error) from None
+            self._ahead = 0
+        return self._raw
+
+    def refresh(self) -> None:
+        """Load the newest version. LakeError if the log no longer exists or cannot be read."""
+        from deltalake.exceptions import DeltaError
+
+        try:
+            self._raw.update_incremental()
+        except (DeltaError, OSError) as error:
+            if not self._ahead:
+                raise unreadable_log(self._path, error) from None
+            self._reopen()
+        self._ahead = 0
+
+    def follow(self, txns: Mapping[str, int]) -> None:
+        """Count a commit of our own of the next version, with these positions, that changed nothing but files."""
+        self._known_txns().update(txns)
+        self._ahead += 1
+
+    def txn(self, app: str) -> int | None:
+        """Return the version of the newest ``txn`` with this id; None if there is none."""
+        known = self._known_txns()
+        if app not in known:  # a call that reads the whole log's actions: 1 ms and more
+            found = self._raw.transaction_version(app)
+            known[app] = None if found is None else int(found)
+        return known[app]
+
+    def _known_txns(self) -> dict[str, int | None]:
+        if self._txns_at != self._raw.version():
+            self._txns, self._txns_at = {}, self._raw.version()
+        return self._txns
+
+    def _reopen(self) -> None:
+        """Load the table from its newest checkpoint: the log may no longer have the entries that were not loaded."""
+        import deltalake
+        from deltalake.exceptions import DeltaError
+
+        identity = self._raw.metadata().id
+        try:
+            self._raw = deltalake.DeltaTable(delta_uri(self._path), storage_options=self._options)
+        except (DeltaError, OSError) as error:
+            raise unreadable_log(self._path, error) from None
+        if self._raw.metadata().id != identity:
+            raise unreadable_log(self._path, FileNotFoundError())
+
+
+def _listed(actions: pa.Table, vectors: Mapping[str, DeletionVector]) -> list[DataFile]:
+    # row-wise: one row per data file, of which a table has a few dozen
+    found = []
+    for row in actions.to_pylist():
+        low = {name: value for name, value in (row.get("min") or {}).items() if value is not None}
+        high = {name: value for name, value in (row.get("max") or {}).items() if value is not None}
+        nulls = {name: count for name, count in (row.get("null_count") or {}).items() if isinstance(count, int)}
+        path, count = row["path"], int(row["num_records"] or 0)
+        vector = vectors.get(unquote(path)) if vectors else None
+        found.append(DataFile(path, int(row["size_bytes"]), count, low, high, nulls, vector))
+    return found
