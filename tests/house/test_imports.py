@@ -117,6 +117,7 @@ DOORS = {
     "deltalake": (
         "cdc_core/demo/",
         "cdc_core/lake/delta/table.py",
+        "cdc_core/lake/delta/loaded.py",
         "cdc_core/lake/delta/folder.py",
         "cdc_core/lake/maintenance/cleaning.py",
     ),

@@ -46,7 +46,7 @@ class LogEntry:
 
     def content(self) -> bytes:
         """Return the entry's lines."""
-        return b"".join(json.dumps(each).encode() + b"\n" for each in self._actions(self.made))
+        return b"".join(json.dumps(each, separators=(",", ":")).encode() + b"\n" for each in self._actions(self.made))
 
     def applied_to(self, files: Sequence[DataFile]) -> list[DataFile]:
         """Return a table's files after the commit, from those before it."""

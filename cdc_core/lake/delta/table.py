@@ -9,9 +9,9 @@ A commit is made on the version that this object has loaded. A commit that only 
 compactions do not conflict. A commit that removes files fails if any other commit was made first. This is also the
 fence against a writer that outlasts its run: its commit has the same id as this run's.
 
-A commit that only changes files has an entry of our own (``log_entry``): delta-rs cannot name deletion vectors, and takes
-ten times as long. The entry is created if the log has none of its version; what it did is then known (``loaded``).
-What breaks if two commits could have the same version: rows of one of them are lost.
+A commit that only changes files has an entry of our own (``log_entry``), created if the log has none of its version:
+delta-rs cannot name deletion vectors, and takes ten times as long. What breaks if two commits could have the same
+version: rows of one of them are lost.
 """
 
 from __future__ import annotations
@@ -306,8 +306,7 @@ class DeltaTable:
             removed += [file for file in gone if file.path not in new]
         if has_vectors or (not changes_table and self._takes_entries):
             try:
-                self._commit_files(LogEntry(added, removed, txns or {}, metadata, data_change))
-                return self.version
+                return self._commit_files(LogEntry(added, removed, txns or {}, metadata, data_change))
             except CommitConflictError:
                 if has_vectors or removed:
                     raise
@@ -390,8 +389,8 @@ class DeltaTable:
         is_plain = protocol.min_writer_version <= _PLAIN_WRITER or self.features <= _PLAIN_FEATURES
         return self.folder.is_local and is_plain and self.properties.get(_APPENDS_ONLY) != "true"
 
-    def _commit_files(self, entry: LogEntry) -> None:
-        """Make a commit that changes files by an entry of our own, and take over what it did.
+    def _commit_files(self, entry: LogEntry) -> int:
+        """Make a commit that changes files by an entry of our own, and take over what it did; returns its version.
 
         Raises CommitConflictError if the log has an entry of its version.
         """
@@ -401,6 +400,7 @@ class DeltaTable:
         self._vectors.follow(self.version, entry)
         self._files = entry.applied_to(files)
         self._write_checkpoint()
+        return self.version
 
     def _create_entry(self, entry: LogEntry) -> None:
         if not self.folder.create(entry_name(self.version + 1), entry.content()):
@@ -447,11 +447,10 @@ class DeltaTable:
         import deltalake
         from deltalake.exceptions import CommitFailedError
 
-        empty = schema.empty_table()
         try:
             deltalake.write_deltalake(
                 self._loaded.exact(),
-                empty,
+                schema.empty_table(),
                 mode="append",
                 schema_mode="merge",
                 commit_properties=deltalake.CommitProperties(custom_metadata=texts(metadata)),
@@ -466,7 +465,7 @@ class DeltaTable:
         return self.folder.missing([file.path for file in self.files])
 
     def raw(self) -> Any:
-        """Return delta-rs' own object, for operations that this class does not have (compaction, VACUUM)."""
+        """Return delta-rs' own object, for what this class does not have (VACUUM)."""
         return self._loaded.exact()
 
     def discard(self, files: Iterable[DataFile]) -> None:
