@@ -91,7 +91,7 @@ def test_whole_files_and_parts_are_moved(table: DeltaTable) -> None:
     assert sorted((file.rows, file.live) for file in table.files) == [(20, 6), (25, 25)]
     assert table.read(new).column("id").to_pylist() == [*range(3), *range(4, 10), *range(14, 25), *range(30, 35)]
     log = Path(table.path, "_delta_log", f"{table.version:020}.json").read_text()
-    assert '"dataChange": false' in log and '"dataChange": true' not in log
+    assert '"dataChange":false' in log and '"dataChange":true' not in log
 
 
 def test_rows_are_in_the_order_of_their_key_if_it_has_one(table: DeltaTable, monkeypatch: pytest.MonkeyPatch) -> None:

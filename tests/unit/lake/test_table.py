@@ -284,3 +284,41 @@ def test_a_damaged_file_is_unreadable_however_it_is_read(table: DeltaTable, dama
     for read in (table.read, lambda each: list(table.batches(each)), table.bytes_in_memory):
         with pytest.raises(UnreadableError):
             read(file)
+
+
+def test_commits_of_our_own_are_not_loaded_and_the_log_may_forget_them(tmp_path: Path) -> None:
+    """delta-rs' object stays behind; what it would tell is known, and it catches up where others committed."""
+    schema = pa.schema([("id", pa.int64())])
+    table = DeltaTable.create(str(tmp_path / "t"), schema, {})
+    loaded = table._loaded.facts.version()
+    for number in range(5):
+        table.commit([table.write(pa.table({"id": [number]}, schema))], txns={"a": number})
+    assert (table.version, table._loaded.facts.version()) == (5, loaded)
+    assert (table.txn("a"), table.txn("b"), len(table.files)) == (4, None, 5)
+    other = DeltaTable.open(table.path)
+    assert other is not None
+    assert sorted(other.files, key=lambda file: file.path) == sorted(table.files, key=lambda file: file.path)
+    other.raw().create_checkpoint()
+    for version in range(5):
+        (tmp_path / "t" / "_delta_log" / f"{version:020}.json").unlink()
+    other.commit([], [file for file in other.files if file.minimum["id"] == 0], txns={"b": 7})
+    table.refresh()
+    assert (table.version, table.txn("a"), table.txn("b"), len(table.files)) == (6, 4, 7, 4)
+    # An append goes on after another writer's; a removal does not.
+    late = DeltaTable.open(table.path)
+    assert late is not None
+    table.commit([table.write(pa.table({"id": [6]}, schema))])
+    late.commit([late.write(pa.table({"id": [7]}, schema))])
+    table.refresh()
+    assert table.version == late.version == 8 and sorted(row["id"] for row in lake_rows(table.path)) == [
+        1,
+        2,
+        3,
+        4,
+        6,
+        7,
+    ]
+    stale = DeltaTable.open_version(table.path, 7)
+    assert stale is not None
+    with pytest.raises(CommitConflictError):
+        stale.commit([], [stale.files[0]])
