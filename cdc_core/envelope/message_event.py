@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -13,7 +12,14 @@ from cdc_core.envelope.batch import TEXT, Batch, constant, struct, topics
 from cdc_core.envelope.context import EnvelopeContext
 from cdc_core.envelope.json import dumps, join
 from cdc_core.envelope.record import one_record, schema_text, with_schema
-from cdc_core.envelope.source_block import OPTIONAL_INT64, OPTIONAL_STRING, STRING, source_schema, source_texts
+from cdc_core.envelope.source_block import (
+    OPTIONAL_INT64,
+    OPTIONAL_STRING,
+    STRING,
+    SourceFacts,
+    source_schema,
+    source_texts,
+)
 from cdc_core.envelope.transaction import Orders, block_schema, block_texts
 from cdc_core.envelope.typed_form import block_data, source_data
 from cdc_core.schema.connect import ConnectSchema
@@ -63,26 +69,17 @@ class MessageEvents:
 
         A message before the first transaction has no commit time: the current time is used.
         """
-        numbers = {
-            name: pa.array([getattr(message, name)], type=pa.int64())
-            for name in ("lsn", "prior_end_lsn", "xid", "origin_lsn")
-        }
-        facts = dict(
-            ts_us=pa.array([message.commit_ts_us or now_ns // 1000], type=pa.int64()),
-            origin=pa.array([message.origin], type=pa.string()),
-            xmin=xmin,
-            **numbers,
-        )
+        facts = SourceFacts.of_message(message, message.commit_ts_us or now_ns // 1000, xmin)
         if self._context.outlet is not None:
             return self._context.outlet.records(self._batch(message, orders, now_ns, facts))
-        source = source_texts(self._context, "", "", **facts)
+        source = source_texts(self._context, facts)
         prefix = dumps(message.prefix)
         payload = join(
             [
                 f'{{"op":"m","ts_ms":{now_ns // 1_000_000},"source":',
                 source,
                 ',"transaction":',
-                block_texts(numbers["xid"], numbers["lsn"], orders),
+                block_texts(facts.xid, facts.lsn, orders),
                 f',"message":{{"prefix":{prefix},"content":{dumps(self._content(message.content))}}}}}',
             ],
             1,
@@ -91,7 +88,7 @@ class MessageEvents:
         value = with_schema(self._value, payload[0].as_py())
         return one_record(message.seq, 0, self._context.names.message_topic, key, value)
 
-    def _batch(self, message: LogicalMessage, orders: Orders | None, now_ns: int, facts: dict[str, Any]) -> Batch:
+    def _batch(self, message: LogicalMessage, orders: Orders | None, now_ns: int, facts: SourceFacts) -> Batch:
         key, value = self._schemas
         content = message.content
         body = {
@@ -101,8 +98,8 @@ class MessageEvents:
         columns = [
             pa.array(["m"], type=TEXT),
             pa.array([now_ns // 1_000_000], type=pa.int64()),
-            source_data(self._context, "", "", **facts).values,
-            block_data(self._context, facts["xid"], facts["lsn"], orders).values,
+            source_data(self._context, facts).values,
+            block_data(self._context, facts.xid, facts.lsn, orders).values,
             constant(body, dict(value.fields)["message"], 1).values,
         ]
         return Batch(

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from cdc_core.decode.pgoutput.stream_state import LogicalMessage, Truncate
 from cdc_core.envelope.context import CONNECTOR, EnvelopeContext
 from cdc_core.envelope.json import TEXT, dumps, join, quoted
 from cdc_core.schema.connect import ConnectSchema
@@ -55,24 +58,11 @@ def source_schema(names: Names) -> ConnectSchema:
     )
 
 
-def source_texts(
-    context: EnvelopeContext,
-    schema: str,
-    table: str,
-    *,
-    ts_us: pa.Array,
-    lsn: pa.Array,
-    prior_end_lsn: pa.Array,
-    xid: pa.Array,
-    origin: pa.Array,
-    origin_lsn: pa.Array,
-    marker: str | pa.Array = STREAMING,
-    xmin: int | None = None,
-    shows_lsn: bool = True,
-) -> pa.Array:
-    """Return the struct of every record, as JSON text.
+@dataclass(frozen=True, slots=True)
+class SourceFacts:
+    """What the ``source`` structs of N records of one table contain; messages have neither schema nor table.
 
-    Shape:  all arrays[N] → text[N].
+    Shape:  all arrays[N].
 
     Units:  ``ts_us`` is microseconds since 1970-01-01T00:00:00Z; milliseconds are rounded down.
 
@@ -80,8 +70,45 @@ def source_texts(
 
     ``shows_lsn`` False leaves ``source.lsn`` null; ``source.sequence`` contains it in any case.
     """
-    rows = len(ts_us)
-    micros = ts_us.to_numpy()
+
+    schema: str
+    table: str
+    ts_us: pa.Array
+    lsn: pa.Array
+    prior_end_lsn: pa.Array
+    xid: pa.Array
+    origin: pa.Array
+    origin_lsn: pa.Array
+    marker: str | pa.Array = STREAMING
+    xmin: int | None = None
+    shows_lsn: bool = True
+
+    @classmethod
+    def of_message(
+        cls, message: Truncate | LogicalMessage, ts_us: int, xmin: int | None, schema: str = "", table: str = ""
+    ) -> SourceFacts:
+        """Return the facts of the one record of a message that is not a row's."""
+
+        def number(value: int | None) -> pa.Array:
+            return pa.array([value], type=pa.int64())
+
+        return cls(
+            schema,
+            table,
+            ts_us=number(ts_us),
+            lsn=number(message.lsn),
+            prior_end_lsn=number(message.prior_end_lsn),
+            xid=number(message.xid),
+            origin=pa.array([message.origin], type=pa.string()),
+            origin_lsn=number(message.origin_lsn),
+            xmin=xmin,
+        )
+
+
+def source_texts(context: EnvelopeContext, facts: SourceFacts) -> pa.Array:
+    """Return the struct of every record, as JSON text."""
+    rows = len(facts.ts_us)
+    micros = facts.ts_us.to_numpy()
     head = (
         f'{{"version":{dumps(context.version)},"connector":"{CONNECTOR}","name":{dumps(context.names.prefix)},"ts_ms":'
     )
@@ -90,21 +117,21 @@ def source_texts(
             head,
             pa.array(micros // 1000),
             ',"snapshot":"',
-            marker,
+            facts.marker,
             f'","db":{dumps(context.database)},"sequence":"',
-            sequence_texts(prior_end_lsn, lsn, '\\"'),
+            sequence_texts(facts.prior_end_lsn, facts.lsn, '\\"'),
             '","ts_us":',
-            ts_us,
+            facts.ts_us,
             ',"ts_ns":',
             pa.array(micros * 1000),
-            f',"schema":{dumps(schema)},"table":{dumps(table)},"txId":',
-            xid,
+            f',"schema":{dumps(facts.schema)},"table":{dumps(facts.table)},"txId":',
+            facts.xid,
             ',"lsn":',
-            lsn if shows_lsn else "null",
-            f',"xmin":{dumps(xmin)},"origin":',
-            "null" if origin.null_count == rows else quoted(origin),
+            facts.lsn if facts.shows_lsn else "null",
+            f',"xmin":{dumps(facts.xmin)},"origin":',
+            "null" if facts.origin.null_count == rows else quoted(facts.origin),
             ',"origin_lsn":',
-            "null" if origin_lsn.null_count == rows else origin_lsn,
+            "null" if facts.origin_lsn.null_count == rows else facts.origin_lsn,
             "}",
         ],
         rows,

@@ -23,7 +23,7 @@ from cdc_core.envelope.context import EnvelopeContext, Plan
 from cdc_core.envelope.key import key_columns
 from cdc_core.envelope.record import RECORDS
 from cdc_core.envelope.row import RowWriter, constant_field, filled_from, key_fields, rows_of, value_fields
-from cdc_core.envelope.source_block import OPTIONAL_INT64, STRING, source_schema
+from cdc_core.envelope.source_block import OPTIONAL_INT64, STRING, SourceFacts, source_schema
 from cdc_core.envelope.text_form import TextForm
 from cdc_core.envelope.transaction import CountedEvents, Orders, block_schema
 from cdc_core.envelope.typed_form import TypedForm
@@ -229,7 +229,7 @@ class TableEvents:
             return pa.nulls(rows, pa.int64()) if value is None else pa.repeat(pa.scalar(value, pa.int64()), rows)
 
         form = self._form
-        source = form.source(
+        source = SourceFacts(
             *self.table.id,
             ts_us=constant(facts.ts_us),
             lsn=constant(facts.lsn),
@@ -243,7 +243,7 @@ class TableEvents:
         value = form.value(
             before=None,
             after=form.rows(self._value, columns, rows, read=True),
-            source=source,
+            source=form.source(source),
             transaction=form.transaction(constant(None), constant(None), None),
             op=np.full(rows, _READ, dtype=np.uint8),
             now_ns=now_ns,
@@ -262,23 +262,13 @@ class TableEvents:
         """Return the record of a TRUNCATE of this table, the ``index``-th of the message; none if t is skipped."""
         if "t" in self._context.skipped:
             return RECORDS.empty_table()
-        numbers = {
-            name: pa.array([getattr(truncate, name)], type=pa.int64())
-            for name in ("lsn", "prior_end_lsn", "xid", "origin_lsn")
-        }
         form = self._form
-        source = form.source(
-            *self.table.id,
-            ts_us=pa.array([truncate.commit_ts_us], type=pa.int64()),
-            origin=pa.array([truncate.origin], type=pa.string()),
-            xmin=xmin,
-            **numbers,
-        )
+        facts = SourceFacts.of_message(truncate, truncate.commit_ts_us, xmin, *self.table.id)
         value = form.value(
             before=None,
             after=None,
-            source=source,
-            transaction=form.transaction(numbers["xid"], numbers["lsn"], orders),
+            source=form.source(facts),
+            transaction=form.transaction(facts.xid, facts.lsn, orders),
             op=np.array([_TRUNCATED], dtype=np.uint8),
             now_ns=now_ns,
         )
@@ -286,7 +276,7 @@ class TableEvents:
         return form.records(seq, np.array([index]), key=None, value=value, headers=form.headers(1))
 
     def _source(self, facts: pa.RecordBatch, xmin: int | None) -> pa.Array:
-        return self._form.source(
+        source = SourceFacts(
             *self.table.id,
             ts_us=facts.column("commit_ts_us"),
             lsn=facts.column("lsn"),
@@ -296,6 +286,7 @@ class TableEvents:
             origin_lsn=facts.column("origin_lsn"),
             xmin=xmin,
         )
+        return self._form.source(source)
 
     def _keys(self, planned: PlannedChanges) -> pa.Array | None:
         if planned.new_key is None or planned.old_key is None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -13,7 +11,7 @@ from cdc_core.envelope.context import EnvelopeContext
 from cdc_core.envelope.json import TEXT, join
 from cdc_core.envelope.record import records, schema_text
 from cdc_core.envelope.row import RowWriter
-from cdc_core.envelope.source_block import source_texts
+from cdc_core.envelope.source_block import SourceFacts, source_texts
 from cdc_core.envelope.transaction import Orders, block_texts
 from cdc_core.schema.connect import ConnectSchema
 
@@ -36,9 +34,9 @@ class TextForm:
         """Return texts that are equal if the rows are."""
         return rows
 
-    def source(self, schema: str, table: str, **facts: Any) -> pa.Array:
-        """Return the ``source`` struct of every record; the facts are those of ``source_texts``."""
-        return source_texts(self._context, schema, table, **facts)
+    def source(self, facts: SourceFacts) -> pa.Array:
+        """Return the ``source`` struct of every record."""
+        return source_texts(self._context, facts)
 
     def transaction(self, xid: pa.Array, lsn: pa.Array, orders: Orders | None) -> pa.Array | str:
         """Return the ``transaction`` struct of every record."""

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import pyarrow as pa
 
@@ -13,7 +11,7 @@ from cdc_core.envelope.context import CONNECTOR, EnvelopeContext
 from cdc_core.envelope.json import join, texts
 from cdc_core.envelope.outlet import Outlet
 from cdc_core.envelope.row import RowWriter
-from cdc_core.envelope.source_block import STREAMING, sequence_texts, source_schema
+from cdc_core.envelope.source_block import STREAMING, SourceFacts, sequence_texts, source_schema
 from cdc_core.envelope.transaction import Orders, block_schema
 from cdc_core.schema.connect import ConnectSchema
 
@@ -39,9 +37,9 @@ class TypedForm:
         """Return texts that are equal if the rows are."""
         return texts(rows, schema)
 
-    def source(self, schema: str, table: str, **facts: Any) -> pa.Array:
-        """Return the ``source`` struct of every record; the facts are those of ``source_texts``."""
-        return source_data(self._context, schema, table, **facts).values
+    def source(self, facts: SourceFacts) -> pa.Array:
+        """Return the ``source`` struct of every record."""
+        return source_data(self._context, facts).values
 
     def transaction(self, xid: pa.Array, lsn: pa.Array, orders: Orders | None) -> pa.Array:
         """Return the ``transaction`` struct of every record."""
@@ -119,24 +117,10 @@ def context_headers(context: EnvelopeContext, rows: int) -> tuple[Header, ...]:
     return tuple(Header(name, constant(value, STRING, rows)) for name, value in context.header_values().items())
 
 
-def source_data(
-    context: EnvelopeContext,
-    schema: str,
-    table: str,
-    *,
-    ts_us: pa.Array,
-    lsn: pa.Array,
-    prior_end_lsn: pa.Array,
-    xid: pa.Array,
-    origin: pa.Array,
-    origin_lsn: pa.Array,
-    marker: str | pa.Array = STREAMING,
-    xmin: int | None = None,
-    shows_lsn: bool = True,
-) -> Data:
+def source_data(context: EnvelopeContext, facts: SourceFacts) -> Data:
     """As ``source_texts``, as structs. Streaming leaves ``snapshot`` null, as Debezium."""
-    rows = len(ts_us)
-    micros = ts_us.to_numpy()
+    rows = len(facts.ts_us)
+    micros = facts.ts_us.to_numpy()
 
     def text(value: str) -> pa.Array:
         return pa.repeat(pa.scalar(value, TEXT), rows)
@@ -146,18 +130,18 @@ def source_data(
         text(CONNECTOR),
         text(context.names.prefix),
         pa.array(micros // 1000, type=pa.int64()),
-        _marker(marker, rows),
+        _marker(facts.marker, rows),
         text(context.database),
-        sequence_texts(prior_end_lsn, lsn, '"'),
-        ts_us.cast(pa.int64()),
+        sequence_texts(facts.prior_end_lsn, facts.lsn, '"'),
+        facts.ts_us.cast(pa.int64()),
         pa.array(micros * 1000, type=pa.int64()),
-        text(schema),
-        text(table),
-        xid.cast(pa.int64()),
-        lsn.cast(pa.int64()) if shows_lsn else pa.nulls(rows, pa.int64()),
-        pa.array([xmin] * rows, type=pa.int64()),
-        origin.cast(TEXT),
-        origin_lsn.cast(pa.int64()),
+        text(facts.schema),
+        text(facts.table),
+        facts.xid.cast(pa.int64()),
+        facts.lsn.cast(pa.int64()) if facts.shows_lsn else pa.nulls(rows, pa.int64()),
+        pa.array([facts.xmin] * rows, type=pa.int64()),
+        facts.origin.cast(TEXT),
+        facts.origin_lsn.cast(pa.int64()),
     ]
     return struct(source_schema(context.names), columns, np.ones(rows, dtype=bool))
 
