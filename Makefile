@@ -13,6 +13,8 @@ DEMO_FOLDER ?= .wal2lake/demo
 SOAK_SECONDS ?= 600
 FUZZ_INPUTS ?= 1000000
 TEST_WORKERS ?= 3
+# These do not wait for anything but the processor.
+QUICK_WORKERS ?= $(shell nproc)
 BENCH ?=
 ROWS ?= 10000000
 BENCH_JSON ?= .wal2lake/freshness.json
@@ -36,11 +38,11 @@ test: servers ## Run all tests (the browser tests if a Chromium is installed)
 	@$(BIN)/python -m pytest -q -m "not ui and not s3" --durations=15 -n $(TEST_WORKERS) tests
 	@$(BIN)/python -m pytest -q -m ui tests/ui
 
-test-quick: $(STAMP) ## Only the tests without server or Spark, and of them those that take no three CPU seconds
-	@$(BIN)/python -m pytest -q -m "not slow" -n $(TEST_WORKERS) tests/unit tests/house
+test-quick: $(STAMP) ## Only the tests without server or Spark, of them those that take no three CPU seconds, with fewer examples
+	@WAL2LAKE_TEST_EXAMPLES=0.25 $(BIN)/python -m pytest -q -m "not slow" -n $(QUICK_WORKERS) tests/unit tests/house
 
-test-all: servers ## The same with every failpoint of the kill tests; make test runs a random third of them (an hour and more)
-	@WAL2LAKE_TEST_ALL=1 $(BIN)/python -m pytest -q -m "not ui and not s3" --durations=15 -n $(TEST_WORKERS) tests
+test-all: servers ## The same with every failpoint of the kill tests and five times as many examples; make test runs a random third (an hour and more)
+	@WAL2LAKE_TEST_ALL=1 WAL2LAKE_TEST_EXAMPLES=5 $(BIN)/python -m pytest -q -m "not ui and not s3" --durations=15 -n $(TEST_WORKERS) tests
 
 test-ui: servers ## Test Dagster's UI in a real browser and take the screenshots in docs/
 	@WAL2LAKE_SCREENSHOTS=docs/images $(BIN)/python -m pytest -q -m ui tests/ui

@@ -11,9 +11,12 @@ from hypothesis import HealthCheck, settings
 
 from tests.support.cluster import Cluster, binaries, server_version
 from tests.support.order import LongestFirst, rank
+from tests.support.sampling import examples
 
 # One budget for all property tests: a whole file stays in seconds. ``--hypothesis-profile=long`` digs deeper.
-settings.register_profile("wal2lake", max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile(
+    "wal2lake", max_examples=examples(60), deadline=None, suppress_health_check=[HealthCheck.too_slow]
+)
 settings.register_profile("long", max_examples=2000, deadline=None, suppress_health_check=list(HealthCheck))
 settings.load_profile("wal2lake")
 

@@ -2,10 +2,17 @@
 
 A process that becomes free takes the next piece of work: a test of the files named here, else a whole file, so that
 what a file's tests share (a database, an installed wheel) is made once. Without xdist only the order applies.
+
+A Java process costs ten CPU seconds and its first merge as many. So the tests that use the session of their own process
+are for the first process, and it takes those that only start the command when there is nothing else; the other
+processes the other way round. None is idle while anything is left.
 """
 
 from __future__ import annotations
 
+import re
+from functools import cache
+from pathlib import Path
 from typing import Any
 
 from xdist.scheduler import LoadScopeScheduling
@@ -37,6 +44,16 @@ _TEST_BY_TEST = (
 # Of the others: those that take minutes as a whole, then by what they start.
 _FIRST = ("tests/end_to_end/test_installed.py",)
 _FOLDERS = ("faults", "end_to_end", "pipelines", "golden", "delta", "postgres", "property")
+# Files of some ten CPU seconds among many of less than one.
+_BEFORE_OTHER_UNITS = (
+    "tests/unit/engine/test_slice_large.py",
+    "tests/unit/lake/test_delete_modes_model.py",
+    "tests/unit/quality/test_great_expectations.py",
+    "tests/house/test_imports.py",
+)
+_ROOT = Path(__file__).parents[2]
+_OWN_SESSION = re.compile(r"support\.spark import .*\b(SETTINGS|test_session)\b|[(,] ?spark(: \w+)?[,)]")
+_COMMAND = re.compile(r"[(,] ?program(: \w+)?[,)]")
 
 
 def rank(nodeid: str) -> tuple[int, int]:
@@ -47,13 +64,27 @@ def rank(nodeid: str) -> tuple[int, int]:
     if file in _TEST_BY_TEST:
         return 1, _TEST_BY_TEST.index(file)
     folder = file.removeprefix("tests/").partition("/")[0]
-    return 2, _FOLDERS.index(folder) if folder in _FOLDERS else len(_FOLDERS)
+    if folder in _FOLDERS:
+        return 2, _FOLDERS.index(folder)
+    return 3, 0 if file in _BEFORE_OTHER_UNITS else 1
 
 
 def piece(nodeid: str) -> str:
     """What one process takes at a time: the test, or its file."""
     file = nodeid.partition("::")[0]
     return nodeid if file in _TEST_BY_TEST else file
+
+
+@cache
+def reluctance(file: str, is_first: bool) -> int:
+    """How late the first process, or another one, takes a file's tests: later, the more Java it would start for it."""
+    path = _ROOT / file
+    text = path.read_text(encoding="utf-8") if path.is_file() else ""
+    if _OWN_SESSION.search(text):
+        return 0 if is_first else 2
+    if _COMMAND.search(text):
+        return 1 if is_first else 0
+    return 0 if is_first else 1
 
 
 class LongestFirst(LoadScopeScheduling):
@@ -65,3 +96,9 @@ class LongestFirst(LoadScopeScheduling):
 
     def _split_scope(self, nodeid: str) -> str:
         return piece(nodeid)
+
+    def _assign_work_unit(self, node: Any) -> None:
+        is_first = node.gateway.id == "gw0"
+        taken = min(self.workqueue, key=lambda scope: reluctance(scope.partition("::")[0], is_first))
+        self.workqueue.move_to_end(taken, last=False)
+        super()._assign_work_unit(node)

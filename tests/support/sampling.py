@@ -1,4 +1,4 @@
-"""A part of what a long matrix holds, by chance, so that the whole suite stays short; all of it where asked."""
+"""How much of what could be tried is tried: a part of a long matrix by chance, and a number of examples."""
 
 from __future__ import annotations
 
@@ -9,6 +9,15 @@ from typing import TypeVar
 
 T = TypeVar("T")
 ALL = "WAL2LAKE_TEST_ALL"
+EXAMPLES = "WAL2LAKE_TEST_EXAMPLES"
+
+
+def examples(count: int) -> int:
+    """``count`` examples of a property or a model, times WAL2LAKE_TEST_EXAMPLES (1 by default), at least two.
+
+    ``make test-quick`` tries a quarter of them.
+    """
+    return max(2, round(count * float(os.environ.get(EXAMPLES, "1"))))
 
 
 def sample(items: Sequence[T], size: int) -> list[T]:

@@ -11,6 +11,7 @@ from cdc_core.decode.segment import Segment
 from cdc_core.errors import NotUtf8Error, ProtocolError
 from tests.support import plain_pgoutput as plain
 from tests.support.plain_pgoutput import UNCHANGED
+from tests.support.sampling import examples
 from tests.unit.decode.streams import CLIENTS, ORDERS, TIME_US, announced, table_of
 
 OID = ORDERS.oid
@@ -112,7 +113,7 @@ def test_wrong_tuples_are_named(payload, words):
     assert caught.value.lsn == 102
 
 
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 @given(st.sampled_from(sorted(MESSAGES)), st.data())
 def test_any_changed_byte_gives_a_reading_or_a_typed_error(name, data):
     before, payload = MESSAGES[name]
@@ -127,7 +128,7 @@ def test_any_changed_byte_gives_a_reading_or_a_typed_error(name, data):
         assert error.expected != error.found
 
 
-@settings(max_examples=200)
+@settings(max_examples=examples(200))
 @given(st.lists(st.binary(max_size=40), max_size=6))
 def test_any_bytes_give_a_reading_or_a_typed_error(payloads):
     try:

@@ -42,6 +42,7 @@ from cdc_core.snapshot.incremental.groups import ChunkFile, ChunkGroup
 from cdc_core.snapshot.incremental.lake_progress import LakeProgress
 from cdc_core.snapshot.incremental.progress import Collection, Key
 from cdc_core.snapshot.notifications import ScanStatus
+from tests.support.sampling import examples
 
 TABLES = [Collection(TableId("public", name)) for name in ("a", "b")]
 LAST, SIZE = 5, 2
@@ -261,7 +262,7 @@ def happen(world: World, draw: Any) -> None:
     draw(st.sampled_from(possible))(world, draw)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(st.data())
 def test_whatever_happens_each_table_is_read_whole_and_no_file_is_left(data):
     world = World()

@@ -25,7 +25,7 @@ from tests.support.one_table import OneTable, quarantined
 from tests.support.spark import lake_rows
 
 SEED = int(os.environ.get("WAL2LAKE_SEED", "20261122"))
-PART_BYTES = 20_000
+PART_BYTES = 40_000
 _BITS = 3
 
 

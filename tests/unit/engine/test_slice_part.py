@@ -17,6 +17,7 @@ from cdc_core.lake.stores.changelog import Reached
 from cdc_core.schema.table import TableId
 from cdc_core.spark.run_tasks import balanced
 from tests.delta.source_model import KEYLESS, TABLE
+from tests.support.sampling import examples
 
 FILES = tuple((0, f"file {number}") for number in range(7))
 
@@ -49,7 +50,7 @@ def test_files_are_cut_into_neighbours(parts: int, expected: int, tmp_path: Path
     )
 
 
-@settings(max_examples=50, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(50), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @example(sizes=[90] * 10, parts=1)
 @given(sizes=st.lists(st.integers(0, 90), min_size=1, max_size=30), parts=st.integers(1, 8))
 def test_a_part_is_in_memory_unless_one_file_is_not(sizes: list[int], parts: int, tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ from cdc_core.lake.rows.survey import in_order
 from cdc_core.lake.stores.changelog import between, beyond, read_changes
 from tests.delta.source_model import ROW, TABLE
 from tests.support.one_table import OneTable
+from tests.support.sampling import examples
 from tests.support.spark import change
 
 
@@ -35,7 +36,7 @@ def rows(*places: tuple[int, int]) -> list[dict[str, object]]:
 def test_a_stream_in_any_cuts_with_any_repeats_is_there_once(tmp_path: Path) -> None:
     """Each append begins somewhere before the end of the former and ends anywhere, as a slot sends again."""
     chance = random.Random(5)
-    for trial in range(12):
+    for trial in range(examples(12)):
         one = OneTable(tmp_path / str(trial), TABLE, ROW)
         sizes = [chance.randint(1, 5) for _ in range(8)]
         places = stream(*sizes)

@@ -18,6 +18,7 @@ from cdc_core.lake.delta.conform import plain_schema
 from tests.delta.source_model import KEYLESS, ROW, TABLE, SourceTable, plain
 from tests.support.content import MemoryContent
 from tests.support.hows import HOWS, prepared, ways_of
+from tests.support.sampling import examples
 from tests.support.spark import change_schema, lake_schema
 
 SEED = int(os.environ.get("WAL2LAKE_SEED", "20261121"))
@@ -72,7 +73,7 @@ def test_histories_follow_the_source(keyless: bool, truncates: bool, how: str) -
         follower.assert_equal()
 
 
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=examples(120), deadline=None)
 @given(
     seed=st.integers(0, 10**6),
     histories=st.integers(1, 6),
@@ -102,7 +103,7 @@ def test_any_history_in_any_cuts(
         follower.assert_equal()
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(
     seed=st.integers(0, 10**6),
     histories=st.integers(1, 5),
@@ -142,7 +143,7 @@ def test_the_overlap_of_a_snapshot(
         follower.assert_equal()
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(
     seed=st.integers(0, 10**6), histories=st.integers(1, 6), statements=st.integers(1, 40), how=st.sampled_from(HOWS)
 )

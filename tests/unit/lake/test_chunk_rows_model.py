@@ -24,6 +24,7 @@ from cdc_core.lake.schema.shape import lake_schema
 from tests.delta.source_model import ROW, TABLE, SourceTable, plain
 from tests.support.content import MemoryContent
 from tests.support.hows import HOWS, prepared, ways_of
+from tests.support.sampling import examples
 from tests.support.spark import AT, change, change_schema
 
 HARD = plain_schema(lake_schema(ROW))
@@ -220,7 +221,7 @@ def take_snapshot(server: Server, lake: Lake, chance: random.Random, statements:
 
 
 @pytest.mark.slow
-@settings(max_examples=120, deadline=None, phases=(Phase.explicit, Phase.reuse, Phase.generate))
+@settings(max_examples=examples(120), deadline=None, phases=(Phase.explicit, Phase.reuse, Phase.generate))
 @given(
     seed=st.integers(0, 10**6),
     histories=st.integers(1, 5),

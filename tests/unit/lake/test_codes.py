@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 from cdc_core.lake.reduce.multiset import taken
 from cdc_core.lake.rows.codes import UNKNOWN, Tuples, numbered
+from tests.support.sampling import examples
 
 OTHER_NAN = struct.unpack("<d", struct.pack("<Q", 0xFFF8000000000001))[0]
 _FLOATS = st.sampled_from([0.0, -0.0, 1.5, math.nan, OTHER_NAN, math.inf, -math.inf])
@@ -77,7 +78,7 @@ def as_array(values: list[Any], kind: pa.DataType, sliced: bool) -> pa.Array:
     return pa.array([None, *values[::-1], *values], kind)[len(values) + 1 :] if sliced else pa.array(values, kind)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(made=columns(), exact=st.booleans(), sliced=st.booleans())
 def test_numbers_are_equal_when_values_are(
     made: tuple[pa.DataType, list[Any], list[Any]], exact: bool, sliced: bool
@@ -102,7 +103,7 @@ def test_both_zeros_are_one_number_unless_they_are_to_be_told_apart_and_every_na
     assert coder.codes(pa.array([-0.0, OTHER_NAN], kind)).tolist() == [expected[1], expected[3]]
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=examples(80), deadline=None)
 @given(data=st.data())
 def test_tuples_of_columns(data: st.DataObject) -> None:
     drawn = data.draw(st.lists(st.sampled_from(TYPES), min_size=1, max_size=4))

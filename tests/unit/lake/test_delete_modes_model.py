@@ -20,6 +20,7 @@ from tests.delta.kept_model import KeptModel
 from tests.delta.source_model import ROW, TABLE, SourceTable
 from tests.support.content import MemoryContent
 from tests.support.hows import HOWS, prepared, ways_of
+from tests.support.sampling import examples
 from tests.support.spark import change_schema
 from tests.support.spark import lake_schema as bare_schema
 
@@ -111,7 +112,7 @@ def test_histories_follow_the_model(mode: DeleteMode, truncates: bool, how: str)
         follower.assert_equal()
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(
     seed=st.integers(0, 10**6),
     mode=st.sampled_from(MODES),
@@ -141,7 +142,7 @@ def test_any_history_in_any_cuts(
         follower.assert_equal()
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(
     seed=st.integers(0, 10**6),
     mode=st.sampled_from(MODES),
@@ -180,7 +181,7 @@ def keeps_key(row: dict[str, Any]) -> bool:
     return row["before"] is None or all(row["before"][name] == row["after"][name] for name in KEY)
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=examples(80), deadline=None)
 @given(
     seed=st.integers(0, 10**6),
     mode=st.sampled_from(MODES),

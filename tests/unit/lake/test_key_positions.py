@@ -29,6 +29,7 @@ from cdc_core.lake.rows.images import TEXTS
 from cdc_core.lake.rows.key_hash import row_hashes
 from cdc_core.lake.rows.row_keys import KeyColumns, KeyIndex
 from tests.support.deletion_vectors import mark_deleted
+from tests.support.sampling import examples
 from tests.unit.lake.test_codes import TYPES
 
 MANY = 1 << 40
@@ -99,7 +100,7 @@ def keys(draw: st.DrawFn) -> tuple[pa.Schema, list[pa.Table], np.random.Generato
 
 
 @pytest.mark.slow
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=examples(120), deadline=None)
 @given(made=keys(), collide=st.booleans())
 def test_positions_are_those_that_reading_every_key_gives(
     made: tuple[pa.Schema, list[pa.Table], np.random.Generator], collide: bool, tmp_path_factory: Any

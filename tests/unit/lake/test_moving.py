@@ -22,6 +22,7 @@ from cdc_core.lake.maintenance.moving import Part, move
 from cdc_core.lake.maintenance.wear import worn, worn_parts
 from cdc_core.lake.schema.shape import lake_properties
 from cdc_core.lake.write.maintain import Retention, maintain
+from tests.support.sampling import examples
 from tests.support.spark import lake_rows
 
 SCHEMA = pa.schema([("id", pa.int64()), ("text", pa.string())])
@@ -116,7 +117,7 @@ def test_the_last_part_removes_the_file(table: DeltaTable) -> None:
     assert ids(table) == list(range(35))
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(
     before=st.sets(st.integers(0, 34), max_size=12),
     first=st.sets(st.integers(0, 34), max_size=12),

@@ -19,6 +19,7 @@ from cdc_core.lake.delta.pages import NOT_READ, Pages
 from cdc_core.lake.delta.table import DeltaTable
 from cdc_core.lake.delta.thrift import ThriftReader, written
 from cdc_core.lake.schema.shape import lake_schema
+from tests.support.sampling import examples
 
 MAKERS: dict[str, tuple[pa.DataType, Any]] = {
     "small": (pa.int16(), lambda r: r.randrange(5)),
@@ -55,7 +56,7 @@ def made(chance: random.Random, rows: int, nulls: float) -> pa.Table:
     return pa.table(columns)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(
     seed=st.integers(0, 10**6),
     rows=st.integers(1, 700),

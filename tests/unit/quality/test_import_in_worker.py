@@ -3,7 +3,10 @@
 import subprocess
 import sys
 
+import pytest
 
+
+@pytest.mark.slow
 def test_the_library_loads_where_the_main_module_has_no_file():
     code = (
         "import sys; main = sys.modules['__main__']; main.__spec__ = None; main.__dict__.pop('__file__', None);"

@@ -17,6 +17,7 @@ from cdc_core.lake.delete_modes import DeleteMode, DeleteModes
 from cdc_core.lake.delta.table import DeltaTable
 from tests.delta.kept_model import KeptModel
 from tests.support.one_table import quarantined
+from tests.support.sampling import examples
 from tests.unit.quality.test_quarantine_model import FULL, KEYED, Run, folded, histories, rules
 
 PAST = 4
@@ -92,7 +93,11 @@ def luck(number):
 @pytest.mark.slow
 @pytest.mark.parametrize("table", [KEYED, FULL], ids=["default", "full"])
 @settings(
-    max_examples=20, deadline=None, derandomize=True, phases=[Phase.generate], suppress_health_check=list(HealthCheck)
+    max_examples=examples(20),
+    deadline=None,
+    derandomize=True,
+    phases=[Phase.generate],
+    suppress_health_check=list(HealthCheck),
 )
 @given(number=st.integers(2, 4), data=st.data())
 def test_replayed_changes_become_versions_in_between(tmp_path_factory, table, number, data):

@@ -24,6 +24,7 @@ from cdc_core.schema.pg_type import PgType
 from cdc_core.schema.relation import ReplicaIdentity
 from cdc_core.schema.table import Column, TableId, TableSchema
 from tests.support.one_table import OneTable, quarantined
+from tests.support.sampling import examples
 from tests.support.spark import change, lake_rows, row_type
 
 T = TableId("public", "things")
@@ -164,7 +165,7 @@ def folder():
 @pytest.mark.parametrize("others", [False, True], ids=["one writer", "a new writer each round"])
 def test_the_lake_is_the_source_but_for_what_waits(table, others, folder):
     @settings(
-        max_examples=12,
+        max_examples=examples(12),
         deadline=None,
         derandomize=True,
         phases=[Phase.generate],
@@ -206,7 +207,11 @@ def test_the_lake_is_the_source_but_for_what_waits(table, others, folder):
 
 
 @settings(
-    max_examples=25, deadline=None, derandomize=True, phases=[Phase.generate], suppress_health_check=list(HealthCheck)
+    max_examples=examples(25),
+    deadline=None,
+    derandomize=True,
+    phases=[Phase.generate],
+    suppress_health_check=list(HealthCheck),
 )
 @given(histories(KEYED, moves=False), st.integers(2, 4))
 def test_only_what_fails_waits_and_what_needs_it(tmp_path_factory, history, luck):

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from cdc_core.selection.digests import DIGESTS
 from cdc_core.selection.mappers import Hash, Mask, Truncate, TruncateBytes, java_serialisation, modified_utf8
+from tests.support.sampling import examples
 
 TEXTS = st.lists(st.none() | st.text(st.characters(exclude_categories=("Cs",), exclude_characters="\0"), max_size=12))
 SALT = "CzQMA0cB5K"
@@ -20,7 +21,7 @@ def java_substring(text, length):
     return None if text is None else text.encode("utf-16-le")[: 2 * length].decode("utf-16-le", "ignore")
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(TEXTS, st.integers(0, 8))
 def test_truncation_counts_as_java_does(texts, length):
     cut = Truncate(length)(pa.array(texts, pa.string()))
@@ -54,7 +55,7 @@ def test_hashes_are_those_of_java(serialised, expected):
     assert Hash("sha-256", SALT, serialised, 10)(values).to_pylist()[0] == expected[:10]
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(TEXTS)
 def test_a_hash_is_of_the_salt_and_the_text(texts):
     expected = [None if t is None else hashlib.sha512(b"pepper" + t.encode()).hexdigest() for t in texts]

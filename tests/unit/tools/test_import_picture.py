@@ -59,6 +59,7 @@ def test_two_checkouts_side_by_side(checkout, capsys):
     assert table.splitlines() == "\n".join(side_by_side(picture(checkout), picture(checkout))).splitlines()
 
 
+@pytest.mark.slow
 def test_the_text_of_this_repository(capsys):
     main(["--arrows"])
     text = capsys.readouterr().out
