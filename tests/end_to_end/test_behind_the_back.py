@@ -187,7 +187,7 @@ def test_nothing_differs_in_silence(pg: Cluster, program: Program, tmp_path: Pat
     assert done.returncode == 0, done.stderr[-3000:]
     assert wrong(pg, file, with_new=False) == {}
     if when == "streaming":
-        with program.started("run", file, "--max-seconds", "200") as run:
+        with program.started("run", file, "--max-seconds", "480") as run:
             sql = "select active from pg_replication_slots where slot_name = %s"
             wait_until(lambda: pg.execute("postgres", sql, [database]) == [(True,)], 120, "the stream")
             for case in CASES:

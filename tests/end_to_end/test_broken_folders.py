@@ -125,7 +125,7 @@ def test_a_folder_that_cannot_be_used_pauses_its_table_alone(pg, program, tmp_pa
     assert difference(file, TABLES) == [] and program.paused(file) == {}
 
     # While streaming.
-    with program.started("run", file, "--max-seconds", "150") as running:
+    with program.started("run", file, "--max-seconds", "480") as running:
         pg.execute(database, MORE)
         wait_until(lambda: difference(file, TABLES) == [], 60, "the changes in the lake")
         replace_by_file(lake[FILE])

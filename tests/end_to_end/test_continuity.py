@@ -412,7 +412,7 @@ def test_a_promoted_standby(program: Program, tmp_path: Path, own: list[Cluster]
         shop.change()
         shop.runs(**failover)
         with contextlib.suppress(AssertionError):
-            wait_until(lambda: standby.execute("postgres", find, [shop.slot]), 12, "a synchronized slot", 0.2)
+            wait_until(lambda: standby.execute("postgres", find, [shop.slot]), 4, "a synchronized slot", 0.2)
             break
     assert standby.execute("postgres", find, [shop.slot]), standby.log()[-2000:]
     shop.change()

@@ -74,7 +74,7 @@ def columns(lake: Path) -> list[str]:
 
 
 def run(program, file: Path):
-    done = program.run("run", file, "--until-idle", "1", "--max-seconds", "200")
+    done = program.run("run", file, "--until-idle", "1", "--max-seconds", "480")
     assert done.returncode == 0 and "(idle)" in done.stderr, f"{done.stdout}{done.stderr[-3000:]}"
     return done
 
@@ -186,7 +186,7 @@ def test_signals_of_this_process_and_word_of_what_they_ask_for(pg, tmp_path):
     connector.initial_snapshot(spark=test_session())
     inbox.put(Signal("1", "execute-snapshot", {"data-collections": ["public.parent", "public.lines"]}))
     report = connector.stream(
-        Until(idle_seconds=1, max_seconds=120), test_session(), inbox=inbox, on_notification=heard.append
+        Until(idle_seconds=1, max_seconds=480), test_session(), inbox=inbox, on_notification=heard.append
     )
     assert report.stopped_by == "idle"
     config, parent = load(file), TableId("public", "parent")

@@ -106,7 +106,7 @@ def test_a_table_that_others_publish_is_read_after_the_transactions_that_the_str
     # While down, by somebody else: the run begins without the table, and reads it once the transaction has ended.
     with held_open(pg, database, "insert into second values (100, 'before it was published')") as older:
         pg.execute(database, f'alter publication "{database}" add table second')
-        with program.started("run", file, "--max-seconds", "200") as run:
+        with program.started("run", file, "--max-seconds", "480") as run:
             run.wait_for("public.second is not read yet")
             pg.execute(database, "insert into first values (100, 'others go on')")
             wait_until(lambda: not difference(file, [FIRST]), 60, "the other table")

@@ -47,7 +47,7 @@ def test_a_table_that_loses_its_key_is_paused_until_it_has_one_again(pg, program
             found |= {table} if [tuple(row.values()) for row in lake] == source else set()
         return found
 
-    with program.started("run", file, "--max-seconds", "150") as running:
+    with program.started("run", file, "--max-seconds", "480") as running:
         running.wait_for("snapshot: 15 rows of 3 tables")
         pg.execute(database, CHANGES)
         wait_until(lambda: equal_tables() == set(LIVE), 90, "the changes in the lake")

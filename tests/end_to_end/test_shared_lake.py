@@ -26,7 +26,7 @@ def test_a_second_connector_with_the_same_lake_tables_is_refused(pg, program, tm
     (tmp_path / "link").symlink_to(tmp_path / "lake")
     linked = connector(slots[2], tmp_path, **{"wal2lake.lake.path": f"file://{tmp_path}/link"})
 
-    with program.started("run", first, "--max-seconds", "110") as running:
+    with program.started("run", first, "--max-seconds", "480") as running:
         wait_until(lambda: difference(first, [T]) == [], 60, "the snapshot in the lake")
         for command, file in (("run", second), ("snapshot", second), ("run", linked)):
             done = program.run(command, file, own_java=True)

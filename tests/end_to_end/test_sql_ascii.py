@@ -103,7 +103,7 @@ def test_a_value_that_is_not_utf8_pauses_its_table_alone(pg, program, tmp_path):
     assert differing(TABLES) == [] and program.paused(file) == {}
 
     # While streaming.
-    with program.started("run", file, "--max-seconds", "150") as running:
+    with program.started("run", file, "--max-seconds", "480") as running:
         change(GOOD)
         wait_until(lambda: differing(TABLES) == [], 60, "the changes in the lake")
         change(GOOD + MORE_BAD)
@@ -139,7 +139,7 @@ def test_a_snapshot_by_signal_skips_the_table(pg, program, tmp_path):
     file = write_properties(
         tmp_path / "signals.properties", pg.properties(database, **{**settings, **lake_settings(tmp_path)})
     )
-    with program.started("run", file, "--max-seconds", "110") as running:
+    with program.started("run", file, "--max-seconds", "480") as running:
         wait_until(lambda: difference(file, [LATER, FINE]) == [], 60, "the snapshot in the lake")
         pg.execute(database, f"insert into {LATER} values (99, E'clear\\xff')")
         wait_until(lambda: f"{LATER} is paused" in running.said(), 60, "the pause")

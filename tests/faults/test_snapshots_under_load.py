@@ -175,7 +175,7 @@ def test_every_kind_of_snapshot_killed_twice_amid_writers(pg: Cluster, program: 
             before = commits(config, "__snapshots")
             killed(program, file, chance, lambda b=before: commits(config, "__snapshots") > b)
         assert writers.done > 500
-    done = program.run("run", file, "--until-idle", "2", "--max-seconds", "180")
+    done = program.run("run", file, "--until-idle", "2", "--max-seconds", "480")
     assert done.returncode == 0, done.stderr[-3000:]
     assert difference(file, [DOCS, PAIRS]) == [], f"seed {seed}, {writers.done} changes\n{done.stderr[-2000:]}"
     # A table whose every change one of the snapshots shows has no changelog.

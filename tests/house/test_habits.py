@@ -2,9 +2,8 @@
 
 import ast
 import re
+from collections.abc import Callable
 from pathlib import Path
-
-import pytest
 
 ROOT = Path(__file__).parents[2]
 MAX_LINES = 500
@@ -19,41 +18,54 @@ def sources(*folders: str) -> list[Path]:
     return sorted(path for folder in folders for path in (ROOT / folder).glob("**/*.py"))
 
 
+def broken(rule: Callable[[str], object], *folders: str) -> dict[str, object]:
+    """What the text of each file does against a rule, by the file's name; those that obey it are left out."""
+    found = ((name_of(path), rule(path.read_text(encoding="utf-8"))) for path in sources(*folders))
+    return {name: wrong for name, wrong in found if wrong}
+
+
 def name_of(path: Path) -> str:
     return path.relative_to(ROOT).as_posix()
 
 
-@pytest.mark.parametrize("path", sources("cdc_core", "pipelines", "tests", "tools", "benchmarks"), ids=name_of)
-def test_a_file_is_one_room(path):
-    assert len(path.read_text(encoding="utf-8").splitlines()) <= MAX_LINES
+def test_a_file_is_one_room():
+    def lines(text: str) -> int | None:
+        count = len(text.splitlines())
+        return count if count > MAX_LINES else None
+
+    assert not broken(lines, "cdc_core", "pipelines", "tests", "tools", "benchmarks")
 
 
-@pytest.mark.parametrize("path", sources("cdc_core", "pipelines"), ids=name_of)
-def test_a_function_fits_a_screen(path):
-    long = [
-        f"{node.name}: {node.end_lineno - node.lineno + 1} lines"
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
-        if isinstance(node, ast.FunctionDef) and node.end_lineno - node.lineno + 1 > MAX_FUNCTION_LINES
-    ]
-    assert not long
+def test_a_function_fits_a_screen():
+    def long(text: str) -> list[str]:
+        return [
+            f"{node.name}: {node.end_lineno - node.lineno + 1} lines"
+            for node in ast.walk(ast.parse(text))
+            if isinstance(node, ast.FunctionDef) and node.end_lineno - node.lineno + 1 > MAX_FUNCTION_LINES
+        ]
+
+    assert not broken(long, "cdc_core", "pipelines")
 
 
-@pytest.mark.parametrize("path", [p for p in sources("cdc_core") if name_of(p).startswith(HOT_ROOMS)], ids=name_of)
-def test_hot_rooms_go_row_by_row_only_where_they_say_why(path):
-    lines = path.read_text(encoding="utf-8").splitlines()
-    unexplained = [
-        number
-        for number, line in enumerate(lines, 1)
-        if ROW_LOOPS.search(line)
-        and not ONE_VALUE.search(line)
-        and not any("row-wise:" in near for near in lines[max(0, number - 4) : number])
-    ]
-    assert not unexplained, f"lines {unexplained} touch values one by one without a '# row-wise: <reason>' above"
+def test_hot_rooms_go_row_by_row_only_where_they_say_why():
+    """Lines that touch values one by one need a ``# row-wise: <reason>`` above."""
+
+    def unexplained(text: str) -> list[int]:
+        lines = text.splitlines()
+        return [
+            number
+            for number, line in enumerate(lines, 1)
+            if ROW_LOOPS.search(line)
+            and not ONE_VALUE.search(line)
+            and not any("row-wise:" in near for near in lines[max(0, number - 4) : number])
+        ]
+
+    assert not broken(unexplained, *HOT_ROOMS)
 
 
-@pytest.mark.parametrize("path", sources("cdc_core", "pipelines"), ids=name_of)
-def test_nothing_unfinished_is_left(path):
-    assert not re.findall(r"\b(TODO|FIXME|XXX|NotImplementedError)\b", path.read_text(encoding="utf-8"))
+def test_nothing_unfinished_is_left():
+    words = re.compile(r"\b(TODO|FIXME|XXX|NotImplementedError)\b")
+    assert not broken(words.findall, "cdc_core", "pipelines")
 
 
 def test_no_test_stops_the_spark_session_that_its_process_shares():

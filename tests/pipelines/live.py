@@ -13,7 +13,7 @@ from pipelines.connector.keys import lake_key
 from tests.pipelines.fake import ORDERS, FakeEngine, site
 
 ROOT = Path(__file__).parents[2]
-STEP_SECONDS = 120
+STEP_SECONDS = 300
 BACKFILL = (
     "mutation($p: LaunchBackfillParams!) { launchPartitionBackfill(backfillParams: $p) { __typename"
     " ... on LaunchBackfillSuccess { backfillId } } }"

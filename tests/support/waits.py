@@ -1,12 +1,18 @@
-"""Bounded waiting: a test never sleeps for a fixed time and never waits for ever."""
+"""Bounded waiting: a test never sleeps for a fixed time and never waits for ever.
+
+A bound is there to end a test that would wait for ever, not to measure: each is some times what a quiet machine needs,
+and all are times ``PATIENCE``, because the tests have to pass beside a load of several times the machine's cores.
+"""
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable
 from typing import TypeVar
 
 T = TypeVar("T")
+PATIENCE = float(os.environ.get("WAL2LAKE_TEST_PATIENCE", "3"))
 
 
 def wait_until(
@@ -14,8 +20,9 @@ def wait_until(
 ) -> T:
     """Call ``condition`` until it returns something true; return that.
 
-    Raises AssertionError naming ``what`` when ``seconds`` have passed.
+    Raises AssertionError naming ``what`` when ``seconds`` times ``PATIENCE`` have passed.
     """
+    seconds *= PATIENCE
     end = time.monotonic() + seconds
     while True:
         value = condition()

@@ -306,7 +306,7 @@ def test_parts_mark_rows_as_the_whole_does(tmp_path: Path, mode: DeleteMode) -> 
     twins.load()
     for one in twins.tables:
         one.engine = MergeEngine.VECTORS
-    for _ in range(3):
+    for _ in range(2):
         twins.change(2, 400)
         parts, whole = twins.merge()
         assert parts.error is None and whole.error is None
