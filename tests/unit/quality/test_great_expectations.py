@@ -2,9 +2,14 @@ import json
 import re
 from concurrent.futures import ThreadPoolExecutor
 
+import pytest
+
 from cdc_core.quality import great_expectations as door
 from cdc_core.quality.report import Summary
 from cdc_core.quality.rules import Rule, Severity
+
+# The library takes three CPU seconds to import.
+pytestmark = pytest.mark.slow
 
 STRICT = Rule("not_null:name", "name", "x", "column name is NOT NULL at the source")
 LENIENT = Rule("natural_range:wealth", "wealth", "x", "fits", severity=Severity.WARN)

@@ -185,6 +185,7 @@ COMPILED = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("kind", "kwargs"), COMPILED, ids=lambda given: given if isinstance(given, str) else "")
 def test_a_compiled_expectation_finds_what_great_expectations_finds(kind, kwargs):
     gx = library()

@@ -156,6 +156,7 @@ def test_nothing_submitted_needs_no_thread():
     assert validator.verdicts() == {}
 
 
+@pytest.mark.slow
 def test_the_librarys_own_verdicts_come_through():
     validator = SummaryValidator(interval=3600)
     validator.submit("public.good", RULES, Summary(5, {}, 0, 0))
@@ -189,6 +190,7 @@ def layout(validation):
     return found, sorted(meta)
 
 
+@pytest.mark.slow
 def test_a_frame_of_many_tables_gives_what_their_own_suites_give():
     batches = [
         ("public.f0", RULES, Summary(5, {}, 0, 0)),
@@ -211,6 +213,7 @@ def test_a_frame_of_many_tables_gives_what_their_own_suites_give():
             assert layout(found) == layout(alone[table]), table
 
 
+@pytest.mark.slow
 def test_a_pass_that_is_repeated_tells_its_own_rows_and_time():
     first = json.loads(door.validate_round([("public.again", RULES, Summary(5, {}, 0, 0))])["public.again"].json)
     second = json.loads(door.validate_round([("public.again", RULES, Summary(9, {}, 0, 0))])["public.again"].json)
@@ -222,6 +225,7 @@ def test_a_pass_that_is_repeated_tells_its_own_rows_and_time():
     assert [entry["expectation_config"]["severity"] for entry in third["results"]][-1] == "critical"
 
 
+@pytest.mark.slow
 def test_a_repeated_pass_runs_one_suite_for_all_tables(monkeypatch):
     batches = [(f"public.many{n}", RULES, Summary(5, {}, 0, 0)) for n in range(5)]
     door.validate_round(batches)
@@ -229,16 +233,19 @@ def test_a_repeated_pass_runs_one_suite_for_all_tables(monkeypatch):
     assert all(found.success for found in door.validate_round(batches).values())
 
 
+@pytest.mark.slow
 def test_an_empty_round_validates_nothing():
     assert door.validate_round([]) == {}
 
 
+@pytest.mark.slow
 def test_data_docs_show_tables_of_a_round(tmp_path):
     door.validate_round([("public.docs_of_round", RULES, Summary(5, {STRICT.name: 2}, 2, 0))])
     index = door.write_data_docs(tmp_path / "docs")
     assert "public.docs_of_round" in index.read_text()
 
 
+@pytest.mark.slow
 def test_results_do_not_pile_up():
     for _ in range(3):
         door.validate_round([("public.pile", RULES, Summary(5, {STRICT.name: 2}, 2, 0))])
