@@ -237,8 +237,12 @@ class _Session:
             )
             for former in [held for held in self._definitions if held[0] == table]:
                 del self._definitions[former]
-            suite = self.context.suites.add_or_update(suite)
-            self._definitions[identity] = self.context.validation_definitions.add_or_update(
+                self.context.validation_definitions.delete(table)
+                self.context.suites.delete(table)
+            # Nothing is updated: that would compare each expectation with each former one, which takes seconds with
+            # some hundred rules.
+            suite = self.context.suites.add(suite)
+            self._definitions[identity] = self.context.validation_definitions.add(
                 gx.ValidationDefinition(name=table, data=self.batch, suite=suite)
             )
         return self._definitions[identity]
