@@ -13,6 +13,7 @@ from cdc_core.assemble.notifications import OnNotification
 from cdc_core.assemble.operations import (
     envelopes,
     initial_snapshot,
+    kafka,
     maintain,
     reconcile,
     replay,
@@ -114,6 +115,11 @@ class Connector:
         on_notification: OnNotification | None = None,
     ) -> list[SnapshotReport]:
         """Take the initial snapshot that ``snapshot.mode`` requires, if any. Creates the slot if it does not exist."""
+        if self._context.has_kafka:
+            # Before the lake's: it reads with the snapshot that the slot's creation exports, as Debezium's does.
+            kafka.initial_events(self._context, on_notification)
+            if not self._context.has_lake:
+                return []
         return initial_snapshot.initial_snapshot(self._context, spark, on_progress, on_notification)
 
     def snapshot(
@@ -142,6 +148,8 @@ class Connector:
         notifications of the snapshots that signals request.
         """
         hooks = Hooks(on_batch, on_round, should_stop)
+        if self._context.has_kafka and not self._context.has_lake:
+            return kafka.stream_events(self._context, until, hooks, inbox, on_notification)
         return stream.stream(self._context, until, spark, hooks, inbox, on_notification)
 
     def replay(

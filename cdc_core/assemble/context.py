@@ -65,6 +65,11 @@ class RunContext:
         return "lake" in self.config.engine.sinks
 
     @property
+    def has_kafka(self) -> bool:
+        """Whether events are written to Kafka."""
+        return "kafka" in self.config.engine.sinks
+
+    @property
     def published_always(self) -> str:
         """Operations that a lake needs although Debezium skips them by default."""
         told = any(setting.name == "skipped.operations" for setting in self.config.settings)

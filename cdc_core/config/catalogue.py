@@ -12,6 +12,7 @@ from cdc_core.config.unsupported import unsupported_properties
 from cdc_core.engine.options import EngineOptions
 from cdc_core.envelope.options import EnvelopeOptions
 from cdc_core.format.options import FormatOptions
+from cdc_core.kafka.options import KafkaOptions
 from cdc_core.lake.options import LakeOptions
 from cdc_core.observe.options import ObserveOptions
 from cdc_core.option import Property, properties_of
@@ -37,6 +38,7 @@ PACKAGES: dict[str, tuple[str, type[Any]]] = {
     "snapshot": ("Snapshots", SnapshotOptions),
     "signals": ("Signals and notifications", SignalOptions),
     "lake": ("The lake", LakeOptions),
+    "kafka": ("Kafka", KafkaOptions),
     "quality": ("Quality", QualityOptions),
     "engine": ("Runs", EngineOptions),
     "reconcile": ("Comparison with the source", ReconcileOptions),

@@ -10,6 +10,9 @@ from cdc_core.config.references import has_reference
 from cdc_core.envelope.routing import routing_of
 from cdc_core.errors import ConfigError
 from cdc_core.format.outlet import make_outlet
+from cdc_core.kafka.options import KafkaOptions
+from cdc_core.kafka.settings import admin_settings, producer_settings
+from cdc_core.kafka.topics import TopicRules
 from cdc_core.lake.options import LakeOptions
 from cdc_core.option import MASK, properties_of
 from cdc_core.postgres.options import OutputPlugin, PostgresOptions
@@ -46,6 +49,7 @@ def check(packages: Mapping[str, Any], given: Mapping[str, str]) -> tuple[list[s
         *_overrides_without_statement(packages["snapshot"]),
         *_mode_without_class(packages["snapshot"]),
         *_topic_routing(packages["schema"]),
+        *_kafka(packages),
     ]
     warnings: list[str] = []
     for warn in (
@@ -75,7 +79,8 @@ def unready(postgres: PostgresOptions, snapshot: SnapshotOptions) -> list[str]:
 def _events_outlet(packages: Mapping[str, Any], given: Mapping[str, str]) -> Iterable[str]:
     """Transforms and formats are for events; a file for Kafka Connect may name classes that wal2lake does not have."""
     names = [name for name in given if _OF_EVENTS.match(name)]
-    if names and "lake" in packages["engine"].sinks:
+    sinks = packages["engine"].sinks
+    if names and "lake" in sinks and "kafka" not in sinks:
         yield f"For events (wal2lake envelopes), without effect on the lake: {', '.join(names)}."
     try:
         make_outlet(packages["transforms"], packages["formats"])
@@ -85,6 +90,24 @@ def _events_outlet(packages: Mapping[str, Any], given: Mapping[str, str]) -> Ite
         return
     if unread:
         yield f"No effect, because the transform does not have the property: {', '.join(unread)}."
+
+
+def _kafka(packages: Mapping[str, Any]) -> Iterable[str]:
+    """Yield what keeps events from being written to Kafka: settings, transforms and formats."""
+    if "kafka" not in packages["engine"].sinks:
+        return
+    kafka: KafkaOptions = packages["kafka"]
+    for examine in (
+        lambda: producer_settings(kafka),
+        lambda: admin_settings(kafka),
+        TopicRules(kafka.topic_creation).check,
+        lambda: make_outlet(packages["transforms"], packages["formats"], is_raw=True),
+    ):
+        try:
+            examine()
+        except ConfigError as error:
+            yield str(error)
+            return
 
 
 def _topic_routing(schema: SchemaOptions) -> Iterable[str]:
@@ -207,8 +230,10 @@ def _signals_not_heard(packages: Mapping[str, Any], given: Mapping[str, str]) ->
         others = [channel for channel in chosen if channel not in known]
         if others:
             yield f"{name} lists {', '.join(others)}: not supported yet; supported: {', '.join(known)}."
-    if "sink" in signals.notification_enabled_channels and not packages["lake"].lake_path:
-        yield "The notification channel sink has no effect without wal2lake.lake.path."
+    sinks, topic = packages["engine"].sinks, signals.notification_sink_topic_name
+    has_topic = "kafka" in sinks and topic
+    if "sink" in signals.notification_enabled_channels and not packages["lake"].lake_path and not has_topic:
+        yield "The notification channel sink has no effect without wal2lake.lake.path or notification.sink.topic.name."
 
 
 def _lake_that_differs(packages: Mapping[str, Any], given: Mapping[str, str]) -> Iterable[str]:

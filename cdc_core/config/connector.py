@@ -16,6 +16,7 @@ from cdc_core.envelope.options import EnvelopeOptions
 from cdc_core.errors import ConfigError
 from cdc_core.format.options import FormatOptions
 from cdc_core.format.outlet import EventOutlet, make_outlet
+from cdc_core.kafka.options import KafkaOptions
 from cdc_core.lake.options import LakeOptions
 from cdc_core.observe.options import ObserveOptions
 from cdc_core.postgres.options import PostgresOptions
@@ -50,6 +51,7 @@ class ConnectorConfig:
     snapshot: SnapshotOptions
     signals: SignalOptions
     lake: LakeOptions
+    kafka: KafkaOptions
     quality: QualityOptions
     engine: EngineOptions
     reconcile: ReconcileOptions
@@ -77,13 +79,14 @@ class ConnectorConfig:
                 "Set it to a folder or URI, or set wal2lake.sinks=noop.",
             )
 
-    def outlet(self) -> EventOutlet | None:
+    def outlet(self, *, is_raw: bool = False) -> EventOutlet | None:
         """Return the transforms and formats of events, None if there are none; for one run.
 
-        Raises ConfigError if a class is unknown or a property of one is not valid.
+        ``is_raw``: as bytes of messages, not as lines (``EventOutlet``). Raises ConfigError if a class is unknown or a
+        property of one is not valid.
         """
         try:
-            return make_outlet(self.transforms, self.formats)
+            return make_outlet(self.transforms, self.formats, is_raw=is_raw)
         except ConfigError as error:
             raise ConfigError(f"{self.source}: {error.message}", error.remedy) from None
 

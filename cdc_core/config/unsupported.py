@@ -18,7 +18,7 @@ INTERNAL = "it is internal to Debezium"
 MANY_DATABASES = "a connector captures one database, set by database.dbname"
 FEEDBACK = "positions are confirmed by a status message that has no reply"
 
-LATER_SIGNALS = "signals and notifications through Kafka"
+LATER_SIGNALS = "repeating a signal whose snapshot failed"
 LATER_CLASSES = "custom classes for locking tables or building queries"
 LATER_METRICS = "metrics"
 LATER_GUARDRAIL = "a limit on the number of captured tables"
@@ -29,12 +29,10 @@ _IGNORED: dict[str, tuple[str, ...]] = {
         "connector.class",
         "tasks.max",
         "tasks.max.enforce",
-        "bootstrap.servers",
         "group.id",
         "plugin.path",
         "topic.cache.size",
         "config.action.reload",
-        "exactly.once.support",
         "transaction.boundary",
         "transaction.boundary.interval.ms",
         "max.request.size",
@@ -68,12 +66,8 @@ _IGNORED: dict[str, tuple[str, ...]] = {
 _IGNORED_FAMILIES: dict[str, tuple[tuple[str, str], ...]] = {
     CONNECT: (
         ("offset.*", r"offset\.(storage|flush|commit)(\..+)?"),
-        ("offsets.storage.topic", r"offsets\.storage\.topic"),
         ("errors.*", r"errors\.(?!max\.retries$|tolerance$).+"),
-        ("topic.creation.*", r"topic\.creation\..+"),
-        ("producer.*", r"producer\..+"),
         ("consumer.*", r"consumer\..+"),
-        ("admin.*", r"admin\..+"),
         ("config.providers.*", r"config\.providers(\..+)?"),
         ("record.processing.*", r"record\.processing\..+"),
         ("schema.history.internal.*", r"(schema\.history\.internal|database\.history)(\..+)?"),
@@ -91,19 +85,9 @@ _REFUSED: dict[str, tuple[str, ...]] = {
 }
 _NOT_YET: dict[str, tuple[str, ...]] = {
     LATER_CLASSES: ("snapshot.locking.mode.custom.name", "snapshot.query.mode.custom.name"),
-    LATER_SIGNALS: (
-        "signal.kafka.topic",
-        "signal.kafka.bootstrap.servers",
-        "signal.kafka.groupId",
-        "signal.kafka.poll.timeout.ms",
-        "signal.emit.failure.max.retries",
-        "notification.sink.topic.name",
-    ),
+    LATER_SIGNALS: ("signal.emit.failure.max.retries",),
     LATER_METRICS: ("custom.metric.tags", "statistics.metrics.enabled", "advanced.metrics.enable"),
     LATER_GUARDRAIL: ("guardrail.collections.max", "guardrail.collections.limit.action"),
-}
-_NOT_YET_FAMILIES: dict[str, tuple[tuple[str, str], ...]] = {
-    LATER_SIGNALS: (("signal.consumer.*", r"signal\.consumer\..+"),),
 }
 # Their values are prefixes of further properties: with ``converters=a``, everything under ``a.``
 NAMING_LISTS = ("converters", "post.processors")
@@ -115,9 +99,8 @@ def unsupported_properties() -> tuple[Property, ...]:
     for status, names in ((Status.IGNORED, _IGNORED), (Status.REFUSED, _REFUSED), (Status.NOT_YET, _NOT_YET)):
         for reason, group in names.items():
             found += [_property(name, status, reason) for name in group]
-    for status, families in ((Status.IGNORED, _IGNORED_FAMILIES), (Status.NOT_YET, _NOT_YET_FAMILIES)):
-        for reason, members in families.items():
-            found += [_property(name, status, reason, pattern) for name, pattern in members]
+    for reason, members in _IGNORED_FAMILIES.items():
+        found += [_property(name, Status.IGNORED, reason, pattern) for name, pattern in members]
     return tuple(found)
 
 

@@ -6,14 +6,14 @@ from dataclasses import dataclass
 
 from cdc_core.option import at_least, number_in, option
 
-SINKS = ("lake", "noop")
+SINKS = ("lake", "kafka", "noop")
 
 
 def parse_sinks(text: str) -> tuple[str, ...]:
-    """Parse a comma-separated list of lake and noop; noop cannot be combined. Raises ValueError."""
+    """Parse a comma-separated list of lake, kafka and noop; noop cannot be combined. Raises ValueError."""
     parts = tuple(dict.fromkeys(part.strip().lower() for part in text.split(",") if part.strip()))
     if not parts or any(part not in SINKS for part in parts) or (len(parts) > 1 and "noop" in parts):
-        raise ValueError("one of lake, noop")
+        raise ValueError("lake, kafka, lake,kafka or noop")
     return parts
 
 
@@ -27,7 +27,8 @@ class EngineOptions:
     sinks: tuple[str, ...] = option(
         "wal2lake.sinks",
         ("lake",),
-        "Where changes are written: lake, or noop, which decodes and converts changes and discards them.",
+        "Where changes are written: lake, kafka (as events), lake,kafka, or noop, which decodes and converts changes "
+        "and discards them.",
         parse=parse_sinks,
     )
     state_path: str = option(

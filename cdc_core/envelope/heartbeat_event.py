@@ -56,4 +56,4 @@ class HeartbeatEvents:
             # Debezium sends heartbeats to the first partition.
             return self._outlet.records(replace(batch, partition=pa.array([0], type=pa.int32())))
         payload = dumps(facts)
-        return one_record(seq, sub, self._topic, self._key, with_schema(self._value, payload))
+        return one_record(seq, sub, self._topic, self._key, with_schema(self._value, payload), partition=0)

@@ -8,17 +8,23 @@ import pyarrow as pa
 from cdc_core.envelope.json import TEXT, dumps, join
 from cdc_core.schema.connect import ConnectSchema
 
+OCTETS = pa.large_binary()
+
 # One row per record. (seq, sub) orders all records of a run: seq is the message's ordinal in the stream, sub
-# distinguishes the records of one message (a truncate may contain hundreds of tables). key, value and headers are JSON
-# texts; key is null without a key, value is null for a tombstone.
+# distinguishes the records of one message (a truncate may contain hundreds of tables). key and value are as they are
+# written: the JSON texts of a line in UTF-8, or the bytes of a message to Kafka; key is null without a key, value is
+# null for a tombstone. headers is a JSON list of {"key", "value"}. partition, and timestamp in milliseconds since 1970,
+# are null if Kafka chooses them; lines do not show them.
 RECORDS = pa.schema(
     [
         pa.field("seq", pa.int64(), nullable=False),
         pa.field("sub", pa.int32(), nullable=False),
         pa.field("topic", TEXT, nullable=False),
-        pa.field("key", TEXT),
-        pa.field("value", TEXT),
+        pa.field("key", OCTETS),
+        pa.field("value", OCTETS),
         pa.field("headers", TEXT, nullable=False),
+        pa.field("partition", pa.int32()),
+        pa.field("timestamp", pa.int64()),
     ]
 )
 
@@ -31,6 +37,7 @@ def records(
     key: pa.Array | None,
     value: pa.Array | None,
     headers: pa.Array | None = None,
+    partition: int | None = None,
 ) -> pa.Table:
     """Return a table of RECORDS for one topic. None is a column of nulls, or of empty header lists."""
     rows = len(seq)
@@ -38,17 +45,19 @@ def records(
         pa.array(seq, type=pa.int64()),
         pa.array(sub, type=pa.int32()),
         pa.repeat(pa.scalar(topic, TEXT), rows),
-        pa.nulls(rows, TEXT) if key is None else key,
-        pa.nulls(rows, TEXT) if value is None else value,
+        pa.nulls(rows, OCTETS) if key is None else key.cast(OCTETS),
+        pa.nulls(rows, OCTETS) if value is None else value.cast(OCTETS),
         pa.repeat(pa.scalar("[]", TEXT), rows) if headers is None else headers,
+        pa.nulls(rows, pa.int32()) if partition is None else pa.array([partition] * rows, pa.int32()),
+        pa.nulls(rows, pa.int64()),
     ]
     return pa.Table.from_arrays(columns, schema=RECORDS)
 
 
-def one_record(seq: int, sub: int, topic: str, key: str, value: str) -> pa.Table:
+def one_record(seq: int, sub: int, topic: str, key: str, value: str, partition: int | None = None) -> pa.Table:
     """Return a record without headers, as a table of one row."""
     texts = [pa.array([text], type=TEXT) for text in (key, value)]
-    return records(np.array([seq]), np.array([sub]), topic, key=texts[0], value=texts[1])
+    return records(np.array([seq]), np.array([sub]), topic, key=texts[0], value=texts[1], partition=partition)
 
 
 def in_order(tables: list[pa.Table]) -> pa.Table:
@@ -73,7 +82,7 @@ def lines(table: pa.Table, *, key: str = "key", value: str = "value", shows_head
         names = pa.array([dumps(name) for name in topics.dictionary.to_pylist()], type=TEXT)
         parts = [
             *('{"topic":', names.take(topics.indices)),
-            *(f',"{key}":', batch.column("key"), f',"{value}":', batch.column("value")),
+            *(f',"{key}":', batch.column("key").view(TEXT), f',"{value}":', batch.column("value").view(TEXT)),
             *((',"headers":', batch.column("headers")) if shows_headers else ()),
             "}",
         ]

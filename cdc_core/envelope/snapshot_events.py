@@ -15,6 +15,7 @@ import pyarrow as pa
 
 from cdc_core import clock
 from cdc_core.decode.raw_columns import RawColumns
+from cdc_core.envelope.record import RECORDS
 from cdc_core.envelope.row import rows_of
 from cdc_core.envelope.table_events import SnapshotFacts, TableEvents
 
@@ -38,8 +39,8 @@ class SnapshotEvents:
         self._kept: _Kept | None = None
         self._started = False
 
-    def table(self, events: TableEvents, batches: Iterable[RawColumns], facts: SnapshotFacts) -> Iterator[list[str]]:
-        """Yield the JSON lines of one table's rows, except its last row, which the next table or ``finish`` returns."""
+    def table(self, events: TableEvents, batches: Iterable[RawColumns], facts: SnapshotFacts) -> Iterator[pa.Table]:
+        """Yield RECORDS of one table's rows, except its last row, which the next table or ``finish`` returns."""
         opens, self._started = not self._started, True
         fresh = True
         for batch in batches:
@@ -48,26 +49,26 @@ class SnapshotEvents:
                 yield self._rows(events, _slice(batch, first, last), facts, fresh, opens and fresh)
                 fresh = False
 
-    def finish(self) -> list[str]:
-        """Return the very last row; nothing for a snapshot without rows."""
-        return self._release("last")
+    def finish(self) -> pa.Table:
+        """Return the very last row, as RECORDS; nothing for a snapshot without rows."""
+        return pa.concat_tables([RECORDS.empty_table(), *self._release("last")])
 
     def _rows(
         self, events: TableEvents, batch: RawColumns, facts: SnapshotFacts, fresh: bool, opens_snapshot: bool
-    ) -> list[str]:
+    ) -> pa.Table:
         out = self._release("last_in_data_collection" if fresh else "true")
         count = len(batch)
         if count > 1:
             markers = ["true"] * (count - 1)
             if fresh:
                 markers[0] = "first" if opens_snapshot else "first_in_data_collection"
-            out += _read(events, _slice(batch, 0, count - 1), markers, facts)
+            out.append(_read(events, _slice(batch, 0, count - 1), markers, facts))
         alone = count == 1
         row = _slice(batch, count - 1, count)
         self._kept = _Kept(events, row, facts, opens_snapshot and alone, fresh and alone)
-        return out
+        return pa.concat_tables([RECORDS.empty_table(), *out])
 
-    def _release(self, marker: str) -> list[str]:
+    def _release(self, marker: str) -> list[pa.Table]:
         kept, self._kept = self._kept, None
         if kept is None:
             return []
@@ -75,11 +76,11 @@ class SnapshotEvents:
             marker = "first"
         elif marker == "true" and kept.opens_table:
             marker = "first_in_data_collection"
-        return _read(kept.events, kept.row, [marker], kept.facts)
+        return [_read(kept.events, kept.row, [marker], kept.facts)]
 
 
-def _read(events: TableEvents, columns: RawColumns, markers: list[str], facts: SnapshotFacts) -> list[str]:
-    return events.lines(events.reads(columns, pa.array(markers, type=pa.large_string()), facts, clock.now_ns()))
+def _read(events: TableEvents, columns: RawColumns, markers: list[str], facts: SnapshotFacts) -> pa.Table:
+    return events.reads(columns, pa.array(markers, type=pa.large_string()), facts, clock.now_ns())
 
 
 def _slice(columns: RawColumns, first: int, last: int) -> RawColumns:

@@ -21,7 +21,7 @@ from cdc_core.envelope.context import EnvelopeContext
 from cdc_core.envelope.heartbeat_event import HeartbeatEvents
 from cdc_core.envelope.message_event import MessageEvents, place_of
 from cdc_core.envelope.options import FailureHandlingMode
-from cdc_core.envelope.record import in_order
+from cdc_core.envelope.record import RECORDS, in_order
 from cdc_core.envelope.table_events import PlannedChanges, TableEvents
 from cdc_core.envelope.transaction import CountedEvents, Orders, TransactionCounter, TransactionEvents
 from cdc_core.errors import ConversionError
@@ -72,10 +72,10 @@ class StreamEvents:
         """Return the JSON lines of one segment, in order. ``xmin`` is the slot's, None if it is not fetched."""
         return self._context.lines(self.records(segment, xmin))
 
-    def idle(self) -> list[str]:
-        """Return what to write if nothing was received for a while: a heartbeat if one is due."""
+    def idle(self) -> pa.Table:
+        """Return what to write if nothing was received for a while, as RECORDS: a heartbeat if one is due."""
         now = self._now_ns()
-        return self._context.lines(self._heartbeats.make(self._last_seq, now)) if self._heartbeats.due(now) else []
+        return self._heartbeats.make(self._last_seq, now) if self._heartbeats.due(now) else RECORDS.empty_table()
 
     def records(self, segment: SortedSegment, xmin: int | None = None) -> pa.Table:
         """As ``segment``, as a table of RECORDS."""

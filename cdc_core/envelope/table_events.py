@@ -252,10 +252,6 @@ class TableEvents:
         seq = np.arange(first_seq, first_seq + rows)
         return form.records(seq, np.zeros(rows, dtype=np.int64), key=key, value=value, headers=form.headers(rows))
 
-    def lines(self, records: pa.Table) -> list[str]:
-        """Return one JSON line per record, without a line end."""
-        return self._context.lines(records)
-
     def truncates(
         self, truncate: Truncate, index: int, orders: Orders | None, now_ns: int, xmin: int | None = None
     ) -> pa.Table:

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from cdc_core.envelope.batch import Batch
-from cdc_core.envelope.record import RECORDS, in_order, lines
+from cdc_core.envelope.batch import Batch, Data
+from cdc_core.envelope.record import OCTETS, RECORDS, in_order, lines
 from cdc_core.errors import ConfigError, RecordError
 from cdc_core.format.avro_format import AvroFormat
 from cdc_core.format.cloud_events import CloudEventsFormat
@@ -35,7 +35,10 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class EventOutlet:
-    """Transforms and writes batches. ``shows_headers``: lines have headers."""
+    """Transforms and writes batches. ``shows_headers``: lines have headers.
+
+    ``is_raw``: keys and values are the bytes of messages to Kafka; otherwise what represents them in a line.
+    """
 
     chain: Chain
     key: Format
@@ -43,6 +46,7 @@ class EventOutlet:
     headers: JsonFormat
     shows_headers: bool
     tolerance: ErrorTolerance
+    is_raw: bool = False
 
     def records(self, batch: Batch) -> pa.Table:
         """Return RECORDS in the order of (seq, sub). Raises RecordError, unless errors.tolerance is all."""
@@ -75,10 +79,9 @@ class EventOutlet:
             return []
 
     def _written(self, batch: Batch) -> pa.Table:
-        key, value = (
-            form.shown(form.encode(data, batch)) for form, data in ((self.key, batch.key), (self.value, batch.value))
-        )
-        headers = self.headers.header_list(batch.headers, len(batch)) if self.shows_headers else None
+        key, value = (self._octets(*one, batch) for one in ((self.key, batch.key), (self.value, batch.value)))
+        shows_headers = self.shows_headers or self.is_raw
+        headers = self.headers.header_list(batch.headers, len(batch)) if shows_headers else None
         columns = [
             pa.array(batch.seq, type=pa.int64()),
             pa.array(batch.sub, type=pa.int32()),
@@ -86,15 +89,24 @@ class EventOutlet:
             key,
             value,
             pa.repeat(pa.scalar("[]", pa.large_string()), len(batch)) if headers is None else headers,
+            pa.nulls(len(batch), pa.int32()) if batch.partition is None else batch.partition,
+            pa.nulls(len(batch), pa.int64()) if batch.timestamp is None else batch.timestamp,
         ]
         return pa.Table.from_arrays(columns, schema=RECORDS)
+
+    def _octets(self, form: Format, data: Data, batch: Batch) -> pa.Array:
+        encoded = form.encode(data, batch)
+        return (encoded if self.is_raw else form.shown(encoded)).cast(OCTETS)
 
 
 _REMEDY = "Correct the transforms or formats, or set errors.tolerance=all to leave such events out."
 
 
-def make_outlet(transforms: TransformOptions, formats: FormatOptions) -> EventOutlet | None:
+def make_outlet(transforms: TransformOptions, formats: FormatOptions, *, is_raw: bool = False) -> EventOutlet | None:
     """Create the outlet; None if events are written as JSON with schemas and without transforms.
+
+    ``is_raw`` as in EventOutlet. Kafka's messages have headers with every format: as texts, Connect's default, where
+    lines have none.
 
     Raises ConfigError with what is wrong in the properties of transforms and converters.
     """
@@ -106,7 +118,9 @@ def make_outlet(transforms: TransformOptions, formats: FormatOptions) -> EventOu
     if not chain.steps and all(isinstance(one, JsonFormat) and one.is_default for one in (key, value, headers)):
         return None
     shows = bool(formats.header_converter) or (key.shows_headers and value.shows_headers)
-    return EventOutlet(chain, key, value, headers, shows, transforms.errors_tolerance)
+    if is_raw and not shows:
+        headers = TextHeaders(_settings("header", formats))
+    return EventOutlet(chain, key, value, headers, shows, transforms.errors_tolerance, is_raw)
 
 
 def _headers(settings: Settings, name: str, schemas: bool) -> JsonFormat:

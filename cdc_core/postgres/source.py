@@ -139,6 +139,10 @@ class Source:
                 )
             time.sleep(_CLAIM_NAP_SECONDS)
 
+    def system_id(self) -> str:
+        """Return the server's system identifier; empty where the role may not read it."""
+        return server_mark(self._connection)[0]
+
     def is_in_use(self, slot: str) -> bool:
         """Whether a slot has a consumer now, or a run of wal2lake has claimed it."""
         return slots.inspect(self._connection, slot).active or is_claimed(self._connection, slot)

@@ -82,9 +82,10 @@ class EnvelopeDriver:
                 made = self.table_events(table, snapshot=True)
                 names = tuple(column.name for column in table.columns)
                 chunks = copy_chunks(target, holder.name, select_sql(table.id, names))
-                for lines in events.table(made, (decode_copy(chunk, names, str(table.id)) for chunk in chunks), facts):
-                    self.lines += lines
-            self.lines += events.finish()
+                blocks = (decode_copy(chunk, names, str(table.id)) for chunk in chunks)
+                for records in events.table(made, blocks, facts):
+                    self.lines += self.context.lines(records)
+            self.lines += self.context.lines(events.finish())
 
     def prepare(self) -> None:
         """Make publication and slot."""
@@ -150,7 +151,7 @@ class EnvelopeDriver:
                 while not stop.is_set():
                     segment = source.read(10_000, 1 << 24, 0.05)
                     if segment is None:
-                        self.lines += events.idle()
+                        self.lines += self.context.lines(events.idle())
                         reached[0] = max(reached[0], source.wal_end)
                         continue
                     found = sort_segment(segment, state, registry.describe)

@@ -6,6 +6,7 @@ import logging
 from pathlib import Path
 
 from cdc_core.assemble.context import RunContext
+from cdc_core.assemble.signals.kafka import kafka_channel
 from cdc_core.engine.envelopes.run import EnvelopeRun
 from cdc_core.postgres.rows.chunks import ChunkConnection
 from cdc_core.postgres.source import Source
@@ -17,7 +18,7 @@ from cdc_core.snapshot.notifications import Notifier
 from cdc_core.snapshot.signals.actions import load_actions
 from cdc_core.snapshot.signals.channels import FileChannel, Inbox
 from cdc_core.snapshot.signals.envelopes import EnvelopeSignals
-from cdc_core.snapshot.signals.processor import SignalProcessor
+from cdc_core.snapshot.signals.processor import Channel, SignalProcessor
 
 _log = logging.getLogger(__name__)
 
@@ -46,11 +47,13 @@ def envelope_signals(
     reader = ChunkReader(
         chunks, config.selection, config.schema.message_key_columns, snapshot.incremental_snapshot_chunk_size
     )
-    channels: list[FileChannel | Inbox] = []
+    channels: list[Channel] = []
     if "file" in signals.signal_enabled_channels:
         channels.append(FileChannel(Path(signals.signal_file), signals.signal_poll_interval_ms))
     if inbox is not None and "in-process" in signals.signal_enabled_channels:
         channels.append(inbox)
+    if "kafka" in signals.signal_enabled_channels:
+        channels.append(kafka_channel(context))
     snapshots = IncrementalSnapshots(reader, marks, source.catalog.current, notifier, _stored(progress, refusal))
     processor = SignalProcessor(
         snapshots,

@@ -1,19 +1,22 @@
-"""The output file of records, and a position file with the length up to which it is complete.
+"""Where a run of events writes its records; and the output that is a file.
 
-Records are written when they are received, the first records of a transaction before its Commit. The process may be
-killed at any time, and the server then sends everything again that was not confirmed. So after each Commit
-``<output>.position`` is replaced; it contains the number of bytes up to the Commit and its LSN. The next run truncates
-the output to this length and continues from that LSN: no record is lost or duplicated.
+Beside the file is a position file with the length up to which it is complete. Records are written when they are
+received, the first records of a transaction before its Commit. The process may be killed at any time, and the server
+then sends everything again that was not confirmed. So after each Commit ``<output>.position`` is replaced; it contains
+the number of bytes up to the Commit and its LSN. The next run truncates the output to this length and continues from
+that LSN: no record is lost or duplicated.
 """
 
 from __future__ import annotations
 
 import json
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO, Protocol
+
+import pyarrow as pa
 
 from cdc_core.lsn import Lsn
 
@@ -32,14 +35,71 @@ class Position:
     makes_slot: bool = False
     progress: str = ""
 
+    def to_dict(self) -> dict[str, Any]:
+        """Return it as values of JSON."""
+        return {
+            "lsn": str(self.lsn),
+            "in_snapshot": self.in_snapshot,
+            "makes_slot": self.makes_slot,
+            "progress": self.progress,
+        }
+
+    @classmethod
+    def of(cls, raw: dict[str, Any]) -> Position:
+        """Return the position of ``to_dict``. Raises ValueError, KeyError or TypeError."""
+        progress = str(raw.get("progress", ""))
+        return cls(Lsn.parse(raw["lsn"]), bool(raw["in_snapshot"]), bool(raw["makes_slot"]), progress)
+
+
+class Output(Protocol):
+    """Where a run writes. For one thread; an output may have threads of its own, whose errors any method raises."""
+
+    @property
+    def has_room(self) -> bool:
+        """Whether more records may be written now without being held in memory beyond a bound."""
+
+    @property
+    def is_marked(self) -> bool:
+        """Whether nothing was written since the last mark."""
+
+    @property
+    def durable_lsn(self) -> Lsn:
+        """The LSN of the last mark that is durable: the slot may be confirmed up to it."""
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether all that was written is durable: then any later end of WAL may be confirmed."""
+
+    def open(self) -> Position:
+        """Return the position that the last run stored; records after it are removed, or repeated."""
+
+    def write(self, records: pa.Table) -> int:
+        """Write RECORDS; returns their number."""
+
+    def flush(self) -> None:
+        """Show what was written to readers soon, as far as they may see it before the next mark."""
+
+    def mark(self, position: Position) -> None:
+        """Everything written so far is complete at this position: a later run continues after it. Durable later."""
+
+    def settle(self, seconds: float | None = None) -> bool:
+        """Wait until the last mark is durable; False if it is not after ``seconds``. Raises TransientError."""
+
+    def finish(self, lines: Sequence[str]) -> None:
+        """End a run. ``lines`` are those of the formats, which only a file has."""
+
 
 class EnvelopeOutput:
-    """One output of one slot. ``open`` before writing; a context manager that closes it.
+    """One output of one slot. ``open`` before writing; a context manager that closes it. ``lines`` converts RECORDS.
 
     A device (``/dev/stdout``) has no position file and is not truncated: what was written to it cannot be removed.
     """
 
-    def __init__(self, path: Path, slot: str) -> None:
+    has_room = True
+    is_settled = True
+
+    def __init__(self, path: Path, slot: str, lines: Callable[[pa.Table], list[str]]) -> None:
+        self._lines = lines
         self._path = path
         self._slot = slot
         self._beside = path.with_name(path.name + ".position")
@@ -73,8 +133,20 @@ class EnvelopeOutput:
             self._file.close()
             self._file = None
 
-    def write(self, lines: Sequence[str]) -> int:
-        """Append lines; returns their number."""
+    @property
+    def durable_lsn(self) -> Lsn:
+        """The LSN of the last mark."""
+        return self._position.lsn
+
+    def settle(self, seconds: float | None = None) -> bool:
+        """Return True: a mark is durable at once."""
+        return True
+
+    def write(self, records: pa.Table) -> int:
+        """Append records as lines; returns their number."""
+        return self._append(self._lines(records))
+
+    def _append(self, lines: Sequence[str]) -> int:
         assert self._file is not None
         if lines:
             self._file.write("".join(f"{line}\n" for line in lines).encode())
@@ -89,7 +161,7 @@ class EnvelopeOutput:
         if not lines:
             return
         is_marked = self.is_marked
-        self.write(lines)
+        self._append(lines)
         self.flush()
         if is_marked:
             self.mark(self._position)
@@ -107,16 +179,7 @@ class EnvelopeOutput:
             return
         os.fsync(self._file.fileno())
         self._marked = self._file.tell()
-        text = json.dumps(
-            {
-                "slot": self._slot,
-                "bytes": self._file.tell(),
-                "lsn": str(position.lsn),
-                "in_snapshot": position.in_snapshot,
-                "makes_slot": position.makes_slot,
-                "progress": position.progress,
-            }
-        )
+        text = json.dumps({"slot": self._slot, "bytes": self._file.tell(), **position.to_dict()})
         fresh = self._beside.with_name(self._beside.name + ".new")
         with fresh.open("w", encoding="utf-8") as file:
             file.write(text)
@@ -133,8 +196,7 @@ class EnvelopeOutput:
             return Position(), None
         try:
             raw = json.loads(self._beside.read_text(encoding="utf-8"))
-            progress = str(raw.get("progress", ""))
-            position = Position(Lsn.parse(raw["lsn"]), bool(raw["in_snapshot"]), bool(raw["makes_slot"]), progress)
+            position = Position.of(raw)
             size, slot = int(raw["bytes"]), raw["slot"]
         except (ValueError, KeyError, TypeError):
             return Position(), None

@@ -1,7 +1,7 @@
-"""Writes Debezium's records as lines of a file: the snapshot of the mode, then the stream; without Spark and lake.
+"""Writes Debezium's records to a file or to Kafka: the snapshot of the mode, then the stream; without Spark and lake.
 
-The slot is confirmed only after the preceding lines are on disk. After a kill the next run continues without losing or
-duplicating a record (EnvelopeOutput).
+The slot is confirmed only up to a mark that the output has made durable (``Output``), with every record before it.
+After a kill the next run continues without losing a record; what is repeated is said by the output.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from cdc_core.decode.copy_text import LineCutter, decode_copy
 from cdc_core.decode.pgoutput.classify import sort_segment
 from cdc_core.decode.pgoutput.stream_state import SortedSegment, StreamState
 from cdc_core.decode.raw_columns import RawColumns
-from cdc_core.engine.envelopes.output import EnvelopeOutput, Position
+from cdc_core.engine.envelopes.output import Output, Position
 from cdc_core.engine.reading.idle import IdleEnd
 from cdc_core.engine.reading.tables import TableRegistry
-from cdc_core.engine.reports import Until
+from cdc_core.engine.reports import StreamReport, Until
 from cdc_core.envelope.context import EnvelopeContext
 from cdc_core.envelope.snapshot_events import SnapshotEvents
 from cdc_core.envelope.stream_events import StreamEvents
@@ -46,6 +46,9 @@ _MANY_ROWS = 200
 _SEGMENT_BYTES = 8 << 20
 _SEGMENT_SECONDS = 0.2
 _CHUNK_SECONDS = 0.005
+# How often is asked whether the output has room, and how long is waited at the end for what it has not written.
+_ROOM_SECONDS = 0.02
+_SETTLE_SECONDS = 30.0
 # As in Debezium, the filter of a blocking snapshot may be a complete statement.
 _STATEMENT = re.compile(r"\s*(select|with|values|table)\b", re.IGNORECASE)
 
@@ -76,7 +79,7 @@ class EnvelopeRun:
         """Process signals while streaming."""
         self._signals = signals
 
-    def resume(self, output: EnvelopeOutput) -> Position:
+    def resume(self, output: Output) -> Position:
         """Open the output at the position that the last run stored, and return that position.
 
         The rows of an interrupted snapshot are removed.
@@ -84,10 +87,12 @@ class EnvelopeRun:
         self._position = output.open()
         return self._position
 
-    def snapshot(self, tables: list[TableSchema], output: EnvelopeOutput) -> int:
+    def snapshot(self, tables: list[TableSchema], output: Output) -> int:
         """Write a read event for every row; returns their number. Creates the slot if it does not exist."""
         makes_slot = not self._source.slot().exists
+        # Durable before the slot is made: otherwise the next run would find a slot, and take no snapshot.
         output.mark(replace(self._position, in_snapshot=True, makes_slot=makes_slot))
+        output.settle()
         time.sleep(self._snapshot.snapshot_delay_ms / 1000)
         names = ",".join(str(table.id) for table in tables)
         self._notifier.notify(INITIAL, SnapshotStatus.STARTED, data_collections=names)
@@ -96,9 +101,10 @@ class EnvelopeRun:
         except BaseException:
             self._notifier.notify(INITIAL, SnapshotStatus.ABORTED, data_collections=names)
             raise
-        self._notifier.notify(INITIAL, SnapshotStatus.COMPLETED, data_collections=names, total_rows_scanned=written)
         self._position = replace(self._position, in_snapshot=False, makes_slot=False)
         output.mark(self._position)
+        output.settle()
+        self._notifier.notify(INITIAL, SnapshotStatus.COMPLETED, data_collections=names, total_rows_scanned=written)
         time.sleep(self._snapshot.streaming_delay_ms / 1000)
         return written
 
@@ -106,7 +112,7 @@ class EnvelopeRun:
         self,
         tables: list[TableSchema],
         opened: OpenSnapshot,
-        output: EnvelopeOutput,
+        output: Output,
         conditions: Mapping[TableId, str],
         meanwhile: Callable[[], None],
     ) -> int:
@@ -124,16 +130,20 @@ class EnvelopeRun:
                 for block in events.table(self.row_events(table), rows, facts):
                     written += output.write(block)
                     meanwhile()
+                    while not output.has_room:
+                        time.sleep(_ROOM_SECONDS)
+                        meanwhile()
             return written + output.write(events.finish())
         finally:
             opened.close()
 
-    def _blocking(self, stream: ReplicationStream, output: EnvelopeOutput) -> int:
+    def _blocking(self, stream: ReplicationStream, output: Output) -> int:
         """Take the blocking snapshots that signals requested, while streaming is paused; returns the number of rows."""
         assert self._signals is not None
         progress = self._signals.progress
         conditions = {one.table: one.condition for one in progress.blocking}
         output.mark(replace(self._position, progress=progress.to_json()))
+        output.settle()
         found = {table.id: table for table in self._source.catalog.tables(conditions.__contains__)}
         tables = [found[name] for name in conditions if name in found]
         names = ",".join(str(table.id) for table in tables)
@@ -148,12 +158,12 @@ class EnvelopeRun:
     def stream(
         self,
         tables: list[TableSchema],
-        output: EnvelopeOutput,
+        output: Output,
         until: Until,
         should_stop: Callable[[], bool],
         resumed_at: Lsn | None = None,
-    ) -> int:
-        """Write the stream's records until a bound is reached; returns their number.
+    ) -> StreamReport:
+        """Write the stream's records until a bound is reached; they are durable then.
 
         ``resumed_at``: the LSN that the slot had confirmed, None for a new slot. source.sequence continues from there.
         Raises the errors of the server and of decoding, and those required by
@@ -171,9 +181,16 @@ class EnvelopeRun:
         registry = TableRegistry(self._source.describing(), self._source.includes(), tables)
         started = last_data = action_due = time.monotonic()
         xmin = _Xmin(self._source)
-        written, idle = 0, IdleEnd(self._source.sendable_lsn)
+        written, segments, idle = 0, 0, IdleEnd(self._source.sendable_lsn)
+        reason: str | None = None
         with ReplicationStream(options, start_lsn=began_at or None) as stream:
-            while not should_stop():
+            while reason is None:
+                stream.confirm(output.durable_lsn)
+                if not output.has_room:
+                    stream.tick()
+                    time.sleep(_ROOM_SECONDS)
+                    reason = "request" if should_stop() else None
+                    continue
                 segment = stream.read(_SEGMENT_ROWS, _SEGMENT_BYTES, self._segment_seconds())
                 if segment is not None:
                     found = sort_segment(segment, state, registry.describe)
@@ -183,34 +200,49 @@ class EnvelopeRun:
                     if records.num_rows or state.open is not None:
                         last_data = time.monotonic()
                     written += self._write(output, records, found)
-                    if found.last_commit_end_lsn is not None:
-                        stream.confirm(found.last_commit_end_lsn)
+                    segments += 1
                 else:
-                    written += output.write(events.idle())
-                    output.flush()
+                    written += self._beat(output, events.idle(), state.open is None)
                 if self._signals is not None and state.open is None:
                     self._is_calm = segment is None or len(segment) < _MANY_ROWS
                     written += self._between(self._signals, stream, output, segment is None)
                     last_data = time.monotonic() if self._signals.snapshots.is_busy else last_data
-                stream.idle_confirm(state.open is None)
+                stream.idle_confirm(state.open is None and output.is_settled)
                 action_due = self._act(action_due)
-                if self._is_over(until, started, last_data, idle, stream, state):
-                    break
+                reason = "request" if should_stop() else None
+                reason = reason or self._is_over(until, started, last_data, idle, stream, state)
+            self._settle(output, stream)
+        seconds = time.monotonic() - started
+        return StreamReport(segments, written, self._position.lsn, (), seconds, reason)
+
+    def _beat(self, output: Output, records: pa.Table, is_complete: bool) -> int:
+        """Write a heartbeat that is due while nothing is received; ``is_complete``: no transaction is open."""
+        written = output.write(records)
+        if written and is_complete:
+            output.mark(self._position)
+        else:
+            output.flush()
         return written
+
+    @staticmethod
+    def _settle(output: Output, stream: ReplicationStream) -> None:
+        """Wait until what was marked is durable, and confirm it; what is not by then is written again."""
+        deadline = time.monotonic() + _SETTLE_SECONDS
+        while not output.settle(_ROOM_SECONDS) and time.monotonic() < deadline:
+            stream.tick()
+        stream.confirm(output.durable_lsn)
 
     def _segment_seconds(self) -> float:
         """Seconds to collect a segment; less during an incremental snapshot, so that each chunk is emitted soon."""
         is_busy = self._signals is not None and self._signals.snapshots.is_busy
         return _CHUNK_SECONDS if is_busy and self._is_calm else _SEGMENT_SECONDS
 
-    def _between(
-        self, signals: EnvelopeSignals, stream: ReplicationStream, output: EnvelopeOutput, is_silent: bool
-    ) -> int:
+    def _between(self, signals: EnvelopeSignals, stream: ReplicationStream, output: Output, is_silent: bool) -> int:
         """Process signals between two segments, while no transaction is open; returns the number of records written."""
         # Records written since the last mark would be written again after a kill, so then no mark is set before the
         # next Commit.
         is_marked = output.is_marked
-        written = output.write(self._context.lines(signals.idle(stream.wal_end))) if is_silent else 0
+        written = output.write(signals.idle(stream.wal_end)) if is_silent else 0
         signals.between(str(self._position.lsn), is_silent)
         if signals.progress.blocking:
             written += self._blocking(stream, output)
@@ -220,20 +252,19 @@ class EnvelopeRun:
             output.mark(self._position)
         return written
 
-    def _write(self, output: EnvelopeOutput, records: pa.Table, found: SortedSegment) -> int:
+    def _write(self, output: Output, records: pa.Table, found: SortedSegment) -> int:
         """Write a segment's records, and mark the output after the last Commit among them."""
-        rows = self._context.lines(records)
         if found.last_commit_end_lsn is None:
-            return output.write(rows)
+            return output.write(records)
         kinds, seq = (found.transactions.column(name).to_numpy() for name in ("kind", "seq"))
         whole = int(np.searchsorted(records.column("seq").to_numpy(), seq[kinds == ord("C")][-1], side="right"))
-        output.write(rows[:whole])
+        output.write(records.slice(0, whole))
         progress = self._position.progress if self._signals is None else self._signals.at_commit.to_json()
         self._position = Position(Lsn(found.last_commit_end_lsn), progress=progress)
         output.mark(self._position)
-        output.write(rows[whole:])
+        output.write(records.slice(whole))
         output.flush()
-        return len(rows)
+        return int(records.num_rows)
 
     def _rows(self, table: TableSchema, opened: OpenSnapshot, condition: str) -> Iterator[RawColumns]:
         """Read the rows of a snapshot. ``condition``: SQL of a signal, either a condition or a complete statement."""
@@ -283,16 +314,17 @@ class EnvelopeRun:
         idle: IdleEnd,
         stream: ReplicationStream,
         state: StreamState,
-    ) -> bool:
+    ) -> str | None:
+        """Return the bound that is reached, None if none is."""
         now = time.monotonic()
         if until.max_seconds is not None and now - started >= until.max_seconds:
-            return True
+            return "time"
         if state.open is not None:
-            return False
+            return None
         passed = max(stream.confirmed_lsn, stream.wal_end)
         if until.lsn is not None and passed >= until.lsn:
-            return True
-        return idle.is_reached(until.idle_seconds, now - last_data, passed)
+            return "lsn"
+        return "idle" if idle.is_reached(until.idle_seconds, now - last_data, passed) else None
 
 
 class _Xmin:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from cdc_core.option import at_least, option, parse_list
 
-CHANNELS = ("source", "file", "in-process")
+CHANNELS = ("source", "file", "in-process", "kafka")
 NOTIFICATION_CHANNELS = ("log", "sink")
 
 
@@ -33,7 +33,7 @@ class SignalOptions:
     signal_enabled_channels: tuple[str, ...] = option(
         "signal.enabled.channels",
         ("source",),
-        "Enabled signal channels: source, file, in-process.",
+        "Enabled signal channels: source, file, in-process, kafka.",
         parse=parse_names,
     )
     signal_poll_interval_ms: int = option(
@@ -41,6 +41,30 @@ class SignalOptions:
     )
     signal_file: str = option(
         "signal.file", "file-signals.txt", "Signal file with one JSON object per line; it is emptied when it is read."
+    )
+    signal_kafka_topic: str = option(
+        "signal.kafka.topic", "", "Topic of the channel kafka. Empty: <topic.prefix>-signal."
+    )
+    signal_kafka_bootstrap_servers: str = option(
+        "signal.kafka.bootstrap.servers", "", "Brokers of the channel kafka. Empty: those of the producer."
+    )
+    signal_kafka_group_id: str = option(
+        "signal.kafka.groupId",
+        "",
+        "Consumer group whose offsets say which signals were processed. Empty: kafka-signal-<topic.prefix>.",
+    )
+    signal_kafka_poll_timeout_ms: int = option(
+        "signal.kafka.poll.timeout.ms",
+        100,
+        "How long, and how often, the topic is read for signals.",
+        parse=at_least(1),
+    )
+    signal_consumer: tuple[tuple[str, str], ...] = option(
+        "signal.consumer.*",
+        (),
+        "A setting of the consumer of signals (`signal.consumer.security.protocol`).",
+        parse=str,
+        pattern=r"signal\.consumer\.(.+)",
     )
     signal_actions: tuple[tuple[str, str], ...] = option(
         "wal2lake.signal.actions",
@@ -52,6 +76,9 @@ class SignalOptions:
         "notification.enabled.channels",
         (),
         "Enabled channels for notifications of snapshot starts, progress and ends: log, sink (the Delta table "
-        "__notifications in the lake).",
+        "__notifications in the lake, and the topic notification.sink.topic.name in Kafka).",
         parse=parse_names,
+    )
+    notification_sink_topic_name: str = option(
+        "notification.sink.topic.name", "", "Topic of notifications; without it none are written to Kafka."
     )

@@ -24,8 +24,8 @@ def markers(*tables: list[int]) -> list[str]:
         made = events(CUSTOMERS.__class__(TableId("s", f"t{number}"), 1, CUSTOMERS.columns, ("id",)))
         batches = [columns(made.table, [{"id": "1", "name": "n"}] * size) for size in sizes]
         for block in snapshot.table(made, batches, FACTS):
-            out += block
-    out += snapshot.finish()
+            out += lines(block)
+    out += lines(snapshot.finish())
     return [json.loads(line)["value"]["payload"]["source"]["snapshot"] for line in out]
 
 
@@ -55,7 +55,7 @@ def test_a_read_shows_the_snapshots_position() -> None:
     snapshot = SnapshotEvents()
     for _ in snapshot.table(events(), [columns(CUSTOMERS, [{"id": "1", "name": "n"}])], FACTS):
         pass
-    record = json.loads(snapshot.finish()[0])
+    record = json.loads(lines(snapshot.finish())[0])
     payload = record["value"]["payload"]
     assert (payload["op"], payload["before"], payload["after"]["id"]) == ("r", None, 1)
     assert record["key"]["payload"] == {"id": 1}

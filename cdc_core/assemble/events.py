@@ -1,0 +1,97 @@
+"""A connector's events: the snapshot of its mode, then the stream, into any output."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import closing
+
+from cdc_core.assemble.context import RunContext, recreate_lost_slot
+from cdc_core.assemble.signals.envelopes import envelope_signals
+from cdc_core.engine.envelopes.output import Output, Position
+from cdc_core.engine.envelopes.run import EnvelopeRun
+from cdc_core.engine.reports import StreamReport, Until
+from cdc_core.envelope.context import EnvelopeContext
+from cdc_core.errors import OlderTransactionsError
+from cdc_core.format.outlet import EventOutlet
+from cdc_core.postgres.rows.chunks import ChunkConnection
+from cdc_core.postgres.source import Source
+from cdc_core.snapshot.modes import ModeActions, mode_actions
+from cdc_core.snapshot.notifications import Notifier
+from cdc_core.snapshot.signals.channels import Inbox
+
+
+def envelope_context(context: RunContext, outlet: EventOutlet | None) -> EnvelopeContext:
+    """What all records of a run have in common. ``outlet``: transforms and formats, None without any."""
+    config = context.config
+    return EnvelopeContext.of(
+        config.schema,
+        config.postgres.database_dbname,
+        config.envelope,
+        skipped=config.selection.skipped_operations,
+        binary=config.types.binary_handling_mode,
+        outlet=outlet,
+    )
+
+
+class Events:
+    """One run of a connector's events into an output that is not opened yet. ``source`` is claimed."""
+
+    def __init__(
+        self, context: RunContext, source: Source, records: EnvelopeContext, output: Output, notifier: Notifier
+    ) -> None:
+        config = context.config
+        self._context = context
+        self._source = source
+        self._output = output
+        self._notifier = notifier
+        self._mode = mode_actions(config.snapshot)
+        self._is_lost = self._mode.position_lost and source.slot().is_lost
+        recreate_lost_slot(source, self._mode.position_lost)
+        self._tables = source.tables()
+        added = source.publish(self._tables, always=context.published_always).added
+        if added and source.slot().exists and not source.await_older_transactions():
+            raise OlderTransactionsError(
+                "Tables were added to the publication, and older transactions are still open.",
+                "End them (see pg_stat_activity, oldest xact_start first) and run again.",
+            )
+        self._run = EnvelopeRun(source, records, config.types, config.selection, config.snapshot, notifier)
+        self._left = self._run.resume(output)
+        if self._left.makes_slot and self._left.in_snapshot and self._mode.interrupted:
+            # The rows that it wrote are removed, or repeated; the new slot exports a snapshot with which they are read.
+            source.drop_slot()
+        self._found = source.check_slot()
+
+    def snapshot(self) -> int:
+        """Write the rows that the snapshot mode requires, if any; returns their number. Makes the slot."""
+        if _reads(self._mode, self._left, self._found.exists, self._is_lost):
+            chosen = [table for table in self._tables if self._source.selection.includes_in_snapshot(table.id)]
+            return self._run.snapshot(self._context.in_reading_order(self._source, chosen), self._output)
+        if not self._found.exists:
+            self._source.make_slot()
+        return 0
+
+    def stream(self, until: Until, should_stop: Callable[[], bool] | None, inbox: Inbox | None = None) -> StreamReport:
+        """Write the stream's records until a bound is reached. ``inbox`` supplies signals of this process."""
+        goes_on = should_stop or (lambda: False)
+        with closing(ChunkConnection(self._context.config.postgres)) as chunks:
+            self._run.use_signals(
+                envelope_signals(
+                    self._context,
+                    self._source,
+                    self._run,
+                    chunks,
+                    self._notifier,
+                    self._left.progress,
+                    inbox,
+                )
+            )
+            return self._run.stream(self._tables, self._output, until, goes_on, self._found.confirmed_lsn)
+
+
+def _reads(mode: ModeActions, left: Position, slot_exists: bool, is_lost: bool) -> bool:
+    """Whether this start reads rows. ``left`` is the position at the end of the last run."""
+    if left.in_snapshot:
+        return mode.interrupted
+    if is_lost or (not slot_exists and left.lsn and mode.position_lost):
+        return True
+    return mode.later if slot_exists else mode.first

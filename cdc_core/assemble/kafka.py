@@ -1,0 +1,56 @@
+"""Kafka as one connector's output: opened with the connector's options, and told its notifications."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from cdc_core.assemble.context import RunContext
+from cdc_core.assemble.notifications import OnNotification
+from cdc_core.engine.envelopes.kafka_output import KafkaOutput
+from cdc_core.envelope.context import EnvelopeContext
+from cdc_core.envelope.notification_event import NotificationEvents
+from cdc_core.format.outlet import EventOutlet
+from cdc_core.format.plain import TextHeaders
+from cdc_core.kafka.opening import Connector, open_publisher
+from cdc_core.postgres.source import Source
+from cdc_core.snapshot.notifications import Notification, Notifier
+from cdc_core.transform.options import ErrorTolerance
+
+
+@contextmanager
+def kafka_output(
+    context: RunContext,
+    source: Source,
+    records: EnvelopeContext,
+    outlet: EventOutlet | None,
+    on_notification: OnNotification | None = None,
+) -> Iterator[tuple[KafkaOutput, Notifier]]:
+    """Open Kafka; yields the output and the notifier of the run. Raises ConfigError, BrokerError, TransientError."""
+    config = context.config
+    connector = Connector(
+        context.name,
+        context.slot,
+        headers_are_texts=outlet is not None and isinstance(outlet.headers, TextHeaders),
+        leaves_out=config.transforms.errors_tolerance is ErrorTolerance.ALL,
+    )
+    with open_publisher(config.kafka, connector) as (publisher, stored):
+        output = KafkaOutput(publisher, stored, context.slot, source.system_id())
+        yield output, _notifier(context, records, output, on_notification)
+
+
+def _notifier(
+    context: RunContext, records: EnvelopeContext, output: KafkaOutput, listener: OnNotification | None
+) -> Notifier:
+    signals = context.config.signals
+    channels, topic = signals.notification_enabled_channels, signals.notification_sink_topic_name
+    if "sink" not in channels or not topic:
+        return Notifier(context.name, channels, listener)
+    made = NotificationEvents(records, topic)
+
+    def both(one: Notification) -> None:
+        output.add(made.make(one.id, one.aggregate_type, one.type.value, one.additional_data, one.timestamp_ms))
+        if listener is not None:
+            listener(one)
+
+    return Notifier(context.name, channels, both)

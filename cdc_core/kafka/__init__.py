@@ -1,0 +1,1 @@
+"""Kafka as a destination of events, and as a channel of signals and notifications."""

@@ -1,0 +1,77 @@
+"""Opens a connector's way to Kafka: producer, topics, and the position that the last run left."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from cdc_core.kafka import settings as java
+from cdc_core.kafka.client import REACH_SECONDS, Reported, error_of, open_admin, open_producer
+from cdc_core.kafka.messages import Messages
+from cdc_core.kafka.options import ExactlyOnce, KafkaOptions
+from cdc_core.kafka.positions import position_topic
+from cdc_core.kafka.publisher import Publisher, PublisherSettings
+from cdc_core.kafka.topic_maker import TopicMaker
+from cdc_core.kafka.topics import TopicRules
+
+if TYPE_CHECKING:
+    from confluent_kafka import Producer
+
+
+@dataclass(frozen=True, slots=True)
+class Connector:
+    """Whose records they are. ``headers_are_texts``, ``leaves_out``: as in ``Messages`` and ``PublisherSettings``."""
+
+    prefix: str
+    slot: str
+    headers_are_texts: bool = False
+    leaves_out: bool = False
+
+
+@contextmanager
+def open_publisher(options: KafkaOptions, connector: Connector) -> Iterator[tuple[Publisher, str]]:
+    """Open Kafka; yields the publisher, and the last position (empty for none). Raises CdcError.
+
+    With exactly.once.support=required an unfinished transaction of an earlier run is aborted first.
+    """
+    servers, reported = java.servers(options), Reported(java.servers(options))
+    is_transactional = options.exactly_once_support is ExactlyOnce.REQUIRED
+    own_id = java.transactional_id(connector.prefix, connector.slot) if is_transactional else ""
+    settings = java.producer_settings(options, own_id)
+    rules = TopicRules(options.topic_creation)
+    rules.check()
+    topics = TopicMaker(open_admin(java.admin_settings(options), reported), rules, servers, reported)
+    most = int(settings["message.max.bytes"])
+    positions = position_topic(options.offsets_storage_topic, connector.prefix, connector.slot, most)
+    positions.make(topics)
+    producer = open_producer(settings, reported)
+    if is_transactional:
+        _init_transactions(producer, servers, reported)
+    stored = positions.read(java.consumer_settings(options), servers)
+    publisher = Publisher(
+        producer,
+        PublisherSettings(
+            servers, options.kafka_stall_timeout_ms / 1000, is_transactional, leaves_out=connector.leaves_out
+        ),
+        positions,
+        topics,
+        Messages(are_texts=connector.headers_are_texts),
+        reported,
+    )
+    try:
+        yield publisher, stored
+    finally:
+        publisher.close()
+
+
+def _init_transactions(producer: Producer, servers: str, reported: Reported) -> None:
+    from confluent_kafka import KafkaException
+
+    try:
+        producer.init_transactions(REACH_SECONDS)
+    except KafkaException as error:
+        if error.args[0].name() == "_TIMED_OUT":
+            raise reported.unreachable(REACH_SECONDS) from None
+        raise error_of(error.args[0], servers, "beginning transactions") from None

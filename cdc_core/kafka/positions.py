@@ -1,0 +1,98 @@
+"""The connector's position in Kafka: the last record of a compacted topic of one partition.
+
+Read back at the start of a run, with isolation.level=read_committed, so that a position is seen if and only if the
+records before it are. The topic contains positions only, so it is read from its end: the last offsets may be marks of
+transactions, which are no records.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from cdc_core.kafka.client import REACH_SECONDS, Reported, error_of, open_consumer
+from cdc_core.kafka.topic_maker import TopicMaker
+from cdc_core.kafka.topics import NewTopic
+
+if TYPE_CHECKING:
+    from confluent_kafka import Producer
+
+_CONFIG = {"cleanup.policy": "compact", "segment.bytes": "1048576", "min.cleanable.dirty.ratio": "0.1"}
+_FIRST_LOOK = 64
+_POLL_SECONDS = 0.2
+_BROKERS_CHOICE = -1
+
+
+@dataclass(frozen=True, slots=True)
+class PositionTopic:
+    """``key`` names the connector. ``most_bytes``: the largest record that the producer sends."""
+
+    name: str
+    key: bytes
+    most_bytes: int = 1_048_576
+
+    def make(self, topics: TopicMaker) -> None:
+        """Create the topic if it does not exist. Raises CdcError."""
+        if self.name not in topics.existing():
+            topics.create(NewTopic(self.name, 1, _BROKERS_CHOICE, _CONFIG))
+
+    def write(self, producer: Producer, position: str, on_delivery: Any) -> None:
+        """Produce a position's record."""
+        while True:
+            try:
+                producer.produce(self.name, position.encode(), self.key, on_delivery=on_delivery)
+                return
+            except BufferError:
+                producer.poll(_POLL_SECONDS)
+
+    def read(self, settings: Mapping[str, str], servers: str) -> str:
+        """Return the last position, empty if there is none. Raises CdcError."""
+        from confluent_kafka import KafkaException, TopicPartition
+
+        own = {
+            "group.id": f"{self.name}-reader",
+            "enable.auto.commit": "false",
+            "isolation.level": "read_committed",
+            "enable.partition.eof": "true",
+        }
+        reported = Reported(servers)
+        consumer = open_consumer({**settings, **own}, reported)
+        try:
+            low, high = consumer.get_watermark_offsets(TopicPartition(self.name, 0), timeout=REACH_SECONDS)
+            look = _FIRST_LOOK
+            while True:
+                start = max(low, high - look)
+                consumer.assign([TopicPartition(self.name, 0, start)])
+                found = self._last(consumer, servers, reported)
+                if found is not None or start == low:
+                    return found or ""
+                look *= 8
+        except KafkaException as error:
+            raise error_of(error.args[0], servers, "reading the connector's position") from None
+        finally:
+            consumer.close()
+
+    def _last(self, consumer: Any, servers: str, reported: Reported) -> str | None:
+        """Return the last of the positions up to the end of what is committed."""
+        found, deadline = None, time.monotonic() + REACH_SECONDS
+        while time.monotonic() < deadline:
+            message = consumer.poll(_POLL_SECONDS)
+            if message is None:
+                continue
+            error = message.error()
+            if error is not None and error.name() == "_PARTITION_EOF":
+                return found
+            if error is not None:
+                raise error_of(error, servers, "reading the connector's position")
+            if message.key() == self.key and message.value() is not None:
+                found = message.value().decode()
+        raise reported.unreachable(REACH_SECONDS)
+
+
+def position_topic(name: str, prefix: str, slot: str, most_bytes: int) -> PositionTopic:
+    """Return the topic of a connector: ``name``, or its own if that is empty."""
+    key = json.dumps({"connector": prefix, "slot": slot}).encode()
+    return PositionTopic(name or f"__wal2lake.{prefix}.{slot}", key, most_bytes)

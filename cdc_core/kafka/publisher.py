@@ -1,0 +1,355 @@
+"""Writes records to Kafka in the background, in the order in which they are given, and says what is durable.
+
+    put(records) … mark(position) … put ──queue──▶ one thread: one record a call ──▶ librdkafka ──▶ brokers
+                                                      mark: all acknowledged, then the position's record
+
+One idempotent producer writes all records of a run, so their order in a partition is that of the source whatever is
+retried. A position becomes durable when every record before it is acknowledged by all replicas (acks=all) and its own
+record is, too; only then may the slot be confirmed up to it.
+
+* At least once: the position is written after the records. A run that is killed in between writes them again.
+* Exactly once: records and position are in one Kafka transaction, which ends at a mark. A run that is killed leaves a
+  transaction that the next one aborts before it reads the position (``init_transactions``).
+
+Waiting is bounded: an error is raised if nothing is acknowledged for the stall time-out. Errors of the thread are
+raised in the caller's next call.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections import deque
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from cdc_core.errors import CdcError, TransientError
+from cdc_core.kafka.client import BrokerError, Reported, error_of
+from cdc_core.kafka.messages import Message, Messages, key_columns
+from cdc_core.kafka.positions import PositionTopic
+from cdc_core.kafka.topic_maker import TopicMaker
+
+if TYPE_CHECKING:
+    from confluent_kafka import Producer
+
+_log = logging.getLogger(__name__)
+
+_QUEUED_BYTES = 64 << 20
+_POLL_SECONDS = 0.1
+_JOIN_SECONDS = 30.0
+_WARN_SECONDS = 10.0
+_CALLBACK_EVERY = 1_000
+
+
+@dataclass(frozen=True, slots=True)
+class PublisherSettings:
+    """``leaves_out``: records that Kafka does not take are left out with a warning (errors.tolerance=all)."""
+
+    servers: str
+    stall_seconds: float
+    is_transactional: bool = False
+    leaves_out: bool = False
+
+
+class Publisher:
+    """The way to Kafka of one run. The public methods are for one thread, the caller's; ``close`` at the end."""
+
+    def __init__(
+        self,
+        producer: Producer,
+        settings: PublisherSettings,
+        positions: PositionTopic,
+        topics: TopicMaker,
+        messages: Messages,
+        reported: Reported,
+    ) -> None:
+        self._producer = producer
+        self._settings = settings
+        self._positions = positions
+        self._topics = topics
+        self._messages = messages
+        self._reported = reported
+        self._changed = threading.Condition()
+        self._queue: deque[pa.Table | str] = deque()
+        self._queued_bytes = 0
+        self._pending = 0
+        self._unmarked = 0
+        self._durable = ""
+        self._error: BaseException | None = None
+        self._is_closed = False
+        self._in_transaction = False
+        self._failed: list[tuple[Any, Message | None]] = []
+        self._thread = threading.Thread(target=self._guard, name="kafka-publisher", daemon=True)
+        self._thread.start()
+
+    @property
+    def has_room(self) -> bool:
+        """Whether more records may be put; raises the thread's error."""
+        with self._changed:
+            self._raise()
+            return self._queued_bytes < _QUEUED_BYTES
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether all that was put is durable, and a position after it."""
+        with self._changed:
+            self._raise()
+            return not self._pending and not self._unmarked
+
+    @property
+    def is_marked(self) -> bool:
+        """Whether no record was put since the last mark."""
+        with self._changed:
+            return not self._unmarked
+
+    @property
+    def durable(self) -> str:
+        """The last position that is durable, empty before the first."""
+        with self._changed:
+            self._raise()
+            return self._durable
+
+    def put(self, records: pa.Table) -> None:
+        """Add records (RECORDS); they are sent soon."""
+        with self._changed:
+            self._raise()
+            self._unmarked += records.num_rows
+            self._add(records, records.nbytes)
+
+    def mark(self, position: str) -> None:
+        """Add a position: all that was put before belongs to it. It is durable later."""
+        with self._changed:
+            self._raise()
+            self._unmarked = 0
+            self._add(position, 0)
+
+    def settle(self, seconds: float | None = None) -> bool:
+        """Wait until every mark is durable; returns whether it is, after at most ``seconds``. Raises CdcError."""
+        deadline = None if seconds is None else time.monotonic() + seconds
+        with self._changed:
+            while self._pending and (deadline is None or time.monotonic() < deadline):
+                self._raise()
+                self._changed.wait(_POLL_SECONDS)
+            self._raise()
+            return not self._pending
+
+    def close(self) -> None:
+        """End the thread; what is not acknowledged is sent again by the next run. Never raises."""
+        with self._changed:
+            self._is_closed = True
+            self._changed.notify_all()
+        self._thread.join(_JOIN_SECONDS)
+
+    def _add(self, item: pa.Table | str, size: int) -> None:
+        self._queue.append(item)
+        self._queued_bytes += size
+        self._pending += 1
+        self._changed.notify_all()
+
+    def _raise(self) -> None:
+        if self._error is not None:
+            raise self._error
+
+    def _guard(self) -> None:
+        try:
+            self._run()
+        except BaseException as error:
+            with self._changed:
+                self._error = error
+                self._changed.notify_all()
+        finally:
+            self._producer.purge()
+            self._producer.poll(0)
+
+    def _run(self) -> None:
+        while True:
+            item = self._next()
+            if item is None:
+                return
+            if isinstance(item, str):
+                if not self._has_mark():
+                    self._store(item)
+            else:
+                self._send(item)
+            with self._changed:
+                self._pending -= 1
+                self._queued_bytes -= 0 if isinstance(item, str) else item.nbytes
+                self._changed.notify_all()
+
+    def _next(self) -> pa.Table | str | None:
+        """Wait for the next item; None at the end. Callbacks are served meanwhile."""
+        while True:
+            with self._changed:
+                if self._is_closed:
+                    return None
+                if self._queue:
+                    return self._queue.popleft()
+                self._changed.wait(_POLL_SECONDS)
+            self._producer.poll(0)
+            self._check_failed()
+
+    def _has_mark(self) -> bool:
+        """Whether a later mark waits, with which this one becomes durable at the cost of one."""
+        with self._changed:
+            return any(isinstance(item, str) for item in self._queue)
+
+    def _send(self, records: pa.Table) -> None:
+        self._topics.make(records.column("topic").unique().to_pylist())
+        if self._settings.is_transactional and not self._in_transaction and records.num_rows:
+            self._call("beginning a transaction", self._producer.begin_transaction)
+            self._in_transaction = True
+        # row-wise: librdkafka takes one record per call; its bytes were made in columns
+        for sent, message in enumerate(self._messages.of(records), 1):
+            try:
+                self._produce(message)
+            except Exception as error:
+                self._again(message, error)
+            if sent % _CALLBACK_EVERY == 0:
+                self._producer.poll(0)
+        self._producer.poll(0)
+        self._check_failed()
+
+    def _produce(self, message: Message) -> None:
+        self._producer.produce(
+            message.topic,
+            message.value,
+            message.key,
+            message.partition,
+            on_delivery=self._failed_delivery,
+            timestamp=message.timestamp,
+            headers=message.headers,
+        )
+
+    def _again(self, message: Message, error: Exception) -> None:
+        """Wait for room in librdkafka's queue, and produce; a record that is too large is refused here, too."""
+        from confluent_kafka import KafkaException
+
+        patience = _Patience(self)
+        while isinstance(error, BufferError):
+            self._producer.poll(_POLL_SECONDS)
+            self._check_failed()
+            patience.check()
+            try:
+                self._produce(message)
+                return
+            except (BufferError, KafkaException) as again:
+                error = again
+        if not isinstance(error, KafkaException):
+            raise error
+        self._refuse(error.args[0], message)
+
+    def _store(self, position: str) -> None:
+        """Make everything before the position durable, and the position."""
+        if self._settings.is_transactional:
+            if not self._in_transaction:
+                self._call("beginning a transaction", self._producer.begin_transaction)
+            self._positions.write(self._producer, position, self._failed_delivery)
+            self._await_all()
+            self._call("committing a transaction", self._producer.commit_transaction)
+            self._in_transaction = False
+        else:
+            self._await_all()
+            self._positions.write(self._producer, position, self._failed_delivery)
+            self._await_all()
+        with self._changed:
+            self._durable = position
+
+    def _await_all(self) -> None:
+        """Wait until every record is acknowledged. Raises an error if nothing is for the stall time-out."""
+        patience = _Patience(self)
+        while self._producer.flush(_POLL_SECONDS):
+            self._check_failed()
+            patience.check()
+        self._check_failed()
+
+    def _call(self, doing: str, method: Any) -> None:
+        """Call a method of transactions, again while it fails for a reason that passes."""
+        from confluent_kafka import KafkaException
+
+        patience = _Patience(self)
+        while True:
+            try:
+                method()
+                return
+            except KafkaException as error:
+                if not error.args[0].retriable():
+                    raise error_of(error.args[0], self._settings.servers, doing) from None
+                patience.check()
+
+    def _failed_delivery(self, error: Any, message: Any) -> None:
+        """Take what could not be delivered; called by ``poll`` and ``flush``, where nothing may be raised."""
+        if error is not None:
+            found = None
+            if message is not None and message.topic() is not None:
+                found = Message(message.topic(), message.key(), message.value(), [], -1, 0)
+            self._failed.append((error, found))
+
+    def _check_failed(self) -> None:
+        failed, self._failed = self._failed, []
+        for error, message in failed:
+            if message is None:
+                raise error_of(error, self._settings.servers, "writing records")
+            self._refuse(error, message)
+
+    def _refuse(self, error: Any, message: Message) -> None:
+        """Raise the error of a record that Kafka does not take, or leave the record out."""
+        if error.name() != "MSG_SIZE_TOO_LARGE":
+            raise error_of(error, self._settings.servers, f"writing to topic {message.topic}")
+        found = self._too_large(message)
+        if not self._settings.leaves_out or (self._in_transaction and self._is_for_broker(message)):
+            raise found
+        _log.warning("An event is left out: %s", found.message)
+
+    def _is_for_broker(self, message: Message) -> bool:
+        return _size(message) <= self._positions.most_bytes
+
+    def _too_large(self, message: Message) -> CdcError:
+        columns = ", ".join(key_columns(message.key))
+        limit = (
+            "the topic's max.message.bytes or the broker's message.max.bytes"
+            if self._is_for_broker(message)
+            else f"the producer's max.request.size of {self._positions.most_bytes:,} bytes"
+        )
+        return BrokerError(
+            f"A record of topic {message.topic} has {_size(message):,} bytes"
+            f"{f' (its key: {columns})' if columns else ''}, more than {limit}.",
+            "Raise both limits (producer.max.request.size, max.message.bytes), exclude the column, or set "
+            "errors.tolerance=all to leave such records out.",
+        )
+
+
+class _Patience:
+    """How long the publisher waits while nothing is acknowledged."""
+
+    def __init__(self, publisher: Publisher) -> None:
+        self._publisher = publisher
+        self._waiting = len(publisher._producer)
+        self._since = self._warned = time.monotonic()
+
+    def check(self) -> None:
+        """Raise an error if it is over, or the run ends."""
+        publisher, now = self._publisher, time.monotonic()
+        waiting = len(publisher._producer)
+        if waiting != self._waiting:
+            self._waiting, self._since = waiting, now
+        silent = now - self._since
+        if publisher._reported.refused or silent > publisher._settings.stall_seconds:
+            raise publisher._reported.unreachable(silent)
+        if publisher._is_closed:
+            raise TransientError("The run ended before Kafka had acknowledged its records.")
+        if now - max(self._warned, self._since) > _WARN_SECONDS:
+            self._warned = now
+            _log.warning(
+                "Kafka at %s has acknowledged nothing for %d s; %d records wait.%s",
+                publisher._settings.servers,
+                silent,
+                waiting,
+                f" Its last error: {publisher._reported.last}." if publisher._reported.last else "",
+            )
+
+
+def _size(message: Message) -> int:
+    return len(message.key or b"") + len(message.value or b"")

@@ -1,0 +1,134 @@
+"""Recorded runs of Debezium 3.6.3 made again into a real Kafka broker: the same records in the same topics."""
+
+from __future__ import annotations
+
+import json
+import signal
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.golden.test_command import connector_file
+from tests.golden.test_outlet import recorded
+from tests.golden.test_replay import RECORDED, run_resting
+from tests.support.cluster import Cluster
+from tests.support.event_compare import differences, parse_lines
+from tests.support.kafka import Topics, started_broker
+from tests.support.line_compare import decoded, unlike
+from tests.support.program import Program, Running
+from tests.support.registry import TestRegistry
+from tests.support.waits import wait_until
+
+pytestmark = [pytest.mark.postgres, pytest.mark.slow]
+
+
+@pytest.fixture(scope="module")
+def broker() -> Iterator[Topics]:
+    with started_broker() as one:
+        yield Topics(one.servers)
+
+
+@pytest.fixture(scope="module")
+def program() -> Iterator[Program]:
+    one = Program()
+    yield one
+    one.close()
+
+
+@pytest.fixture
+def database(debian15: Cluster, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> Iterator[str]:
+    name = f"golden_{request.param}"
+    monkeypatch.setenv("WAL2LAKE_TEST_PASSWORD", debian15.password)
+    debian15.database(name=name)
+    debian15.run_script(name, RECORDED / "types.sql")
+    yield name
+    debian15.drop_database(name)
+
+
+@pytest.mark.parametrize("database", ["snapshot"], indirect=True)
+def test_the_snapshot(debian15: Cluster, database: str, broker: Topics, program: Program, tmp_path: Path) -> None:
+    debian15.run_script(database, RECORDED / "types_rows.sql")
+    file = kafka_file(debian15, "snapshot", tmp_path, broker)
+    done = program.run("run", file, "--until-idle", "1", own_java=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+    # Markers say which row was the last of all, which the order of topics does not show.
+    found = differences(parse_lines(by_topic(recorded("snapshot"))), parse_lines(broker.lines(*topics_of("snapshot"))))
+    assert not found, "\n".join(found[:20])
+
+
+@pytest.mark.parametrize("database", ["stream_txmeta"], indirect=True)
+def test_the_stream(debian15: Cluster, database: str, broker: Topics, program: Program, tmp_path: Path) -> None:
+    streamed(debian15, database, kafka_file(debian15, "stream_txmeta", tmp_path, broker), program)
+    expected = by_topic(recorded("stream_txmeta"))
+    found = differences(parse_lines(expected), parse_lines(broker.lines(*topics_of("stream_txmeta"))))
+    assert not found, "\n".join(found[:20])
+
+
+@pytest.mark.parametrize("database", ["schemaless"], indirect=True)
+def test_without_schemas(debian15: Cluster, database: str, broker: Topics, program: Program, tmp_path: Path) -> None:
+    streamed(debian15, database, kafka_file(debian15, "schemaless", tmp_path, broker), program)
+    found = unlike(by_topic(recorded("schemaless")), broker.lines(*topics_of("schemaless")))
+    assert not found, "\n".join(found[:5])
+
+
+@pytest.mark.parametrize("database", ["avro"], indirect=True)
+def test_avro(debian15: Cluster, database: str, broker: Topics, program: Program, tmp_path: Path) -> None:
+    with TestRegistry() as registry:
+        file = kafka_file(debian15, "avro", tmp_path, broker)
+        file.write_text(file.read_text().replace("http://127.0.0.1:8081", registry.url))
+        streamed(debian15, database, file, program)
+        schemas = [{"subject": "s", "id": n, "schema": json.loads(one)} for n, one in enumerate(registry.schemas, 1)]
+    lines = [*broker.lines(*topics_of("avro"), suffix="_avro"), *map(json.dumps, schemas)]
+    found = unlike(records_of(decoded(recorded("avro"))), records_of(decoded(lines)))
+    assert not found, "\n".join(found[:5])
+
+
+def kafka_file(cluster: Cluster, kind: str, folder: Path, broker: Topics) -> Path:
+    """The recorded file with Kafka as its sink. The recordings have topics in common: the last test's are deleted."""
+    path = connector_file(cluster, kind, folder)
+    own = {"wal2lake.sinks": "kafka", "bootstrap.servers": broker.servers, "wal2lake.state.path": str(folder)}
+    path.write_text(path.read_text() + "".join(f"{name}={text}\n" for name, text in own.items()))
+    broker.delete(topics_of(kind))
+    return path
+
+
+def streamed(cluster: Cluster, database: str, file: Path, program: Program) -> None:
+    """Run the recorded script while the connector streams, with a rest for it around DDL."""
+    with program.started("run", file, "--until-idle", "15", own_java=True) as running:
+        slot = "select active from pg_replication_slots where database = %s and active"
+        wait_until(lambda: at_work(running, bool(cluster.execute("postgres", slot, [database]))), 60, "the slot's use")
+        run_resting(cluster, database, settled(cluster, database, running))
+        settled(cluster, database, running)()
+        assert running.end(signal.SIGTERM) == 0, running.said()
+
+
+def settled(cluster: Cluster, database: str, running: Running) -> Callable[[], None]:
+    """A function that waits until all of the server's WAL so far is confirmed, so it is in Kafka."""
+    reached = "select confirmed_flush_lsn >= %s::pg_lsn from pg_replication_slots where database = %s"
+
+    def settle() -> None:
+        # A record of its own, so that the last captured one is behind it whatever the server rounds.
+        [(end,)] = cluster.execute(database, "select pg_current_wal_insert_lsn()::text")
+        asked = [end, database]
+        wait_until(lambda: at_work(running, cluster.execute("postgres", reached, asked)[0][0]), 60, "the confirmation")
+
+    return settle
+
+
+def at_work(running: Running, condition: bool) -> bool:
+    assert running.process.poll() is None, running.said()
+    return condition
+
+
+def by_topic(lines: list[str]) -> list[str]:
+    """Lines in the order in which topics are read; within a topic, as recorded."""
+    return sorted((line for line in lines if line.strip()), key=lambda line: json.loads(line)["topic"])
+
+
+def topics_of(kind: str) -> set[str]:
+    return {json.loads(line)["topic"] for line in recorded(kind) if line.strip() and "topic" in json.loads(line)}
+
+
+def records_of(lines: list[str]) -> list[str]:
+    return by_topic([line for line in lines if "topic" in json.loads(line)])
