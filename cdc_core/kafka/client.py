@@ -68,7 +68,8 @@ class Reported:
 def open_producer(settings: Mapping[str, str], reported: Reported) -> Producer:
     """Create a producer, which connects in the background. Raises ConfigError."""
     module = _module()
-    return _made(lambda given: module.Producer(given, logger=_library), settings, reported, "producer")
+    own = {"delivery.report.only.error": True}
+    return _made(lambda given: module.Producer({**given, **own}, logger=_library), settings, reported, "producer")
 
 
 def open_consumer(settings: Mapping[str, str], reported: Reported) -> Consumer:

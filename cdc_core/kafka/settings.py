@@ -63,7 +63,6 @@ def producer_settings(options: KafkaOptions, transactional_id: str = "") -> dict
     own = {
         "enable.idempotence": "true",
         "partitioner": _partitioner(given.pop("partitioner.class", "")),
-        "delivery.report.only.error": "true",
     }
     if given.pop("enable.idempotence", "true").strip().lower() != "true":
         raise ConfigError(

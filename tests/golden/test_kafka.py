@@ -88,6 +88,8 @@ def kafka_file(cluster: Cluster, kind: str, folder: Path, broker: Topics) -> Pat
     """The recorded file with Kafka as its sink. The recordings have topics in common: the last test's are deleted."""
     path = connector_file(cluster, kind, folder)
     own = {"wal2lake.sinks": "kafka", "bootstrap.servers": broker.servers, "wal2lake.state.path": str(folder)}
+    # The server says where its WAL ends when it is asked, with a status message.
+    own["status.update.interval.ms"] = "200"
     path.write_text(path.read_text() + "".join(f"{name}={text}\n" for name, text in own.items()))
     broker.delete(topics_of(kind))
     return path
@@ -95,7 +97,7 @@ def kafka_file(cluster: Cluster, kind: str, folder: Path, broker: Topics) -> Pat
 
 def streamed(cluster: Cluster, database: str, file: Path, program: Program) -> None:
     """Run the recorded script while the connector streams, with a rest for it around DDL."""
-    with program.started("run", file, "--until-idle", "15", own_java=True) as running:
+    with program.started("run", file, "--max-seconds", "200", own_java=True) as running:
         slot = "select active from pg_replication_slots where database = %s and active"
         wait_until(lambda: at_work(running, bool(cluster.execute("postgres", slot, [database]))), 60, "the slot's use")
         run_resting(cluster, database, settled(cluster, database, running))

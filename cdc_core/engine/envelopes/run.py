@@ -15,10 +15,10 @@ import numpy as np
 import pyarrow as pa
 
 from cdc_core.decode.copy_text import LineCutter, decode_copy
-from cdc_core.decode.pgoutput.classify import sort_segment
-from cdc_core.decode.pgoutput.stream_state import SortedSegment, StreamState
+from cdc_core.decode.pgoutput.stream_state import SortedSegment
 from cdc_core.decode.raw_columns import RawColumns
 from cdc_core.engine.envelopes.output import Output, Position
+from cdc_core.engine.envelopes.segments import Segments, SlotSegments
 from cdc_core.engine.reading.idle import IdleEnd
 from cdc_core.engine.reading.tables import TableRegistry
 from cdc_core.engine.reports import StreamReport, Until
@@ -41,9 +41,7 @@ from cdc_core.snapshot.signals.envelopes import EnvelopeSignals
 from cdc_core.types.options import TypeOptions
 from cdc_core.types.registry import resolve
 
-_SEGMENT_ROWS = 20_000
 _MANY_ROWS = 200
-_SEGMENT_BYTES = 8 << 20
 _SEGMENT_SECONDS = 0.2
 _CHUNK_SECONDS = 0.005
 # How often is asked whether the output has room, and how long is waited at the end for what it has not written.
@@ -137,7 +135,7 @@ class EnvelopeRun:
         finally:
             opened.close()
 
-    def _blocking(self, stream: ReplicationStream, output: Output) -> int:
+    def _blocking(self, segments: Segments, output: Output) -> int:
         """Take the blocking snapshots that signals requested, while streaming is paused; returns the number of rows."""
         assert self._signals is not None
         progress = self._signals.progress
@@ -148,7 +146,7 @@ class EnvelopeRun:
         tables = [found[name] for name in conditions if name in found]
         names = ",".join(str(table.id) for table in tables)
         self._notifier.notify(BLOCKING, SnapshotStatus.STARTED, data_collections=names)
-        written = self._read(tables, self._source.open_concurrent_snapshot(), output, conditions, stream.tick)
+        written = self._read(tables, self._source.open_concurrent_snapshot(), output, conditions, segments.tick)
         self._signals.blocking_done()
         self._position = replace(self._position, progress=self._signals.progress.to_json())
         output.mark(self._position)
@@ -169,51 +167,53 @@ class EnvelopeRun:
         Raises the errors of the server and of decoding, and those required by
         ``event.converting.failure.handling.mode``.
         """
-        options = self._source.options
         began_at = max(resumed_at or Lsn(0), self._position.lsn) if resumed_at is not None else Lsn(0)
-        state = StreamState(prior_end_lsn=int(began_at))
+        registry = TableRegistry(self._source.describing(), self._source.includes(), tables)
+        with ReplicationStream(self._source.options, start_lsn=began_at or None) as stream:
+            segments = SlotSegments(stream, began_at, registry.describe)
+            report = self.follow(segments, output, until, should_stop)
+            self._settle(output, segments)
+            return report
+
+    def follow(self, segments: Segments, output: Output, until: Until, should_stop: Callable[[], bool]) -> StreamReport:
+        """As ``stream``, with the segments of any reader; what was written last may not be durable yet."""
         events = StreamEvents(
             self._context,
             self._table_events,
             wants_message=MessageSelection(self._selection).includes,
-            heartbeat_ms=options.heartbeat_interval_ms,
+            heartbeat_ms=self._source.options.heartbeat_interval_ms,
         )
-        registry = TableRegistry(self._source.describing(), self._source.includes(), tables)
         started = last_data = action_due = time.monotonic()
         xmin = _Xmin(self._source)
-        written, segments, idle = 0, 0, IdleEnd(self._source.sendable_lsn)
+        written, count, idle = 0, 0, IdleEnd(self._source.sendable_lsn)
         reason: str | None = None
-        with ReplicationStream(options, start_lsn=began_at or None) as stream:
-            while reason is None:
-                stream.confirm(output.durable_lsn)
-                if not output.has_room:
-                    stream.tick()
-                    time.sleep(_ROOM_SECONDS)
-                    reason = "request" if should_stop() else None
-                    continue
-                segment = stream.read(_SEGMENT_ROWS, _SEGMENT_BYTES, self._segment_seconds())
-                if segment is not None:
-                    found = sort_segment(segment, state, registry.describe)
-                    records = events.records(found, xmin.now())
-                    if self._signals is not None:
-                        records = self._signals.interleave(found, records)
-                    if records.num_rows or state.open is not None:
-                        last_data = time.monotonic()
-                    written += self._write(output, records, found)
-                    segments += 1
-                else:
-                    written += self._beat(output, events.idle(), state.open is None)
-                if self._signals is not None and state.open is None:
-                    self._is_calm = segment is None or len(segment) < _MANY_ROWS
-                    written += self._between(self._signals, stream, output, segment is None)
-                    last_data = time.monotonic() if self._signals.snapshots.is_busy else last_data
-                stream.idle_confirm(state.open is None and output.is_settled)
-                action_due = self._act(action_due)
+        while reason is None:
+            segments.confirm(output.durable_lsn)
+            if not output.has_room:
+                segments.tick()
+                time.sleep(_ROOM_SECONDS)
                 reason = "request" if should_stop() else None
-                reason = reason or self._is_over(until, started, last_data, idle, stream, state)
-            self._settle(output, stream)
-        seconds = time.monotonic() - started
-        return StreamReport(segments, written, self._position.lsn, (), seconds, reason)
+                continue
+            found = segments.next(self._segment_seconds())
+            if found is not None:
+                records = events.records(found, xmin.now())
+                if self._signals is not None:
+                    records = self._signals.interleave(found, records)
+                if records.num_rows or segments.is_open:
+                    last_data = time.monotonic()
+                written += self._write(output, records, found)
+                count += 1
+            else:
+                written += self._beat(output, events.idle(), not segments.is_open)
+            if self._signals is not None and not segments.is_open:
+                self._is_calm = found is None or found.frames < _MANY_ROWS
+                written += self._between(self._signals, segments, output, found is None)
+                last_data = time.monotonic() if self._signals.snapshots.is_busy else last_data
+            segments.confirm_idle(not segments.is_open and output.is_settled)
+            action_due = self._act(action_due)
+            reason = "request" if should_stop() else None
+            reason = reason or self._is_over(until, started, last_data, idle, segments)
+        return StreamReport(count, written, self._position.lsn, (), time.monotonic() - started, reason)
 
     def _beat(self, output: Output, records: pa.Table, is_complete: bool) -> int:
         """Write a heartbeat that is due while nothing is received; ``is_complete``: no transaction is open."""
@@ -225,27 +225,27 @@ class EnvelopeRun:
         return written
 
     @staticmethod
-    def _settle(output: Output, stream: ReplicationStream) -> None:
+    def _settle(output: Output, segments: Segments) -> None:
         """Wait until what was marked is durable, and confirm it; what is not by then is written again."""
         deadline = time.monotonic() + _SETTLE_SECONDS
         while not output.settle(_ROOM_SECONDS) and time.monotonic() < deadline:
-            stream.tick()
-        stream.confirm(output.durable_lsn)
+            segments.tick()
+        segments.confirm(output.durable_lsn)
 
     def _segment_seconds(self) -> float:
         """Seconds to collect a segment; less during an incremental snapshot, so that each chunk is emitted soon."""
         is_busy = self._signals is not None and self._signals.snapshots.is_busy
         return _CHUNK_SECONDS if is_busy and self._is_calm else _SEGMENT_SECONDS
 
-    def _between(self, signals: EnvelopeSignals, stream: ReplicationStream, output: Output, is_silent: bool) -> int:
+    def _between(self, signals: EnvelopeSignals, segments: Segments, output: Output, is_silent: bool) -> int:
         """Process signals between two segments, while no transaction is open; returns the number of records written."""
         # Records written since the last mark would be written again after a kill, so then no mark is set before the
         # next Commit.
         is_marked = output.is_marked
-        written = output.write(signals.idle(stream.wal_end)) if is_silent else 0
+        written = output.write(signals.idle(segments.wal_end)) if is_silent else 0
         signals.between(str(self._position.lsn), is_silent)
         if signals.progress.blocking:
-            written += self._blocking(stream, output)
+            written += self._blocking(segments, output)
         progress = signals.progress.to_json()
         if is_marked and progress != self._position.progress:
             self._position = replace(self._position, progress=progress)
@@ -312,16 +312,15 @@ class EnvelopeRun:
         started: float,
         last_data: float,
         idle: IdleEnd,
-        stream: ReplicationStream,
-        state: StreamState,
+        segments: Segments,
     ) -> str | None:
         """Return the bound that is reached, None if none is."""
         now = time.monotonic()
         if until.max_seconds is not None and now - started >= until.max_seconds:
             return "time"
-        if state.open is not None:
+        if segments.is_open:
             return None
-        passed = max(stream.confirmed_lsn, stream.wal_end)
+        passed = segments.passed
         if until.lsn is not None and passed >= until.lsn:
             return "lsn"
         return "idle" if idle.is_reached(until.idle_seconds, now - last_data, passed) else None

@@ -47,7 +47,7 @@ import numpy as np
 import pyarrow as pa
 
 from cdc_core.decode.pgoutput.classify import sort_segment
-from cdc_core.decode.pgoutput.stream_state import StreamState, Truncate
+from cdc_core.decode.pgoutput.stream_state import SortedSegment, StreamState, Truncate
 from cdc_core.decode.raw_batch import RAW_SCHEMA
 from cdc_core.decode.segment import Segment
 from cdc_core.engine.reading.batch import Batch, rows_in_changelog
@@ -85,6 +85,23 @@ class Stream(Protocol):
     @property
     def wal_end(self) -> int:
         """The server's end of WAL in its last message."""
+
+
+class Tap(Protocol):
+    """What else gets every segment, in stream order, before a batch with its rows is handed over: another destination.
+
+    While it has no room nothing more is read; batches are still handed over. Called by the reader's threads.
+    """
+
+    @property
+    def has_room(self) -> bool:
+        """Whether more segments may be put."""
+
+    def put(self, found: SortedSegment) -> None:
+        """Take a segment."""
+
+    def note_silence(self, wal_end: int) -> None:
+        """Take an end of the server's WAL before which every segment was put."""
 
 
 Describe = Callable[[Relation, int], TableSchema | None]
@@ -132,8 +149,11 @@ class SlotReader:
         bounds: BatchBounds,
         signals: SignalTable | None = None,
         watch: CommitWatch | None = None,
+        tap: Tap | None = None,
+        began_at: int = 0,
     ) -> None:
         self._watch = watch
+        self._tap = tap
         self._signals = signals
         self._stream = stream
         self._describe = describe
@@ -146,7 +166,7 @@ class SlotReader:
         self._stop = threading.Event()
         self._closed = threading.Event()
         self._progress = _Progress()
-        self._state = StreamState()
+        self._state = StreamState(prior_end_lsn=began_at)
         self._threads = [
             threading.Thread(target=self._guard, args=(body,), name=name, daemon=True)
             for name, body in (("slot-reader", self._read), ("slot-sorter", self._sort))
@@ -254,10 +274,16 @@ class SlotReader:
         with self._progress.lock:
             if self._progress.unsorted == 0:
                 self._progress.idle_wal_end = wal_end
+                if self._tap is not None:
+                    self._tap.note_silence(wal_end)
 
     def _sort(self) -> None:
         batch = Batch(1)
         while not self._stop.is_set():
+            if self._tap is not None and not self._tap.has_room:
+                batch = self._handed_over(batch)
+                time.sleep(_POLL_SECONDS)
+                continue
             try:
                 segment = self._segments.get(timeout=_POLL_SECONDS)
             except queue.Empty:
@@ -266,6 +292,8 @@ class SlotReader:
                 found = sort_segment(segment, self._state, self._describe)
                 if self._watch is not None:
                     self._watch.note(found)
+                if self._tap is not None:
+                    self._tap.put(found)
                 for part in parts_of(found, self._state.open):
                     self._take(batch, part)
                     batch = self._handed_over(batch)

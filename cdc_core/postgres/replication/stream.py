@@ -83,6 +83,7 @@ class ReplicationStream:
         self._is_idle = False
         self._received = 0
         self._wal_end = int(start_lsn or 0)
+        self._silent_end = 0
         self._reported = 0
         self._closed = False
         self._connection, patience_ms = _attach(options, self._slot, self._start_command, start_lsn or Lsn(0), check)
@@ -125,10 +126,13 @@ class ReplicationStream:
         """Record that all frames returned so far are durable and no transaction among them is open.
 
         While this is so, each end of WAL that the server sends is confirmed automatically, so that an idle table
-        retains no WAL. It ends with the next frame.
+        retains no WAL. It ends with the next frame. An end that was sent before is confirmed at once: it lies after the
+        frames before it, and every later frame belongs to a transaction that ends after it.
         """
         with self._lock:
             self._is_idle = idle
+            if idle:
+                self._confirmed = max(self._confirmed, self._silent_end)
 
     def read(self, max_rows: int, max_bytes: int, max_seconds: float) -> Segment | None:
         """Return frames until a limit is reached (the last may exceed ``max_bytes``), or None if none arrived in time.
@@ -218,6 +222,7 @@ class ReplicationStream:
         _, wal_end, _, wants_reply = _KEEPALIVE_BODY.unpack(message)
         self._wal_end = max(self._wal_end, wal_end)
         with self._lock:
+            self._silent_end = max(self._silent_end, wal_end)
             if self._is_idle and not has_frames:
                 self._confirmed = max(self._confirmed, wal_end)
         if wants_reply:

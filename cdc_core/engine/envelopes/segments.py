@@ -1,0 +1,231 @@
+"""Where a run of events gets the stream's segments: from the slot itself, or from the reader of a run into a lake."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Protocol
+
+import numpy as np
+import pyarrow as pa
+
+from cdc_core.decode.pgoutput.classify import sort_segment
+from cdc_core.decode.pgoutput.stream_state import SortedSegment, StreamState
+from cdc_core.lsn import Lsn
+from cdc_core.postgres.replication.stream import ReplicationStream
+from cdc_core.schema.relation import Relation
+from cdc_core.schema.table import TableSchema
+
+_ROWS = 20_000
+_BYTES = 8 << 20
+
+
+class Segments(Protocol):
+    """The stream, segment by segment. For one thread."""
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the last segment ended inside a transaction."""
+
+    @property
+    def wal_end(self) -> int:
+        """The end of the WAL up to which the server had no more for this stream, as far as it is known."""
+
+    @property
+    def passed(self) -> int:
+        """The LSN up to which everything was received, or is confirmed."""
+
+    def next(self, seconds: float) -> SortedSegment | None:
+        """Return what is received within some ``seconds``, None if nothing is."""
+
+    def confirm(self, lsn: int) -> None:
+        """Record that everything up to ``lsn`` is durable."""
+
+    def confirm_idle(self, is_idle: bool) -> None:
+        """Record whether everything that was returned is durable and complete: then what is silent is confirmed."""
+
+    def tick(self) -> None:
+        """Keep a connection alive while not reading."""
+
+
+class SlotSegments:
+    """``Segments`` of a slot that this run alone reads. ``describe`` returns the table of a relation."""
+
+    def __init__(
+        self,
+        stream: ReplicationStream,
+        began_at: Lsn,
+        describe: Callable[[Relation, int], TableSchema | None],
+    ) -> None:
+        self._stream = stream
+        self._state = StreamState(prior_end_lsn=int(began_at))
+        self._describe = describe
+
+    @property
+    def is_open(self) -> bool:
+        """Whether a transaction is open."""
+        return self._state.open is not None
+
+    @property
+    def wal_end(self) -> int:
+        """The server's end of WAL in its last message."""
+        return self._stream.wal_end
+
+    @property
+    def passed(self) -> int:
+        """The larger of what is confirmed and the server's end of WAL."""
+        return max(self._stream.confirmed_lsn, self._stream.wal_end)
+
+    def next(self, seconds: float) -> SortedSegment | None:
+        """Read and sort."""
+        segment = self._stream.read(_ROWS, _BYTES, seconds)
+        return None if segment is None else sort_segment(segment, self._state, self._describe)
+
+    def confirm(self, lsn: int) -> None:
+        """Confirm to the slot."""
+        self._stream.confirm(lsn)
+
+    def confirm_idle(self, is_idle: bool) -> None:
+        """Let the connection confirm what is silent."""
+        self._stream.idle_confirm(is_idle)
+
+    def tick(self) -> None:
+        """Send a status message if one is due."""
+        self._stream.tick()
+
+
+class SharedSegments:
+    """``Segments`` that the reader of another run passes on (``slot_reader.Tap``), bounded in bytes.
+
+    The reader's thread puts; one thread takes; a third asks up to where the slot may be confirmed. Segments are kept in
+    memory, not in files: the clear text of masked columns must not be written anywhere.
+    """
+
+    def __init__(self, most_bytes: int) -> None:
+        self._most_bytes = most_bytes
+        self._changed = threading.Condition()
+        self._queue: deque[tuple[SortedSegment, int]] = deque()
+        self._bytes = 0
+        self._full_since: float | None = None
+        self._durable = 0
+        self._is_settled = True
+        self._is_open = False
+        self._wal_end = 0
+        self._after = 0
+
+    def start_after(self, lsn: Lsn) -> None:
+        """Leave out transactions that end at or before ``lsn``: the destination has them."""
+        self._after = int(lsn)
+
+    @property
+    def has_room(self) -> bool:
+        """Whether more may be put."""
+        with self._changed:
+            return self._bytes < self._most_bytes
+
+    @property
+    def full_seconds(self) -> float:
+        """How long there has been no room and nothing was taken; 0 if there is room."""
+        with self._changed:
+            return 0.0 if self._full_since is None else time.monotonic() - self._full_since
+
+    @property
+    def waiting_bytes(self) -> int:
+        """Bytes that wait."""
+        with self._changed:
+            return self._bytes
+
+    def put(self, found: SortedSegment) -> None:
+        """Add a segment, in stream order."""
+        size = sum(run.raw.nbytes for run in found.runs) + sum(len(one.content) for one in found.messages)
+        with self._changed:
+            self._queue.append((found, size))
+            self._bytes += size
+            self._is_settled = False
+            if self._bytes >= self._most_bytes and self._full_since is None:
+                self._full_since = time.monotonic()
+            self._changed.notify_all()
+
+    def note_silence(self, wal_end: int) -> None:
+        """Record an end of WAL before which everything was put."""
+        with self._changed:
+            self._wal_end = max(self._wal_end, wal_end)
+
+    def reach(self, lsn: int) -> int:
+        """Return up to where the slot may be confirmed, at most ``lsn``, before which everything was put."""
+        with self._changed:
+            return lsn if self._is_settled else min(lsn, self._durable)
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether everything that was put is durable."""
+        with self._changed:
+            return self._is_settled
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the last segment ended inside a transaction."""
+        return self._is_open
+
+    @property
+    def wal_end(self) -> int:
+        """The last silent end of WAL, 0 while segments wait."""
+        with self._changed:
+            return 0 if self._queue else self._wal_end
+
+    @property
+    def passed(self) -> int:
+        """The same."""
+        return self.wal_end
+
+    def next(self, seconds: float) -> SortedSegment | None:
+        """Return the next segment without what lies before the start."""
+        with self._changed:
+            if not self._queue:
+                self._changed.wait(seconds)
+            if not self._queue:
+                return None
+            found, size = self._queue.popleft()
+            self._bytes -= size
+            self._full_since = time.monotonic() if self._bytes >= self._most_bytes else None
+        self._is_open = found.open_transaction
+        return later(found, self._after) if self._after else found
+
+    def confirm(self, lsn: int) -> None:
+        """Record what is durable."""
+        with self._changed:
+            self._durable = max(self._durable, int(lsn))
+
+    def confirm_idle(self, is_idle: bool) -> None:
+        """Record whether everything that was taken is durable; what was put since is not."""
+        with self._changed:
+            self._is_settled = is_idle and not self._queue
+
+    def tick(self) -> None:
+        """Do nothing: the reader keeps its connection."""
+
+
+def later(found: SortedSegment, lsn: int) -> SortedSegment:
+    """Return a segment without the transactions that end at or before ``lsn``, the end of one of them."""
+    marks = found.transactions
+    end = found.last_commit_end_lsn
+    is_new = end is not None and end > lsn
+    runs = [replace(run, raw=_from(run.raw, lsn)) for run in found.runs]
+    return replace(
+        found,
+        runs=[run for run in runs if run.raw.num_rows],
+        truncates=[one for one in found.truncates if one.commit_lsn >= lsn],
+        messages=[one for one in found.messages if (one.commit_lsn or one.lsn) >= lsn],
+        transactions=_from(marks, lsn),
+        last_commit_lsn=found.last_commit_lsn if is_new else None,
+        last_commit_end_lsn=end if is_new else None,
+    )
+
+
+def _from(rows: pa.RecordBatch, lsn: int) -> pa.RecordBatch:
+    commits = rows.column("commit_lsn").to_numpy()
+    # A transaction's commit record lies before its end, which is at or before the next one's.
+    return rows if not len(commits) or commits[0] >= lsn else rows.filter(pa.array(np.asarray(commits >= lsn)))
