@@ -40,6 +40,10 @@ if ! "$venv/bin/python" -m tools.fetch_jars >>"$log" 2>&1; then
   tail -n 20 "$log" >&2
   fail "Delta Lake's jars could not be resolved; set DEFAULT_ARTIFACT_REPOSITORY to a Maven mirror or WAL2LAKE_DELTA_JARS to a folder of jars"
 fi
+# A Kafka broker for the tests and the demo, without which everything else works.
+if ! "$venv/bin/python" -m tools.fetch_kafka >>"$log" 2>&1; then
+  echo "wal2lake setup: Apache Kafka's jars could not be downloaded; tests that need a broker will try again (see $log)"
+fi
 # As pip does with what it installs; this checkout is only linked.
 (unset PYTHONDONTWRITEBYTECODE; "$venv/bin/python" -m compileall -q cdc_core pipelines tests/support >>"$log" 2>&1) || true
 echo "wal2lake setup: done"

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from contextlib import closing
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
 
 from cdc_core.assemble.context import RunContext, recreate_lost_slot
 from cdc_core.assemble.signals.envelopes import envelope_signals
-from cdc_core.engine.envelopes.output import Output, Position
+from cdc_core.engine.envelopes.output import EnvelopeOutput, Output, Position
 from cdc_core.engine.envelopes.run import EnvelopeRun
+from cdc_core.engine.envelopes.segments import SharedSegments
 from cdc_core.engine.reports import StreamReport, Until
 from cdc_core.envelope.context import EnvelopeContext
-from cdc_core.errors import OlderTransactionsError
+from cdc_core.errors import OlderTransactionsError, TransientError
 from cdc_core.format.outlet import EventOutlet
 from cdc_core.postgres.rows.chunks import ChunkConnection
 from cdc_core.postgres.source import Source
@@ -34,18 +35,34 @@ def envelope_context(context: RunContext, outlet: EventOutlet | None) -> Envelop
 
 
 class Events:
-    """One run of a connector's events into an output that is not opened yet. ``source`` is claimed."""
+    """One run of a connector's events into an output that is not opened yet. ``source`` is claimed.
+
+    ``beside_lake``: a run into the lake has the slot, and this one gets its segments (``follow``).
+    """
 
     def __init__(
-        self, context: RunContext, source: Source, records: EnvelopeContext, output: Output, notifier: Notifier
+        self,
+        context: RunContext,
+        source: Source,
+        records: EnvelopeContext,
+        output: Output,
+        notifier: Notifier,
+        *,
+        beside_lake: bool = False,
     ) -> None:
         config = context.config
         self._context = context
         self._source = source
         self._output = output
+        self._is_file = isinstance(output, EnvelopeOutput)
         self._notifier = notifier
         self._mode = mode_actions(config.snapshot)
         self._is_lost = self._mode.position_lost and source.slot().is_lost
+        self._run = EnvelopeRun(source, records, config.types, config.selection, config.snapshot, notifier)
+        if beside_lake:
+            self._tables = source.tables()
+            self._left = self._run.resume(output)
+            return
         recreate_lost_slot(source, self._mode.position_lost)
         self._tables = source.tables()
         added = source.publish(self._tables, always=context.published_always).added
@@ -54,7 +71,6 @@ class Events:
                 "Tables were added to the publication, and older transactions are still open.",
                 "End them (see pg_stat_activity, oldest xact_start first) and run again.",
             )
-        self._run = EnvelopeRun(source, records, config.types, config.selection, config.snapshot, notifier)
         self._left = self._run.resume(output)
         if self._left.makes_slot and self._left.in_snapshot and self._mode.interrupted:
             # The rows that it wrote are removed, or repeated; the new slot exports a snapshot with which they are read.
@@ -72,7 +88,28 @@ class Events:
 
     def stream(self, until: Until, should_stop: Callable[[], bool] | None, inbox: Inbox | None = None) -> StreamReport:
         """Write the stream's records until a bound is reached. ``inbox`` supplies signals of this process."""
+        # A slot that another Events of this start has made is as new as one that this made.
+        is_new = not self._is_file and not self._left.lsn
         goes_on = should_stop or (lambda: False)
+        with self._signals(inbox):
+            return self._run.stream(
+                self._tables, self._output, until, goes_on, None if is_new else self._found.confirmed_lsn
+            )
+
+    def follow(self, segments: SharedSegments, should_stop: Callable[[], bool], inbox: Inbox) -> None:
+        """Write segments of a run into the lake until it stops; ``inbox`` supplies all signals but the source's."""
+        if self._left.in_snapshot:
+            raise TransientError(
+                "The snapshot into Kafka was interrupted, and the rest of its rows must be read first.",
+                "Run again: each run takes it at its start.",
+            )
+        segments.start_after(self._left.lsn)
+        with self._signals(inbox, beside_lake=True):
+            self._run.follow(segments, self._output, Until(), should_stop)
+
+    @contextmanager
+    def _signals(self, inbox: Inbox | None, *, beside_lake: bool = False) -> Iterator[None]:
+        """Process signals while streaming."""
         with closing(ChunkConnection(self._context.config.postgres)) as chunks:
             self._run.use_signals(
                 envelope_signals(
@@ -83,9 +120,10 @@ class Events:
                     self._notifier,
                     self._left.progress,
                     inbox,
+                    beside_lake=beside_lake,
                 )
             )
-            return self._run.stream(self._tables, self._output, until, goes_on, self._found.confirmed_lsn)
+            yield
 
 
 def _reads(mode: ModeActions, left: Position, slot_exists: bool, is_lost: bool) -> bool:

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from cdc_core.assemble.context import RunContext
+from cdc_core.assemble.events import Events, envelope_context
 from cdc_core.assemble.notifications import OnNotification
 from cdc_core.engine.envelopes.kafka_output import KafkaOutput
 from cdc_core.envelope.context import EnvelopeContext
@@ -19,14 +20,32 @@ from cdc_core.transform.options import ErrorTolerance
 
 
 @contextmanager
-def kafka_output(
+def opened_events(
+    context: RunContext, on_notification: OnNotification | None, *, beside_lake: bool = False
+) -> Iterator[tuple[Events, Source]]:
+    """Open source and Kafka for a run of events. Raises ConfigError, BrokerError, SourceError, TransientError.
+
+    ``beside_lake`` as in Events: the run into the lake has claimed the slot.
+    """
+    context.config.require_carried()
+    outlet = context.config.outlet(is_raw=True)
+    records = envelope_context(context, outlet)
+    with (
+        context.source() if beside_lake else context.claimed(writes_lake=False) as source,
+        _output(context, source, records, outlet, on_notification) as (output, notifier),
+    ):
+        yield Events(context, source, records, output, notifier, beside_lake=beside_lake), source
+
+
+@contextmanager
+def _output(
     context: RunContext,
     source: Source,
     records: EnvelopeContext,
     outlet: EventOutlet | None,
-    on_notification: OnNotification | None = None,
+    on_notification: OnNotification | None,
 ) -> Iterator[tuple[KafkaOutput, Notifier]]:
-    """Open Kafka; yields the output and the notifier of the run. Raises ConfigError, BrokerError, TransientError."""
+    """Open Kafka; yields the output and the notifier of the run."""
     config = context.config
     connector = Connector(
         context.name,
@@ -44,6 +63,9 @@ def _notifier(
 ) -> Notifier:
     signals = context.config.signals
     channels, topic = signals.notification_enabled_channels, signals.notification_sink_topic_name
+    if context.has_lake:
+        # The lake's run has logged its own.
+        channels = tuple(channel for channel in channels if channel != "log")
     if "sink" not in channels or not topic:
         return Notifier(context.name, channels, listener)
     made = NotificationEvents(records, topic)

@@ -39,8 +39,12 @@ def open_sink(
     notifier: Notifier,
     inbox: Inbox | None,
     should_stop: Callable[[], bool] | None = None,
+    forward: Inbox | None = None,
 ) -> tuple[Sink, dict[TableId, Any], SignalTable | None]:
-    """Open the sink of ``wal2lake.sinks``; returns it, the changelogs' positions, and the signal table (or None)."""
+    """Open the sink of ``wal2lake.sinks``; returns it, the changelogs' positions, and the signal table (or None).
+
+    ``forward`` gets signals of all channels but the source's.
+    """
     if "noop" in context.config.engine.sinks:
         return NoopSink(spark, context.plan, folder.owner), {}, None
     lake = open_lake(context, source, registry, spark, folder)
@@ -48,7 +52,9 @@ def open_sink(
     silent = context.known_tables(source.unlogged())
     captured = [table for table in tables if source.selection.is_table(table.id)]
     positions = lake.positions([*(table.id for table in captured), *silent])
-    sink, signals = lake_with_signals(context, source, lake, captured, spark, folder, notifier, inbox, should_stop)
+    sink, signals = lake_with_signals(
+        context, source, lake, captured, spark, folder, notifier, inbox, should_stop, forward
+    )
     return sink, positions, signals
 
 

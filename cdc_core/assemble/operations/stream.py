@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import closing
+from contextlib import closing, nullcontext
 from typing import Any
 
+from cdc_core.assemble.beside import EventsBeside
 from cdc_core.assemble.context import RunContext
 from cdc_core.assemble.metrics import connected, meter
 from cdc_core.assemble.notifications import open_notifier
@@ -86,9 +87,11 @@ def _drain(
     catalog.types.remember(_recorded_types(context))
     registry = TableRegistry(catalog, source.includes(), [streamed(table) for table in tables])
     bounds = BatchBounds(engine.batch_max_rows, engine.batch_max_bytes, engine.spool_max_bytes)
+    events = EventsBeside(context) if context.has_kafka else None
+    forward = None if events is None else events.inbox
     with context.run_folder() as folder:
         sink, positions, signals = open_sink(
-            context, source, registry, spark, tables, folder, notifier, inbox, hooks.should_stop
+            context, source, registry, spark, tables, folder, notifier, inbox, hooks.should_stop, forward
         )
         with (
             closing(sink),
@@ -102,13 +105,22 @@ def _drain(
                 bounds,
                 signals,
                 None if proof is None else proof.watch(),
+                None if events is None else events.segments,
+                0 if events is None else start,
             ) as reader,
+            nullcontext() if events is None else events.running(),
         ):
             pause = engine.freshness_seconds / 2
-            confirmations = Confirmations(replication.confirm, None if proof is None else proof.log)
-            run = StreamRun(reader, sink, confirmations, pause, start, source.sendable_lsn, hooks)
+            gate = None if events is None else events.gate(replication.confirm)
+            confirm = replication.confirm if gate is None else gate.confirm
+            into = sink if events is None or gate is None else events.sink(sink, gate)
+            confirmations = Confirmations(confirm, None if proof is None else proof.log)
+            run = StreamRun(reader, into, confirmations, pause, start, source.sendable_lsn, hooks)
             try:
-                return run.run(until)
+                report = run.run(until)
+                if events is not None and gate is not None:
+                    events.drain(gate)
+                return report
             except BrokenStreamError as error:
                 if proof is not None:
                     proof.note_broken(error.message)

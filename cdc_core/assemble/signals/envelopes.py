@@ -16,9 +16,9 @@ from cdc_core.snapshot.incremental.reader import ChunkReader
 from cdc_core.snapshot.incremental.snapshots import IncrementalSnapshots, Watermarks
 from cdc_core.snapshot.notifications import Notifier
 from cdc_core.snapshot.signals.actions import load_actions
-from cdc_core.snapshot.signals.channels import FileChannel, Inbox
+from cdc_core.snapshot.signals.channels import Channel, FileChannel, Inbox
 from cdc_core.snapshot.signals.envelopes import EnvelopeSignals
-from cdc_core.snapshot.signals.processor import Channel, SignalProcessor
+from cdc_core.snapshot.signals.processor import SignalProcessor
 
 _log = logging.getLogger(__name__)
 
@@ -31,8 +31,13 @@ def envelope_signals(
     notifier: Notifier,
     progress: str,
     inbox: Inbox | None,
+    *,
+    beside_lake: bool = False,
 ) -> EnvelopeSignals:
-    """Processes signals of every enabled channel, resuming from ``progress``. Raises ConfigError, SourceError."""
+    """Processes signals of every enabled channel, resuming from ``progress``. Raises ConfigError, SourceError.
+
+    ``beside_lake``: the run into the lake reads the channels, and passes on what it gets in ``inbox``.
+    """
     config = context.config
     snapshot, signals = config.snapshot, config.signals
     table = signal_table(source)
@@ -48,11 +53,11 @@ def envelope_signals(
         chunks, config.selection, config.schema.message_key_columns, snapshot.incremental_snapshot_chunk_size
     )
     channels: list[Channel] = []
-    if "file" in signals.signal_enabled_channels:
+    if "file" in signals.signal_enabled_channels and not beside_lake:
         channels.append(FileChannel(Path(signals.signal_file), signals.signal_poll_interval_ms))
-    if inbox is not None and "in-process" in signals.signal_enabled_channels:
+    if inbox is not None and (beside_lake or "in-process" in signals.signal_enabled_channels):
         channels.append(inbox)
-    if "kafka" in signals.signal_enabled_channels:
+    if "kafka" in signals.signal_enabled_channels and not beside_lake:
         channels.append(kafka_channel(context))
     snapshots = IncrementalSnapshots(reader, marks, source.catalog.current, notifier, _stored(progress, refusal))
     processor = SignalProcessor(

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from cdc_core.assemble.context import RunContext
 from cdc_core.assemble.signals.envelopes import signal_table
+from cdc_core.assemble.signals.kafka import kafka_channel
 from cdc_core.assemble.signals.own_file import adopt_earlier_signals, own_signals
 from cdc_core.assemble.table_snapshots import blocking_snapshot
 from cdc_core.engine.backfill.blocking import BlockingSnapshots
@@ -33,8 +34,8 @@ from cdc_core.snapshot.modes import mode_actions
 from cdc_core.snapshot.notifications import Notifier
 from cdc_core.snapshot.reports import SnapshotReport
 from cdc_core.snapshot.signals.actions import load_actions
-from cdc_core.snapshot.signals.channels import FileChannel, Inbox
-from cdc_core.snapshot.signals.processor import Channel, SignalProcessor
+from cdc_core.snapshot.signals.channels import Channel, FileChannel, Forwarding, Inbox
+from cdc_core.snapshot.signals.processor import SignalProcessor
 from cdc_core.snapshot.unsent import UnsentChanges, published_digest
 
 if TYPE_CHECKING:  # loads Arrow, which most callers do not need
@@ -56,8 +57,11 @@ def lake_with_signals(
     notifier: Notifier,
     inbox: Inbox | None,
     should_stop: Callable[[], bool] | None = None,
+    forward: Inbox | None = None,
 ) -> tuple[SignalSink, SignalTable | None]:
     """A sink that writes to the lake and processes signals, resumed from stored progress, and the signal table.
+
+    ``forward`` gets the signals of all channels but the source's, too.
 
     Raises ConfigError, SourceError, LakeError.
     """
@@ -84,7 +88,7 @@ def lake_with_signals(
         queue,
         None if table is None else table.id,
         "source" in config.signals.signal_enabled_channels,
-        _channels(context, inbox),
+        _channels(context, inbox, forward),
         load_actions(config.signals.signal_actions),
         source.published,
         conditions_block=False,
@@ -123,15 +127,17 @@ def _published(
     return state, unsent
 
 
-def _channels(context: RunContext, inbox: Inbox | None) -> list[Channel]:
+def _channels(context: RunContext, inbox: Inbox | None, forward: Inbox | None) -> list[Channel]:
     signals = context.config.signals
     adopt_earlier_signals(context)
     found: list[Channel] = [FileChannel(own_signals(context), _OWN_INTERVAL_MS, holds=True)]
     if "file" in signals.signal_enabled_channels:
         found.append(FileChannel(Path(signals.signal_file), signals.signal_poll_interval_ms, holds=True))
+    if "kafka" in signals.signal_enabled_channels:
+        found.append(kafka_channel(context))
     if inbox is not None:
         found.append(inbox)
-    return found
+    return found if forward is None else [Forwarding(channel, forward) for channel in found]
 
 
 def _stored(text: str, epoch: int) -> LakeProgress:

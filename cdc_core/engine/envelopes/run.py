@@ -201,7 +201,7 @@ class EnvelopeRun:
                     records = self._signals.interleave(found, records)
                 if records.num_rows or segments.is_open:
                     last_data = time.monotonic()
-                written += self._write(output, records, found)
+                written += self._write(output, records, found, segments.is_open)
                 count += 1
             else:
                 written += self._beat(output, events.idle(), not segments.is_open)
@@ -252,8 +252,19 @@ class EnvelopeRun:
             output.mark(self._position)
         return written
 
-    def _write(self, output: Output, records: pa.Table, found: SortedSegment) -> int:
-        """Write a segment's records, and mark the output after the last Commit among them."""
+    def _write(self, output: Output, records: pa.Table, found: SortedSegment, is_open: bool) -> int:
+        """Write a segment's records, and mark the output after the last Commit among them.
+
+        Messages outside of transactions may be all that follows: then it is marked after them, too.
+        """
+        written = self._write_commits(output, records, found)
+        if not is_open and found.messages and not output.is_marked:
+            behind = Lsn(found.messages[-1].lsn + 1)
+            self._position = replace(self._position, lsn=max(self._position.lsn, behind))
+            output.mark(self._position)
+        return written
+
+    def _write_commits(self, output: Output, records: pa.Table, found: SortedSegment) -> int:
         if found.last_commit_end_lsn is None:
             return output.write(records)
         kinds, seq = (found.transactions.column(name).to_numpy() for name in ("kind", "seq"))

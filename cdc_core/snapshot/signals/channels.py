@@ -9,11 +9,21 @@ import queue
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, Protocol
 
 from cdc_core.snapshot.signals.parse import MalformedSignalError, Signal, read_line
 
 _log = logging.getLogger(__name__)
+
+
+class Channel(Protocol):
+    """A source of signals that are not in the stream."""
+
+    def take(self) -> list[Signal]:
+        """Return the signals received since the last call."""
+
+    def done(self) -> None:
+        """The signals returned by ``take`` have been processed, and this is stored."""
 
 
 class FileChannel:
@@ -117,3 +127,22 @@ class Inbox:
 
     def done(self) -> None:
         """Do nothing: signals are not kept after ``take``."""
+
+
+class Forwarding:
+    """A channel whose signals another processor gets, too: each destination of a run reads tables by itself."""
+
+    def __init__(self, channel: Channel, other: Inbox) -> None:
+        self._channel = channel
+        self._other = other
+
+    def take(self) -> list[Signal]:
+        """Return new signals, and pass them on."""
+        found = self._channel.take()
+        for signal in found:
+            self._other.put(signal)
+        return found
+
+    def done(self) -> None:
+        """Inform the channel."""
+        self._channel.done()

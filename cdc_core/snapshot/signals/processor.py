@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from typing import Protocol
 
 from cdc_core.schema.table import TableId
 from cdc_core.selection.patterns import compile_pattern
 from cdc_core.snapshot.incremental.progress import Collection
 from cdc_core.snapshot.incremental.queue import SnapshotQueue
 from cdc_core.snapshot.signals.actions import SignalAction
+from cdc_core.snapshot.signals.channels import Channel
 from cdc_core.snapshot.signals.parse import (
     WATERMARKS,
     ExecuteSnapshot,
@@ -30,16 +30,6 @@ from cdc_core.snapshot.signals.parse import (
 from cdc_core.snapshot.signals.rows import SignalRow
 
 _log = logging.getLogger(__name__)
-
-
-class Channel(Protocol):
-    """A source of signals that are not in the stream."""
-
-    def take(self) -> list[Signal]:
-        """Return the signals received since the last call."""
-
-    def done(self) -> None:
-        """The signals returned by ``take`` have been processed, and this is stored."""
 
 
 class SignalProcessor:

@@ -1,0 +1,75 @@
+"""Events into Kafka beside a run into the lake, from the same slot."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from cdc_core.assemble.context import RunContext
+from cdc_core.assemble.kafka import opened_events
+from cdc_core.engine.envelopes.feed import EventFeed, Gate
+from cdc_core.engine.envelopes.segments import SharedSegments
+from cdc_core.engine.stream.beside import SinkBesideEvents
+from cdc_core.engine.stream.run import Sink
+from cdc_core.errors import TransientError
+from cdc_core.snapshot.signals.channels import Inbox
+
+_log = logging.getLogger(__name__)
+
+_RETRY_SECONDS = 5.0
+_NAP_SECONDS = 0.1
+
+
+class EventsBeside:
+    """``segments`` is the tap of the lake's reader, ``inbox`` gets the signals that the lake's channels receive."""
+
+    def __init__(self, context: RunContext) -> None:
+        kafka = context.config.kafka
+        self._context = context
+        self.inbox = Inbox()
+        self.segments = SharedSegments(kafka.kafka_backlog_max_bytes)
+        self._feed = EventFeed(self.segments, kafka.kafka_stall_timeout_ms / 1000, self._follow)
+
+    @contextmanager
+    def running(self) -> Iterator[None]:
+        """Write events until the end of the context."""
+        self._feed.start()
+        try:
+            yield
+        finally:
+            self._feed.close()
+
+    def gate(self, send: Callable[[int], None]) -> Gate:
+        """What confirms for both; ``send`` hands an LSN to the connection."""
+        return Gate(self.segments, send)
+
+    def sink(self, sink: Sink, gate: Gate) -> SinkBesideEvents:
+        """The lake's sink, by which the run notices what happens here."""
+        return SinkBesideEvents(sink, self._feed, gate.tick)
+
+    def drain(self, gate: Gate) -> None:
+        """Wait, for a bounded time, until Kafka has everything, and confirm it."""
+        self._feed.drain()
+        gate.tick()
+
+    def _follow(self, should_stop: Callable[[], bool]) -> None:
+        """Open Kafka, again until it answers, and write until the run stops."""
+        is_open = False
+        while not should_stop():
+            try:
+                with opened_events(self._context, None, beside_lake=True) as (events, _):
+                    is_open = True
+                    events.follow(self.segments, should_stop, self.inbox)
+            except TransientError as error:
+                if is_open:
+                    raise
+                _log.warning("Events wait, and the lake goes on: %s", error)
+                _wait(_RETRY_SECONDS, should_stop)
+
+
+def _wait(seconds: float, should_stop: Callable[[], bool]) -> None:
+    end = time.monotonic() + seconds
+    while time.monotonic() < end and not should_stop():
+        time.sleep(_NAP_SECONDS)

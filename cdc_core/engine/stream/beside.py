@@ -1,0 +1,65 @@
+"""A sink beside which events are written: the run notices their errors, and is not idle before they are durable."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Protocol
+
+from cdc_core.engine.reading.batch import Batch
+from cdc_core.engine.reports import RoundReport
+from cdc_core.engine.stream.run import Sink
+from cdc_core.lsn import Lsn
+from cdc_core.schema.table import TableId
+
+
+class Feed(Protocol):
+    """The events (``engine.envelopes.feed.EventFeed``)."""
+
+    def check(self) -> None:
+        """Raise an error of theirs."""
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether some are not durable."""
+
+
+class SinkBesideEvents:
+    """A ``stream.Sink``. ``tick`` sends confirmations that became possible."""
+
+    def __init__(self, sink: Sink, feed: Feed, tick: Callable[[], None]) -> None:
+        self._sink = sink
+        self._feed = feed
+        self._tick = tick
+
+    def apply(self, batch: Batch | None, to_lsn: Lsn, on_durable: Callable[[], None]) -> RoundReport:
+        """As the sink's."""
+        self._feed.check()
+        return self._sink.apply(batch, to_lsn, on_durable)
+
+    def has_backlog(self, to_lsn: Lsn) -> bool:
+        """As the sink's."""
+        return self._sink.has_backlog(to_lsn)
+
+    def note_renamed(self) -> None:
+        """As the sink's."""
+        self._sink.note_renamed()
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether the sink or the feed is."""
+        return self._sink.is_busy or self._feed.is_busy
+
+    @property
+    def unmerged(self) -> dict[TableId, str]:
+        """As the sink's."""
+        return self._sink.unmerged
+
+    def between_rounds(self, passed: int) -> None:
+        """As the sink's, and confirm what both have."""
+        self._feed.check()
+        self._tick()
+        self._sink.between_rounds(passed)
+
+    def close(self) -> None:
+        """As the sink's; the feed is closed by who opened it."""
+        self._sink.close()
