@@ -152,7 +152,7 @@ def test_a_name_like_nothing_is_refused():
         ("signal.data.collection", "signals", "schema.table"),
         ("slot.stream.params", "add-tables", "name=value pairs"),
         ("topic.naming.strategy", "com.acme.Mine", "io.debezium.schema.SchemaTopicNamingStrategy"),
-        ("wal2lake.sinks", "kafka", "one of lake, noop"),
+        ("wal2lake.sinks", "kafka,noop", "lake, kafka, lake,kafka or noop"),
         ("wal2lake.quality.failure.limit", "1.5", "a number from 0 to 1"),
         ("wal2lake.quality.references.severity", "error", "warn (error is not supported"),
         ("wal2lake.freshness.seconds", "nan", "a number"),
@@ -253,9 +253,12 @@ def test_older_values_and_forms_still_mean_what_they_meant():
 
 
 def test_what_is_not_carried_yet_is_one_line_a_reason():
-    config = config_of({"signal.kafka.topic": "t", "signal.kafka.groupId": "g", "custom.metric.tags": "a=b"})
+    config = config_of(
+        {"guardrail.collections.max": "1", "guardrail.collections.limit.action": "warn", "custom.metric.tags": "a=b"}
+    )
     assert config.warnings == (
-        "Not supported yet (signals and notifications through Kafka): signal.kafka.topic, signal.kafka.groupId.",
+        "Not supported yet (a limit on the number of captured tables): guardrail.collections.max, "
+        "guardrail.collections.limit.action.",
         "Not supported yet (metrics): custom.metric.tags.",
     )
 
