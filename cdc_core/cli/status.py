@@ -15,7 +15,7 @@ from rich.table import Table
 from cdc_core.assemble import Connector
 from cdc_core.cli.arguments import config_argument
 from cdc_core.cli.exits import DONE
-from cdc_core.engine.reports import Status, StreamStatus
+from cdc_core.engine.reports import KafkaStatus, Status, StreamStatus
 from cdc_core.lsn import Lsn
 from cdc_core.schema.table import TableId
 
@@ -60,6 +60,8 @@ def _print(console: Console, status: Status) -> None:
         )
     if status.stream is not None:
         _print_stream(console, status.stream)
+    if status.kafka is not None:
+        _print_kafka(console, status.kafka)
     table = Table("table", "key", "snapshot at", "changelog to", "lake to", "rows: source", "lake", box=None)
     for row in status.tables:
         cells = (row.snapshot_lsn, row.changelog_lsn, row.lake_lsn, row.source_rows, row.lake_rows)
@@ -80,6 +82,15 @@ def _print(console: Console, status: Status) -> None:
             console.print(f"     → {row.paused.remedy} Then: wal2lake replay CONFIG {row.table}", highlight=False)
         if row.quarantined:
             console.print(f"{row.table}: {row.quarantined:,} changes are waiting in quarantine", highlight=False)
+
+
+def _print_kafka(console: Console, kafka: KafkaStatus) -> None:
+    if kafka.error:
+        console.print(f"[red]Kafka could not be asked:[/] {kafka.error}", highlight=False)
+        return
+    reached = "no position yet" if kafka.lsn is None else f"has the stream up to {kafka.lsn}"
+    more = "; a snapshot has begun and not ended" if kafka.in_snapshot else ""
+    console.print(f"Kafka at {kafka.servers} {reached} (topic {kafka.topic}){more}", highlight=False)
 
 
 def _print_stream(console: Console, stream: StreamStatus) -> None:

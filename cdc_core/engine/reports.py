@@ -185,6 +185,21 @@ class StreamStatus:
 
 
 @dataclass(frozen=True, slots=True)
+class KafkaStatus:
+    """The sink kafka: the topic of the connector's positions, and the LSN up to which Kafka has the stream.
+
+    ``lsn`` is None if there is no position, 0 before the first transaction. ``in_snapshot``: a snapshot has begun and
+    not ended. ``error`` is why Kafka could not be asked.
+    """
+
+    servers: str
+    topic: str = ""
+    lsn: Lsn | None = None
+    in_snapshot: bool = False
+    error: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class Status:
     """Status of the connector. ``lag_bytes``: WAL that the server retains for the slot and that is not confirmed.
 
@@ -205,6 +220,7 @@ class Status:
     stream: StreamStatus | None = None
     server_error: str = ""
     lake_error: str = ""
+    kafka: KafkaStatus | None = None
 
 
 @dataclass(frozen=True, slots=True)

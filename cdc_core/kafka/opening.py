@@ -11,7 +11,7 @@ from cdc_core.kafka import settings as java
 from cdc_core.kafka.client import REACH_SECONDS, Reported, error_of, open_admin, open_producer
 from cdc_core.kafka.messages import Messages
 from cdc_core.kafka.options import ExactlyOnce, KafkaOptions
-from cdc_core.kafka.positions import position_topic
+from cdc_core.kafka.positions import PositionTopic, position_topic
 from cdc_core.kafka.publisher import Publisher, PublisherSettings
 from cdc_core.kafka.topic_maker import TopicMaker
 from cdc_core.kafka.topics import TopicRules
@@ -43,8 +43,7 @@ def open_publisher(options: KafkaOptions, connector: Connector) -> Iterator[tupl
     rules = TopicRules(options.topic_creation)
     rules.check()
     topics = TopicMaker(open_admin(java.admin_settings(options), reported), rules, servers, reported)
-    most = int(settings["message.max.bytes"])
-    positions = position_topic(options.offsets_storage_topic, connector.prefix, connector.slot, most)
+    positions = position_of(options, connector.prefix, connector.slot)
     positions.make(topics)
     producer = open_producer(settings, reported)
     if is_transactional:
@@ -64,6 +63,12 @@ def open_publisher(options: KafkaOptions, connector: Connector) -> Iterator[tupl
         yield publisher, stored
     finally:
         publisher.close()
+
+
+def position_of(options: KafkaOptions, prefix: str, slot: str) -> PositionTopic:
+    """Return the topic of a connector's positions."""
+    most = int(java.producer_settings(options)["message.max.bytes"])
+    return position_topic(options.offsets_storage_topic, prefix, slot, most)
 
 
 def _init_transactions(producer: Producer, servers: str, reported: Reported) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
@@ -10,9 +11,11 @@ from cdc_core.kafka.client import REACH_SECONDS, Reported, error_of
 from cdc_core.kafka.topics import NewTopic, TopicRules
 
 if TYPE_CHECKING:
-    from confluent_kafka.admin import AdminClient
+    from confluent_kafka.admin import AdminClient, ClusterMetadata
 
 _log = logging.getLogger(__name__)
+
+_ASK_SECONDS = 2.0
 
 
 class TopicMaker:
@@ -39,13 +42,21 @@ class TopicMaker:
 
     def existing(self) -> set[str]:
         """Return the names of all topics that the client may see. Raises CdcError if no broker answers."""
+        return set(self.known(REACH_SECONDS).topics)
+
+    def known(self, seconds: float) -> ClusterMetadata:
+        """Return what the cluster says of itself. Raises CdcError if no broker answers, or none accepts the client."""
         from confluent_kafka import KafkaException
 
-        try:
-            return set(self._admin.list_topics(timeout=REACH_SECONDS).topics)
-        except KafkaException:
-            self._admin.poll(0)
-            raise self._reported.unreachable(REACH_SECONDS) from None
+        deadline = time.monotonic() + seconds
+        while True:
+            try:
+                return self._admin.list_topics(timeout=_ASK_SECONDS)
+            except KafkaException:
+                # Serves the callback that says why.
+                self._admin.poll(0)
+                if self._reported.refused or time.monotonic() > deadline:
+                    raise self._reported.unreachable(seconds) from None
 
     def create(self, topic: NewTopic) -> None:
         """Create a topic; one that exists by now is left as it is. Raises CdcError."""

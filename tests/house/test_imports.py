@@ -84,7 +84,7 @@ FLOORS = {
     "cdc_core.assemble": [
         {"backlog", "prerequisites"},
         {"context"},
-        {"metrics", "notifications", "quality"},
+        {"kafka_state", "metrics", "notifications", "quality"},
         {"start"},
         {"table_snapshots"},
         {"signals"},

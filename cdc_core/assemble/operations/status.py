@@ -6,6 +6,7 @@ from pathlib import Path
 
 from cdc_core.assemble.backlog import SlotBacklog
 from cdc_core.assemble.context import RunContext
+from cdc_core.assemble.kafka_state import kafka_findings, kafka_status
 from cdc_core.assemble.prerequisites import folder_finding
 from cdc_core.assemble.quality import rules_finding
 from cdc_core.assemble.signals.own_file import own_signals
@@ -36,7 +37,17 @@ def check(context: RunContext) -> list[Finding]:
         found = continuity_finding(context)
         findings += [] if found is None else [found]
         findings += clash_findings(context)
+    if context.has_kafka:
+        findings += kafka_findings(context, _captured(context, findings))
     return findings
+
+
+def _captured(context: RunContext, findings: list[Finding]) -> list[TableSchema]:
+    """The captured tables, none if the server cannot be asked."""
+    if any(finding.is_error and not finding.ok for finding in findings):
+        return []
+    with context.source() as source:
+        return source.tables()
 
 
 def pending(context: RunContext) -> SlotBacklog:
@@ -112,4 +123,5 @@ def status(context: RunContext, count_rows: bool) -> Status:
         stream,
         server_error,
         lake_error,
+        kafka_status(context),
     )

@@ -1,0 +1,46 @@
+"""What ``check`` and ``status`` say of Kafka."""
+
+from __future__ import annotations
+
+import json
+
+from cdc_core.assemble.context import RunContext
+from cdc_core.engine.reports import KafkaStatus
+from cdc_core.errors import CdcError
+from cdc_core.kafka.check import examine, stored_position
+from cdc_core.kafka.settings import servers
+from cdc_core.lsn import Lsn
+from cdc_core.postgres.preflight.finding import Finding, bad, good
+from cdc_core.schema.naming import Names
+from cdc_core.schema.table import TableSchema
+
+
+def kafka_findings(context: RunContext, tables: list[TableSchema]) -> list[Finding]:
+    """Whether Kafka can be written to. ``tables`` are the captured ones; transforms may change their topics."""
+    config = context.config
+    names = Names(config.schema)
+    try:
+        found = examine(config.kafka, [] if config.transforms.transforms else [names.topic(one.id) for one in tables])
+    except CdcError as error:
+        return [bad("kafka", error.message, error.remedy)]
+    said = f"Kafka at {found.servers} answers ({found.brokers} brokers)"
+    if not found.missing:
+        return [good("kafka", f"{said}.")]
+    who = "the connector creates them by topic.creation.*" if found.creates else "the broker creates them if it may"
+    return [good("kafka", f"{said}; {len(found.missing)} topics do not exist yet: {who}.")]
+
+
+def kafka_status(context: RunContext) -> KafkaStatus | None:
+    """The connector's position in Kafka; None without the sink."""
+    if not context.has_kafka:
+        return None
+    options = context.config.kafka
+    try:
+        topic, stored = stored_position(options, context.name, context.slot)
+        raw = json.loads(stored) if stored else {}
+        lsn = Lsn.parse(raw["lsn"]) if raw else None
+    except CdcError as error:
+        return KafkaStatus(servers(options), error=str(error))
+    except (ValueError, KeyError, TypeError):
+        return KafkaStatus(servers(options), topic, error="Its position cannot be read.")
+    return KafkaStatus(servers(options), topic, lsn, bool(raw.get("in_snapshot")))

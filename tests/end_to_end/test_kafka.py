@@ -1,0 +1,257 @@
+"""The sink kafka through the program and a real broker: nothing lost, nothing out of order, and the lake beside it."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import signal
+import time
+from collections import defaultdict
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cdc_core.demo.broker import Broker
+from cdc_core.schema.table import TableId
+from tests.support.cluster import Cluster
+from tests.support.kafka import Topics, await_broker, started_broker
+from tests.support.lake import difference, lake_settings, write_properties
+from tests.support.program import Program, Running
+from tests.support.waits import wait_until
+
+pytestmark = [pytest.mark.postgres, pytest.mark.slow]
+
+ITEMS = TableId("public", "items")
+SCHEMA = """
+create table items (id int primary key, n int not null, v text);
+insert into items select g, 0, 'first' from generate_series(1, 20) g;
+"""
+
+
+@pytest.fixture(scope="module")
+def node() -> Iterator[Broker]:
+    with started_broker() as one:
+        yield one
+
+
+def connector(pg: Cluster, node: Broker, folder: Path, name: str, **more: str) -> tuple[str, Path]:
+    """A database with one table, and a file that writes its events to Kafka only."""
+    database = pg.database(name)
+    pg.execute(database, SCHEMA)
+    own = {
+        "topic.prefix": name,
+        "table.include.list": "public.items",
+        "wal2lake.sinks": "kafka",
+        "wal2lake.state.path": str(folder / "state"),
+        "bootstrap.servers": node.servers,
+        "key.converter.schemas.enable": "false",
+        "value.converter.schemas.enable": "false",
+        "status.update.interval.ms": "200",
+    }
+    return database, write_properties(folder / f"{name}.properties", pg.properties(database, **{**own, **more}))
+
+
+def one_round(pg: Cluster, database: str, number: int) -> None:
+    """A transaction that changes every row: its ``n`` is the number."""
+    pg.execute(database, f"update items set n = {number}, v = 'round {number}'")
+
+
+def states(messages: list[Any]) -> dict[int, list[int]]:
+    """The successive ``n`` of each key, as its partition holds them; all of a key are in one partition."""
+    found: dict[int, list[int]] = defaultdict(list)
+    places: dict[int, set[int]] = defaultdict(set)
+    for message in messages:
+        key, value = json.loads(message.key())["id"], json.loads(message.value())
+        found[key].append(value["after"]["n"])
+        places[key].add(message.partition())
+    assert all(len(partitions) == 1 for partitions in places.values())
+    return found
+
+
+def running(pg: Cluster, database: str, run: Running) -> None:
+    """Wait until the slot is being read."""
+    active = "select active from pg_replication_slots where database = %s and active"
+
+    def is_read() -> bool:
+        assert run.process.poll() is None, run.said()
+        return bool(pg.execute("postgres", active, [database]))
+
+    wait_until(is_read, 60, "the slot's use")
+
+
+@pytest.mark.parametrize("exactly_once", ["required", "requested"])
+def test_a_run_that_is_killed_loses_nothing(
+    pg: Cluster, node: Broker, program: Program, tmp_path: Path, exactly_once: str
+) -> None:
+    name = f"killed_{exactly_once}"
+    database, file = connector(
+        pg,
+        node,
+        tmp_path,
+        name,
+        **{
+            "exactly.once.support": exactly_once,
+            "topic.creation.default.partitions": "3",
+            "topic.creation.default.replication.factor": "1",
+        },
+    )
+    topics, topic, number = Topics(node.servers), f"{name}.public.items", 0
+    assert program.run("run", file, "--until-idle", "0.5", own_java=True).returncode == 0
+    assert topics.partitions(topic) == 3
+    for _ in range(3):
+        with program.started("run", file, own_java=True) as run:
+            running(pg, database, run)
+            for _ in range(5):
+                number += 1
+                one_round(pg, database, number)
+            # Killed in the middle: some of it is in Kafka, some is on its way.
+            wait_until(lambda least=20 * (number - 4): len(topics.messages(topic)) > least, 60, "the first events")
+            run.end(signal.SIGKILL)
+    done = program.run("run", file, "--until-idle", "0.5", own_java=True)
+    assert done.returncode == 0, done.stderr
+    found = states(topics.messages(topic))
+    wanted = list(range(number + 1))
+    assert sorted(found) == list(range(1, 21))
+    for successive in found.values():
+        if exactly_once == "required":
+            assert successive == wanted
+        else:
+            # What is repeated is repeated from some transaction on: the state before is its predecessor, or later.
+            assert sorted(set(successive)) == wanted
+            assert successive[-1] == number
+            assert all(after <= before + 1 for before, after in itertools.pairwise(successive))
+    pg.drop_database(database)
+
+
+def test_a_broker_that_goes_and_comes_back(pg: Cluster, program: Program, tmp_path: Path) -> None:
+    """A broker of its own; the run waits, and afterwards everything is there, once and in order."""
+    with started_broker() as own:
+        database, file = connector(pg, own, tmp_path, "gone")
+        with program.started("run", file, own_java=True) as run:
+            running(pg, database, run)
+            for number in range(1, 4):
+                one_round(pg, database, number)
+            own.stop(kill=True)
+            for number in range(4, 8):
+                one_round(pg, database, number)
+            own.start()
+            await_broker(own.servers)
+            one_round(pg, database, 8)
+            topics = Topics(own.servers)
+            wait_until(lambda: len(topics.messages("gone.public.items")) >= 20 * 9, 90, "all events", pause=0.5)
+            assert run.end(signal.SIGTERM) == 0, run.said()
+        assert all(one == list(range(9)) for one in states(topics.messages("gone.public.items")).values())
+    pg.drop_database(database)
+
+
+def test_a_record_that_is_too_large(pg: Cluster, node: Broker, program: Program, tmp_path: Path) -> None:
+    database, file = connector(pg, node, tmp_path, "large")
+    topics = Topics(node.servers)
+    assert program.run("run", file, "--until-idle", "0.5", own_java=True).returncode == 0
+    pg.execute(database, "insert into items values (100, 1, repeat('secret', 400000)), (101, 1, 'small')")
+    done = program.run("run", file, "--until-idle", "0.5", own_java=True)
+    assert done.returncode != 0
+    said = done.stdout + done.stderr
+    assert "large.public.items" in said and "its key: id" in said and "max.request.size of 1,048,576" in said
+    assert "secret" not in said
+    file.write_text(file.read_text() + "errors.tolerance=all\n")
+    done = program.run("run", file, "--until-idle", "0.5", own_java=True)
+    assert done.returncode == 0, done.stderr
+    found = states(topics.messages("large.public.items"))
+    assert 101 in found and 100 not in found
+    pg.drop_database(database)
+
+
+def test_signals_and_notifications(pg: Cluster, node: Broker, program: Program, tmp_path: Path) -> None:
+    topics = Topics(node.servers)
+    topics.create("ask")
+    topics.send("ask", "someone else", '{"type": "execute-snapshot", "data": {"data-collections": ["public.items"]}}')
+    database, file = connector(
+        pg,
+        node,
+        tmp_path,
+        "asked",
+        **{
+            "snapshot.mode": "no_data",
+            "read.only": "true",
+            "signal.enabled.channels": "kafka",
+            "signal.kafka.topic": "ask",
+            "notification.enabled.channels": "sink",
+            "notification.sink.topic.name": "told",
+        },
+    )
+    with program.started("run", file, own_java=True) as run:
+        running(pg, database, run)
+        data = {"type": "execute-snapshot", "data": {"data-collections": ["public.items"], "type": "incremental"}}
+        topics.send("ask", "asked", json.dumps(data))
+        wait_until(lambda: "told" in topics.names() and b"COMPLETED" in told(topics), 60, "the end of the snapshot")
+        assert run.end(signal.SIGTERM) == 0, run.said()
+    messages = topics.messages("asked.public.items")
+    assert [json.loads(one.value())["op"] for one in messages] == ["r"] * 20
+    assert states(messages) == {number: [0] for number in range(1, 21)}
+    # The signal was stored as processed: the next run does not repeat it.
+    assert program.run("run", file, "--until-idle", "0.5", own_java=True).returncode == 0
+    assert len(topics.messages("asked.public.items")) == 20
+    pg.drop_database(database)
+
+
+def told(topics: Topics) -> bytes:
+    return b"".join(one.value() for one in topics.messages("told"))
+
+
+@pytest.mark.spark
+def test_lake_and_kafka_from_one_slot(pg: Cluster, program: Program, tmp_path: Path) -> None:
+    """The lake goes on while the broker is away; then both have everything, and the slot is confirmed for both."""
+    with started_broker() as own:
+        database, file = connector(
+            pg, own, tmp_path, "both", **{"wal2lake.sinks": "lake,kafka", **lake_settings(tmp_path)}
+        )
+        done = program.run("run", file, "--until-idle", "0.5")
+        assert done.returncode == 0, done.stderr[-3000:]
+        topics, topic = Topics(own.servers), "both.public.items"
+        assert states(topics.messages(topic)) == {number: [0] for number in range(1, 21)}
+        with program.started("run", file) as run:
+            running(pg, database, run)
+            one_round(pg, database, 1)
+            wait_until(lambda: len(topics.messages(topic)) == 40, 60, "the first events", pause=0.3)
+            own.stop(kill=True)
+            one_round(pg, database, 2)
+            wait_until(lambda: difference(file, [ITEMS]) == [], 60, "the lake without Kafka", pause=0.5)
+            [(end,)] = pg.execute(database, "select pg_current_wal_insert_lsn()::text")
+            behind = "select confirmed_flush_lsn < %s::pg_lsn from pg_replication_slots where database = %s"
+            assert pg.execute("postgres", behind, [end, database]) == [(True,)]
+            own.start()
+            await_broker(own.servers)
+            wait_until(lambda: len(topics.messages(topic)) == 60, 90, "what waited", pause=0.5)
+            reached = "select confirmed_flush_lsn >= %s::pg_lsn from pg_replication_slots where database = %s"
+            wait_until(lambda: pg.execute("postgres", reached, [end, database]) == [(True,)], 60, "the confirmation")
+            one_round(pg, database, 3)
+            run.end(signal.SIGKILL)
+        done = program.stream(file)
+        assert done.returncode == 0, done.stderr[-3000:]
+        assert difference(file, [ITEMS]) == []
+        found = states(topics.messages(topic))
+        assert all(sorted(set(one)) == [0, 1, 2, 3] and one[-1] == 3 for one in found.values())
+    pg.drop_database(database)
+
+
+def test_check_names_what_is_wrong(pg: Cluster, node: Broker, program: Program, tmp_path: Path) -> None:
+    database, file = connector(pg, node, tmp_path, "checked")
+    text = file.read_text()
+    assert f"Kafka at {node.servers}" in program.run("check", file, own_java=True).stdout
+    login = "producer.security.protocol=SASL_PLAINTEXT\nproducer.sasl.mechanism=PLAIN\nproducer.sasl.jaas.config="
+    for password, is_accepted in (("cdc-secret", True), ("wrong-secret", False)):
+        module = (
+            f'org.apache.kafka.common.security.plain.PlainLoginModule required username="cdc" password="{password}";'
+        )
+        file.write_text(text.replace(node.servers, node.sasl_servers) + login + module + "\n")
+        began = time.monotonic()
+        done = program.run("check", file, own_java=True)
+        said = done.stdout + done.stderr
+        assert ("refused the connection" in said) != is_accepted, said
+        assert (done.returncode == 0) == is_accepted, said
+        assert "secret" not in said
+        assert time.monotonic() - began < 60
+    pg.drop_database(database)
