@@ -31,8 +31,8 @@ $(STAMP): pyproject.toml tools/setup.sh
 servers: $(STAMP) ## Install PostgreSQL 15 and the browser for the tests, if permitted
 	@bash tools/install_servers.sh
 
-demo: $(STAMP) ## Run a demo with an embedded PostgreSQL (DEMO_SECONDS=90 for an unattended run)
-	@$(BIN)/wal2lake demo --folder $(DEMO_FOLDER) $(if $(DEMO_SECONDS),--seconds $(DEMO_SECONDS))
+demo: $(STAMP) ## Run a demo with an embedded PostgreSQL (DEMO_SECONDS=90: unattended; DEMO_SINKS=lake,kafka: with a Kafka broker)
+	@$(BIN)/wal2lake demo --folder $(DEMO_FOLDER) $(if $(DEMO_SECONDS),--seconds $(DEMO_SECONDS)) $(if $(DEMO_SINKS),--sinks $(DEMO_SINKS))
 
 test: servers ## Run all tests (the browser tests if a Chromium is installed)
 	@$(BIN)/python -m pytest -q -m "not ui and not s3" --durations=15 -n $(TEST_WORKERS) tests

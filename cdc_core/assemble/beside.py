@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
 from cdc_core.assemble.context import RunContext
@@ -14,6 +14,8 @@ from cdc_core.engine.envelopes.segments import SharedSegments
 from cdc_core.engine.stream.beside import SinkBesideEvents
 from cdc_core.engine.stream.run import Sink
 from cdc_core.errors import TransientError
+from cdc_core.schema.naming import Names
+from cdc_core.schema.table import TableSchema
 from cdc_core.snapshot.signals.channels import Inbox
 
 _log = logging.getLogger(__name__)
@@ -67,6 +69,16 @@ class EventsBeside:
                     raise
                 _log.warning("Events wait, and the lake goes on: %s", error)
                 _wait(_RETRY_SECONDS, should_stop)
+
+
+def record_topics_of(context: RunContext, tables: Sequence[TableSchema]) -> None:
+    """Record in the lake which topic has which table's events, before transforms, which may change it."""
+    from cdc_core.lake.stores.topics import record_topics
+
+    names, paths = Names(context.config.schema), context.paths
+    topics = {table.id: names.topic(table.id) for table in tables}
+    folders = {table: paths.lake(table) for table in topics}
+    record_topics(paths.topics, topics, folders, context.config.lake.lake_history_minutes)
 
 
 def _wait(seconds: float, should_stop: Callable[[], bool]) -> None:

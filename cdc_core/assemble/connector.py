@@ -36,6 +36,7 @@ from cdc_core.engine.reports import (
     Until,
 )
 from cdc_core.engine.stream.run import Hooks
+from cdc_core.errors import ConfigError
 from cdc_core.lsn import Lsn
 from cdc_core.postgres.preflight.finding import Finding
 from cdc_core.schema.table import TableId, TableSchema
@@ -130,7 +131,17 @@ class Connector:
         on_notification: OnNotification | None = None,
     ) -> list[SnapshotReport]:
         """Read tables (None: all captured) into the lake at one consistent point, replacing existing lake tables."""
+        self._require_lake("snapshot")
+        if self._context.has_kafka:
+            kafka.first_events(self._context, on_notification)
         return snapshot.snapshot(self._context, tables, spark, on_progress, on_notification)
+
+    def _require_lake(self, command: str) -> None:
+        if self._context.has_kafka and not self._context.has_lake:
+            raise ConfigError(
+                f"wal2lake {command} writes to a lake, and wal2lake.sinks is kafka.",
+                "Send the signal execute-snapshot to have rows read into Kafka (wal2lake signal).",
+            )
 
     def stream(
         self,
@@ -169,6 +180,8 @@ class Connector:
         the table is not captured.
         """
         from cdc_core.engine.slice.order import Replay  # loads Arrow
+
+        self._require_lake("replay")
 
         return replay.replay(self._context, table, spark, on_progress, Replay(tuple(accept), accept_all, drop))
 

@@ -26,7 +26,14 @@ from cdc_core.cli.exits import DONE, FAILED, stop_requests
     "all are equal.",
 )
 @click.option("--rate", type=click.IntRange(1, 5000), default=200, show_default=True, help="Changes per second.")
-def command(folder: Path, seconds: float | None, rate: int) -> int:
+@click.option(
+    "--sinks",
+    type=click.Choice(["lake", "lake,kafka"]),
+    default="lake",
+    show_default=True,
+    help="Where changes are written; with kafka a broker is started, whose jars are downloaded once (44 MB).",
+)
+def command(folder: Path, seconds: float | None, rate: int, sinks: str) -> int:
     """Run a demo with an embedded PostgreSQL: a sample workload, snapshots by a backfill, streaming by a sensor.
 
     Prints the URL of Dagster's UI and, every few seconds, the row counts of source and lake. Ctrl-C stops everything.
@@ -50,7 +57,7 @@ def command(folder: Path, seconds: float | None, rate: int) -> int:
 
     with stop_requests() as stop:
         hooks = DemoHooks(lambda text: console.print(f"● {text}", highlight=False), show, stop.is_set)
-        verdict = Demo(folder, hooks, rate).run(seconds)
+        verdict = Demo(folder, hooks, rate, "kafka" in sinks).run(seconds)
     if not verdict:
         console.print("● stopped; all processes of the demo have ended", highlight=False)
         return DONE

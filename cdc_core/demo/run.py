@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from cdc_core.assemble import Connector
+from cdc_core.demo.broker import Broker
 from cdc_core.demo.connector import connector_text
 from cdc_core.demo.processes import DagsterProcesses
 from cdc_core.demo.server import DATABASE, DemoServer, psql
@@ -73,6 +75,7 @@ class Demo:
     folder: Path
     hooks: DemoHooks
     rate: int = 200
+    has_kafka: bool = False
     _options: PostgresOptions = field(default_factory=PostgresOptions)
     _backfill: str = ""
 
@@ -85,9 +88,10 @@ class Demo:
         self.folder.mkdir(parents=True, exist_ok=True)
         hooks = self.hooks
         hooks.say("starting an embedded PostgreSQL with a sample shop database")
-        with DemoServer(self.folder / "postgres") as server:
+        broker = Broker(self.folder / "kafka") if self.has_kafka else None
+        with DemoServer(self.folder / "postgres") as server, broker or nullcontext():
             self._options = server.options()
-            connector_file = self._write_connector()
+            connector_file = self._write_connector(broker)
             with Workload(self._options, self.rate) as workload:
                 hooks.say(f"the workload makes {self.rate} changes a second; starting Dagster")
                 with DagsterProcesses(
@@ -105,10 +109,14 @@ class Demo:
                     hooks.say("workload stopped; waiting for the lake to catch up")
                     return self._catch_up(connector_file)
 
-    def _write_connector(self) -> Path:
+    def _write_connector(self, broker: Broker | None) -> Path:
         path = self.folder / "connectors" / "shop.properties"
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(connector_text(self._options, self.folder, TABLES), encoding="utf-8")
+        text = connector_text(self._options, self.folder, TABLES)
+        if broker is not None:
+            self.hooks.say(f"Kafka: {broker.servers}; the events of a table are in topic shop.<schema>.<table>")
+            text += f"\nwal2lake.sinks=lake,kafka\nbootstrap.servers={broker.servers}\n"
+        path.write_text(text, encoding="utf-8")
         return path
 
     def _launch_backfill(self, dagster: DagsterProcesses) -> None:

@@ -21,6 +21,7 @@ import logging
 import threading
 import time
 from collections import deque
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -42,6 +43,8 @@ _POLL_SECONDS = 0.1
 _JOIN_SECONDS = 30.0
 _WARN_SECONDS = 10.0
 _CALLBACK_EVERY = 1_000
+_CALL_SECONDS = 1.0
+_ABORT_SECONDS = 5.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,8 +164,17 @@ class Publisher:
                 self._error = error
                 self._changed.notify_all()
         finally:
+            self._abort()
             self._producer.purge()
             self._producer.poll(0)
+
+    def _abort(self) -> None:
+        """End a transaction that the run leaves open, so that readers need not wait for its time-out."""
+        from confluent_kafka import KafkaException
+
+        if self._in_transaction:
+            with suppress(KafkaException):
+                self._producer.abort_transaction(_ABORT_SECONDS)
 
     def _run(self) -> None:
         while True:
@@ -248,7 +260,7 @@ class Publisher:
                 self._call("beginning a transaction", self._producer.begin_transaction)
             self._positions.write(self._producer, position, self._failed_delivery)
             self._await_all()
-            self._call("committing a transaction", self._producer.commit_transaction)
+            self._call("committing a transaction", lambda: self._producer.commit_transaction(_CALL_SECONDS))
             self._in_transaction = False
         else:
             self._await_all()

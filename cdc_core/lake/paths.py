@@ -130,6 +130,11 @@ class LakePaths:
         """Notifications of snapshots, if the channel ``sink`` is enabled."""
         return self._at("__notifications")
 
+    @property
+    def topics(self) -> str:
+        """The topic of each lake table, if events are written to Kafka, too."""
+        return self._at("__topics")
+
     def _of(self, table: TableId, kind: str) -> str:
         """Return a table's path. One that an older version created under the plain name keeps it."""
         named, plain = f"{folder(table.schema)}/{folder(table.table)}", f"{table.schema}/{table.table}"

@@ -31,6 +31,12 @@ def initial_events(context: RunContext, on_notification: OnNotification | None) 
         return 0
 
 
+def first_events(context: RunContext, on_notification: OnNotification | None) -> None:
+    """As ``initial_events``, unless the slot exists: before anything else makes it, which Kafka would begin behind."""
+    if not _has_slot(context):
+        initial_events(context, on_notification)
+
+
 def stream_events(
     context: RunContext,
     until: Until,

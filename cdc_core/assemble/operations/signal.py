@@ -53,7 +53,7 @@ def signal(context: RunContext, kind: str, data: str) -> str:
         except OSError as error:
             raise ConfigError(f"The file {path} of signal.file cannot be written: {error.strerror}.") from None
         return "file"
-    if context.has_lake and config.lake.lake_path:
+    if (context.has_lake and config.lake.lake_path) or context.has_kafka:
         path = own_signals(context)
         try:
             append_signal(path, json.dumps({"id": asked.id, "type": asked.type, "data": dict(asked.data)}))

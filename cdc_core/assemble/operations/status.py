@@ -71,7 +71,7 @@ def pending(context: RunContext) -> SlotBacklog:
 def _has_signals(context: RunContext) -> bool:
     """Whether a signal file that streaming runs read is not empty. It is emptied when its signals are processed."""
     signals = context.config.signals
-    files = [own_signals(context)] if context.has_lake else []
+    files = [own_signals(context)] if context.has_lake or context.has_kafka else []
     if context.has_lake and "file" in signals.signal_enabled_channels:
         files.append(Path(signals.signal_file))
     return any(file.is_file() and file.stat().st_size > 0 for file in files)

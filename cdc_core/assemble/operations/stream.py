@@ -6,7 +6,7 @@ from collections.abc import Callable
 from contextlib import closing, nullcontext
 from typing import Any
 
-from cdc_core.assemble.beside import EventsBeside
+from cdc_core.assemble.beside import EventsBeside, record_topics_of
 from cdc_core.assemble.context import RunContext
 from cdc_core.assemble.metrics import connected, meter
 from cdc_core.assemble.notifications import open_notifier
@@ -89,6 +89,8 @@ def _drain(
     bounds = BatchBounds(engine.batch_max_rows, engine.batch_max_bytes, engine.spool_max_bytes)
     events = EventsBeside(context) if context.has_kafka else None
     forward = None if events is None else events.inbox
+    if events is not None:
+        record_topics_of(context, [table for table in tables if source.selection.is_table(table.id)])
     with context.run_folder() as folder:
         sink, positions, signals = open_sink(
             context, source, registry, spark, tables, folder, notifier, inbox, hooks.should_stop, forward
@@ -106,7 +108,6 @@ def _drain(
                 signals,
                 None if proof is None else proof.watch(),
                 None if events is None else events.segments,
-                0 if events is None else start,
             ) as reader,
             nullcontext() if events is None else events.running(),
         ):

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from cdc_core.assemble.context import RunContext
 from cdc_core.assemble.signals.kafka import kafka_channel
+from cdc_core.assemble.signals.own_file import OWN_INTERVAL_MS, own_signals
 from cdc_core.engine.envelopes.run import EnvelopeRun
 from cdc_core.postgres.rows.chunks import ChunkConnection
 from cdc_core.postgres.source import Source
@@ -55,6 +56,9 @@ def envelope_signals(
     channels: list[Channel] = []
     if "file" in signals.signal_enabled_channels and not beside_lake:
         channels.append(FileChannel(Path(signals.signal_file), signals.signal_poll_interval_ms))
+    if config.engine.sinks == ("kafka",):
+        # A run that wal2lake signal reaches; a run of wal2lake envelopes is not one.
+        channels.append(FileChannel(own_signals(context), OWN_INTERVAL_MS))
     if inbox is not None and (beside_lake or "in-process" in signals.signal_enabled_channels):
         channels.append(inbox)
     if "kafka" in signals.signal_enabled_channels and not beside_lake:

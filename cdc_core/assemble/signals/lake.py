@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from cdc_core.assemble.context import RunContext
 from cdc_core.assemble.signals.envelopes import signal_table
 from cdc_core.assemble.signals.kafka import kafka_channel
-from cdc_core.assemble.signals.own_file import adopt_earlier_signals, own_signals
+from cdc_core.assemble.signals.own_file import OWN_INTERVAL_MS, adopt_earlier_signals, own_signals
 from cdc_core.assemble.table_snapshots import blocking_snapshot
 from cdc_core.engine.backfill.blocking import BlockingSnapshots
 from cdc_core.engine.backfill.snapshots import LakeSnapshots
@@ -42,9 +42,6 @@ if TYPE_CHECKING:  # loads Arrow, which most callers do not need
     from cdc_core.lake.stores.progress_log import ProgressLog
 
 _log = logging.getLogger(__name__)
-
-# Interval at which the state folder is checked for signals of other processes.
-_OWN_INTERVAL_MS = 1_000
 
 
 def lake_with_signals(
@@ -130,7 +127,7 @@ def _published(
 def _channels(context: RunContext, inbox: Inbox | None, forward: Inbox | None) -> list[Channel]:
     signals = context.config.signals
     adopt_earlier_signals(context)
-    found: list[Channel] = [FileChannel(own_signals(context), _OWN_INTERVAL_MS, holds=True)]
+    found: list[Channel] = [FileChannel(own_signals(context), OWN_INTERVAL_MS, holds=True)]
     if "file" in signals.signal_enabled_channels:
         found.append(FileChannel(Path(signals.signal_file), signals.signal_poll_interval_ms, holds=True))
     if "kafka" in signals.signal_enabled_channels:

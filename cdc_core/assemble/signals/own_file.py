@@ -12,6 +12,8 @@ from pathlib import Path
 
 from cdc_core.assemble.context import RunContext
 
+# Interval at which the state folder is checked for signals of other processes.
+OWN_INTERVAL_MS = 1_000
 _DIGITS = 8
 
 

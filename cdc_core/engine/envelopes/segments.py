@@ -117,7 +117,10 @@ class SharedSegments:
         self._after = 0
 
     def start_after(self, lsn: Lsn) -> None:
-        """Leave out transactions that end at or before ``lsn``: the destination has them."""
+        """Leave out transactions that end at or before ``lsn``, which the destination has; 0 if it has none.
+
+        source.sequence continues from there.
+        """
         self._after = int(lsn)
 
     @property
@@ -213,16 +216,26 @@ def later(found: SortedSegment, lsn: int) -> SortedSegment:
     marks = found.transactions
     end = found.last_commit_end_lsn
     is_new = end is not None and end > lsn
-    runs = [replace(run, raw=_from(run.raw, lsn)) for run in found.runs]
+    runs = [replace(run, raw=_continued(_from(run.raw, lsn), lsn)) for run in found.runs]
+    truncates = [one for one in found.truncates if one.commit_lsn >= lsn]
     return replace(
         found,
         runs=[run for run in runs if run.raw.num_rows],
-        truncates=[one for one in found.truncates if one.commit_lsn >= lsn],
+        truncates=[one if one.prior_end_lsn else replace(one, prior_end_lsn=lsn) for one in truncates],
         messages=[one for one in found.messages if (one.commit_lsn or one.lsn) >= lsn],
         transactions=_from(marks, lsn),
         last_commit_lsn=found.last_commit_lsn if is_new else None,
         last_commit_end_lsn=end if is_new else None,
     )
+
+
+def _continued(raw: pa.RecordBatch, lsn: int) -> pa.RecordBatch:
+    """Return rows of the reader's first transaction with ``lsn`` as the end of the one before, which it did not see."""
+    prior = raw.column("prior_end_lsn").to_numpy()
+    if not len(prior) or prior[0]:
+        return raw
+    at = raw.schema.get_field_index("prior_end_lsn")
+    return raw.set_column(at, raw.schema.field(at), pa.array(np.where(prior == 0, lsn, prior), pa.int64()))
 
 
 def _from(rows: pa.RecordBatch, lsn: int) -> pa.RecordBatch:

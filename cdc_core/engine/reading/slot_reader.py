@@ -150,7 +150,6 @@ class SlotReader:
         signals: SignalTable | None = None,
         watch: CommitWatch | None = None,
         tap: Tap | None = None,
-        began_at: int = 0,
     ) -> None:
         self._watch = watch
         self._tap = tap
@@ -166,7 +165,7 @@ class SlotReader:
         self._stop = threading.Event()
         self._closed = threading.Event()
         self._progress = _Progress()
-        self._state = StreamState(prior_end_lsn=began_at)
+        self._state = StreamState()
         self._threads = [
             threading.Thread(target=self._guard, args=(body,), name=name, daemon=True)
             for name, body in (("slot-reader", self._read), ("slot-sorter", self._sort))

@@ -1,0 +1,123 @@
+"""Segments that another run's reader passes on: bounded, filtered, and not confirmed before they are durable."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pytest
+
+from cdc_core.decode.pgoutput.stream_state import MARK_SCHEMA, RelationRun, SortedSegment
+from cdc_core.decode.raw_batch import RAW_SCHEMA
+from cdc_core.engine.envelopes.feed import EventFeed, Gate
+from cdc_core.engine.envelopes.segments import SharedSegments, later
+from cdc_core.errors import TransientError
+from cdc_core.lsn import Lsn
+from cdc_core.schema.relation import Relation, ReplicaIdentity
+from cdc_core.schema.table import TableId, TableSchema
+from tests.support.waits import wait_until
+
+RELATION = Relation(1, "s", "t", ReplicaIdentity.DEFAULT, ())
+TABLE = TableSchema(TableId("s", "t"), 1, (), ())
+
+
+def segment(*commits: int, prior: int = 0, is_open: bool = False, size: int = 10) -> SortedSegment:
+    """One row and a Commit a transaction, each of which ends 8 behind its commit LSN."""
+    rows = [
+        {
+            **dict.fromkeys(("lsn", "tx_index", "xid", "commit_ts_us", "origin_lsn"), 0),
+            "seq": number,
+            "commit_lsn": lsn,
+            "prior_end_lsn": prior,
+            "origin": None,
+            "payload": b"x" * size,
+        }
+        for number, lsn in enumerate(commits)
+    ]
+    ends = commits[:-1] if is_open else commits
+    marks = [
+        {"seq": 0, "kind": ord("C"), "lsn": lsn, "xid": 1, "commit_lsn": lsn, "end_lsn": lsn + 8, "commit_ts_us": 0}
+        for lsn in ends
+    ]
+    return SortedSegment(
+        [RelationRun(RELATION, TABLE, pa.RecordBatch.from_pylist(rows, schema=RAW_SCHEMA))],
+        [],
+        [],
+        pa.RecordBatch.from_pylist(marks, schema=MARK_SCHEMA),
+        ends[-1] if ends else None,
+        ends[-1] + 8 if ends else None,
+        is_open,
+        len(rows),
+        len(rows),
+        len(rows),
+    )
+
+
+def test_what_the_destination_has_is_left_out() -> None:
+    found = later(segment(100, 200, 300), 208)
+    assert found.runs[0].raw.column("commit_lsn").to_pylist() == [300]
+    assert found.transactions.column("commit_lsn").to_pylist() == [300]
+    assert found.last_commit_end_lsn == 308
+    # The reader did not see the transaction before it; the destination has it.
+    assert found.runs[0].raw.column("prior_end_lsn").to_pylist() == [208]
+    assert later(segment(300, prior=150), 208).runs[0].raw.column("prior_end_lsn").to_pylist() == [150]
+    nothing = later(segment(100, 200), 208)
+    assert (nothing.runs, nothing.last_commit_lsn, nothing.last_commit_end_lsn) == ([], None, None)
+
+
+def test_the_slot_is_confirmed_for_both() -> None:
+    segments, sent = SharedSegments(1 << 20), list[int]()
+    gate = Gate(segments, sent.append)
+    gate.confirm(50)
+    assert sent == [50]
+    segments.put(segment(100))
+    segments.put(segment(200))
+    gate.confirm(208)
+    assert sent == [50]
+    assert segments.next(0) is not None
+    segments.confirm(108)
+    segments.confirm_idle(True)  # the second segment still waits
+    gate.tick()
+    assert sent == [50, 108]
+    assert segments.next(0) is not None
+    segments.confirm_idle(False)
+    gate.tick()
+    assert sent == [50, 108]
+    segments.confirm(208)
+    segments.confirm_idle(True)
+    gate.confirm(400)
+    assert sent == [50, 108, 400]
+
+
+def test_reading_pauses_at_the_bound_and_the_run_ends_when_it_lasts() -> None:
+    segments = SharedSegments(1_000)
+    feed = EventFeed(segments, 0.05, lambda should_stop: None)
+    segments.put(segment(100, size=2_000))
+    assert not segments.has_room
+    wait_until(lambda: segments.full_seconds > 0.05, 5, "the stall time-out")
+    with pytest.raises(TransientError, match=r"has not taken the changes of 0\.05 s"):
+        feed.check()
+    assert segments.next(0) is not None
+    assert segments.has_room
+    feed.check()
+
+
+def test_an_error_of_the_thread_is_the_runs() -> None:
+    def fail(should_stop: object) -> None:
+        raise TransientError("lost")
+
+    feed = EventFeed(SharedSegments(1), 1.0, fail)
+    feed.start()
+    feed.close()
+    with pytest.raises(TransientError, match="lost"):
+        feed.check()
+
+
+def test_silence_is_known_once_everything_was_taken() -> None:
+    segments = SharedSegments(1_000)
+    segments.start_after(Lsn(0))
+    segments.note_silence(500)
+    assert segments.wal_end == 500
+    segments.put(segment(600, is_open=True))
+    assert segments.wal_end == 0
+    assert segments.next(0) is not None
+    assert segments.is_open
+    assert segments.next(0.01) is None
