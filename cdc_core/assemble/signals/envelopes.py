@@ -58,7 +58,7 @@ def envelope_signals(
         channels.append(FileChannel(Path(signals.signal_file), signals.signal_poll_interval_ms))
     if config.engine.sinks == ("kafka",):
         # A run that wal2lake signal reaches; a run of wal2lake envelopes is not one.
-        channels.append(FileChannel(own_signals(context), OWN_INTERVAL_MS))
+        channels.append(FileChannel(own_signals(context), OWN_INTERVAL_MS, holds=True))
     if inbox is not None and (beside_lake or "in-process" in signals.signal_enabled_channels):
         channels.append(inbox)
     if "kafka" in signals.signal_enabled_channels and not beside_lake:

@@ -242,6 +242,8 @@ class EnvelopeRun:
         # Records written since the last mark would be written again after a kill, so then no mark is set before the
         # next Commit.
         is_marked = output.is_marked
+        if output.is_settled and signals.progress.to_json() == self._position.progress:
+            signals.done()
         written = output.write(signals.idle(segments.wal_end)) if is_silent else 0
         signals.between(str(self._position.lsn), is_silent)
         if signals.progress.blocking:

@@ -81,6 +81,10 @@ class EnvelopeSignals:
         """Record that the tables of blocking snapshots were read."""
         self.snapshots.progress = self.progress.without_blocking()
 
+    def done(self) -> None:
+        """Record that ``progress``, with every signal received so far, is stored."""
+        self._processor.done()
+
     def between(self, position: str, is_silent: bool) -> None:
         """Process signals of the other channels, and read a chunk that is due; no transaction is open.
 
