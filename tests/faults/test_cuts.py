@@ -234,7 +234,7 @@ def test_upkeep_and_rounds_give_way_to_each_other(pg, program, tmp_path):
         "schema.include.list": "public",
         "wal2lake.lake.path": str(tmp_path / "lake"),
         "wal2lake.state.path": str(tmp_path / "state"),
-        "wal2lake.freshness.seconds": "0.5",
+        "wal2lake.freshness.seconds": "2",
         "wal2lake.lake.history.minutes": "60",
         "wal2lake.lake.clustered.tables": "public.counter",
     }

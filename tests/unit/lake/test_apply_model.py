@@ -73,7 +73,7 @@ def test_histories_follow_the_source(keyless: bool, truncates: bool, how: str) -
         follower.assert_equal()
 
 
-@settings(max_examples=examples(120), deadline=None)
+@settings(max_examples=examples(80), deadline=None)
 @given(
     seed=st.integers(0, 10**6),
     histories=st.integers(1, 6),

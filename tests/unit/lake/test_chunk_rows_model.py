@@ -221,7 +221,7 @@ def take_snapshot(server: Server, lake: Lake, chance: random.Random, statements:
 
 
 @pytest.mark.slow
-@settings(max_examples=examples(120), deadline=None, phases=(Phase.explicit, Phase.reuse, Phase.generate))
+@settings(max_examples=examples(60), deadline=None, phases=(Phase.explicit, Phase.reuse, Phase.generate))
 @given(
     seed=st.integers(0, 10**6),
     histories=st.integers(1, 5),

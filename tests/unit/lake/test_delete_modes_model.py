@@ -112,7 +112,7 @@ def test_histories_follow_the_model(mode: DeleteMode, truncates: bool, how: str)
         follower.assert_equal()
 
 
-@settings(max_examples=examples(150), deadline=None)
+@settings(max_examples=examples(80), deadline=None)
 @given(
     seed=st.integers(0, 10**6),
     mode=st.sampled_from(MODES),

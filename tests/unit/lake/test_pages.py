@@ -56,7 +56,7 @@ def made(chance: random.Random, rows: int, nulls: float) -> pa.Table:
     return pa.table(columns)
 
 
-@settings(max_examples=examples(150), deadline=None)
+@settings(max_examples=examples(80), deadline=None)
 @given(
     seed=st.integers(0, 10**6),
     rows=st.integers(1, 700),

@@ -93,7 +93,7 @@ def luck(number):
 @pytest.mark.slow
 @pytest.mark.parametrize("table", [KEYED, FULL], ids=["default", "full"])
 @settings(
-    max_examples=examples(20),
+    max_examples=examples(10),
     deadline=None,
     derandomize=True,
     phases=[Phase.generate],

@@ -165,7 +165,7 @@ def folder():
 @pytest.mark.parametrize("others", [False, True], ids=["one writer", "a new writer each round"])
 def test_the_lake_is_the_source_but_for_what_waits(table, others, folder):
     @settings(
-        max_examples=examples(12),
+        max_examples=examples(8),
         deadline=None,
         derandomize=True,
         phases=[Phase.generate],
