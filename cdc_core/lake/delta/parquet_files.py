@@ -138,7 +138,7 @@ class ParquetFiles:
         with (
             self._folder.open_output(path) as target,
             # With few rows a dictionary costs more time and bytes than it saves.
-            parquet_writer(target, ready.schema, ready.num_rows >= _DICTIONARY_ROWS, statistics=not is_large) as writer,
+            parquet_writer(target, ready, ready.num_rows >= _DICTIONARY_ROWS, statistics=not is_large) as writer,
         ):
             writer.write_table(ready)
         if is_large:
@@ -165,7 +165,7 @@ class ParquetFiles:
             bounds, count, octets, is_large = Bounds(), 0, 0, has_large_values(rows)
             with (
                 self._folder.open_output(path) as target,
-                parquet_writer(target, schema, repeated_columns(rows), statistics=not is_large) as writer,
+                parquet_writer(target, rows, repeated_columns(rows), statistics=not is_large) as writer,
             ):
                 while rows is not None and count < rows_per_file and octets < (bytes_per_file or octets + 1):
                     writer.write_table(rows)

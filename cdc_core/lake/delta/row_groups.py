@@ -23,11 +23,14 @@ _COMPRESSION = "zstd"
 # after each batch of values.
 PAGE_ROWS = 2_000
 _PAGES = {
-    "write_page_index": True,
     "max_rows_per_page": PAGE_ROWS,
     "data_page_size": 64 << 10,
     "write_batch_size": 64,
 }
+
+
+# A file of less is read as a whole as quickly, and rewritten if its rows change: small pages take a third more time.
+_PAGED_BYTES = 2 << 20
 
 
 def row_groups(batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> Iterator[pa.Table]:
@@ -66,20 +69,21 @@ def stepwise(parquet: pq.ParquetFile, columns: list[str], rows: int) -> Iterator
 
 
 def parquet_writer(
-    target: Any, schema: pa.Schema, use_dictionary: bool | list[str], *, statistics: bool
+    target: Any, first: pa.Table, use_dictionary: bool | list[str], *, statistics: bool
 ) -> pq.ParquetWriter:
-    """Return a writer of data files. ``statistics`` should be False if ``has_large_values``.
+    """Return a writer of data files, for the ``first`` row group. ``statistics``: False if ``has_large_values``.
 
     Without statistics there is no page index either, which would be as large.
     """
     return pq.ParquetWriter(
         target,
-        schema,
+        first.schema,
         compression=_COMPRESSION,
         store_schema=False,
         use_dictionary=use_dictionary,
         write_statistics=statistics,
-        **(_PAGES if statistics else {}),
+        write_page_index=statistics,
+        **(_PAGES if statistics and first.nbytes > _PAGED_BYTES else {}),
     )
 
 
