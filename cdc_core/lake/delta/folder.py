@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import uuid
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -79,8 +80,9 @@ class Folder:
         if not self.is_local:
             return self._put(name, content, "create")
         target = Path(self.uri) / name
-        # Of this form are the temporary files of delta-rs, which every reader of a log leaves out.
-        made = target.parent / f"_commit_{uuid.uuid4()}.json.tmp"
+        # Not beside the target: who lists the log may fail at a file that disappears meanwhile. Readers of a table
+        # leave out what begins with an underscore.
+        made = Path(self.uri) / f"_commit_{uuid.uuid4()}.json.tmp"
         try:
             made.write_bytes(content)
             os.link(made, target)
@@ -103,9 +105,13 @@ class Folder:
     def ages(self, under: str) -> list[tuple[str, float]]:
         """As ``names``, each with the time of its last change in seconds since 1970."""
         if self.is_local:
-            folder = Path(self.uri) / under
-            with os.scandir(folder) as found:
-                return [(each.name, each.stat().st_mtime) for each in found if each.is_file()]
+            ages = list[tuple[str, float]]()
+            with os.scandir(Path(self.uri) / under) as found:
+                for each in found:
+                    with suppress(FileNotFoundError):  # removed since it was listed
+                        if each.is_file():
+                            ages.append((each.name, each.stat().st_mtime))
+            return ages
         import pyarrow.fs
 
         infos = self._filesystem().get_file_info(pyarrow.fs.FileSelector(under, allow_not_found=True))

@@ -17,7 +17,8 @@ from cdc_core.lake.schema.shape import file_hours
 
 # A file of vectors is written just before its commit, so one of this age that no commit names is not needed.
 _UNNAMED_HOURS = 24
-_VECTORS = re.compile(r"deletion_vector_[0-9a-f-]+\.bin")
+# The second is what a run left that was killed while it made a commit.
+_VECTORS = re.compile(r"deletion_vector_[0-9a-f-]+\.bin|_commit_[0-9a-f-]+\.json\.tmp")
 _DATA = re.compile(r".+\.parquet")
 
 _log = logging.getLogger(__name__)

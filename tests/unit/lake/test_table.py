@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from datetime import UTC, date, datetime
 from pathlib import Path
 from typing import Any
@@ -322,3 +323,22 @@ def test_commits_of_our_own_are_not_loaded_and_the_log_may_forget_them(tmp_path:
     assert stale is not None
     with pytest.raises(CommitConflictError):
         stale.commit([], [stale.files[0]])
+
+
+def test_a_log_never_has_a_file_that_disappears(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A reader that lists the log between two commits would fail at it."""
+    schema = pa.schema([("id", pa.int64())])
+    table = DeltaTable.create(str(tmp_path / "t"), schema, {})
+    link, listed = os.link, list[str]()
+
+    def slowly(*given: Any) -> None:
+        listed.extend(table.folder.names("_delta_log"))
+        link(*given)
+
+    monkeypatch.setattr(os, "link", slowly)
+    table.commit([table.write(pa.table({"id": [1]}, schema))])
+    assert listed == [f"{0:020}.json"]
+    assert not list((tmp_path / "t").rglob("*.tmp"))
+    # One that does is left out.
+    (tmp_path / "t" / "gone").symlink_to(tmp_path / "nowhere")
+    assert "gone" not in table.folder.names("")
