@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, settings
 
+from cdc_core.demo.broker import Broker
 from tests.support.cluster import Cluster, binaries, server_version
 from tests.support.order import LongestFirst, rank
 from tests.support.sampling import examples
@@ -62,6 +63,15 @@ def each_pg(request: pytest.FixtureRequest) -> Cluster:
     """The test runs once on each server."""
     cluster: Cluster = request.getfixturevalue(request.param)
     return cluster
+
+
+@pytest.fixture(scope="session")
+def kafka() -> Iterator[Broker]:
+    """A Kafka broker of this process, which no test stops: each has topics of its own."""
+    from tests.support.kafka import started_broker
+
+    with started_broker() as broker:
+        yield broker
 
 
 @pytest.fixture(scope="session")

@@ -50,7 +50,7 @@ def main() -> None:
     with (
         bench_server() as (cluster, folder),
         tempfile.TemporaryDirectory(dir=folder) as data,
-        Broker(Path(data), {"log.retention.bytes": "1"}) as broker,
+        Broker(Path(data)) as broker,
         TestRegistry() as registry,
     ):
         await_broker(broker.servers)

@@ -18,12 +18,18 @@ from cdc_core.kafka.topic_maker import TopicMaker
 from cdc_core.kafka.topics import NewTopic
 
 if TYPE_CHECKING:
-    from confluent_kafka import Producer
+    from confluent_kafka import Consumer, Producer
 
 _CONFIG = {"cleanup.policy": "compact", "segment.bytes": "1048576", "min.cleanable.dirty.ratio": "0.1"}
 _FIRST_LOOK = 64
 _POLL_SECONDS = 0.2
 _BROKERS_CHOICE = -1
+_NEW = frozenset(
+    {
+        *("_UNKNOWN_PARTITION", "_UNKNOWN_TOPIC", "UNKNOWN_TOPIC_OR_PART"),
+        *("LEADER_NOT_AVAILABLE", "NOT_LEADER_FOR_PARTITION", "_LEADER_NOT_AVAILABLE"),
+    }
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +67,7 @@ class PositionTopic:
         reported = Reported(servers)
         consumer = open_consumer({**settings, **own}, reported)
         try:
-            low, high = consumer.get_watermark_offsets(TopicPartition(self.name, 0), timeout=REACH_SECONDS)
+            low, high = self._bounds(consumer)
             look = _FIRST_LOOK
             while True:
                 start = max(low, high - look)
@@ -74,6 +80,20 @@ class PositionTopic:
             raise error_of(error.args[0], servers, "reading the connector's position") from None
         finally:
             consumer.close()
+
+    def _bounds(self, consumer: Consumer) -> tuple[int, int]:
+        """Return the first offset and the one after the last; waits until all brokers know a topic that is new."""
+        from confluent_kafka import KafkaException, TopicPartition
+
+        deadline = time.monotonic() + REACH_SECONDS
+        while True:
+            try:
+                low, high = consumer.get_watermark_offsets(TopicPartition(self.name, 0), timeout=REACH_SECONDS)
+                return low, high
+            except KafkaException as error:
+                if error.args[0].name() not in _NEW or time.monotonic() > deadline:
+                    raise
+                time.sleep(_POLL_SECONDS)
 
     def _last(self, consumer: Any, servers: str, reported: Reported) -> str | None:
         """Return the last of the positions up to the end of what is committed."""

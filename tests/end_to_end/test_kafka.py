@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from cdc_core.demo.broker import Broker
+from cdc_core.lsn import Lsn
 from cdc_core.schema.table import TableId
 from tests.support.cluster import Cluster
 from tests.support.kafka import Topics, await_broker, started_broker
@@ -30,8 +31,14 @@ insert into items select g, 0, 'first' from generate_series(1, 20) g;
 """
 
 
+@pytest.fixture
+def node(kafka: Broker) -> Broker:
+    return kafka
+
+
 @pytest.fixture(scope="module")
-def node() -> Iterator[Broker]:
+def frail() -> Iterator[Broker]:
+    """A broker that tests kill, and start again."""
     with started_broker() as one:
         yield one
 
@@ -56,6 +63,11 @@ def connector(pg: Cluster, node: Broker, folder: Path, name: str, **more: str) -
 def one_round(pg: Cluster, database: str, number: int) -> None:
     """A transaction that changes every row: its ``n`` is the number."""
     pg.execute(database, f"update items set n = {number}, v = 'round {number}'")
+
+
+def slot_of(pg: Cluster, database: str) -> str:
+    [(name,)] = pg.execute("postgres", "select slot_name from pg_replication_slots where database = %s", [database])
+    return str(name)
 
 
 def states(messages: list[Any]) -> dict[int, list[int]]:
@@ -111,6 +123,12 @@ def test_a_run_that_is_killed_loses_nothing(
             run.end(signal.SIGKILL)
     done = program.run("run", file, "--until-idle", "0.5", own_java=True)
     assert done.returncode == 0, done.stderr
+    said = json.loads(program.run("status", file, "--json", own_java=True).stdout)["kafka"]
+    [(slot,)] = pg.execute(
+        "postgres", "select confirmed_flush_lsn from pg_replication_slots where database = %s", [database]
+    )
+    assert (said["topic"], said["in_snapshot"]) == (f"__wal2lake.{name}.{slot_of(pg, database)}", False)
+    assert Lsn.parse(said["lsn"]) <= Lsn.parse(slot)
     found = states(topics.messages(topic))
     wanted = list(range(number + 1))
     assert sorted(found) == list(range(1, 21))
@@ -125,24 +143,23 @@ def test_a_run_that_is_killed_loses_nothing(
     pg.drop_database(database)
 
 
-def test_a_broker_that_goes_and_comes_back(pg: Cluster, program: Program, tmp_path: Path) -> None:
-    """A broker of its own; the run waits, and afterwards everything is there, once and in order."""
-    with started_broker() as own:
-        database, file = connector(pg, own, tmp_path, "gone")
-        with program.started("run", file, own_java=True) as run:
-            running(pg, database, run)
-            for number in range(1, 4):
-                one_round(pg, database, number)
-            own.stop(kill=True)
-            for number in range(4, 8):
-                one_round(pg, database, number)
-            own.start()
-            await_broker(own.servers)
-            one_round(pg, database, 8)
-            topics = Topics(own.servers)
-            wait_until(lambda: len(topics.messages("gone.public.items")) >= 20 * 9, 90, "all events", pause=0.5)
-            assert run.end(signal.SIGTERM) == 0, run.said()
-        assert all(one == list(range(9)) for one in states(topics.messages("gone.public.items")).values())
+def test_a_broker_that_goes_and_comes_back(pg: Cluster, frail: Broker, program: Program, tmp_path: Path) -> None:
+    """The run waits, and afterwards everything is there, once and in order."""
+    database, file = connector(pg, frail, tmp_path, "gone")
+    with program.started("run", file, own_java=True) as run:
+        running(pg, database, run)
+        for number in range(1, 4):
+            one_round(pg, database, number)
+        frail.stop(kill=True)
+        for number in range(4, 8):
+            one_round(pg, database, number)
+        frail.start()
+        await_broker(frail.servers)
+        one_round(pg, database, 8)
+        topics = Topics(frail.servers)
+        wait_until(lambda: len(topics.messages("gone.public.items")) >= 20 * 9, 90, "all events", pause=0.5)
+        assert run.end(signal.SIGTERM) == 0, run.said()
+    assert all(one == list(range(9)) for one in states(topics.messages("gone.public.items")).values())
     pg.drop_database(database)
 
 
@@ -202,38 +219,37 @@ def told(topics: Topics) -> bytes:
 
 
 @pytest.mark.spark
-def test_lake_and_kafka_from_one_slot(pg: Cluster, program: Program, tmp_path: Path) -> None:
+def test_lake_and_kafka_from_one_slot(pg: Cluster, frail: Broker, program: Program, tmp_path: Path) -> None:
     """The lake goes on while the broker is away; then both have everything, and the slot is confirmed for both."""
-    with started_broker() as own:
-        database, file = connector(
-            pg, own, tmp_path, "both", **{"wal2lake.sinks": "lake,kafka", **lake_settings(tmp_path)}
-        )
-        done = program.run("run", file, "--until-idle", "0.5")
-        assert done.returncode == 0, done.stderr[-3000:]
-        topics, topic = Topics(own.servers), "both.public.items"
-        assert states(topics.messages(topic)) == {number: [0] for number in range(1, 21)}
-        with program.started("run", file) as run:
-            running(pg, database, run)
-            one_round(pg, database, 1)
-            wait_until(lambda: len(topics.messages(topic)) == 40, 60, "the first events", pause=0.3)
-            own.stop(kill=True)
-            one_round(pg, database, 2)
-            wait_until(lambda: difference(file, [ITEMS]) == [], 60, "the lake without Kafka", pause=0.5)
-            [(end,)] = pg.execute(database, "select pg_current_wal_insert_lsn()::text")
-            behind = "select confirmed_flush_lsn < %s::pg_lsn from pg_replication_slots where database = %s"
-            assert pg.execute("postgres", behind, [end, database]) == [(True,)]
-            own.start()
-            await_broker(own.servers)
-            wait_until(lambda: len(topics.messages(topic)) == 60, 90, "what waited", pause=0.5)
-            reached = "select confirmed_flush_lsn >= %s::pg_lsn from pg_replication_slots where database = %s"
-            wait_until(lambda: pg.execute("postgres", reached, [end, database]) == [(True,)], 60, "the confirmation")
-            one_round(pg, database, 3)
-            run.end(signal.SIGKILL)
-        done = program.stream(file)
-        assert done.returncode == 0, done.stderr[-3000:]
-        assert difference(file, [ITEMS]) == []
-        found = states(topics.messages(topic))
-        assert all(sorted(set(one)) == [0, 1, 2, 3] and one[-1] == 3 for one in found.values())
+    database, file = connector(
+        pg, frail, tmp_path, "both", **{"wal2lake.sinks": "lake,kafka", **lake_settings(tmp_path)}
+    )
+    done = program.run("run", file, "--until-idle", "0.5")
+    assert done.returncode == 0, done.stderr[-3000:]
+    topics, topic = Topics(frail.servers), "both.public.items"
+    assert states(topics.messages(topic)) == {number: [0] for number in range(1, 21)}
+    with program.started("run", file) as run:
+        running(pg, database, run)
+        one_round(pg, database, 1)
+        wait_until(lambda: len(topics.messages(topic)) == 40, 60, "the first events", pause=0.3)
+        frail.stop(kill=True)
+        one_round(pg, database, 2)
+        wait_until(lambda: difference(file, [ITEMS]) == [], 60, "the lake without Kafka", pause=0.5)
+        [(end,)] = pg.execute(database, "select pg_current_wal_insert_lsn()::text")
+        behind = "select confirmed_flush_lsn < %s::pg_lsn from pg_replication_slots where database = %s"
+        assert pg.execute("postgres", behind, [end, database]) == [(True,)]
+        frail.start()
+        await_broker(frail.servers)
+        wait_until(lambda: len(topics.messages(topic)) == 60, 90, "what waited", pause=0.5)
+        reached = "select confirmed_flush_lsn >= %s::pg_lsn from pg_replication_slots where database = %s"
+        wait_until(lambda: pg.execute("postgres", reached, [end, database]) == [(True,)], 60, "the confirmation")
+        one_round(pg, database, 3)
+        run.end(signal.SIGKILL)
+    done = program.stream(file)
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert difference(file, [ITEMS]) == []
+    found = states(topics.messages(topic))
+    assert all(sorted(set(one)) == [0, 1, 2, 3] and one[-1] == 3 for one in found.values())
     pg.drop_database(database)
 
 

@@ -9,12 +9,13 @@ from pathlib import Path
 
 import pytest
 
+from cdc_core.demo.broker import Broker
 from tests.golden.test_command import connector_file
 from tests.golden.test_outlet import recorded
 from tests.golden.test_replay import RECORDED, run_resting
 from tests.support.cluster import Cluster
 from tests.support.event_compare import differences, parse_lines
-from tests.support.kafka import Topics, started_broker
+from tests.support.kafka import Topics
 from tests.support.line_compare import decoded, unlike
 from tests.support.program import Program, Running
 from tests.support.registry import TestRegistry
@@ -23,10 +24,9 @@ from tests.support.waits import wait_until
 pytestmark = [pytest.mark.postgres, pytest.mark.slow]
 
 
-@pytest.fixture(scope="module")
-def broker() -> Iterator[Topics]:
-    with started_broker() as one:
-        yield Topics(one.servers)
+@pytest.fixture
+def broker(kafka: Broker) -> Topics:
+    return Topics(kafka.servers)
 
 
 @pytest.fixture(scope="module")
