@@ -29,13 +29,6 @@ def broker(kafka: Broker) -> Topics:
     return Topics(kafka.servers)
 
 
-@pytest.fixture(scope="module")
-def program() -> Iterator[Program]:
-    one = Program()
-    yield one
-    one.close()
-
-
 @pytest.fixture
 def database(debian15: Cluster, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> Iterator[str]:
     name = f"golden_{request.param}"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 
 from cdc_core.assemble.context import RunContext
+from cdc_core.errors import ConfigError
 from cdc_core.kafka.settings import consumer_settings
 from cdc_core.kafka.signals import SignalTopic
 from cdc_core.snapshot.signals.parse import MalformedSignalError, Signal, read_line
@@ -37,8 +38,11 @@ def kafka_channel(context: RunContext) -> KafkaChannel:
     """Open the channel ``kafka``. Raises ConfigError."""
     signals = context.config.signals
     given = dict(signals.signal_consumer)
-    servers = signals.signal_kafka_bootstrap_servers.strip() or given.pop("bootstrap.servers", "").strip()
-    settings = consumer_settings(context.config.kafka, "signal.consumer", given, servers)
+    own_servers = signals.signal_kafka_bootstrap_servers.strip() or given.pop("bootstrap.servers", "").strip()
+    kafka = context.config.kafka
+    if not own_servers and not kafka.bootstrap_servers and "bootstrap.servers" not in dict(kafka.producer):
+        raise ConfigError("signal.kafka.bootstrap.servers is missing: signal.enabled.channels contains kafka.")
+    settings = consumer_settings(kafka, "signal.consumer", given, own_servers)
     topic = SignalTopic(
         settings,
         signals.signal_kafka_topic or f"{context.name}-signal",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Sequence
 
 import pyarrow as pa
@@ -11,6 +12,8 @@ from cdc_core.engine.envelopes.output import Position
 from cdc_core.errors import SourceError
 from cdc_core.kafka.publisher import Publisher
 from cdc_core.lsn import Lsn
+
+_SHOW_SECONDS = 10.0
 
 
 class KafkaOutput:
@@ -25,6 +28,7 @@ class KafkaOutput:
         self._slot = slot
         self._system_id = system_id
         self._last = stored
+        self._marked_at = time.monotonic()
 
     @property
     def has_room(self) -> bool:
@@ -83,9 +87,18 @@ class KafkaOutput:
     def flush(self) -> None:
         """Do nothing: the publisher sends what it gets."""
 
+    def show_rows(self) -> None:
+        """Mark the last position again after some seconds: a Kafka transaction must not last as long as a snapshot."""
+        if self._last and time.monotonic() - self._marked_at >= _SHOW_SECONDS:
+            self._put_mark()
+
     def mark(self, position: Position) -> None:
         """Hand over a position."""
         self._last = json.dumps({"slot": self._slot, "system_id": self._system_id, **position.to_dict()})
+        self._put_mark()
+
+    def _put_mark(self) -> None:
+        self._marked_at = time.monotonic()
         self._publisher.mark(self._last)
 
     def settle(self, seconds: float | None = None) -> bool:

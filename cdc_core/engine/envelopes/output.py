@@ -79,6 +79,9 @@ class Output(Protocol):
     def flush(self) -> None:
         """Show what was written to readers soon, as far as they may see it before the next mark."""
 
+    def show_rows(self) -> None:
+        """Rows of a snapshot were written: they may be shown to readers, at the position of the last mark."""
+
     def mark(self, position: Position) -> None:
         """Everything written so far is complete at this position: a later run continues after it. Durable later."""
 
@@ -165,6 +168,9 @@ class EnvelopeOutput:
         self.flush()
         if is_marked:
             self.mark(self._position)
+
+    def show_rows(self) -> None:
+        """Do nothing: rows of an interrupted snapshot are removed."""
 
     def flush(self) -> None:
         """Flush the file's buffer to the operating system."""

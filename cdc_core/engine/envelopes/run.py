@@ -127,6 +127,7 @@ class EnvelopeRun:
                 rows = self._rows(table, opened, conditions.get(table.id, ""))
                 for block in events.table(self.row_events(table), rows, facts):
                     written += output.write(block)
+                    output.show_rows()
                     meanwhile()
                     while not output.has_room:
                         time.sleep(_ROOM_SECONDS)
