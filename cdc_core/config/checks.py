@@ -15,7 +15,7 @@ from cdc_core.kafka.settings import admin_settings, producer_settings
 from cdc_core.kafka.topics import TopicRules
 from cdc_core.lake.options import LakeOptions
 from cdc_core.option import MASK, properties_of
-from cdc_core.postgres.options import OutputPlugin, PostgresOptions
+from cdc_core.postgres.options import PostgresOptions
 from cdc_core.schema.options import NameAdjustmentMode, SchemaOptions
 from cdc_core.selection.digests import DIGESTS
 from cdc_core.selection.options import SelectionOptions
@@ -58,6 +58,7 @@ def check(packages: Mapping[str, Any], given: Mapping[str, str]) -> tuple[list[s
         _signals_not_heard,
         _lake_that_differs,
         _default_plugin,
+        _no_publication,
         _events_outlet,
     ):
         warnings += warn(packages, given)
@@ -67,8 +68,6 @@ def check(packages: Mapping[str, Any], given: Mapping[str, str]) -> tuple[list[s
 def unready(postgres: PostgresOptions, snapshot: SnapshotOptions) -> list[str]:
     """Return one sentence for each chosen value that is not supported yet."""
     missing = []
-    if postgres.plugin_name is not OutputPlugin.PGOUTPUT:
-        missing.append(f"plugin.name={postgres.plugin_name} is not supported yet: set plugin.name=pgoutput.")
     if snapshot.snapshot_locking_mode is SnapshotLockingMode.CUSTOM:
         missing.append("snapshot.locking.mode=custom is not supported yet.")
     if snapshot.snapshot_query_mode is SnapshotQueryMode.CUSTOM:
@@ -245,3 +244,10 @@ def _lake_that_differs(packages: Mapping[str, Any], given: Mapping[str, str]) ->
 def _default_plugin(packages: Mapping[str, Any], given: Mapping[str, str]) -> Iterable[str]:
     if not given.get("plugin.name", "").strip():
         yield "plugin.name is not given: pgoutput is used, where Debezium would use decoderbufs."
+
+
+def _no_publication(packages: Mapping[str, Any], given: Mapping[str, str]) -> Iterable[str]:
+    postgres: PostgresOptions = packages["postgres"]
+    names = [name for name in given if name.startswith("publication.") or name == "publish.via.partition.root"]
+    if names and not postgres.plugin_name.has_publication:
+        yield f"No effect with plugin.name={postgres.plugin_name}, which has no publications: {', '.join(names)}."

@@ -27,6 +27,15 @@ class Segment:
         return len(self.ends)
 
     @classmethod
+    def joined(cls, segments: list[Segment]) -> Segment:
+        """Create one segment of several in order, at least one."""
+        if len(segments) == 1:
+            return segments[0]
+        starts = np.cumsum([0, *(len(each.buffer) for each in segments[:-1])])
+        ends = np.concatenate([each.ends + start for each, start in zip(segments, starts, strict=True)])
+        return cls(b"".join(each.buffer for each in segments), ends)
+
+    @classmethod
     def of(cls, frames: Iterable[bytes]) -> Segment:
         """Create a segment of complete frames."""
         parts = list(frames)

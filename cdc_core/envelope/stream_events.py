@@ -32,6 +32,7 @@ _log = logging.getLogger(__name__)
 
 # Rows planned at once: a row's JSON has about a hundred bytes, its schema about a thousand.
 CHUNK_ROWS = 8192
+_DELETE = ord("D")
 
 
 @dataclass(slots=True)
@@ -122,7 +123,14 @@ class StreamEvents:
         """Plan rows; if one cannot be processed and may be left out, bisect until it is isolated."""
         mode = self._context.options.event_processing_failure_handling_mode
         try:
-            return [_Change(events, events.plan(raw, decode_rows(raw, relation)))]
+            tuples = decode_rows(raw, relation)
+            unknown = (tuples.op == _DELETE) & (tuples.old_kind == 0)
+            if unknown.any():
+                # Only output plug-ins other than pgoutput send such changes; Debezium leaves them out, too.
+                count = int(np.count_nonzero(unknown))
+                _log.warning("%d updates or deletes of %s have no values and are left out.", count, events.table.id)
+                return self._plan(events, relation, raw.filter(pa.array(~unknown)))
+            return [_Change(events, events.plan(raw, tuples))] if raw.num_rows else []
         except ConversionError as error:
             if mode is FailureHandlingMode.FAIL:
                 raise

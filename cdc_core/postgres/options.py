@@ -27,11 +27,24 @@ class SslMode(StrEnum):
 
 
 class OutputPlugin(StrEnum):
-    """The server's logical decoding plugin."""
+    """The server's logical decoding plugin. The last three are Debezium 1.9's names of variants of wal2json."""
 
     PGOUTPUT = "pgoutput"
     DECODERBUFS = "decoderbufs"
     WAL2JSON = "wal2json"
+    WAL2JSON_STREAMING = "wal2json_streaming"
+    WAL2JSON_RDS = "wal2json_rds"
+    WAL2JSON_RDS_STREAMING = "wal2json_rds_streaming"
+
+    @property
+    def on_server(self) -> str:
+        """The plug-in's name on the server."""
+        return "wal2json" if self.startswith("wal2json") else self.value
+
+    @property
+    def has_publication(self) -> bool:
+        """Whether a publication selects what is sent; the other plug-ins send every table of the database."""
+        return self is OutputPlugin.PGOUTPUT
 
 
 class PublicationAutocreateMode(StrEnum):
@@ -172,7 +185,8 @@ class PostgresOptions:
     plugin_name: OutputPlugin = option(
         "plugin.name",
         OutputPlugin.PGOUTPUT,
-        "Logical decoding output plugin. pgoutput is part of the server; Debezium's default is decoderbufs.",
+        "Logical decoding output plugin (docs/plugins.md). pgoutput is part of the server; Debezium's default is "
+        "decoderbufs. wal2json_streaming, wal2json_rds and wal2json_rds_streaming mean wal2json.",
     )
     slot_name: str = option(
         "slot.name",

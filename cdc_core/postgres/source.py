@@ -7,15 +7,19 @@ import time
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass
+from pathlib import Path
 
 from cdc_core import failpoints
+from cdc_core.decode.plugin import Translator
+from cdc_core.decode.plugins import translator
 from cdc_core.errors import SourceError, TransientError
 from cdc_core.lsn import Lsn
 from cdc_core.postgres.catalog.tables import Catalog
 from cdc_core.postgres.connect import Connection, connect, place
 from cdc_core.postgres.options import PostgresOptions, PublicationAutocreateMode
-from cdc_core.postgres.replication import partition_names, publication, replica_identity
+from cdc_core.postgres.replication import partition_names, plugin, publication, replica_identity
 from cdc_core.postgres.replication import slot as slots
+from cdc_core.postgres.replication.seen_relations import SeenRelations
 from cdc_core.postgres.replication.stream_identity import server_mark
 from cdc_core.postgres.rows.copy_out import SnapshotHolder
 from cdc_core.postgres.server import next_transaction, oldest_transaction, sendable_end, server_info, wal_end
@@ -101,7 +105,7 @@ class Source:
 
     def __enter__(self) -> Source:
         self._connection = self._open()
-        self.catalog = Catalog(self._connection, self.options.publication_name)
+        self.catalog = self._catalog(self._connection)
         info = server_info(self._connection)
         if info.wal_level != "logical":
             self._closing.close()
@@ -199,18 +203,20 @@ class Source:
 
     def published(self) -> list[TableId]:
         """Return the captured tables whose changes the server sends now, in the order of ``tables``."""
+        if not self._has_publication:
+            return [table.id for table in self._live(self.tables())]
         found = publication.inspect(self._connection, self.options.publication_name).published
         return sorted((name for name in found if self.selection.includes(name)), key=self.selection.position)
 
     def check_publication(self, tables: list[TableSchema]) -> None:
         """Raise SourceError if a publication is missing that must not be created; changes nothing."""
-        if self.options.publication_autocreate_mode is PublicationAutocreateMode.DISABLED:
+        if self._has_publication and self.options.publication_autocreate_mode is PublicationAutocreateMode.DISABLED:
             publication.ensure(self._connection, self.options, tables)
 
     def require_publication(self) -> None:
         """Raise SourceError if there is no publication: without it some servers stream nothing and report no error."""
         name = self.options.publication_name
-        if not publication.inspect(self._connection, name).exists:
+        if self._has_publication and not publication.inspect(self._connection, name).exists:
             raise SourceError(
                 f'Publication "{name}" no longer exists, and the slot {self.options.slot_name} depends on it.',
                 "Re-read all tables with wal2lake snapshot: it creates the publication again.",
@@ -225,12 +231,16 @@ class Source:
         was added are never sent (``await_older_transactions``).
         """
         skipped = [operation for operation in self._skipped if operation not in always]
-        change = publication.ensure(self._connection, self.options, self._selected or tables, skipped)
-        added = {table.id for table in tables} if change.created else set(change.added)
+        added: set[TableId] = set()
+        if self._has_publication:
+            change = publication.ensure(self._connection, self.options, self._selected or tables, skipped)
+            added = {table.id for table in tables} if change.created else set(change.added)
         rules = self.options.replica_identity_autoset_values
         for identity in replica_identity.autoset(self._connection, rules, tables) if rules else []:
             if identity.problem:
                 _log.warning("%s", identity.problem)
+        if not self._has_publication:
+            return Published(self._live(tables), frozenset())
         published = publication.inspect(self._connection, self.options.publication_name).published
         return Published([table for table in tables if table.id in published], frozenset(added))
 
@@ -259,11 +269,20 @@ class Source:
         """Create the slot without reading anything; returns its consistent point."""
         with connect(self.options, replication=True) as replication:
             made = slots.create(
-                replication, self.options.slot_name, self.options.plugin_name.value, failover=self.options.slot_failover
+                replication,
+                self.options.slot_name,
+                self.options.plugin_name.on_server,
+                failover=self.options.slot_failover,
             )
         failpoints.hit(failpoints.AFTER_SLOT_CREATED)
         self.on_slot(made.consistent_point)
         return made.consistent_point
+
+    def _create_slot(self, replication: Connection) -> slots.CreatedSlot:
+        options = self.options
+        return slots.create(
+            replication, options.slot_name, options.plugin_name.on_server, failover=options.slot_failover
+        )
 
     def open_snapshot(self) -> OpenSnapshot:
         """Open a snapshot of the source: exported by the slot's creation if there is no slot yet, else taken now."""
@@ -273,7 +292,10 @@ class Source:
                 return OpenSnapshot(holder, holder.facts.lsn, False, opening.pop_all())
             replication = opening.enter_context(connect(self.options, replication=True))
             made = slots.create(
-                replication, self.options.slot_name, self.options.plugin_name.value, failover=self.options.slot_failover
+                replication,
+                self.options.slot_name,
+                self.options.plugin_name.on_server,
+                failover=self.options.slot_failover,
             )
             failpoints.hit(failpoints.AFTER_SLOT_CREATED)
             self.on_slot(made.consistent_point)
@@ -313,9 +335,14 @@ class Source:
 
     def describing(self) -> Catalog:
         """Return a catalogue on a separate connection, for the reader's thread."""
-        catalog = Catalog(self._open(), self.options.publication_name)
+        catalog = self._catalog(self._open())
         catalog.types.load_enums()
         return catalog
+
+    def translator(self, catalog: Catalog, tables: list[TableSchema], folder: Path | None = None) -> Translator:
+        """Return what turns the plug-in's messages into pgoutput's; ``folder`` as in ``decode.plugins.translator``."""
+        relations = SeenRelations(catalog, self.includes(), tables)
+        return translator(self.options.plugin_name.on_server, relations, folder)
 
     def includes(self) -> Callable[[TableId], bool]:
         """Return the function that determines whether a table is captured."""
@@ -328,6 +355,18 @@ class Source:
         """
         self._expected = system_id, timeline
         self._require_server(self._connection)
+
+    @property
+    def _has_publication(self) -> bool:
+        return self.options.plugin_name.has_publication
+
+    @staticmethod
+    def _live(tables: list[TableSchema]) -> list[TableSchema]:
+        """Return the tables whose changes a plug-in without publications sends: partitions by their own names."""
+        return [table for table in tables if table.fingerprint is None or not table.fingerprint.is_partitioned]
+
+    def _catalog(self, connection: Connection) -> Catalog:
+        return Catalog(connection, self.options.publication_name, plugin.sent(self.options))
 
     def _require_server(self, connection: Connection) -> Connection:
         if self._expected is None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -17,6 +18,7 @@ import pyarrow as pa
 from cdc_core.decode.pgoutput.classify import sort_segment
 from cdc_core.decode.pgoutput.stream_state import SortedSegment, StreamState
 from cdc_core.decode.pgoutput.tuples import decode_rows
+from cdc_core.decode.plugin import Translator
 from cdc_core.engine.reading.slot_reader import truncate_row
 from cdc_core.engine.reading.tables import TableRegistry
 from cdc_core.engine.schema.steps import same_columns, same_shape
@@ -78,19 +80,22 @@ class Waiting:
 class SlotChanges:
     """The changes that the slot had not confirmed when they were asked for first. For one thread.
 
-    ``registry`` describes the relations of the stream. ``tables`` are the compared tables, as they are now.
+    ``translator`` turns the plug-in's messages into pgoutput's, ``registry`` describes the relations in them.
+    ``tables`` are the compared tables, as they are now.
     """
 
     def __init__(
         self,
         options: PostgresOptions,
         registry: Callable[[], TableRegistry],
+        translator: Callable[[], Translator],
         plan: TypingPlan,
         tables: Sequence[TableSchema],
         wait_seconds: float,
     ) -> None:
         self._options = options
         self._registry = registry
+        self._translator = translator
         self._plan = plan
         self._tables = {table.id: table for table in tables}
         self._wait_seconds = wait_seconds
@@ -138,8 +143,10 @@ class SlotChanges:
         while sendable_end(connection) < lsn and time.monotonic() < deadline:
             time.sleep(_POLL_SECONDS)
         waiting, state, registry = Waiting(), StreamState(), self._registry()
-        for segment in peek(connection, self._options, lsn):
-            self._note(waiting, sort_segment(segment, state, registry.describe))
+        with closing(self._translator()) as translator:
+            for segment in peek(connection, self._options, lsn):
+                for each in translator.feed(segment):
+                    self._note(waiting, sort_segment(each, state, registry.describe))
         return waiting
 
     def _note(self, waiting: Waiting, found: SortedSegment) -> None:

@@ -106,6 +106,11 @@ class PublicationMark:
         return None
 
     @property
+    def lacks_truncates(self) -> bool:
+        """Whether it describes an output plug-in without publications that does not send truncates."""
+        return self.oid == 0 and bool(self.entries) and "t" not in self.operations
+
+    @property
     def is_listed(self) -> bool:
         """Whether the publication names the table itself. The server then does not allow it to be UNLOGGED."""
         return any(entry.kind == "t" and not entry.path for entry in self.entries)

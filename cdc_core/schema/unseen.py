@@ -212,6 +212,12 @@ def _rewrites(base: TableSchema, now: TableSchema) -> Iterator[Unseen]:
     before, after = base.fingerprint, now.fingerprint
     assert before is not None and after is not None
     happened = heaps(before, after)
+    if happened is Heaps.REPLACED and after.publication is not None and after.publication.lacks_truncates:
+        yield Unseen(
+            SchemaChange(ChangeKind.REWRITTEN),
+            f"The rows of {base.id} were truncated, or written again (VACUUM FULL, CLUSTER), and the output plug-in "
+            "does not send truncates.",
+        )
     if happened < Heaps.PERHAPS_REWRITTEN:
         return
     if before.server != after.server:

@@ -23,6 +23,7 @@ STREAMS = (
     "stream_columns",
     "stream_txmeta",
     "stream_heartbeat",
+    "stream_decoderbufs",
 )
 
 RESTS = re.compile(r"^select pg_sleep.*$", re.MULTILINE)

@@ -14,9 +14,10 @@ from cdc_core.decode.segment import FRAME_HEADER, Segment
 from cdc_core.errors import ConfigError, SourceError, TransientError
 from cdc_core.lsn import Lsn
 from cdc_core.postgres.connect import Connection, connect
-from cdc_core.postgres.options import LsnFlushMode, PostgresOptions, SslMode
+from cdc_core.postgres.options import LsnFlushMode, OutputPlugin, PostgresOptions, SslMode
 from cdc_core.postgres.replication import slot
-from cdc_core.postgres.replication.stream import ReplicationStream, plugin_parameters
+from cdc_core.postgres.replication.plugin import checked
+from cdc_core.postgres.replication.stream import ReplicationStream
 from cdc_core.postgres.server import wal_end
 from tests.support.cluster import Cluster
 from tests.support.postgres_options import options_for
@@ -253,7 +254,7 @@ def test_stream_parameters_are_passed_on_and_harmful_ones_refused(each_pg: Clust
         assert "M" not in kinds(read_until_commits(stream, 1))
     for pair in (("proto_version", "2"), ("binary", "true"), ("streaming", "on"), ("publication_names", "x")):
         with pytest.raises(ConfigError, match=pair[0]):
-            plugin_parameters((pair,))
+            checked(OutputPlugin.PGOUTPUT, (pair,))
     with pytest.raises(SourceError, match="unrecognized pgoutput option"):
         ReplicationStream(replace(options, slot_stream_params=(("nosuch", "1"),)))
 

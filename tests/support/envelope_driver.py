@@ -15,6 +15,7 @@ from cdc_core.config.connector import ConnectorConfig, from_entries
 from cdc_core.config.properties_file import parse_properties
 from cdc_core.decode.copy_text import decode_copy
 from cdc_core.decode.pgoutput import StreamState, sort_segment
+from cdc_core.decode.plugins import translator
 from cdc_core.engine.reading.tables import TableRegistry
 from cdc_core.envelope.context import EnvelopeContext
 from cdc_core.envelope.snapshot_events import SnapshotEvents
@@ -22,7 +23,8 @@ from cdc_core.envelope.stream_events import StreamEvents
 from cdc_core.envelope.table_events import SnapshotFacts, TableEvents
 from cdc_core.postgres.catalog.tables import Catalog
 from cdc_core.postgres.connect import connect, connection_string
-from cdc_core.postgres.replication import publication, slot
+from cdc_core.postgres.replication import plugin, publication, slot
+from cdc_core.postgres.replication.seen_relations import SeenRelations
 from cdc_core.postgres.replication.stream import ReplicationStream
 from cdc_core.postgres.rows.copy_out import SnapshotHolder, copy_chunks, select_sql
 from cdc_core.postgres.server import wal_end
@@ -92,11 +94,12 @@ class EnvelopeDriver:
         options = self.config.postgres
         with connect(options) as connection:
             tables = Catalog(connection).tables(self.selection.includes)
-            publication.ensure(
-                connection, options, [table.id for table in tables], self.config.selection.skipped_operations
-            )
+            if options.plugin_name.has_publication:
+                publication.ensure(
+                    connection, options, [table.id for table in tables], self.config.selection.skipped_operations
+                )
         with connect(options, replication=True) as replication:
-            slot.create(replication, options.slot_name)
+            slot.create(replication, options.slot_name, options.plugin_name.on_server)
 
     def stream(self, changes: Callable[[Callable[[], None]], None], *, seconds: float = 180) -> None:
         """Stream while ``changes`` runs, and on until all of it has come.
@@ -138,8 +141,11 @@ class EnvelopeDriver:
         try:
             options, wants = self.config.postgres, MessageSelection(self.config.selection)
             with connect(options) as connection, ReplicationStream(options) as source:
-                catalog = Catalog(connection)
-                registry = TableRegistry(catalog, self.selection.includes, catalog.tables(self.selection.includes))
+                catalog = Catalog(connection, sent=plugin.sent(options))
+                tables = catalog.tables(self.selection.includes)
+                registry = TableRegistry(catalog, self.selection.includes, tables)
+                relations = SeenRelations(catalog, self.selection.includes, tables)
+                translated = translator(options.plugin_name.on_server, relations)
                 events = StreamEvents(
                     self.context,
                     self.table_events,
@@ -154,7 +160,7 @@ class EnvelopeDriver:
                         self.lines += self.context.lines(events.idle())
                         reached[0] = max(reached[0], source.wal_end)
                         continue
-                    found = sort_segment(segment, state, registry.describe)
-                    self.lines += events.segment(found)
+                    for each in translated.feed(segment):
+                        self.lines += events.segment(sort_segment(each, state, registry.describe))
         except BaseException as error:
             failure.append(error)

@@ -62,6 +62,7 @@ def reconcile(
         slot = SlotChanges(
             config.postgres,
             lambda: TableRegistry(source.catalog, source.includes(), compared),
+            lambda: source.translator(source.catalog, compared),
             context.plan,
             compared,
             config.reconcile.reconcile_wait_seconds,

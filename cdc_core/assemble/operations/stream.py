@@ -108,6 +108,7 @@ def _drain(
                 signals,
                 None if proof is None else proof.watch(),
                 None if events is None else events.segments,
+                source.translator(catalog, tables, folder.path),
             ) as reader,
             nullcontext() if events is None else events.running(),
         ):

@@ -20,6 +20,8 @@ CHUNK_BYTES = 16 << 20
 
 _INSERT, _UPDATE, _DELETE = ord("I"), ord("U"), ord("D")
 _KEY, _OLD, _NEW = ord("K"), ord("O"), ord("N")
+# A delete whose row is not known: only in messages that another plug-in's were translated to (``write``).
+_UNKNOWN = ord("-")
 _NULL, _UNCHANGED, _TEXT = ord("n"), ord("u"), ord("t")
 _MARKER_AT = 5  # after the kind byte and the relation's oid
 _TUPLE_AT = 6
@@ -124,12 +126,13 @@ class _Chunk:
         has_old = (marker == _KEY) | (marker == _OLD)
         inserted, updated, deleted = kind == _INSERT, kind == _UPDATE, kind == _DELETE
         self._require(inserted | updated | deleted, "a message of kind I, U or D", "another kind")
-        fits = ((inserted | updated) & (marker == _NEW)) | ((updated | deleted) & has_old)
+        unknown = deleted & (marker == _UNKNOWN)
+        fits = ((inserted | updated) & (marker == _NEW)) | ((updated | deleted) & has_old) | unknown
         self._require(fits, "a tuple marked N, or K or O where the message has an old row", "another mark")
         oid_ok = self._reader.u32(starts + 1) == self.relation.oid
         self._require(oid_ok, f"rows of the relation with OID {self.relation.oid}", "a row of another relation")
         self.old_kind = np.where(has_old, marker, 0).astype(np.uint8)
-        at = starts + _TUPLE_AT
+        at = starts + _TUPLE_AT + 2 * unknown
         if has_old.any():
             at = self._walk_old(at, has_old, updated)
         if not deleted.any():

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import closing
 from dataclasses import replace
 
 import numpy as np
@@ -169,9 +170,11 @@ class EnvelopeRun:
         ``event.converting.failure.handling.mode``.
         """
         began_at = max(resumed_at or Lsn(0), self._position.lsn) if resumed_at is not None else Lsn(0)
-        registry = TableRegistry(self._source.describing(), self._source.includes(), tables)
-        with ReplicationStream(self._source.options, start_lsn=began_at or None) as stream:
-            segments = SlotSegments(stream, began_at, registry.describe)
+        catalog = self._source.describing()
+        registry = TableRegistry(catalog, self._source.includes(), tables)
+        translator = self._source.translator(catalog, tables)
+        with closing(translator), ReplicationStream(self._source.options, start_lsn=began_at or None) as stream:
+            segments = SlotSegments(stream, began_at, registry.describe, translator)
             report = self.follow(segments, output, until, should_stop)
             self._settle(output, segments)
             return report

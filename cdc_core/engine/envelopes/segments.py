@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Protocol
 
@@ -14,6 +14,8 @@ import pyarrow as pa
 
 from cdc_core.decode.pgoutput.classify import sort_segment
 from cdc_core.decode.pgoutput.stream_state import SortedSegment, StreamState
+from cdc_core.decode.plugin import NoTranslator, Translator
+from cdc_core.decode.segment import Segment
 from cdc_core.lsn import Lsn
 from cdc_core.postgres.replication.stream import ReplicationStream
 from cdc_core.schema.relation import Relation
@@ -59,15 +61,20 @@ class SlotSegments:
         stream: ReplicationStream,
         began_at: Lsn,
         describe: Callable[[Relation, int], TableSchema | None],
+        translator: Translator | None = None,
     ) -> None:
         self._stream = stream
+        self._translator: Translator = translator or NoTranslator()
+        # What the translator makes of the last segment that was read: the next one of it, and the others.
+        self._ahead: Segment | None = None
+        self._translated: Iterator[Segment] = iter(())
         self._state = StreamState(prior_end_lsn=int(began_at))
         self._describe = describe
 
     @property
     def is_open(self) -> bool:
-        """Whether a transaction is open."""
-        return self._state.open is not None
+        """Whether a transaction is open, or something that was received has not been returned."""
+        return self._state.open is not None or self._translator.is_open or self._ahead is not None
 
     @property
     def wal_end(self) -> int:
@@ -81,8 +88,16 @@ class SlotSegments:
 
     def next(self, seconds: float) -> SortedSegment | None:
         """Read and sort."""
-        segment = self._stream.read(_ROWS, _BYTES, seconds)
-        return None if segment is None else sort_segment(segment, self._state, self._describe)
+        if self._ahead is None:
+            segment = self._stream.read(_ROWS, _BYTES, seconds)
+            if segment is None:
+                return None
+            self._translated = iter(self._translator.feed(segment))
+            self._ahead = next(self._translated, None)
+            if self._ahead is None:
+                return None
+        found, self._ahead = self._ahead, next(self._translated, None)
+        return sort_segment(found, self._state, self._describe)
 
     def confirm(self, lsn: int) -> None:
         """Confirm to the slot."""

@@ -1,8 +1,9 @@
 """Reads a slot into micro-batches, concurrently with the caller.
 
     walsender ──▶ reader thread ──segments──▶ sorter thread ──Batch──▶ caller (Spark)
-                  appends bytes,              classifies, drops what the     appends, merges,
-                  answers keepalives          changelog has, spools          confirms
+                  appends bytes,              translates, classifies,        appends, merges,
+                  answers keepalives          drops what the changelog       confirms
+                                              has, spools
 
 The reader thread only receives, so that the walsender is blocked by Python as little as possible, and it answers
 keepalives while the caller is busy with Spark. Both queues are bounded: if the caller is slow, the spool reaches its
@@ -48,6 +49,7 @@ import pyarrow as pa
 
 from cdc_core.decode.pgoutput.classify import sort_segment
 from cdc_core.decode.pgoutput.stream_state import SortedSegment, StreamState, Truncate
+from cdc_core.decode.plugin import NoTranslator, Translator
 from cdc_core.decode.raw_batch import RAW_SCHEMA
 from cdc_core.decode.segment import Segment
 from cdc_core.engine.reading.batch import Batch, rows_in_changelog
@@ -150,7 +152,10 @@ class SlotReader:
         signals: SignalTable | None = None,
         watch: CommitWatch | None = None,
         tap: Tap | None = None,
+        translator: Translator | None = None,
     ) -> None:
+        self._translator: Translator = translator or NoTranslator()
+        self._kept = 0
         self._watch = watch
         self._tap = tap
         self._signals = signals
@@ -183,6 +188,7 @@ class SlotReader:
         for thread in self._threads:
             thread.join(max(0.1, deadline - time.monotonic()))
         self._stream.close()
+        self._translator.close()
 
     def next_batch(self, timeout: float) -> Batch | None:
         """Return a micro-batch of everything received, or None if nothing is received within ``timeout`` seconds.
@@ -288,19 +294,32 @@ class SlotReader:
             except queue.Empty:
                 segment = None
             if segment is not None:
-                found = sort_segment(segment, self._state, self._describe)
-                if self._watch is not None:
-                    self._watch.note(found)
-                if self._tap is not None:
-                    self._tap.put(found)
-                for part in parts_of(found, self._state.open):
-                    self._take(batch, part)
-                    batch = self._handed_over(batch)
-                with self._progress.lock:
-                    self._progress.unsorted -= 1
+                for each in self._translator.feed(segment):
+                    batch = self._sorted(batch, each)
+                    self._wait_for_room()
+                self._note_sorted()
             else:
                 batch = self._handed_over(batch)
             self._wait_for_room()
+
+    def _sorted(self, batch: Batch, segment: Segment) -> Batch:
+        """Add a segment of pgoutput's messages to the batch; returns the batch to be filled."""
+        found = sort_segment(segment, self._state, self._describe)
+        if self._watch is not None:
+            self._watch.note(found)
+        if self._tap is not None:
+            self._tap.put(found)
+        for part in parts_of(found, self._state.open):
+            self._take(batch, part)
+            batch = self._handed_over(batch)
+        return batch
+
+    def _note_sorted(self) -> None:
+        # A translator that keeps messages counts as one segment that is not sorted: they are nowhere else.
+        keeps = int(self._translator.is_open)
+        with self._progress.lock:
+            self._progress.unsorted += keeps - self._kept - 1
+        self._kept = keeps
 
     def _take(self, batch: Batch, found: SegmentPart) -> None:
         was_empty, known = not self._has_content(batch), (batch.rows, len(batch.signals))

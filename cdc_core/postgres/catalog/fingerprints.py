@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterable
 from typing import Any
 
@@ -123,11 +124,14 @@ ORDER BY u.relation, t.oid
 """
 
 
-def fingerprints(connection: Connection, oids: Iterable[int], publication: str = "") -> dict[int, Fingerprint]:
+def fingerprints(
+    connection: Connection, oids: Iterable[int], publication: str = "", sent: PublicationMark | None = None
+) -> dict[int, Fingerprint]:
     """Return table oid → fingerprint; a table that no longer exists is left out.
 
-    ``publication`` is the publication's name; if empty, the fingerprints do not include publications. The two queries
-    use the same snapshot only inside of a REPEATABLE READ transaction. Raises SourceError or TransientError.
+    ``publication`` is the publication's name; if empty, the fingerprints do not include publications, but ``sent``
+    where it is given: then partitions are sent by their own names. The two queries use the same snapshot only inside of
+    a REPEATABLE READ transaction. Raises SourceError or TransientError.
     """
     arguments = {"oids": sorted(set(oids)), "publication": publication}
     if not arguments["oids"]:
@@ -141,7 +145,13 @@ def fingerprints(connection: Connection, oids: Iterable[int], publication: str =
         pairs = tuple((part[0], part[1]) for part in parts or ())
         written = tuple(part[2] for part in parts or ()) if kind == "e" else ()
         by_table.setdefault(relation, []).append(TypeMark(oid, kind, pairs, changed, written))
-    return {row[0]: _fingerprint(row, tuple(by_table.get(row[0], ())), bool(publication)) for row in rows}
+    found = {row[0]: _fingerprint(row, tuple(by_table.get(row[0], ())), bool(publication)) for row in rows}
+    if sent is None:
+        return found
+    return {
+        oid: dataclasses.replace(marks, publication=dataclasses.replace(sent, is_own=not marks.is_partitioned))
+        for oid, marks in found.items()
+    }
 
 
 def _marks_query(version: int) -> str:

@@ -24,7 +24,7 @@ from cdc_core.postgres.catalog.leaves import Leaf, estimated_rows, leaves
 from cdc_core.postgres.catalog.types import TypeCatalog
 from cdc_core.postgres.connect import Connection
 from cdc_core.postgres.sqlstate import translated
-from cdc_core.schema.fingerprint import Fingerprint
+from cdc_core.schema.fingerprint import Fingerprint, PublicationMark
 from cdc_core.schema.foreign_key import ForeignKey
 from cdc_core.schema.relation import Relation, ReplicaIdentity
 from cdc_core.schema.table import Column, TableId, TableSchema
@@ -150,12 +150,14 @@ class _Facts:
 class Catalog:
     """Reads table descriptions over one connection, with a few queries for any number of tables. Thread-safe.
 
-    ``publication`` names the publication whose column lists and row filters are part of the tables' fingerprints.
+    ``publication`` names the publication whose column lists and row filters are part of the tables' fingerprints;
+    ``sent`` is in its place what a plug-in without publications sends.
     """
 
-    def __init__(self, connection: Connection, publication: str = "") -> None:
+    def __init__(self, connection: Connection, publication: str = "", sent: PublicationMark | None = None) -> None:
         self._connection = connection
-        self._publication = publication
+        self._publication = "" if sent is not None else publication
+        self._sent = sent
         self._lock = threading.Lock()
         self.types = TypeCatalog(connection)
 
@@ -202,7 +204,7 @@ class Catalog:
         SourceError or TransientError.
         """
         with self._lock, self._one_state("reading table metadata"):
-            return fingerprints(self._connection, oids, self._publication)
+            return fingerprints(self._connection, oids, self._publication, self._sent)
 
     def row_filter(self, table: TableSchema) -> str:
         """Return the condition of the publication's row filter, or empty. Raises SourceError or TransientError."""
@@ -306,7 +308,7 @@ class Catalog:
             indexes = self._connection.execute(_INDEXES.format(key_columns=key_columns), (list(facts),)).fetchall()
             leaves = self._connection.execute(_LEAVES, (list(facts),)).fetchall() if version >= 110000 else []
             wanted = facts if with_marks else ()
-            for oid, marks in fingerprints(self._connection, wanted, self._publication).items():
+            for oid, marks in fingerprints(self._connection, wanted, self._publication, self._sent).items():
                 facts[oid].fingerprint = marks
             self.types.load(row[2] for row in columns)
         in_leaves = {(row[0], row[1]): (True, row[3] if row[2] == 0 and row[3] == row[4] else None) for row in leaves}

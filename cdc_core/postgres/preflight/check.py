@@ -12,6 +12,7 @@ from cdc_core.postgres.preflight.context import Context
 from cdc_core.postgres.preflight.finding import Finding, bad, good
 from cdc_core.postgres.preflight.server import (
     encoding,
+    output_plugin,
     replication_slots,
     sender_timeout,
     server_version,
@@ -28,6 +29,7 @@ from cdc_core.postgres.preflight.tables import (
     publication_ready,
     row_filters,
 )
+from cdc_core.postgres.replication import plugin
 from cdc_core.postgres.server import server_info
 from cdc_core.schema.table import TableId
 from cdc_core.selection.options import SelectionOptions
@@ -39,6 +41,7 @@ CHECKS: tuple[Callable[[Context], list[Finding]], ...] = (
     wal_senders.check,
     replication_slots.check,
     sender_timeout.check,
+    output_plugin.check,
     include_list.check,
     patterns_used.check,
     privileges.check,
@@ -67,7 +70,7 @@ def run_checks(
         return [bad("connection", error.message, error.remedy)]
     with connection:
         try:
-            catalog = Catalog(connection, options.publication_name)
+            catalog = Catalog(connection, options.publication_name, plugin.sent(options))
             context = Context(
                 connection,
                 options,

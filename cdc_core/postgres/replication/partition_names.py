@@ -60,8 +60,8 @@ def named(connection: Connection, options: PostgresOptions, tables: Sequence[Tab
     """
     partitioned = {table.oid for table in tables if table.fingerprint is not None and table.fingerprint.is_partitioned}
     info = publication.inspect(connection, options.publication_name)
-    can = connection.info.server_version >= _VIA_ROOT
-    via_root = info.via_root if info.exists else options.publish_via_partition_root and can
+    can = connection.info.server_version >= _VIA_ROOT and options.plugin_name.has_publication
+    via_root = info.via_root and can if info.exists else options.publish_via_partition_root and can
     if not partitioned and not via_root:
         return NamedTables(list(tables), ())
     with translated("reading the ancestors of partitions"):
@@ -106,7 +106,7 @@ def named(connection: Connection, options: PostgresOptions, tables: Sequence[Tab
 def unheard_text(table: TableId) -> str:
     """Return one sentence about a table in ``unheard``."""
     return (
-        f"{table} is not captured: the publication sends its changes under the names of its partitions, or of the "
+        f"{table} is not captured: the server sends its changes under the names of its partitions, or of the "
         "table of which it is a partition, and these names are not captured."
     )
 

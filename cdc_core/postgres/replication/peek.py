@@ -12,7 +12,7 @@ from cdc_core.decode.segment import Segment
 from cdc_core.lsn import Lsn
 from cdc_core.postgres.connect import Connection
 from cdc_core.postgres.options import PostgresOptions
-from cdc_core.postgres.replication.stream import plugin_parameters
+from cdc_core.postgres.replication import plugin
 from cdc_core.postgres.sqlstate import translated
 
 _FRAME = struct.Struct("!cQQq")  # kind, WAL start, WAL end, clock: as in the frames of the replication stream
@@ -25,12 +25,11 @@ def peek(connection: Connection, options: PostgresOptions, upto: Lsn) -> Iterato
     They are decoded from the slot's confirmed position on and stay in the slot. The server keeps them in a temporary
     file until they are read. Raises SourceError, or TransientError if the slot is in use.
     """
-    publication = '"' + options.publication_name.replace('"', '""') + '"'
-    told = {"proto_version": "1", "publication_names": publication, **plugin_parameters(options.slot_stream_params)}
-    parameters = sql.SQL(", ").join(sql.Literal(text) for pair in told.items() for text in pair)
-    query = sql.SQL(
-        "SELECT (lsn - '0/0')::bigint, data FROM pg_logical_slot_peek_binary_changes({}, {}, NULL, {})"
-    ).format(sql.Literal(options.slot_name), sql.Literal(str(upto)), parameters)
+    told = plugin.parameters(options, options.publication_name, connection.info.server_version)
+    given = (options.slot_name, str(upto), None, *(text for pair in told.items() for text in pair))
+    query = sql.SQL("SELECT (lsn - '0/0')::bigint, data FROM pg_logical_slot_peek_binary_changes({})").format(
+        sql.SQL(", ").join(map(sql.Literal, given))
+    )
     with translated("reading the changes that wait in the slot"), closing(connection.cursor()) as cursor:
         frames: list[bytes] = []
         for lsn, data in cursor.stream(query, binary=True):  # row-wise: only what no run has read yet

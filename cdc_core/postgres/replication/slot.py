@@ -142,7 +142,7 @@ def check_usable(slot: SlotInfo, options: PostgresOptions) -> None:
         raise SourceError(
             f"Slot {slot.name} is a physical replication slot.", "Choose another slot.name; the slot is then created."
         )
-    if slot.plugin != options.plugin_name.value:
+    if slot.plugin != options.plugin_name.on_server:
         raise SourceError(
             f"Slot {slot.name} uses output plugin {slot.plugin}, but plugin.name is {options.plugin_name.value}.",
             "Choose another slot.name or plugin.name, or drop the slot if it is unused.",

@@ -22,6 +22,7 @@ import time
 from array import array
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import replace
 
 import numpy as np
 import psycopg
@@ -31,10 +32,11 @@ from psycopg.pq.abc import PGconn
 
 from cdc_core.clock import postgres_now_us
 from cdc_core.decode.segment import FRAME_HEADER, Segment
-from cdc_core.errors import CdcError, ConfigError, ProtocolError, SourceError, TransientError
+from cdc_core.errors import CdcError, ProtocolError, SourceError, TransientError
 from cdc_core.lsn import Lsn
 from cdc_core.postgres.connect import Connection, connect, has_raw_text
 from cdc_core.postgres.options import LsnFlushMode, PostgresOptions
+from cdc_core.postgres.replication import plugin
 from cdc_core.postgres.replication import slot as slots
 from cdc_core.postgres.sqlstate import row_fault, server_error
 
@@ -50,8 +52,6 @@ _MAX_WAIT_MS = 50
 _MAX_STATUS_SECONDS = 10.0
 _SILENCE_SECONDS = 300.0
 _FINAL_STATUS_SECONDS = 5.0
-# Parameters of pgoutput that would change the bytes the decoder reads, and the only value of each that it supports.
-_FIXED = {"proto_version": "1", "binary": "false", "streaming": "off", "two_phase": "off"}
 
 
 class ReplicationStream:
@@ -75,7 +75,8 @@ class ReplicationStream:
     ) -> None:
         self._slot = slots.validate_slot_name(slot or options.slot_name)
         self._publication = publication or options.publication_name
-        self._parameters = plugin_parameters((*options.slot_stream_params, *extra_params))
+        self._plugin_options = replace(options, slot_stream_params=(*options.slot_stream_params, *extra_params))
+        plugin.checked(options.plugin_name, self._plugin_options.slot_stream_params)
         self._confirms_slot = options.lsn_flush_mode is not LsnFlushMode.MANUAL and options.flush_lsn_source
         self._silence_seconds = silence_seconds
         self._lock = threading.Lock()
@@ -94,6 +95,10 @@ class ReplicationStream:
         self._status_seconds = _status_seconds(options, patience_ms)
         self._last_status = time.monotonic()
         self._silent_seconds = 0.0
+        # Frames in place of changes that wal2json leaves out with a warning, which arrives in their place.
+        self._left_out: list[bytes] = []
+        if plugin.warns_of_changes(options):
+            self._connection.add_notice_handler(self._note_warning)
 
     def __enter__(self) -> ReplicationStream:
         return self
@@ -175,9 +180,14 @@ class ReplicationStream:
 
     def _take(self, buffer: bytearray, ends: array[int], max_rows: int, max_bytes: int) -> bool:
         """Append what libpq has buffered; returns whether a limit is reached."""
-        get, append = self._pg.get_copy_data, ends.append
+        get, append, left_out = self._pg.get_copy_data, ends.append, self._left_out
         while True:
             length, data = get(1)
+            if left_out:
+                for frame in left_out:
+                    buffer += frame
+                    append(len(buffer))
+                left_out.clear()
             if length <= 0:
                 break
             if data[0] == _XLOG_DATA:
@@ -191,6 +201,11 @@ class ReplicationStream:
         if length == -1:
             raise self._ended()
         return False
+
+    def _note_warning(self, warning: psycopg.errors.Diagnostic) -> None:
+        message = plugin.left_out(warning.message_primary or "")
+        if message is not None:
+            self._left_out.append(_HEADER.pack(b"w", self._received, self._received, 0) + message)
 
     def _wait(self, deadline: float) -> None:
         """Wait until the socket is readable or the deadline; then read everything available into libpq's buffer."""
@@ -289,29 +304,15 @@ class ReplicationStream:
         return _stream_error(error, self._slot, self._publication)
 
     def _start_command(self, version: int, start_lsn: Lsn) -> sql.Composed:
-        parameters = {"proto_version": "1", "publication_names": _quoted(self._publication)}
-        if version >= 140000:
-            parameters["messages"] = "true"
-        parameters |= self._parameters
+        parameters = plugin.parameters(self._plugin_options, self._publication, version)
         listed = sql.SQL(", ").join(
             sql.SQL("{} {}").format(sql.Identifier(name), sql.Literal(value)) for name, value in parameters.items()
         )
-        return sql.SQL("START_REPLICATION SLOT {} LOGICAL {} ({})").format(
-            sql.Identifier(self._slot), sql.SQL(str(start_lsn)), listed
+        return sql.SQL("START_REPLICATION SLOT {} LOGICAL {} {}").format(
+            sql.Identifier(self._slot),
+            sql.SQL(str(start_lsn)),
+            sql.SQL("({})").format(listed) if parameters else sql.SQL(""),
         )
-
-
-def plugin_parameters(pairs: tuple[tuple[str, str], ...]) -> dict[str, str]:
-    """Return slot.stream.params for the plugin. Raises ConfigError for one that would change the stream's format."""
-    for name, value in pairs:
-        if name == "publication_names":
-            raise ConfigError("slot.stream.params sets publication_names.", "Set publication.name instead.")
-        if name in _FIXED and value != _FIXED[name]:
-            raise ConfigError(
-                f"slot.stream.params sets {name}={value}, but only {name}={_FIXED[name]} can be decoded.",
-                "Remove it.",
-            )
-    return dict(pairs)
 
 
 def _attach(
@@ -334,6 +335,8 @@ def _attach(
                 raise
             # Encoded as UTF-8, as all names are, before the text of rows is received as it is stored.
             start = command(connection.info.server_version, start_lsn).as_bytes(connection)
+            if plugin.warns_of_changes(options):
+                connection.execute("SET client_min_messages = warning")
             if has_raw_text(connection):
                 connection.execute("SET client_encoding = SQL_ASCII")
             connection.execute(start)
@@ -380,8 +383,3 @@ def _stream_error(error: psycopg.Error, slot: str, publication: str) -> CdcError
             f"SELECT pg_drop_replication_slot('{slot}') and wal2lake snapshot.",
         )
     return server_error(error, f"streaming from slot {slot}")
-
-
-def _quoted(name: str) -> str:
-    """Quote an identifier for pgoutput's list of publications."""
-    return '"' + name.replace('"', '""') + '"'

@@ -7,7 +7,7 @@ import pytest
 from cdc_core.config.catalogue import find
 from cdc_core.config.connector import from_entries, load
 from cdc_core.errors import ConfigError
-from cdc_core.postgres.options import IdentityRule, LsnFlushMode, OutputPlugin, SslMode
+from cdc_core.postgres.options import IdentityRule, LsnFlushMode, SslMode
 from cdc_core.quality.options import UserRule
 from cdc_core.schema.options import KeyRule, NameAdjustmentMode
 from cdc_core.snapshot.options import SnapshotMode
@@ -324,13 +324,18 @@ def test_the_mode_of_ones_own_needs_its_class_and_the_switches_their_mode():
 
 
 def test_a_value_not_carried_yet_can_be_read_but_not_run():
-    config = config_of({"plugin.name": "decoderbufs", "snapshot.locking.mode": "custom"})
-    assert config.postgres.plugin_name is OutputPlugin.DECODERBUFS
-    with pytest.raises(
-        ConfigError, match=r"plugin.name=decoderbufs .* snapshot.locking.mode=custom is not supported yet"
-    ):
+    config = config_of({"snapshot.locking.mode": "custom"})
+    with pytest.raises(ConfigError, match=r"snapshot.locking.mode=custom is not supported yet"):
         config.require_carried()
     config_of().require_carried()
+
+
+def test_a_plug_in_without_publications_says_that_their_properties_have_no_effect():
+    config = config_of({"plugin.name": "wal2json_rds", "publication.name": "p"})
+    assert config.postgres.plugin_name.on_server == "wal2json"
+    config.require_carried()
+    (warning,) = [text for text in config.warnings if "no publications" in text]
+    assert "publication.name" in warning
 
 
 def test_a_lake_needs_a_path_only_when_something_goes_there():

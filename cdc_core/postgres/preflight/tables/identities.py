@@ -15,11 +15,14 @@ NAME = "replica identity"
 
 def check(context: Context) -> list[Finding]:
     """Run the check."""
-    return verdicts(context.tables)
+    return verdicts(context.tables, context.options.plugin_name.has_publication)
 
 
-def verdicts(tables: Sequence[TableSchema]) -> list[Finding]:
-    """Report tables whose updates and deletes the server refuses or sends without the old row's key."""
+def verdicts(tables: Sequence[TableSchema], has_publication: bool = True) -> list[Finding]:
+    """Report tables whose updates and deletes the server refuses or sends without the old row's key.
+
+    Without publications nothing is refused: ``server/output_plugin`` reports these tables.
+    """
     without = [
         table.id
         for table in tables
@@ -37,6 +40,8 @@ def verdicts(tables: Sequence[TableSchema]) -> list[Finding]:
         for table in map(streamed, tables)
         if table.unsent_identity
     ]
+    if not has_publication:
+        return found
     if not without:
         return found or [good(NAME, f"All {len(tables)} captured tables have a replica identity.")]
     return [

@@ -1,0 +1,1 @@
+"""decoderbufs: Protobuf messages, one a row, each with names and types of its columns."""

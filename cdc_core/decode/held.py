@@ -1,0 +1,67 @@
+"""Keeps the messages of a transaction until its commit is received: in memory, and a large one in a file.
+
+decoderbufs does not say at a transaction's beginning where it commits, and every position starts with that LSN. The
+server sends a transaction after it has committed, so its end follows at once; only the size of a transaction decides
+how much is kept.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import IO
+
+import numpy as np
+
+from cdc_core.decode.segment import Segment
+
+_MEMORY_BYTES = 64 << 20
+
+
+class HeldSegments:
+    """Segments in the order in which they were added. ``folder`` is where the file is, None: the system's."""
+
+    def __init__(self, folder: Path | None = None, memory_bytes: int = _MEMORY_BYTES) -> None:
+        self._folder = folder
+        self._most = memory_bytes
+        self._memory: list[Segment] = []
+        self._bytes = 0
+        self._file: IO[bytes] | None = None
+        self._in_file: list[tuple[int, np.ndarray]] = []
+
+    def __len__(self) -> int:
+        return len(self._in_file) + len(self._memory)
+
+    def add(self, segment: Segment) -> None:
+        """Keep a segment; beyond the limit all kept ones are written to the file."""
+        self._memory.append(segment)
+        self._bytes += len(segment.buffer)
+        if self._bytes > self._most:
+            self._spill()
+
+    def take(self) -> Iterator[Segment]:
+        """Return all segments, and forget them as they are returned: one at a time is in memory."""
+        in_file, memory, file = self._in_file, self._memory, self._file
+        self._in_file, self._memory, self._bytes, self._file = [], [], 0, None
+        if file is not None:
+            with file:
+                file.seek(0)
+                for size, ends in in_file:
+                    yield Segment(file.read(size), ends)
+        yield from memory
+
+    def close(self) -> None:
+        """Remove the file."""
+        if self._file is not None:
+            self._file.close()
+        self._memory, self._in_file, self._file, self._bytes = [], [], None, 0
+
+    def _spill(self) -> None:
+        if self._file is None:
+            # Without a name in the folder: it is gone with the process, whatever ends it.
+            self._file = tempfile.TemporaryFile(dir=self._folder)  # noqa: SIM115
+        for segment in self._memory:
+            self._file.write(segment.buffer)
+            self._in_file.append((len(segment.buffer), segment.ends))
+        self._memory, self._bytes = [], 0
