@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-from google.protobuf.message import DecodeError
+from google.protobuf.message import DecodeError, EncodeError
 
 from cdc_core.decode.decoderbufs import texts
 from cdc_core.decode.decoderbufs.message import DELETE, INSERT, UPDATE, RowMessage
@@ -136,24 +136,25 @@ def table_of(quoted: str) -> TableId:
 
 
 def _format(wire: Wire, places: RowPlaces) -> _Format:
-    """Parse the first row."""
+    """Take the first row apart."""
+    text = wire.data[int(places.heads[0]) : int(places.ends[0])].tobytes()
     try:
-        message = RowMessage.FromString(wire.data[int(places.heads[0]) : int(places.ends[0])].tobytes())
-    except DecodeError:
-        raise ProtocolError(str(places.table), int(places.lsn[0]), "a message in Protobuf", "other bytes") from None
+        return _format_of(RowMessage.FromString(text))
+    except (DecodeError, EncodeError, ValueError):
+        raise ProtocolError(str(places.table), int(places.lsn[0]), "a row of decoderbufs", "other bytes") from None
+
+
+def _format_of(message: Any) -> _Format:
     shown = message.new_tuple or message.old_tuple
     infos = [info.modifier for info in message.new_typeinfo] or [""] * len(shown)
-    tail = b"".join(
-        bytes([_INFO_TAG]) + _number(len(text)) + text
-        for text in (info.SerializeToString() for info in message.new_typeinfo)
-    )
+    tails = [info.SerializeToString() for info in message.new_typeinfo]
+    tail = b"".join(bytes([_INFO_TAG]) + _number(len(each)) + each for each in tails)
     columns, literals = [], []
     for datum, info in zip(shown, infos, strict=True):
         name = datum.column_name.encode()
         columns.append(SeenColumn(unquoted(datum.column_name), datum.column_type, info))
-        literals.append(
-            bytes([_NAME_TAG]) + _number(len(name)) + name + bytes([_TYPE_TAG]) + _number(datum.column_type)
-        )
+        start = bytes([_NAME_TAG]) + _number(len(name)) + name
+        literals.append(start + bytes([_TYPE_TAG]) + _number(datum.column_type))
     return _Format(tuple(columns), tuple(literals), bool(message.new_tuple), bool(message.old_tuple), tail)
 
 
