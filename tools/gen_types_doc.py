@@ -27,6 +27,10 @@ Stored as the server's text, because no lake type is exact: `time` (24:00:00 is 
 time zone`, `interval` (months, days and seconds do not convert into each other), `uuid`, `json`, `xml`, bit strings,
 network addresses, ranges.
 
+Values are the same through each output plug-in, with these exceptions: decoderbufs sends `time with time zone` in UTC
+(`+00`), wal2json sends `NaN` and infinity of `real`, `double precision` and `numeric` as null, and both send stored
+generated columns, which pgoutput does from PostgreSQL 18 on ([plugins.md](plugins.md)).
+
 Two values of a key that PostgreSQL considers different are different keys of the lake table. Two equal ones with
 different texts are one key if the type is natural in the lake (`1.0` and `1.00`, `0` and `-0`), and two keys if it is
 stored as text or rescued (`citext`, `interval`, `jsonb`, nondeterministic collations): PostgreSQL sends the old key
