@@ -146,7 +146,8 @@ def main() -> None:
         arguments.json.write_text(json.dumps(figures, indent=1))
 
 
-def _filled(bench: Bench, rows: int, name: str) -> str:
+def filled(bench: Bench, rows: int, name: str) -> str:
+    """Return a database whose table ``load`` has so many rows."""
     database = bench.cluster.database(name)
     bench.cluster.run_script(database, Path(__file__).with_name("load.sql"))
     if rows:
@@ -157,7 +158,7 @@ def _filled(bench: Bench, rows: int, name: str) -> str:
 
 
 def _large(bench: Bench, arguments: argparse.Namespace) -> dict[str, Any]:
-    database, empty = _filled(bench, arguments.rows, "large"), _filled(bench, 0, "empty")
+    database, empty = filled(bench, arguments.rows, "large"), filled(bench, 0, "empty")
     seconds: dict[str, list[float]] = {"COPY": [], "warm": []}
     if not arguments.no_cold:
         seconds |= {"start-up": [], "cold": []}
@@ -166,7 +167,7 @@ def _large(bench: Bench, arguments: argparse.Namespace) -> dict[str, Any]:
         taken = {"COPY": bench.copy(database), "warm": bench.warm(database, arguments.rows)}
         if not arguments.no_cold:
             taken |= {"start-up": bench.cold(empty), "cold": bench.cold(database)}
-        _keep(seconds, taken, turn, arguments.warm_up)
+        keep(seconds, taken, turn, arguments.warm_up)
     bytes_ = bench.cluster.execute(database, "select pg_table_size('load')")[0][0]
     return {
         "rows": arguments.rows,
@@ -178,7 +179,7 @@ def _large(bench: Bench, arguments: argparse.Namespace) -> dict[str, Any]:
 
 
 def _small(bench: Bench, arguments: argparse.Namespace) -> dict[str, Any]:
-    database, empty = bench.cluster.database("small"), _filled(bench, 0, "empty")
+    database, empty = bench.cluster.database("small"), filled(bench, 0, "empty")
     rows = arguments.table_rows
     bench.cluster.run_script(database, Path(__file__).with_name("load.sql"))
     bench.cluster.psql(database, "-c", f"call fill(1, {rows}, {_FILL_ROWS})", seconds=_SECONDS)
@@ -194,7 +195,7 @@ def _small(bench: Bench, arguments: argparse.Namespace) -> dict[str, Any]:
         taken = {"warm": bench.warm(database, rows * arguments.tables)}
         if not arguments.no_cold:
             taken |= {"start-up": bench.cold(empty), "cold": bench.cold(database)}
-        _keep(seconds, taken, turn, arguments.warm_up)
+        keep(seconds, taken, turn, arguments.warm_up)
     return {"tables": arguments.tables, "rows": rows, "seconds": seconds}
 
 
@@ -202,7 +203,7 @@ def _peer(bench: Bench, arguments: argparse.Namespace) -> dict[str, Any]:
     """Debezium's engine and a cold snapshot of ours, in turn, of one table."""
     libraries = peer.jars(PEER_FOLDER)
     rows = arguments.peer_rows or arguments.rows
-    database, empty = _filled(bench, rows, "peer"), _filled(bench, 0, "empty")
+    database, empty = filled(bench, rows, "peer"), filled(bench, 0, "empty")
     seconds: dict[str, list[float]] = {
         "Debezium, all": [],
         "Debezium, reading": [],
@@ -214,11 +215,12 @@ def _peer(bench: Bench, arguments: argparse.Namespace) -> dict[str, Any]:
         read, whole = peer.snapshot_seconds(bench.cluster, database, bench.folder / "peer", libraries, rows)
         taken = {"Debezium, all": whole, "Debezium, reading": read, "warm": bench.warm(database, rows)}
         taken |= {"start-up": bench.cold(empty), "cold": bench.cold(database)}
-        _keep(seconds, taken, turn, 0)
+        keep(seconds, taken, turn, 0)
     return {"rows": rows, "seconds": seconds}
 
 
-def _keep(seconds: dict[str, list[float]], taken: dict[str, float], turn: int, warm_up: int) -> None:
+def keep(seconds: dict[str, list[float]], taken: dict[str, float], turn: int, warm_up: int) -> None:
+    """Print a turn, and keep its figures if it counts."""
     print(
         f"turn {turn}: " + "  ".join(f"{name} {value:.2f} s" for name, value in taken.items()),
         file=sys.stderr,
@@ -251,7 +253,7 @@ def _print_large(figures: dict[str, Any]) -> None:
     for name, values in {"COPY": seconds["COPY"], **_beyond(seconds)}.items():
         ratios = [value / base for value, base in zip(values, seconds["COPY"], strict=True)]
         rate = large["rows"] / statistics.median(values)
-        print(f"| {name} | {_spread(values, 1)} | {_spread(ratios, 2)} | {rate:,.0f} |")
+        print(f"| {name} | {spread(values, 1)} | {spread(ratios, 2)} | {rate:,.0f} |")
     if large["memory_mb"]:
         held = ", ".join(
             f"{name} {large['memory_mb'][name]['max']:,.0f}"
@@ -266,7 +268,7 @@ def _print_small(figures: dict[str, Any]) -> None:
     print(f"\n{small['tables']} tables × {small['rows']:,} rows × 10 columns; {len(small['seconds']['warm'])} turns")
     print("| | seconds: median (min … max) |\n|---|---|")
     for name, values in _beyond(small["seconds"]).items():
-        print(f"| {name} | {_spread(values, 1)} |")
+        print(f"| {name} | {spread(values, 1)} |")
 
 
 def _print_peer(found: dict[str, Any]) -> None:
@@ -275,14 +277,15 @@ def _print_peer(found: dict[str, Any]) -> None:
     print(f"\n{found['rows']:,} rows × 10 columns; {len(reading)} turns; {peer.PACKAGE}'s Debezium, no-op consumer")
     print("| | seconds: median (min … max) | times faster than Debezium's reading | rows/s |\n|---|---|---|---|")
     for name, values in {name: seconds[name] for name in ("Debezium, all", "Debezium, reading")}.items():
-        print(f"| {name} | {_spread(values, 1)} | | {found['rows'] / statistics.median(values):,.0f} |")
+        print(f"| {name} | {spread(values, 1)} | | {found['rows'] / statistics.median(values):,.0f} |")
     for name, values in _beyond(seconds).items():
         ratios = [base / value for value, base in zip(values, reading, strict=True)]
         rate = found["rows"] / statistics.median(values)
-        print(f"| {name} | {_spread(values, 1)} | {_spread(ratios, 1)} | {rate:,.0f} |")
+        print(f"| {name} | {spread(values, 1)} | {spread(ratios, 1)} | {rate:,.0f} |")
 
 
-def _spread(values: list[float], digits: int) -> str:
+def spread(values: list[float], digits: int) -> str:
+    """Return the median, the minimum and the maximum."""
     return f"{statistics.median(values):.{digits}f} ({min(values):.{digits}f} … {max(values):.{digits}f})"
 
 

@@ -222,13 +222,18 @@ class Connector:
         limit: int = 1000,
         repair: bool = False,
         on_table: Callable[[TableResult], None] | None = None,
+        sample: int | None = None,
+        since: Lsn | datetime | str | None = None,
+        resume: bool = False,
     ) -> ReconcileReport:
         """Compare lake tables (None: all captured ones) with their source at one LSN; at most ``limit`` keys are named.
 
-        With ``repair`` rows that differ are read again and written. Can run while another process streams. ``on_table``
-        is called with each table's result, and again after its repair.
+        With ``repair`` rows that differ are read again and written. ``sample`` and ``since`` restrict the rows
+        (``Asked``). Can run while another process streams. ``on_table`` is called with each table's result, and again
+        after its repair.
         """
-        return reconcile.reconcile(self._context, tables, reconcile.Asked(limit, repair), on_table)
+        asked = reconcile.Asked(limit, repair, sample, since, resume)
+        return reconcile.reconcile(self._context, tables, asked, on_table)
 
     def maintain(
         self,

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, cast
 
 import click
 from rich.console import Console
@@ -14,6 +15,7 @@ from cdc_core.assemble import Connector
 from cdc_core.cli.arguments import TableType, config_argument
 from cdc_core.cli.exits import DONE, FAILED, WRONG_USE, describe
 from cdc_core.errors import CdcError
+from cdc_core.lsn import Lsn
 from cdc_core.schema.table import TableId
 
 if TYPE_CHECKING:
@@ -24,14 +26,54 @@ _NOT_COMPARED = WRONG_USE
 _SHOWN = 10
 
 
+class SinceType(click.ParamType[Lsn | datetime | str]):
+    """An LSN, a time, or ``last``."""
+
+    name = "LSN|TIME|last"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Lsn | datetime | str:
+        """Text such as 16/B374D848, 2026-01-31T12:00:00Z (without a zone: UTC), or last."""
+        if not isinstance(value, str) or value == "last":
+            return cast("Lsn | datetime | str", value)
+        try:
+            if "/" in value:
+                return Lsn.parse(value)
+            at = datetime.fromisoformat(value)
+            return at if at.tzinfo is not None else at.replace(tzinfo=UTC)
+        except ValueError:
+            self.fail(f"expected an LSN, a time such as 2026-01-31T12:00:00Z, or last, found {value!r}", param, ctx)
+
+
 @click.command("reconcile")
 @config_argument
 @click.argument("tables", type=TableType(), nargs=-1, metavar="[TABLE]...")
 @click.option("--repair", is_flag=True, help="Read the rows that differ again, and write them to the lake.")
 @click.option("--dry-run", is_flag=True, help="With --repair: only show what would be written and deleted.")
+@click.option(
+    "--sample",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="Compare N ranges of about 10,000 rows of each table, chosen at random on both sides.",
+)
+@click.option(
+    "--since",
+    type=SinceType(),
+    help="Compare only rows that changed after this LSN, since this time, or since the last comparison: last.",
+)
+@click.option("--resume", is_flag=True, help="Continue a comparison that was killed: keep the results it had.")
 @click.option("--limit", type=click.IntRange(min=0), default=1000, show_default=True, help="Keys named of each kind.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
-def command(config: Path, tables: tuple[TableId, ...], repair: bool, dry_run: bool, limit: int, as_json: bool) -> int:
+def command(
+    config: Path,
+    tables: tuple[TableId, ...],
+    repair: bool,
+    dry_run: bool,
+    sample: int | None,
+    since: Lsn | datetime | str | None,
+    resume: bool,
+    limit: int,
+    as_json: bool,
+) -> int:
     """Compare each lake table with its source at one LSN, while both may keep moving.
 
     Names the keys of rows that are missing in the lake, that only the lake has, and that have other values there; no
@@ -45,11 +87,13 @@ def command(config: Path, tables: tuple[TableId, ...], repair: bool, dry_run: bo
     """
     if dry_run and not repair:
         raise click.UsageError("--dry-run shows what --repair would do: give both.")
+    if sample is not None and since is not None:
+        raise click.UsageError("--sample and --since cannot be combined.")
     console = Console(stderr=as_json, soft_wrap=True)
     try:
         connector = Connector.from_file(config)
         say = None if as_json else line(console, dry_run)
-        report = connector.reconcile(tables or None, limit, repair and not dry_run, say)
+        report = connector.reconcile(tables or None, limit, repair and not dry_run, say, sample, since, resume)
     except CdcError as error:
         click.echo(f"wal2lake: {describe(error)}", err=True)
         return _NOT_COMPARED

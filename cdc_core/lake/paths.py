@@ -135,6 +135,11 @@ class LakePaths:
         """The topic of each lake table, if events are written to Kafka, too."""
         return self._at("__topics")
 
+    @property
+    def reconciliations(self) -> str:
+        """The results of comparisons with the source."""
+        return self._at("__reconciliations")
+
     def _of(self, table: TableId, kind: str) -> str:
         """Return a table's path. One that an older version created under the plain name keeps it."""
         named, plain = f"{folder(table.schema)}/{folder(table.table)}", f"{table.schema}/{table.table}"

@@ -62,11 +62,15 @@ class Shown:
 
 @dataclass(frozen=True, slots=True)
 class LakeVersion:
-    """The lake table's version: its position, and the pg_snapshot ``visible`` that its content began with, if known."""
+    """The lake table's version: its position, and the pg_snapshot ``visible`` that its content began with, if known.
+
+    ``read_at`` is that snapshot's LSN, 0 if it is not known.
+    """
 
     place: LakePosition
     shape: int
     visible: str | None = None
+    read_at: int = 0
 
 
 @dataclass(slots=True)
@@ -180,15 +184,15 @@ def between(
         raise NotComparableError("it was altered, and changes since then are not merged yet")
     changelog = DeltaTable.open(paths.changelog(table))
     position = changelog_position(changelog, scope, table)
-    parts = [_in_columns(_not_stored(rows, position), typer) for rows in waiting.changes.get(table, ())]
+    parts = [_in_columns(_notstored_changes(rows, position), typer) for rows in waiting.changes.get(table, ())]
     refused = typer.change_schema.empty_table()
     quarantine = DeltaTable.open(paths.quarantine(table))
     if changelog is not None:
         rows, low = EpochRows.of(changelog, scope), min(shown.floor, lake.place.merged)
         held = read_changes(rows, low, 2**62, lambda found: _needed(found, shown, lake))
-        parts = [_stored(held, typer, lake.shape), *parts]
+        parts = [stored_changes(held, typer, lake.shape), *parts]
         if quarantine is not None:
-            refused = _stored(read_positions(rows, waiting_rows(quarantine, lake.place)), typer, lake.shape)
+            refused = stored_changes(read_positions(rows, waiting_rows(quarantine, lake.place)), typer, lake.shape)
     every = in_order(pa.concat_tables([typer.change_schema.empty_table(), *parts]).combine_chunks())
     in_lake, seen = _is_in_lake(every, lake), ~hidden(every, shown.visible)
     lost = np.zeros(every.num_rows, dtype=bool)
@@ -198,7 +202,7 @@ def between(
     return Between(every.filter(pa.array(ahead)), every.filter(pa.array(behind)), refused)
 
 
-def _stored(rows: pa.Table, typer: RowTyper, shape: int) -> pa.Table:
+def stored_changes(rows: pa.Table, typer: RowTyper, shape: int) -> pa.Table:
     """Return rows of a changelog in the typer's columns. Raises NotComparableError for rows of another shape."""
     if rows.num_rows and set(np.unique(shapes_of(rows)).tolist()) - {shape}:
         raise NotComparableError("it was altered, and changes from before that are not in both the lake and the source")
@@ -224,7 +228,7 @@ def _is_in_lake(rows: pa.Table, lake: LakeVersion) -> np.ndarray:
     return np.asarray(found)
 
 
-def _not_stored(rows: pa.Table, position: ChangelogPosition | None) -> pa.Table:
+def _notstored_changes(rows: pa.Table, position: ChangelogPosition | None) -> pa.Table:
     if position is None:
         return rows
     known = position.covers(rows.column("__commit_lsn").to_numpy(), rows.column("__tx_index").to_numpy())

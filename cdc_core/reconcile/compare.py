@@ -21,6 +21,7 @@ from cdc_core.postgres.rows.copy_out import SnapshotReader
 from cdc_core.reconcile.between import Shown, SlotChanges, Waiting, between
 from cdc_core.reconcile.judge import Between, Judged, after_truncate, is_complete, judge_keyed, judge_multiset
 from cdc_core.reconcile.lake_side import LakeSide
+from cdc_core.reconcile.partial import sampled_rows
 from cdc_core.reconcile.reports import Differences, Key, KeyList, State, TableResult
 from cdc_core.reconcile.rows import is_among, surplus
 from cdc_core.reconcile.source_side import Pace, Reading, SourceSide
@@ -29,7 +30,7 @@ from cdc_core.reconcile.target import Target
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """The result of one table, and what a repair needs of it; None if nothing differs or it has no key."""
+    """The result of one table, and what a repair needs of it; None if it was not compared."""
 
     result: TableResult
     judged: Judged | None = None
@@ -56,27 +57,30 @@ class Comparison:
             expected = source.digests()
             held = lake_side.result()
         judged = self._judged(target, lake, source, held, expected)
-        state = State.DIFFERENT if judged.found.count else State.EQUAL
-        if state is State.EQUAL and judged.found.undecided.count:
-            raise NotComparableError(f"{judged.found.undecided.count} of its rows are changed by a change under way")
-        result = TableResult(
-            target.table.id,
-            state,
-            len(expected),
-            found=judged.found,
-            columns_left_out=target.left_out,
-            bytes_read=source.cost.octets,
-            seconds=time.monotonic() - began,
-            lake_version=target.lake.version,
-        )
-        return Found(result, judged if judged.keys is not None and judged.keys.num_rows else None)
+        return _found(target, judged, len(expected), source, began)
 
-    def compare_keys(self, target: Target, reader: SnapshotReader, reading: Reading, keys: pa.Table) -> Judged:
+    def compare_keys(self, target: Target, reader: SnapshotReader, reading: Reading, keys: pa.Table) -> Found:
         """Compare the rows with some keys, whose columns are ``KeyColumns.read``. Raises CdcError."""
+        began = time.monotonic()
         lake, source = LakeSide(target.lake, target.compared), self._source(target, reader, reading)
         rows = source.of_keys(keys), lake.of_keys(keys)
+        return self._found(target, lake, source, rows, began)
+
+    def compare_sample(self, target: Target, reader: SnapshotReader, reading: Reading, count: int, seed: int) -> Found:
+        """Compare the rows of ``count`` ranges of each side, chosen by ``seed``. Raises CdcError."""
+        if target.compared.key is None:
+            raise NotComparableError("rows of a table without a key cannot be compared by a sample")
+        began = time.monotonic()
+        lake, source = LakeSide(target.lake, target.compared), self._source(target, reader, reading)
+        rows = sampled_rows(target, source, lake, reading.ranges, count, seed)
+        return self._found(target, lake, source, rows, began)
+
+    def _found(
+        self, target: Target, lake: LakeSide, source: SourceSide, rows: tuple[pa.Table, pa.Table], began: float
+    ) -> Found:
         changes, is_cut, is_emptied = self._between(target)
-        return self._judged_keyed(target, lake, source, rows, changes, is_cut, is_emptied)
+        judged = self._judged_keyed(target, lake, source, rows, changes, is_cut, is_emptied)
+        return _found(target, judged, rows[0].num_rows, source, began)
 
     def _source(self, target: Target, reader: SnapshotReader, reading: Reading) -> SourceSide:
         at = int(self.shown.lsn), self.taken_us
@@ -132,6 +136,24 @@ class Comparison:
         Raises NotComparableError.
         """
         return between(target.typer, self.paths, self.scope, self.shown, target.version, waiting)
+
+
+def _found(target: Target, judged: Judged, rows: int, source: SourceSide, began: float) -> Found:
+    """Return the result. Raises NotComparableError if all that remains is undecided."""
+    state = State.DIFFERENT if judged.found.count else State.EQUAL
+    if state is State.EQUAL and judged.found.undecided.count:
+        raise NotComparableError(f"{judged.found.undecided.count} of its rows are changed by a change under way")
+    result = TableResult(
+        target.table.id,
+        state,
+        rows,
+        found=judged.found,
+        columns_left_out=target.left_out,
+        bytes_read=source.cost.octets,
+        seconds=time.monotonic() - began,
+        lake_version=target.lake.version,
+    )
+    return Found(result, judged)
 
 
 def _without_keys(found: Differences, limit: int) -> Differences:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Iterator
 
 import numpy as np
@@ -54,6 +55,20 @@ class LakeSide:
             for rows in self._live(file):
                 mine = index.match(rows.select(key.read).combine_chunks()) >= 0
                 parts += [rows.filter(pa.array(mine))] if mine.any() else []
+        return pa.concat_tables(parts).combine_chunks()
+
+    def sample(self, count: int, rows: int, chance: random.Random) -> pa.Table:
+        """Return the live rows among ``count`` runs of ``rows`` consecutive rows at random places of the files."""
+        parts = [self._compared.schema.empty_table()]
+        weights = [self._lake.row_count(file) for file in self._files]
+        for file in chance.choices(self._files, weights, k=count) if any(weights) else ():
+            total = self._lake.row_count(file)
+            first = chance.randrange(max(1, total - rows + 1))
+            places = np.arange(first, min(total, first + rows))
+            places = places[self._lake.unmarked(file, places)]
+            if len(places):
+                found = self._lake.read_at(file, places)
+                parts.append(self._compared.conformed(found.filter(pa.array(is_live(found)))))
         return pa.concat_tables(parts).combine_chunks()
 
     def _digests_of(self, file: DataFile) -> np.ndarray:

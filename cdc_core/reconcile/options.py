@@ -24,3 +24,9 @@ class ReconcileOptions:
         "read. It is needed only where rows differ; a table for which it is not reached is left out.",
         parse=number_in(0.0, 86_400.0),
     )
+    reconcile_keep_days: int = option(
+        "wal2lake.reconcile.keep.days",
+        90,
+        "Days for which results are kept in the Delta table __reconciliations.",
+        parse=at_least(1),
+    )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
@@ -104,8 +105,31 @@ class TableResult:
             "bytes_read": self.bytes_read,
             "seconds": round(self.seconds, 3),
             "lake_version": self.lake_version,
+            "is_error": self.is_error,
         }
         return plain
+
+    @classmethod
+    def from_plain(cls, plain: Mapping[str, Any]) -> TableResult:
+        """Return a result from ``to_plain`` with the field ``name``: schema and table."""
+
+        def keys(kind: str) -> KeyList:
+            return KeyList(plain["counts"][kind], tuple(tuple(key) for key in plain[kind]))
+
+        return cls(
+            TableId(*plain["name"]),
+            State(plain["state"]),
+            plain["rows"],
+            plain["reason"] or "",
+            Differences(*map(keys, ("missing", "extra", "changed", "quarantined", "undecided"))),
+            tuple(plain["columns_left_out"]),
+            plain["repaired"],
+            tuple(Unrepaired(tuple(each["key"]), each["reason"]) for each in plain["unrepaired"]),
+            plain["bytes_read"],
+            plain["seconds"],
+            plain["lake_version"],
+            plain["is_error"],
+        )
 
 
 @dataclass(frozen=True, slots=True)

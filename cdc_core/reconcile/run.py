@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import pyarrow as pa
 
@@ -20,6 +20,7 @@ from cdc_core.reconcile.between import Shown, SlotChanges
 from cdc_core.reconcile.compare import Comparison, Found
 from cdc_core.reconcile.judge import Judged
 from cdc_core.reconcile.key_texts import key_texts
+from cdc_core.reconcile.partial import SAMPLE_ROWS, Since, keys_since
 from cdc_core.reconcile.repair import Repair
 from cdc_core.reconcile.reports import Key, KeyList, State, TableResult, Unrepaired
 from cdc_core.reconcile.source_side import Pace, Reading
@@ -90,6 +91,24 @@ class View:
             yield cls(opened, shown_by(opened, bound))
 
 
+@dataclass(frozen=True, slots=True)
+class Part:
+    """Which rows are compared: all, those that changed after ``since`` (by table), or a ``sample`` of so many ranges.
+
+    ``seed`` decides which ranges. ``is_since``: a table that ``since`` does not contain is compared as a whole.
+    """
+
+    since: Mapping[TableId, Since] = field(default_factory=dict)
+    sample: int | None = None
+    seed: int = 0
+    is_since: bool = False
+
+    @property
+    def kind(self) -> str:
+        """How the results call it."""
+        return "sample" if self.sample is not None else "since" if self.since or self.is_since else "all"
+
+
 class ReconcileRun:
     """Compares tables. ``target`` is how the source is reached by the connection that reads rows.
 
@@ -104,6 +123,7 @@ class ReconcileRun:
         slot: SlotChanges,
         rows_per_second: int,
         limit: int,
+        part: Part,
         on_table: OnTable = lambda result: None,
     ) -> None:
         self._source = source
@@ -112,6 +132,7 @@ class ReconcileRun:
         self._slot = slot
         self._pace = Pace(rows_per_second)
         self._limit = limit
+        self._part = part
         self._on_table = on_table
 
     def compare(self, tables: Sequence[TableSchema], view: View) -> list[Found]:
@@ -166,7 +187,8 @@ class ReconcileRun:
             readers = Readers(self._target, view.opened.holder.name)
             with closing(readers), readers.one() as reader:
                 comparison = self._comparison(view, judged.found.count)
-                after = comparison.compare_keys(self._records.target(table), reader, reading, judged.keys)
+                after = comparison.compare_keys(self._records.target(table), reader, reading, judged.keys).judged
+        assert after is not None
         return dict(zip(texts, left.values(), strict=True)), after
 
     def _repaired_result(
@@ -190,7 +212,7 @@ class ReconcileRun:
             target = self._records.target(table)
             reading = self._reading(target, size or TableSize(0, None))
             with readers.one() as reader:
-                found = comparison.compare(target, reader, reading)
+                found = self._compared(comparison, target, reader, reading)
             self._check_unaltered(table)
             return found
         except NotComparableError as error:
@@ -198,6 +220,17 @@ class ReconcileRun:
         except CdcError as error:
             _log.debug("%s could not be compared: %s", table.id, error)
             return Found(left_out(table.id, f"it could not be compared: {error}", is_error=True))
+
+    def _compared(self, comparison: Comparison, target: Target, reader: SnapshotReader, reading: Reading) -> Found:
+        """Compare the part of a table that is asked for."""
+        part = self._part
+        if part.sample is not None:
+            return comparison.compare_sample(target, reader, reading, part.sample, part.seed)
+        since = part.since.get(target.table.id)
+        keys = None if since is None else keys_since(target, self._records.paths, self._records.scope, since)
+        if keys is None:
+            return comparison.compare(target, reader, reading)
+        return comparison.compare_keys(target, reader, reading, keys)
 
     def _check_unaltered(self, table: TableSchema) -> None:
         """Raise NotComparableError if the table was altered or truncated since it was described.
@@ -231,13 +264,14 @@ class ReconcileRun:
         return Reading(table, target.typer.read_columns, tuple(ranges), row_filter)
 
     def _ranges(self, described: TableDescription) -> list[str]:
+        most = _ROWS_PER_RANGE if self._part.sample is None else SAMPLE_ROWS
         if described.leaves:
-            ranges = plan_leaves(described.leaves, _ROWS_PER_RANGE)
+            ranges = plan_leaves(described.leaves, most)
             return [described.query_leaves(chunks) for chunks in ranges] if len(ranges) > 1 else [described.query()]
         size = described.size
         if not size.has_ctid or self._source.server_version < _TID_RANGES:
             return [described.query()]
-        chunks = plan_chunks(described.table.id, size.pages, size.rows, _ROWS_PER_RANGE)
+        chunks = plan_chunks(described.table.id, size.pages, size.rows, most)
         return [described.query(chunk.predicate()) for chunk in chunks]
 
 

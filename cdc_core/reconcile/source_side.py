@@ -140,6 +140,11 @@ class SourceSide:
                 parts += [rows.filter(pa.array(hits))] if hits.any() else []
         return pa.concat_tables(parts).combine_chunks()
 
+    def ranges(self, selects: Sequence[str]) -> pa.Table:
+        """Return all rows that some statements read."""
+        parts = [rows for select in selects for rows in self._rows(select)]
+        return pa.concat_tables([self._compared.schema.empty_table(), *parts]).combine_chunks()
+
     def of_keys(self, keys: pa.Table) -> pa.Table:
         """Return the rows with the keys, whose columns are ``KeyColumns.read``: few by their values, many by a scan."""
         key = self._compared.key

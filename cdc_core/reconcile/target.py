@@ -94,9 +94,11 @@ class Records:
         self._check_shape(table, history, number)
         typer = self.plan.typer(table)
         compared = Compared.of(typer.read_schema, lake.schema, merge_key(table))
-        visible = None if taken is None else taken.visible
+        version = LakeVersion(place, number)
+        if taken is not None:
+            version = LakeVersion(place, number, taken.visible, int(taken.lsn))
         left_out = _left_out(table, compared, lake.schema)
-        return Target(table, typer, lake, LakeVersion(place, number, visible), compared, left_out)
+        return Target(table, typer, lake, version, compared, left_out)
 
     def _taken(self, table: TableId, token: int) -> TakenSnapshot | None:
         return read_snapshots(self.paths.snapshots, epoch_of(self.scope)).get((table, token))

@@ -9,6 +9,8 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 
 from cdc_core.config.connector import load
+from cdc_core.lake.paths import LakePaths
+from cdc_core.lake.stores.reconciliations import read_reconciliations
 from cdc_core.schema.table import TableId
 from tests.support.lake import lake_path, lake_settings, rows, write_properties
 
@@ -165,6 +167,28 @@ def test_what_differs_is_named(pg, program, tmp_path):
     assert program.stream(file).returncode == 0
     others = [f"public.{name}" for name in TABLES if name != "bare"]
     assert reconciled(program, file, *others, code=0)
+
+    # Parts: what changed since the last comparison, and a sample of both sides.
+    pg.execute(database, "update hard set v = 'since' where id in (41, 42); insert into hard values (43000, 'since')")
+    assert program.stream(file).returncode == 0
+    lake_table(file, "hard").update(updates={"v": "'wrong'"}, predicate="id in (42, 50)")
+    since = reconciled(program, file, "public.hard", "--since", "last", code=1)
+    assert keys(since, "hard") == {"changed": [["42"]]}
+    assert of(since, "hard")["rows"] == 3
+    sample = reconciled(program, file, "public.hard", "--sample", "2", code=1)
+    assert keys(sample, "hard") == {"changed": [["42"], ["50"]]}
+    assert reconciled(program, file, "public.hard", "--repair", code=0)
+
+    log = read_reconciliations(LakePaths(str(tmp_path / "lake"), load(file).schema.topic_prefix).reconciliations)
+    last = [each for each in log if each.table == TableId("public", "hard")][-4:]
+    assert [(each.kind, each.state, each.counts["changed"]) for each in last] == [
+        ("since", "different", 1),
+        ("sample", "different", 2),
+        ("all", "different", 2),
+        ("all", "equal", 0),
+    ]
+    assert last[-1].counts["repaired"] == 2
+    assert last[0].keys["changed"] == [["42"]]
 
 
 def test_beside_a_stream_nothing_is_named_wrongly(pg, program, tmp_path):

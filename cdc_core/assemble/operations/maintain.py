@@ -81,3 +81,4 @@ def _places(paths: Any, tables: Sequence[TableId], *, own: bool) -> Iterator[tup
         yield None, "stream", paths.stream
         yield None, "snapshots", paths.snapshots
         yield None, "shapes", paths.shapes
+        yield None, "reconciliations", paths.reconciliations

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from cdc_core.assemble.context import RunContext
 from cdc_core.assemble.prerequisites import chosen_tables
 from cdc_core.assemble.quality import table_checks
+from cdc_core.assemble.signals.own_file import lake_digest
 from cdc_core.assemble.start.continuity import expect_server
 from cdc_core.engine.reading.tables import TableRegistry
+from cdc_core.lsn import Lsn
 from cdc_core.postgres.connect import connection_string
 from cdc_core.postgres.rows.chunks import ChunkConnection
 from cdc_core.postgres.source import Source
@@ -19,9 +24,11 @@ from cdc_core.schema.table import TableId, TableSchema
 from cdc_core.schema.unseen import streamed
 
 if TYPE_CHECKING:  # loads Arrow, which most callers do not need
+    from cdc_core.lake.stores.reconciliations import ReconciliationLog
     from cdc_core.reconcile.between import SlotChanges
     from cdc_core.reconcile.repair import Repair
     from cdc_core.reconcile.reports import ReconcileReport, TableResult
+    from cdc_core.reconcile.run import Part
     from cdc_core.reconcile.target import Records
 
 _CHANGES_OF_ROWS = frozenset("cud")
@@ -31,11 +38,17 @@ _CHANGES_OF_ROWS = frozenset("cud")
 class Asked:
     """What a comparison is asked for: ``limit`` is the number of keys of each kind that are named.
 
-    ``repair``: rows that differ are read again and written.
+    ``repair``: rows that differ are read again and written. ``sample``: the number of ranges of each side that are
+    compared, None for all rows. ``since``: only keys that changed after an LSN, or since a time, are compared; "last"
+    for the LSN of the last comparison of all rows, or of those that had changed. ``resume``: results of a comparison
+    that was interrupted are kept.
     """
 
     limit: int = 1000
     repair: bool = False
+    sample: int | None = None
+    since: Lsn | datetime | str | None = None
+    resume: bool = False
 
 
 def reconcile(
@@ -49,6 +62,7 @@ def reconcile(
     Raises CdcError; what concerns one table alone is in its result.
     """
     from cdc_core.reconcile.between import SlotChanges
+    from cdc_core.reconcile.journal import Journal
     from cdc_core.reconcile.reports import ReconcileReport
     from cdc_core.reconcile.run import ReconcileRun, View, left_out
 
@@ -58,7 +72,9 @@ def reconcile(
         expect_server(context, source)
         captured, silent = _captured(context, source)
         named = [*captured, *silent] if tables is None else chosen_tables([*captured, *silent], tables)
-        compared = [table for table in named if table not in silent]
+        records, part = _records(context), _part(context, asked, [table.id for table in named])
+        journal = Journal.open(_journal(context), _log(context), part.kind, records.scope, resume=asked.resume)
+        compared = [table for table in named if table not in silent and table.id not in journal.done]
         slot = SlotChanges(
             config.postgres,
             lambda: TableRegistry(source.catalog, source.includes(), compared),
@@ -68,18 +84,56 @@ def reconcile(
             config.reconcile.reconcile_wait_seconds,
         )
         rate, target = config.reconcile.reconcile_rows_per_second, connection_string(config.postgres)
-        run = ReconcileRun(source, _records(context), target, slot, rate, asked.limit, tell)
         with View.open(source, bounds) as view:
-            found, lsn = run.compare(compared, view), view.shown.lsn
-        results = {each.result.table: each.result for each in found}
-        if asked.repair and any(each.found.count for each in results.values()):
+            lsn = view.shown.lsn
+
+            def told(result: TableResult) -> None:
+                journal.note(result, lsn)
+                tell(result)
+
+            run = ReconcileRun(source, records, target, slot, rate, asked.limit, part, told)
+            found = run.compare(compared, view)
+        results = {**journal.done, **{each.result.table: each.result for each in found}}
+        if asked.repair and any(each.result.found.count for each in found):
             with _repair(context, source, slot, compared) as repair:
                 for table, each in zip(compared, found, strict=True):
                     if each.result.found.count:
                         results[table.id] = run.repair(table, each, repair, bounds)
-                        tell(results[table.id])
+                        told(results[table.id])
+        journal.close()
         unsent = "it is UNLOGGED, so the WAL does not contain its changes"
         return ReconcileReport(lsn, tuple(results.get(table.id) or left_out(table.id, unsent) for table in named))
+
+
+def _journal(context: RunContext) -> Path:
+    return context.config.state_path.resolve() / f"reconcile-{context.slot}-{lake_digest(context)}.json"
+
+
+def _log(context: RunContext) -> ReconciliationLog:
+    from cdc_core.lake.stores.reconciliations import ReconciliationLog
+
+    config = context.config
+    keep = config.reconcile.reconcile_keep_days
+    return ReconciliationLog(context.paths.reconciliations, config.lake.lake_history_minutes, keep)
+
+
+def _part(context: RunContext, asked: Asked, tables: Sequence[TableId]) -> Part:
+    """Which rows are compared; a table that was never compared as a whole is."""
+    from cdc_core.lake.epochs import epoch_of
+    from cdc_core.lake.stores.reconciliations import read_reconciliations
+    from cdc_core.reconcile.run import Part
+
+    if asked.sample is not None:
+        return Part(sample=asked.sample, seed=time.time_ns())
+    if asked.since is None:
+        return Part()
+    if not isinstance(asked.since, str):
+        return Part(since=dict.fromkeys(tables, asked.since))
+    last: dict[TableId, Lsn | datetime] = {}
+    for each in read_reconciliations(context.paths.reconciliations, epoch_of(context.scope)):
+        if each.kind != "sample" and each.rows is not None:
+            last[each.table] = each.lsn
+    return Part(since=last, is_since=True)
 
 
 @contextmanager

@@ -19,9 +19,13 @@ _DIGITS = 8
 
 def own_signals(context: RunContext) -> Path:
     """The file through which other processes on this machine send signals to a streaming run."""
+    return _folder(context) / f"signals-{context.slot}-{lake_digest(context)}.jsonl"
+
+
+def lake_digest(context: RunContext) -> str:
+    """The digest of the lake's path and ``topic.prefix``, for the names of files in a state folder that is shared."""
     lake = f"{context.config.lake.lake_path.rstrip('/')}/{context.name}"
-    digest = hashlib.sha256(lake.encode()).hexdigest()[:_DIGITS]
-    return _folder(context) / f"signals-{context.slot}-{digest}.jsonl"
+    return hashlib.sha256(lake.encode()).hexdigest()[:_DIGITS]
 
 
 def adopt_earlier_signals(context: RunContext) -> None:

@@ -1,0 +1,88 @@
+"""The results of one comparison as they come: in the lake's ``__reconciliations``, and in a file until it has ended.
+
+The file is what a comparison that was killed leaves behind: another one, if it is asked to, does not compare its
+tables again.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import uuid
+from contextlib import suppress
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from cdc_core.lake.epochs import epoch_of
+from cdc_core.lake.stores.reconciliations import Reconciliation, ReconciliationLog
+from cdc_core.lsn import Lsn
+from cdc_core.reconcile.reports import TableResult
+from cdc_core.schema.table import TableId
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(slots=True)
+class Journal:
+    """One comparison's results. ``done`` are those of an interrupted one that this one continues."""
+
+    file: Path
+    log: ReconciliationLog
+    kind: str
+    scope: str
+    run: str = field(default_factory=lambda: uuid.uuid4().hex)
+    done: dict[TableId, TableResult] = field(default_factory=dict)
+    _noted: list[dict[str, Any]] = field(default_factory=list)
+
+    @classmethod
+    def open(cls, file: Path, log: ReconciliationLog, kind: str, scope: str, *, resume: bool) -> Journal:
+        """Begin a comparison, or continue the one that the file is of if it compared the same ``kind`` of part."""
+        made = cls(file, log, kind, scope)
+        with suppress(OSError, ValueError, KeyError, TypeError):
+            found = json.loads(file.read_text(encoding="utf-8")) if resume else {}
+            if found.get("kind") == kind and found.get("scope") == scope:
+                made.run, made._noted = found["run"], found["tables"]
+                made.done = {each.table: each for each in map(TableResult.from_plain, found["tables"])}
+                _log.info("Continuing a comparison: %d tables were compared before.", len(made.done))
+        return made
+
+    def note(self, result: TableResult, lsn: Lsn) -> None:
+        """Store one result, in the file and in the lake."""
+        self._noted = [each for each in self._noted if each["table"] != str(result.table)]
+        self._noted.append({"table": str(result.table), "name": list(result.table), **result.to_plain()})
+        self.file.parent.mkdir(parents=True, exist_ok=True)
+        beside = self.file.with_suffix(f".{os.getpid()}.tmp")
+        told = {"kind": self.kind, "scope": self.scope, "run": self.run, "tables": self._noted}
+        beside.write_text(json.dumps(told), encoding="utf-8")
+        beside.replace(self.file)
+        self.log.add(_row(result, lsn, self))
+
+    def close(self) -> None:
+        """Remove the file: the comparison has ended. Also remove old results from the lake."""
+        self.file.unlink(missing_ok=True)
+        self.log.expire(datetime.now(UTC))
+
+
+def _row(result: TableResult, lsn: Lsn, journal: Journal) -> Reconciliation:
+    found = result.found
+    kinds = ("missing", "extra", "changed")
+    counts = {name: getattr(found, name).count for name in (*kinds, "quarantined", "undecided")}
+    return Reconciliation(
+        journal.run,
+        journal.kind,
+        lsn,
+        epoch_of(journal.scope),
+        result.table,
+        result.state.value,
+        result.reason,
+        result.rows,
+        {**counts, "repaired": result.repaired},
+        {name: [list(key) for key in getattr(found, name).keys] for name in kinds},
+        result.lake_version,
+        result.bytes_read,
+        result.seconds,
+        datetime.now(UTC),
+    )
