@@ -10,11 +10,13 @@ from pipelines.assets.snapshots import snapshot_asset
 from pipelines.assets.source import source_specs
 from pipelines.assets.stream import stream_assets
 from pipelines.checks.slot import slot_health_check
+from pipelines.checks.source import reconcile_checks
 from pipelines.connector.files import BrokenConnector, connector_files, load_sites
 from pipelines.connector.keys import part
 from pipelines.connector.site import Site
 from pipelines.jobs.connector import jobs
 from pipelines.jobs.maintenance import maintenance_assets, maintenance_job, maintenance_schedule
+from pipelines.jobs.reconcile import reconcile_job, reconcile_schedule, repair_job
 from pipelines.jobs.replays import replay_jobs
 from pipelines.jobs.schedules import schedules
 from pipelines.jobs.signals import signal_jobs
@@ -41,14 +43,17 @@ def definitions_of(sites: Iterable[Site], broken: Iterable[BrokenConnector] = ()
     kept = [site for site in sites if site.tables]
     return dg.Definitions(
         assets=assets,
-        asset_checks=[slot_health_check(site) for site in sites],
+        asset_checks=[
+            *[slot_health_check(site) for site in sites],
+            *[checks for site in sites if (checks := reconcile_checks(site)) is not None],
+        ],
         jobs=[
             *[job for site in sites for job in (*jobs(site), *signal_jobs(site), *replay_jobs(site))],
-            *[maintenance_job(site) for site in kept],
+            *[job for site in kept for job in (maintenance_job(site), reconcile_job(site), repair_job(site))],
         ],
         schedules=[
             *[schedule for site in sites for schedule in schedules(site)],
-            *[maintenance_schedule(site) for site in kept],
+            *[schedule for site in kept for schedule in (maintenance_schedule(site), reconcile_schedule(site))],
         ],
         sensors=[
             *[sensor for site in sites for sensor in (*sensors(site), health_sensor(site))],

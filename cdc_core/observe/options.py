@@ -124,6 +124,13 @@ class ObserveOptions:
         "default. Maintenance can run concurrently with the stream.",
         parse=parse_cron,
     )
+    reconcile_schedule: str = option(
+        "wal2lake.reconcile.schedule",
+        "",
+        "When Dagster compares the lake tables with their source: a cron expression, such as 41 3 * * 6. If set, the "
+        "schedule is running by default; otherwise it is weekly and stopped by default.",
+        parse=parse_cron,
+    )
     metrics_port: int = option(
         "wal2lake.metrics.port",
         0,

@@ -80,6 +80,7 @@ def _load(file: Path) -> Site:
         tags=dict(config.observe.dagster_tags),
         storage=Storage.of(config.lake),
         maintenance_cron=config.observe.maintenance_schedule,
+        reconcile_cron=config.observe.reconcile_schedule,
         freshness=config.observe.dagster_freshness,
         data_docs_url=config.quality.quality_docs_url
         or data_docs_url(config.observe.metrics_host, config.observe.metrics_port),

@@ -81,6 +81,33 @@ class MaintainReport(Protocol):
         """The result (``cdc_core.lake.write.maintain.MaintenanceResult``)."""
 
 
+class TableResult(Protocol):
+    """The comparison of one table (``cdc_core.reconcile.reports.TableResult``)."""
+
+    @property
+    def table(self) -> TableId:
+        """The table."""
+
+    @property
+    def is_error(self) -> bool:
+        """Whether it could not be read."""
+
+    def to_plain(self) -> dict[str, Any]:
+        """As ``wal2lake reconcile --json`` prints it."""
+
+
+class ReconcileReport(Protocol):
+    """A comparison (``cdc_core.reconcile.reports.ReconcileReport``)."""
+
+    @property
+    def lsn(self) -> Lsn:
+        """The LSN of the source."""
+
+    @property
+    def tables(self) -> Sequence[TableResult]:
+        """One result a table."""
+
+
 class Engine(Protocol):
     """The part of ``cdc_core.assemble.Connector`` that assets, sensors and checks call."""
 
@@ -136,6 +163,11 @@ class Engine(Protocol):
     def pending(self) -> SlotBacklog:
         """The backlog of the slot; one fast query."""
 
+    def reconcile(
+        self, tables: Sequence[TableId] | None = None, limit: int = 1000, repair: bool = False
+    ) -> ReconcileReport:
+        """Compare lake tables with their source, and repair rows; None for all captured tables."""
+
 
 @dataclass(frozen=True, slots=True)
 class KnownTable:
@@ -168,6 +200,7 @@ class Site:
     file: Path | None = None
     snapshot_plan: SnapshotPlan = field(default_factory=SnapshotPlan)
     maintenance_cron: str = ""
+    reconcile_cron: str = ""
     storage: Storage = field(default_factory=Storage)
     owners: tuple[str, ...] = ()
     tags: Mapping[str, str] = field(default_factory=dict)
