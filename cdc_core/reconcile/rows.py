@@ -64,17 +64,26 @@ def surplus(lake: np.ndarray, source: np.ndarray) -> np.ndarray:
     lake, source = np.sort(lake), np.sort(source)
     if np.array_equal(lake, source):
         return lake[:0]
-    (mine, mine_count), (theirs, theirs_count) = (np.unique(each, return_counts=True) for each in (lake, source))
-    return np.union1d(_unlike(mine, mine_count, theirs, theirs_count), np.setdiff1d(theirs, mine))
+    mine, theirs = _counted(lake), _counted(source)
+    return np.union1d(_unlike(mine, theirs), _unlike(theirs, mine))
 
 
-def _unlike(mine: np.ndarray, count: np.ndarray, others: np.ndarray, their_count: np.ndarray) -> np.ndarray:
-    """Return the values of ``mine`` that the others do not have as often."""
-    if not len(others):
-        return mine
-    at = np.minimum(np.searchsorted(others, mine), len(others) - 1)
-    same = (others[at] == mine) & (their_count[at] == count)
-    return np.asarray(mine[~same])
+def _counted(digests: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return the values of a sorted array, and how often each is there."""
+    first = np.ones(len(digests), dtype=bool)
+    first[1:] = digests[1:] != digests[:-1]
+    at = np.flatnonzero(first)
+    return digests[at], np.diff(np.append(at, len(digests)))
+
+
+def _unlike(mine: tuple[np.ndarray, np.ndarray], others: tuple[np.ndarray, np.ndarray]) -> np.ndarray:
+    """Return the values that the others do not have as often."""
+    (values, count), (known, their_count) = mine, others
+    if not len(known):
+        return values
+    at = np.minimum(np.searchsorted(known, values), len(known) - 1)
+    same = (known[at] == values) & (their_count[at] == count)
+    return np.asarray(values[~same])
 
 
 def is_among(digests: np.ndarray, wanted: np.ndarray) -> np.ndarray:

@@ -1,4 +1,4 @@
-"""Comparing with the source in Dagster: a check a table, a job and a schedule, a job that repairs when it is told to."""
+"""Comparing with the source in Dagster: a check a table, a job and a schedule, and a job that repairs if told to."""
 
 from dataclasses import dataclass, field, replace
 
