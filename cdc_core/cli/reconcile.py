@@ -126,6 +126,9 @@ def line(console: Console, dry_run: bool) -> Callable[[TableResult], None]:
             _say_keys(say, name, keys)
         _say_keys(say, "in quarantine", found.quarantined)
         _say_keys(say, "not compared, because a change is under way", found.undecided)
+        if result.changelog is not None and not result.changelog.is_whole:
+            say(f"     the changelog has {result.changelog.doubled:,} positions twice")
+            _say_keys(say, "rows of the lake are not what the changelog leads to", result.changelog.keys)
         if result.columns_left_out:
             say(f"     columns not compared: {', '.join(result.columns_left_out)}")
 

@@ -172,17 +172,26 @@ class SlotChanges:
 
 
 def between(
-    typer: RowTyper, paths: LakePaths, scope: str, shown: Shown, lake: LakeVersion, waiting: Waiting
+    typer: RowTyper,
+    changelog: DeltaTable | None,
+    paths: LakePaths,
+    scope: str,
+    shown: Shown,
+    lake: LakeVersion,
+    waiting: Waiting,
 ) -> Between:
     """Return the changes between a snapshot of the source and a version of a lake table.
 
-    ``typer`` is of the table as both have it now. Raises NotComparableError if some changes were written with other
-    columns.
+    ``typer`` is of the table as both have it now; ``changelog`` is read at its newest version. Raises
+    NotComparableError if some changes were written with other columns.
     """
     table = typer.table.id
     if table in waiting.altered:
         raise NotComparableError("it was altered, and changes since then are not merged yet")
-    changelog = DeltaTable.open(paths.changelog(table))
+    if changelog is None:
+        changelog = DeltaTable.open(paths.changelog(table))
+    else:
+        changelog.refresh()
     position = changelog_position(changelog, scope, table)
     parts = [_in_columns(_notstored_changes(rows, position), typer) for rows in waiting.changes.get(table, ())]
     refused = typer.change_schema.empty_table()

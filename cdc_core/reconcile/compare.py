@@ -64,6 +64,8 @@ class Comparison:
         began = time.monotonic()
         lake, source = LakeSide(target.lake, target.compared), self._source(target, reader, reading)
         rows = source.of_keys(keys), lake.of_keys(keys)
+        if not keys.num_rows:
+            return _found(target, Judged(Differences()), 0, source, began)
         return self._found(target, lake, source, rows, began)
 
     def compare_sample(self, target: Target, reader: SnapshotReader, reading: Reading, count: int, seed: int) -> Found:
@@ -135,7 +137,7 @@ class Comparison:
 
         Raises NotComparableError.
         """
-        return between(target.typer, self.paths, self.scope, self.shown, target.version, waiting)
+        return between(target.typer, target.changelog, self.paths, self.scope, self.shown, target.version, waiting)
 
 
 def _found(target: Target, judged: Judged, rows: int, source: SourceSide, began: float) -> Found:

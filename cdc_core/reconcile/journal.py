@@ -24,6 +24,9 @@ from cdc_core.schema.table import TableId
 
 _log = logging.getLogger(__name__)
 
+# Results that are written to the lake in one commit.
+_TOGETHER = 25
+
 
 @dataclass(slots=True)
 class Journal:
@@ -36,6 +39,7 @@ class Journal:
     run: str = field(default_factory=lambda: uuid.uuid4().hex)
     done: dict[TableId, TableResult] = field(default_factory=dict)
     _noted: list[dict[str, Any]] = field(default_factory=list)
+    _rows: list[Reconciliation] = field(default_factory=list)
 
     @classmethod
     def open(cls, file: Path, log: ReconciliationLog, kind: str, scope: str, *, resume: bool) -> Journal:
@@ -53,17 +57,28 @@ class Journal:
         """Store one result, in the file and in the lake."""
         self._noted = [each for each in self._noted if each["table"] != str(result.table)]
         self._noted.append({"table": str(result.table), "name": list(result.table), **result.to_plain()})
-        self.file.parent.mkdir(parents=True, exist_ok=True)
-        beside = self.file.with_suffix(f".{os.getpid()}.tmp")
         told = {"kind": self.kind, "scope": self.scope, "run": self.run, "tables": self._noted}
-        beside.write_text(json.dumps(told), encoding="utf-8")
-        beside.replace(self.file)
-        self.log.add(_row(result, lsn, self))
+        try:
+            self.file.parent.mkdir(parents=True, exist_ok=True)
+            beside = self.file.with_suffix(f".{os.getpid()}.tmp")
+            beside.write_text(json.dumps(told), encoding="utf-8")
+            beside.replace(self.file)
+        except OSError as error:
+            _log.warning("%s cannot be written (%s): --resume will not find it.", self.file, error.strerror)
+        self._rows.append(_row(result, lsn, self))
+        if len(self._rows) >= _TOGETHER:
+            self._flush()
 
     def close(self) -> None:
         """Remove the file: the comparison has ended. Also remove old results from the lake."""
-        self.file.unlink(missing_ok=True)
+        self._flush()
+        with suppress(OSError):
+            self.file.unlink(missing_ok=True)
         self.log.expire(datetime.now(UTC))
+
+    def _flush(self) -> None:
+        rows, self._rows = self._rows, []
+        self.log.add(rows)
 
 
 def _row(result: TableResult, lsn: Lsn, journal: Journal) -> Reconciliation:

@@ -47,6 +47,8 @@ class LakeSide:
         """
         key = self._compared.key
         assert key is not None
+        if not keys.num_rows:
+            return self._compared.schema.empty_table()
         index, _ = KeyIndex.of(key, keys)
         # A value that is only in the text of a row has no statistics.
         files = self._files if any(key.with_text) else Ranges.of(keys, key.names).candidates(self._files)

@@ -24,6 +24,13 @@ class ReconcileOptions:
         "read. It is needed only where rows differ; a table for which it is not reached is left out.",
         parse=number_in(0.0, 86_400.0),
     )
+    reconcile_changelog_bytes: int = option(
+        "wal2lake.reconcile.changelog.bytes",
+        64 * 1024 * 1024,
+        "Size of a changelog in bytes up to which a comparison of all rows checks it, too: that no position is in it "
+        "twice, and that its changes lead to the rows of the lake table. 0 for none.",
+        parse=at_least(0),
+    )
     reconcile_keep_days: int = option(
         "wal2lake.reconcile.keep.days",
         90,

@@ -149,7 +149,8 @@ class Repair:
         slices, table = self.slices, target.table.id
         place = lake_position(DeltaTable.open(slices.paths.lake(table)), slices.scope, table)
         version = replace(target.version, place=place)
-        found = between(target.typer, slices.paths, slices.scope, shown, version, self.slot.upto(shown.lsn))
+        waiting = self.slot.upto(shown.lsn)
+        found = between(target.typer, target.changelog, slices.paths, slices.scope, shown, version, waiting)
         return touched_keys(found.behind, keys, target.compared)
 
     def _file(self, target: Target, rows: pa.Table) -> str:

@@ -59,12 +59,51 @@ class Unrepaired:
 
 
 @dataclass(frozen=True, slots=True)
+class ChangelogFound:
+    """What was found in a changelog of so many ``rows``.
+
+    ``doubled``: how many have a position that another has. ``keys``: those whose row in the lake is not what the
+    changes lead to. ``reason`` says why the changes were not folded, else "".
+    """
+
+    rows: int = 0
+    doubled: int = 0
+    keys: KeyList = KeyList()
+    reason: str = ""
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether nothing is wrong with it."""
+        return not self.doubled and not self.keys.count
+
+    @classmethod
+    def from_plain(cls, plain: Mapping[str, Any] | None) -> ChangelogFound | None:
+        """The inverse of ``to_plain``."""
+        if plain is None:
+            return None
+        keys = KeyList(plain["count"], tuple(tuple(key) for key in plain["keys"]))
+        return cls(plain["rows"], plain["doubled"], keys, plain["reason"] or "")
+
+    def to_plain(self) -> dict[str, Any]:
+        """For JSON."""
+        return {
+            "state": "equal" if self.is_whole else "different",
+            "reason": self.reason or None,
+            "rows": self.rows,
+            "doubled": self.doubled,
+            "count": self.keys.count,
+            "keys": [list(key) for key in self.keys.keys],
+        }
+
+
+@dataclass(frozen=True, slots=True)
 class TableResult:
     """The result of one table. ``rows`` is the number of the source's rows that were compared, None if it was left out.
 
     ``reason`` says why it was left out, else "". ``columns_left_out`` were not compared. ``repaired``: the number of
     rows that a repair has made equal; then ``found`` is what remains. ``bytes_read`` and ``seconds`` are the cost at
     the source. ``is_error``: it was left out because it could not be read, not because of what it is.
+    ``changelog``: what was found in its changelog, None if that was not looked through.
     """
 
     table: TableId
@@ -79,6 +118,7 @@ class TableResult:
     seconds: float = 0.0
     lake_version: int | None = None
     is_error: bool = False
+    changelog: ChangelogFound | None = None
 
     def to_plain(self) -> dict[str, Any]:
         """For JSON. Lists of keys are cut at the limit of the comparison; ``counts`` are complete."""
@@ -106,6 +146,7 @@ class TableResult:
             "seconds": round(self.seconds, 3),
             "lake_version": self.lake_version,
             "is_error": self.is_error,
+            "changelog": None if self.changelog is None else self.changelog.to_plain(),
         }
         return plain
 
@@ -129,6 +170,7 @@ class TableResult:
             plain["seconds"],
             plain["lake_version"],
             plain["is_error"],
+            ChangelogFound.from_plain(plain["changelog"]),
         )
 
 
@@ -141,8 +183,9 @@ class ReconcileReport:
 
     @property
     def is_equal(self) -> bool:
-        """Whether no table has a difference."""
-        return all(each.state is not State.DIFFERENT for each in self.tables)
+        """Whether no table and no changelog has a difference."""
+        whole = (each.changelog is None or each.changelog.is_whole for each in self.tables)
+        return all(whole) and all(each.state is not State.DIFFERENT for each in self.tables)
 
     @property
     def has_errors(self) -> bool:

@@ -17,6 +17,7 @@ from cdc_core.postgres.rows.chunks import ChunkConnection
 from cdc_core.postgres.rows.copy_out import SnapshotReader
 from cdc_core.postgres.source import OpenSnapshot, Source
 from cdc_core.reconcile.between import Shown, SlotChanges
+from cdc_core.reconcile.changelog import changelog_bytes, check_changelog
 from cdc_core.reconcile.compare import Comparison, Found
 from cdc_core.reconcile.judge import Judged
 from cdc_core.reconcile.key_texts import key_texts
@@ -96,12 +97,14 @@ class Part:
     """Which rows are compared: all, those that changed after ``since`` (by table), or a ``sample`` of so many ranges.
 
     ``seed`` decides which ranges. ``is_since``: a table that ``since`` does not contain is compared as a whole.
+    ``changelog_bytes``: with all rows, changelogs up to this size are checked, too.
     """
 
     since: Mapping[TableId, Since] = field(default_factory=dict)
     sample: int | None = None
     seed: int = 0
     is_since: bool = False
+    changelog_bytes: int = 0
 
     @property
     def kind(self) -> str:
@@ -213,10 +216,15 @@ class ReconcileRun:
             reading = self._reading(target, size or TableSize(0, None))
             with readers.one() as reader:
                 found = self._compared(comparison, target, reader, reading)
+            found = self._with_changelog(found, target)
             self._check_unaltered(table)
             return found
         except NotComparableError as error:
             return Found(left_out(table.id, error.message))
+        except pa.ArrowException as error:
+            _log.warning("%s could not be compared.", table.id, exc_info=error)
+            reason = f"its lake table has values that cannot be converted ({type(error).__name__})"
+            return Found(left_out(table.id, reason, is_error=True))
         except CdcError as error:
             _log.debug("%s could not be compared: %s", table.id, error)
             return Found(left_out(table.id, f"it could not be compared: {error}", is_error=True))
@@ -231,6 +239,14 @@ class ReconcileRun:
         if keys is None:
             return comparison.compare(target, reader, reading)
         return comparison.compare_keys(target, reader, reading, keys)
+
+    def _with_changelog(self, found: Found, target: Target) -> Found:
+        """Return the result with what was found in the table's changelog, unless that is too large to be read whole."""
+        paths = self._records.paths
+        if self._part.kind != "all" or changelog_bytes(target) > self._part.changelog_bytes:
+            return found
+        changelog = check_changelog(target, paths, self._records.scope, self._limit)
+        return replace(found, result=replace(found.result, changelog=changelog))
 
     def _check_unaltered(self, table: TableSchema) -> None:
         """Raise NotComparableError if the table was altered or truncated since it was described.

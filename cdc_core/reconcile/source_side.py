@@ -149,6 +149,8 @@ class SourceSide:
         """Return the rows with the keys, whose columns are ``KeyColumns.read``: few by their values, many by a scan."""
         key = self._compared.key
         assert key is not None
+        if not keys.num_rows:
+            return self._compared.schema.empty_table()
         index, _ = KeyIndex.of(key, keys)
         selects = self._reading.of_keys(key_texts(keys, key)) if self._can_seek(keys) else self._selects
         parts = [self._compared.schema.empty_table()]

@@ -11,7 +11,7 @@ from cdc_core.engine.schema.steps import same_columns, same_shape
 from cdc_core.errors import NotComparableError, TableError
 from cdc_core.lake.delete_columns import check_mode
 from cdc_core.lake.delete_modes import DeleteModes
-from cdc_core.lake.delta.readable import open_complete
+from cdc_core.lake.delta.readable import open_complete, open_own
 from cdc_core.lake.delta.table import DeltaTable
 from cdc_core.lake.epochs import epoch_of
 from cdc_core.lake.names import OWN_NAMES, RESCUED
@@ -32,7 +32,7 @@ from cdc_core.snapshot.options import SnapshotOptions
 class Target:
     """A table that is compared: its lake table at the version loaded, and the columns that both sides have.
 
-    ``left_out`` are columns of either side that are not compared.
+    ``left_out`` are columns of either side that are not compared. ``changelog`` is None if it has none yet.
     """
 
     table: TableSchema
@@ -41,6 +41,7 @@ class Target:
     version: LakeVersion
     compared: Compared
     left_out: tuple[str, ...]
+    changelog: DeltaTable | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +99,7 @@ class Records:
         if taken is not None:
             version = LakeVersion(place, number, taken.visible, int(taken.lsn))
         left_out = _left_out(table, compared, lake.schema)
-        return Target(table, typer, lake, version, compared, left_out)
+        return Target(table, typer, lake, version, compared, left_out, open_own(self.paths.changelog(table.id)))
 
     def _taken(self, table: TableId, token: int) -> TakenSnapshot | None:
         return read_snapshots(self.paths.snapshots, epoch_of(self.scope)).get((table, token))

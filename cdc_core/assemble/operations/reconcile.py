@@ -16,6 +16,7 @@ from cdc_core.assemble.quality import table_checks
 from cdc_core.assemble.signals.own_file import lake_digest
 from cdc_core.assemble.start.continuity import expect_server
 from cdc_core.engine.reading.tables import TableRegistry
+from cdc_core.errors import ConfigError
 from cdc_core.lsn import Lsn
 from cdc_core.postgres.connect import connection_string
 from cdc_core.postgres.rows.chunks import ChunkConnection
@@ -68,6 +69,10 @@ def reconcile(
 
     config, tell = context.config, on_table or (lambda result: None)
     config.require_lake()
+    if not context.has_lake:
+        raise ConfigError(
+            f"{config.source}: wal2lake.sinks has no lake that could be compared.", "Add lake to wal2lake.sinks."
+        )
     with context.source() as source, closing(ChunkConnection(config.postgres)) as bounds:
         expect_server(context, source)
         captured, silent = _captured(context, source)
@@ -126,7 +131,7 @@ def _part(context: RunContext, asked: Asked, tables: Sequence[TableId]) -> Part:
     if asked.sample is not None:
         return Part(sample=asked.sample, seed=time.time_ns())
     if asked.since is None:
-        return Part()
+        return Part(changelog_bytes=context.config.reconcile.reconcile_changelog_bytes)
     if not isinstance(asked.since, str):
         return Part(since=dict.fromkeys(tables, asked.since))
     last: dict[TableId, Lsn | datetime] = {}

@@ -75,11 +75,13 @@ class ReconciliationLog:
         self._keep_days = keep_days
         self._opened: DeltaTable | None = None
 
-    def add(self, result: Reconciliation) -> None:
-        """Append one result. Raises TransientError after repeated conflicts with other writers."""
+    def add(self, results: Sequence[Reconciliation]) -> None:
+        """Append results in one commit. Raises TransientError after repeated conflicts with other writers."""
+        if not results:
+            return
         log = log_table(self._opened, self._path, _SCHEMA, lake_properties(self._history_minutes))
         self._opened, since = log, log.version
-        append_rows(log, [_plain(result)], _SCHEMA)
+        append_rows(log, [_plain(each) for each in results], _SCHEMA)
         maintain_after(log, since, self._history_minutes)
 
     def expire(self, now: datetime) -> None:
