@@ -18,6 +18,7 @@ import pytest
 
 from cdc_core.assemble import Connector
 from cdc_core.engine.reports import Until
+from cdc_core.reconcile.reports import ReconcileReport
 from cdc_core.schema.table import TableId
 from tests.support.cluster import Cluster
 from tests.support.lake import lake_path, lake_settings, query, write_properties
@@ -50,11 +51,12 @@ from generate_series(1, 5) as n
 
 @dataclass(frozen=True)
 class Lake:
-    """What delta-rs reads. ``toast`` rows are (lake row, source row as text) by id."""
+    """What delta-rs reads. ``toast`` rows are (lake row, source row as text) by id. ``compared`` is by reconcile."""
 
     source: SourceTable
     rows: dict[int, dict[str, Any]]
     toast: dict[int, tuple[dict[str, Any], dict[str, Any]]]
+    compared: ReconcileReport
 
 
 @pytest.fixture(scope="module")
@@ -92,7 +94,7 @@ def lake(each_pg: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator
         held = {row["id"]: row for row in _read(connector, TOAST)}
         assert held.keys() == texts.keys()
         rows = {row["id"]: row for row in _read(connector, EVERY)}
-        yield Lake(source, rows, {row: (held[row], texts[row]) for row in held})
+        yield Lake(source, rows, {row: (held[row], texts[row]) for row in held}, connector.reconcile())
     finally:
         each_pg.drop_database(database)
 
@@ -114,6 +116,16 @@ def values_are_the_source_s_own(lake: Lake, name: str) -> None:
         row = lake.rows[number]
         assert same(row[column], meant.value), f"row {number}, seed {SEED}: {row[column]!r} for {meant}"
         assert row["__rescued"].get(column) == (meant.text if meant.is_rescued else None), f"row {number}, seed {SEED}"
+
+
+def test_reconcile_finds_every_value_equal(lake: Lake) -> None:
+    found = {str(each.table): each.to_plain() for each in lake.compared.tables}
+    assert {name: (each["state"], each["reason"]) for name, each in found.items()} == {
+        "public.every_type": ("equal", None),
+        "public.toast": ("equal", None),
+    }
+    assert found["public.every_type"]["rows"] == 2 * ROWS
+    assert {(each["changelog"]["state"], each["changelog"]["reason"]) for each in found.values()} == {("equal", None)}
 
 
 def test_copy_and_stream_brought_the_same_rows(lake: Lake) -> None:
