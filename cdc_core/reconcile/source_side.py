@@ -17,11 +17,16 @@ from cdc_core.postgres.rows.copy_out import SnapshotReader
 from cdc_core.reconcile.key_texts import key_texts
 from cdc_core.reconcile.reports import Key
 from cdc_core.reconcile.rows import Compared, is_among
+from cdc_core.schema.pg_type import PgType, TypeKind
 from cdc_core.schema.plan import row_key
 from cdc_core.schema.table import TableSchema
 
 _MOST_SLEEP = 1.0
 _KEYS, _MOST_KEYS = 500, 10_000
+_WITH_TEXT = {
+    *("bool", "int2", "int4", "int8", "oid", "numeric", "float4", "float8", "text", "varchar", "bpchar", "name"),
+    *("citext", "uuid", "date", "timestamp", "timestamptz", "bytea", "inet", "cidr", "macaddr", "macaddr8", "ltree"),
+}
 
 
 class Pace:
@@ -73,25 +78,18 @@ class Reading:
 
 def has_texts(typer: RowTyper, compared: Compared) -> bool:
     """Whether the source's rows can be found by the texts of their keys: not if those are masked, or have no text."""
-    key = compared.key
-    if key is None:
+    if compared.key is None:
         return False
-    masked = {plan.name.lower() for plan in typer.plans if plan.mapper is not None}
-    kinds = [compared.schema.field(name).type for name in key.names]
-    return not masked & {name.lower() for name in key.names} and all(map(_has_text, kinds))
+    masked = {plan.name for plan in typer.plans if plan.mapper is not None}
+    names = row_key(typer.table)
+    return not masked & set(names) and all(_has_text(typer.table.column(name).type) for name in names)
 
 
-def _has_text(kind: pa.DataType) -> bool:
-    return bool(
-        pa.types.is_integer(kind)
-        or pa.types.is_string(kind)
-        or pa.types.is_boolean(kind)
-        or pa.types.is_decimal(kind)
-        or pa.types.is_date(kind)
-        or pa.types.is_timestamp(kind)
-        or pa.types.is_binary(kind)
-        or (pa.types.is_list(kind) and _has_text(kind.value_type))
-    )
+def _has_text(kind: PgType) -> bool:
+    """Whether ``key_texts`` of the type's values are texts that PostgreSQL reads as them."""
+    if kind.kind in (TypeKind.DOMAIN, TypeKind.ARRAY):
+        return kind.inner is not None and _has_text(kind.inner)
+    return kind.kind is TypeKind.ENUM or kind.name in _WITH_TEXT
 
 
 class SourceSide:
