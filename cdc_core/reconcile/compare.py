@@ -27,6 +27,9 @@ from cdc_core.reconcile.rows import is_among, surplus
 from cdc_core.reconcile.source_side import Pace, Reading, SourceSide
 from cdc_core.reconcile.target import Target
 
+# Rows that differ are held in memory to be told apart by their keys.
+_MOST_ROWS = 2_000_000
+
 
 @dataclass(frozen=True, slots=True)
 class Found:
@@ -102,6 +105,9 @@ class Comparison:
                 raise NotComparableError("changes between the lake and the source do not hold complete rows")
             return Judged(_without_keys(judge_multiset(expected, held, changes, compared), self.limit))
         unlike = surplus(held, expected) if is_cut or is_emptied else unlike
+        mine_count, their_count = (int(np.count_nonzero(is_among(each, unlike))) for each in (expected, held))
+        if mine_count + their_count > _MOST_ROWS:
+            return _too_many(mine_count, their_count, changes)
         empty = compared.schema.empty_table()
         mine = source.rows(unlike) if is_among(expected, unlike).any() else empty
         theirs = lake.rows(unlike) if is_among(held, unlike).any() else empty
@@ -156,6 +162,20 @@ def _found(target: Target, judged: Judged, rows: int, source: SourceSide, began:
         lake_version=target.lake.version,
     )
     return Found(result, judged)
+
+
+def _too_many(missing: int, extra: int, changes: Between) -> Judged:
+    """Return the result of a table of which so many rows differ that they are not held in memory: without keys.
+
+    A row that has other values is counted on both sides. Raises NotComparableError if changes between the sides could
+    be the reason.
+    """
+    if changes.rows:
+        raise NotComparableError(
+            f"{missing + extra:,} rows differ at first sight while {changes.rows:,} changes are not in both the lake "
+            "and the source: compare it again after they are merged"
+        )
+    return Judged(Differences(KeyList(missing), KeyList(extra)))
 
 
 def _without_keys(found: Differences, limit: int) -> Differences:

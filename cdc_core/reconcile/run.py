@@ -297,8 +297,8 @@ def cut(keys: KeyList, limit: int) -> KeyList:
 
 
 def without_key(result: TableResult) -> TableResult:
-    """Return the result of a table whose rows cannot be read again by a key."""
-    why = "a table without a key is repaired by reading it whole: run wal2lake snapshot with it"
+    """Return the result of a table whose rows cannot be read again by a key, because it has none, or they are many."""
+    why = "it has no key, or too many of its rows differ, so it has to be read whole: run wal2lake snapshot with it"
     count = result.found.count
     return replace(result, unrepaired=(Unrepaired((), why),) if count else ())
 

@@ -1,13 +1,18 @@
 """``wal2lake reconcile``: names the rows that differ, all of them and no other, and makes them equal."""
 
 import json
+import os
 import random
+import signal
 import threading
+import time
 
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
+from deltalake.exceptions import DeltaError
 
+from cdc_core.assemble import Connector
 from cdc_core.config.connector import load
 from cdc_core.lake.paths import LakePaths
 from cdc_core.lake.stores.reconciliations import read_reconciliations
@@ -39,6 +44,7 @@ insert into masked select g, 'v', 'secret', repeat('long', g) from generate_seri
 insert into stamped select timestamptz '2024-01-01 00:00:00.5Z' + g * interval '1 hour', 'v'
     from generate_series(1, 9) g;
 """
+MODES = ("hard", "soft", "history")
 TABLES = ("hard", "soft", "history", "pair", "bare", "parts", "masked", "stamped")
 
 
@@ -194,16 +200,18 @@ def test_what_differs_is_named(pg, program, tmp_path):
 def test_beside_a_stream_nothing_is_named_wrongly(pg, program, tmp_path):
     database = pg.database("reconcile")
     pg.execute(database, SCHEMA)
+    for name in MODES:
+        pg.execute(database, f"insert into {name} (id, v) select g, 'quiet' from generate_series(101, 140) g")
     file = connector(pg, database, tmp_path)
     assert program.stream(file).returncode == 0
-    stop = threading.Event()
+    stop, chance = threading.Event(), random.Random(os.environ.get("WAL2LAKE_SEED", "7"))
 
     def write(seed):
-        chance = random.Random(seed)
+        own = random.Random(seed)
         with pg.connect(database) as connection:
             connection.autocommit = True
             while not stop.is_set():
-                connection.execute(statement(chance))
+                connection.execute(statement(own))
 
     with program.started("run", file, own_java=True) as running:
         writers = [threading.Thread(target=write, args=(seed,)) for seed in range(3)]
@@ -211,20 +219,49 @@ def test_beside_a_stream_nothing_is_named_wrongly(pg, program, tmp_path):
             writer.start()
         try:
             running.wait_for("changes into", 120)
-            for _ in range(6):
-                found = reconciled(program, file, own_java=True)
+            compared = Connector.from_file(file)
+            for _ in range(12):
+                found = compared.reconcile().to_plain()
                 assert {name: keys(found, name) for name in TABLES} == {name: {} for name in TABLES}
                 assert {of(found, name)["state"] for name in TABLES} == {"equal"}
-            lake_table(file, "parts").delete("id = 70")
-            found = reconciled(program, file, own_java=True, code=1)
-            assert keys(found, "parts") == {"missing": [["70"]]}
-            lake_table(file, "hard").delete("id > 50")
-            lake_table(file, "soft").update(updates={"v": "'wrong'"}, predicate="id < 9")
-            reconciled(program, file, "--repair", own_java=True, code=0)
+            for _ in range(2):
+                wrong = {name: corrupted(file, name, chance) for name in MODES}
+                found = compared.reconcile().to_plain()
+                assert {name: keys(found, name) for name in TABLES} == {name: wrong.get(name, {}) for name in TABLES}
+                repaired = compared.reconcile(repair=True).to_plain()
+                assert {name: keys(repaired, name) for name in TABLES} == {name: {} for name in TABLES}
+                assert {of(repaired, name)["repaired"] for name in MODES} == {4}
         finally:
             stop.set()
             for writer in writers:
                 writer.join(60)
+        assert running.end(signal.SIGTERM) == 0, running.said()[-3000:]
+    assert program.stream(file).returncode == 0
+    assert reconciled(program, file, code=0)
+
+
+def corrupted(file, name, chance):
+    """Damage four rows that nobody writes, each in its own way; what must be named."""
+    gone, wrong, twice, like = chance.sample(range(101, 141), 4)
+    new, current = chance.randint(5000, 9999), {"history": " and __current", "soft": " and not __deleted"}.get(name, "")
+    for damage in (
+        lambda: lake_table(file, name).delete(f"id = {gone}{current}"),
+        lambda: lake_table(file, name).update(updates={"v": "'wrong'"}, predicate=f"id = {wrong}{current}"),
+        lambda: invented(file, name, f"id = {twice}{current}"),
+        lambda: invented(file, name, f"id = {like}{current}", id=new),
+    ):
+        retried(damage)
+    return {"missing": [[str(gone)]], "extra": [[str(twice)], [str(new)]], "changed": [[str(wrong)]]}
+
+
+def retried(damage):
+    """Do what may conflict with a commit of the run."""
+    for _ in range(20):
+        try:
+            return damage()
+        except DeltaError:
+            time.sleep(0.05)
+    raise AssertionError("twenty conflicts")
 
 
 def statement(chance):
