@@ -21,7 +21,7 @@ from cdc_core.postgres.rows.copy_out import SnapshotReader
 from cdc_core.reconcile.between import Shown, SlotChanges, Waiting, between
 from cdc_core.reconcile.judge import Between, Judged, after_truncate, is_complete, judge_keyed, judge_multiset
 from cdc_core.reconcile.lake_side import LakeSide
-from cdc_core.reconcile.partial import sampled_rows
+from cdc_core.reconcile.partial import Since, keys_since, sampled_rows
 from cdc_core.reconcile.reports import Differences, Key, KeyList, State, TableResult
 from cdc_core.reconcile.rows import is_among, surplus
 from cdc_core.reconcile.source_side import Pace, Reading, SourceSide
@@ -70,6 +70,12 @@ class Comparison:
         if not keys.num_rows:
             return _found(target, Judged(Differences()), 0, source, began)
         return self._found(target, lake, source, rows, began)
+
+    def keys_since(self, target: Target, since: Since) -> pa.Table | None:
+        """Return the keys that changed up to the snapshot; None if all rows have to be compared. Raises CdcError."""
+        # Awaited first: a change that gets into the changelog later would be after the next comparison's moment.
+        waiting = self.slot.upto(self.shown.lsn)
+        return keys_since(target, self.paths, self.scope, since, waiting)
 
     def compare_sample(self, target: Target, reader: SnapshotReader, reading: Reading, count: int, seed: int) -> Found:
         """Compare the rows of ``count`` ranges of each side, chosen by ``seed``. Raises CdcError."""

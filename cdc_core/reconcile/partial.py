@@ -9,6 +9,7 @@ from datetime import datetime
 import numpy as np
 import pyarrow as pa
 
+from cdc_core.lake.delta.conform import conform
 from cdc_core.lake.delta.table import DeltaTable
 from cdc_core.lake.epochs import EpochRows
 from cdc_core.lake.paths import LakePaths
@@ -20,7 +21,7 @@ from cdc_core.lake.rows.survey import is_op
 from cdc_core.lake.stores.changelog import between as changes_between
 from cdc_core.lake.stores.changelog import files_between
 from cdc_core.lsn import Lsn
-from cdc_core.reconcile.between import stored_changes
+from cdc_core.reconcile.between import Waiting, stored_changes
 from cdc_core.reconcile.lake_side import LakeSide
 from cdc_core.reconcile.rows import Compared
 from cdc_core.reconcile.source_side import SourceSide
@@ -32,8 +33,10 @@ _LAST = 2**62
 Since = Lsn | datetime
 
 
-def keys_since(target: Target, paths: LakePaths, scope: str, since: Since) -> pa.Table | None:
-    """Return the keys that changes in the changelog touch which were committed after an LSN, or not before a time.
+def keys_since(target: Target, paths: LakePaths, scope: str, since: Since, waiting: Waiting) -> pa.Table | None:
+    """Return the keys that changes touch which were committed after an LSN, or not before a time.
+
+    The changes are those in the changelog, and all of those that are ``waiting`` in the slot.
 
     Shape: keys[K] with the columns of ``KeyColumns.read``. None if all rows have to be compared: the table was
     truncated or read since, or the changelog does not reach as far back. Raises NotComparableError for changes with
@@ -56,6 +59,10 @@ def keys_since(target: Target, paths: LakePaths, scope: str, since: Since) -> pa
             return None
         if found.num_rows:
             parts.append(_keys_of(stored_changes(found, target.typer, target.version.shape), compared))
+    for found in waiting.changes.get(table, ()):
+        if is_op(found, "t").any():
+            return None
+        parts.append(_keys_of(conform(found, target.typer.change_schema), compared))
     return _distinct(pa.concat_tables(parts).combine_chunks(), compared)
 
 

@@ -21,7 +21,7 @@ from cdc_core.reconcile.changelog import changelog_bytes, check_changelog
 from cdc_core.reconcile.compare import Comparison, Found
 from cdc_core.reconcile.judge import Judged
 from cdc_core.reconcile.key_texts import key_texts
-from cdc_core.reconcile.partial import SAMPLE_ROWS, Since, keys_since
+from cdc_core.reconcile.partial import SAMPLE_ROWS, Since
 from cdc_core.reconcile.repair import Repair
 from cdc_core.reconcile.reports import Key, KeyList, State, TableResult, Unrepaired
 from cdc_core.reconcile.source_side import Pace, Reading
@@ -235,7 +235,7 @@ class ReconcileRun:
         if part.sample is not None:
             return comparison.compare_sample(target, reader, reading, part.sample, part.seed)
         since = part.since.get(target.table.id)
-        keys = None if since is None else keys_since(target, self._records.paths, self._records.scope, since)
+        keys = None if since is None else comparison.keys_since(target, since)
         if keys is None:
             return comparison.compare(target, reader, reading)
         return comparison.compare_keys(target, reader, reading, keys)

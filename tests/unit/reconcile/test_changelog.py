@@ -10,7 +10,7 @@ from cdc_core.lake.positions import lake_position
 from cdc_core.lake.rows.row_keys import merge_key
 from cdc_core.lake.rows.typing_plan import TypingPlan
 from cdc_core.lsn import Lsn
-from cdc_core.reconcile.between import LakeVersion
+from cdc_core.reconcile.between import LakeVersion, Waiting
 from cdc_core.reconcile.changelog import check_changelog
 from cdc_core.reconcile.key_texts import key_texts
 from cdc_core.reconcile.lake_side import LakeSide
@@ -82,7 +82,7 @@ def test_positions_that_are_there_twice(one):
 
 def test_keys_that_changed_since(one):
     def since(moment):
-        keys = keys_since(target(one), one.paths, SLOT, moment)
+        keys = keys_since(target(one), one.paths, SLOT, moment, Waiting())
         return None if keys is None else set(key_texts(keys, target(one).compared.key))
 
     assert since(Lsn(100)) == {("4", "d"), ("5", "e")}
