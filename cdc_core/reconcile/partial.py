@@ -44,7 +44,7 @@ def keys_since(target: Target, paths: LakePaths, scope: str, since: Since, waiti
     """
     table, compared = target.table.id, target.compared
     changelog = DeltaTable.open(paths.changelog(table))
-    if compared.key is None or changelog is None:
+    if compared.key is None or changelog is None or table in waiting.altered:
         return None
     low = int(since) if isinstance(since, Lsn) else 0
     if low < target.version.read_at or changelog.txn(expired_app(scope, table)) is not None:
