@@ -54,6 +54,10 @@ class Columns:
         return [name for name in self.stored.names if name in have]
 
 
+def _live(rows: pa.Table, live: np.ndarray | None) -> pa.Table:
+    return rows if live is None else rows.filter(pa.array(live))
+
+
 class ParquetFiles:
     """The Parquet files in a table's folder. Does not know which of them are part of the table, nor their vectors."""
 
@@ -65,7 +69,7 @@ class ParquetFiles:
         """Return the rows of a file, or those that are ``live``. Shape: bool[rows] -> table[N]"""
         with self.opened(file) as parquet:
             found = parquet.read(columns=columns.names_in(parquet), use_threads=False)
-        return columns.of(found if live is None else found.filter(pa.array(live)))
+        return _live(columns.of(found), live)
 
     def read_at(self, file: DataFile, columns: Columns, places: np.ndarray) -> pa.Table:
         """Return the rows at ascending positions of a file. Shape: int64[P] -> table[P]
@@ -87,10 +91,10 @@ class ParquetFiles:
             for number in np.unique(group).tolist():
                 mine = places[group == number] - (ends[number - 1] if number else 0)
                 rows = parquet.read_row_group(number, columns=names, use_threads=False)
-                # One group at a time: a table has many times more rows than a slice changes.
-                found.append(rows.take(pa.array(mine)))
-            empty = parquet.schema_arrow.empty_table().select(names)
-        return columns.of(pa.concat_tables(found) if found else empty)
+                # One group at a time: a table has many times more rows than a slice changes. In the table's types: Arrow
+                # cannot take rows of views, as which some writers' files are read.
+                found.append(columns.of(rows).take(pa.array(mine)))
+        return pa.concat_tables(found) if found else columns.schema.empty_table()
 
     def _paged(self, file: DataFile) -> Pages:
         """Return the pages of a local file; what is known of them is kept for files that were used lately."""
@@ -111,7 +115,7 @@ class ParquetFiles:
             size = max(1, min(_BATCH_ROWS, few))
             for found in stepwise(parquet, columns.names_in(parquet), size):
                 start, at = at, at + found.num_rows
-                yield columns.of(found if live is None else found.filter(pa.array(live[start:at])))
+                yield _live(columns.of(found), None if live is None else live[start:at])
                 del found  # a row may be large, and would stay in memory while the next one is read
 
     def row_count(self, file: DataFile) -> int:
