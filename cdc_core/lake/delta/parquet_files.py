@@ -91,8 +91,8 @@ class ParquetFiles:
             for number in np.unique(group).tolist():
                 mine = places[group == number] - (ends[number - 1] if number else 0)
                 rows = parquet.read_row_group(number, columns=names, use_threads=False)
-                # One group at a time: a table has many times more rows than a slice changes. In the table's types: Arrow
-                # cannot take rows of views, as which some writers' files are read.
+                # One group at a time: a table has many times more rows than a slice changes. In the table's types:
+                # Arrow cannot take rows of views, as which some writers' files are read.
                 found.append(columns.of(rows).take(pa.array(mine)))
         return pa.concat_tables(found) if found else columns.schema.empty_table()
 
