@@ -36,7 +36,7 @@ from pipelines.step.interrupts import held
 from tests.pipelines.fake import ORDERS, PEOPLE, FakeEngine, merge, round_of, site
 from tests.support.spark import change, change_schema, row_type
 
-WAIT_SECONDS = 30
+WAIT_SECONDS = 90
 ORIGIN = RemoteJobOrigin(RemoteRepositoryOrigin(RegisteredCodeLocationOrigin("somewhere"), "definitions"), "any")
 QUEUED = {"status": dg.DagsterRunStatus.QUEUED, "remote_job_origin": ORIGIN}
 

@@ -197,6 +197,8 @@ def test_a_changelog_of_thousands_of_appends_stays_small(tmp_path: Path) -> None
     assert most_entries <= 900 + 3 * 100
     assert most_files <= 3 * 20
     assert sum(file.rows for file in changelog.files) == 20 * count
-    assert sum(seconds[-500:]) < 1.3 * sum(seconds[1000:1500])
+    # The cheaper ones, as other processes make any of them dearer.
+    earlier, later = (sorted(part)[len(part) // 10] for part in (seconds[1000:1500], seconds[-500:]))
+    assert later < 1.3 * earlier
     done = maintain(changelog.path, Retention(15, 168), no_spark)
     assert done is not None and done.files_after <= 4

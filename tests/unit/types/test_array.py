@@ -203,6 +203,6 @@ def test_placeholders() -> None:
 
 def test_common_arrays_stay_in_vectors() -> None:
     texts = pa.array(['{1,22,NULL,"x y"}'] * 10_000)
-    begun = time.perf_counter()
+    begun = time.process_time()
     split_arrays(texts)
-    assert time.perf_counter() - begun < 0.5
+    assert time.process_time() - begun < 0.5
