@@ -315,3 +315,19 @@ def test_log_entries_say_what_delta_asks_for(table: DeltaTable) -> None:
     assert "tightBounds" not in json.loads(new["stats"])
     assert again["deletionVector"]["cardinality"] == 1 and again["deletionVector"]["offset"] == 1
     assert len(base64.b85decode("0" * 20)) == 16
+
+
+def test_rows_are_marked_in_a_file_that_delta_rs_wrote(table: DeltaTable) -> None:
+    """Its texts are read as views, from which Arrow cannot select."""
+    RawTable(table.path).update({"v": "'other'"}, predicate="id >= 0")
+    table.refresh()
+    table.enable_vectors()
+    mark(table, {0: [0, 2]})
+    (file, *_) = sorted(table.files, key=lambda file: file.minimum["id"])
+    held = table.read(file)
+    assert held.num_rows == table.row_count(file) - 2
+    assert pa.concat_tables(table.batches(file)).equals(held)
+    assert table.read_at(file, np.array([1, 5])).column("v").to_pylist() == ["other", "other"]
+    before = sorted(ids(table))
+    compact(table)
+    assert sorted(ids(table)) == before
