@@ -58,6 +58,17 @@ def test_the_stream(debian15: Cluster, database: str, broker: Topics, program: P
     assert not found, "\n".join(found[:20])
 
 
+@pytest.mark.spark
+@pytest.mark.parametrize("database", ["stream"], indirect=True)
+def test_beside_a_lake(debian15: Cluster, database: str, broker: Topics, program: Program, tmp_path: Path) -> None:
+    """The events are the same where the lake's reader has the slot."""
+    file = kafka_file(debian15, "stream", tmp_path, broker)
+    file.write_text(file.read_text() + f"wal2lake.sinks=lake,kafka\nwal2lake.lake.path={tmp_path}/lake\n")
+    streamed(debian15, database, file, program, own_java=False)
+    found = differences(parse_lines(by_topic(recorded("stream"))), parse_lines(broker.lines(*topics_of("stream"))))
+    assert not found, "\n".join(found[:20])
+
+
 @pytest.mark.parametrize("database", ["schemaless"], indirect=True)
 def test_without_schemas(debian15: Cluster, database: str, broker: Topics, program: Program, tmp_path: Path) -> None:
     streamed(debian15, database, kafka_file(debian15, "schemaless", tmp_path, broker), program)
@@ -88,9 +99,9 @@ def kafka_file(cluster: Cluster, kind: str, folder: Path, broker: Topics) -> Pat
     return path
 
 
-def streamed(cluster: Cluster, database: str, file: Path, program: Program) -> None:
+def streamed(cluster: Cluster, database: str, file: Path, program: Program, *, own_java: bool = True) -> None:
     """Run the recorded script while the connector streams, with a rest for it around DDL."""
-    with program.started("run", file, "--max-seconds", "200", own_java=True) as running:
+    with program.started("run", file, "--max-seconds", "200", own_java=own_java) as running:
         slot = "select active from pg_replication_slots where database = %s and active"
         wait_until(lambda: at_work(running, bool(cluster.execute("postgres", slot, [database]))), 60, "the slot's use")
         run_resting(cluster, database, settled(cluster, database, running))
