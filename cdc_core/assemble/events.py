@@ -7,7 +7,7 @@ from contextlib import closing, contextmanager
 
 from cdc_core.assemble.context import RunContext, recreate_lost_slot
 from cdc_core.assemble.signals.envelopes import envelope_signals
-from cdc_core.engine.envelopes.output import EnvelopeOutput, Output, Position
+from cdc_core.engine.envelopes.output import Output, Position
 from cdc_core.engine.envelopes.run import EnvelopeRun
 from cdc_core.engine.envelopes.segments import SharedSegments
 from cdc_core.engine.reports import StreamReport, Until
@@ -37,7 +37,8 @@ def envelope_context(context: RunContext, outlet: EventOutlet | None) -> Envelop
 class Events:
     """One run of a connector's events into an output that is not opened yet. ``source`` is claimed.
 
-    ``beside_lake``: a run into the lake has the slot, and this one gets its segments (``follow``).
+    ``beside_lake``: a run into the lake has the slot, and this one gets its segments (``follow``). ``apart``: snapshot
+    and stream are operations of their own, so a slot may be new although it exists.
     """
 
     def __init__(
@@ -49,12 +50,13 @@ class Events:
         notifier: Notifier,
         *,
         beside_lake: bool = False,
+        apart: bool = False,
     ) -> None:
         config = context.config
         self._context = context
         self._source = source
         self._output = output
-        self._is_file = isinstance(output, EnvelopeOutput)
+        self._apart = apart
         self._notifier = notifier
         self._mode = mode_actions(config.snapshot)
         self._is_lost = self._mode.position_lost and source.slot().is_lost
@@ -88,8 +90,7 @@ class Events:
 
     def stream(self, until: Until, should_stop: Callable[[], bool] | None, inbox: Inbox | None = None) -> StreamReport:
         """Write the stream's records until a bound is reached. ``inbox`` supplies signals of this process."""
-        # A slot that another Events of this start has made is as new as one that this made.
-        is_new = not self._is_file and not self._left.lsn
+        is_new = self._apart and not self._left.lsn
         goes_on = should_stop or (lambda: False)
         with self._signals(inbox):
             return self._run.stream(

@@ -34,7 +34,7 @@ def opened_events(
         context.source() if beside_lake else context.claimed(writes_lake=False) as source,
         _output(context, source, records, outlet, on_notification) as (output, notifier),
     ):
-        yield Events(context, source, records, output, notifier, beside_lake=beside_lake), source
+        yield Events(context, source, records, output, notifier, beside_lake=beside_lake, apart=True), source
 
 
 @contextmanager

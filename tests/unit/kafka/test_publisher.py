@@ -1,0 +1,166 @@
+"""What is durable when: against a producer that acknowledges when the test says so."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from confluent_kafka import KafkaError, KafkaException
+
+from cdc_core.envelope.record import records
+from cdc_core.errors import TransientError
+from cdc_core.kafka.client import BrokerError, Reported
+from cdc_core.kafka.messages import Messages
+from cdc_core.kafka.positions import PositionTopic
+from cdc_core.kafka.publisher import Publisher, PublisherSettings
+from tests.support.waits import wait_until
+
+TEXT = pa.large_string()
+POSITIONS = PositionTopic("positions", b"key", most_bytes=100)
+
+
+class FakeProducer:
+    """``said`` is what was asked of it, in order. It acknowledges only while ``answers`` is set."""
+
+    def __init__(self) -> None:
+        self.said: list[Any] = []
+        self.answers = threading.Event()
+        self.answers.set()
+        self.waiting = 0
+
+    def __len__(self) -> int:
+        return self.waiting
+
+    def produce(self, topic: str, value: bytes, key: bytes, *_: Any, **more: Any) -> None:
+        if value and len(value) > 100:
+            raise KafkaException(KafkaError(KafkaError.MSG_SIZE_TOO_LARGE))
+        self.said.append((topic, value))
+        self.waiting += 1
+
+    def flush(self, seconds: float) -> int:
+        if self.answers.wait(seconds):
+            self.waiting = 0
+            self.said.append("flushed")
+        return self.waiting
+
+    def begin_transaction(self) -> None:
+        self.said.append("begin")
+
+    def commit_transaction(self, seconds: float) -> None:
+        self.said.append("commit")
+
+    def abort_transaction(self, seconds: float) -> None:
+        self.said.append("abort")
+
+    def poll(self, seconds: float) -> int:
+        return 0
+
+    def purge(self) -> None:
+        self.said.append("purged")
+
+
+class NoTopics:
+    def make(self, topics: list[str]) -> None:
+        """Every topic exists."""
+
+
+class Case:
+    def __init__(self, **settings: Any) -> None:
+        self.producer = FakeProducer()
+        fakes: Any = (self.producer, NoTopics())
+        made = PublisherSettings("broker:1", **{"stall_seconds": 30.0, **settings})
+        self.publisher = Publisher(fakes[0], made, POSITIONS, fakes[1], Messages(), Reported("broker:1"))
+
+    def put(self, *values: str) -> None:
+        rows = len(values)
+        keys = pa.array(['{"id":1}'] * rows, TEXT)
+        table = records(np.arange(rows), np.zeros(rows), "t", key=keys, value=pa.array(values, TEXT))
+        self.publisher.put(table)
+
+
+@pytest.fixture
+def case(request: pytest.FixtureRequest) -> Iterator[Case]:
+    one = Case(**getattr(request, "param", {}))
+    yield one
+    one.publisher.close()
+
+
+def test_a_position_is_written_after_the_records_are_acknowledged(case: Case) -> None:
+    case.producer.answers.clear()
+    case.put("a", "b")
+    case.publisher.mark("one")
+    wait_until(lambda: len(case.producer.said) == 2, 5, "the records")
+    assert not case.publisher.settle(0.05)
+    assert (case.publisher.durable, case.publisher.is_settled) == ("", False)
+    case.producer.answers.set()
+    assert case.publisher.settle()
+    assert case.producer.said == [("t", b"a"), ("t", b"b"), "flushed", ("positions", b"one"), "flushed"]
+    assert (case.publisher.durable, case.publisher.is_settled) == ("one", True)
+
+
+def test_positions_that_wait_become_one(case: Case) -> None:
+    case.producer.answers.clear()
+    case.put("a")
+    case.publisher.mark("one")
+    for position in ("two", "three"):
+        case.put(position)
+        case.publisher.mark(position)
+    case.producer.answers.set()
+    assert case.publisher.settle()
+    written = [value for topic, value in filter(lambda one: isinstance(one, tuple), case.producer.said) if topic != "t"]
+    assert written[-1] == b"three"
+    assert len(written) <= 2
+    assert case.publisher.durable == "three"
+
+
+def test_records_after_a_mark_are_not_settled(case: Case) -> None:
+    case.publisher.mark("one")
+    case.put("a")
+    assert case.publisher.settle()
+    assert (case.publisher.is_marked, case.publisher.is_settled) == (False, False)
+
+
+@pytest.mark.parametrize("case", [{"is_transactional": True}], indirect=True)
+def test_records_and_position_are_one_transaction(case: Case) -> None:
+    case.put("a")
+    case.put("b")
+    case.publisher.mark("one")
+    assert case.publisher.settle()
+    assert case.producer.said == ["begin", ("t", b"a"), ("t", b"b"), ("positions", b"one"), "flushed", "commit"]
+    case.put("c")
+    wait_until(lambda: ("t", b"c") in case.producer.said, 5, "the record")
+    case.publisher.close()
+    # Readers need not wait for the time-out of what is left open.
+    assert case.producer.said[-2:] == ["abort", "purged"]
+
+
+def test_a_record_that_is_too_large_ends_the_run_without_its_value(case: Case) -> None:
+    case.put("a", "x" * 200)
+    case.publisher.mark("one")
+    with pytest.raises(BrokerError, match=r"topic t has 208 bytes \(its key: id\), more than .* of 100 bytes") as found:
+        case.publisher.settle()
+    assert "xxx" not in str(found.value)
+
+
+@pytest.mark.parametrize("case", [{"leaves_out": True}], indirect=True)
+def test_it_is_left_out_where_that_is_permitted(case: Case, caplog: pytest.LogCaptureFixture) -> None:
+    case.put("a", "x" * 200, "b")
+    case.publisher.mark("one")
+    assert case.publisher.settle()
+    assert [one for one in case.producer.said if one[0] == "t"] == [("t", b"a"), ("t", b"b")]
+    assert "left out: A record of topic t has 208 bytes" in caplog.text
+
+
+@pytest.mark.parametrize("case", [{"stall_seconds": 0.2}], indirect=True)
+def test_waiting_is_bounded(case: Case) -> None:
+    case.producer.answers.clear()
+    case.put("a")
+    case.publisher.mark("one")
+    with pytest.raises(TransientError, match="did not answer within"):
+        case.publisher.settle()
+    with pytest.raises(TransientError):
+        case.put("b")
