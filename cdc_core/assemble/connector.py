@@ -139,7 +139,7 @@ class Connector:
     def _require_lake(self, command: str) -> None:
         if self._context.has_kafka and not self._context.has_lake:
             raise ConfigError(
-                f"wal2lake {command} writes to a lake, and wal2lake.sinks is kafka.",
+                f"wal2lake {command} needs a lake, and wal2lake.sinks is kafka.",
                 "Send the signal execute-snapshot to have rows read into Kafka (wal2lake signal).",
             )
 
@@ -214,6 +214,7 @@ class Connector:
         The newest round at or before ``at`` is used. Raises LakeError if there is none, if ``at`` is after the newest
         round, or if a given table cannot be read at it. Reads the lake only, not the server.
         """
+        self._require_lake("versions")
         return versions.versions(self._context, at, tables)
 
     def reconcile(
@@ -245,4 +246,5 @@ class Connector:
 
         Can run while another process streams; needs no server. ``spark`` is called if a table needs Spark.
         """
+        self._require_lake("maintain")
         return maintain.maintain(self._context, tables, spark, on_table)
