@@ -48,7 +48,7 @@ _INTERVAL = "delta.checkpointInterval"
 _DEFAULT_INTERVAL = 100
 _APPENDS_ONLY = "delta.appendOnly"
 _PLAIN_WRITER = 2
-_PLAIN_FEATURES = frozenset({_VECTORS, _NTZ})
+_PLAIN_FEATURES = frozenset({_VECTORS, _NTZ, "appendOnly", "invariants"})
 
 
 class DeltaTable:

@@ -342,3 +342,23 @@ def test_a_log_never_has_a_file_that_disappears(tmp_path: Path, monkeypatch: pyt
     # One that does is left out.
     (tmp_path / "t" / "gone").symlink_to(tmp_path / "nowhere")
     assert "gone" not in table.folder.names("")
+
+
+@pytest.mark.parametrize(
+    ("properties", "local_time", "is_ours"),
+    [({}, False, True), ({}, True, True), ({"delta.appendOnly": "true"}, False, False)],
+)
+def test_which_tables_get_entries_of_our_own(
+    tmp_path: Path, properties: dict[str, str], local_time: bool, is_ours: bool
+) -> None:
+    schema = pa.schema([("id", pa.int64()), *([("at", pa.timestamp("us"))] if local_time else [])])
+    table = DeltaTable.create(str(tmp_path / "t"), schema, properties)
+    row = {"id": [1], **({"at": [datetime(2026, 1, 1)]} if local_time else {})}
+    if is_ours:
+        table.enable_vectors()  # names the features that an older version of the protocol implies
+    table.commit([table.write(pa.table(row, schema))])
+    entry = (tmp_path / "t" / "_delta_log" / f"{table.version:020}.json").read_text()
+    assert ("wal2lake/" in entry) == is_ours
+    assert len(lake_rows(table.path)) == 1
+    again = DeltaTable.open(table.path)
+    assert again is not None and [file.path for file in again.files] == [file.path for file in table.files]
