@@ -172,7 +172,8 @@ class ReconcileRun:
             left, judged = written, after
             if not judged.found.count or len(left) >= judged.found.count:
                 break
-        return self._repaired_result(found.result, judged, count, left, problem)
+        done = self._repaired_result(found.result, judged, count, left, problem)
+        return done if done.changelog is None else self._checked_again(table, done)
 
     def _repaired(
         self, table: TableSchema, judged: Judged, repair: Repair, bounds: ChunkConnection
@@ -193,6 +194,14 @@ class ReconcileRun:
                 after = comparison.compare_keys(self._records.target(table), reader, reading, judged.keys).judged
         assert after is not None
         return dict(zip(texts, left.values(), strict=True)), after
+
+    def _checked_again(self, table: TableSchema, result: TableResult) -> TableResult:
+        """Return the result with what its changelog is found to be after the repair: wrong rows are in none."""
+        try:
+            return self._with_changelog(Found(result), self._records.target(table)).result
+        except CdcError as error:
+            _log.warning("The changelog of %s could not be checked after the repair: %s", table.id, error)
+            return replace(result, changelog=None)
 
     def _repaired_result(
         self, result: TableResult, judged: Judged, count: int, left: dict[Key, str], problem: str

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from cdc_core.engine.schema.steps import same_columns, same_shape
-from cdc_core.errors import NotComparableError, TableError
+from cdc_core.errors import LakeError, NotComparableError, TableError
 from cdc_core.lake.delete_columns import check_mode
 from cdc_core.lake.delete_modes import DeleteModes
 from cdc_core.lake.delta.readable import open_complete, open_own
@@ -64,8 +64,7 @@ class Records:
     def target(self, table: TableSchema) -> Target:
         """Return what is compared of a table.
 
-        Raises NotComparableError with the reason why it is left out, UnreadableError for a lake table that cannot be
-        read.
+        Raises NotComparableError with the reason why it is left out, LakeError for a lake table that cannot be read.
         """
         history = self.histories.get(table.id)
         if history is not None and history.paused is not None:
@@ -78,8 +77,12 @@ class Records:
             raise NotComparableError(f"skipped.operations leaves out changes of its rows ({left})")
         lake = open_complete(self.paths.lake(table.id))
         place = lake_position(lake, self.scope, table.id)
+        if lake is None and history is not None and history.shapes:
+            raise LakeError(
+                f"The lake table of {table.id} no longer exists.", f"Run wal2lake snapshot with {table.id}."
+            )
         if lake is None:
-            raise NotComparableError("it has no lake table")
+            raise NotComparableError("it has no lake table yet")
         if is_of_earlier_epoch(lake, self.scope, table.id):
             raise NotComparableError("its lake table has rows of another server or history and is to be read again")
         if place.token is None:
