@@ -21,7 +21,7 @@ from cdc_core.lsn import Lsn
 @until_idle
 @max_seconds
 def command(config: Path, until_lsn: Lsn | None, until_idle: float | None, max_seconds: float | None) -> int:
-    """Take the snapshot that snapshot.mode requires, then stream changes into the lake until stopped.
+    """Take the snapshot that snapshot.mode requires, then stream changes to wal2lake.sinks until stopped.
 
     Ctrl-C stops the run after the current step; the next run resumes at the same position.
     """
@@ -43,8 +43,9 @@ def command(config: Path, until_lsn: Lsn | None, until_idle: float | None, max_s
             on_round=lambda done: _print_round(console, done),
             should_stop=stop.is_set,
         )
+    where = "Kafka" if connector.config.engine.sinks == ("kafka",) else "lake"
     console.print(
-        f"{report.events:,} changes in {report.batches} batches, lake at {report.lsn} ({report.stopped_by})",
+        f"{report.events:,} changes in {report.batches} batches, {where} at {report.lsn} ({report.stopped_by})",
         highlight=False,
     )
     for table, why in report.failed.items():

@@ -6,6 +6,7 @@ After a kill the next run continues without losing a record; what is repeated is
 
 from __future__ import annotations
 
+import logging
 import re
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -41,6 +42,8 @@ from cdc_core.snapshot.options import SnapshotLockingMode, SnapshotOptions
 from cdc_core.snapshot.signals.envelopes import EnvelopeSignals
 from cdc_core.types.options import TypeOptions
 from cdc_core.types.registry import resolve
+
+_log = logging.getLogger(__name__)
 
 _MANY_ROWS = 200
 _SEGMENT_SECONDS = 0.2
@@ -232,8 +235,10 @@ class EnvelopeRun:
     def _settle(output: Output, segments: Segments) -> None:
         """Wait until what was marked is durable, and confirm it; what is not by then is written again."""
         deadline = time.monotonic() + _SETTLE_SECONDS
-        while not output.settle(_ROOM_SECONDS) and time.monotonic() < deadline:
+        while not (is_settled := output.settle(_ROOM_SECONDS)) and time.monotonic() < deadline:
             segments.tick()
+        if not is_settled:
+            _log.warning("Not everything was written by the end of the run; the next run writes the rest.")
         segments.confirm(output.durable_lsn)
 
     def _segment_seconds(self) -> float:
