@@ -59,7 +59,7 @@ def opened(debian15: Cluster) -> Iterator[tuple[Cluster, str, dict[str, PluginSt
     debian15.drop_database(database)
 
 
-@settings(max_examples=12, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=8, deadline=None, suppress_health_check=list(HealthCheck))
 @given(rows=ROWS)
 def test_random_rows_are_the_same_through_every_plug_in(
     opened: tuple[Cluster, str, dict[str, PluginStream]], rows: list[tuple[Any, ...]]
