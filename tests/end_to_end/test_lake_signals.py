@@ -76,6 +76,7 @@ def columns(lake: Path) -> list[str]:
 def run(program, file: Path):
     done = program.run("run", file, "--until-idle", "1", "--max-seconds", "480")
     assert done.returncode == 0 and "(idle)" in done.stderr, f"{done.stdout}{done.stderr[-3000:]}"
+    assert "please report this" not in done.stderr, done.stderr[-3000:]
     return done
 
 
