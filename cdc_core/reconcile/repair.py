@@ -43,7 +43,6 @@ from cdc_core.visibility import Visibility
 _log = logging.getLogger(__name__)
 
 _MOST_KEYS = 20_000
-_TRIES = 10
 _POLL_SECONDS = 0.05
 _WAITS = "changes of its row are not merged yet: run wal2lake run, then reconcile again"
 _HIDDEN_KEY = "its key is masked, or of a type by which rows cannot be read again: run wal2lake snapshot with the table"
@@ -78,14 +77,14 @@ class Repair:
         return left
 
     def _written(self, target: Target, reading: Reading, keys: pa.Table, ends: bool = False) -> dict[int, str]:
-        for tried in range(_TRIES):
+        deadline = time.monotonic() + self.wait_seconds
+        while True:
             try:
                 return self._attempt(target, reading, keys, ends)
             except TransientError as error:
-                if tried == _TRIES - 1:
+                if time.monotonic() >= deadline:
                     raise
                 _log.debug("Rows of %s are read again: %s", target.table.id, error)
-        raise AssertionError
 
     def _attempt(self, target: Target, reading: Reading, keys: pa.Table, ends: bool) -> dict[int, str]:
         key = target.compared.key
@@ -107,6 +106,8 @@ class Repair:
         found[codes[codes >= 0]] = True
         gone = keys.filter(pa.array(~found & ~waits))
         if rows.num_rows or gone.num_rows:
+            # A run may have merged more meanwhile: the later the position is read, the fewer commits are in the way.
+            merge = self._merge(target, reached)
             chunk = ChunkFile(self._file(target, rows), rows.num_rows, read.visible, floor, self._file(target, gone))
             self._apply(ChunkOrder(merge, (chunk,), merge.to_lsn, int(reached)))
         return dict.fromkeys(np.flatnonzero(waits).tolist(), _WAITS)
