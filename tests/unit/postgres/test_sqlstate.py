@@ -45,7 +45,7 @@ PREFIX = 'connection failed: connection to server at "10.0.0.7", port 5432 faile
             "All WAL senders",
         ),
         (f"{PREFIX}server does not support SSL, but SSL was required", SourceError, "does not support TLS"),
-        (f"{PREFIX}SSL error: certificate verify failed", SourceError, "certificate verify failed"),
+        (f"{PREFIX}SSL error: certificate verify failed", SourceError, "is not valid"),
         (
             f'{PREFIX}server certificate for "x" does not match host name "h"',
             SourceError,
