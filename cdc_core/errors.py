@@ -3,11 +3,19 @@
     CdcError
     ├─ ConfigError            before anything starts: names the property, what was found, what is allowed
     ├─ TransientError         may succeed on retry: connection, time-out, server restarting, conflicting commit
+    │   ├─ UnreachableError   no connection to the server: refused, cut, silent
+    │   │   └─ ServerBusyError  the server says itself that it is starting, stopping or full
+    │   ├─ InUseError         another consumer uses the slot, another run the lake
+    │   ├─ OtherServerError   two connections led to two servers
+    │   ├─ StorageError       the storage of the lake or of the spool is full or does not answer
+    │   ├─ SparkLostError     Spark's Java process has ended
+    │   ├─ LostFolderError    a file of the run was removed by somebody else
     │   ├─ CommitConflictError  another writer's commit was made first
     │   ├─ OlderTransactionsError  a table cannot be read before older transactions have ended
     │   └─ LockedError        a table cannot be read while another session has locked it
     ├─ DefiniteError          a fact about the source or the lake; the same at every retry
     │   ├─ SourceError        slot, publication, privilege, server setting
+    │   │   └─ UnknownHostError  the host name does not exist (any more)
     │   ├─ TableError         one table: missing, without identity, incompatible change, undecodable value
     │   │   ├─ RereadNeededError   its changes cannot be merged; the table must be re-read
     │   │   ├─ LimitExceededError  more of its changes fail a quality rule than its limit allows
@@ -22,7 +30,7 @@
 
 An error is one sentence that describes what was found and, if the user can act, a second that describes what to do. It
 never contains a row's values or a secret: relation, column, LSN, counts and types only. All are picklable, because they
-are sent from Spark's workers to the driver.
+are sent from Spark's workers to the driver. What a run does about each class is in ``engine/stream/recovery``.
 """
 
 from __future__ import annotations
@@ -48,6 +56,34 @@ class ConfigError(CdcError):
 
 class TransientError(CdcError):
     """A temporary fault: the operation can be retried."""
+
+
+class UnreachableError(TransientError):
+    """There is no connection to the server, or it was lost."""
+
+
+class ServerBusyError(UnreachableError):
+    """The server answered that it accepts no connection now: it is starting or stopping, or has no free one."""
+
+
+class InUseError(TransientError):
+    """Another consumer uses the slot, or another run writes to the lake."""
+
+
+class OtherServerError(TransientError):
+    """Two connections to one address led to two servers."""
+
+
+class StorageError(TransientError):
+    """The storage of the lake or of a run's files is full, or does not answer: no table can be written now."""
+
+
+class SparkLostError(TransientError):
+    """Spark's Java process has ended, or does not answer."""
+
+
+class LostFolderError(TransientError):
+    """A file of the run is gone: its folder was removed, or another program wrote into it."""
 
 
 class CommitConflictError(TransientError):
@@ -88,6 +124,10 @@ class RecordError(DefiniteError):
 
 class SourceError(DefiniteError):
     """The server, slot or publication does not meet the requirements."""
+
+
+class UnknownHostError(SourceError):
+    """The host name does not exist. If the server was reached before, name resolution fails."""
 
 
 class TableError(DefiniteError):

@@ -60,6 +60,11 @@ class Connector:
         self.config = config
         self._context = RunContext(config)
 
+    @property
+    def context(self) -> RunContext:
+        """What its operations share."""
+        return self._context
+
     @classmethod
     def from_file(cls, path: Path | str, *, needs_lake: bool = True) -> Connector:
         """Read a connector file. Raises ConfigError if it is not valid."""
@@ -152,13 +157,14 @@ class Connector:
         should_stop: Callable[[], bool] | None = None,
         inbox: Inbox | None = None,
         on_notification: Callable[[Notification], None] | None = None,
+        on_start: Callable[[], None] | None = None,
     ) -> StreamReport:
         """Stream changes from the slot to the sink until a limit of ``until`` is reached; they are merged by then.
 
         ``inbox`` supplies signals of this process; ``on_notification`` is called in the calling thread with
-        notifications of the snapshots that signals request.
+        notifications of the snapshots that signals request, ``on_start`` once when the stream begins.
         """
-        hooks = Hooks(on_batch, on_round, should_stop)
+        hooks = Hooks(on_batch, on_round, should_stop, on_start)
         if self._context.has_kafka and not self._context.has_lake:
             return kafka.stream_events(self._context, until, hooks, inbox, on_notification)
         return stream.stream(self._context, until, spark, hooks, inbox, on_notification)

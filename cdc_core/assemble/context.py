@@ -21,6 +21,7 @@ from cdc_core.lake.rows.run_files import Owner
 from cdc_core.lake.rows.typing_plan import TypingPlan
 from cdc_core.postgres.connect import place
 from cdc_core.postgres.replication.slot import SlotInfo
+from cdc_core.postgres.sessions import Sessions
 from cdc_core.postgres.source import Source
 from cdc_core.schema.table import TableId, TableSchema
 from cdc_core.selection.columns import lake_key_conflicts, plan_columns
@@ -32,13 +33,15 @@ from cdc_core.snapshot.options import TableOrder
 class RunContext:
     """One connector's configuration and the resources that an operation opens with it. Holds no open resource itself.
 
-    ``told`` are the warnings about the source that were logged (``Source``).
+    ``told`` are the warnings about the source that were logged (``Source``), ``sessions`` the server's sessions that
+    hold its claims.
 
     Methods raise CdcError, with a message and a remedy.
     """
 
     config: ConnectorConfig
     told: set[str] = field(default_factory=set, compare=False, repr=False)
+    sessions: Sessions = field(default_factory=Sessions, compare=False, repr=False)
 
     @property
     def name(self) -> str:
@@ -126,7 +129,7 @@ class RunContext:
         """The source; a context manager that is not entered yet."""
         config = self.config
         include = config.snapshot.snapshot_include_collection_list
-        return Source(config.postgres, config.selection, include, self.told)
+        return Source(config.postgres, config.selection, include, self.told, self.sessions)
 
     @contextmanager
     def claimed(self, *, writes_lake: bool = True) -> Iterator[Source]:

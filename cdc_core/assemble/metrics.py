@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from cdc_core.assemble.context import RunContext
@@ -62,7 +62,7 @@ class Meter:
             if given.on_round is not None:
                 given.on_round(report)
 
-        return Hooks(on_batch, on_round, given.should_stop)
+        return replace(given, on_batch=on_batch, on_round=on_round)
 
     def _note(self, one: Notification) -> None:
         data = one.additional_data

@@ -20,7 +20,8 @@ from cdc_core.cli import (
     status,
     versions,
 )
-from cdc_core.cli.exits import FAILED, describe
+from cdc_core.cli.exits import FAILED
+from cdc_core.cli.logs import say_defect, say_error
 from cdc_core.errors import CdcError
 from cdc_core.version import __version__
 
@@ -75,9 +76,12 @@ def main() -> None:
         error.show()
         sys.exit(error.exit_code)
     except CdcError as error:
-        click.echo(f"wal2lake: {describe(error)}", err=True)
+        say_error(error)
         sys.exit(FAILED)
     except KeyboardInterrupt:
         click.echo("Stopped.", err=True)
+        sys.exit(FAILED)
+    except Exception as error:
+        say_defect(error)
         sys.exit(FAILED)
     sys.exit(code or 0)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from pathlib import Path
 
 import click
@@ -9,7 +10,7 @@ import click
 from cdc_core.assemble import Connector
 from cdc_core.cli.arguments import config_argument, until_idle, until_lsn
 from cdc_core.cli.exits import DONE, stop_requests
-from cdc_core.cli.progress import log_snapshot_notifications
+from cdc_core.cli.logs import log_options, say, set_up
 from cdc_core.engine.reports import Until
 from cdc_core.lsn import Lsn
 
@@ -26,17 +27,26 @@ from cdc_core.lsn import Lsn
 )
 @until_lsn
 @until_idle
-def command(config: Path, output: Path, until_lsn: Lsn | None, until_idle: float | None) -> int:
+@log_options
+def command(
+    config: Path,
+    output: Path,
+    until_lsn: Lsn | None,
+    until_idle: float | None,
+    log_format: str | None,
+    verbose: bool,
+) -> int:
     """Run the connector of CONFIG, first the snapshot, then streaming, and write each record as one JSON line.
 
     A line is {"topic", "key", "value", "headers"}, as written by Kafka Connect's JSON converter with schemas.
     Without --until-lsn or --until-idle the command runs until it is stopped.
     """
+    set_up(log_format, verbose=verbose)
     connector = Connector.from_file(config, needs_lake=False)
+    set_up(log_format, connector.config.observe.log_format, verbose=verbose)
     for warning in connector.warnings:
-        click.echo(f"warning: {warning}", err=True)
-    log_snapshot_notifications()
+        say(f"warning: {warning}", level=logging.WARNING)
     with stop_requests() as stop:
         written = connector.envelopes(output, Until(lsn=until_lsn, idle_seconds=until_idle), stop.is_set)
-    click.echo(f"{written} records written to {output}", err=True)
+    say(f"{written} records written to {output}", event="end", records=written)
     return DONE

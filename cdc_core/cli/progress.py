@@ -1,43 +1,106 @@
-"""Progress bars of a snapshot."""
+"""Progress of a snapshot as bars, and of a stream as one line a minute."""
 
 from __future__ import annotations
 
 import logging
+import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 
+from cdc_core.cli.logs import is_json, say
+from cdc_core.engine.reports import RoundReport
 from cdc_core.schema.table import TableId
 from cdc_core.snapshot.reports import SnapshotProgress
 
+_PROGRESS_SECONDS = 60.0
+
 
 @contextmanager
-def snapshot_progress(console: Console) -> Iterator[Callable[[SnapshotProgress], None]]:
+def snapshot_progress(console: Console) -> Iterator[SnapshotBars]:
     """One progress bar per table, removed after the snapshot; without a terminal, one line per finished table."""
-    if not console.is_terminal:
-        yield (
-            lambda progress: (
-                console.print(f"{progress.table}: {progress.rows:,} rows", highlight=False) if progress.done else None
-            )
+    bars = SnapshotBars(console)
+    try:
+        yield bars
+    finally:
+        bars.stop()
+
+
+class SnapshotBars:
+    """Shows the progress of snapshots. The bars appear with the first progress after ``stop``, or at first."""
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+        self._bars: Progress | None = None
+        self._tasks: dict[TableId, TaskID] = {}
+
+    def __call__(self, progress: SnapshotProgress) -> None:
+        """Show the progress of one table."""
+        if not self._console.is_terminal or is_json():
+            _say_table(progress)
+            return
+        if self._bars is None:
+            columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+            self._bars, self._tasks = Progress(*columns, console=self._console, transient=True), {}
+            self._bars.start()
+        if progress.table not in self._tasks:
+            self._tasks[progress.table] = self._bars.add_task(str(progress.table), total=progress.rows_estimated)
+        total = max(progress.rows, 1) if progress.done else progress.rows_estimated
+        self._bars.update(self._tasks[progress.table], completed=progress.rows, total=total)
+
+    def stop(self) -> None:
+        """Remove the bars."""
+        if self._bars is not None:
+            self._bars.stop()
+            self._bars = None
+
+
+def _say_table(progress: SnapshotProgress) -> None:
+    if progress.done:
+        text = f"{progress.table}: {progress.rows:,} rows"
+        say(text, event="table read", table=str(progress.table), rows=progress.rows)
+
+
+class RoundProgress:
+    """Says what the rounds of the last minute did, in one line; each round only with ``--verbose``."""
+
+    def __init__(self, seconds: float = _PROGRESS_SECONDS, clock: Callable[[], float] = time.monotonic) -> None:
+        self._seconds = seconds
+        self._now = clock
+        self._since = clock()
+        self._rounds = self._changes = 0
+        self._tables: set[TableId] = set()
+        self._quarantined: Counter[TableId] = Counter()
+
+    def note(self, report: RoundReport) -> None:
+        """Count a round; say the sums if a minute has passed."""
+        changes = sum(merge.events for merge in report.merges)
+        self._rounds += 1
+        self._changes += changes
+        self._tables.update(merge.table for merge in report.merges)
+        for merge in report.merges:
+            if merge.check is not None and merge.check.quarantined:
+                self._quarantined[merge.table] += merge.check.quarantined
+        text = f"{report.lsn}  {changes:,} changes into {len(report.merges)} tables, {report.lag_bytes:,} bytes behind"
+        say(text, level=logging.DEBUG, event="round", lsn=str(report.lsn), changes=changes)
+        if self._now() - self._since >= self._seconds:
+            self._say(report)
+
+    def _say(self, report: RoundReport) -> None:
+        say(
+            f"{report.lsn}  {self._changes:,} changes into {len(self._tables)} tables in {self._rounds} rounds, "
+            f"{report.lag_bytes:,} bytes behind",
+            event="progress",
+            lsn=str(report.lsn),
+            changes=self._changes,
+            tables=len(self._tables),
+            rounds=self._rounds,
+            lag_bytes=report.lag_bytes,
         )
-        return
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    with Progress(*columns, console=console, transient=True) as bars:
-        tasks: dict[TableId, int] = {}
-
-        def show(progress: SnapshotProgress) -> None:
-            if progress.table not in tasks:
-                tasks[progress.table] = bars.add_task(str(progress.table), total=progress.rows_estimated)
-            total = max(progress.rows, 1) if progress.done else progress.rows_estimated
-            bars.update(tasks[progress.table], completed=progress.rows, total=total)  # type: ignore[arg-type]
-
-        yield show
-
-
-def log_snapshot_notifications() -> None:
-    """Log messages of log signals and notifications of snapshots to standard error."""
-    logging.basicConfig(format="%(message)s")
-    for name in ("cdc_core.snapshot.signals.processor", "cdc_core.snapshot.notifications"):
-        logging.getLogger(name).setLevel(logging.INFO)
+        for table, rows in sorted(self._quarantined.items()):
+            say(f"  {table}: {rows:,} rows quarantined", event="quarantined", table=str(table), rows=rows)
+        self._since, self._rounds, self._changes = self._now(), 0, 0
+        self._tables, self._quarantined = set(), Counter()

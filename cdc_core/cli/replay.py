@@ -10,6 +10,7 @@ from rich.console import Console
 from cdc_core.assemble import Connector
 from cdc_core.cli.arguments import TableType, config_argument
 from cdc_core.cli.exits import DONE
+from cdc_core.cli.logs import log_options, say, set_up
 from cdc_core.cli.progress import snapshot_progress
 from cdc_core.schema.table import TableId
 
@@ -19,8 +20,17 @@ from cdc_core.schema.table import TableId
 @click.argument("table", type=TableType())
 @click.option("--accept", metavar="RULE", multiple=True, help="Accept changes that fail this rule. Repeatable.")
 @click.option("--accept-all", is_flag=True, help="Accept changes regardless of the rules they fail.")
+@log_options
 @click.option("--drop", is_flag=True, help="Discard the changes in quarantine instead.")
-def command(config: Path, table: TableId, accept: tuple[str, ...], accept_all: bool, drop: bool) -> int:
+def command(
+    config: Path,
+    table: TableId,
+    accept: tuple[str, ...],
+    accept_all: bool,
+    drop: bool,
+    log_format: str | None,
+    verbose: bool,
+) -> int:
     """Resume the paused table TABLE (schema.table) and replay its quarantined changes.
 
     Quarantined changes are checked again with the current rules. Changes that pass are merged unchanged and in their
@@ -34,17 +44,19 @@ def command(config: Path, table: TableId, accept: tuple[str, ...], accept_all: b
     console = Console(stderr=True, soft_wrap=True)
     if drop and (accept or accept_all):
         raise click.UsageError("--drop cannot be combined with --accept or --accept-all.")
+    set_up(log_format, verbose=verbose)
     connector = Connector.from_file(config)
+    set_up(log_format, connector.config.observe.log_format, verbose=verbose)
     with snapshot_progress(console) as on_progress:
         done = connector.replay(table, None, on_progress, accept, accept_all, drop)
     if done.snapshot is not None:
-        console.print(f"{table}: {done.snapshot.rows:,} rows re-read as of {done.snapshot.lsn}", highlight=False)
-    console.print(f"{table}: {done.events:,} changes merged", highlight=False)
+        say(f"{table}: {done.snapshot.rows:,} rows re-read as of {done.snapshot.lsn}", event="table read")
+    say(f"{table}: {done.events:,} changes merged", event="end", changes=done.events)
     found = done.quarantine
     if found.replayed or found.dropped or found.waiting:
-        console.print(
+        say(
             f"{table}: {found.replayed:,} changes replayed from quarantine, {found.dropped:,} dropped, "
             f"{found.waiting:,} still waiting",
-            highlight=False,
+            event="quarantine",
         )
     return DONE

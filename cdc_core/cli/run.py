@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import logging
 from pathlib import Path
 
 import click
 from rich.console import Console
 
 from cdc_core.assemble import Connector
+from cdc_core.assemble.service import Service, ServiceHooks
 from cdc_core.cli.arguments import config_argument, max_seconds, until_idle, until_lsn
 from cdc_core.cli.exits import DONE, FAILED, stop_requests
-from cdc_core.cli.progress import log_snapshot_notifications, snapshot_progress
-from cdc_core.engine.reports import RoundReport, Until
+from cdc_core.cli.logs import log_options, say, set_up
+from cdc_core.cli.progress import RoundProgress, snapshot_progress
+from cdc_core.engine.reports import StreamReport, Until
+from cdc_core.engine.run_state import Waiting
 from cdc_core.lsn import Lsn
+from cdc_core.snapshot.reports import SnapshotReport
 
 
 @click.command("run")
@@ -20,45 +25,74 @@ from cdc_core.lsn import Lsn
 @until_lsn
 @until_idle
 @max_seconds
-def command(config: Path, until_lsn: Lsn | None, until_idle: float | None, max_seconds: float | None) -> int:
+@log_options
+def command(
+    config: Path,
+    until_lsn: Lsn | None,
+    until_idle: float | None,
+    max_seconds: float | None,
+    log_format: str | None,
+    verbose: bool,
+) -> int:
     """Take the snapshot that snapshot.mode requires, then stream changes to wal2lake.sinks until stopped.
 
-    Ctrl-C stops the run after the current step; the next run resumes at the same position.
+    Ctrl-C stops the run after the current step; the next run resumes at the same position. After a fault that passes,
+    such as a restart of the server, the run waits and goes on by itself (errors.max.retries).
     """
-    console = Console(stderr=True, soft_wrap=True)
+    set_up(log_format, verbose=verbose)
     connector = Connector.from_file(config)
+    set_up(log_format, connector.config.observe.log_format, verbose=verbose)
     for warning in connector.warnings:
-        console.print(f"warning: {warning}", highlight=False)
-    log_snapshot_notifications()
-    with stop_requests() as stop:
-        with snapshot_progress(console) as on_progress:
-            taken = connector.initial_snapshot(on_progress=on_progress)
-        if taken:
-            rows = sum(report.rows for report in taken)
-            console.print(f"snapshot: {rows:,} rows of {len(taken)} tables", highlight=False)
-        if not connector.streams:
-            return DONE
-        report = connector.stream(
-            Until(lsn=until_lsn, idle_seconds=until_idle, max_seconds=max_seconds),
-            on_round=lambda done: _print_round(console, done),
+        say(f"warning: {warning}", level=logging.WARNING)
+    until = Until(lsn=until_lsn, idle_seconds=until_idle, max_seconds=max_seconds)
+    rounds = RoundProgress()
+    with stop_requests() as stop, snapshot_progress(Console(stderr=True, soft_wrap=True)) as bars:
+
+        def say_snapshot(taken: list[SnapshotReport]) -> None:
+            bars.stop()
+            _say_snapshot(taken)
+
+        def say_waiting(waiting: Waiting) -> None:
+            bars.stop()
+            _say_waiting(waiting)
+
+        hooks = ServiceHooks(
+            on_snapshot=say_snapshot,
+            on_wait=say_waiting,
+            on_resume=_say_going_on,
+            on_round=rounds.note,
+            on_progress=bars,
             should_stop=stop.is_set,
         )
-    where = "Kafka" if connector.config.engine.sinks == ("kafka",) else "lake"
-    console.print(
-        f"{report.events:,} changes in {report.batches} batches, {where} at {report.lsn} ({report.stopped_by})",
-        highlight=False,
+        report = Service(connector, until, hooks).run()
+    return DONE if report is None else _say_end(report)
+
+
+def _say_snapshot(taken: list[SnapshotReport]) -> None:
+    rows = sum(report.rows for report in taken)
+    say(f"snapshot: {rows:,} rows of {len(taken)} tables", event="snapshot", rows=rows, tables=len(taken))
+
+
+def _say_waiting(waiting: Waiting) -> None:
+    text = f"Waiting, and trying again: {waiting.cause}"
+    say(text, level=logging.WARNING, event="waiting", cause=waiting.cause, remedy=waiting.remedy)
+
+
+def _say_going_on(seconds: float, attempts: int) -> None:
+    times = "1 attempt" if attempts == 1 else f"{attempts} attempts"
+    text = f"Going on after {seconds:.1f} s and {times}."
+    say(text, event="going on", seconds=round(seconds, 3), attempts=attempts)
+
+
+def _say_end(report: StreamReport) -> int:
+    say(
+        f"{report.events:,} changes in {report.batches} batches, lake at {report.lsn} ({report.stopped_by})",
+        event="end",
+        changes=report.events,
+        batches=report.batches,
+        lsn=str(report.lsn),
+        stopped_by=report.stopped_by,
     )
     for table, why in report.failed.items():
-        console.print(f"[red]{table}[/] is not merged: {why}", highlight=False)
+        say(f"{table} is not merged: {why}", level=logging.ERROR, event="not merged", table=str(table))
     return FAILED if report.failed else DONE
-
-
-def _print_round(console: Console, report: RoundReport) -> None:
-    changes = sum(merge.events for merge in report.merges)
-    console.print(
-        f"{report.lsn}  {changes:,} changes into {len(report.merges)} tables, {report.lag_bytes:,} bytes behind",
-        highlight=False,
-    )
-    for merge in report.merges:
-        if merge.check and merge.check.quarantined:
-            console.print(f"  {merge.table}: {merge.check.quarantined} rows quarantined", highlight=False)

@@ -10,6 +10,7 @@ from rich.console import Console
 from cdc_core.assemble import Connector
 from cdc_core.cli.arguments import TableType, config_argument
 from cdc_core.cli.exits import DONE
+from cdc_core.cli.logs import log_options, say, set_up
 from cdc_core.cli.progress import snapshot_progress
 from cdc_core.schema.table import TableId
 
@@ -17,17 +18,20 @@ from cdc_core.schema.table import TableId
 @click.command("snapshot")
 @config_argument
 @click.argument("tables", nargs=-1, type=TableType())
-def command(config: Path, tables: tuple[TableId, ...]) -> int:
+@log_options
+def command(config: Path, tables: tuple[TableId, ...], log_format: str | None, verbose: bool) -> int:
     """Read tables (schema.table; default: all captured tables) into the lake at one consistent point.
 
     Existing lake tables are replaced by the current rows of the source; streaming continues exactly from there.
     """
     console = Console(stderr=True, soft_wrap=True)
+    set_up(log_format, verbose=verbose)
     connector = Connector.from_file(config)
+    set_up(log_format, connector.config.observe.log_format, verbose=verbose)
     with snapshot_progress(console) as on_progress:
         reports = connector.snapshot(tables or None, on_progress=on_progress)
     for report in reports:
         before = f", {report.rows_kept:,} of them read by an earlier run" if report.rows_kept else ""
         told = f"{report.table}: {report.rows:,} rows as of {report.lsn} in {report.seconds:.1f} s{before}"
-        console.print(told, highlight=False)
+        say(told, event="table read", table=str(report.table), rows=report.rows, lsn=str(report.lsn))
     return DONE

@@ -16,6 +16,7 @@ from cdc_core.assemble import Connector
 from cdc_core.cli.arguments import config_argument
 from cdc_core.cli.exits import DONE
 from cdc_core.engine.reports import KafkaStatus, Status, StreamStatus
+from cdc_core.engine.run_state import Waiting
 from cdc_core.lsn import Lsn
 from cdc_core.schema.table import TableId
 
@@ -50,6 +51,8 @@ def _print(console: Console, status: Status) -> None:
         console.print(f"[red]The server could not be queried:[/] {status.server_error}", highlight=False)
     if status.lake_error:
         console.print(f"[red]The lake's records could not be read:[/] {status.lake_error}", highlight=False)
+    if status.waiting is not None:
+        _print_waiting(console, status.waiting)
     unknown = status.slot_exists is None
     state = "unknown" if unknown else "in use" if status.slot_active else "waiting" if status.slot_exists else "missing"
     console.print(f"slot {status.slot}: {state}, wal_status {status.wal_status or '-'}", highlight=False)
@@ -91,6 +94,15 @@ def _print_kafka(console: Console, kafka: KafkaStatus) -> None:
     reached = "no position yet" if kafka.lsn is None else f"has the stream up to {kafka.lsn}"
     more = "; a snapshot has begun and not ended" if kafka.in_snapshot else ""
     console.print(f"Kafka at {kafka.servers} {reached} (topic {kafka.topic}){more}", highlight=False)
+
+
+def _print_waiting(console: Console, waiting: Waiting) -> None:
+    since = f"{waiting.since:%Y-%m-%d %H:%M:%S} UTC"
+    console.print(
+        f"[yellow]a run waits[/], retry {waiting.retries + 1} at or after {since}: {waiting.cause}", highlight=False
+    )
+    if waiting.remedy:
+        console.print(f"     → {waiting.remedy}", highlight=False)
 
 
 def _print_stream(console: Console, stream: StreamStatus) -> None:

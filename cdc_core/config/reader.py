@@ -9,7 +9,7 @@ from typing import Any
 
 from cdc_core.config.catalogue import PACKAGES, TRANSLATED, Found, find, nearest
 from cdc_core.config.references import has_reference, resolve_references
-from cdc_core.config.unsupported import JAVA_CLASS, NAMING_LISTS
+from cdc_core.config.unsupported import JAVA_CLASS, NAMING_LISTS, WITHOUT_EFFECT
 from cdc_core.errors import ConfigError
 from cdc_core.option import MASK, Property, Secret, Status, properties_of
 from cdc_core.postgres.options import LsnFlushMode
@@ -113,6 +113,8 @@ class Reader:
                 bundles.setdefault((Status.IGNORED, JAVA_CLASS), []).append(name)
         for (status, reason), names in bundles.items():
             listed = ", ".join(names)
+            if status is Status.IGNORED and reason in WITHOUT_EFFECT:
+                continue
             if status is Status.IGNORED:
                 lines.append(f"Ignored, because {reason}: {listed}.")
             else:

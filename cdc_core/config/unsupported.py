@@ -11,10 +11,13 @@ from cdc_core.option import Property, Status
 CONNECT = "it configures Kafka Connect, which wal2lake does not use"
 JAVA_CLASS = "it names a Java class, which wal2lake cannot load"
 QUEUE = "memory is bounded by wal2lake.batch.* and wal2lake.spool.max.bytes"
-RETRIES = "failed runs are restarted by Dagster's run retries"
 LINEAGE = "lineage is provided by Dagster's asset graph"
 CHUNKS = "large tables are split by wal2lake.snapshot.rows.per.partition"
 INTERNAL = "it is internal to Debezium"
+ROUNDS = "rounds are scheduled by wal2lake.freshness.seconds"
+POOL = "a round is one Spark job over all tables"
+THREADS = "a run waits for its own threads to end"
+TIMEOUT = "connection.validation.timeout.ms sets the limit"
 MANY_DATABASES = "a connector captures one database, set by database.dbname"
 FEEDBACK = "positions are confirmed by a status message that has no reply"
 
@@ -46,27 +49,26 @@ _IGNORED: dict[str, tuple[str, ...]] = {
         "memory.management.tables.class",
     ),
     QUEUE: ("max.batch.size", "max.queue.size", "max.queue.size.in.bytes", "queue.provider.type", "query.fetch.size"),
-    "rounds are scheduled by wal2lake.freshness.seconds": (
+    ROUNDS: (
         "poll.interval.ms",
         "wal2lake.batch.max.seconds",
         "wal2lake.merge.interval.seconds",
     ),
-    "a round is one Spark job over all tables": ("wal2lake.merge.parallelism",),
-    RETRIES: ("errors.max.retries", "retriable.restart.connector.wait.ms"),
+    POOL: ("wal2lake.merge.parallelism",),
     CHUNKS: ("snapshot.max.threads.multiplier", "legacy.snapshot.max.threads"),
     MANY_DATABASES: ("database.include.list", "database.exclude.list"),
     FEEDBACK: ("lsn.flush.timeout.ms", "lsn.flush.timeout.action"),
     "the PostgreSQL connector has no schema history": ("include.schema.changes",),
-    "a run waits for its own threads to end": ("executor.shutdown.timeout.ms",),
+    THREADS: ("executor.shutdown.timeout.ms",),
     "secret properties are declared as such": ("custom.sanitize.pattern",),
     "libpq makes TLS connections; database.sslmode and database.sslrootcert decide": ("database.sslfactory",),
-    "connection.validation.timeout.ms sets the limit": ("database.connection.timeout.ms",),
+    TIMEOUT: ("database.connection.timeout.ms",),
     "events have the source block of Debezium 3.6": ("source.struct.version",),
 }
 _IGNORED_FAMILIES: dict[str, tuple[tuple[str, str], ...]] = {
     CONNECT: (
         ("offset.*", r"offset\.(storage|flush|commit)(\..+)?"),
-        ("errors.*", r"errors\.(?!max\.retries$|tolerance$).+"),
+        ("errors.*", r"errors\.(?!max\.retries$|retry\.delay\.(initial|max)\.ms$|tolerance$).+"),
         ("consumer.*", r"consumer\..+"),
         ("config.providers.*", r"config\.providers(\..+)?"),
         ("record.processing.*", r"record\.processing\..+"),
@@ -89,6 +91,8 @@ _NOT_YET: dict[str, tuple[str, ...]] = {
     LATER_METRICS: ("custom.metric.tags", "statistics.metrics.enabled", "advanced.metrics.enable"),
     LATER_GUARDRAIL: ("guardrail.collections.max", "guardrail.collections.limit.action"),
 }
+# Ignoring these changes nothing that is captured: ``check --explain`` lists them, a run does not warn.
+WITHOUT_EFFECT = frozenset({CONNECT, QUEUE, CHUNKS, INTERNAL, FEEDBACK, LINEAGE, THREADS, TIMEOUT})
 # Their values are prefixes of further properties: with ``converters=a``, everything under ``a.``
 NAMING_LISTS = ("converters", "post.processors")
 

@@ -62,6 +62,29 @@ class EngineOptions:
         "Maximum size of the spool in bytes; reading pauses while it is full.",
         parse=at_least(1),
     )
+    errors_max_retries: int = option(
+        "errors.max.retries",
+        -1,
+        "Number of times in a row that a run tries again after a fault that passes (docs/reliability.md); -1 for no "
+        "limit, 0 to end at the first one.",
+        parse=at_least(-1),
+    )
+    errors_retry_delay_initial_ms: int = option(
+        "errors.retry.delay.initial.ms",
+        300,
+        "Wait before the first of these retries; it doubles with each that follows. A wait ends early once a server "
+        "that was away accepts connections.",
+        parse=at_least(1),
+    )
+    errors_retry_delay_max_ms: int = option(
+        "errors.retry.delay.max.ms", 10_000, "Longest wait between two retries.", parse=at_least(1)
+    )
+    retriable_restart_connector_wait_ms: int = option(
+        "retriable.restart.connector.wait.ms",
+        10_000,
+        "Longest wait before a run starts again, as errors.retry.delay.max.ms: the lower of both applies.",
+        parse=at_least(0),
+    )
     snapshot_rows_per_partition: int = option(
         "wal2lake.snapshot.rows.per.partition",
         1_000_000,

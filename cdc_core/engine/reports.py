@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import TYPE_CHECKING
 
+from cdc_core.engine.run_state import Waiting
 from cdc_core.lsn import Lsn
 from cdc_core.schema.table import TableId
 from cdc_core.snapshot.reports import SnapshotReport
@@ -203,7 +204,7 @@ class KafkaStatus:
 class Status:
     """Status of the connector. ``lag_bytes``: WAL that the server retains for the slot and that is not confirmed.
 
-    ``stream`` is None for a lake that has no record yet.
+    ``stream`` is None for a lake that has no record yet. ``waiting``: what the running process waits for.
     ``server_error`` is why the server could not be queried, empty if it could; everything about the slot is then None.
     ``lake_error`` is why the lake's own records could not be read.
     """
@@ -221,6 +222,7 @@ class Status:
     server_error: str = ""
     lake_error: str = ""
     kafka: KafkaStatus | None = None
+    waiting: Waiting | None = None
 
 
 @dataclass(frozen=True, slots=True)

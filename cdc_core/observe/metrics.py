@@ -49,6 +49,8 @@ class StreamState:
     lsn: int = 0
     rounds: int = 0
     round_seconds: float = 0.0
+    waiting_since: float | None = None
+    faults: dict[str, int] = field(default_factory=dict)
     merged: dict[str, list[int]] = field(default_factory=dict)
     paused: set[str] = field(default_factory=set)
 
@@ -125,6 +127,18 @@ class ConnectorMetrics:
         with self._lock:
             self._stream.is_connected = False
 
+    def waiting(self, cause: str) -> None:
+        """Record that the run waits before it tries again; ``cause`` is the class of the error."""
+        with self._lock:
+            held = self._stream
+            held.faults[cause] = held.faults.get(cause, 0) + 1
+            held.waiting_since = self._now() if held.waiting_since is None else held.waiting_since
+
+    def going_on(self) -> None:
+        """Record that the run does not wait."""
+        with self._lock:
+            self._stream.waiting_since = None
+
     def batch(self, events: int, lsn: int, lag_bytes: int) -> None:
         """Record a durable micro-batch."""
         with self._lock:
@@ -151,7 +165,7 @@ class ConnectorMetrics:
         """Yield the current values, with snapshot attributes only once there was a snapshot."""
         with self._lock:
             now = self._now()
-            found = [*self._streaming(now), *self._own()]
+            found = [*self._streaming(now), *self._own(), *self._faults(now)]
             if self._snapshot is not None:
                 found += self._of_snapshot(self._snapshot, now)
         by_name: dict[str, Metric] = {}
@@ -232,6 +246,22 @@ class ConnectorMetrics:
             self._captured(SNAPSHOT, held.tables),
             self._by_table(SNAPSHOT, "RowsScanned", "Rows read of each table.", held.rows),
         ]
+
+    def _faults(self, now: float) -> list[Metric]:
+        from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+
+        held = self._stream
+        since = 0.0 if held.waiting_since is None else now - held.waiting_since
+        waiting = GaugeMetricFamily(
+            "wal2lake_waiting_seconds", "Time since the run waits after a fault; 0 if it does not.", labels=("name",)
+        )
+        waiting.add_metric((self._name,), since)
+        retries = CounterMetricFamily(
+            "wal2lake_retries", "Attempts after a fault that passes, by the fault.", labels=("name", "fault")
+        )
+        for fault, count in sorted(held.faults.items()):
+            retries.add_metric((self._name, fault), count)
+        return [waiting, retries]
 
     def _own(self) -> list[Metric]:
         from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily

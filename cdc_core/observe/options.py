@@ -1,9 +1,13 @@
 """Options for metrics, and for the connector's schedules and labels in Dagster."""
 
+# option() is dataclasses.field with a declaration, so each call is where ruff expects a field.
+# ruff: noqa: RUF009
+
 from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from enum import StrEnum
 from zoneinfo import ZoneInfo
 
 from cdc_core.observe.cron import parse_cron
@@ -16,6 +20,13 @@ _SECONDS = {"m": 60, "h": 3600, "d": 86_400}
 # Dagster's daemon and the sensor check a table once or twice a minute.
 _LEAST_WINDOW_SECONDS = 300
 _TAG = re.compile(r"[A-Za-z0-9_.-]{1,63}")
+
+
+class LogFormat(StrEnum):
+    """How a command writes its lines to stderr."""
+
+    TEXT = "text"
+    JSON = "json"
 
 
 def parse_time_zone(text: str) -> str:
@@ -140,6 +151,11 @@ class ObserveOptions:
     )
     metrics_host: str = option(
         "wal2lake.metrics.host", "127.0.0.1", "Address on which wal2lake.metrics.port listens; 0.0.0.0 for all."
+    )
+    log_format: LogFormat = option(
+        "wal2lake.log.format",
+        LogFormat.TEXT,
+        "How commands write their lines to stderr: text, or json, one object a line. --log-format prevails.",
     )
     dagster_owners: tuple[str, ...] = option(
         "wal2lake.dagster.owners",

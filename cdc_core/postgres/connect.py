@@ -10,6 +10,7 @@ from typing import Any
 
 import psycopg
 from psycopg.conninfo import make_conninfo
+from psycopg.pq import PGconn, Ping
 
 from cdc_core.postgres.options import PostgresOptions
 from cdc_core.postgres.sqlstate import connection_error, server_error
@@ -76,6 +77,12 @@ def connect(
     if not replication:
         _prepare(connection, options.database_initial_statements)
     return connection
+
+
+def answers(options: PostgresOptions) -> bool:
+    """Whether the server accepts connections now; waits two seconds for its answer. Sends no password."""
+    host, port = options.database_hostname.strip("[]"), options.database_port
+    return PGconn.ping(make_conninfo(host=host, port=port, connect_timeout=2).encode()) == Ping.OK
 
 
 def connection_string(options: PostgresOptions, *, application_name: str = APPLICATION) -> ConnectionString:

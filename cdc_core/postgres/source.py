@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import logging
+import os
+import socket
 import time
 from collections.abc import Callable
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
+
+import psycopg
 
 from cdc_core import failpoints
 from cdc_core.decode.plugin import Translator
 from cdc_core.decode.plugins import translator
-from cdc_core.errors import SourceError, TransientError
+from cdc_core.errors import InUseError, OtherServerError, SourceError
 from cdc_core.lsn import Lsn
 from cdc_core.postgres.catalog.tables import Catalog
 from cdc_core.postgres.connect import Connection, connect, place
@@ -23,6 +27,7 @@ from cdc_core.postgres.replication.seen_relations import SeenRelations
 from cdc_core.postgres.replication.stream_identity import server_mark
 from cdc_core.postgres.rows.copy_out import SnapshotHolder
 from cdc_core.postgres.server import next_transaction, oldest_transaction, sendable_end, server_info, wal_end
+from cdc_core.postgres.sessions import Sessions
 from cdc_core.schema.table import TableId, TableSchema
 from cdc_core.selection.options import SelectionOptions
 from cdc_core.selection.tables import TableSelection
@@ -81,6 +86,7 @@ class Published:
 class Source:
     """One connector's server, opened once per run. A context manager.
 
+    ``sessions`` are those of this process, also of earlier attempts, which ``claim`` ends.
     ``told`` holds the warnings that were logged: several sources of one process that share it log each one once.
     ``on_slot`` is called with the consistent point of a slot that was just created, before anything is read at it.
     Raises SourceError, TransientError or ConfigError, each with what was found and what to do.
@@ -92,6 +98,7 @@ class Source:
         selection: SelectionOptions,
         snapshot_include: tuple[str, ...],
         told: set[str] | None = None,
+        sessions: Sessions | None = None,
     ) -> None:
         self.options = options
         self.selection = TableSelection(selection, snapshot_include)
@@ -99,6 +106,8 @@ class Source:
         self.on_slot: Callable[[Lsn], None] = lambda lsn: None
         self._told = set() if told is None else told
         self._expected: tuple[str, int] | None = None
+        self._sessions = Sessions() if sessions is None else sessions
+        self._opened: list[Connection] = []
         self._closing = ExitStack()
         self._selected: list[TableSchema] = []
         self._unlogged: list[TableId] = []
@@ -125,23 +134,35 @@ class Source:
         Waits some seconds for a run that was just killed: the server needs a moment to detect that its connection is
         closed.
         """
+        self._sessions.end_former(self._connection)
         deadline = time.monotonic() + _CLAIM_SECONDS
         while not self._is_free(self.options.slot_name):
             if time.monotonic() >= deadline:
-                raise TransientError(
+                raise InUseError(
                     f"Another run of wal2lake is using slot {self.options.slot_name}.",
                     "Wait until it has ended, or stop it: a slot has one consumer at a time.",
                 )
             time.sleep(_CLAIM_NAP_SECONDS)
         while lake and not self._is_free(f"lake {lake}"):
             if time.monotonic() >= deadline:
-                raise TransientError(
+                raise InUseError(
                     f"Another run of wal2lake, which uses another slot than {self.options.slot_name}, is writing to "
                     f"the lake tables in {lake}.",
                     "Give each connector its own topic.prefix or wal2lake.lake.path. If slot.name was changed, stop "
                     "the run that uses the former slot.",
                 )
             time.sleep(_CLAIM_NAP_SECONDS)
+        self._sessions.note(self._connection)
+        self._sessions.was_accepted = True
+
+    def abandon(self) -> None:
+        """End the connections without asking the server, for any thread: what waits for an answer gets an error.
+
+        For a server that has become silent: a query on another connection would wait for it without a limit.
+        """
+        for connection in self._opened:
+            with suppress(OSError, psycopg.Error), socket.socket(fileno=os.dup(connection.fileno())) as line:
+                line.shutdown(socket.SHUT_RDWR)
 
     def system_id(self) -> str:
         """Return the server's system identifier; empty where the role may not read it."""
@@ -351,7 +372,7 @@ class Source:
     def expect(self, system_id: str, timeline: int) -> None:
         """Require that this and every later connection is to the server with this identifier, on this timeline.
 
-        Raises TransientError for another one: behind one name there may be several servers.
+        Raises OtherServerError for another one: behind one name there may be several servers.
         """
         self._expected = system_id, timeline
         self._require_server(self._connection)
@@ -373,7 +394,7 @@ class Source:
             return connection
         found = server_mark(connection)
         if any(mine and mine != wanted for mine, wanted in zip(found, self._expected, strict=True)):
-            raise TransientError(
+            raise OtherServerError(
                 f"Two connections to {place(self.options)} reached two servers: system identifier {found[0]} on "
                 f"timeline {found[1]}, and {self._expected[0]} on timeline {self._expected[1]}.",
                 "Let database.hostname lead to one server: a proxy may not choose another for each connection.",
@@ -389,7 +410,9 @@ class Source:
         return self._require_server(connect(self.options, statement_timeout_ms=0))
 
     def _open(self) -> Connection:
-        return self._require_server(self._closing.enter_context(connect(self.options)))
+        connection = self._closing.enter_context(connect(self.options))
+        self._opened.append(connection)
+        return self._require_server(connection)
 
 
 def is_claimed(connection: Connection, slot: str) -> bool:

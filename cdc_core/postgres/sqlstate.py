@@ -13,46 +13,54 @@ from contextlib import contextmanager
 
 import psycopg
 
-from cdc_core.errors import CdcError, SourceError, TransientError
+from cdc_core.errors import (
+    CdcError,
+    InUseError,
+    ServerBusyError,
+    SourceError,
+    TransientError,
+    UnknownHostError,
+    UnreachableError,
+)
 
 _ROLE = "Set database.user to a role with LOGIN and REPLICATION."
 
-# (pattern in libpq's text, transient?, what was found, what to do). {where}, {user} and {database} are filled in.
-_REFUSALS: tuple[tuple[str, bool, str, str], ...] = (
+# (pattern in libpq's text, kind, what was found, what to do). {where}, {user} and {database} are filled in.
+_REFUSALS: tuple[tuple[str, type[CdcError], str, str], ...] = (
     (
         r"password authentication failed|no password supplied|authentication failed",
-        False,
+        SourceError,
         "The server at {where} refuses the password of role {user}.",
         "Correct database.user and database.password.",
     ),
     (
         r"Temporary failure in name resolution|Try again",
-        True,
+        UnreachableError,
         "The host name in {where} cannot be resolved at the moment.",
         "Check the name resolution (DNS) of this machine.",
     ),
     (
         r"failed to resolve host|could not translate host name|Name or service not known|nodename nor servname",
-        False,
+        UnknownHostError,
         "The host name in {where} does not exist.",
         "Correct database.hostname.",
     ),
     (
         r'role ".*" does not exist',
-        False,
+        SourceError,
         "The server at {where} has no role {user}.",
         "Correct database.user, or create the role with LOGIN and REPLICATION.",
     ),
-    (r"is not permitted to log in", False, "Role {user} is not permitted to log in at {where}.", _ROLE),
+    (r"is not permitted to log in", SourceError, "Role {user} is not permitted to log in at {where}.", _ROLE),
     (
         r'database ".*" does not exist',
-        False,
+        SourceError,
         "The server at {where} has no database {database}.",
         "Correct database.dbname.",
     ),
     (
         r"permission denied for database",
-        False,
+        SourceError,
         "Role {user} is not permitted to connect to database {database} at {where}.",
         "Run GRANT CONNECT ON DATABASE as its owner.",
     ),
@@ -66,7 +74,7 @@ _REFUSALS: tuple[tuple[str, bool, str, str], ...] = (
     ),
     (
         r"no pg_hba\.conf entry|pg_hba\.conf rejects",
-        False,
+        SourceError,
         "The pg_hba.conf of the server at {where} has no entry that allows role {user} to connect to database "
         "{database} from this host.",
         "Add an entry for it (also for replication connections, with the captured database) and reload the "
@@ -74,43 +82,43 @@ _REFUSALS: tuple[tuple[str, bool, str, str], ...] = (
     ),
     (
         r"must be superuser or replication role|permission denied to start WAL sender",
-        False,
+        SourceError,
         "Role {user} is not permitted to start replication.",
         "Run ALTER ROLE … REPLICATION as a superuser.",
     ),
     (
         r"exceeds .?max_wal_senders",
-        True,
+        ServerBusyError,
         "All WAL senders of the server at {where} are in use.",
         "Raise max_wal_senders, or stop another consumer.",
     ),
     (
         r"too many clients|remaining connection slots|too many connections",
-        True,
+        ServerBusyError,
         "The server at {where} has no free connection.",
         "Raise max_connections, or close other clients.",
     ),
     (
         r"starting up|shutting down|in recovery mode|not yet accepting connections",
-        True,
+        ServerBusyError,
         "The server at {where} is starting or stopping.",
         "Wait until it accepts connections.",
     ),
     (
         r"Connection refused|No such file or directory\s+Is the server running|is the server running",
-        True,
+        UnreachableError,
         "No server is listening at {where}.",
         "Start the server, or correct database.hostname and database.port.",
     ),
     (
         r"timeout expired|timed out|No route to host|Network is unreachable",
-        True,
+        UnreachableError,
         "The server at {where} does not answer.",
         "Check host, port and firewall.",
     ),
     (
         r"server does not support SSL",
-        False,
+        SourceError,
         "The server at {where} does not support TLS, and database.sslmode requires it.",
         "Enable TLS on the server, or set database.sslmode=prefer.",
     ),
@@ -141,7 +149,7 @@ _REFUSALS: tuple[tuple[str, bool, str, str], ...] = (
     ),
     (
         r"certificate|SSL error|sslmode|private key|crl file",
-        False,
+        SourceError,
         "The TLS connection to {where} fails: {text}.",
         "Check database.sslmode, database.sslrootcert, database.sslcert, database.sslkey and database.sslpassword.",
     ),
@@ -152,26 +160,26 @@ def connection_error(error: psycopg.Error, where: str, user: str, database: str)
     """Convert the error of a failed connection. ``where`` is host and port, or the socket's folder."""
     text = _line(str(error))
     facts = {"where": where, "user": f'"{user}"', "database": f'"{database}"', "text": text.rstrip(".")}
-    for pattern, may_pass, found, remedy in _REFUSALS:
+    for pattern, kind, found, remedy in _REFUSALS:
         if re.search(pattern, str(error), re.IGNORECASE):
-            kind = TransientError if may_pass else SourceError
             return kind(found.format(**facts), remedy)
-    return TransientError(f"Cannot connect to {where}: {facts['text']}.", "Check the server's log.")
+    return UnreachableError(f"Cannot connect to {where}: {facts['text']}.", "Check the server's log.")
 
 
-# SQLSTATE, or its class of two characters → (transient?, what to do).
-_STATES: dict[str, tuple[bool, str]] = {
-    "08": (True, "Run again once the server can be reached."),
-    "40": (True, "Run again."),
-    "42501": (False, "Grant the privilege, or let the owner perform this step."),
-    "42704": (False, "Create it, or correct its name in the connector file."),
-    "53": (True, "Free resources of the server and run again."),
-    "53400": (False, "Raise max_replication_slots, or drop an unused slot."),
-    "55006": (True, "Stop the other consumer; a slot has one consumer at a time."),
-    "55P03": (True, "Run again once the lock is free."),
-    "57": (True, "Run again once the server accepts connections."),
-    "57014": (True, "Raise database.query.timeout.ms, or check what blocks the statement."),
-    "58P01": (False, "The WAL it needs has been removed: drop the slot and take a new snapshot."),
+# SQLSTATE, or its class of two characters → (kind, what to do).
+_STATES: dict[str, tuple[type[CdcError], str]] = {
+    "08": (UnreachableError, "Run again once the server can be reached."),
+    "25006": (ServerBusyError, "Connect to the primary, or wait until this server is promoted."),
+    "40": (TransientError, "Run again."),
+    "42501": (SourceError, "Grant the privilege, or let the owner perform this step."),
+    "42704": (SourceError, "Create it, or correct its name in the connector file."),
+    "53": (ServerBusyError, "Free resources of the server and run again."),
+    "53400": (SourceError, "Raise max_replication_slots, or drop an unused slot."),
+    "55006": (InUseError, "Stop the other consumer; a slot has one consumer at a time."),
+    "55P03": (TransientError, "Run again once the lock is free."),
+    "57": (ServerBusyError, "Run again once the server accepts connections."),
+    "57014": (TransientError, "Raise database.query.timeout.ms, or check what blocks the statement."),
+    "58P01": (SourceError, "The WAL it needs has been removed: drop the slot and take a new snapshot."),
 }
 _QUIET_CLASSES = ("22", "23")
 # What the server finds while it converts a row to text; none of these messages has a value.
@@ -192,7 +200,7 @@ def server_error(error: psycopg.Error, doing: str) -> CdcError:
     state = error.sqlstate
     if state is None:
         said = _line(str(error)).rstrip(".") or "the connection is closed"
-        return TransientError(f"The connection to the server was lost while {doing}: {said}.", _STATES["08"][1])
+        return UnreachableError(f"The connection to the server was lost while {doing}: {said}.", _STATES["08"][1])
     if error.diag.source_function == _ROW_SECURITY:
         said = _line(error.diag.message_primary or "").rstrip(".")
         return SourceError(
@@ -208,8 +216,7 @@ def server_error(error: psycopg.Error, doing: str) -> CdcError:
         said = _line(error.diag.message_primary or str(error)).rstrip(".")
         if error.diag.message_detail and state.startswith(("55", "42501")):
             said += f" ({_line(error.diag.message_detail).rstrip('.')})"
-    may_pass, remedy = _STATES.get(state) or _STATES.get(state[:2]) or (False, error.diag.message_hint or "")
-    kind = TransientError if may_pass else SourceError
+    kind, remedy = _STATES.get(state) or _STATES.get(state[:2]) or (SourceError, error.diag.message_hint or "")
     return kind(f"The server refused {doing}: {said}.", remedy)
 
 
@@ -221,6 +228,11 @@ def row_fault(error: psycopg.Error) -> str | None:
     state, said = error.sqlstate or "", _line(error.diag.message_primary or "").rstrip(".")
     kind = "54000" if said.startswith(_TOO_LARGE) else state
     return f"{_ROW_STATES[kind] or said} (SQLSTATE {state})" if kind in _ROW_STATES else None
+
+
+def known_error(error: BaseException) -> CdcError | None:
+    """Convert an error of psycopg that no statement has converted; None if it is of another library."""
+    return server_error(error, "answering") if isinstance(error, psycopg.Error) else None
 
 
 @contextmanager

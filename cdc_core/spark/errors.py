@@ -13,11 +13,13 @@ import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from py4j.protocol import Py4JError
+from py4j.protocol import Py4JError, Py4JNetworkError
 from pyspark.errors import PySparkException
 
-from cdc_core.errors import CdcError, CommitConflictError, LakeError
+from cdc_core.errors import CdcError, CommitConflictError, LakeError, SparkLostError
+from cdc_core.storage_faults import fault_in, storage_fault
 
+_WORKER_ENDED = re.compile(r"Python worker exited unexpectedly|Python worker failed to connect|ExecutorLostFailure")
 _MARK = re.compile(r"wal2lake-error:([A-Za-z0-9+/=]+):")
 
 
@@ -27,12 +29,15 @@ class WorkerError(Exception):
 
 @contextmanager
 def sent() -> Iterator[None]:
-    """In a task: send a CdcError to the driver."""
+    """In a task: send a CdcError to the driver, also for storage that is full or does not answer."""
     try:
         yield
-    except CdcError as error:
-        packed = base64.b64encode(pickle.dumps(error)).decode()
-        raise WorkerError(f"wal2lake-error:{packed}: {type(error).__name__}") from None
+    except Exception as error:
+        found = error if isinstance(error, CdcError) else storage_fault(error)
+        if found is None:
+            raise
+        packed = base64.b64encode(pickle.dumps(found)).decode()
+        raise WorkerError(f"wal2lake-error:{packed}: {type(found).__name__}") from None
 
 
 @contextmanager
@@ -48,11 +53,31 @@ def received(doing: str) -> Iterator[None]:
         found = _MARK.search(text)
         if found is not None:
             raise _unpacked(found[1]) from None
+        if isinstance(error, Py4JNetworkError):
+            raise _lost(doing) from None
+        fault = fault_in(text)
+        if fault is not None:
+            raise fault from None
+        if _WORKER_ENDED.search(text):
+            raise SparkLostError(
+                f"A worker process of Spark ended while {doing}.", "Check the memory of this machine."
+            ) from None
         kind = _kind(error, text)
-        remedy = "No partial result was committed. See Spark's log for the cause; run again once it is corrected."
+        remedy = "No partial result was committed. Run again with --verbose to see what Spark says of the cause."
         if "Concurrent" in kind or "CONCURRENT" in kind:
             raise CommitConflictError(f"Spark failed while {doing}: {kind}.", remedy) from None
         raise LakeError(f"Spark failed while {doing}: {kind}.", remedy) from None
+    except (ConnectionError, EOFError):
+        raise _lost(doing) from None  # a task's results are read from a socket of Java's
+
+
+def spark_lost(error: BaseException) -> SparkLostError | None:
+    """Return the error for Spark's Java process that no longer answers; None if ``error`` has another reason."""
+    return _lost("working") if isinstance(error, Py4JNetworkError) else None
+
+
+def _lost(doing: str) -> SparkLostError:
+    return SparkLostError(f"Spark's Java process ended while {doing}.", "Check the memory of this machine.")
 
 
 def _unpacked(packed: str) -> CdcError:

@@ -18,6 +18,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+from py4j.protocol import Py4JError
 from pyspark import SparkConf, SparkContext
 from pyspark.errors import PySparkRuntimeError
 from pyspark.find_spark_home import _find_spark_home
@@ -112,6 +113,28 @@ def get_context(extra: Mapping[str, str] | None = None) -> LazySession:
         ) from None
     remember_jars(context)
     return LazySession(context)
+
+
+def forget_lost() -> bool:
+    """Forget the session whose Java process does not answer, so that the next one starts another; whether it was so.
+
+    A process that was not started by this one (``PYSPARK_GATEWAY_PORT``) is asked, not looked at.
+    """
+    gateway = SparkContext._gateway
+    if gateway is None:
+        return False
+    process = getattr(gateway, "proc", None)
+    if process is not None and process.poll() is None:
+        return False
+    if process is None:
+        try:
+            gateway.jvm.java.lang.System.nanoTime()
+            return False
+        except (Py4JError, OSError):
+            pass
+    SparkContext._active_spark_context = SparkContext._gateway = SparkContext._jvm = None
+    SparkSession._instantiatedSession = None
+    return True
 
 
 class LazySession:

@@ -21,7 +21,9 @@ ROWS = [
         "cdc_core.option",
         "cdc_core.failpoints",
         "cdc_core.version",
+        "cdc_core.private_files",
     },
+    {"cdc_core.storage_faults"},
     {"cdc_core.schema", "cdc_core.spark"},
     {"cdc_core.types", "cdc_core.decode", "cdc_core.selection"},
     {"cdc_core.envelope", "cdc_core.observe"},
@@ -56,7 +58,8 @@ FLOORS = {
         {"write"},
     ],
     "cdc_core.engine": [
-        {"options", "reports", "run_folder"},
+        {"options", "run_state"},
+        {"reports", "run_folder"},
         {"reading"},
         {"schema"},
         {"checks"},
@@ -68,7 +71,7 @@ FLOORS = {
     "cdc_core.postgres": [
         {"options", "sqlstate"},
         {"connect"},
-        {"server"},
+        {"server", "sessions"},
         {"catalog", "rows"},
         {"replication"},
         {"source", "preflight"},
@@ -93,6 +96,7 @@ FLOORS = {
         {"beside"},
         {"operations"},
         {"connector"},
+        {"service"},
     ],
     "pipelines": [
         {"connector"},

@@ -13,6 +13,7 @@ from cdc_core.assemble.signals.own_file import own_signals
 from cdc_core.assemble.start.clashes import clash_findings
 from cdc_core.assemble.start.continuity import continuity_finding, stream_status
 from cdc_core.engine.reports import Status, StreamStatus, TableStatus
+from cdc_core.engine.run_state import WaitingFile
 from cdc_core.errors import CdcError, SourceError, TransientError
 from cdc_core.postgres.connect import connect
 from cdc_core.postgres.preflight.check import run_checks
@@ -124,4 +125,5 @@ def status(context: RunContext, count_rows: bool) -> Status:
         server_error,
         lake_error,
         kafka_status(context),
+        WaitingFile(config.state_path, context.name, context.slot).read(),
     )

@@ -21,6 +21,7 @@ from cdc_core.engine.stream.confirmations import Confirmations
 from cdc_core.engine.stream.run import Hooks, StreamRun
 from cdc_core.errors import SourceError
 from cdc_core.lsn import Lsn
+from cdc_core.postgres.connect import Connection
 from cdc_core.postgres.replication.stream import ReplicationStream
 from cdc_core.postgres.source import Source
 from cdc_core.schema.pg_type import PgType
@@ -109,6 +110,7 @@ def _drain(
                 None if proof is None else proof.watch(),
                 None if events is None else events.segments,
                 source.translator(catalog, tables, folder.path),
+                on_lost=source.abandon,
             ) as reader,
             nullcontext() if events is None else events.running(),
         ):
@@ -141,5 +143,9 @@ def _recorded_types(context: RunContext) -> list[PgType]:
 
 
 def _connected(context: RunContext, proof: Continuity | None) -> ReplicationStream:
-    options = context.config.postgres
-    return ReplicationStream(options) if proof is None else ReplicationStream(options, check=proof.check_connection)
+    def check(connection: Connection) -> None:
+        context.sessions.note(connection)
+        if proof is not None:
+            proof.check_connection(connection)
+
+    return ReplicationStream(context.config.postgres, check=check)

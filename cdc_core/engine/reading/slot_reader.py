@@ -57,6 +57,7 @@ from cdc_core.engine.reading.continuity import CommitWatch
 from cdc_core.engine.reading.segment_parts import SegmentPart, parts_of
 from cdc_core.engine.reading.spool import Spool
 from cdc_core.engine.reading.spool_writer import SpoolWriter
+from cdc_core.errors import UnreachableError
 from cdc_core.lake.positions import ChangelogPosition
 from cdc_core.lake.rows.typing_plan import TypingPlan
 from cdc_core.schema.relation import Relation
@@ -139,7 +140,11 @@ class _Progress:
 
 
 class SlotReader:
-    """Reads a stream into micro-batches. A context manager; the caller uses ``next_batch`` and ``done``."""
+    """Reads a stream into micro-batches. A context manager; the caller uses ``next_batch`` and ``done``.
+
+    ``on_lost`` is called, in the thread concerned, when the connection to the server is lost: another connection may
+    wait for an answer that never comes.
+    """
 
     def __init__(
         self,
@@ -153,11 +158,14 @@ class SlotReader:
         watch: CommitWatch | None = None,
         tap: Tap | None = None,
         translator: Translator | None = None,
+        *,
+        on_lost: Callable[[], None] = lambda: None,
     ) -> None:
         self._translator: Translator = translator or NoTranslator()
         self._kept = 0
         self._watch = watch
         self._tap = tap
+        self._on_lost = on_lost
         self._signals = signals
         self._stream = stream
         self._describe = describe
@@ -252,6 +260,8 @@ class SlotReader:
             body()
         except BaseException as error:
             self._stop.set()
+            if isinstance(error, UnreachableError):
+                self._on_lost()
             self._hand_over(error)
 
     def _read(self) -> None:

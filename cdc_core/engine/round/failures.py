@@ -13,6 +13,7 @@ from cdc_core.errors import (
     LimitExceededError,
     MissingKeyError,
     RereadNeededError,
+    StorageError,
     TransientError,
     UnreadableError,
 )
@@ -24,7 +25,13 @@ from cdc_core.schema.table import TableId
 def note_failure(
     table: TableId, error: CdcError, states: MergeStates, pauses: Pauses, paths: LakePaths, limit: RereadLimit
 ) -> None:
-    """Pause the table, have it re-read, or leave it to the next attempt, depending on the error of its slice."""
+    """Pause the table, have it re-read, or leave it to the next attempt, depending on the error of its slice.
+
+    Raises StorageError, which is not one of the table.
+    """
+    if isinstance(error, StorageError):
+        # It concerns every table. The run waits and begins again at what is durable; no table is paused for it.
+        raise error
     merge_state = states.of(table)
     has_failed_before = merge_state.failed_at is not None
     merge_state.failed_at, merge_state.error = time.monotonic(), str(error)

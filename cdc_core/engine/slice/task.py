@@ -35,6 +35,7 @@ from cdc_core.lake.paths import LakePaths
 from cdc_core.lake.positions import lake_position
 from cdc_core.lake.rows.row_keys import merge_key
 from cdc_core.lake.rows.typing_plan import TypingPlan
+from cdc_core.storage_faults import storage_fault
 
 _log = logging.getLogger(__name__)
 
@@ -109,6 +110,9 @@ class SliceTask:
         except CdcError as error:
             return replace(outcome, done=done, error=error)
         except Exception as error:
+            fault = storage_fault(error)
+            if fault is not None:
+                return replace(outcome, done=done, error=fault)
             # An internal error in one table's slice affects only that table; the others continue.
             _log.exception("Merging changes of %s into its lake table failed unexpectedly.", order.table)
             return replace(outcome, done=done, error=_unexpected(order, error))

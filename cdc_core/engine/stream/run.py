@@ -124,11 +124,12 @@ class Sink(Protocol):
 
 @dataclass(slots=True)
 class Hooks:
-    """Callbacks of the caller: reports, and whether the run is to stop."""
+    """Callbacks of the caller: reports, whether the run is to stop, and when the stream begins."""
 
     on_batch: Callable[[BatchReport], None] | None = None
     on_round: Callable[[RoundReport], None] | None = None
     should_stop: Callable[[], bool] | None = None
+    on_start: Callable[[], None] | None = None
 
 
 @dataclass(slots=True)
@@ -171,6 +172,8 @@ class StreamRun:
 
         Raises the errors of the server, of decoding or of the lake; everything appended by then is kept.
         """
+        if self._hooks.on_start is not None:
+            self._hooks.on_start()
         while True:
             self._wait_for_turn()
             batch = self._reader.next_batch(_POLL_SECONDS)

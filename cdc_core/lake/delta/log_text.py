@@ -7,9 +7,10 @@ from collections.abc import Mapping
 from datetime import date
 from typing import Any
 
-from cdc_core.errors import UnreadableError
+from cdc_core.errors import CdcError, UnreadableError
 from cdc_core.lake.delta.data_file import DataFile
 from cdc_core.lake.delta.deletion_vectors import DeletionVector
+from cdc_core.storage_faults import storage_fault
 
 _EXACT = frozenset({int, str, date})
 
@@ -51,8 +52,14 @@ def texts(metadata: Mapping[str, Any] | None) -> dict[str, Any] | None:
     return None if metadata is None else {key: str(value) for key, value in metadata.items() if value is not None}
 
 
-def unreadable_file(path: str, file: str, error: Exception | None = None) -> UnreadableError:
-    """Return the error for a data file of a table's log that does not exist or cannot be read."""
+def unreadable_file(path: str, file: str, error: Exception | None = None) -> CdcError:
+    """Return the error for a data file of a table's log that does not exist or cannot be read.
+
+    It is a StorageError if the storage does not answer, else an UnreadableError.
+    """
+    fault = None if error is None else storage_fault(error)
+    if fault is not None:
+        return fault
     how = "does not exist" if error is None else f"cannot be read ({type(error).__name__})"
     return UnreadableError(
         f"The data file {file} of the Delta table {path} {how}.",
@@ -61,9 +68,9 @@ def unreadable_file(path: str, file: str, error: Exception | None = None) -> Unr
     )
 
 
-def unreadable_log(path: str, error: Exception) -> UnreadableError:
-    """Return the error for a table whose log cannot be read."""
-    return UnreadableError(
+def unreadable_log(path: str, error: Exception) -> CdcError:
+    """Return the error for a table whose log cannot be read: as ``unreadable_file``."""
+    return storage_fault(error) or UnreadableError(
         f"The Delta table {path} cannot be read ({type(error).__name__}).",
         "Check its _delta_log, or move the table's folder away and take a new snapshot.",
         path,

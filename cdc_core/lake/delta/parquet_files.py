@@ -28,6 +28,7 @@ from cdc_core.lake.delta.row_groups import (
     row_groups,
     stepwise,
 )
+from cdc_core.storage_faults import storage_fault
 
 _DICTIONARY_ROWS = 100_000
 _MOST_PAGED = 64
@@ -191,5 +192,7 @@ class ParquetFiles:
         try:
             with self._folder.open_input(file.path) as source:
                 yield pq.ParquetFile(source)
-        except (*NO_ACCESS, pa.ArrowInvalid) as error:
+        except (OSError, pa.ArrowInvalid) as error:
+            if not isinstance(error, (*NO_ACCESS, pa.ArrowInvalid)) and storage_fault(error) is None:
+                raise
             raise unreadable_file(self._folder.path, file.path, error) from None

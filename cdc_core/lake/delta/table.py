@@ -39,6 +39,7 @@ from cdc_core.lake.delta.parquet_files import FILE_BYTES, Columns, ParquetFiles
 from cdc_core.lake.delta.physical import physical_schema
 from cdc_core.lake.delta.storage import options_for
 from cdc_core.lake.delta.vector_log import VectorLog, entry_name
+from cdc_core.storage_faults import storage_fault
 
 _NTZ = "timestampNtz"
 _MAPPING = "columnMapping"
@@ -353,8 +354,8 @@ class DeltaTable:
                     create_checkpoint=True, cleanup_expired_logs=False
                 ),
             )
-        except CommitFailedError:
-            raise CommitConflictError() from None
+        except CommitFailedError as error:
+            raise storage_fault(error) or CommitConflictError() from None
 
     def _with_vectors(self, marked: Sequence[MarkedRows]) -> tuple[list[DataFile], list[DataFile]]:
         """Write one file with the vectors of files in which rows are marked; returns the files with it, and before.
@@ -455,8 +456,8 @@ class DeltaTable:
                 schema_mode="merge",
                 commit_properties=deltalake.CommitProperties(custom_metadata=texts(metadata)),
             )
-        except CommitFailedError:
-            raise CommitConflictError() from None
+        except CommitFailedError as error:
+            raise storage_fault(error) or CommitConflictError() from None
         self._schema = self._files = None
         self.refresh()
 

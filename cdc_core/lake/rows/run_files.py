@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from cdc_core.errors import TransientError
+from cdc_core.errors import LostFolderError
 
 _OWNER_KEY = b"wal2lake.owner"
 _TABLE_KEY = b"wal2lake.of"
@@ -36,24 +36,24 @@ class Owner:
         return {_OWNER_KEY: json.dumps(asdict(self)).encode(), _TABLE_KEY: table.encode()}
 
     def check(self, metadata: Mapping[bytes, bytes] | None, path: str, table: str | None = None) -> None:
-        """Raise TransientError unless a file's metadata names this run, and ``table`` if it is given."""
+        """Raise LostFolderError unless a file's metadata names this run, and ``table`` if it is given."""
         found = metadata or {}
         owner = found.get(_OWNER_KEY)
         if owner is None or json.loads(owner) != asdict(self):
             said = "no run" if owner is None else f"another run ({_described(json.loads(owner))})"
-            raise TransientError(
+            raise LostFolderError(
                 f"The temporary file {path} belongs to {said}, not to this one ({_described(asdict(self))}).",
                 "Nothing of it was used. Run again, and let no other program write to wal2lake.state.path.",
             )
         if table is not None and found.get(_TABLE_KEY) != table.encode():
-            raise TransientError(
+            raise LostFolderError(
                 f"The temporary file {path} contains rows of another table than {table}.",
                 "Nothing of it was used. Run again, and let no other program write to wal2lake.state.path.",
             )
 
 
 def write_parquet(rows: pa.Table, path: str, owner: Owner, table: str) -> None:
-    """Write rows of ``table`` to a Parquet file of a run. Raises TransientError if its folder does not exist."""
+    """Write rows of ``table`` to a Parquet file of a run. Raises LostFolderError if its folder does not exist."""
     try:
         with pq.ParquetWriter(path, rows.schema, compression="zstd", store_schema=False) as writer:
             writer.write_table(rows)
@@ -63,7 +63,7 @@ def write_parquet(rows: pa.Table, path: str, owner: Owner, table: str) -> None:
 
 
 def check_parquet(path: str, owner: Owner, table: str) -> None:
-    """Raise TransientError unless the Parquet file exists and is one of this run and table."""
+    """Raise LostFolderError unless the Parquet file exists and is one of this run and table."""
     try:
         metadata = pq.read_metadata(path).metadata
     except OSError:
@@ -71,9 +71,9 @@ def check_parquet(path: str, owner: Owner, table: str) -> None:
     owner.check(metadata, path, table)
 
 
-def lost_file(path: object) -> TransientError:
+def lost_file(path: object) -> LostFolderError:
     """Return the error for a temporary file, or its folder, that was removed while its run was using it."""
-    return TransientError(
+    return LostFolderError(
         f"The temporary file {path} of this run cannot be used: it, or its folder, was removed or is not accessible.",
         "Run again: no position of its changes was confirmed. Files under wal2lake.state.path must not be removed "
         "while a run uses them.",

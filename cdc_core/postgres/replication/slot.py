@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import psycopg
 from psycopg import sql
 
-from cdc_core.errors import ConfigError, SourceError, TransientError
+from cdc_core.errors import ConfigError, InUseError, SourceError, TransientError
 from cdc_core.lsn import Lsn
 from cdc_core.postgres.connect import Connection
 from cdc_core.postgres.options import PostgresOptions
@@ -24,6 +24,7 @@ _NAME = re.compile(r"[a-z0-9_]{1,63}")
 _CREATE_SECONDS = 90.0
 _DROP_SECONDS = 10.0
 _PAUSE_SECONDS = 0.1
+_LOOK_SECONDS = 0.25
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,10 +163,10 @@ def check_usable(slot: SlotInfo, options: PostgresOptions) -> None:
         raise in_use(slot.name, slot.active_pid)
 
 
-def in_use(name: str, pid: int | None) -> TransientError:
+def in_use(name: str, pid: int | None) -> InUseError:
     """The error for a slot in use."""
     by = f" by the server process with PID {pid}" if pid else ""
-    return TransientError(
+    return InUseError(
         f"Slot {name} is in use{by}.",
         "Stop the other consumer, or choose another slot.name: a slot has one consumer at a time.",
     )
@@ -174,21 +175,22 @@ def in_use(name: str, pid: int | None) -> TransientError:
 def wait_until_free(
     connection: Connection, options: PostgresOptions, should_stop: Callable[[], bool] | None = None
 ) -> SlotInfo:
-    """Check the slot until it is not in use, up to slot.max.retries more times, slot.retry.delay.ms apart.
+    """Check the slot until it is not in use, for slot.max.retries times slot.retry.delay.ms at most.
 
     Raises what ``check_usable`` raises: immediately for problems that waiting does not solve.
     """
-    attempt = 0
+    deadline = time.monotonic() + options.slot_max_retries * options.slot_retry_delay_ms / 1000
     while True:
         slot = inspect(connection, options.slot_name)
         try:
             check_usable(slot, options)
             return slot
-        except TransientError:
-            if attempt >= options.slot_max_retries or (should_stop and should_stop()):
+        except InUseError:
+            left = deadline - time.monotonic()
+            if left <= 0 or (should_stop and should_stop()):
                 raise
-        attempt += 1
-        time.sleep(options.slot_retry_delay_ms / 1000)
+        # More often than at each retry: the walsender of a run that was just killed ends within a second.
+        time.sleep(min(left, _LOOK_SECONDS, options.slot_retry_delay_ms / 1000))
 
 
 def create(

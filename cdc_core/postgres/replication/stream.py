@@ -32,7 +32,7 @@ from psycopg.pq.abc import PGconn
 
 from cdc_core.clock import postgres_now_us
 from cdc_core.decode.segment import FRAME_HEADER, Segment
-from cdc_core.errors import CdcError, ProtocolError, SourceError, TransientError
+from cdc_core.errors import CdcError, ProtocolError, ServerBusyError, SourceError, UnreachableError
 from cdc_core.lsn import Lsn
 from cdc_core.postgres.connect import Connection, connect, has_raw_text
 from cdc_core.postgres.options import LsnFlushMode, PostgresOptions
@@ -50,8 +50,11 @@ _LSN = re.compile(r"\b[0-9A-F]+/[0-9A-F]+\b")
 _NAP_SECONDS = 0.0005
 _MAX_WAIT_MS = 50
 _MAX_STATUS_SECONDS = 10.0
-_SILENCE_SECONDS = 300.0
+# The server ends a connection whose client is silent for wal_sender_timeout; this side allows it the same time, in
+# which it is asked for a reply at least three times.
+_LEAST_SILENCE_SECONDS, _MOST_SILENCE_SECONDS = 5.0, 300.0
 _FINAL_STATUS_SECONDS = 5.0
+_LOOK_SECONDS = 0.5  # between two attempts to attach to a slot in use
 
 
 class ReplicationStream:
@@ -70,7 +73,7 @@ class ReplicationStream:
         start_lsn: Lsn | None = None,
         extra_params: tuple[tuple[str, str], ...] = (),
         *,
-        silence_seconds: float = _SILENCE_SECONDS,
+        silence_seconds: float | None = None,
         check: Callable[[Connection], None] = lambda connection: None,
     ) -> None:
         self._slot = slots.validate_slot_name(slot or options.slot_name)
@@ -78,7 +81,6 @@ class ReplicationStream:
         self._plugin_options = replace(options, slot_stream_params=(*options.slot_stream_params, *extra_params))
         plugin.checked(options.plugin_name, self._plugin_options.slot_stream_params)
         self._confirms_slot = options.lsn_flush_mode is not LsnFlushMode.MANUAL and options.flush_lsn_source
-        self._silence_seconds = silence_seconds
         self._lock = threading.Lock()
         self._confirmed = 0
         self._is_idle = False
@@ -93,6 +95,7 @@ class ReplicationStream:
         self._poll.register(self._pg.socket, select.POLLIN)
         self._has_tls = self._pg.ssl_in_use
         self._status_seconds = _status_seconds(options, patience_ms)
+        self._silence_seconds = _silence_seconds(patience_ms) if silence_seconds is None else silence_seconds
         self._last_status = time.monotonic()
         self._silent_seconds = 0.0
         # Frames in place of changes that wal2json leaves out with a warning, which arrives in their place.
@@ -224,7 +227,7 @@ class ReplicationStream:
     def _note_silence(self, seconds: float) -> None:
         self._silent_seconds += seconds
         if self._silent_seconds > self._silence_seconds:
-            raise TransientError(
+            raise UnreachableError(
                 f"The server has sent nothing for {self._silence_seconds:g} s and did not reply to status updates.",
                 "Check the network connection to the server; the stream resumes from the slot's position.",
             )
@@ -295,7 +298,7 @@ class ReplicationStream:
         result = self._pg.get_result()
         if result is not None and result.status == ExecStatus.FATAL_ERROR:
             return psycopg.errors.error_from_result(result, encoding="utf-8")
-        return TransientError(
+        return ServerBusyError(
             "The server ended the stream: it is stopping or restarting.",
             "Run again once the server accepts connections.",
         )
@@ -323,7 +326,7 @@ def _attach(
     check: Callable[[Connection], None],
 ) -> tuple[Connection, int]:
     """Return the streaming connection, and the server's wal_sender_timeout in milliseconds (0: none)."""
-    attempt = 0
+    deadline = time.monotonic() + options.slot_max_retries * options.slot_retry_delay_ms / 1000
     while True:
         connection = connect(options, replication=True)
         try:
@@ -345,16 +348,21 @@ def _attach(
             connection.close()
             failure = _stream_error(error, slot, options.publication_name)
             is_in_use = isinstance(error, psycopg.errors.ObjectInUse)
-            if not is_in_use or attempt >= options.slot_max_retries:
+            if not is_in_use or time.monotonic() >= deadline:
                 raise failure from None
-        attempt += 1
-        time.sleep(options.slot_retry_delay_ms / 1000)
+        time.sleep(min(_LOOK_SECONDS, options.slot_retry_delay_ms / 1000))
 
 
 def _status_seconds(options: PostgresOptions, patience_ms: int) -> float:
     """Return the seconds between two status messages: as configured, but well below the server's time-out."""
     wanted = min(_MAX_STATUS_SECONDS, options.status_update_interval_ms / 1000)
     return min(wanted, patience_ms / 3000) if patience_ms else wanted
+
+
+def _silence_seconds(patience_ms: int) -> float:
+    """Return the seconds after which a server that sends nothing is taken for lost."""
+    wanted = patience_ms / 1000 or _MOST_SILENCE_SECONDS
+    return max(_LEAST_SILENCE_SECONDS, min(wanted, _MOST_SILENCE_SECONDS))
 
 
 def _stream_error(error: psycopg.Error, slot: str, publication: str) -> CdcError:

@@ -5,7 +5,15 @@ from __future__ import annotations
 import psycopg
 import pytest
 
-from cdc_core.errors import CdcError, SourceError, TransientError
+from cdc_core.errors import (
+    CdcError,
+    InUseError,
+    ServerBusyError,
+    SourceError,
+    TransientError,
+    UnknownHostError,
+    UnreachableError,
+)
 from cdc_core.postgres.sqlstate import connection_error, server_error, translated
 
 PREFIX = 'connection failed: connection to server at "10.0.0.7", port 5432 failed: '
@@ -22,7 +30,7 @@ PREFIX = 'connection failed: connection to server at "10.0.0.7", port 5432 faile
         (f"{PREFIX}fe_sendauth: no password supplied", SourceError, "refuses the password"),
         (
             f"{PREFIX}Connection refused\n\tIs the server running on that host?",
-            TransientError,
+            UnreachableError,
             "No server is listening at h:1",
         ),
         (
@@ -31,8 +39,8 @@ PREFIX = 'connection failed: connection to server at "10.0.0.7", port 5432 faile
             "pg_hba.conf",
         ),
         (f'{PREFIX}FATAL:  database "d" does not exist', SourceError, 'has no database "d"'),
-        (f"{PREFIX}FATAL:  sorry, too many clients already", TransientError, "no free connection"),
-        (f"{PREFIX}FATAL:  the database system is starting up", TransientError, "starting or stopping"),
+        (f"{PREFIX}FATAL:  sorry, too many clients already", ServerBusyError, "no free connection"),
+        (f"{PREFIX}FATAL:  the database system is starting up", ServerBusyError, "starting or stopping"),
         (
             f"{PREFIX}FATAL:  must be superuser or replication role to start walsender",
             SourceError,
@@ -41,7 +49,7 @@ PREFIX = 'connection failed: connection to server at "10.0.0.7", port 5432 faile
         (f"{PREFIX}FATAL:  permission denied to start WAL sender", SourceError, "not permitted to start replication"),
         (
             f"{PREFIX}FATAL:  number of requested standby connections exceeds max_wal_senders (currently 2)",
-            TransientError,
+            ServerBusyError,
             "All WAL senders",
         ),
         (f"{PREFIX}server does not support SSL, but SSL was required", SourceError, "does not support TLS"),
@@ -51,14 +59,18 @@ PREFIX = 'connection failed: connection to server at "10.0.0.7", port 5432 faile
             SourceError,
             "does not match host name",
         ),
-        ("connection timeout expired", TransientError, "does not answer"),
-        ("failed to resolve host 'h': [Errno -2] Name or service not known", SourceError, "name in h:1 does not exist"),
+        ("connection timeout expired", UnreachableError, "does not answer"),
+        (
+            "failed to resolve host 'h': [Errno -2] Name or service not known",
+            UnknownHostError,
+            "name in h:1 does not exist",
+        ),
         (
             "failed to resolve host 'h': [Errno -3] Temporary failure in name resolution",
-            TransientError,
+            UnreachableError,
             "cannot be resolved",
         ),
-        (f"{PREFIX}FATAL:  la base de datos no existe", TransientError, "la base de datos no existe"),
+        (f"{PREFIX}FATAL:  la base de datos no existe", UnreachableError, "la base de datos no existe"),
     ],
 )
 def test_each_refusal_has_its_sentence(text: str, kind: type[CdcError], found: str) -> None:
@@ -88,15 +100,16 @@ def _error(state: str) -> psycopg.Error:
 @pytest.mark.parametrize(
     ("state", "kind"),
     [
-        ("08006", TransientError),
+        ("08006", UnreachableError),
+        ("25006", ServerBusyError),
         ("40001", TransientError),
-        ("53100", TransientError),
-        ("53300", TransientError),
+        ("53100", ServerBusyError),
+        ("53300", ServerBusyError),
         ("53400", SourceError),
-        ("55006", TransientError),
+        ("55006", InUseError),
         ("55P03", TransientError),
         ("57014", TransientError),
-        ("57P01", TransientError),
+        ("57P01", ServerBusyError),
         ("58P01", SourceError),
         ("42501", SourceError),
         ("42704", SourceError),
@@ -117,6 +130,6 @@ def test_a_sqlstate_decides_whether_a_fault_may_pass_and_data_errors_are_not_quo
 
 def test_an_error_without_a_sqlstate_is_a_lost_connection() -> None:
     text = "consuming input failed: server closed the connection unexpectedly\n\tThis probably means"
-    with pytest.raises(TransientError, match=r"while reading: server closed the connection unexpectedly\. Run"):  # noqa: SIM117
+    with pytest.raises(UnreachableError, match=r"while reading: server closed the connection unexpectedly\. Run"):  # noqa: SIM117
         with translated("reading"):
             raise psycopg.OperationalError(text)

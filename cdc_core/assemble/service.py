@@ -1,0 +1,232 @@
+"""A run that stays: the snapshot that is required, then the stream, and both again after a fault that passes.
+
+    attempt ─▶ fault ─▶ policy: retry ─▶ wait (backoff, or until the server accepts connections) ─▶ attempt
+                             └─ wait for a person ─▶ the error ends the run
+
+An attempt begins anew at what is durable, with the checks of a first start: the slot and the lake are claimed again,
+and the server, its history and the slot are compared with what the lake has recorded (``start/continuity``). A server
+that is another one, or a slot that is gone or was moved, ends the run with that error, and nothing is read from it.
+What the server still has of the attempt before is ended (``postgres/sessions``). Spark's session is kept, unless its
+Java process has ended.
+
+Limits. A run that ends by itself (``Until``) keeps its limits across attempts, and does not wait longer than
+_BOUNDED_SECONDS in a row; whoever started it decides what follows.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+
+from cdc_core.assemble.connector import Connector
+from cdc_core.assemble.metrics import meter
+from cdc_core.engine.reports import BatchReport, RoundReport, StreamReport, Until
+from cdc_core.engine.run_state import Waiting, WaitingFile
+from cdc_core.engine.stream.recovery import Backoff, is_retried
+from cdc_core.errors import CdcError, SparkLostError, UnknownHostError, UnreachableError
+from cdc_core.lsn import Lsn
+from cdc_core.observe.metrics import ConnectorMetrics
+from cdc_core.postgres.connect import answers
+from cdc_core.postgres.sqlstate import known_error
+from cdc_core.snapshot.reports import SnapshotProgress, SnapshotReport
+from cdc_core.storage_faults import storage_fault
+
+_LOOK_SECONDS = 0.5
+_BOUNDED_SECONDS = 300.0
+# After this time without a fault the next one is the first of a new series, also if no round was due.
+_CALM_SECONDS = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class ServiceHooks:
+    """Callbacks of the caller.
+
+    ``on_wait`` is called once when a run begins to wait, ``on_resume`` once when it goes on, with the seconds since the
+    fault and the number of attempts that it took.
+    """
+
+    on_snapshot: Callable[[list[SnapshotReport]], None]
+    on_wait: Callable[[Waiting], None]
+    on_resume: Callable[[float, int], None]
+    on_round: Callable[[RoundReport], None] | None = None
+    on_progress: Callable[[SnapshotProgress], None] | None = None
+    should_stop: Callable[[], bool] = lambda: False
+
+
+class Service:
+    """One run of a connector, from its start to its end. For one thread."""
+
+    def __init__(self, connector: Connector, until: Until, hooks: ServiceHooks) -> None:
+        self._connector = connector
+        self._until = until
+        self._hooks = hooks
+        engine = connector.config.engine
+        self._backoff = Backoff(
+            engine.errors_max_retries,
+            engine.errors_retry_delay_initial_ms,
+            engine.errors_retry_delay_max_ms,
+            engine.retriable_restart_connector_wait_ms,
+        )
+        self._file = WaitingFile(connector.config.state_path, connector.name, connector.slot)
+        self._begun = time.monotonic()
+        self._failed_at: float | None = None  # the first fault of the present series
+        self._since = datetime.now(UTC)
+        self._retries = 0
+        self._started_at: float | None = None
+        self._said = self._was_interrupted = False
+        self._batches = self._events = 0
+        self._lsn = Lsn(0)
+
+    def run(self) -> StreamReport | None:
+        """Run until a limit is reached or the run is stopped; None if the snapshot mode does not stream.
+
+        Raises the CdcError that ended it.
+        """
+        try:
+            while True:
+                try:
+                    return self._attempt()
+                except Exception as error:
+                    found = _ours(error)
+                    if found is None:
+                        raise
+                    if not self._waits(found):
+                        raise found from None
+                    if self._hooks.should_stop():
+                        return self._stopped()
+        finally:
+            if self._was_interrupted:
+                self._file.clear()
+                self._metrics.going_on()
+
+    @property
+    def _metrics(self) -> ConnectorMetrics:
+        return meter(self._connector.context).metrics
+
+    def _attempt(self) -> StreamReport | None:
+        taken = self._connector.initial_snapshot(on_progress=self._note_progress)
+        if taken:
+            self._hooks.on_snapshot(taken)
+        if not self._connector.streams:
+            self._note_going_on()
+            return None
+        done = self._connector.stream(
+            self._left(),
+            on_batch=self._note_batch,
+            on_round=self._note_round,
+            should_stop=self._hooks.should_stop,
+            on_start=self._note_start,
+        )
+        if not self._was_interrupted:
+            return done
+        # What the attempts before it did counts, too.
+        return replace(done, batches=self._batches, events=self._events, seconds=time.monotonic() - self._begun)
+
+    def _left(self) -> Until:
+        """The limits that are left for the next attempt."""
+        until, passed = self._until, time.monotonic() - self._begun
+        seconds = None if until.max_seconds is None else max(0.1, until.max_seconds - passed)
+        rows = None if until.max_rows is None else max(1, until.max_rows - self._events)
+        return replace(until, max_seconds=seconds, max_rows=rows)
+
+    def _waits(self, error: CdcError) -> bool:
+        """Wait before the next attempt; False if there is to be none."""
+        now = time.monotonic()
+        if self._started_at is not None and now - self._started_at > _CALM_SECONDS:
+            self._retries, self._failed_at = 0, None
+        self._started_at = None
+        sessions = self._connector.context.sessions
+        if self._hooks.should_stop() and is_retried(error, was_reached=sessions.was_accepted):
+            return True
+        if not is_retried(error, was_reached=sessions.was_accepted) or not self._backoff.allows(self._retries):
+            return False
+        if self._failed_at is None:
+            self._failed_at, self._since = now, datetime.now(UTC)
+        deadline = self._deadline(self._failed_at)
+        if deadline is not None and now >= deadline:
+            return False
+        self._was_interrupted = True
+        sessions.forsake()
+        if isinstance(error, SparkLostError):
+            from cdc_core.spark.session import forget_lost
+
+            forget_lost()
+        self._note_waiting(error)
+        seconds = self._backoff.seconds(self._retries)
+        self._retries += 1
+        self._sleep(error, seconds if deadline is None else min(seconds, deadline - now))
+        return True
+
+    def _deadline(self, failed_at: float) -> float | None:
+        """When a run with limits stops waiting; None for one without."""
+        until = self._until
+        if until == Until():
+            return None
+        ends = failed_at + _BOUNDED_SECONDS
+        return ends if until.max_seconds is None else min(ends, self._begun + until.max_seconds)
+
+    def _sleep(self, error: CdcError, seconds: float) -> None:
+        """Wait; not longer than until a server that did not answer accepts connections."""
+        end = time.monotonic() + max(seconds, 0.05)
+        options = self._connector.config.postgres
+        is_away = isinstance(error, UnreachableError | UnknownHostError) and not answers(options)
+        while (left := end - time.monotonic()) > 0 and not self._hooks.should_stop():
+            time.sleep(min(left, _LOOK_SECONDS))
+            if is_away and answers(options):
+                return
+
+    def _note_waiting(self, error: CdcError) -> None:
+        waiting = Waiting(error.message, error.remedy, self._since, self._retries)
+        self._file.write(waiting)
+        self._metrics.waiting(type(error).__name__)
+        if not self._said:
+            self._said = True
+            self._hooks.on_wait(waiting)
+
+    def _note_going_on(self) -> None:
+        """The attempt has got as far as the one before: the fault is over, at least for now."""
+        if self._was_interrupted:
+            self._file.clear()
+            self._metrics.going_on()
+        if self._said and self._failed_at is not None:
+            self._said = False
+            self._hooks.on_resume(time.monotonic() - self._failed_at, self._retries)
+
+    def _note_start(self) -> None:
+        self._started_at = time.monotonic()
+        self._note_going_on()
+
+    def _note_progress(self, progress: SnapshotProgress) -> None:
+        self._note_going_on()
+        if self._hooks.on_progress is not None:
+            self._hooks.on_progress(progress)
+
+    def _note_batch(self, report: BatchReport) -> None:
+        self._batches += 1
+        self._events += sum(report.events.values())
+        self._lsn = max(self._lsn, report.commit_lsn)
+
+    def _note_round(self, report: RoundReport) -> None:
+        # What was merged shows that the fault is over: the next one is the first of its series.
+        self._retries, self._failed_at = 0, None
+        if self._hooks.on_round is not None:
+            self._hooks.on_round(report)
+
+    def _stopped(self) -> StreamReport:
+        seconds = time.monotonic() - self._begun
+        return StreamReport(self._batches, self._events, self._lsn, (), seconds, "request")
+
+
+def _ours(error: Exception) -> CdcError | None:
+    """An error as one with a message; None for a defect of wal2lake."""
+    if isinstance(error, CdcError):
+        return error
+    return known_error(error) or storage_fault(error) or _of_spark(error)
+
+
+def _of_spark(error: Exception) -> CdcError | None:
+    from cdc_core.spark.errors import spark_lost
+
+    return spark_lost(error)

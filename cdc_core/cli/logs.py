@@ -1,0 +1,142 @@
+"""What a command says while it works, on stderr: lines for people, or one JSON object a line for machines.
+
+    {"time": "2026-01-31T12:00:00.000Z", "level": "info", "logger": "wal2lake", "message": "…", "event": "waiting", …}
+
+All of it passes through ``logging``: the command's own lines (``say``), warnings of the packages, and what Spark's Java
+process prints. Of errors that have a message, only the message is printed; with ``--verbose`` also stacks, every round,
+and everything that Java prints.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import sys
+import traceback
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import Any, TypeVar
+
+import click
+
+from cdc_core.cli.exits import describe
+from cdc_core.errors import CdcError
+from cdc_core.observe.options import LogFormat
+from cdc_core.spark.quiet_start import RELAYED, VERBOSE_VARIABLE
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+_OWN = logging.getLogger("wal2lake")
+_FIELDS = "fields"
+# Libraries that log an error with its stack before they raise it, or report what is of no use to a user.
+_NOISY = ("py4j", "great_expectations", "urllib3", "botocore", "asyncio")
+_SPOKEN = ("wal2lake", "cdc_core.snapshot.signals.processor", "cdc_core.snapshot.notifications")
+
+
+def log_options(command: Command) -> Command:
+    """The options ``--log-format`` and ``--verbose`` of a command: arguments ``log_format`` and ``verbose``."""
+    formats = click.Choice([each.value for each in LogFormat])
+    add_format = click.option("--log-format", type=formats, help="Lines as text, or as JSON objects.")
+    add_verbose = click.option(
+        "-v", "--verbose", is_flag=True, help="Also print every round, and everything that Spark prints."
+    )
+    return add_format(add_verbose(command))
+
+
+class _Text(logging.Formatter):
+    """The message alone; with ``verbose`` a stack too."""
+
+    def __init__(self, verbose: bool) -> None:
+        super().__init__("%(message)s")
+        self._verbose = verbose
+
+    def format(self, record: logging.LogRecord) -> str:
+        """One line, unless there is a stack."""
+        text = record.getMessage()
+        if self._verbose and record.exc_info:
+            text += "\n" + self.formatException(record.exc_info)
+        return text
+
+
+class _Json(logging.Formatter):
+    """One JSON object a line."""
+
+    def __init__(self, verbose: bool) -> None:
+        super().__init__()
+        self._verbose = verbose
+
+    def format(self, record: logging.LogRecord) -> str:
+        """The record's time, level, logger, message and fields."""
+        at = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+        found = {"time": at, "level": record.levelname.lower(), "logger": record.name, "message": record.getMessage()}
+        found |= getattr(record, _FIELDS, {})
+        if record.exc_info and self._verbose:
+            found["stack"] = "".join(traceback.format_exception(*record.exc_info))
+        return json.dumps(found, default=str)
+
+
+class _Stderr(logging.StreamHandler[Any]):
+    """Writes to whatever ``sys.stderr`` is when a record comes."""
+
+    def __init__(self) -> None:
+        logging.Handler.__init__(self)
+
+    @property
+    def stream(self) -> Any:
+        return sys.stderr
+
+    @stream.setter
+    def stream(self, value: Any) -> None:
+        """Not kept."""
+
+
+def set_up(log_format: str | None = None, configured: LogFormat = LogFormat.TEXT, *, verbose: bool = False) -> None:
+    """Configure logging for a command; ``log_format`` of the command line prevails over the file's."""
+    chosen = LogFormat(log_format) if log_format else configured
+    handler = _Stderr()
+    handler.setFormatter(_Json(verbose) if chosen is LogFormat.JSON else _Text(verbose))
+    root = logging.getLogger()
+    for former in [each for each in root.handlers if isinstance(each, _Stderr)]:
+        root.removeHandler(former)
+    root.addHandler(handler)
+    if chosen is LogFormat.JSON:
+        RELAYED.set()
+    if verbose:
+        os.environ[VERBOSE_VARIABLE] = "1"
+    for name in _SPOKEN:
+        logging.getLogger(name).setLevel(logging.DEBUG if verbose else logging.INFO)
+    for name in _NOISY:
+        logging.getLogger(name).setLevel(logging.NOTSET if verbose else logging.CRITICAL)
+
+
+def is_json() -> bool:
+    """Whether lines are JSON objects."""
+    return any(isinstance(each.formatter, _Json) for each in logging.getLogger().handlers)
+
+
+def say(text: str, *, level: int = logging.INFO, **fields: Any) -> None:
+    """Print one line; ``fields`` are members of the JSON object. Never a row's value or a secret."""
+    _OWN.log(level, "%s", text, extra={_FIELDS: fields})
+
+
+def say_error(error: CdcError) -> None:
+    """Print the error that ended a command: what was found, and what to do."""
+    if is_json():
+        found = {"error": type(error).__name__, "remedy": error.remedy}
+        _OWN.error("%s", error.message, extra={_FIELDS: found})
+        return
+    click.echo(f"wal2lake: {describe(error)}", err=True)
+
+
+def say_defect(error: BaseException) -> None:
+    """Print an error without a message of its own: its type and place, never its text, which may contain a value."""
+    frames = traceback.extract_tb(error.__traceback__)
+    place = f" in {os.path.basename(frames[-1].filename)}:{frames[-1].lineno}" if frames else ""
+    text = f"Unexpected error {type(error).__name__}{place}: a defect of wal2lake, or of a library it uses."
+    if os.environ.get(VERBOSE_VARIABLE):
+        traceback.print_exception(error)
+    if is_json():
+        _OWN.error("%s", text, extra={_FIELDS: {"error": type(error).__name__}})
+    else:
+        click.echo(f"wal2lake: {text}\n  → Run again with --verbose for its stack, and report it.", err=True)

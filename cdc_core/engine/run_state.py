@@ -1,0 +1,83 @@
+"""What a run is waiting for, in a file of its state folder, so that ``wal2lake status`` can say so.
+
+    <state path>/waiting-<topic.prefix>-<slot>.json     exists while a run waits; of the process that it names
+
+A process that was killed leaves the file behind. It counts only while that process exists, which is recognised by its
+id and the time of its start; a file of another host counts as long as it is there.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import socket
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+from cdc_core.private_files import private_folder, write_private
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """A run that waits after a fault that passes. ``retries``: attempts since then, in a row. ``since``: UTC."""
+
+    cause: str
+    remedy: str
+    since: datetime
+    retries: int
+
+
+class WaitingFile:
+    """The file of one connector in its state folder. Errors of the file system are ignored: it only informs."""
+
+    def __init__(self, state: Path, name: str, slot: str) -> None:
+        plain = re.sub(r"[^\w-]", "_", f"{name}-{slot}", flags=re.ASCII)[:120]
+        self._state = state
+        self._path = state / f"waiting-{plain}.json"
+
+    def write(self, waiting: Waiting) -> None:
+        """Record that this process waits."""
+        content = {
+            "host": socket.gethostname(),
+            "pid": os.getpid(),
+            "started": process_start(os.getpid()),
+            "cause": waiting.cause,
+            "remedy": waiting.remedy,
+            "since": waiting.since.isoformat(),
+            "retries": waiting.retries,
+        }
+        with suppress(OSError):
+            private_folder(self._state)
+            write_private(self._path, json.dumps(content).encode())
+
+    def clear(self) -> None:
+        """Record that no run waits."""
+        with suppress(OSError):
+            self._path.unlink(missing_ok=True)
+
+    def read(self) -> Waiting | None:
+        """Return what a run is waiting for now; None if none waits, or the file cannot be read."""
+        try:
+            found = json.loads(self._path.read_bytes())
+            here = found["host"] == socket.gethostname()
+            if here and process_start(int(found["pid"])) != found["started"]:
+                return None
+            since = datetime.fromisoformat(found["since"]).astimezone(UTC)
+            return Waiting(str(found["cause"]), str(found["remedy"]), since, int(found["retries"]))
+        except (OSError, ValueError, KeyError, TypeError):
+            return None
+
+
+def process_start(pid: int) -> str:
+    """Return when a process of this machine started, in the kernel's ticks; empty if there is none, or it is unknown.
+
+    With the id it names a process for good: ids are used again.
+    """
+    try:
+        # The second field is the program's name in parentheses, which may contain anything.
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19]
+    except (OSError, IndexError):
+        return ""
