@@ -15,6 +15,7 @@ from cdc_core.assemble.backlog import start_in_thread
 from cdc_core.assemble.prerequisites import check_delete_mode, folder_finding, raise_bad
 from cdc_core.config.connector import ConnectorConfig
 from cdc_core.engine.run_folder import RunFolder
+from cdc_core.engine.scratch import spark_scratch
 from cdc_core.errors import CdcError, MissingKeyError, SourceError, TableError, UnreadableError
 from cdc_core.lake.rows.row_keys import check_key
 from cdc_core.lake.rows.run_files import Owner
@@ -27,6 +28,8 @@ from cdc_core.schema.table import TableId, TableSchema
 from cdc_core.selection.columns import lake_key_conflicts, plan_columns
 from cdc_core.snapshot.copy.plan import order_tables
 from cdc_core.snapshot.options import TableOrder
+
+_JAVA_OPTIONS = "spark.driver.extraJavaOptions"
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,8 +107,10 @@ class RunContext:
         from cdc_core.lake.delta.storage import spark_settings
         from cdc_core.spark.session import get_context
 
-        own = spark_settings(self.config.lake.lake_path)
-        return self.ready(get_context({**own, **dict(self.config.engine.spark)}))
+        own = spark_settings(self.config.lake.lake_path) | spark_scratch(self.config.state_path.resolve())
+        given = dict(self.config.engine.spark)
+        options = " ".join(each[_JAVA_OPTIONS] for each in (own, given) if _JAVA_OPTIONS in each)
+        return self.ready(get_context({**own, **given, **({_JAVA_OPTIONS: options} if options else {})}))
 
     def session(self, given: Any) -> Callable[[], Any]:
         """A function that returns the session: the given one, or one that is being started in a background thread.

@@ -22,6 +22,7 @@ from cdc_core.cli import (
 )
 from cdc_core.cli.exits import FAILED
 from cdc_core.cli.logs import say_defect, say_error
+from cdc_core.engine.scratch import scratch_of_command
 from cdc_core.errors import CdcError
 from cdc_core.version import __version__
 
@@ -68,7 +69,8 @@ for command in (
 def main() -> None:
     """Run the command line and exit with its code."""
     try:
-        code = cli.main(standalone_mode=False)
+        with scratch_of_command():
+            code = cli.main(standalone_mode=False)
     except click.exceptions.Abort:
         click.echo("Stopped.", err=True)
         sys.exit(FAILED)

@@ -31,6 +31,7 @@ from pathlib import Path
 
 from cdc_core.errors import LakeError
 from cdc_core.lake.rows.run_files import Owner
+from cdc_core.private_files import private_folder
 
 _log = logging.getLogger(__name__)
 
@@ -52,12 +53,13 @@ class RunFolder:
         self._lock_path = parent / f"{self.path.name}{_LOCK}"
         self._ended = threading.Event()
         try:
-            parent.mkdir(parents=True, exist_ok=True)
+            private_folder(parent.parent)
+            private_folder(parent)
             self._lock = _taken(self._lock_path, create=True)
             if self._lock is not None:
                 facts = {"host": socket.gethostname(), "pid": os.getpid(), **asdict(owner)}
                 os.write(self._lock, json.dumps(facts).encode())
-            self.path.mkdir()
+            self.path.mkdir(0o700)
         except OSError as error:
             raise LakeError(
                 f"The folder {self.path} for temporary files cannot be created ({error.strerror}).",
@@ -94,7 +96,7 @@ def _taken(path: Path, *, create: bool) -> int | None:
     """Return the descriptor of the locked file; None if the storage has no locks, or (not ``create``) it is locked."""
     while True:
         try:
-            lock = os.open(path, os.O_RDWR | (os.O_CREAT if create else 0), 0o644)
+            lock = os.open(path, os.O_RDWR | (os.O_CREAT if create else 0), 0o600)
         except FileNotFoundError:
             return None
         try:

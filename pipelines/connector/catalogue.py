@@ -8,6 +8,7 @@ import re
 from collections.abc import Iterable
 from pathlib import Path
 
+from cdc_core.private_files import create_private, private_folder
 from cdc_core.schema.table import TableId, TableSchema
 from pipelines.connector.site import KnownTable
 
@@ -33,8 +34,9 @@ def write(state_path: Path, tables: Iterable[TableSchema]) -> bool:
     file = state_path / FILE
     if file.is_file() and file.read_text(encoding="utf-8") == text:
         return False
-    state_path.mkdir(parents=True, exist_ok=True)
+    private_folder(state_path)
     partial = file.with_suffix(f".{os.getpid()}")
+    create_private(partial)
     partial.write_text(text, encoding="utf-8")
     partial.replace(file)
     return True

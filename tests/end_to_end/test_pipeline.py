@@ -120,12 +120,13 @@ def test_a_second_snapshot_amid_open_transactions_stays_exact(pg, program, tmp_p
     assert difference(file, [ORDERS, KINDS]) == []
 
 
-def test_a_server_that_restarts_ends_the_run_in_a_sentence_and_the_next_goes_on(program, tmp_path):
+def test_without_retries_a_server_that_restarts_ends_the_run_in_a_sentence_and_the_next_goes_on(program, tmp_path):
     server = Cluster.start("debian15")
     try:
         database = server.database("restart")
         server.execute(database, SCHEMA)
-        file = write_properties(tmp_path / "restart.properties", server.properties(database, **settings(tmp_path)))
+        once = {**settings(tmp_path), "errors.max.retries": "0"}
+        file = write_properties(tmp_path / "restart.properties", server.properties(database, **once))
         with program.started("run", file) as running:
             running.wait_for("snapshot: 100 rows", 150)
             wait_until(lambda: is_streaming(server, database), 90, "the stream")

@@ -59,7 +59,7 @@ FLOORS = {
     ],
     "cdc_core.engine": [
         {"options", "run_state"},
-        {"reports", "run_folder"},
+        {"reports", "run_folder", "scratch"},
         {"reading"},
         {"schema"},
         {"checks"},

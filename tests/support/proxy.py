@@ -5,6 +5,7 @@ with Proxy(cluster.host, cluster.port) as proxy:
     proxy.cut()      # every open connection is reset
     proxy.stall()    # nothing passes, nobody is told
     proxy.resume()
+    proxy.abandon()  # the open connections are stalled for good, new ones are not
 """
 
 from __future__ import annotations
@@ -32,6 +33,8 @@ class Proxy:
         self._flowing.set()
         self._refusing = False
         self._closed = False
+        self._forsaken: set[int] = set()
+        self._kept: list[socket.socket] = []
         threading.Thread(target=self._accept, daemon=True).start()
 
     def __enter__(self) -> Proxy:
@@ -63,6 +66,13 @@ class Proxy:
         """Let nothing pass in either direction, without closing anything, until ``resume``."""
         self._flowing.clear()
 
+    def abandon(self) -> None:
+        """Let nothing pass any more on the connections that are open now, and tell nobody: the peers keep them open."""
+        with self._lock:
+            self._forsaken |= {id(end) for end in self._open}
+            self._kept += self._open
+            self._open = []
+
     def resume(self) -> None:
         """End a stall or a refusal."""
         self._refusing = False
@@ -72,6 +82,8 @@ class Proxy:
         """End the relay and all its connections."""
         self._closed = True
         self._listener.close()
+        with self._lock:
+            self._open += self._kept
         self.cut()
         self._flowing.set()
 
@@ -100,7 +112,11 @@ class Proxy:
         with contextlib.suppress(OSError):
             while data := source.recv(_CHUNK):
                 self._flowing.wait()
+                if id(source) in self._forsaken:
+                    return
                 sink.sendall(data)
+            if id(source) in self._forsaken:
+                return
         for end in (source, sink):
             with contextlib.suppress(OSError):
                 end.shutdown(socket.SHUT_RDWR)

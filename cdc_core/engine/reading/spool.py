@@ -32,6 +32,7 @@ from cdc_core.errors import NotUtf8Error
 from cdc_core.lake.rows.change_rows import RowTyper
 from cdc_core.lake.rows.run_files import Owner, lost_file
 from cdc_core.lake.rows.typing_plan import TypingPlan
+from cdc_core.private_files import create_private
 from cdc_core.schema.relation import Relation, RelationColumn, ReplicaIdentity
 from cdc_core.schema.table import TableSchema
 
@@ -85,6 +86,7 @@ class Spool:
         schema = data.schema.with_metadata(metadata)
         rows = data if isinstance(data, pa.Table) else pa.Table.from_batches([data])
         try:
+            create_private(path)
             with pa.OSFile(str(path), "wb") as sink, pa.ipc.new_stream(sink, schema) as writer:
                 writer.write_table(rows.replace_schema_metadata(metadata), max_chunksize=_DECODE_ROWS)
         except (FileNotFoundError, PermissionError, NotADirectoryError):

@@ -20,6 +20,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import BinaryIO
 
+from cdc_core.private_files import create_private, private_folder
+
 _SUFFIX = ".keys"
 _TEMPORARY = ".new"
 # What a killed process left; no index takes as long to write.
@@ -52,7 +54,8 @@ class IndexFolder:
         """Write an index file; returns whether it is there. A failure is logged once."""
         new = self.path / f"{name}.{uuid.uuid4().hex}{_TEMPORARY}"
         try:
-            self.path.mkdir(parents=True, exist_ok=True)
+            private_folder(self.path)
+            create_private(new)
             with new.open("wb") as target:
                 write(target)
             size = new.stat().st_size

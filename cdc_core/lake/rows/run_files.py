@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from cdc_core.errors import LostFolderError
+from cdc_core.private_files import create_private
 
 _OWNER_KEY = b"wal2lake.owner"
 _TABLE_KEY = b"wal2lake.of"
@@ -55,6 +56,7 @@ class Owner:
 def write_parquet(rows: pa.Table, path: str, owner: Owner, table: str) -> None:
     """Write rows of ``table`` to a Parquet file of a run. Raises LostFolderError if its folder does not exist."""
     try:
+        create_private(path)
         with pq.ParquetWriter(path, rows.schema, compression="zstd", store_schema=False) as writer:
             writer.write_table(rows)
             writer.add_key_value_metadata(owner.metadata(table))

@@ -29,6 +29,7 @@ from cdc_core.lake.rows.typing_plan import TypingPlan
 from cdc_core.postgres.catalog.tables import Catalog
 from cdc_core.postgres.rows.chunk_sql import KeyColumn
 from cdc_core.postgres.rows.chunks import ChunkConnection, received_visibility
+from cdc_core.private_files import create_private
 from cdc_core.schema.plan import row_key
 from cdc_core.schema.table import TableSchema
 from cdc_core.schema.unseen import streamed
@@ -231,6 +232,7 @@ class GroupReader:
         path = self._folder / f"chunk-{uuid.uuid4()}.arrow"
         schema = rows.schema.with_metadata(self._owner.metadata(str(table.id)))
         try:
+            create_private(path)
             with pa.OSFile(str(path), "wb") as sink, pa.ipc.new_file(sink, schema) as writer:
                 writer.write_batch(rows.replace_schema_metadata(schema.metadata))
         except (FileNotFoundError, PermissionError, NotADirectoryError):

@@ -8,6 +8,7 @@ import os
 import queue
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import BinaryIO, Protocol
 
@@ -100,7 +101,10 @@ def _replace(file: BinaryIO, octets: bytes) -> None:
 
 def append_signal(path: Path, line: str) -> None:
     """Append a line to a file of signals, which is created if it does not exist. Raises OSError."""
-    path.parent.mkdir(parents=True, exist_ok=True)
+    path.parent.mkdir(0o700, parents=True, exist_ok=True)
+    if not path.exists():
+        with suppress(FileExistsError):
+            os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
     with path.open("ab") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         file.write(line.encode() + b"\n")

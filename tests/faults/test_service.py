@@ -1,0 +1,228 @@
+"""One run survives every fault that passes, in sequence and under load; then it is killed and started again at once.
+
+Each fault is one sentence when the run begins to wait, and one when it goes on. At the end the lake equals the source,
+each change is in its changelog once, and nothing that was printed is a stack.
+"""
+
+import os
+import re
+import signal
+import stat
+import subprocess
+import threading
+import time
+from contextlib import contextmanager
+from pathlib import Path
+
+import psycopg
+import pytest
+
+from cdc_core.schema.table import TableId
+from tests.support.cluster import Cluster
+from tests.support.lake import difference, doubled_events, lake_settings, write_properties
+from tests.support.proxy import Proxy
+from tests.support.waits import wait_until
+
+pytestmark = [pytest.mark.postgres, pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(900)]
+
+ACCOUNTS, EVENTS = TableId("public", "accounts"), TableId("public", "events")
+SCHEMA = """
+create table accounts (id int primary key, n int);
+create table events (id int primary key, what text);
+insert into accounts select g, 0 from generate_series(1, 20) g;
+"""
+# Of the line that a run prints once when it begins to wait, and once when it goes on.
+WAITING, GOING_ON = "Waiting, and trying again: ", "Going on after "
+STACK = re.compile(r"Traceback|^\s+at [\w.$]+\(|wal2lake-error|Caused by:|BrokenPipe|ephemeral docs", re.MULTILINE)
+
+
+class Load(threading.Thread):
+    """Commits small transactions all the time, and goes on when the server is back."""
+
+    def __init__(self, server, database):
+        super().__init__(daemon=True)
+        self.server, self.database = server, database
+        self.stopped, self.number = threading.Event(), 0
+
+    def run(self):
+        while not self.stopped.wait(0.02):
+            try:
+                with self.server.connect(self.database) as connection:
+                    self._work(connection)
+            except psycopg.Error:
+                continue
+
+    def _work(self, connection):
+        while not self.stopped.wait(0.02):
+            self.number += 1
+            connection.execute("update accounts set n = n + 1 where id = %s", [self.number % 20 + 1])
+            connection.execute(
+                "insert into events values (%s, 'x') on conflict (id) do update set what = 'y'", [self.number]
+            )
+            connection.commit()
+
+
+class Watched:
+    """A run and its lake: what it says, and whether a change made now arrives."""
+
+    def __init__(self, running, server, database, file):
+        self.running, self.server, self.database, self.file = running, server, database, file
+        self.mark = 1_000_000
+        self.said_before = 0
+
+    def arrives(self, seconds=60):
+        """A change that is made now is in the lake after some time; returns how long it took."""
+        self.mark += 1
+        begun = time.monotonic()
+        self.server.execute(self.database, f"insert into events values ({self.mark}, 'mark')")
+        path = Path(self.server_lake) / "public" / "events"
+        wait_until(lambda: self._has(path), seconds, f"change {self.mark} in the lake; {self.running.said()[-2000:]}")
+        return time.monotonic() - begun
+
+    def _has(self, path):
+        from tests.support.lake import rows
+
+        assert self.running.process.poll() is None, self.running.said()[-3000:]
+        return rows(path, f"select id from t where id = {self.mark}")
+
+    def fault(self, what, cause, *, seconds=60):
+        """Between the call and now one fault happened: it is said once, with its cause, and it is over."""
+        wait_until(lambda: self._fresh().count(GOING_ON) >= 1, seconds, f"going on after {what}: {self._fresh()}")
+        said = self._fresh()
+        assert said.count(WAITING) == said.count(GOING_ON) >= 1, f"{what}: {said}"
+        assert re.search(cause, said), f"{what}: {said}"
+        self.arrives()
+        self.said_before = len(self.running.said())
+
+    def _fresh(self):
+        return self.running.said()[self.said_before :]
+
+
+@pytest.fixture
+def server():
+    cluster = Cluster.start("debian15", settings={"wal_sender_timeout": "6s"})
+    yield cluster
+    cluster.stop()
+
+
+def children(pid):
+    """All processes below one."""
+    found = subprocess.run(["ps", "-eo", "pid=,ppid=,args="], capture_output=True, text=True, check=True).stdout
+    rows = [line.split(None, 2) for line in found.splitlines()]
+    below, todo = [], [pid]
+    while todo:
+        parent = todo.pop()
+        for child, of, *arguments in rows:
+            if int(of) == parent:
+                below.append((int(child), " ".join(arguments)))
+                todo.append(int(child))
+    return below
+
+
+@contextmanager
+def small_disk(folder):
+    """A file system of some megabytes at ``folder``; None where the tests may not mount one."""
+    folder.mkdir()
+    done = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=48m", "tmpfs", str(folder)], check=False)
+    try:
+        yield done.returncode == 0
+    finally:
+        if done.returncode == 0:
+            subprocess.run(["umount", "-l", str(folder)], check=False)
+
+
+def test_one_run_survives_every_fault_and_a_kill(program, server, tmp_path):
+    database = server.database("service")
+    server.execute(database, SCHEMA)
+    load = Load(server, database)
+    with small_disk(tmp_path / "disk") as is_small, Proxy(server.host, server.port) as proxy:
+        settings = {**lake_settings(tmp_path / "disk"), "wal2lake.state.path": str(tmp_path / "state")}
+        direct = server.properties(database, **settings)
+        file = write_properties(tmp_path / "s.properties", {**direct, "database.port": proxy.port})
+        (tmp_path / "state" / "spool").mkdir(parents=True)
+        (tmp_path / "state").chmod(0o755)
+
+        load.start()
+        with program.started("run", file, own_java=True) as running:
+            running.wait_for("snapshot: 2", 120)
+            watched = Watched(running, server, database, file)
+            watched.server_lake = tmp_path / "disk" / "lake" / direct["topic.prefix"]
+            watched.arrives()
+            watched.said_before = len(running.said())
+
+            server.restart()
+            watched.fault("a fast restart", "stopping|lost|restarting|terminating")
+            server.restart(crash=True)
+            watched.fault("an immediate restart", "lost|stopping|terminating")
+            proxy.cut()
+            watched.fault("a cut", "lost")
+            server.execute("postgres", "select pg_terminate_backend(pid) from pg_stat_replication")
+            watched.fault("pg_terminate_backend of the walsender", "terminating connection")
+            proxy.abandon()
+            watched.fault("connections that stall for good, and stay open at the server", "has sent nothing for")
+            proxy.refuse()
+            wait_until(lambda: WAITING in watched._fresh(), 60, "the wait")
+            told = program.run("status", file, "--json", own_java=True).stdout
+            proxy.resume()
+            assert '"waiting": {"cause": ' in told
+            watched.fault("a refusal", "lost|cannot|Cannot|listening")
+            if is_small:
+                ballast = tmp_path / "disk" / "ballast"
+                fill(ballast)
+                wait_until(lambda: "is full" in watched._fresh(), 60, "the full disk")
+                ballast.unlink()
+                watched.fault("a full disk", "is full")
+
+            workers = [pid for pid, args in children(running.process.pid) if "daemon" in args]
+            os.kill(max(workers), signal.SIGKILL)
+            watched.arrives()  # Spark may replace a worker by itself, or the run begins again
+            wait_until(lambda: running.said().count(WAITING) == running.said().count(GOING_ON), 60, "going on")
+            watched.said_before = len(running.said())
+            (java,) = [pid for pid, args in children(running.process.pid) if "org.apache.spark" in args][:1]
+            os.kill(java, signal.SIGKILL)
+            watched.fault("the end of Spark's Java process", "Spark's Java process ended|worker process", seconds=120)
+
+            modes = {
+                path: stat.S_IMODE(path.stat().st_mode) for path in [tmp_path / "state", *files(tmp_path / "state")]
+            }
+            running.end(signal.SIGKILL)
+            first = running.said()
+        begun = time.monotonic()
+        with program.started("run", file, own_java=True) as again:
+            watched.running = again
+            watched.arrives()
+            seconds = time.monotonic() - begun
+            load.stopped.set()
+            load.join(30)
+            watched.arrives()
+            assert again.end(signal.SIGTERM) == 0, again.said()[-3000:]
+            second = again.said()
+        for said in (first, second):
+            assert not STACK.search(said), said[-6000:]
+        assert len([line for line in first.splitlines() if WAITING in line]) <= 12
+        wide = {path: oct(mode) for path, mode in modes.items() if mode & 0o077 and not path.is_socket()}
+        assert wide == {}
+        assert load.number > 100
+        assert difference(file, [ACCOUNTS, EVENTS]) == []
+        assert [doubled_events(file, table) for table in (ACCOUNTS, EVENTS)] == [0, 0]
+        print(f"from kill to the first change: {seconds:.1f} s")
+
+
+def files(folder):
+    """What is in a folder, without what Spark and its Java process write for themselves."""
+    found = []
+    for path in folder.iterdir():
+        if path.name != "tmp":
+            found += [path, *(files(path) if path.is_dir() else [])]
+    return found
+
+
+def fill(path):
+    """Fill the disk to the last byte."""
+    with path.open("wb") as ballast:
+        try:
+            while True:
+                ballast.write(b"\0" * 65536)
+                ballast.flush()
+        except OSError:
+            pass

@@ -1,0 +1,38 @@
+"""Temporary files of a command: in its own folder, removed at its end, and after a kill by the next command."""
+
+import os
+import stat
+import tempfile
+from pathlib import Path
+
+from cdc_core.engine import scratch
+from cdc_core.engine.run_state import process_start
+from cdc_core.engine.scratch import remove_ended, scratch_of_command, spark_scratch
+
+
+def test_a_command_has_a_folder_of_its_own_until_it_ends(tmp_path, monkeypatch):
+    monkeypatch.delenv("TMPDIR", raising=False)
+    before = tempfile.gettempdir()
+    assert spark_scratch(tmp_path) == {}
+    with scratch_of_command():
+        found = spark_scratch(tmp_path / "state")
+        own = Path(found["spark.local.dir"])
+        assert own.parent == tmp_path / "state" / "tmp"
+        assert [stat.S_IMODE(each.stat().st_mode) for each in (own, own.parent, own.parent.parent)] == [0o700] * 3
+        assert Path(tempfile.mkdtemp()).parent == own
+        assert spark_scratch(tmp_path / "state") == found
+        java = Path(found["spark.driver.extraJavaOptions"].partition("=")[2])
+        assert java.is_dir() and len(str(java)) <= 60
+    assert not own.exists() and not java.exists()
+    assert tempfile.gettempdir() == before and "TMPDIR" not in os.environ
+
+
+def test_only_folders_of_dead_processes_of_this_host_are_removed(tmp_path):
+    host = scratch._host()
+    pid, start = os.getpid(), process_start(os.getpid())
+    alive, elsewhere, other = f"{host}-{pid}-{start}", f"elsewhere-{pid}-1", "something"
+    for name in (alive, elsewhere, other, f"{host}-{pid}-1", f"{host}-{2**22 + 1}-5"):
+        (tmp_path / name / "blockmgr-1").mkdir(parents=True)
+    remove_ended(tmp_path)
+    assert {each.name for each in tmp_path.iterdir()} == {alive, elsewhere, other}
+    remove_ended(tmp_path / "nothing")
