@@ -7,7 +7,7 @@ An attempt begins anew at what is durable, with the checks of a first start: the
 and the server, its history and the slot are compared with what the lake has recorded (``start/continuity``). A server
 that is another one, or a slot that is gone or was moved, ends the run with that error, and nothing is read from it.
 What the server still has of the attempt before is ended (``postgres/sessions``). Spark's session is kept, unless its
-Java process has ended.
+Java process has ended. A snapshot mode that reads everything at each start (``always``) does so once in a run.
 
 Limits. A run that ends by itself (``Until``) keeps its limits across attempts, and does not wait longer than
 _BOUNDED_SECONDS in a row; whoever started it decides what follows.
@@ -30,6 +30,7 @@ from cdc_core.lsn import Lsn
 from cdc_core.observe.metrics import ConnectorMetrics
 from cdc_core.postgres.connect import answers
 from cdc_core.postgres.sqlstate import known_error
+from cdc_core.snapshot.modes import mode_actions
 from cdc_core.snapshot.reports import SnapshotProgress, SnapshotReport
 from cdc_core.storage_faults import storage_fault
 
@@ -75,7 +76,7 @@ class Service:
         self._since = datetime.now(UTC)
         self._retries = 0
         self._started_at: float | None = None
-        self._said = self._was_interrupted = False
+        self._said = self._was_interrupted = self._has_streamed = False
         self._batches = self._events = 0
         self._lsn = Lsn(0)
 
@@ -106,9 +107,10 @@ class Service:
         return meter(self._connector.context).metrics
 
     def _attempt(self) -> StreamReport | None:
-        taken = self._connector.initial_snapshot(on_progress=self._note_progress)
-        if taken:
-            self._hooks.on_snapshot(taken)
+        if not (self._has_streamed and mode_actions(self._connector.config.snapshot).later):
+            taken = self._connector.initial_snapshot(on_progress=self._note_progress)
+            if taken:
+                self._hooks.on_snapshot(taken)
         if not self._connector.streams:
             self._note_going_on()
             return None
@@ -196,6 +198,7 @@ class Service:
 
     def _note_start(self) -> None:
         self._started_at = time.monotonic()
+        self._has_streamed = True
         self._note_going_on()
 
     def _note_progress(self, progress: SnapshotProgress) -> None:
