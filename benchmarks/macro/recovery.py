@@ -6,8 +6,8 @@
 * ``kill``: SIGKILL to ``wal2lake run``, which is started again at once; from the signal.
 * ``java``: SIGKILL to its Java process; from the signal.
 
-Each time a change is made as soon as the server accepts it, and the lake table is read until it is there. Goals: 5 s after
-a restart, 12 s after a kill.
+Each time a change is made as soon as the server accepts it, and the lake table is read until it is there. Goals: 5 s
+after a restart, 12 s after a kill.
 """
 
 from __future__ import annotations

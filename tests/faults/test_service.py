@@ -107,7 +107,7 @@ def server():
 
 def children(pid):
     """All processes below one."""
-    found = subprocess.run(["ps", "-eo", "pid=,ppid=,args="], capture_output=True, text=True, check=True).stdout
+    found = subprocess.run(["ps", "-wweo", "pid=,ppid=,args="], capture_output=True, text=True, check=True).stdout
     rows = [line.split(None, 2) for line in found.splitlines()]
     below, todo = [], [pid]
     while todo:
@@ -117,6 +117,14 @@ def children(pid):
                 below.append((int(child), " ".join(arguments)))
                 todo.append(int(child))
     return below
+
+
+def java_of(running):
+    """The process id of a run's Java process."""
+    found = children(running.process.pid)
+    java = [pid for pid, args in found if "org.apache.spark" in args]
+    assert len(java) == 1, found
+    return java[0]
 
 
 @contextmanager
@@ -143,8 +151,8 @@ def test_one_run_survives_every_fault_and_a_kill(program, server, tmp_path):
         (tmp_path / "state").chmod(0o755)
 
         load.start()
-        with program.started("run", file, own_java=True) as running:
-            running.wait_for("snapshot: 2", 120)
+        with program.started("run", file, cold=True) as running:
+            running.wait_for("rows of 2 tables", 120)
             watched = Watched(running, server, database, file)
             watched.server_lake = tmp_path / "disk" / "lake" / direct["topic.prefix"]
             watched.arrives()
@@ -173,13 +181,12 @@ def test_one_run_survives_every_fault_and_a_kill(program, server, tmp_path):
                 ballast.unlink()
                 watched.fault("a full disk", "is full")
 
-            workers = [pid for pid, args in children(running.process.pid) if "daemon" in args]
-            os.kill(max(workers), signal.SIGKILL)
+            java = java_of(running)
+            os.kill(children(java)[-1][0], signal.SIGKILL)  # the last one is a worker, the first one the daemon
             watched.arrives()  # Spark may replace a worker by itself, or the run begins again
             wait_until(lambda: running.said().count(WAITING) == running.said().count(GOING_ON), 60, "going on")
             watched.said_before = len(running.said())
-            (java,) = [pid for pid, args in children(running.process.pid) if "org.apache.spark" in args][:1]
-            os.kill(java, signal.SIGKILL)
+            os.kill(java_of(running), signal.SIGKILL)
             watched.fault("the end of Spark's Java process", "Spark's Java process ended|worker process", seconds=120)
 
             modes = {
@@ -188,7 +195,7 @@ def test_one_run_survives_every_fault_and_a_kill(program, server, tmp_path):
             running.end(signal.SIGKILL)
             first = running.said()
         begun = time.monotonic()
-        with program.started("run", file, own_java=True) as again:
+        with program.started("run", file, cold=True) as again:
             watched.running = again
             watched.arrives()
             seconds = time.monotonic() - begun

@@ -19,7 +19,7 @@ from cdc_core.engine.reading.tables import TableRegistry
 from cdc_core.engine.reports import StreamReport, Until
 from cdc_core.engine.stream.confirmations import Confirmations
 from cdc_core.engine.stream.run import Hooks, StreamRun
-from cdc_core.errors import SourceError
+from cdc_core.errors import SourceError, UnreachableError
 from cdc_core.lsn import Lsn
 from cdc_core.postgres.connect import Connection
 from cdc_core.postgres.replication.stream import ReplicationStream
@@ -125,6 +125,9 @@ def _drain(
                 if events is not None and gate is not None:
                     events.drain(gate)
                 return report
+            except UnreachableError as error:
+                # Other connections end because of the stream's; they do not say why.
+                raise reader.lost or error from None
             except BrokenStreamError as error:
                 if proof is not None:
                     proof.note_broken(error.message)

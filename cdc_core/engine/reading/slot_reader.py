@@ -143,7 +143,7 @@ class SlotReader:
     """Reads a stream into micro-batches. A context manager; the caller uses ``next_batch`` and ``done``.
 
     ``on_lost`` is called, in the thread concerned, when the connection to the server is lost: another connection may
-    wait for an answer that never comes.
+    wait for an answer that never comes. ``lost`` is then why.
     """
 
     def __init__(
@@ -166,6 +166,7 @@ class SlotReader:
         self._watch = watch
         self._tap = tap
         self._on_lost = on_lost
+        self.lost: UnreachableError | None = None
         self._signals = signals
         self._stream = stream
         self._describe = describe
@@ -260,7 +261,8 @@ class SlotReader:
             body()
         except BaseException as error:
             self._stop.set()
-            if isinstance(error, UnreachableError):
+            if isinstance(error, UnreachableError) and self.lost is None:
+                self.lost = error
                 self._on_lost()
             self._hand_over(error)
 
