@@ -226,10 +226,12 @@ def _ours(error: Exception) -> CdcError | None:
     """An error as one with a message; None for a defect of wal2lake."""
     if isinstance(error, CdcError):
         return error
-    return known_error(error) or storage_fault(error) or _of_spark(error)
+    return known_error(error) or _of_spark(error) or storage_fault(error)
 
 
 def _of_spark(error: Exception) -> CdcError | None:
+    """Whatever connection is refused while Java has ended, this is why."""
     from cdc_core.spark.errors import spark_lost
+    from cdc_core.spark.session import is_lost
 
-    return spark_lost(error)
+    return spark_lost(error, is_lost=is_lost())

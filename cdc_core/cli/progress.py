@@ -64,8 +64,15 @@ def _say_table(progress: SnapshotProgress) -> None:
         say(text, event="table read", table=str(progress.table), rows=progress.rows)
 
 
+def _say_quarantined(table: TableId, rows: int) -> None:
+    say(f"  {table}: {rows:,} rows quarantined", event="quarantined", table=str(table), rows=rows)
+
+
 class RoundProgress:
-    """Says what the rounds of the last minute did, in one line; each round only with ``--verbose``."""
+    """Says what the rounds of the last minute did, in one line; each round only with ``--verbose``.
+
+    That a table's rows are quarantined is said at once, and not again in the same minute: then as a sum.
+    """
 
     def __init__(self, seconds: float = _PROGRESS_SECONDS, clock: Callable[[], float] = time.monotonic) -> None:
         self._seconds = seconds
@@ -83,11 +90,17 @@ class RoundProgress:
         self._tables.update(merge.table for merge in report.merges)
         for merge in report.merges:
             if merge.check is not None and merge.check.quarantined:
-                self._quarantined[merge.table] += merge.check.quarantined
+                self._note_quarantined(merge.table, merge.check.quarantined)
         text = f"{report.lsn}  {changes:,} changes into {len(report.merges)} tables, {report.lag_bytes:,} bytes behind"
         say(text, level=logging.DEBUG, event="round", lsn=str(report.lsn), changes=changes)
         if self._now() - self._since >= self._seconds:
             self._say(report)
+
+    def _note_quarantined(self, table: TableId, rows: int) -> None:
+        if table not in self._quarantined:
+            _say_quarantined(table, rows)
+            rows = 0
+        self._quarantined[table] += rows
 
     def _say(self, report: RoundReport) -> None:
         say(
@@ -101,6 +114,7 @@ class RoundProgress:
             lag_bytes=report.lag_bytes,
         )
         for table, rows in sorted(self._quarantined.items()):
-            say(f"  {table}: {rows:,} rows quarantined", event="quarantined", table=str(table), rows=rows)
+            if rows:
+                _say_quarantined(table, rows)
         self._since, self._rounds, self._changes = self._now(), 0, 0
         self._tables, self._quarantined = set(), Counter()

@@ -32,10 +32,11 @@ _NAME = re.compile(r"(?P<host>.+)-(?P<pid>\d+)-(?P<start>\d+)")
 
 @dataclass(slots=True)
 class _Scratch:
-    """The folders of this process; ``is_on`` within a command."""
+    """The folders of this process, and those that it created above them; ``is_on`` within a command."""
 
     is_on: bool = False
     made: list[Path] = field(default_factory=list)
+    parents: list[Path] = field(default_factory=list)
 
 
 _scratch = _Scratch()
@@ -58,7 +59,11 @@ def scratch_of_command() -> Iterator[None]:
                 os.environ["TMPDIR"] = environment
         for folder in _scratch.made:
             shutil.rmtree(folder, ignore_errors=True)
+        for folder in _scratch.parents:
+            with suppress(OSError):
+                folder.rmdir()  # if nothing else came into it: nothing is left of a start that failed
         _scratch.made.clear()
+        _scratch.parents.clear()
 
 
 def spark_scratch(state: Path) -> dict[str, str]:
@@ -91,6 +96,7 @@ def remove_ended(parent: Path) -> None:
 
 
 def _made(parent: Path) -> Path:
+    _scratch.parents += [each for each in (parent, parent.parent) if not each.exists()]
     private_folder(parent.parent)
     private_folder(parent)
     remove_ended(parent)

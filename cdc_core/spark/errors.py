@@ -71,9 +71,13 @@ def received(doing: str) -> Iterator[None]:
         raise _lost(doing) from None  # a task's results are read from a socket of Java's
 
 
-def spark_lost(error: BaseException) -> SparkLostError | None:
-    """Return the error for Spark's Java process that no longer answers; None if ``error`` has another reason."""
-    return _lost("working") if isinstance(error, Py4JNetworkError) else None
+def spark_lost(error: BaseException, *, is_lost: bool = False) -> SparkLostError | None:
+    """Return the error for Spark's Java process that no longer answers; None if ``error`` has another reason.
+
+    ``is_lost``: the process has ended, so a connection that failed was to it.
+    """
+    is_network = isinstance(error, Py4JNetworkError)
+    return _lost("working") if is_network or (is_lost and isinstance(error, ConnectionError | EOFError)) else None
 
 
 def _lost(doing: str) -> SparkLostError:

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from py4j.protocol import Py4JError
-from pyspark import SparkConf, SparkContext
+from pyspark import SparkConf, SparkContext, accumulators
 from pyspark.errors import PySparkRuntimeError
 from pyspark.find_spark_home import _find_spark_home
 from pyspark.java_gateway import launch_gateway
@@ -27,7 +27,7 @@ from pyspark.sql import SparkSession
 
 from cdc_core.errors import ConfigError
 from cdc_core.spark.class_archive import archive_in, archive_name, reading_options
-from cdc_core.spark.quiet_start import quiet_start
+from cdc_core.spark.quiet_start import VERBOSE_VARIABLE, quiet_start
 
 JARS_VARIABLE = "WAL2LAKE_DELTA_JARS"
 _SCALA = "2.13"
@@ -99,6 +99,8 @@ def get_context(extra: Mapping[str, str] | None = None) -> LazySession:
     for key, value in spark_conf(extra).items():
         conf.set(key, value)
     try:
+        if not os.environ.get(VERBOSE_VARIABLE):
+            _quiet_accumulators()
         with quiet_start() as stderr:
             if SparkContext._gateway is None:
                 # Java (VACUUM, for example) also prints to stdout, which is for a command's own output.
@@ -115,8 +117,8 @@ def get_context(extra: Mapping[str, str] | None = None) -> LazySession:
     return LazySession(context)
 
 
-def forget_lost() -> bool:
-    """Forget the session whose Java process does not answer, so that the next one starts another; whether it was so.
+def is_lost() -> bool:
+    """Whether the Java process of this process's session has ended, or does not answer.
 
     A process that was not started by this one (``PYSPARK_GATEWAY_PORT``) is asked, not looked at.
     """
@@ -124,17 +126,26 @@ def forget_lost() -> bool:
     if gateway is None:
         return False
     process = getattr(gateway, "proc", None)
-    if process is not None and process.poll() is None:
-        return False
-    if process is None:
-        try:
-            gateway.jvm.java.lang.System.nanoTime()
-            return False
-        except (Py4JError, OSError):
-            pass
-    SparkContext._active_spark_context = SparkContext._gateway = SparkContext._jvm = None
-    SparkSession._instantiatedSession = None
-    return True
+    if process is not None:
+        return process.poll() is not None
+    try:
+        gateway.jvm.java.lang.System.nanoTime()
+    except (Py4JError, OSError):
+        return True
+    return False
+
+
+def forget_lost() -> None:
+    """Forget a session whose Java process has ended, so that the next one starts another."""
+    if is_lost():
+        SparkContext._active_spark_context = SparkContext._gateway = SparkContext._jvm = None
+        SparkSession._instantiatedSession = None
+
+
+def _quiet_accumulators() -> None:
+    """Let the server that gets Spark's accumulators print no stack when Java ends: its connection ends then."""
+    for server in (accumulators.AccumulatorTCPServer, accumulators.AccumulatorUnixServer):
+        server.handle_error = lambda self, request, address: None
 
 
 class LazySession:
