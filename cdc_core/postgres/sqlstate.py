@@ -66,7 +66,7 @@ _REFUSALS: tuple[tuple[str, type[CdcError], str, str], ...] = (
     ),
     (
         r"(no pg_hba\.conf entry|pg_hba\.conf rejects).*no encryption",
-        False,
+        SourceError,
         "The pg_hba.conf of the server at {where} has no entry that allows role {user} to connect to database "
         "{database} from this host without TLS.",
         "Set database.sslmode=require (or verify-full, with database.sslrootcert), or add an entry for connections "
@@ -124,26 +124,26 @@ _REFUSALS: tuple[tuple[str, type[CdcError], str, str], ...] = (
     ),
     (
         r"certificate verify failed",
-        False,
+        SourceError,
         "The certificate of the server at {where} is not valid: it was not issued by an authority in "
         "database.sslrootcert, or it has expired.",
         "Set database.sslrootcert to the file of the authority's certificate, or renew the server's certificate.",
     ),
     (
         r"certificate for .* does not match host name",
-        False,
+        SourceError,
         "The certificate of the server at {where} is for another host: {text}.",
         "Set database.hostname to a name in the certificate, or database.sslmode=verify-ca.",
     ),
     (
         r"requires a valid client certificate",
-        False,
+        SourceError,
         "The server at {where} requires a client certificate of role {user}.",
         "Set database.sslcert and database.sslkey to the files of a certificate and its private key.",
     ),
     (
         r"alert .*(certificate|unknown ca)|certificate authentication failed",
-        False,
+        SourceError,
         "The server at {where} does not accept the certificate in database.sslcert for role {user}: {text}.",
         "Set database.sslcert and database.sslkey to a certificate that the server's authority issued for the role.",
     ),

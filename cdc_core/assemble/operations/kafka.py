@@ -46,6 +46,8 @@ def stream_events(
 ) -> StreamReport:
     """Write the stream's records to Kafka until a bound is reached; they are acknowledged by then."""
     with opened_events(context, on_notification) as (events, source):
+        if hooks.on_start is not None:
+            hooks.on_start()
         report = events.stream(until, hooks.should_stop, inbox)
         if report.stopped_by != "time":
             source.drop_on_stop()

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from datetime import date
 from typing import Any
 
-from cdc_core.errors import CdcError, UnreadableError
+from cdc_core.errors import CdcError, CommitConflictError, UnreadableError
 from cdc_core.lake.delta.data_file import DataFile
 from cdc_core.lake.delta.deletion_vectors import DeletionVector
 from cdc_core.storage_faults import storage_fault
@@ -66,6 +66,11 @@ def unreadable_file(path: str, file: str, error: Exception | None = None) -> Cdc
         "Restore it, or re-read the table with wal2lake snapshot.",
         path,
     )
+
+
+def failed_commit(error: Exception) -> CdcError:
+    """Return the error for a commit that delta-rs did not make: of the storage, else of another writer."""
+    return storage_fault(error) or CommitConflictError()
 
 
 def unreadable_log(path: str, error: Exception) -> CdcError:

@@ -34,12 +34,11 @@ from cdc_core.lake.delta.deletion_vectors import as_bitmap, as_places, vector_fi
 from cdc_core.lake.delta.folder import Folder, delta_uri
 from cdc_core.lake.delta.loaded import Loaded
 from cdc_core.lake.delta.log_entry import LogEntry, with_vectors
-from cdc_core.lake.delta.log_text import stats_json, texts, unreadable_log, with_vector
+from cdc_core.lake.delta.log_text import failed_commit, stats_json, texts, unreadable_log, with_vector
 from cdc_core.lake.delta.parquet_files import FILE_BYTES, Columns, ParquetFiles
 from cdc_core.lake.delta.physical import physical_schema
 from cdc_core.lake.delta.storage import options_for
 from cdc_core.lake.delta.vector_log import VectorLog, entry_name
-from cdc_core.storage_faults import storage_fault
 
 _NTZ = "timestampNtz"
 _MAPPING = "columnMapping"
@@ -355,7 +354,7 @@ class DeltaTable:
                 ),
             )
         except CommitFailedError as error:
-            raise storage_fault(error) or CommitConflictError() from None
+            raise failed_commit(error) from None
 
     def _with_vectors(self, marked: Sequence[MarkedRows]) -> tuple[list[DataFile], list[DataFile]]:
         """Write one file with the vectors of files in which rows are marked; returns the files with it, and before.
@@ -457,7 +456,7 @@ class DeltaTable:
                 commit_properties=deltalake.CommitProperties(custom_metadata=texts(metadata)),
             )
         except CommitFailedError as error:
-            raise storage_fault(error) or CommitConflictError() from None
+            raise failed_commit(error) from None
         self._schema = self._files = None
         self.refresh()
 

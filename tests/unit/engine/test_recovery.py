@@ -29,6 +29,7 @@ WANTED = {
     "MissingKeyError": (PERSON, PAUSE),
     "NotUtf8Error": (PERSON, PAUSE),
     "UnsendableRowError": (PERSON, PAUSE),
+    "NotComparableError": (PERSON, PAUSE),
     "ConversionError": (PERSON, PAUSE),
     "UnreadableError": (PERSON, PAUSE),
     "LakeError": (PERSON, PERSON),
