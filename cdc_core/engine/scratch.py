@@ -69,9 +69,11 @@ def scratch_of_command() -> Iterator[None]:
 def spark_scratch(state: Path) -> dict[str, str]:
     """Move this process's temporary files into its folder under ``state``; returns Spark's settings for it.
 
-    Returns nothing outside of a command, and where the folder cannot be made: then the system's folder is used.
+    Returns nothing outside of a command, with a Java process of another one, and where the folder cannot be made: then
+    the system's folder is used.
     """
-    if not _scratch.is_on:
+    # A Java process that was started by somebody else keeps the folders that it has for as long as it runs.
+    if not _scratch.is_on or "PYSPARK_GATEWAY_PORT" in os.environ:
         return {}
     try:
         own = _made(state / _FOLDER)
