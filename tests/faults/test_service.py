@@ -87,12 +87,16 @@ class Watched:
 
     def fault(self, what, cause, *, seconds=60):
         """Between the call and now one fault happened: it is said once, with its cause, and it is over."""
-        wait_until(lambda: self._fresh().count(GOING_ON) >= 1, seconds, f"going on after {what}: {self._fresh()}")
+        wait_until(lambda: GOING_ON in self._fresh() or not self._runs(), seconds, f"going on after {what}")
         said = self._fresh()
+        assert self._runs(), f"{what} ended the run: {said}"
         assert said.count(WAITING) == said.count(GOING_ON) >= 1, f"{what}: {said}"
         assert re.search(cause, said), f"{what}: {said}"
         self.arrives()
         self.said_before = len(self.running.said())
+
+    def _runs(self):
+        return self.running.process.poll() is None
 
     def _fresh(self):
         return self.running.said()[self.said_before :]
@@ -169,7 +173,7 @@ def test_one_run_survives_every_fault_and_a_kill(program, server, tmp_path):
             proxy.abandon()
             watched.fault("connections that stall for good, and stay open at the server", "has sent nothing for")
             proxy.refuse()
-            wait_until(lambda: WAITING in watched._fresh(), 60, "the wait")
+            wait_until(lambda: WAITING in watched._fresh() or not watched._runs(), 60, "the wait")
             told = program.run("status", file, "--json", own_java=True).stdout
             proxy.resume()
             assert '"waiting": {"cause": ' in told
@@ -177,7 +181,7 @@ def test_one_run_survives_every_fault_and_a_kill(program, server, tmp_path):
             if is_small:
                 ballast = tmp_path / "disk" / "ballast"
                 fill(ballast)
-                wait_until(lambda: "is full" in watched._fresh(), 60, "the full disk")
+                wait_until(lambda: "is full" in watched._fresh() or not watched._runs(), 60, "the full disk")
                 ballast.unlink()
                 watched.fault("a full disk", "is full")
 
