@@ -96,6 +96,9 @@ def set_up(log_format: str | None = None, configured: LogFormat = LogFormat.TEXT
     chosen = LogFormat(log_format) if log_format else configured
     handler = _Stderr()
     handler.setFormatter(_Json(verbose) if chosen is LogFormat.JSON else _Text(verbose))
+    if not verbose:
+        # By the handler, too: a library sets the level of its loggers when it is used first.
+        handler.addFilter(lambda record: record.name.partition(".")[0] not in _NOISY)
     root = logging.getLogger()
     for former in [each for each in root.handlers if isinstance(each, _Stderr)]:
         root.removeHandler(former)

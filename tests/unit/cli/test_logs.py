@@ -42,6 +42,9 @@ def test_text_is_the_message_without_a_stack(capsys):
         fail()
     except ValueError:
         logging.getLogger("cdc_core.engine").exception("It failed.")
+    library = logging.getLogger("great_expectations.data_context")
+    library.setLevel(logging.INFO)
+    library.info("Created temporary directory '/tmp/x' for ephemeral docs site")
     assert capsys.readouterr().err == "snapshot: 3 rows\nIt failed.\n"
 
 
