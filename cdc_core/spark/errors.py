@@ -55,13 +55,13 @@ def received(doing: str) -> Iterator[None]:
             raise _unpacked(found[1]) from None
         if isinstance(error, Py4JNetworkError):
             raise _lost(doing) from None
-        fault = fault_in(text)
-        if fault is not None:
-            raise fault from None
         if _WORKER_ENDED.search(text):
             raise SparkLostError(
                 f"A worker process of Spark ended while {doing}.", "Check the memory of this machine."
             ) from None
+        fault = fault_in(text)
+        if fault is not None:
+            raise fault from None
         kind = _kind(error, text)
         remedy = "No partial result was committed. Run again with --verbose to see what Spark says of the cause."
         if "Concurrent" in kind or "CONCURRENT" in kind:

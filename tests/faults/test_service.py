@@ -23,7 +23,7 @@ from tests.support.lake import difference, doubled_events, lake_settings, write_
 from tests.support.proxy import Proxy
 from tests.support.waits import wait_until
 
-pytestmark = [pytest.mark.postgres, pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.postgres, pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(600)]
 
 ACCOUNTS, EVENTS = TableId("public", "accounts"), TableId("public", "events")
 SCHEMA = """
