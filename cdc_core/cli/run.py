@@ -65,7 +65,8 @@ def command(
             should_stop=stop.is_set,
         )
         report = Service(connector, until, hooks).run()
-    return DONE if report is None else _say_end(report)
+    where = "Kafka" if connector.config.engine.sinks == ("kafka",) else "lake"
+    return DONE if report is None else _say_end(report, where)
 
 
 def _say_snapshot(taken: list[SnapshotReport]) -> None:
@@ -84,9 +85,9 @@ def _say_going_on(seconds: float, attempts: int) -> None:
     say(text, event="going on", seconds=round(seconds, 3), attempts=attempts)
 
 
-def _say_end(report: StreamReport) -> int:
+def _say_end(report: StreamReport, where: str) -> int:
     say(
-        f"{report.events:,} changes in {report.batches} batches, lake at {report.lsn} ({report.stopped_by})",
+        f"{report.events:,} changes in {report.batches} batches, {where} at {report.lsn} ({report.stopped_by})",
         event="end",
         changes=report.events,
         batches=report.batches,
