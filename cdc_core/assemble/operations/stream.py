@@ -126,8 +126,7 @@ def _drain(
                     events.drain(gate)
                 return report
             except UnreachableError as error:
-                # Other connections end because of the stream's; they do not say why.
-                raise reader.lost or error from None
+                raise reader.lost or error from None  # others end because of the stream's connection, not knowing why
             except BrokenStreamError as error:
                 if proof is not None:
                     proof.note_broken(error.message)
