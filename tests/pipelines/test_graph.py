@@ -39,11 +39,17 @@ def test_snapshot_and_stream_share_the_pool_of_the_slot():
     assert nodes.get(changes_key(SITE)).pools == {"slot_slot_a"}
 
 
-def test_every_check_of_a_lake_table_blocks():
+def test_every_check_of_a_lake_table_blocks_except_the_comparison_with_its_source():
     nodes = graph()
     checks = [nodes.get(key) for key in nodes.asset_check_keys if key.asset_key == lake_key(SITE, ORDERS)]
-    assert {check.key.name for check in checks} == {"merged", "rules", "great_expectations", "quarantine"}
-    assert all(check.blocking for check in checks)
+    assert {check.key.name for check in checks if not check.blocking} == {"equal_to_source"}
+    blocking = {check.key.name for check in checks if check.blocking}
+    assert blocking == {"merged", "rules", "great_expectations", "quarantine"}
+
+
+def test_a_stream_does_not_compare_tables_with_their_source():
+    job = definitions_of([SITE]).resolve_job_def("shop_stream_job")
+    assert "shop_reconcile" not in {node.name for node in job.nodes}
 
 
 def test_columns_and_kinds_are_shown():
