@@ -213,7 +213,7 @@ def test_beside_a_stream_nothing_is_named_wrongly(pg, program, tmp_path):
             while not stop.is_set():
                 connection.execute(statement(own))
 
-    with program.started("run", file, own_java=True) as running:
+    with program.started("run", file, "--verbose", own_java=True) as running:
         writers = [threading.Thread(target=write, args=(seed,)) for seed in range(3)]
         for writer in writers:
             writer.start()

@@ -131,7 +131,7 @@ def test_rows_without_their_parent_row_are_told(lines):
 
 def test_a_key_inserted_twice_is_quarantined_and_a_parent_that_was_re_read_is_awaited(lines):
     one = lines("twice")
-    with one.program.started("run", one.file, "--max-seconds", "480") as running:
+    with one.program.started("run", one.file, "--verbose", "--max-seconds", "480") as running:
         running.wait_for("snapshot:")
         one.execute("insert into tree values (5, null)")
         running.wait_for("changes into 1 tables")  # from here on the key is known to be in force
