@@ -10,6 +10,7 @@ import dagster as dg
 from cdc_core.schema.table import TableId
 from pipelines.connector.keys import lake_key, part
 from pipelines.connector.site import MaintainReport, Site
+from pipelines.jobs.scheduled import scheduled
 from pipelines.step.failure import reported, retried
 from pipelines.step.resources import spark_key
 
@@ -88,14 +89,13 @@ def maintenance_job(site: Site) -> "dg.UnresolvedAssetJobDefinition":
 
 def maintenance_schedule(site: Site) -> dg.ScheduleDefinition:
     """The schedule of that job."""
-    is_set = bool(site.maintenance_cron)
-    how = "wal2lake.maintenance.schedule of the connector file" if is_set else "set wal2lake.maintenance.schedule"
-    return dg.ScheduleDefinition(
-        name=f"{site.safe_name}_maintenance_schedule",
-        job_name=maintenance_job_name(site),
-        cron_schedule=site.maintenance_cron or USUAL_CRON,
-        default_status=dg.DefaultScheduleStatus.RUNNING if is_set else dg.DefaultScheduleStatus.STOPPED,
-        description=f"Maintains the Delta tables of {site.name} ({how}).",
+    return scheduled(
+        f"{site.safe_name}_maintenance_schedule",
+        maintenance_job_name(site),
+        site.maintenance_cron,
+        USUAL_CRON,
+        "wal2lake.maintenance.schedule",
+        f"Maintains the Delta tables of {site.name}",
     )
 
 

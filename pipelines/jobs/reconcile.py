@@ -11,6 +11,7 @@ from pipelines.checks.evaluation import evaluation
 from pipelines.checks.source import EQUAL, reconcile_keys, result_of
 from pipelines.connector.keys import lake_key
 from pipelines.connector.site import Site
+from pipelines.jobs.scheduled import scheduled
 from pipelines.jobs.signals import matched_tables
 from pipelines.step.failure import reported
 
@@ -53,14 +54,13 @@ def reconcile_job(site: Site) -> "dg.UnresolvedAssetJobDefinition":
 
 def reconcile_schedule(site: Site) -> dg.ScheduleDefinition:
     """The schedule of that job."""
-    is_set = bool(site.reconcile_cron)
-    how = "wal2lake.reconcile.schedule of the connector file" if is_set else "set wal2lake.reconcile.schedule"
-    return dg.ScheduleDefinition(
-        name=f"{site.safe_name}_reconcile_schedule",
-        job_name=reconcile_job_name(site),
-        cron_schedule=site.reconcile_cron or USUAL_CRON,
-        default_status=dg.DefaultScheduleStatus.RUNNING if is_set else dg.DefaultScheduleStatus.STOPPED,
-        description=f"Compares the lake tables of {site.name} with their source ({how}).",
+    return scheduled(
+        f"{site.safe_name}_reconcile_schedule",
+        reconcile_job_name(site),
+        site.reconcile_cron,
+        USUAL_CRON,
+        "wal2lake.reconcile.schedule",
+        f"Compares the lake tables of {site.name} with their source",
     )
 
 

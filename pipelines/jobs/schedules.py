@@ -9,6 +9,7 @@ from __future__ import annotations
 import dagster as dg
 
 from pipelines.connector.site import Site
+from pipelines.jobs.scheduled import scheduled
 from pipelines.jobs.signals import incremental_config, incremental_job_name
 
 # Used, with the schedule stopped, if the connector file does not set one.
@@ -24,15 +25,15 @@ def schedules(site: Site) -> list[dg.ScheduleDefinition]:
     """All schedules of a connector."""
     plan = site.snapshot_plan
     tables = ", ".join(plan.tables) or "all captured tables"
-    how = "wal2lake.snapshot.schedule of the connector file" if plan.cron else "set wal2lake.snapshot.schedule"
     return [
-        dg.ScheduleDefinition(
-            name=schedule_name(site),
-            job_name=incremental_job_name(site),
-            cron_schedule=plan.cron or USUAL_CRON,
+        scheduled(
+            schedule_name(site),
+            incremental_job_name(site),
+            plan.cron,
+            USUAL_CRON,
+            "wal2lake.snapshot.schedule",
+            f"Requests an incremental snapshot of {tables} from the streaming run of {site.name}",
             execution_timezone=plan.timezone,
             run_config=incremental_config(site, plan.tables),
-            default_status=dg.DefaultScheduleStatus.RUNNING if plan.cron else dg.DefaultScheduleStatus.STOPPED,
-            description=f"Requests an incremental snapshot of {tables} from the streaming run of {site.name} ({how}).",
         )
     ]

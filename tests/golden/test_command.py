@@ -6,7 +6,6 @@ import json
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -41,16 +40,6 @@ def envelopes(config: Path, output: Path, *arguments: str) -> subprocess.Popen[s
         *arguments,
     ]
     return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, cwd=config.parent)
-
-
-@pytest.fixture
-def database(debian15: Cluster, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> Iterator[str]:
-    name = f"golden_{request.param}"
-    monkeypatch.setenv("WAL2LAKE_TEST_PASSWORD", debian15.password)
-    debian15.database(name=name)
-    debian15.run_script(name, RECORDED / "types.sql")
-    yield name
-    debian15.drop_database(name)
 
 
 @pytest.mark.parametrize("database", ["snapshot"], indirect=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -27,16 +27,6 @@ pytestmark = [pytest.mark.postgres, pytest.mark.slow]
 @pytest.fixture
 def broker(kafka: Broker) -> Topics:
     return Topics(kafka.servers)
-
-
-@pytest.fixture
-def database(debian15: Cluster, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> Iterator[str]:
-    name = f"golden_{request.param}"
-    monkeypatch.setenv("WAL2LAKE_TEST_PASSWORD", debian15.password)
-    debian15.database(name=name)
-    debian15.run_script(name, RECORDED / "types.sql")
-    yield name
-    debian15.drop_database(name)
 
 
 @pytest.mark.parametrize("database", ["snapshot"], indirect=True)
