@@ -26,6 +26,7 @@ import pyarrow as pa
 
 from cdc_core.lake.apply.changes import Changes, apply, bytes_to_scan, prepare
 from cdc_core.lake.apply.staging import GONE, staged
+from cdc_core.lake.delete_modes import DeleteMode
 from cdc_core.lake.delta.table import DeltaTable
 from cdc_core.lake.schema.shape import lake_properties, lake_schema
 from cdc_core.schema.pg_type import PgType
@@ -49,6 +50,8 @@ LAKE = lake_schema(ROW)
 TABLE = TableSchema(
     TableId("public", "orders"), 1, (Column("id", PgType(20, "int8"), optional=False),), primary_key=("id",)
 )
+# The columns besides the source's; the others of a delete mode are null.
+AT_SNAPSHOT = {"__commit_lsn": 1, "__tx_index": -1, "__valid_from_lsn": 1, "__current": True, "__deleted": False}
 META = {"__lsn": pa.int64(), "__xid": pa.int64()}
 
 
@@ -69,16 +72,22 @@ def images(ids: np.ndarray, seed: int) -> list[pa.Array]:
     ]
 
 
-def fill(path: Path, rows: int, file_rows: int = FILE_ROWS) -> DeltaTable:
-    """A table of ``rows`` rows."""
-    table = DeltaTable.create(str(path), LAKE, lake_properties(0))
+def fill(path: Path, rows: int, file_rows: int = FILE_ROWS, mode: DeleteMode = DeleteMode.HARD) -> DeltaTable:
+    """A table of ``rows`` rows, as a snapshot leaves it."""
+    schema = lake_schema(ROW, mode)
+    table = DeltaTable.create(str(path), schema, lake_properties(0))
     files = []
     for start in range(0, rows, file_rows):
         ids = np.arange(start, min(rows, start + file_rows))
-        meta = [pa.array(np.full(len(ids), 1)), pa.array(np.full(len(ids), -1)), pa.nulls(len(ids), LAKE[-1].type)]
-        files.append(table.write(pa.Table.from_arrays([*images(ids, start), *meta], schema=LAKE)))
+        meta = [_repeated(AT_SNAPSHOT.get(each.name), each.type, len(ids)) for each in list(schema)[len(ROW) :]]
+        made = pa.Table.from_arrays([*images(ids, start), *meta], schema=schema)
+        files += table.write_stream(made.to_batches(), schema, file_rows)
     table.commit(files)
     return table
+
+
+def _repeated(value: object, kind: pa.DataType, count: int) -> pa.Array:
+    return pa.array([value], kind).take(pa.array(np.zeros(count, dtype=np.int64)))
 
 
 def change_rows(count: int, low: int, high: int, fresh: int, turn: int) -> pa.Table:

@@ -2,6 +2,7 @@
 
     python benchmarks/micro/bench_round.py [--rows 1000000,10000000] [--turns 30] [--others 2] [--spark]
     python benchmarks/micro/bench_round.py --rows 2000000 --turns 3000 --others 0 --every 500     # a curve
+    python benchmarks/micro/bench_round.py --others 0 --mode history
 
 Each way begins with an equal table (8 mixed columns, 400,000 rows a file) and takes rounds of change rows at random
 keys: half updates, a quarter inserts, a quarter deletes. Merge on read: the rows are found by the index of keys, marked
@@ -34,8 +35,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from benchmarks.micro.bench_apply import TABLE, Clock, change_rows, fill, ours, theirs
-from cdc_core.lake.apply.changes import prepare
+from cdc_core.lake.apply.changes import apply, prepare
 from cdc_core.lake.apply.staging import GONE, staged
+from cdc_core.lake.apply.ways import Ways
+from cdc_core.lake.delete_columns import mode_of
+from cdc_core.lake.delete_modes import DeleteMode
 from cdc_core.lake.delta.data_file import MarkedRows
 from cdc_core.lake.delta.table import DeltaTable
 from cdc_core.lake.index.key_positions import KeyPositions
@@ -87,6 +91,18 @@ def say_window(turn: int, spent: list[dict[str, float]], table: DeltaTable) -> N
     )
 
 
+def applied_round(table: DeltaTable, positions: KeyPositions, rows: pa.Table, turn: int) -> dict[str, float]:
+    """One round as the product applies it, in any delete mode; milliseconds."""
+    clock, since = Clock(), table.version
+    effect = apply(table, prepare(rows, TABLE, table.schema), ways=Ways(0, positions))
+    added = [table.write(each) for each in effect.rows]
+    table.commit(added, effect.removed, marked=effect.marked, txns={"bench": turn})
+    done, cpu = clock.read()
+    maintain_after(table, since, 0, ("id",))
+    upkeep, _ = clock.read()
+    return {"ms": 1e3 * done, "cpu_ms": 1e3 * cpu, "upkeep_ms": 1e3 * (upkeep - done)}
+
+
 def by_vectors(folder: Path, rows: int, changes: int, turns: int, every: int = 0) -> dict[str, float]:
     """Rounds by merge on read."""
     table = opened(folder)
@@ -94,9 +110,9 @@ def by_vectors(folder: Path, rows: int, changes: int, turns: int, every: int = 0
     positions, clock = KeyPositions(folder / "index", INDEX_BYTES), Clock()
     positions.ready(table, table.files, KeyColumns.of(["id"], table.schema), 1e9)
     index, _ = clock.read()
-    spent = []
+    spent, one_round = [], marked_round if mode_of(table.schema.names) is DeleteMode.HARD else applied_round
     for turn in range(1, turns + 2):
-        spent.append(marked_round(table, positions, change_rows(changes, 0, rows, rows + turn * changes, turn), turn))
+        spent.append(one_round(table, positions, change_rows(changes, 0, rows, rows + turn * changes, turn), turn))
         if every and turn > 1 and (turn - 1) % every == 0:
             say_window(turn - 1, spent[-min(every, 100) :], table)
     found = {name: statistics.median(one[name] for one in spent[1:]) for name in spent[0]}
@@ -205,12 +221,14 @@ def _child(pipe: Any, work: Callable[..., dict[str, float]], given: tuple[Any, .
     pipe.send({**found, "mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024})
 
 
-def measure(rows: int, changes: int, turns: int, others: int, every: int, spark: SparkTurns | None) -> None:
+def measure(
+    rows: int, changes: int, turns: int, others: int, every: int, spark: SparkTurns | None, mode: DeleteMode
+) -> None:
     """Print the lines of one table's size."""
     with tempfile.TemporaryDirectory(prefix="bench-round-") as made:
         folder = Path(made)
         whole = folder / "whole"
-        fill(whole / "lake", rows, FILE_ROWS)
+        fill(whole / "lake", rows, FILE_ROWS, mode)
         for name, work, many in (
             ("merge on read", partial(by_vectors, every=every), turns),
             ("copy-on-write", by_rewriting, others),
@@ -252,13 +270,16 @@ def main() -> None:
     numbers.add_argument("--others", type=int, default=2, help="rounds of the other ways; 0 leaves them out")
     numbers.add_argument("--every", type=int, default=0, help="print a line after so many rounds of merge on read")
     numbers.add_argument("--spark", action="store_true", help="also Spark's MERGE, with as many rounds as the others")
+    numbers.add_argument("--mode", choices=list(DeleteMode), default=DeleteMode.HARD, type=DeleteMode)
     asked = numbers.parse_args()
+    if asked.mode is not DeleteMode.HARD and (asked.others or asked.spark):
+        numbers.error("--mode is measured by merge on read alone: --others 0, without --spark")
     spark = SparkTurns() if asked.spark else None
     print("| rows | changes | by | ms | CPU ms | to find | upkeep | p95 of all | peak MB | read × |")
     print("|---|---|---|---|---|---|---|---|---|---|")
     for rows in map(int, asked.rows.split(",")):
         for changes in map(int, asked.changes.split(",")):
-            measure(rows, changes, asked.turns, asked.others, asked.every, spark)
+            measure(rows, changes, asked.turns, asked.others, asked.every, spark, asked.mode)
 
 
 if __name__ == "__main__":

@@ -21,6 +21,7 @@ from cdc_core.lake.delta.pages import NOT_READ, Pages
 from cdc_core.lake.delta.physical import renamed
 from cdc_core.lake.delta.row_groups import (
     PAGE_ROWS,
+    Layout,
     bytes_in_memory,
     has_large_values,
     parquet_writer,
@@ -137,13 +138,15 @@ class ParquetFiles:
 
     def write(self, rows: pa.Table, schema: pa.Schema, name: str) -> DataFile:
         """Write rows to a new file of ``schema``."""
-        path = f"{name}-{uuid.uuid4()}.zstd.parquet"
         ready = conform(rows, schema)
-        is_large = has_large_values(ready)
+        layout, is_large = Layout.of(ready, is_local=self._folder.is_local), has_large_values(ready)
+        path = f"{name}-{uuid.uuid4()}.{layout.compression}.parquet"
         with (
             self._folder.open_output(path) as target,
             # With few rows a dictionary costs more time and bytes than it saves.
-            parquet_writer(target, ready, ready.num_rows >= _DICTIONARY_ROWS, statistics=not is_large) as writer,
+            parquet_writer(
+                target, ready.schema, layout, ready.num_rows >= _DICTIONARY_ROWS, statistics=not is_large
+            ) as writer,
         ):
             writer.write_table(ready)
         if is_large:
@@ -166,11 +169,12 @@ class ParquetFiles:
         groups = row_groups(batches, schema)
         rows = next(groups, None)
         while rows is not None:
-            path = f"{name}-{uuid.uuid4()}.zstd.parquet"
+            layout = Layout.of(rows, is_local=self._folder.is_local)
+            path = f"{name}-{uuid.uuid4()}.{layout.compression}.parquet"
             bounds, count, octets, is_large = Bounds(), 0, 0, has_large_values(rows)
             with (
                 self._folder.open_output(path) as target,
-                parquet_writer(target, rows, repeated_columns(rows), statistics=not is_large) as writer,
+                parquet_writer(target, rows.schema, layout, repeated_columns(rows), statistics=not is_large) as writer,
             ):
                 while rows is not None and count < rows_per_file and octets < (bytes_per_file or octets + 1):
                     writer.write_table(rows)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from cdc_core.lake.delete_columns import TO_LSN
 from cdc_core.lake.delta.conform import conform
 
 _GROUP_ROWS = 100_000
@@ -18,19 +20,41 @@ _SAMPLE_ROWS = 10_000
 _MIN_ROWS = 10_000
 _LARGE_VALUE = 1 << 20
 _RELEASED = 32 << 20
-_COMPRESSION = "zstd"
 # A page is what is read to get one row (``pages``), also by other readers that know the page index. Its size is checked
 # after each batch of values.
 PAGE_ROWS = 2_000
-_PAGES = {
-    "max_rows_per_page": PAGE_ROWS,
-    "data_page_size": 64 << 10,
-    "write_batch_size": 64,
-}
-
-
 # A file of less is read as a whole as quickly, and rewritten if its rows change: small pages take a third more time.
 _PAGED_BYTES = 2 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """How a data file is compressed, and the most rows of its pages; None for the writer's own pages of a megabyte."""
+
+    compression: str = "zstd"
+    page_rows: int | None = None
+
+    @classmethod
+    def of(cls, first: pa.Table, *, is_local: bool) -> Layout:
+        """Return the layout of a file that begins with these rows.
+
+        A version of a history table is read as a whole when it ends, in each of its columns. Of 1,000 versions in 10 M
+        rows of 12 columns that takes 0.6 s of CPU from pages of 2,000 rows under zstd, 0.12 s from pages of 200 under
+        Snappy; such files are up to 1.8 times as large. Only where pages are read at all: on a local disk.
+        """
+        if first.nbytes <= _PAGED_BYTES:
+            return cls()
+        ends = first.column(TO_LSN) if TO_LSN in first.schema.names else None
+        if is_local and ends is not None and ends.null_count == len(ends):
+            return cls("snappy", 200)
+        return cls(page_rows=PAGE_ROWS)
+
+    @property
+    def pages(self) -> dict[str, int]:
+        """The writer's settings for pages."""
+        if self.page_rows is None:
+            return {}
+        return {"max_rows_per_page": self.page_rows, "data_page_size": 64 << 10, "write_batch_size": 64}
 
 
 def row_groups(batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> Iterator[pa.Table]:
@@ -69,21 +93,21 @@ def stepwise(parquet: pq.ParquetFile, columns: list[str], rows: int) -> Iterator
 
 
 def parquet_writer(
-    target: Any, first: pa.Table, use_dictionary: bool | list[str], *, statistics: bool
+    target: Any, schema: pa.Schema, layout: Layout, use_dictionary: bool | list[str], *, statistics: bool
 ) -> pq.ParquetWriter:
-    """Return a writer of data files, for the ``first`` row group. ``statistics``: False if ``has_large_values``.
+    """Return a writer of data files. ``statistics``: False if ``has_large_values``.
 
     Without statistics there is no page index either, which would be as large.
     """
     return pq.ParquetWriter(
         target,
-        first.schema,
-        compression=_COMPRESSION,
+        schema,
+        compression=layout.compression,
         store_schema=False,
         use_dictionary=use_dictionary,
         write_statistics=statistics,
         write_page_index=statistics,
-        **(_PAGES if statistics and first.nbytes > _PAGED_BYTES else {}),
+        **(layout.pages if statistics else {}),
     )
 
 

@@ -15,6 +15,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from cdc_core.lake.delete_columns import TO_LSN
+from cdc_core.lake.delete_modes import DeleteMode
 from cdc_core.lake.delta.pages import NOT_READ, Pages
 from cdc_core.lake.delta.table import DeltaTable
 from cdc_core.lake.delta.thrift import ThriftReader, written
@@ -161,3 +163,26 @@ def test_a_table_reads_few_rows_by_pages(tmp_path: Path, rows: int, monkeypatch:
     again = DeltaTable.open(table.path)
     assert again is not None
     assert again.read_at(file, np.array([7]), ["id"]).column("id").to_pylist() == [7]
+
+
+@pytest.mark.parametrize(
+    ("ended", "rows", "codec", "page"),
+    [(None, 60_000, "SNAPPY", 200), (7, 60_000, "ZSTD", 2_000), (None, 100, "ZSTD", 100)],
+    ids=["versions that can end", "versions that have ended", "a small file"],
+)
+def test_a_version_that_can_end_is_in_a_small_page(
+    tmp_path: Path, ended: int | None, rows: int, codec: str, page: int
+) -> None:
+    schema = lake_schema(pa.struct([("id", pa.int64()), ("name", pa.string())]), DeleteMode.HISTORY)
+    columns = {"id": pa.array(range(rows)), "name": pa.array([f"name {n}" for n in range(rows)])}
+    columns[TO_LSN] = pa.array([ended] * rows, pa.int64())
+    held = pa.Table.from_arrays([columns.get(f.name, pa.nulls(rows, f.type)) for f in schema], schema=schema)
+    table = DeltaTable.create(str(tmp_path), schema, {})
+    for file in (table.write(held), *table.write_stream(held.to_batches(), schema, rows)):
+        path = tmp_path / file.path
+        column = pq.ParquetFile(path).metadata.row_group(0).column(0)
+        assert (column.compression, f".{codec.lower()}." in file.path) == (codec, True)
+        pages = Pages(memoryview(path.read_bytes()))
+        at = np.array([rows // 2])
+        assert pages.read(["id"], at)["id"].to_pylist() == [rows // 2]
+        assert np.diff(pages._chunk(0, 0).first, append=column.num_values).max() <= max(page, 64)
