@@ -313,6 +313,43 @@ def test_the_marks_of_many_tables_come_at_once_and_leave_out_what_is_gone(sessio
     assert catalog.fingerprints([]) == {}
 
 
+VALUES_MAY_DIFFER = (
+    "alter table t alter column n type bigint using n * 2",
+    "alter table t add column more int default 7",
+    "alter table parted attach partition parted_c for values in (3)",
+    "alter table parted alter column n type bigint using n * 2",
+    "alter table parted detach partition parted_b",
+    "alter type mood rename value 'ok' to 'fine'",
+    "truncate t",
+)
+
+
+def test_the_storage_stamp_is_another_one_when_values_may_differ(each_pg: Cluster) -> None:
+    database = each_pg.database("stamps")
+    with each_pg.connect(database) as session:
+        session.autocommit = True
+        run(
+            session,
+            "create type mood as enum ('sad', 'ok')",
+            "create table t (id int primary key, n int, m mood)",
+            "create table parted (id int, n int) partition by list (id)",
+            "create table parted_b (id int, n int)",
+            "create table parted_c (id int, n int)",
+        )
+        catalog = Catalog(session)
+        oids = [table_of(session, name).oid for name in ("t", "parted")]
+        run(session, "alter table parted attach partition parted_b for values in (2)")
+        seen = {catalog.storage_stamp(oids)}
+        run(session, "insert into t select g, g, 'ok' from generate_series(1, 1000) g", "analyze t", "vacuum t")
+        run(session, "create table other (id int primary key)", "insert into parted values (2, 2)")
+        assert {catalog.storage_stamp(oids)} == seen
+        for statement in VALUES_MAY_DIFFER:
+            run(session, statement)
+            stamp = catalog.storage_stamp(oids)
+            assert stamp not in seen, statement
+            seen.add(stamp)
+
+
 def test_a_type_tells_its_parts_and_whether_they_are_as_they_were_made(session: Connection) -> None:
     run(
         session,

@@ -71,7 +71,11 @@ class LakeSink:
         self._merge_states = MergeStates(paths, lake.scope, options, watch.shapes)
         self._expiry = Expiry(paths, lake.scope, self._merge_states, options.changelog_retention_days)
         log = RoundLog(paths.rounds, options.lake_history_minutes, epoch_of(lake.scope))
-        self._cuts = Cuts(log, self._merge_states) if records_rounds else None
+        self._cuts = (
+            Cuts(log, self._merge_states, lambda: watch.shapes.poll_if_altered(watch.wal_lsn))
+            if records_rounds
+            else None
+        )
         self._validations = Validations(docs_path)
         orders = Orders(self._merge_states, watch.shapes, registry, ConstraintsSeen(watch.wal_lsn))
         self._upkeep = Upkeep(lambda order: run_upkeep(work, order))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from datetime import UTC, datetime
 
 from cdc_core.engine.round.table_state import MergeState, MergeStates
@@ -13,11 +14,16 @@ _POLL_SECONDS = 5.0
 
 
 class Cuts:
-    """Records the merge states of all tables. For one thread."""
+    """Records the merge states of all tables. For one thread.
 
-    def __init__(self, log: RoundLog, merge_states: MergeStates) -> None:
+    ``look`` notes in the merge states which tables were altered without an event, up to the time of the call: an ALTER
+    that rewrites values, committed at or before the round's LSN, is not in the lake.
+    """
+
+    def __init__(self, log: RoundLog, merge_states: MergeStates, look: Callable[[], None]) -> None:
         self._log = log
         self._merge_states = merge_states
+        self._look = look
         self._last: tuple[RecordedTable, ...] | None = None
         self._last_lsn: Lsn | None = None
         self._committed: tuple[int, datetime] | None = None
@@ -39,6 +45,7 @@ class Cuts:
         if self._last_lsn is None:
             self._begin()
         self._merge_states.find_maintained_versions()
+        self._look()
         tables = self.tables_at(lsn)
         if not tables or (self._last_lsn is not None and lsn < self._last_lsn):
             return

@@ -53,6 +53,7 @@ class Shapes:
         self._reads_new_tables = reads_new_tables
         self.pauses = Pauses(log, catalogue, policy)
         self._is_poll_due = False
+        self._stamp: str | None = None
 
     @property
     def is_poll_due(self) -> bool:
@@ -122,6 +123,17 @@ class Shapes:
             if is_known and found is not None and not (state.seen and state.seen.may_have_been_renamed(found)):
                 continue
             self._look(table, state, found, wal_lsn)
+
+    def poll_if_altered(self, wal_lsn: Callable[[], int]) -> None:
+        """As ``poll``, but only if values may have changed without an event since the last call. One small query.
+
+        Everything that was committed before the call is seen, so what is recorded after it as current is.
+        """
+        oids = {state.shape.table.oid for state in self.pauses.tables.values() if state.shape is not None}
+        stamp = self._catalogue.storage_stamp(oids)
+        if stamp != self._stamp:
+            self._stamp = stamp
+            self.poll(wal_lsn)
 
     def follow_passed(self, passed: int) -> list[TableId]:
         """Apply the plans whose LSN the stream has passed without a change of a row; returns their tables."""

@@ -28,6 +28,9 @@ class Catalogue(Protocol):
     def fingerprints(self, oids: Iterable[int]) -> dict[int, Fingerprint]:
         """Return the fingerprints by oid."""
 
+    def storage_stamp(self, oids: Iterable[int]) -> str:
+        """Return a text that is another one once the tables' values may have changed without an event."""
+
 
 class Pauses:
     """The states of the tables by name (``tables``), of which this changes what concerns pauses and re-reads.

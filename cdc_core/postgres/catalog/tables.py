@@ -89,6 +89,16 @@ SELECT pg_get_expr(sent.qual, sent.relid)
 FROM pg_publication p, pg_get_publication_tables(p.pubname) AS sent
 WHERE p.pubname = %s AND sent.relid = %s
 """
+# All of these update a row in pg_class (file, number of columns, partition) or pg_enum.
+# Vacuum and analyze do so in place.
+_STORAGE_STAMP = """
+WITH RECURSIVE held(oid) AS (
+    SELECT unnest(%s::oid[]) UNION SELECT i.inhrelid FROM held h JOIN pg_inherits i ON i.inhparent = h.oid
+)
+SELECT concat((SELECT md5(string_agg(concat_ws(' ', c.oid, c.xmin, c.relfilenode), ',' ORDER BY c.oid))
+               FROM held JOIN pg_class c ON c.oid = held.oid),
+              ' ', (SELECT concat_ws(' ', count(*), sum(e.xmin::text::bigint)) FROM pg_enum e))
+"""
 _SIZES = """
 SELECT c.oid::bigint, c.reltuples::float8, c.relpages, c.relkind = 'p', has_table_privilege(c.oid, 'SELECT'),
        CASE WHEN c.relkind = 'p' THEN 0
@@ -205,6 +215,17 @@ class Catalog:
         """
         with self._lock, self._one_state("reading table metadata"):
             return fingerprints(self._connection, oids, self._publication, self._sent)
+
+    def storage_stamp(self, oids: Iterable[int]) -> str:
+        """Return a text that is another one once the tables' values may have changed without an event.
+
+        That is after an ALTER that rewrites them or adds a column, an ATTACH or DETACH, a renamed label of an enum;
+        also after some that change no value. One query of index lookups, for every round. Raises SourceError or
+        TransientError.
+        """
+        with self._lock, translated("reading table metadata"):
+            row = self._connection.execute(_STORAGE_STAMP, (sorted(set(oids)),)).fetchone()
+        return str(row[0]) if row else ""
 
     def row_filter(self, table: TableSchema) -> str:
         """Return the condition of the publication's row filter, or empty. Raises SourceError or TransientError."""

@@ -74,7 +74,7 @@ def recorded(log):
 
 def test_a_round_holds_every_table_and_its_last_commit_time(log):
     known = Known({B: merge_state(merged=50), A: merge_state(merged=100)})
-    cuts = Cuts(log, known)
+    cuts = Cuts(log, known, lambda: None)
     cuts.note_commit(100, int(AT.timestamp() * 1e6))
     cuts.record(100)
     # Nothing new is said twice, and a later LSN is a round whatever changed.
@@ -93,11 +93,11 @@ def test_a_round_holds_every_table_and_its_last_commit_time(log):
 
 def test_a_later_run_goes_on_where_the_last_one_ended(log, tmp_path):
     known = Known({A: merge_state(merged=100)})
-    first = Cuts(log, known)
+    first = Cuts(log, known, lambda: None)
     first.note_commit(100, int(AT.timestamp() * 1e6))
     first.record(100)
     # The slot sends changes again, and tables are ahead of them: no round of an earlier LSN follows.
-    again = Cuts(RoundLog(str(tmp_path / "rounds"), 0), known)
+    again = Cuts(RoundLog(str(tmp_path / "rounds"), 0), known, lambda: None)
     again.record(90)
     again.record(100)
     assert recorded(log) == [(100, AT)]
@@ -109,7 +109,7 @@ def test_a_later_run_goes_on_where_the_last_one_ended(log, tmp_path):
 
 def test_what_changes_without_a_round_is_written_down_too(log, monkeypatch):
     known = Known({A: merge_state(merged=70, shape=TableShape(reread="why"))})
-    cuts = Cuts(log, known)
+    cuts = Cuts(log, known, lambda: None)
     now = SimpleNamespace(monotonic=lambda: clock[0])
     clock = [1000.0]
     monkeypatch.setattr("cdc_core.engine.round.record.time", now)
@@ -128,7 +128,7 @@ def test_what_changes_without_a_round_is_written_down_too(log, monkeypatch):
 def test_no_two_contents_have_one_lsn_when_a_commit_begins_where_the_stream_stood(log, monkeypatch):
     """The stream has passed the record that ends at 200; the next one begins there, and is a commit."""
     known = Known({A: merge_state(merged=100)})
-    cuts = Cuts(log, known)
+    cuts = Cuts(log, known, lambda: None)
     clock = [1000.0]
     monkeypatch.setattr("cdc_core.engine.round.record.time", SimpleNamespace(monotonic=lambda: clock[0]))
     cuts.record(100)
@@ -148,3 +148,17 @@ def test_no_two_contents_have_one_lsn_when_a_commit_begins_where_the_stream_stoo
     clock[0] += 6
     cuts.between_rounds(199)
     assert len(recorded(log)) == 4
+
+
+def test_a_table_altered_without_an_event_is_not_part_of_the_round(log):
+    """The catalogue is looked at after the merges and before the states are read: see docs/reading.md."""
+    known = Known({A: merge_state(merged=100), B: merge_state(merged=100)})
+
+    def look():
+        known[A].shape.reread = "its values were rewritten"
+
+    Cuts(log, known, look).record(100)
+    assert {one.table: one.state for one in log.newest().tables} == {
+        A: TableState.REREADING,
+        B: TableState.CURRENT,
+    }

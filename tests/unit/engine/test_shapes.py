@@ -35,11 +35,17 @@ class Server:
 
     def __init__(self, now: TableSchema | None) -> None:
         self.now = now
+        self.stamp = ""
+        self.looks = 0
 
     def current(self, name: TableId) -> TableSchema | None:
         return self.now
 
+    def storage_stamp(self, oids: object) -> str:
+        return self.stamp
+
     def fingerprints(self, oids: object) -> dict[int, object]:
+        self.looks += 1
         return {} if self.now is None else {self.now.oid: self.now.fingerprint}
 
     def resolve_relation(self, relation: Relation) -> ResolvedRelation:
@@ -222,3 +228,13 @@ def replaced_entries(first: TableSchema, oid: int = 0) -> object:
     mark = first.fingerprint.publication
     entries = tuple(dataclasses.replace(entry, oid=oid) for entry in mark.entries) if oid else ()
     return dataclasses.replace(mark, entries=entries)
+
+
+def test_the_catalogue_is_read_before_a_record_only_if_values_may_have_changed(tmp_path: Path) -> None:
+    known, server = begun(tmp_path, table(ID, NOTE))
+    known.poll_if_altered(lambda: 300)
+    known.poll_if_altered(lambda: 310)
+    assert server.looks == 1
+    server.stamp = "another"
+    known.poll_if_altered(lambda: 320)
+    assert server.looks == 2
