@@ -39,7 +39,7 @@ class ThriftReader:
         if kind in (I16, I32, I64):
             return self._zigzag()
         if kind == BINARY:
-            size = self._varint()
+            size = self.varint()
             self.at += size
             return bytes(self.data[self.at - size : self.at])
         if kind == STRUCT:
@@ -58,10 +58,11 @@ class ThriftReader:
         head = self.data[self.at]
         self.at += 1
         size = head >> 4
-        size = self._varint() if size == 15 else size
+        size = self.varint() if size == 15 else size
         return head & 15, [self._value(head & 15) for _ in range(size)]
 
-    def _varint(self) -> int:
+    def varint(self) -> int:
+        """Read a number without sign."""
         found = shift = 0
         while True:
             byte = self.data[self.at]
@@ -72,7 +73,7 @@ class ThriftReader:
             shift += 7
 
     def _zigzag(self) -> int:
-        found = self._varint()
+        found = self.varint()
         return (found >> 1) ^ -(found & 1)
 
 

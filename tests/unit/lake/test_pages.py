@@ -17,9 +17,9 @@ from hypothesis import strategies as st
 
 from cdc_core.lake.delete_columns import TO_LSN
 from cdc_core.lake.delete_modes import DeleteMode
-from cdc_core.lake.delta.pages import NOT_READ, Pages
+from cdc_core.lake.delta.pages import NOT_READ, Pages, page_places
 from cdc_core.lake.delta.table import DeltaTable
-from cdc_core.lake.delta.thrift import ThriftReader, written
+from cdc_core.lake.delta.thrift import I32, I64, LIST, STRUCT, ThriftReader, written
 from cdc_core.lake.schema.shape import lake_schema
 from tests.support.sampling import examples
 
@@ -163,6 +163,18 @@ def test_a_table_reads_few_rows_by_pages(tmp_path: Path, rows: int, monkeypatch:
     again = DeltaTable.open(table.path)
     assert again is not None
     assert again.read_at(file, np.array([7]), ["id"]).column("id").to_pylist() == [7]
+
+
+@settings(max_examples=examples(200), deadline=None)
+@given(
+    pages=st.lists(st.tuples(st.integers(0, 2**62), st.integers(0, 2**31 - 1), st.integers(0, 2**62)), max_size=40),
+    sizes=st.lists(st.integers(0, 2**40), max_size=3),
+)
+def test_the_offset_index_is_read_as_thrift_reads_it(pages: list[tuple[int, int, int]], sizes: list[int]) -> None:
+    listed = [{1: (I64, at), 2: (I32, size), 3: (I64, row)} for at, size, row in pages]
+    index = written({1: (LIST, (STRUCT, listed)), 2: (LIST, (I64, sizes))} if sizes else {1: (LIST, (STRUCT, listed))})
+    assert page_places(index).tolist() == [list(page) for page in pages]
+    assert page_places(index).shape == (len(pages), 3)
 
 
 @pytest.mark.parametrize(
