@@ -11,11 +11,13 @@ from pipelines.assets.source import source_specs
 from pipelines.assets.stream import stream_assets
 from pipelines.checks.slot import slot_health_check
 from pipelines.checks.source import reconcile_checks
+from pipelines.checks.tables import table_checks
 from pipelines.connector.files import BrokenConnector, connector_files, load_sites
 from pipelines.connector.keys import part
 from pipelines.connector.site import Site
 from pipelines.jobs.connector import jobs
 from pipelines.jobs.maintenance import maintenance_assets, maintenance_job, maintenance_schedule
+from pipelines.jobs.pauses import pause_jobs
 from pipelines.jobs.reconcile import reconcile_job, reconcile_schedule, repair_job
 from pipelines.jobs.replays import replay_jobs
 from pipelines.jobs.schedules import schedules
@@ -45,10 +47,15 @@ def definitions_of(sites: Iterable[Site], broken: Iterable[BrokenConnector] = ()
         assets=assets,
         asset_checks=[
             *[slot_health_check(site) for site in sites],
+            *[checks for site in sites if (checks := table_checks(site)) is not None],
             *[checks for site in sites if (checks := reconcile_checks(site)) is not None],
         ],
         jobs=[
-            *[job for site in sites for job in (*jobs(site), *signal_jobs(site), *replay_jobs(site))],
+            *[
+                job
+                for site in sites
+                for job in (*jobs(site), *pause_jobs(site), *signal_jobs(site), *replay_jobs(site))
+            ],
             *[job for site in kept for job in (maintenance_job(site), reconcile_job(site), repair_job(site))],
         ],
         schedules=[

@@ -149,8 +149,9 @@ class Paused:
 class TableStatus:
     """One captured table in the source and in the lake. None if a side cannot be queried or has no value yet.
 
-    ``quarantined`` is the number of changes in its quarantine table. ``error`` is why its Delta tables cannot be read,
-    empty if they can; its positions are then unknown.
+    ``quarantined`` is the number of changes in its quarantine table, ``reasons`` how many of them have each reason (the
+    name of a rule, or that they wait for an earlier change). ``error`` is why its Delta tables cannot be read, empty if
+    they can; its positions are then unknown.
     """
 
     table: TableId
@@ -164,6 +165,7 @@ class TableStatus:
     paused: Paused | None = None
     quarantined: int = 0
     error: str = ""
+    reasons: dict[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

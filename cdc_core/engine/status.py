@@ -14,7 +14,7 @@ from cdc_core.lake.epochs import EpochRows
 from cdc_core.lake.paths import LakePaths
 from cdc_core.lake.positions import LakePosition, changelog_position, lake_position
 from cdc_core.lake.stores.changelog import count_after
-from cdc_core.lake.stores.quarantine import count_waiting
+from cdc_core.lake.stores.quarantine import waiting_reasons
 from cdc_core.lake.stores.schema_log import History, ShapeLog
 from cdc_core.lsn import Lsn
 from cdc_core.postgres.connect import connect
@@ -82,6 +82,7 @@ def lake_status(
         lake = lake_position(opened, scope, table.id)
         changes = open_complete(paths.changelog(table.id))
         changelog = changelog_position(changes, scope, table.id)
+        waiting, reasons = waiting_reasons(paths.quarantine(table.id), lake)
         return TableStatus(
             table.id,
             table.lake_key,
@@ -92,7 +93,8 @@ def lake_status(
             row_count(paths.lake(table.id)) if count and opened is not None else None,
             rows.get(table.id),
             _paused(histories.get(table.id), changes, lake, scope),
-            count_waiting(paths.quarantine(table.id), lake),
+            waiting,
+            reasons=reasons,
         )
 
     with ThreadPoolExecutor(_THREADS) as pool:

@@ -76,6 +76,30 @@ class FreshnessWindow:
     fail_seconds: int
 
 
+class CheckLevel(StrEnum):
+    """What a failed check of a lake table means in Dagster.
+
+    warn: a warning. error: an error. block: an error, and assets that depend on the table wait until it passes.
+    """
+
+    WARN = "warn"
+    ERROR = "error"
+    BLOCK = "block"
+
+
+TABLE_CHECKS = ("merged", "rules", "great_expectations", "quarantine")
+"""The checks of a lake table whose level can be set."""
+
+
+def parse_check_levels(text: str) -> tuple[tuple[str, CheckLevel], ...]:
+    """Parse ``check=level`` pairs, separated by commas."""
+    pairs = [tuple(part.strip() for part in entry.partition("=")[::2]) for entry in parse_list(text)]
+    levels = [each.value for each in CheckLevel]
+    if not all(name in TABLE_CHECKS and level in levels for name, level in pairs):
+        raise ValueError(f"check=level pairs of {', '.join(TABLE_CHECKS)} and {', '.join(levels)}")
+    return tuple((name, CheckLevel(level)) for name, level in pairs)
+
+
 def parse_freshness(text: str) -> tuple[FreshnessWindow, ...]:
     """Parse ``pattern=FAIL`` or ``pattern=WARN:FAIL``, separated by commas."""
     return tuple(_freshness_window(entry) for entry in parse_patterns(text))
@@ -101,7 +125,7 @@ def _window_seconds(text: str) -> int:
 
 
 parse_freshness.kind = "list"  # type: ignore[attr-defined]
-parse_owners.kind = parse_tags.kind = "list"  # type: ignore[attr-defined]
+parse_owners.kind = parse_tags.kind = parse_check_levels.kind = "list"  # type: ignore[attr-defined]
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,4 +200,12 @@ class ObserveOptions:
         "public\\\\.orders=15m:1h,.*=1d. The first pattern that matches schema.table is used; a table without a "
         "match has no policy.",
         parse=parse_freshness,
+    )
+    dagster_checks: tuple[tuple[str, CheckLevel], ...] = option(
+        "wal2lake.dagster.checks",
+        (),
+        "What failed checks of lake tables mean in Dagster: check=level, such as quarantine=warn,merged=block. Checks: "
+        "merged, rules, great_expectations, quarantine. Levels: warn, error (the default), or block (an error, and "
+        "assets that depend on the table wait until the check passes).",
+        parse=parse_check_levels,
     )

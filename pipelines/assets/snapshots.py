@@ -42,7 +42,7 @@ def snapshot_asset(site: Site) -> dg.AssetsDefinition:
         # All tables of a backfill in one run: one exported snapshot shows them at one point in time, in one Spark
         # session.
         backfill_policy=dg.BackfillPolicy.single_run(),
-        group_name=site.safe_name,
+        group_name=site.group(),
         kinds={"postgres", "delta", "spark"},
         owners=list(site.owners),
         tags=site.tags,
@@ -50,7 +50,9 @@ def snapshot_asset(site: Site) -> dg.AssetsDefinition:
         required_resource_keys={spark_key(site)},
         # Each partition is materialized as soon as its table is in the lake, not at the end of the step.
         output_required=False,
-        description="Copies captured tables into the lake at the slot's consistent point; one partition per table.",
+        description="Copies captured tables into the lake at the slot's consistent point; one partition per table. "
+        "Assets of tables that are captured later appear when the code location is loaded again: under `dagster dev` "
+        "by itself, else by pressing *Reload definitions* (Deployment, Code locations).",
     )
     def snapshot(context: dg.AssetExecutionContext) -> Iterator[Any]:
         events = SnapshotEvents(context, site)

@@ -14,7 +14,7 @@ def source_specs(site: Site) -> list[dg.AssetSpec]:
     return [
         dg.AssetSpec(
             source_key(site, table.id),
-            group_name=site.safe_name,
+            group_name=site.group("source"),
             kinds={"postgres", "table"},
             owners=site.owners,
             tags=site.tags,

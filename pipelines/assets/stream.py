@@ -3,6 +3,7 @@
 # Dagster inspects the annotation of `context` itself, so annotations are not postponed in this file.
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any
 
 import dagster as dg
@@ -12,9 +13,9 @@ from cdc_core.lsn import Lsn
 from pipelines.assets.notification_events import NotificationEvents
 from pipelines.assets.source import table_metadata
 from pipelines.assets.stream_events import StreamEvents
-from pipelines.checks.tables import check_specs
 from pipelines.connector.keys import changes_key, lake_key, snapshot_key, source_key
-from pipelines.connector.site import Site
+from pipelines.connector.site import Engine, Site
+from pipelines.jobs.connector import CANCELLED, stream_job_name
 from pipelines.jobs.slot_runs import YieldPolicy
 from pipelines.reports.freshness import freshness_policy
 from pipelines.reports.lake_facts import LakeFacts
@@ -25,6 +26,9 @@ from pipelines.step.interrupts import held
 from pipelines.step.resources import spark_key
 
 FIRST_REPORT_SECONDS = 3.0
+# A run that was to bring assets up to date ends when the slot has had no changes for so long.
+CAUGHT_UP_SECONDS = 10.0
+_SENSOR = "dagster/sensor_name"
 
 
 class StreamConfig(dg.Config):
@@ -49,12 +53,10 @@ class StreamConfig(dg.Config):
 
 def stream_assets(site: Site) -> dg.AssetsDefinition:
     """Changelog and lake assets of a connector, materialized together: one process, Spark session and consumer."""
-    tables = [table.id for table in site.tables]
 
     @dg.multi_asset(
         name=f"{site.safe_name}_stream",
         specs=[_changes_spec(site), *_lake_specs(site)],
-        check_specs=[spec for table in tables for spec in check_specs(site, table)],
         can_subset=True,
         pool=site.pool,
         required_resource_keys={spark_key(site)},
@@ -63,11 +65,14 @@ def stream_assets(site: Site) -> dg.AssetsDefinition:
         tally = RunTally(FIRST_REPORT_SECONDS, config.report_seconds)
         notifications = NotificationEvents(site)
         events = StreamEvents(context, site, tally, LakeFacts(site), notifications)
-        policy = YieldPolicy(context.instance, context.run.run_id, site)
+        is_stream = context.run.job_name == stream_job_name(site)
+        heeds_pause = _SENSOR in context.run.tags
+        policy = YieldPolicy(context.instance, context.run.run_id, site, heeds_pause=heeds_pause)
 
         def drain(should_stop: Callable[[], bool]) -> StreamReport:
-            return site.open().stream(
-                config.until(),
+            engine = site.open()
+            return engine.stream(
+                config.until() if is_stream else _caught_up(context, engine, config),
                 # Started by the engine concurrently with its other preparations, and never in the main thread, where
                 # PySpark would replace Dagster's handler of interrupts.
                 spark=lambda: getattr(context.resources, spark_key(site)).spark_session,
@@ -90,6 +95,12 @@ def stream_assets(site: Site) -> dg.AssetsDefinition:
             try:
                 report = work.run(tick, context.log)
                 yield from events.results(report, with_data_docs=config.data_docs)
+                if not is_stream:
+                    yield from events.unchanged()
+            except dg.DagsterExecutionInterruptedError:
+                with held():
+                    context.log.info(f"Cancelled. {CANCELLED.format(site.safe_name)}")
+                raise
             finally:
                 with held():
                     events.flush()
@@ -97,11 +108,25 @@ def stream_assets(site: Site) -> dg.AssetsDefinition:
     return stream
 
 
+def _caught_up(context: dg.AssetExecutionContext, engine: Engine, config: StreamConfig) -> Until:
+    """The limits of a run that materializes assets: launched by hand, or by another job than the stream's.
+
+    It is expected to bring them up to date and to end: at the position where the server's WAL ends now, or once the
+    slot is idle.
+    """
+    until = config.until()
+    if until.lsn is not None:
+        return until
+    now = engine.pending().wal_end_lsn
+    context.log.info(f"This run ends when it is up to date: at {now}, where the server's WAL ends now.")
+    return replace(until, lsn=now, idle_seconds=min(until.idle_seconds or CAUGHT_UP_SECONDS, CAUGHT_UP_SECONDS))
+
+
 def _changes_spec(site: Site) -> dg.AssetSpec:
     return dg.AssetSpec(
         changes_key(site),
         deps=[source_key(site, table.id) for table in site.tables],
-        group_name=site.safe_name,
+        group_name=site.group(),
         kinds={"postgres", "delta", "spark"},
         owners=site.owners,
         tags=site.tags,
@@ -116,7 +141,7 @@ def _lake_specs(site: Site) -> list[dg.AssetSpec]:
         dg.AssetSpec(
             lake_key(site, table.id),
             deps=[changes_key(site), snapshot_key(site)],
-            group_name=site.safe_name,
+            group_name=site.group("lake"),
             kinds={"delta", "spark"},
             owners=site.owners,
             tags=site.tags,

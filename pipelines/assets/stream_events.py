@@ -16,11 +16,13 @@ from cdc_core.schema.table import TableId
 from pipelines.assets.notification_events import NotificationEvents
 from pipelines.checks.evaluation import evaluation
 from pipelines.checks.slot import SAME_SECONDS, check_keys, results
-from pipelines.checks.tables import check_results
+from pipelines.checks.tables import blocks, check_results
 from pipelines.connector.keys import changes_key, lake_key
 from pipelines.connector.site import Site
 from pipelines.reports import metadata
+from pipelines.reports.freshness import is_current
 from pipelines.reports.lake_facts import LakeFacts, data_docs_link
+from pipelines.reports.provenance import lake_tags, version_tags
 from pipelines.reports.stream_tally import ChangesTotals, RunTally, TableSummary
 
 _SLICE_SECONDS = 1.0
@@ -53,9 +55,8 @@ class StreamEvents:
         self._tally = tally
         self._facts = facts
         self._notifications = notifications
-        self._wanted_checks = context.selected_asset_check_keys
-        known = {table.id for table in site.tables}
-        self._selected = {table for table in known if lake_key(site, table) in context.selected_asset_keys}
+        self._known = {table.id for table in site.tables}
+        self._selected = {table for table in self._known if lake_key(site, table) in context.selected_asset_keys}
         self._said: dict[TableId, str | None] = {}
         self._reported_checks: dict[TableId, tuple[object, float]] = {}
         self._told_slot: tuple[list[bool], float] = [], 0.0
@@ -93,7 +94,7 @@ class StreamEvents:
             self._log_table(table, all_checks=True)
 
     def results(self, report: StreamReport, *, with_data_docs: bool) -> Iterator[Any]:
-        """Results at the end of a run: materializations of tables with changes, and the check results of all tables."""
+        """Results at the end of a run: materializations of tables with changes. The checks of all tables are logged."""
         if changes_key(self._site) in self._context.selected_asset_keys:
             with self._tally.changes_taken() as totals:
                 changes = self._changes(totals, report, with_data_docs)
@@ -103,6 +104,23 @@ class StreamEvents:
                 results = self._last(summary)
             yield from results
 
+    def unchanged(self) -> Iterator[dg.MaterializeResult[Any]]:
+        """The selected tables that are up to date without a change in this run, for a run that was to make them so."""
+        rest = self._selected - self._tally.merged
+        try:
+            found = self._site.open().status().tables if rest else ()
+        except CdcError:
+            return  # an unavailable server was reported by the stream
+        for status in found:
+            version = status.lake_lsn or status.snapshot_lsn
+            if status.table in rest and version is not None and is_current(status):
+                told: metadata.Metadata = {"lsn": str(version), "events": 0}
+                yield dg.MaterializeResult(
+                    asset_key=lake_key(self._site, status.table),
+                    metadata=told | self._facts.of(status.table),
+                    data_version=dg.DataVersion(str(version)),
+                )
+
     def _last(self, summary: TableSummary) -> list[Any]:
         found: list[Any] = []
         if summary.table in self._selected and summary.table in self._tally.merged and summary.error is None:
@@ -111,8 +129,9 @@ class StreamEvents:
             # Not selected, not known yet, or the rounds before the failing one, which were merged.
             self._context.log_event(self._materialisation(summary))
             summary.reported = True
+        self._log_checks(summary)
         self._say(summary)
-        return [*found, *self._results(summary)]
+        return found
 
     def _log_changes(self) -> None:
         """Materialized once per run, then observed.
@@ -127,7 +146,7 @@ class StreamEvents:
                 self._log(dg.AssetObservation(asset_key=key, metadata=found))
             else:
                 found |= self._facts.data_docs()
-                self._log(dg.AssetMaterialization(asset_key=key, metadata=found, tags=_version(self._site.slot)))
+                self._log(dg.AssetMaterialization(asset_key=key, metadata=found, tags=version_tags(self._site.slot)))
         self._changes_are_made = True
 
     def _log_slot_health(self) -> None:
@@ -155,10 +174,7 @@ class StreamEvents:
                 self._log(self._materialisation(summary))
                 summary.reported = True
             if all_checks or self._has_new_checks(summary):
-                for result in self._results(summary):
-                    key = dg.AssetCheckKey(lake_key(self._site, table), str(result.check_name))
-                    self._log(evaluation(result, key, blocking=True))
-                self._reported_checks[table] = (summary.error, summary.checks.state()), time.monotonic()
+                self._log_checks(summary)
         self._say(summary)
 
     def _has_new_checks(self, summary: TableSummary) -> bool:
@@ -183,7 +199,7 @@ class StreamEvents:
         return dg.AssetMaterialization(
             asset_key=lake_key(self._site, summary.table),
             metadata=metadata.table(summary.totals) | self._facts.of(summary.table),
-            tags=_version(str(summary.totals.lsn)),
+            tags=lake_tags(self._site, str(summary.totals.lsn)),
         )
 
     def _materialised(self, summary: TableSummary) -> dg.MaterializeResult[Any]:
@@ -193,14 +209,17 @@ class StreamEvents:
             data_version=dg.DataVersion(str(summary.totals.lsn)),
         )
 
-    def _results(self, summary: TableSummary) -> Iterator[dg.AssetCheckResult]:
-        if summary.table not in self._selected:
-            return
-        paused = self._facts.paused(summary.table) if summary.error is not None else None
-        places = self._facts.places(summary.table)
-        for result in check_results(self._site, summary.table, summary.checks, summary.error, paused, places):
-            if dg.AssetCheckKey(lake_key(self._site, summary.table), str(result.check_name)) in self._wanted_checks:
-                yield result
+    def _log_checks(self, summary: TableSummary) -> None:
+        """Log a table's checks as events: a check that fails is not a failure of the run, which did its work."""
+        table = summary.table
+        if table in self._known:
+            paused = self._facts.paused(table) if summary.error is not None else None
+            places = self._facts.places(table)
+            for result in check_results(self._site, table, summary.checks, summary.error, paused, places):
+                name = str(result.check_name)
+                key = dg.AssetCheckKey(lake_key(self._site, table), name)
+                self._log(evaluation(result, key, blocking=blocks(self._site, name)))
+        self._reported_checks[table] = (summary.error, summary.checks.state()), time.monotonic()
 
     def _changes(self, totals: ChangesTotals, report: StreamReport, with_data_docs: bool) -> dg.MaterializeResult[Any]:
         found = metadata.changes(totals) | metadata.stream(report)
@@ -224,8 +243,3 @@ class StreamEvents:
             self._context.log.warning(f"The data docs could not be written: {type(error).__name__}: {error}")
             return {}
         return {"data_docs": data_docs_link(self._site, index)} if index else {}
-
-
-def _version(version: str) -> dict[str, str]:
-    """The tags that ``MaterializeResult.data_version`` sets."""
-    return {"dagster/data_version": version}

@@ -1,26 +1,29 @@
-"""The checks of a lake table: evaluated by the engine before each merge, reported here."""
+"""The checks of a lake table: evaluated by the engine before each merge, and by themselves from what is in the lake."""
 
-from __future__ import annotations
+# Dagster inspects the annotation of `context` itself, so annotations are not postponed in this file.
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 
 import dagster as dg
 
+from cdc_core.engine.reports import TableStatus
+from cdc_core.observe.options import TABLE_CHECKS, CheckLevel
 from cdc_core.schema.table import TableId
 from pipelines.connector.keys import lake_key
 from pipelines.connector.site import Site
 from pipelines.reports import metadata
+from pipelines.reports.lake_facts import LakeFacts
 from pipelines.reports.stream_tally import CheckTotals
+from pipelines.step.failure import reported
 
-MERGED = "merged"
-RULES = "rules"
-SUITE = "great_expectations"
-QUARANTINE = "quarantine"
+MERGED, RULES, SUITE, QUARANTINE = TABLE_CHECKS
 
 _DESCRIPTIONS = {
     MERGED: "Passes while the table is merged up to each round's LSN.",
-    RULES: "Passes while no change fails a rule of severity error.",
-    SUITE: "Passes while the Great Expectations suite on each batch's summary succeeds.",
+    RULES: "Passes while no change fails a rule of severity error. A streaming run counts its own changes; executed by "
+    "itself, the check counts the changes that wait in the quarantine table.",
+    SUITE: "Passes while the Great Expectations suite succeeds. A streaming run validates its batches' summaries; "
+    "executed by itself, the check validates the summary of the table and of the changes that wait.",
     QUARANTINE: "Passes while no change is quarantined, and none is in the quarantine table.",
 }
 
@@ -28,9 +31,93 @@ _DESCRIPTIONS = {
 def check_specs(site: Site, table: TableId) -> list[dg.AssetCheckSpec]:
     """The checks of one lake table."""
     return [
-        dg.AssetCheckSpec(name, asset=lake_key(site, table), description=text, blocking=True)
+        dg.AssetCheckSpec(name, asset=lake_key(site, table), description=text, blocking=blocks(site, name))
         for name, text in _DESCRIPTIONS.items()
     ]
+
+
+def check_keys(site: Site) -> list[dg.AssetCheckKey]:
+    """The checks of all lake tables."""
+    return [dg.AssetCheckKey(lake_key(site, table.id), name) for table in site.tables for name in TABLE_CHECKS]
+
+
+def blocks(site: Site, name: str) -> bool:
+    """Whether assets that depend on a table wait while this check fails."""
+    return site.check_levels.get(name) is CheckLevel.BLOCK
+
+
+def severity(
+    site: Site, name: str, usual: dg.AssetCheckSeverity = dg.AssetCheckSeverity.ERROR
+) -> dg.AssetCheckSeverity:
+    """The severity of a failure of the check, as configured; else ``usual``."""
+    level = site.check_levels.get(name)
+    if level is None:
+        return usual
+    return dg.AssetCheckSeverity.WARN if level is CheckLevel.WARN else dg.AssetCheckSeverity.ERROR
+
+
+def table_checks(site: Site) -> dg.AssetChecksDefinition | None:
+    """The checks of all lake tables, to be executed by themselves; None if no table is known yet.
+
+    They read the tables' commits and quarantine tables, and use neither the slot nor Spark, so they take seconds and
+    the stream goes on. Streaming runs and replays report the same checks as they go.
+    """
+    if not site.tables:
+        return None
+
+    @dg.multi_asset_check(
+        name=f"{site.safe_name}_checks",
+        specs=[spec for table in site.tables for spec in check_specs(site, table.id)],
+        can_subset=True,
+    )
+    def checked(context: dg.AssetCheckExecutionContext) -> Iterator[dg.AssetCheckResult]:
+        wanted = context.selected_asset_check_keys
+        tables = {table.id for table in site.tables if any(key.asset_key == lake_key(site, table.id) for key in wanted)}
+        with reported():
+            found = {one.table: one for one in site.open().status().tables}
+        statuses = [found.get(table) or _missing(table) for table in sorted(tables)]
+        names = {key.name for key in wanted}
+        for result in state_results(site, statuses, with_suite=SUITE in names):
+            if dg.AssetCheckKey(result.asset_key, str(result.check_name)) in wanted:  # type: ignore[arg-type]
+                yield result
+
+    return checked
+
+
+def _missing(table: TableId) -> TableStatus:
+    return TableStatus(table, (), None, None, None, None, None, None)
+
+
+def state_results(
+    site: Site, statuses: Sequence[TableStatus], *, with_suite: bool = True
+) -> Iterator[dg.AssetCheckResult]:
+    """All checks of tables as they are in the lake now. Without ``with_suite`` Great Expectations is not started."""
+    facts = LakeFacts(site)
+    suites = _validated(site, statuses, facts) if with_suite else {}
+    for status in statuses:
+        key, table = lake_key(site, status.table), status.table
+        where = facts.places(table) if status.quarantined else {}
+        yield _merged_now(site, status, facts)
+        failed = _failed_rules(status)
+        yield dg.AssetCheckResult(
+            asset_key=key,
+            check_name=RULES,
+            passed=not failed,
+            severity=severity(site, RULES),
+            description=_failures(failed),
+            metadata={"waiting": status.quarantined, "rules": metadata.reasons(failed), **where},
+        )
+        if table in suites:
+            success, text = suites[table]
+            yield dg.AssetCheckResult(
+                asset_key=key,
+                check_name=SUITE,
+                passed=success,
+                severity=severity(site, SUITE),
+                description="" if success else _failures(failed),
+                metadata={"validation_result": dg.MetadataValue.json(_parsed(text)), **where},
+            )
+        yield quarantine_result(site, table, status.quarantined, where=where)
 
 
 def check_results(
@@ -51,11 +138,13 @@ def check_results(
     if not checks.checks:
         return
     failed = checks.failed_rules(errors=True)
+    counts = {name: count for (name, _, _), (_, count) in checks.rules.items()}
     yield dg.AssetCheckResult(
         asset_key=key,
         check_name=RULES,
         passed=not failed,
-        description=_failures(checks, failed),
+        severity=severity(site, RULES),
+        description=_failures({name: counts[name] for name in failed}),
         metadata={
             "rules": metadata.rules(checks),
             "rows": checks.rows,
@@ -67,6 +156,7 @@ def check_results(
         asset_key=key,
         check_name=SUITE,
         passed=not checks.failed_checks,
+        severity=severity(site, SUITE),
         metadata=_suite_metadata(checks) | (where if checks.failed_checks else {}),
     )
     yield quarantine_result(site, table, checks.waiting, checks.quarantined, where)
@@ -80,6 +170,7 @@ def merged_result(
         asset_key=lake_key(site, table),
         check_name=MERGED,
         passed=error is None,
+        severity=severity(site, MERGED),
         description=error or "",
         metadata={"error": error or "", **(paused or {})},
     )
@@ -89,12 +180,13 @@ def quarantine_result(
     site: Site, table: TableId, waiting: int, quarantined: int = 0, where: metadata.Metadata | None = None
 ) -> dg.AssetCheckResult:
     """The result of ``quarantine``: changes in the quarantine table, and how many of them this run wrote there."""
+    # Changes that are in quarantine since an earlier run were reported by that run.
+    usual = dg.AssetCheckSeverity.ERROR if quarantined else dg.AssetCheckSeverity.WARN
     return dg.AssetCheckResult(
         asset_key=lake_key(site, table),
         check_name=QUARANTINE,
         passed=not (quarantined or waiting),
-        # Changes that are in quarantine since an earlier run were reported by that run.
-        severity=dg.AssetCheckSeverity.ERROR if quarantined else dg.AssetCheckSeverity.WARN,
+        severity=severity(site, QUARANTINE, usual),
         description=_waiting(site, table, waiting),
         metadata={
             "quarantined": quarantined,
@@ -104,10 +196,42 @@ def quarantine_result(
     )
 
 
-def _failures(checks: CheckTotals, names: list[str]) -> str:
+def _merged_now(site: Site, status: TableStatus, facts: LakeFacts) -> dg.AssetCheckResult:
+    error = status.paused.reason if status.paused is not None else status.error or None
+    if error is None and status.lake_version is None:
+        error = "The table is not in the lake yet; take a snapshot of it."
+    return merged_result(site, status.table, error, facts.paused(status.table) if status.paused is not None else None)
+
+
+def _failed_rules(status: TableStatus) -> dict[str, int]:
+    """The rules that waiting changes failed, with the number of changes."""
+    from cdc_core.lake.stores.quarantine import WAITS_FOR_EARLIER  # loads Arrow
+
+    return {name: count for name, count in sorted(status.reasons.items()) if name != WAITS_FOR_EARLIER}
+
+
+def _validated(site: Site, statuses: Sequence[TableStatus], facts: LakeFacts) -> dict[TableId, tuple[bool, str]]:
+    """Great Expectations' results for what is in the lake: no rule of severity error has a change that waits."""
+    from cdc_core.quality.great_expectations import validate_round
+    from cdc_core.quality.report import Statement, Summary
+
+    batches = []
+    for status in statuses:
+        failed = _failed_rules(status)
+        stated = [Statement(name, "error", f"no waiting change fails {name}") for name in failed]
+        summary = Summary(facts.rows(status.table) or 0, failed, status.quarantined)
+        batches.append((str(status.table), stated, summary))
+    found = validate_round(batches)
+    return {
+        status.table: (found[str(status.table)].success, found[str(status.table)].json)
+        for status in statuses
+        if str(status.table) in found
+    }
+
+
+def _failures(counts: Mapping[str, int]) -> str:
     """Return which rules failed, and for how many rows."""
-    counts = {name: failed for (name, _, _), (_, failed) in checks.rules.items()}
-    return "failed: " + ", ".join(f"{name} ({counts[name]} rows)" for name in names) if names else ""
+    return "failed: " + ", ".join(f"{name} ({count} rows)" for name, count in counts.items()) if counts else ""
 
 
 def _waiting(site: Site, table: TableId, waiting: int) -> str:

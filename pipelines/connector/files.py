@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
-from cdc_core.config.connector import load
+from cdc_core.config.connector import ConnectorConfig, load
 from cdc_core.errors import CdcError
 from cdc_core.lake.delta.storage import Storage, spark_settings
 from cdc_core.observe.static_pages import data_docs_url
-from pipelines.connector import catalogue
+from cdc_core.schema.table import TableSchema
+from pipelines.connector.discovery import fill_catalogues, known_tables
 from pipelines.connector.site import Engine, Site, SnapshotPlan
 
 VARIABLE = "WAL2LAKE_CONNECTORS"
@@ -44,13 +46,16 @@ def connector_files() -> list[Path]:
 def load_sites(files: Iterable[Path]) -> tuple[list[Site], list[BrokenConnector]]:
     """Read each file; a file with an error, or with a name that is already used, is returned with its error."""
     sites: dict[str, Site] = {}
+    configs: dict[Path, ConnectorConfig] = {}
     broken = []
     for file in files:
         try:
-            site = _load(file)
+            configs[file] = load(file)
         except (CdcError, OSError) as error:
             broken.append(BrokenConnector(file, str(error)))
-            continue
+    fill_catalogues({config.state_path: partial(_tables, file) for file, config in configs.items()})
+    for file, config in configs.items():
+        site = site_of(config, file, partial(_open, file))
         if site.safe_name in sites:
             other = sites[site.safe_name].file
             broken.append(BrokenConnector(file, f"Its topic.prefix {site.name} is also used by {other}."))
@@ -59,15 +64,14 @@ def load_sites(files: Iterable[Path]) -> tuple[list[Site], list[BrokenConnector]
     return list(sites.values()), broken
 
 
-def _load(file: Path) -> Site:
-    config = load(file)
-    tables = catalogue.read(config.state_path) or catalogue.from_include_list(config.selection.table_include_list)
+def site_of(config: ConnectorConfig, file: Path, open_engine: Callable[[], Engine]) -> Site:
+    """The site of a connector's configuration, with the tables that are known without asking its server."""
     return Site(
         name=config.schema.topic_prefix,
         slot=config.postgres.slot_name,
         state_path=config.state_path,
-        tables=tables,
-        open=lambda: _open(file),
+        tables=known_tables(config),
+        open=open_engine,
         lake_path=config.lake.lake_path,
         spark_settings={**spark_settings(config.lake.lake_path), **dict(config.engine.spark)},
         file=file,
@@ -82,6 +86,7 @@ def _load(file: Path) -> Site:
         maintenance_cron=config.observe.maintenance_schedule,
         reconcile_cron=config.observe.reconcile_schedule,
         freshness=config.observe.dagster_freshness,
+        check_levels=dict(config.observe.dagster_checks),
         data_docs_url=config.quality.quality_docs_url
         or data_docs_url(config.observe.metrics_host, config.observe.metrics_port),
     )
@@ -92,6 +97,10 @@ def _open(file: Path) -> Engine:
     from cdc_core.assemble import Connector
 
     return Connector.from_file(file)
+
+
+def _tables(file: Path) -> list[TableSchema]:
+    return _open(file).tables()
 
 
 def _files_of(place: Path) -> list[Path]:

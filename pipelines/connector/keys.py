@@ -1,8 +1,10 @@
-"""Asset keys of a connector. Every key starts with the connector's name (``topic.prefix``)."""
+"""Asset keys of a connector. Every key starts with the connector's name (``topic.prefix``), unless set otherwise."""
 
 from __future__ import annotations
 
 import re
+import unicodedata
+import zlib
 
 import dagster as dg
 
@@ -12,27 +14,55 @@ from pipelines.connector.site import Site
 
 def source_key(site: Site, table: TableId) -> dg.AssetKey:
     """A source table. Lists show only the last part of a key, so it differs from the lake table's."""
-    return dg.AssetKey([part(site.name), "source", part(table.schema), part(f"{table.table}_source")])
+    return dg.AssetKey([*prefix(site), "source", part(table.schema), part(table.table, "_source")])
 
 
 def snapshot_key(site: Site) -> dg.AssetKey:
     """The snapshot asset, with one partition per table."""
-    return dg.AssetKey([part(site.name), "snapshot"])
+    return dg.AssetKey([*prefix(site), "snapshot"])
 
 
 def changes_key(site: Site) -> dg.AssetKey:
     """The changelog tables."""
-    return dg.AssetKey([part(site.name), "changes"])
+    return dg.AssetKey([*prefix(site), "changes"])
 
 
 def lake_key(site: Site, table: TableId) -> dg.AssetKey:
     """A lake table."""
-    return dg.AssetKey([part(site.name), "lake", part(table.schema), part(table.table)])
+    return dg.AssetKey([*_lake_prefix(site), part(table.schema), part(table.table)])
 
 
-def part(name: str) -> str:
-    """Return a name as part of an asset key: unchanged if Dagster allows it, else with other characters as ``_hex_``.
+def maintenance_key(site: Site, table: TableId) -> dg.AssetKey:
+    """The maintenance asset of a captured table's Delta tables."""
+    return dg.AssetKey([*prefix(site), "maintenance", part(table.schema), part(table.table, "_maintenance")])
 
-    Different names remain different, unless a table's name is equal to the escaped name of another.
+
+def uses_slot(site: Site, key: dg.AssetKey) -> bool:
+    """Whether the asset is made by a run that uses the connector's slot: a lake table, also of a table not known."""
+    lake = _lake_prefix(site)
+    return key in (snapshot_key(site), changes_key(site)) or (
+        len(key.path) == len(lake) + 2 and list(key.path[: len(lake)]) == lake
+    )
+
+
+def prefix(site: Site) -> list[str]:
+    """How the connector's keys begin."""
+    return [part(one) for one in site.labels.prefix] or [part(site.name)]
+
+
+def _lake_prefix(site: Site) -> list[str]:
+    return [part(one) for one in site.labels.lake_prefix] or [*prefix(site), "lake"]
+
+
+def part(name: str, suffix: str = "") -> str:
+    """Return a name, with ``suffix``, as part of an asset key.
+
+    It is unchanged if Dagster allows it: letters without accents, digits, underscores. In other names accents are left
+    out and other characters are underscores, and a number that depends on the name is appended, so that different
+    names remain different: ``täb-le.x`` is ``tab_le_x_1f3a``.
     """
-    return re.sub(r"[^A-Za-z0-9_]", lambda found: f"_{ord(found[0]):x}_", name)
+    if re.fullmatch(r"[A-Za-z0-9_]+", name):
+        return name + suffix
+    bare = "".join(each for each in unicodedata.normalize("NFKD", name) if not unicodedata.combining(each))
+    readable = re.sub(r"[^A-Za-z0-9]+", "_", bare).strip("_")
+    return f"{readable}_{zlib.crc32(name.encode()) & 0xFFFF:04x}{suffix}"

@@ -19,7 +19,7 @@ from cdc_core.engine.reports import (
 from cdc_core.lake.delta.storage import Storage
 from cdc_core.lake.paths import LakePaths
 from cdc_core.lsn import Lsn
-from cdc_core.observe.options import FreshnessWindow
+from cdc_core.observe.options import CheckLevel, FreshnessWindow
 from cdc_core.schema.table import TableId, TableSchema
 from cdc_core.snapshot.notifications import Notification
 from cdc_core.snapshot.reports import SnapshotProgress, SnapshotReport
@@ -43,6 +43,10 @@ class SlotBacklog(Protocol):
     @property
     def confirmed_lsn(self) -> Lsn | None:
         """The confirmed position."""
+
+    @property
+    def wal_end_lsn(self) -> Lsn | None:
+        """The end of the server's WAL."""
 
     @property
     def is_claimed(self) -> bool:
@@ -187,6 +191,19 @@ class SnapshotPlan:
 
 
 @dataclass(frozen=True, slots=True)
+class Labels:
+    """Asset keys and groups that differ from the usual ones.
+
+    ``prefix`` stands in place of the connector's name in every key, ``lake_prefix`` in place of the name and ``lake``
+    in the keys of lake tables; ``group`` in place of the connector's name in the names of groups. Empty: the usual.
+    """
+
+    prefix: tuple[str, ...] = ()
+    lake_prefix: tuple[str, ...] = ()
+    group: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class Site:
     """One connector file. ``open`` returns the engine, which connects when it is used."""
 
@@ -205,6 +222,8 @@ class Site:
     owners: tuple[str, ...] = ()
     tags: Mapping[str, str] = field(default_factory=dict)
     freshness: tuple[FreshnessWindow, ...] = ()
+    labels: Labels = field(default_factory=Labels)
+    check_levels: Mapping[str, CheckLevel] = field(default_factory=dict)
     # The URL of the data docs; empty if they are not served.
     data_docs_url: str = ""
 
@@ -216,6 +235,11 @@ class Site:
     def safe_name(self) -> str:
         """The name for jobs, sensors and resources: letters, digits and underscores."""
         return re.sub(r"\W", "_", self.name, flags=re.ASCII)
+
+    def group(self, kind: str = "") -> str:
+        """The group of the assets of a kind: ``source``, ``lake``, ``maintenance``; else of snapshot and changes."""
+        name = self.labels.group or self.safe_name
+        return f"{name}_{kind}" if kind else name
 
     @property
     def pool(self) -> str:

@@ -5,11 +5,15 @@ from __future__ import annotations
 import dagster as dg
 
 from pipelines.checks.slot import check_keys
-from pipelines.checks.source import reconcile_keys
 from pipelines.connector.keys import changes_key, lake_key, snapshot_key
 from pipelines.connector.site import Site
 
 SLOT_TAG = "wal2lake/slot"
+# What cancelling means: said in the job's description and in the log of a cancelled run.
+CANCELLED = (
+    "Cancelling a run ends that run only, after its current round: the sensor {0}_slot starts another one as soon as "
+    "there are changes. To stop streaming, run {0}_pause_job; {0}_continue_job goes on."
+)
 
 
 def stream_job_name(site: Site) -> str:
@@ -25,17 +29,16 @@ def snapshot_job_name(site: Site) -> str:
 def jobs(site: Site) -> list[dg.UnresolvedAssetJobDefinition]:
     """All jobs of a connector."""
     streamed = [changes_key(site), *(lake_key(site, table.id) for table in site.tables)]
-    # Dagster selects the checks of assets with them; a comparison with the source reads whole tables.
-    compared = dg.AssetSelection.checks(*reconcile_keys(site).values())
     tags = {SLOT_TAG: site.slot}
     return [
         dg.define_asset_job(
             stream_job_name(site),
-            selection=dg.AssetSelection.assets(*streamed) - compared,
+            # The stream reports the checks itself, as it goes; a comparison with the source reads whole tables.
+            selection=dg.AssetSelection.assets(*streamed).without_checks(),
             tags=tags,
             executor_def=dg.in_process_executor,
             description=f"Streams changes from the replication slot {site.slot} to the changelog and lake tables "
-            "until the slot is idle or a limit is reached.",
+            f"until the slot is idle or a limit is reached. {CANCELLED.format(site.safe_name)}",
         ),
         dg.define_asset_job(
             snapshot_job_name(site),

@@ -7,8 +7,7 @@ from typing import Any
 
 import dagster as dg
 
-from cdc_core.schema.table import TableId
-from pipelines.connector.keys import lake_key, part
+from pipelines.connector.keys import lake_key, maintenance_key
 from pipelines.connector.site import MaintainReport, Site
 from pipelines.jobs.scheduled import scheduled
 from pipelines.step.failure import reported, retried
@@ -16,11 +15,6 @@ from pipelines.step.resources import spark_key
 
 # Used, with the schedule stopped, if the connector file does not set one.
 USUAL_CRON = "17 2 * * *"
-
-
-def maintenance_key(site: Site, table: TableId) -> dg.AssetKey:
-    """The maintenance asset of a captured table's Delta tables."""
-    return dg.AssetKey([part(site.name), "maintenance", part(table.schema), part(f"{table.table}_maintenance")])
 
 
 def maintenance_job_name(site: Site) -> str:
@@ -43,7 +37,7 @@ def maintenance_assets(site: Site) -> dg.AssetsDefinition | None:
             dg.AssetSpec(
                 key,
                 deps=[lake_key(site, table)],
-                group_name=site.safe_name,
+                group_name=site.group("maintenance"),
                 kinds={"delta"},
                 owners=site.owners,
                 tags=site.tags,

@@ -6,7 +6,7 @@ and the sensor starts the next one afterwards.
 
 # Dagster inspects the annotation of `context` itself, so annotations are not postponed in this file.
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import dagster as dg
@@ -16,13 +16,14 @@ from cdc_core.engine.reports import ReplayReport, TableStatus
 from cdc_core.errors import CdcError, ConfigError, TableError
 from cdc_core.schema.table import TableId
 from pipelines.checks.evaluation import evaluation
-from pipelines.checks.tables import merged_result, quarantine_result
+from pipelines.checks.tables import blocks, state_results
 from pipelines.connector.keys import lake_key
 from pipelines.connector.site import Engine, Site
 from pipelines.jobs.connector import SLOT_TAG
 from pipelines.jobs.signals import matched_tables
 from pipelines.reports import metadata
 from pipelines.reports.lake_facts import LakeFacts
+from pipelines.reports.provenance import lake_tags
 from pipelines.step.background import BackgroundWork
 from pipelines.step.failure import reported
 
@@ -188,8 +189,8 @@ def _work(
         )
 
 
-def _report(context: dg.OpExecutionContext, site: Site, done: Iterable[TableStatus]) -> None:
-    """Materialize the tables at their new positions, and report their current checks."""
+def _report(context: dg.OpExecutionContext, site: Site, done: Sequence[TableStatus]) -> None:
+    """Materialize the tables at their new positions, and evaluate all their checks again."""
     facts = LakeFacts(site)
     known = {table.id for table in site.tables}
     for status in done:
@@ -201,18 +202,13 @@ def _report(context: dg.OpExecutionContext, site: Site, done: Iterable[TableStat
             dg.AssetMaterialization(
                 asset_key=key,
                 metadata=found | facts.of(status.table),
-                tags={"dagster/data_version": str(status.lake_lsn)},
+                tags=lake_tags(site, str(status.lake_lsn)),
             )
         )
-        if status.table not in known:
-            continue
-        reason = status.paused.reason if status.paused is not None else None
-        for result in (
-            merged_result(site, status.table, reason, facts.paused(status.table) if reason is not None else None),
-            quarantine_result(site, status.table, status.quarantined, where=facts.places(status.table)),
-        ):
-            event: Any = evaluation(result, dg.AssetCheckKey(key, str(result.check_name)), blocking=True)
-            context.log_event(event)
+    for result in state_results(site, [status for status in done if status.table in known]):
+        name = str(result.check_name)
+        event: Any = evaluation(result, dg.AssetCheckKey(result.asset_key, name), blocking=blocks(site, name))  # type: ignore[arg-type]
+        context.log_event(event)
 
 
 def _job(site: Site, name: str, op: dg.OpDefinition, description: str) -> dg.JobDefinition:

@@ -8,7 +8,8 @@ from collections.abc import Callable
 
 import dagster as dg
 
-from pipelines.connector.keys import part
+from pipelines.connector import pause
+from pipelines.connector.keys import uses_slot
 from pipelines.connector.site import Site
 from pipelines.jobs.connector import SLOT_TAG, snapshot_job_name, stream_job_name
 
@@ -72,27 +73,31 @@ def consumes_slot(run: dg.DagsterRun, site: Site) -> bool:
     if run.asset_selection is None:
         pools = run.run_op_concurrency.all_pools if run.run_op_concurrency else None
         return site.pool in (pools or ())
-    return any(
-        key.path[0] == part(site.name) and key.path[1] in ("snapshot", "changes", "lake")
-        for key in run.asset_selection
-        if len(key.path) > 1
-    )
+    return any(uses_slot(site, key) for key in run.asset_selection)
 
 
 class YieldPolicy:
     """Decides when a streaming run should end for a queued run.
 
+    * The stream was paused since the run started; with ``heeds_pause`` also if it was paused before.
     * Another run of its slot is queued, for example a snapshot.
     * The maximum number of concurrent runs is reached and a run has been queued for some time: the streaming run that
       has been running longest ends.
     """
 
     def __init__(
-        self, instance: dg.DagsterInstance, run_id: str, site: Site, clock: Callable[[], float] = time.time
+        self,
+        instance: dg.DagsterInstance,
+        run_id: str,
+        site: Site,
+        clock: Callable[[], float] = time.time,
+        *,
+        heeds_pause: bool = False,
     ) -> None:
         self._instance = instance
         self._run_id = run_id
         self._site = site
+        self._heeds_pause = heeds_pause
         self._now = clock
         self._started = self._checked = clock()
 
@@ -101,6 +106,9 @@ class YieldPolicy:
         if 0 <= self._now() - self._checked < POLL_SECONDS:
             return None
         self._checked = self._now()
+        paused = pause.read(self._site.state_path)
+        if paused is not None and (self._heeds_pause or paused.at >= self._started):
+            return f"{self._site.name} is {paused}"
         try:
             waiting = self._waits_for_the_slot()
             if waiting is not None:

@@ -19,8 +19,8 @@ from cdc_core.schema.table import TableId
 from cdc_core.selection.patterns import compile_pattern
 from pipelines.connector.keys import lake_key
 from pipelines.connector.site import Site, SlotBacklog
+from pipelines.reports.provenance import DATA_VERSION, lake_tags
 
-_VERSION = "dagster/data_version"
 # A table is materialized again well before its window ends; the sensor checks it once a minute.
 _PART = 0.5
 
@@ -47,14 +47,14 @@ def up_to_date(instance: dg.DagsterInstance, site: Site, backlog: SlotBacklog) -
     due = dict(_due(instance, site, backlog))
     if not due:
         return []
-    found = [status for status in site.open().status().tables if status.table in due and _is_current(status)]
+    found = [status for status in site.open().status().tables if status.table in due and is_current(status)]
     return [
         dg.AssetMaterialization(
             lake_key(site, status.table),
             description=_told(backlog),
             metadata={"lsn": str(status.lake_lsn or status.snapshot_lsn)},
             # The same version as before: downstream assets do not become out of date.
-            tags={_VERSION: due[status.table] or str(status.lake_lsn or status.snapshot_lsn)},
+            tags=lake_tags(site, due[status.table] or str(status.lake_lsn or status.snapshot_lsn)),
         )
         for status in found
     ]
@@ -81,7 +81,7 @@ def _due(instance: dg.DagsterInstance, site: Site, backlog: SlotBacklog) -> Iter
         event = entry.last_materialization if entry is not None else None
         if event is None or time.time() - event.timestamp >= seconds:
             made = event.asset_materialization if event is not None else None
-            yield table, (made.tags or {}).get(_VERSION, "") if made is not None else ""
+            yield table, (made.tags or {}).get(DATA_VERSION, "") if made is not None else ""
 
 
 def _is_followed(backlog: SlotBacklog, seconds: float) -> bool:
@@ -91,7 +91,7 @@ def _is_followed(backlog: SlotBacklog, seconds: float) -> bool:
     return backlog.slot_active and backlog.lag_seconds is not None and backlog.lag_seconds < seconds
 
 
-def _is_current(status: TableStatus) -> bool:
+def is_current(status: TableStatus) -> bool:
     """Whether all changes in the changelog are merged into the lake table."""
     if status.paused is not None or status.snapshot_lsn is None:
         return False

@@ -36,7 +36,7 @@ class LakeFacts:
                 found["dagster/column_lineage"] = metadata.column_lineage(
                     schema, source_key(self._site, table), columns
                 )
-        rows = self._rows(table) if self._site.lake_path else None
+        rows = self.rows(table)
         if rows is not None:
             found["dagster/row_count"] = rows
         return found
@@ -83,7 +83,10 @@ class LakeFacts:
             self._columns[table] = () if opened is None else tuple(opened.schema.names)
         return self._columns.get(table, ())
 
-    def _rows(self, table: TableId) -> int | None:
+    def rows(self, table: TableId) -> int | None:
+        """The number of rows according to the Delta log; None if unknown."""
+        if not self._site.lake_path:
+            return None
         from cdc_core.lake.delta.row_count import row_count
 
         return row_count(self._site.paths().lake(table))

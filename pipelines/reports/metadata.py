@@ -156,6 +156,12 @@ def rules(checks: CheckTotals) -> dg.TableMetadataValue:
     )
 
 
+def reasons(counts: Mapping[str, int]) -> dg.TableMetadataValue:
+    """The rules that changes in quarantine failed, with the number of changes."""
+    rows = [{"rule": name, "waiting": count} for name, count in counts.items()]
+    return records(rows, {"rule": "string", "waiting": "int"})
+
+
 def records(rows: Sequence[Mapping[str, Any]], columns: Mapping[str, str]) -> dg.TableMetadataValue:
     """Rows as a Dagster table; ``columns`` has the column types, also if there are no rows."""
     return dg.MetadataValue.table(

@@ -9,14 +9,16 @@ from dataclasses import asdict, dataclass, replace
 import dagster as dg
 
 from cdc_core.errors import CdcError
-from pipelines.connector import catalogue
-from pipelines.connector.keys import part
+from pipelines.connector import catalogue, pause
 from pipelines.connector.partitions import partitions_name, table_partitions
 from pipelines.connector.site import Site, SlotBacklog
-from pipelines.jobs.connector import SLOT_TAG, stream_job_name
+from pipelines.jobs.connector import CANCELLED, SLOT_TAG, snapshot_job_name, stream_job_name
+from pipelines.jobs.pauses import continue_job_name
 from pipelines.jobs.slot_runs import last_report, retry_to_come, unfinished_run
+from pipelines.sensors.reload import reload_soon
 
 DISCOVERY_SECONDS = 30
+NOT_SHOWN = "press Reload definitions (Deployment, Code locations) to see assets of the tables that changed"
 SLOT_SECONDS = 5
 BACKOFF_SECONDS = 15.0
 BACKOFF_MAX_SECONDS = 600.0
@@ -34,7 +36,8 @@ def discovery_sensor(site: Site) -> dg.SensorDefinition:
 
     @dg.sensor(
         name=f"{site.safe_name}_tables",
-        target=dg.AssetSelection.assets([part(site.name), "snapshot"]),
+        # Named, because the sensor's page links the job that it is about.
+        job_name=snapshot_job_name(site),
         minimum_interval_seconds=DISCOVERY_SECONDS,
         default_status=dg.DefaultSensorStatus.RUNNING,
         description=f"Adds a partition to {site.name}'s snapshot asset for each new captured table, and deletes those "
@@ -50,8 +53,12 @@ def discovery_sensor(site: Site) -> dg.SensorDefinition:
         known = context.instance.get_dynamic_partitions(partitions_name(site))
         captured = {str(table.id) for table in tables}
         missing, gone = sorted(captured - set(known)), sorted(set(known) - captured)
-        if changed and {table.id for table in tables} != {table.id for table in site.tables}:
-            context.log.info("The captured tables changed; reload the code location to see their lake assets.")
+        news = ""
+        if {table.id for table in tables} != {table.id for table in site.tables}:
+            news = f"; {NOT_SHOWN}"
+            if changed and reload_soon(context):
+                news = "; the code location is reloaded to show the tables that changed"
+            context.log.info(f"The captured tables changed{news}")
         requests: list[dg.AddDynamicPartitionsRequest | dg.DeleteDynamicPartitionsRequest] = []
         if missing:
             requests.append(partitions.build_add_request(missing))
@@ -60,7 +67,7 @@ def discovery_sensor(site: Site) -> dg.SensorDefinition:
             context.log.info(f"No longer captured, so their partitions are deleted: {', '.join(gone)}.")
             requests.append(partitions.build_delete_request(gone))
         if not requests:
-            return dg.SkipReason(f"{len(tables)} tables, no changes")
+            return dg.SkipReason(f"{len(tables)} tables, no new partitions{news}")
         return dg.SensorResult(dynamic_partitions_requests=requests)
 
     return find_tables
@@ -91,8 +98,8 @@ class Attempt:
         """The next attempt, or None during the backoff after runs that did not advance the slot."""
         if confirmed != self.confirmed:
             return Attempt(confirmed, 1, now)
-        pause = min(BACKOFF_SECONDS * 2 ** (self.attempts - 1), BACKOFF_MAX_SECONDS)
-        return Attempt(confirmed, self.attempts + 1, now) if now >= self.at + pause else None
+        wait = min(BACKOFF_SECONDS * 2 ** (self.attempts - 1), BACKOFF_MAX_SECONDS)
+        return Attempt(confirmed, self.attempts + 1, now) if now >= self.at + wait else None
 
 
 def slot_sensor(site: Site) -> dg.SensorDefinition:
@@ -103,10 +110,14 @@ def slot_sensor(site: Site) -> dg.SensorDefinition:
         job_name=stream_job_name(site),
         minimum_interval_seconds=SLOT_SECONDS,
         default_status=dg.DefaultSensorStatus.RUNNING,
-        description=f"Starts a run of {stream_job_name(site)} when the replication slot {site.slot} has a backlog.",
+        description=f"Starts a run of {stream_job_name(site)} when the replication slot {site.slot} has a backlog. "
+        f"{CANCELLED.format(site.safe_name)}",
     )
     def watch_slot(context: dg.SensorEvaluationContext) -> dg.SensorResult | dg.SkipReason:
         busy = unfinished_run(context.instance, site)
+        paused = pause.read(site.state_path)
+        if paused is not None and busy is None:
+            return dg.SkipReason(f"{site.name} is {paused}; run {continue_job_name(site)} to go on")
         try:
             backlog = site.open().pending()
         except CdcError as error:

@@ -18,11 +18,12 @@ def reported() -> Iterator[None]:
     try:
         yield
     except CdcError as error:
+        # The sentence is what a user needs; the engine's own stack, before it, would hide it.
         raise dg.Failure(
             description=str(error),
             metadata={"error": type(error).__name__},
             allow_retries=isinstance(error, TransientError),
-        ) from error
+        ) from None
 
 
 @contextmanager

@@ -26,7 +26,7 @@ ORDERS, PEOPLE, WEIRD = TableId("public", "orders"), TableId("public", "people")
 
 # Removed with the process, as are the state folders in it.
 _STATES = tempfile.TemporaryDirectory(prefix="w2l-sites-")
-FIRST = Lsn(100)
+FIRST, WAL_END = Lsn(100), Lsn(5000)
 
 
 @dataclass
@@ -40,6 +40,7 @@ class Backlog:
     is_claimed: bool = False
     lag_seconds: float | None = None
     inactive_seconds: float | None = None
+    wal_end_lsn: Lsn | None = WAL_END
 
 
 def table(id_):
@@ -112,12 +113,12 @@ class FakeEngine:
         return ReplayReport(table, 2)
 
 
-def table_status(id_, lsn=5000, changelog=None, paused=None, quarantined=0):
+def table_status(id_, lsn=5000, changelog=None, paused=None, quarantined=0, reasons=None):
     """A table of the lake merged up to ``lsn``; None where it is not in the lake."""
     at = None if lsn is None else Lsn(lsn)
-    return TableStatus(
-        id_, ("id",), at, None if changelog is None else Lsn(changelog), at, 7, None, None, paused, quarantined
-    )
+    changes = None if changelog is None else Lsn(changelog)
+    version = None if lsn is None else 7
+    return TableStatus(id_, ("id",), at, changes, at, version, None, None, paused, quarantined, reasons=reasons or {})
 
 
 def status_of(*tables):

@@ -83,7 +83,7 @@ def test_a_table_is_told_of_again_after_half_of_its_window_with_the_version_that
     assert look(instance, QUIET, table_status(ORDERS)) == []
     materialise(instance, ORDERS, 500, monkeypatch)
     (made,) = up_to_date(instance, site(FakeEngine(statuses=(table_status(ORDERS),)), freshness=WINDOWS), QUIET)
-    assert made.tags == {"dagster/data_version": "77"}
+    assert made.tags["dagster/data_version"] == "77"
 
 
 def test_the_sensor_of_the_slot_tells_dagster_of_them_without_a_run(instance):

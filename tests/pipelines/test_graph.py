@@ -1,7 +1,9 @@
+import re
 from dataclasses import replace
 
 import dagster as dg
 
+from cdc_core.observe.options import CheckLevel
 from pipelines.connector.files import BrokenConnector
 from pipelines.connector.keys import changes_key, lake_key, part, snapshot_key, source_key
 from pipelines.connector.site import KnownTable
@@ -39,17 +41,30 @@ def test_snapshot_and_stream_share_the_pool_of_the_slot():
     assert nodes.get(changes_key(SITE)).pools == {"slot_slot_a"}
 
 
-def test_every_check_of_a_lake_table_blocks_except_the_comparison_with_its_source():
-    nodes = graph()
+def test_the_checks_of_a_lake_table_hold_back_what_depends_on_it_if_they_are_set_to():
+    strict = replace(SITE, check_levels={"merged": CheckLevel.BLOCK, "rules": CheckLevel.WARN})
+    nodes = definitions_of([strict]).resolve_asset_graph()
     checks = [nodes.get(key) for key in nodes.asset_check_keys if key.asset_key == lake_key(SITE, ORDERS)]
-    assert {check.key.name for check in checks if not check.blocking} == {"equal_to_source"}
-    blocking = {check.key.name for check in checks if check.blocking}
-    assert blocking == {"merged", "rules", "great_expectations", "quarantine"}
+    names = {"merged", "rules", "great_expectations", "quarantine", "equal_to_source"}
+    assert {check.key.name for check in checks} == names
+    assert {check.key.name for check in checks if check.blocking} == {"merged"}
 
 
-def test_a_stream_does_not_compare_tables_with_their_source():
+def test_every_check_can_be_executed_alone_and_takes_neither_slot_nor_spark():
+    repository = definitions_of([SITE])
+    nodes = repository.resolve_asset_graph()
+    for key in nodes.asset_check_keys:
+        assert nodes.get_execution_set_asset_and_check_keys(key) == {key}, key
+    job = repository.resolve_implicit_global_asset_job_def()
+    for name in ("shop_checks", "shop_reconcile", "shop_slot"):
+        op = job.graph.node_named(name).definition
+        assert not op.pools
+        assert not op.required_resource_keys
+
+
+def test_a_stream_evaluates_no_check_in_a_step_of_its_own():
     job = definitions_of([SITE]).resolve_job_def("shop_stream_job")
-    assert "shop_reconcile" not in {node.name for node in job.nodes}
+    assert {node.name for node in job.nodes} == {"shop_stream"}
 
 
 def test_columns_and_kinds_are_shown():
@@ -80,7 +95,7 @@ def test_two_connectors_stand_side_by_side():
 
 def test_a_broken_file_is_shown_beside_the_others(tmp_path):
     broken = BrokenConnector(tmp_path / "bad-one.properties", "slot.nme is unknown")
-    spec = definitions_of([SITE], [broken]).resolve_asset_graph().get(dg.AssetKey(["bad_2d_one", "cannot_be_read"]))
+    spec = definitions_of([SITE], [broken]).resolve_asset_graph().get(dg.AssetKey([part("bad-one"), "cannot_be_read"]))
     assert "slot.nme is unknown" in spec.description
 
 
@@ -91,7 +106,8 @@ def test_every_asset_has_its_owners_tags_group_and_a_description():
         node = nodes.get(key)
         assert set(node.owners) == {"team:data", "ann@example.org"}, key
         assert node.tags["domain"] == "sales", key
-        assert node.group_name == "shop"
+        kind = key.path[1] if key.path[1] in ("source", "lake", "maintenance") else ""
+        assert node.group_name == (f"shop_{kind}" if kind else "shop")
         assert node.description
         assert node.kinds
 
@@ -118,4 +134,5 @@ def test_a_sources_comment_is_its_description():
 
 def test_names_that_dagster_refuses_are_escaped_without_meeting():
     assert part("orders_1") == "orders_1"
+    assert re.fullmatch("tab_le_x_[0-9a-f]{4}_source", part("täb-le.x", "_source"))
     assert len({part("a-b"), part("a_b"), part("a b"), part("a.b")}) == 4

@@ -5,12 +5,25 @@ import pytest
 
 from cdc_core.errors import SourceError, TransientError
 from cdc_core.lsn import Lsn
+from cdc_core.observe.options import CheckLevel
 from pipelines.assets.stream import StreamConfig
 from pipelines.checks.slot import judge
 from pipelines.connector.keys import changes_key, lake_key, snapshot_key
 from pipelines.connector.partitions import partitions_name
 from pipelines.factory import definitions_of
-from tests.pipelines.fake import ORDERS, PEOPLE, WEIRD, Backlog, FakeEngine, merge, round_of, site
+from pipelines.jobs.slot_runs import consumes_slot
+from tests.pipelines.fake import (
+    ORDERS,
+    PEOPLE,
+    WAL_END,
+    WEIRD,
+    Backlog,
+    FakeEngine,
+    merge,
+    round_of,
+    site,
+    table_status,
+)
 
 pytestmark = pytest.mark.usefixtures("no_spark")
 
@@ -34,8 +47,11 @@ def observed(instance, here):
     return [record.asset_observation for record in found]
 
 
-def checks(result):
-    return {(check.asset_key, check.check_name): check for check in result.get_asset_check_evaluations()}
+def checks(result, instance):
+    """The last evaluation of each check that a run logged."""
+    found = instance.get_records_for_run(result.run_id, of_type=dg.DagsterEventType.ASSET_CHECK_EVALUATION).records
+    told = [record.event_log_entry.dagster_event.event_specific_data for record in found]
+    return {(check.asset_key, check.check_name): check for check in told}
 
 
 def test_a_backfill_is_one_call_and_one_materialisation_a_table(instance):
@@ -100,16 +116,16 @@ def test_a_stream_materialises_what_had_changes_and_sums_its_rounds(instance):
     changes = numbers(made[changes_key(here)])
     assert (changes["events"], changes["batches"], changes["rounds"]) == (5, 1, 2)
     assert not [event for event in result.all_events if event.event_type_value == "ASSET_OBSERVATION"]
-    assert all(check.passed for check in checks(result).values())
-    assert {key for key, _ in checks(result)} >= {lake_key(here, ORDERS), lake_key(here, WEIRD)}
+    assert all(check.passed for check in checks(result, instance).values())
+    assert {key for key, _ in checks(result, instance)} >= {lake_key(here, ORDERS), lake_key(here, WEIRD)}
 
 
-def test_a_quarantined_row_fails_the_tables_checks_and_the_run_but_not_the_other_tables(instance):
+def test_a_quarantined_row_fails_the_tables_checks_but_neither_the_run_nor_other_tables(instance):
     engine = FakeEngine(rounds=(round_of(merge(ORDERS, failed=2), merge(PEOPLE)),))
     here = site(engine)
     result = run("shop_stream_job", here, instance)
-    assert not result.success
-    found = {(key.path[-1], name): check.passed for (key, name), check in checks(result).items()}
+    assert result.success
+    found = {(key.path[-1], name): check.passed for (key, name), check in checks(result, instance).items()}
     assert found["orders", "merged"]
     assert not found["orders", "rules"]
     assert not found["orders", "great_expectations"]
@@ -124,8 +140,8 @@ def test_a_table_that_stands_still_fails_its_own_check_and_is_not_materialised(i
     engine = FakeEngine(rounds=(round_of(merge(PEOPLE), failed={ORDERS: "Column x became text."}),))
     here = site(engine)
     result = run("shop_stream_job", here, instance)
-    assert not result.success
-    check = checks(result)[lake_key(here, ORDERS), "merged"]
+    assert result.success
+    check = checks(result, instance)[lake_key(here, ORDERS), "merged"]
     assert (check.passed, check.description) == (False, "Column x became text.")
     made = {event.asset_key for event in result.all_events if event.is_step_materialization}
     assert made == {changes_key(here), lake_key(here, PEOPLE)}
@@ -146,6 +162,61 @@ def test_a_table_that_the_definitions_do_not_know_yet_is_recorded_too(instance):
     assert result.success
     made = {event.asset_key for event in result.all_events if event.is_step_materialization}
     assert lake_key(here, PEOPLE) in made
+
+
+def press(here, instance, keys, only_checks=()):
+    """A run as the asset pages launch it: of assets with their checks, or of checks alone."""
+    job = definitions_of([here]).resolve_implicit_global_asset_job_def()
+    nodes = definitions_of([here]).resolve_asset_graph()
+    mine = {key for key in nodes.asset_check_keys if key.asset_key in keys}
+    chosen = job.get_subset(asset_selection=set(keys), asset_check_selection=set(only_checks) or mine)
+    return chosen.execute_in_process(instance=instance, raise_on_error=False)
+
+
+def test_a_check_is_executed_from_what_is_in_the_lake_and_leaves_the_stream_alone(instance):
+    refused = (table_status(ORDERS, quarantined=2, reasons={"user:shape": 2, "waits_for_earlier_change": 1}),)
+    levels = {"quarantine": CheckLevel.ERROR, "rules": CheckLevel.WARN}
+    engine = FakeEngine(statuses=refused)
+    here = site(engine, check_levels=levels)
+    wanted = [dg.AssetCheckKey(lake_key(here, ORDERS), name) for name in ("rules", "quarantine")]
+    result = press(here, instance, [], wanted)
+    assert result.success
+    found = checks(result, instance)
+    rules, waiting = (found[key.asset_key, key.name] for key in wanted)
+    assert (rules.passed, rules.severity.value, rules.description) == (False, "WARN", "failed: user:shape (2 rows)")
+    assert (waiting.passed, waiting.severity.value, waiting.metadata["waiting"].value) == (False, "ERROR", 2)
+    assert engine.calls == []
+    (held,) = instance.get_runs()
+    assert not consumes_slot(held, here)
+    engine.statuses = (table_status(ORDERS), table_status(PEOPLE, lsn=None))
+    assert all(check.passed for check in checks(press(here, instance, [], wanted), instance).values())
+    never = dg.AssetCheckKey(lake_key(here, PEOPLE), "merged")
+    (missing,) = checks(press(here, instance, [], [never]), instance).values()
+    assert (missing.passed, "take a snapshot" in missing.description) == (False, True)
+
+
+def test_a_check_that_is_set_to_block_fails_its_own_run(instance):
+    here = site(
+        FakeEngine(statuses=(table_status(ORDERS, quarantined=1),)), check_levels={"quarantine": CheckLevel.BLOCK}
+    )
+    assert not press(here, instance, [], [dg.AssetCheckKey(lake_key(here, ORDERS), "quarantine")]).success
+
+
+def test_assets_materialised_by_hand_are_brought_up_to_date_and_all_are_materialised(instance):
+    """Also those without changes, and the run ends where the server's WAL ended when it began."""
+    statuses = (table_status(ORDERS), table_status(PEOPLE, lsn=4000), table_status(WEIRD, lsn=None))
+    engine = FakeEngine(rounds=(round_of(merge(ORDERS)),), statuses=statuses)
+    here = site(engine)
+    keys = [changes_key(here), *(lake_key(here, table) for table in (ORDERS, PEOPLE, WEIRD))]
+    result = press(here, instance, keys)
+    assert result.success
+    (_, until), *_ = engine.calls
+    assert (until.lsn, until.idle_seconds, until.max_seconds) == (WAL_END, 10.0, 3600.0)
+    made = {event.asset_key: event.materialization for event in result.all_events if event.is_step_materialization}
+    assert set(made) == set(keys[:3])
+    assert made[lake_key(here, PEOPLE)].tags["dagster/data_version"] == str(Lsn(4000))
+    texts = [entry.user_message for entry in instance.all_logs(result.run_id)]
+    assert not [text for text in texts if "did not yield" in text]
 
 
 def test_one_chosen_table_drains_the_slot_and_reports_itself(instance):

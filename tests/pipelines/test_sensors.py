@@ -1,5 +1,6 @@
 import json
 import time
+from itertools import chain, repeat
 from types import SimpleNamespace
 
 import dagster as dg
@@ -10,7 +11,7 @@ from cdc_core.lsn import Lsn
 from pipelines.connector import catalogue
 from pipelines.connector.partitions import partitions_name
 from pipelines.factory import definitions_of
-from pipelines.jobs.slot_runs import RETRY_SECONDS, retry_to_come
+from pipelines.jobs.slot_runs import RETRY_SECONDS, YieldPolicy, retry_to_come
 from pipelines.sensors.connector import Attempt, decide, discovery_sensor, is_dead, slot_sensor
 from tests.pipelines.fake import ORDERS, PEOPLE, Backlog, FakeEngine, merge, round_of, site
 
@@ -31,7 +32,7 @@ def test_tables_become_partitions_once_and_are_kept_in_the_catalogue(instance, t
     (request,) = evaluate(discovery_sensor(known), instance).dynamic_partitions_requests
     assert request.partition_keys == ["public.people"]
     instance.add_dynamic_partitions(partitions_name(known), ["public.people"])
-    assert "no changes" in evaluate(discovery_sensor(known), instance).skip_message
+    assert "no new partitions" in evaluate(discovery_sensor(known), instance).skip_message
 
 
 def test_partitions_of_tables_that_are_no_longer_captured_are_deleted(instance, tmp_path):
@@ -44,7 +45,7 @@ def test_partitions_of_tables_that_are_no_longer_captured_are_deleted(instance, 
     instance.add_dynamic_partitions(partitions_name(known), ["public.orders"])
     for key in deleted.partition_keys:
         instance.delete_dynamic_partition(partitions_name(known), key)
-    assert "no changes" in evaluate(discovery_sensor(known), instance).skip_message
+    assert "no new partitions" in evaluate(discovery_sensor(known), instance).skip_message
     # Dropped and created again: its partition is back.
     engine.captured = (ORDERS, PEOPLE)
     (added,) = evaluate(discovery_sensor(known), instance).dynamic_partitions_requests
@@ -110,6 +111,39 @@ def test_a_backfill_of_the_snapshot_keeps_the_sensor_quiet_and_another_connector
     )
     assert evaluate(slot_sensor(here), instance).run_requests
     assert "is not finished" in evaluate(slot_sensor(other), instance).skip_message
+
+
+def test_a_connector_is_paused_by_a_press_until_it_is_let_go_on(instance, no_spark):
+    seen = []
+
+    def script(on_batch, on_round, should_stop):
+        press("pause", ops={"shop_pause": {"config": {"reason": "the lake is moved"}}})
+        deadline = time.monotonic() + 60
+        while not should_stop() and time.monotonic() < deadline:
+            time.sleep(0.05)
+        seen.append(should_stop())
+
+    def press(name, **config):
+        job = definitions_of([here]).resolve_job_def(f"shop_{name}_job")
+        return job.execute_in_process(instance=instance, run_config=config)
+
+    here = site(FakeEngine(script=script))
+    assert press("stream").success
+    assert seen == [True], "a running stream ends after its round"
+    skipped = evaluate(slot_sensor(here), instance).skip_message
+    assert skipped.endswith(": the lake is moved; run shop_continue_job to go on"), skipped
+    # What is launched by hand meanwhile runs, a run that the sensor had asked for before ends.
+    later = time.time() + 10
+    assert not reason_to_end(instance, here, later, heeds_pause=False)
+    assert "is paused since" in reason_to_end(instance, here, later, heeds_pause=True)
+    press("continue")
+    assert evaluate(slot_sensor(here), instance).run_requests
+    press("continue")  # twice does no harm
+
+
+def reason_to_end(instance, here, started, heeds_pause):
+    clock = chain([started], repeat(started + 60))
+    return YieldPolicy(instance, "a run", here, lambda: next(clock), heeds_pause=heeds_pause).reason()
 
 
 def test_a_run_whose_process_is_gone_is_ended_so_that_another_can_start(instance):

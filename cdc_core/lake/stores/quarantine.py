@@ -149,8 +149,18 @@ def waiting_rows(table: DeltaTable, place: LakePosition, past: bool = False) -> 
 
 def count_waiting(path: str, place: LakePosition) -> int:
     """Return the number of waiting changes."""
+    return waiting_reasons(path, place)[0]
+
+
+def waiting_reasons(path: str, place: LakePosition) -> tuple[int, dict[str, int]]:
+    """Return the number of waiting changes, and how many of them have each reason: a rule, or WAITS_FOR_EARLIER."""
     table = DeltaTable.open(path)
-    return 0 if table is None else int(waiting_rows(table, place).num_rows)
+    if table is None:
+        return 0, {}
+    rows = waiting_rows(table, place)
+    reasons = pc.list_flatten(rows.column("reasons").combine_chunks())
+    counts = pc.value_counts(reasons).to_pylist() if len(reasons) else []
+    return int(rows.num_rows), {str(each["values"]): int(each["counts"]) for each in counts}
 
 
 def refused_among(rows: pa.Table, table: DeltaTable, token: int) -> np.ndarray:
