@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import dagster as dg
 
@@ -37,7 +37,19 @@ def build_definitions() -> dg.Definitions:
 def definitions_of(sites: Iterable[Site], broken: Iterable[BrokenConnector] = ()) -> dg.Definitions:
     """The definitions of the given connectors."""
     sites = list(sites)
-    assets: list[dg.AssetsDefinition | dg.AssetSpec] = [_broken_spec(one) for one in broken]
+    return dg.Definitions.merge(
+        site_definitions(sites),
+        dg.Definitions(
+            assets=[_broken_spec(one) for one in broken],
+            sensors=alert_sensors() if sites else [],
+            executor=dg.in_process_executor,
+        ),
+    )
+
+
+def site_definitions(sites: Sequence[Site]) -> dg.Definitions:
+    """The definitions of connectors alone, to stand beside others in a code location that has its own executor."""
+    assets: list[dg.AssetsDefinition | dg.AssetSpec] = []
     for site in sites:
         assets += [*source_specs(site), snapshot_asset(site), stream_assets(site)]
         if (maintenance := maintenance_assets(site)) is not None:
@@ -64,10 +76,8 @@ def definitions_of(sites: Iterable[Site], broken: Iterable[BrokenConnector] = ()
         ],
         sensors=[
             *[sensor for site in sites for sensor in (*sensors(site), health_sensor(site))],
-            *(alert_sensors() if sites else []),
         ],
         resources={spark_key(site): spark_resource(site) for site in sites},
-        executor=dg.in_process_executor,
     )
 
 

@@ -101,6 +101,11 @@ def load(path: Path | str) -> ConnectorConfig:
 
     Raises ConfigError, with every problem in one message, before anything is started.
     """
+    return from_entries(file_entries(path), str(path))
+
+
+def file_entries(path: Path | str) -> list[tuple[str, str]]:
+    """Return a connector file's (name, value) pairs as written, in their order. Raises ConfigError."""
     place = Path(path)
     try:
         octets = place.read_bytes()
@@ -112,8 +117,8 @@ def load(path: Path | str) -> ConnectorConfig:
         # The encoding of .properties files before Java 9.
         text = octets.decode("latin-1")
     if place.suffix.lower() == ".json" or text.lstrip().startswith("{"):
-        return from_entries(_json_entries(text, str(place)), str(place))
-    return from_entries(parse_properties(text, str(place)), str(place))
+        return _json_entries(text, str(place))
+    return list(parse_properties(text, str(place)))
 
 
 def from_entries(entries: Iterable[tuple[str, str]], source: str = "the configuration") -> ConnectorConfig:

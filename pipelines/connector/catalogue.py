@@ -19,8 +19,13 @@ _PLAIN = re.compile(r"([\w $-]+)\\?\.([\w $-]+)")
 
 def read(state_path: Path) -> tuple[KnownTable, ...]:
     """The tables of the cached catalogue; none if it cannot be read, since it is only a cache."""
+    return read_file(state_path / FILE)
+
+
+def read_file(file: Path) -> tuple[KnownTable, ...]:
+    """``read`` from a file of any name."""
     try:
-        entries = json.loads((state_path / FILE).read_text(encoding="utf-8"))["tables"]
+        entries = json.loads(file.read_text(encoding="utf-8"))["tables"]
         schemas = [TableSchema.from_json(json.dumps(entry)) for entry in entries]
     except (OSError, ValueError, KeyError, TypeError):
         return ()
@@ -29,8 +34,7 @@ def read(state_path: Path) -> tuple[KnownTable, ...]:
 
 def write(state_path: Path, tables: Iterable[TableSchema]) -> bool:
     """Replace the cached catalogue. Returns True if its tables or columns changed."""
-    entries = [json.loads(table.to_json()) for table in sorted(tables, key=lambda table: table.id)]
-    text = json.dumps({"tables": entries}, indent=1)
+    text = text_of(tables)
     file = state_path / FILE
     if file.is_file() and file.read_text(encoding="utf-8") == text:
         return False
@@ -40,6 +44,12 @@ def write(state_path: Path, tables: Iterable[TableSchema]) -> bool:
     partial.write_text(text, encoding="utf-8")
     partial.replace(file)
     return True
+
+
+def text_of(tables: Iterable[TableSchema]) -> str:
+    """The catalogue's file: equal for equal tables."""
+    entries = [json.loads(table.to_json()) for table in sorted(tables, key=lambda table: table.id)]
+    return json.dumps({"tables": entries}, indent=1)
 
 
 def from_include_list(entries: Iterable[str]) -> tuple[KnownTable, ...]:

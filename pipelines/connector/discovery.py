@@ -34,6 +34,8 @@ def fill_catalogues(missing: Mapping[Path, Callable[[], Sequence[TableSchema]]])
         for one in missing.items()
         if not (one[0] / catalogue.FILE).exists()
     ]
+    if threads:
+        import cdc_core.assemble  # noqa: F401  (takes longer than a server; its time is not the server's)
     for thread in threads:
         thread.start()
     deadline = time.monotonic() + SERVER_SECONDS

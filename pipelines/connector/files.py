@@ -64,7 +64,7 @@ def load_sites(files: Iterable[Path]) -> tuple[list[Site], list[BrokenConnector]
     return list(sites.values()), broken
 
 
-def site_of(config: ConnectorConfig, file: Path, open_engine: Callable[[], Engine]) -> Site:
+def site_of(config: ConnectorConfig, file: Path | None, open_engine: Callable[[], Engine]) -> Site:
     """The site of a connector's configuration, with the tables that are known without asking its server."""
     return Site(
         name=config.schema.topic_prefix,

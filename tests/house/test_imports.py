@@ -105,7 +105,7 @@ FLOORS = {
         {"jobs"},
         {"assets", "sensors"},
         {"factory"},
-        {"definitions"},
+        {"definitions", "component"},
     ],
 }
 DOORS = {
