@@ -4,8 +4,7 @@
 
 import logging
 import re
-import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -30,7 +29,7 @@ from cdc_core.config.connector import ConnectorConfig, file_entries, from_entrie
 from cdc_core.errors import CdcError, ConfigError, TransientError
 from cdc_core.schema.table import TableSchema
 from pipelines.connector import catalogue
-from pipelines.connector.discovery import SERVER_SECONDS
+from pipelines.connector.discovery import SERVER_SECONDS, asked
 from pipelines.connector.files import site_of
 from pipelines.connector.site import Engine, KnownTable, Labels, Site
 from pipelines.factory import site_definitions
@@ -174,17 +173,30 @@ class Connector(StateBackedComponent, Model, Resolvable):
         CdcError if the state is read again on request.
         """
         config = self.config()
-        tables, problem = asked(lambda: self.engine().tables(), SERVER_SECONDS if self._is_loading else None)
-        if problem is not None:
+        tables = self._asked(config)
+        if isinstance(tables, CdcError):
             if not self._is_loading:
-                raise problem
-            _log.warning("%s: the tables known before are shown; %s", config.connector_name, problem)
+                raise tables
+            _log.warning("%s: the tables known before are shown. %s", config.connector_name, tables)
             held = catalogue.read(config.state_path) or self._kept
             tables = [table.schema for table in held if table.schema is not None]
+        else:
+            catalogue.write(config.state_path, tables)
         state_path.parent.mkdir(parents=True, exist_ok=True)
         state_path.write_text(catalogue.text_of(tables), encoding="utf-8")
-        if problem is None:
-            catalogue.write(config.state_path, tables)
+
+    def _asked(self, config: ConnectorConfig) -> Sequence[TableSchema] | CdcError:
+        """The captured tables as the server has them, or why not."""
+        from cdc_core.postgres.connect import answers
+
+        seconds = SERVER_SECONDS if self._is_loading else None
+        (is_there,) = asked([lambda: answers(config.postgres)], seconds)
+        if self._is_loading and is_there is not True and not self._missing():
+            return TransientError(f"The server at {config.postgres.database_hostname} does not answer.")
+        import cdc_core.assemble  # noqa: F401  (it takes longer than a server, and its time is not the server's)
+
+        (tables,) = asked([lambda: self.engine().tables()], seconds)
+        return tables
 
     def build_defs(self, context: ComponentLoadContext) -> dg.Definitions:
         """The definitions, after the state was read again where Dagster does so (``dagster dev``, ``dg``)."""
@@ -260,29 +272,6 @@ class Connector(StateBackedComponent, Model, Resolvable):
         """A path as it is if it is absolute or a URI, else in the project's folder."""
         given = str(text)
         return given if "://" in given or Path(given).is_absolute() else str(self._project / given)
-
-
-def asked(
-    read: Callable[[], Sequence[TableSchema]], seconds: float | None
-) -> tuple[Sequence[TableSchema], CdcError | None]:
-    """What ``read`` returns, or its error; an error also if it takes longer than ``seconds`` (None: no limit)."""
-    import cdc_core.assemble  # noqa: F401  (takes longer than a server; its time is not the server's)
-
-    found: list[Sequence[TableSchema]] = []
-    problems: list[CdcError] = []
-
-    def ask() -> None:
-        try:
-            found.append(read())
-        except CdcError as error:
-            problems.append(error)
-
-    thread = threading.Thread(target=ask, name="wal2lake-tables", daemon=True)
-    thread.start()
-    thread.join(seconds)
-    if found:
-        return found[0], None
-    return (), problems[0] if problems else TransientError("The server has not answered in time.")
 
 
 def _listed(values: Sequence[str] | None) -> str | None:

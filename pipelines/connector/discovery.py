@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
-from pathlib import Path
+from functools import partial
+from typing import TypeVar
 
 from cdc_core.config.connector import ConnectorConfig
-from cdc_core.errors import CdcError
+from cdc_core.errors import CdcError, TransientError
 from cdc_core.schema.table import TableSchema
 from pipelines.connector import catalogue
 from pipelines.connector.site import KnownTable
@@ -17,32 +18,50 @@ from pipelines.connector.site import KnownTable
 # Definitions load without a server: one that has not answered by then is asked by the sensor.
 SERVER_SECONDS = 2.5
 
+Result = TypeVar("Result")
+ReadTables = Callable[[], Sequence[TableSchema]]
+
 
 def known_tables(config: ConnectorConfig) -> tuple[KnownTable, ...]:
     """The tables of the cached catalogue; without one, those that the include list names."""
     return catalogue.read(config.state_path) or catalogue.from_include_list(config.selection.table_include_list)
 
 
-def fill_catalogues(missing: Mapping[Path, Callable[[], Sequence[TableSchema]]]) -> None:
+def fill_catalogues(connectors: Sequence[tuple[ConnectorConfig, ReadTables]]) -> None:
     """Ask the servers of connectors that have no catalogue yet, all at once, for SERVER_SECONDS at most.
 
-    ``missing`` maps state folders to what reads the tables. So the first start shows every table, if it can. An error
-    is no reason to fail: the sensor asks again, and its tick says what is wrong.
+    So the first start shows every table, if it can. An error is no reason to fail: the sensor asks again, and its tick
+    says what is wrong.
     """
-    threads = [
-        threading.Thread(target=_fill, args=one, name="wal2lake-tables", daemon=True)
-        for one in missing.items()
-        if not (one[0] / catalogue.FILE).exists()
-    ]
-    if threads:
-        import cdc_core.assemble  # noqa: F401  (takes longer than a server; its time is not the server's)
+    missing = [one for one in connectors if not (one[0].state_path / catalogue.FILE).exists()]
+    if not missing:
+        return
+    from cdc_core.postgres.connect import answers
+
+    answering = asked([partial(answers, config.postgres) for config, _ in missing], SERVER_SECONDS)
+    found = [one for one, is_there in zip(missing, answering, strict=True) if is_there is True]
+    if found:
+        import cdc_core.assemble  # noqa: F401  (it takes longer than a server, and its time is not the server's)
+    for (config, _), tables in zip(found, asked([read for _, read in found], SERVER_SECONDS), strict=True):
+        if not isinstance(tables, CdcError):
+            with suppress(OSError):
+                catalogue.write(config.state_path, tables)
+
+
+def asked(questions: Sequence[Callable[[], Result]], seconds: float | None) -> list[Result | CdcError]:
+    """Ask all at once: each one's answer or error. No answer within ``seconds`` (None: no limit) is an error, too."""
+    given: list[Result | CdcError] = [TransientError("The server has not answered in time.") for _ in questions]
+
+    def ask(number: int) -> None:
+        try:
+            given[number] = questions[number]()
+        except CdcError as error:
+            given[number] = error
+
+    threads = [threading.Thread(target=ask, args=(number,), daemon=True) for number in range(len(questions))]
     for thread in threads:
         thread.start()
-    deadline = time.monotonic() + SERVER_SECONDS
+    deadline = None if seconds is None else time.monotonic() + seconds
     for thread in threads:
-        thread.join(max(0.0, deadline - time.monotonic()))
-
-
-def _fill(state_path: Path, tables: Callable[[], Sequence[TableSchema]]) -> None:
-    with suppress(CdcError, OSError):
-        catalogue.write(state_path, tables())
+        thread.join(None if deadline is None else max(0.0, deadline - time.monotonic()))
+    return list(given)

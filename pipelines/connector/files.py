@@ -53,7 +53,7 @@ def load_sites(files: Iterable[Path]) -> tuple[list[Site], list[BrokenConnector]
             configs[file] = load(file)
         except (CdcError, OSError) as error:
             broken.append(BrokenConnector(file, str(error)))
-    fill_catalogues({config.state_path: partial(_tables, file) for file, config in configs.items()})
+    fill_catalogues([(config, partial(_tables, file)) for file, config in configs.items()])
     for file, config in configs.items():
         site = site_of(config, file, partial(_open, file))
         if site.safe_name in sites:
