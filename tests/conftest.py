@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import warnings
 from collections.abc import Iterator
 from typing import Any
@@ -13,7 +14,10 @@ from cdc_core.demo.broker import Broker
 from tests.support.cluster import Cluster, binaries, server_version
 from tests.support.order import LongestFirst, rank
 from tests.support.sampling import examples
+from tests.support.spark import JAVA_OPTIONS
 
+# For every Java process of Spark, whoever starts it: commands, the demo, Dagster's runs.
+os.environ.setdefault("SPARK_SUBMIT_OPTS", JAVA_OPTIONS)
 # One budget for all property tests: a whole file stays in seconds. ``--hypothesis-profile=long`` digs deeper.
 settings.register_profile(
     "wal2lake", max_examples=examples(60), deadline=None, suppress_health_check=[HealthCheck.too_slow]

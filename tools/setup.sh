@@ -46,4 +46,6 @@ if ! "$venv/bin/python" -m tools.fetch_kafka >>"$log" 2>&1; then
 fi
 # As pip does with what it installs; this checkout is only linked.
 (unset PYTHONDONTWRITEBYTECODE; "$venv/bin/python" -m compileall -q cdc_core pipelines tests/support >>"$log" 2>&1) || true
+# pytest compiles its modules in its own way: once here, and not in each process of the first run.
+(unset PYTHONDONTWRITEBYTECODE; "$venv/bin/python" -m pytest --collect-only -qq tests >>"$log" 2>&1) || true
 echo "wal2lake setup: done"

@@ -113,8 +113,6 @@ def properties_of(pg: Any, database: str, folder: Path) -> Path:
                 "wal2lake.lake.path": str(folder / "lake"),
                 "wal2lake.state.path": str(folder / "state"),
                 "wal2lake.merge.engine": "spark",
-                # Runs end before Java's second compiler earns what it costs.
-                "wal2lake.spark.spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1",
             },
         ),
     )

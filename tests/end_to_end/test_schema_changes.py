@@ -239,7 +239,7 @@ def load_from_elsewhere(pg: Cluster, database: str, tried: Sequence[Case]) -> It
                     with suppress(psycopg.Error):
                         other.execute(f"insert into {case.schema}.t (id) values ({number})".encode())
                         other.execute(f"update {case.schema}.t set id = -id where id = {older}".encode())
-                ended.wait(0.05)
+                ended.wait(0.25)
 
     thread = threading.Thread(target=work)
     thread.start()

@@ -8,8 +8,6 @@ from __future__ import annotations
 import json
 import random
 import signal
-import subprocess
-import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -20,6 +18,7 @@ import psycopg
 import pytest
 
 from tests.support.cluster import Cluster
+from tests.support.program import Program
 from tests.support.waits import wait_until
 
 pytestmark = [pytest.mark.postgres, pytest.mark.slow]
@@ -138,7 +137,7 @@ def events_of(output: Path) -> tuple[dict[int, int], int]:
     ids=["insert_insert", "insert_delete", "read.only"],
 )
 def test_killed_twice_amid_writers_it_ends_where_the_table_ends(
-    pg: Cluster, tmp_path: Path, strategy: dict[str, str]
+    pg: Cluster, program: Program, tmp_path: Path, strategy: dict[str, str]
 ) -> None:
     seed = random.SystemRandom().randint(1, 10**6)
     print(f"seed {seed}")
@@ -149,28 +148,21 @@ def test_killed_twice_amid_writers_it_ends_where_the_table_ends(
     rules["incremental.snapshot.chunk.size"] = str(chance.choice((3, 7, 20)))
     entries = pg.properties(database, **rules)
     config.write_text("".join(f"{name}={value}\n" for name, value in entries.items()))
-    command = [str(Path(sys.executable).parent / "wal2lake"), "envelopes", str(config), "--output", str(output)]
+    arguments = ("envelopes", config, "--output", str(output))
     try:
         pg.execute(database, SETUP)
         with writers(pg, database, seed):
             for number in range(2):
-                process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
-                try:
+                with program.started(*arguments, own_java=True) as running:
                     wait_until(lambda: pg.execute("postgres", BUSY, [database]), SECONDS, "the stream")
                     if number == 0:
                         pg.execute(database, ASK)
                     before = rows_read(output)
                     wait_until(lambda before=before: rows_read(output) > before + 20, SECONDS, "rows of chunks")
                     time.sleep(chance.random() * 0.2)
-                    process.send_signal(signal.SIGKILL)
-                finally:
-                    process.kill()
-                    _, said = process.communicate(timeout=SECONDS)
-                    print(said)
+                    assert running.end(signal.SIGKILL) == -signal.SIGKILL, running.said()
                 wait_until(lambda: not pg.execute("postgres", ACTIVE, [database]), SECONDS, "the end of the stream")
-        done = subprocess.run(
-            [*command, "--until-idle", "2"], capture_output=True, text=True, timeout=SECONDS * 2, check=False
-        )
+        done = program.run(*arguments, "--until-idle", "2", own_java=True)
         assert done.returncode == 0, done.stderr
         rows, read = events_of(output)
         expected = dict(pg.execute(database, "select id, n from t"))

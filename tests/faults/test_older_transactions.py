@@ -92,10 +92,12 @@ def test_a_worker_that_outlives_its_run_changes_nothing(pg, program, tmp_path, p
     pg.execute(database, CHANGES)
     asleep: list[int] = []
     try:
-        with program.started("run", file, "--max-seconds", "400", cold=True, WAL2LAKE_FAILPOINT=f"{place}:stop") as run:
-            asleep = wait_until(lambda: stopped_below(run.process.pid), 240, "a worker at its place")
+        limits = ("--max-seconds", "400")
+        with program.started("run", file, *limits, own_java=True, WAL2LAKE_FAILPOINT=f"{place}:stop") as run:
+            top = program.forks.pid
+            asleep = wait_until(lambda: stopped_below(top), 240, "a worker at its place")
             # Whoever would end the workers goes first, and at once: their daemon, Spark's Java process, the run.
-            above = [each for each in below(run.process.pid) if each not in asleep]
+            above = [each for each in below(top) if each not in asleep]
             for pid in [*{parent(each) for each in asleep}, *above]:
                 if state(pid):
                     os.kill(pid, signal.SIGKILL)

@@ -88,6 +88,11 @@ class ForkServer:
         line.settimeout(_START_SECONDS)
         return Forked(arguments, line, int.from_bytes(_exactly(line, 4)))
 
+    @property
+    def pid(self) -> int:
+        """The parent of every run, and of the daemons of their Python workers."""
+        return self._process.pid
+
     def close(self) -> None:
         """End the server; runs that still run go on."""
         assert self._process.stdin is not None

@@ -42,7 +42,7 @@ _TEST_BY_TEST = (
     "tests/pipelines/test_replays.py",
 )
 # Of the others: those that take minutes as a whole, then by what they start.
-_FIRST = ("tests/end_to_end/test_installed.py",)
+_FIRST = ("tests/ui/test_dagster_ui.py", "tests/end_to_end/test_installed.py")
 _FOLDERS = ("faults", "end_to_end", "pipelines", "golden", "delta", "postgres", "property")
 # Files of some ten CPU seconds among many of less than one.
 _BEFORE_OTHER_UNITS = (

@@ -112,6 +112,13 @@ class Program:
                 if not cold and not own_java:
                     self._rest()
 
+    @property
+    def forks(self) -> ForkServer:
+        """What runs borrow their imports from."""
+        if self._forks is None:
+            self._forks = ForkServer()
+        return self._forks
+
     def close(self) -> None:
         """End what was borrowed."""
         if self._forks is not None:
@@ -131,17 +138,12 @@ class Program:
         environment = {key: value for key, value in os.environ.items() if key != "WAL2LAKE_FAILPOINT"}
         if cold:
             return subprocess.Popen(order, env={**environment, **more}, stdout=stdout, stderr=stderr)
-        environment["PYSPARK_PYTHON"] = str(self._server().python)
+        environment["PYSPARK_PYTHON"] = str(self.forks.python)
         if not own_java:
             parameters = self._java().gateway_parameters
             environment["PYSPARK_GATEWAY_PORT"] = str(parameters.port)
             environment["PYSPARK_GATEWAY_SECRET"] = str(parameters.auth_token)
-        return self._server().start(order, {**environment, **more}, stdout, stderr)
-
-    def _server(self) -> ForkServer:
-        if self._forks is None:
-            self._forks = ForkServer()
-        return self._forks
+        return self.forks.start(order, {**environment, **more}, stdout, stderr)
 
     def _java(self) -> Any:
         if self._gateway is None:

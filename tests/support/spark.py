@@ -8,13 +8,14 @@ from typing import Any
 
 import pyarrow as pa
 
+# Tests end before the JVM's second compiler earns what it costs.
+# (Alone it would get a code cache of 48 MB, which a run of wide tables fills.)
+JAVA_OPTIONS = "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m"
 SETTINGS = {
     "spark.master": "local[2]",
     "spark.driver.memory": "2g",
     "spark.app.name": "wal2lake-tests",
-    # Tests end before the JVM's second compiler earns what it costs.
-    # (Alone it would get a code cache of 48 MB, which a run of wide tables fills.)
-    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m",
+    "spark.driver.extraJavaOptions": JAVA_OPTIONS,
 }
 AT = datetime(2026, 1, 2, 3, 4, 5, 678901, tzinfo=UTC)
 TEXTS = pa.map_(pa.string(), pa.string())

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from typing import TypeVar
 
 T = TypeVar("T")
+_REST, _LONGEST_REST = 4.0, 1.0
 PATIENCE = float(os.environ.get("WAL2LAKE_TEST_PATIENCE", "3"))
 
 
@@ -20,14 +21,19 @@ def wait_until(
 ) -> T:
     """Call ``condition`` until it returns something true; return that.
 
+    Between two calls it rests for at least ``pause`` seconds, and longer the longer a call takes: a condition that
+    compares tables would take the processor from the run that it waits for.
+
     Raises AssertionError naming ``what`` when ``seconds`` times ``PATIENCE`` have passed.
     """
     seconds *= PATIENCE
     end = time.monotonic() + seconds
     while True:
+        begun = time.monotonic()
         value = condition()
         if value:
             return value
-        if time.monotonic() > end:
+        now = time.monotonic()
+        if now > end:
             raise AssertionError(f"{what} did not come true within {seconds:g} s")
-        time.sleep(pause)
+        time.sleep(max(pause, min(_REST * (now - begun), _LONGEST_REST)))

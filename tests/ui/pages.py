@@ -5,7 +5,9 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-SECONDS = 90.0
+from tests.support.waits import PATIENCE
+
+SECONDS = 90.0 * PATIENCE
 RELOAD_SECONDS = 6.0
 # Plots and graphs are drawn after their texts.
 DRAWN_SECONDS = 2.0
@@ -40,7 +42,7 @@ class Pages:
 
     def reload_until(self, path: str, patterns: Sequence[str], seconds: float) -> str:
         """Open a page again and again until its text has a match of each pattern; that text."""
-        deadline = time.monotonic() + seconds
+        deadline = time.monotonic() + seconds * PATIENCE
         while True:
             self.browser.get(f"{self.url}/{path}")
             look_until = time.monotonic() + RELOAD_SECONDS

@@ -13,6 +13,7 @@ from cdc_core.demo.workload import Workload
 from cdc_core.observe.static_pages import data_docs_url
 from cdc_core.postgres.connect import connect
 from cdc_core.schema.table import TableId
+from tests.support.waits import PATIENCE
 
 LOCATION = "pipelines.definitions"
 TABLES = tuple(TableId("shop", name) for name in ("customers", "orders", "page_views", "products"))
@@ -87,7 +88,7 @@ class Shop:
 
     def wait(self, what: str, is_met, seconds: float = 180.0):
         """Wait until ``is_met`` gives something; that."""
-        deadline = time.monotonic() + seconds
+        deadline = time.monotonic() + seconds * PATIENCE
         while not (found := is_met()):
             assert time.monotonic() < deadline, f"{what}: not within {seconds:.0f} s; runs: {self.runs()}"
             time.sleep(1)
