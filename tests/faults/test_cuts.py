@@ -232,7 +232,8 @@ def test_upkeep_and_rounds_give_way_to_each_other(pg, program, tmp_path):
         "schema.include.list": "public",
         "wal2lake.lake.path": str(tmp_path / "lake"),
         "wal2lake.state.path": str(tmp_path / "state"),
-        "wal2lake.freshness.seconds": "2",
+        # A slice of the clustered table is a merge by Spark, which costs a second of computing each time.
+        "wal2lake.freshness.seconds": "5",
         "wal2lake.lake.history.minutes": "60",
         "wal2lake.lake.clustered.tables": "public.counter",
     }

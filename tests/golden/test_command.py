@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 import time
 from pathlib import Path
 
@@ -15,7 +13,9 @@ from tests.golden.test_replay import RECORDED, run_resting
 from tests.support.cluster import Cluster
 from tests.support.event_compare import differences, parse_lines, read_recording
 from tests.support.line_compare import decoded
+from tests.support.program import Program, Running
 from tests.support.registry import TestRegistry
+from tests.support.waits import wait_until
 
 pytestmark = [pytest.mark.postgres, pytest.mark.slow]
 
@@ -30,63 +30,56 @@ def connector_file(cluster: Cluster, kind: str, folder: Path) -> Path:
     return path
 
 
-def envelopes(config: Path, output: Path, *arguments: str) -> subprocess.Popen[str]:
-    command = [
-        str(Path(sys.executable).parent / "wal2lake"),
-        "envelopes",
-        str(config),
-        "--output",
-        str(output),
-        *arguments,
-    ]
-    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, cwd=config.parent)
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Where the commands run: the recorded files name no folder for the state."""
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def envelopes(program: Program, config: Path, output: Path) -> str:
+    """Run to the end of what there is; what was said."""
+    done = program.run("envelopes", config, "--output", str(output), "--until-idle", "1", own_java=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout + done.stderr
 
 
 @pytest.mark.parametrize("database", ["snapshot"], indirect=True)
-def test_the_snapshot(debian15: Cluster, database: str, tmp_path: Path) -> None:
+def test_the_snapshot(debian15: Cluster, database: str, program: Program, folder: Path) -> None:
     debian15.run_script(database, RECORDED / "types_rows.sql")
-    output = tmp_path / "out.jsonl"
-    run = envelopes(connector_file(debian15, "snapshot", tmp_path), output, "--until-idle", "1")
-    said, _ = run.communicate(timeout=90)
-    assert run.returncode == 0, said
-    assert debian15.password not in said
+    output = folder / "out.jsonl"
+    assert debian15.password not in envelopes(program, connector_file(debian15, "snapshot", folder), output)
     found = differences(read_recording(RECORDED / "snapshot.jsonl.gz"), parse_lines(output.read_text().split("\n")))
     assert not found, "\n".join(found[:20])
 
 
 @pytest.mark.parametrize("database", ["stream_txmeta"], indirect=True)
-def test_the_stream(debian15: Cluster, database: str, tmp_path: Path) -> None:
-    output = tmp_path / "out.jsonl"
-    run = envelopes(connector_file(debian15, "stream_txmeta", tmp_path), output, "--until-idle", "6")
-    try:
+def test_the_stream(debian15: Cluster, database: str, program: Program, folder: Path) -> None:
+    output = folder / "out.jsonl"
+    arguments = ("--output", str(output), "--until-idle", "6")
+    file = connector_file(debian15, "stream_txmeta", folder)
+    with program.started("envelopes", file, *arguments, own_java=True) as run:
         wait_for_slot(debian15, database, run)
         run_resting(debian15, database, lambda: time.sleep(1.5))
-        said, _ = run.communicate(timeout=90)
-    finally:
-        run.kill()
-    assert run.returncode == 0, said
+        assert run.end() == 0, run.said()
     expected = read_recording(RECORDED / "stream_txmeta.jsonl.gz")
     found = differences(expected, parse_lines(output.read_text().split("\n")))
     assert not found, "\n".join(found[:20])
 
 
 @pytest.mark.parametrize("database", ["avro"], indirect=True)
-def test_avro_through_two_runs(debian15: Cluster, database: str, tmp_path: Path) -> None:
-    output = tmp_path / "out.jsonl"
+def test_avro_through_two_runs(debian15: Cluster, database: str, program: Program, folder: Path) -> None:
+    output = folder / "out.jsonl"
     with TestRegistry() as registry:
-        config = connector_file(debian15, "avro", tmp_path)
+        config = connector_file(debian15, "avro", folder)
         config.write_text(config.read_text().replace("http://127.0.0.1:8081", registry.url))
         for first, name in ((True, "one"), (False, "two")):
             if not first:
                 insert = "insert into inventory.customers(id, first_name, last_name, email) values (%s, %s, 'x', 'y')"
                 debian15.execute(database, insert, [7, name])
-            run = envelopes(config, output, "--until-idle", "1")
-            said, _ = run.communicate(timeout=90)
-            assert run.returncode == 0, said
+            envelopes(program, config, output)
         debian15.execute(database, "delete from inventory.customers where id = 7")
-        run = envelopes(config, output, "--until-idle", "1")
-        said, _ = run.communicate(timeout=90)
-        assert run.returncode == 0, said
+        envelopes(program, config, output)
     lines = output.read_text().splitlines()
     records = [json.loads(line) for line in decoded(lines)]
     values = [one["value"] for one in records if "topic" in one]
@@ -96,10 +89,11 @@ def test_avro_through_two_runs(debian15: Cluster, database: str, tmp_path: Path)
     ]
 
 
-def wait_for_slot(cluster: Cluster, name: str, run: subprocess.Popen[str]) -> None:
-    end = time.monotonic() + 60
+def wait_for_slot(cluster: Cluster, name: str, run: Running) -> None:
     active = "select active from pg_replication_slots where slot_name = %s and active"
-    while not cluster.execute("postgres", active, [name]):
-        assert run.poll() is None, run.communicate()[0]
-        assert time.monotonic() < end, "the slot was not taken"
-        time.sleep(0.1)
+
+    def is_taken() -> bool:
+        return run.process.poll() is not None or bool(cluster.execute("postgres", active, [name]))
+
+    wait_until(is_taken, 60, "the use of the slot")
+    assert run.process.poll() is None, run.said()
