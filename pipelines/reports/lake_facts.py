@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import dagster as dg
 
+from cdc_core.errors import CdcError
 from cdc_core.observe.static_pages import DATA_DOCS_FOLDER, pages_folder
 from cdc_core.schema.table import TableId, TableSchema
 from pipelines.connector import catalogue
 from pipelines.connector.keys import source_key
 from pipelines.connector.site import Site
 from pipelines.reports import metadata
+from pipelines.reports.columns import column_lineage, lake_columns
 
 
 class LakeFacts:
@@ -20,7 +23,7 @@ class LakeFacts:
 
     def __init__(self, site: Site) -> None:
         self._site = site
-        self._columns: dict[TableId, tuple[str, ...]] = {}
+        self._opened: dict[TableId, Sequence[Any]] = {}
         self._schemas: dict[TableId, TableSchema | None] = {
             table.id: table.schema for table in (*site.tables, *catalogue.read(site.state_path))
         }
@@ -29,17 +32,30 @@ class LakeFacts:
         """``dagster/column_schema``, ``dagster/column_lineage`` and ``dagster/row_count``, if known."""
         found: metadata.Metadata = {}
         schema = self._schemas.get(table)
-        if schema is not None:
-            found["dagster/column_schema"] = metadata.column_schema(schema)
-            columns = self._lake_columns(table)
-            if columns:
-                found["dagster/column_lineage"] = metadata.column_lineage(
-                    schema, source_key(self._site, table), columns
-                )
+        fields = self._fields(table)
+        if schema is not None and fields:
+            found |= self._columns_of(schema, fields)
         rows = self.rows(table)
         if rows is not None:
             found["dagster/row_count"] = rows
         return found
+
+    def expected(self, table: TableId) -> metadata.Metadata:
+        """The columns that the lake table is created with, and their lineage, as long as no run has reported it."""
+        schema = self._schemas.get(table)
+        if schema is None or self._site.lake_fields is None:
+            return {}
+        try:
+            return self._columns_of(schema, self._site.lake_fields(schema))
+        except CdcError:  # a column that cannot be captured: said by a run, and by wal2lake check
+            return {}
+
+    def _columns_of(self, schema: TableSchema, fields: Sequence[Any]) -> metadata.Metadata:
+        names = [field.name for field in fields]
+        return {
+            "dagster/column_schema": lake_columns(schema, fields),
+            "dagster/column_lineage": column_lineage(schema, source_key(self._site, schema.id), names),
+        }
 
     def paused(self, table: TableId) -> metadata.Metadata:
         """Since when a table is paused, how many of its changes wait, and the remedy; empty if it is not paused."""
@@ -70,18 +86,17 @@ class LakeFacts:
         """The path of a table's quarantine table."""
         return self._site.paths().quarantine(table)
 
-    def _lake_columns(self, table: TableId) -> tuple[str, ...]:
+    def _fields(self, table: TableId) -> Sequence[Any]:
         """The lake table's columns when the run first reported it; empty if it does not exist."""
-        if table not in self._columns and self._site.lake_path:
-            from cdc_core.errors import CdcError
+        if table not in self._opened and self._site.lake_path:
             from cdc_core.lake.delta.table import DeltaTable
 
             try:
                 opened = DeltaTable.open(self._site.paths().lake(table))
             except CdcError:
                 opened = None
-            self._columns[table] = () if opened is None else tuple(opened.schema.names)
-        return self._columns.get(table, ())
+            self._opened[table] = [] if opened is None else list(opened.schema)
+        return self._opened.get(table, [])
 
     def rows(self, table: TableId) -> int | None:
         """The number of rows according to the Delta log; None if unknown."""

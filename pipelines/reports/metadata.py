@@ -2,53 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import dagster as dg
 
 from cdc_core.engine.reports import StreamReport
-from cdc_core.schema.pg_type import PgType, TypeKind
-from cdc_core.schema.table import Column, TableSchema
 from cdc_core.snapshot.reports import SnapshotProgress, SnapshotReport
 from pipelines.reports.stream_tally import ChangesTotals, CheckTotals, TableTotals
 
 Metadata = dict[str, Any]
-
-_LENGTH_HEADER = 4
-
-
-def column_schema(table: TableSchema) -> dg.TableSchema:
-    """The source's columns with their PostgreSQL types, as a Dagster table schema."""
-    key = table.lake_key
-    return dg.TableSchema(
-        columns=[
-            dg.TableColumn(
-                column.name,
-                type=type_text(column),
-                description=column.comment,
-                constraints=dg.TableColumnConstraints(nullable=column.optional, unique=key == (column.name,)),
-            )
-            for column in table.columns
-        ]
-    )
-
-
-def column_lineage(table: TableSchema, source: dg.AssetKey, lake_columns: Collection[str]) -> dg.TableColumnLineage:
-    """Column lineage from the source table to the lake table. Names differ only in case."""
-    in_lake = {name.lower(): name for name in lake_columns}
-    return dg.TableColumnLineage(
-        {
-            in_lake[column.name.lower()]: [dg.TableColumnDep(asset_key=source, column_name=column.name)]
-            for column in table.columns
-            if column.name.lower() in in_lake
-        }
-    )
-
-
-def type_text(column: Column) -> str:
-    """The column's type, similar to psql: ``varchar(20)``, ``numeric(12,2)``, ``int4[]``."""
-    return _type_text(column.type, column.modifier)
 
 
 def changes(totals: ChangesTotals) -> Metadata:
@@ -168,15 +131,3 @@ def records(rows: Sequence[Mapping[str, Any]], columns: Mapping[str, str]) -> dg
         [dg.TableRecord(dict(row)) for row in rows],
         dg.TableSchema([dg.TableColumn(name, kind) for name, kind in columns.items()]),
     )
-
-
-def _type_text(kind: PgType, modifier: int) -> str:
-    if kind.kind is TypeKind.ARRAY and kind.inner is not None:
-        return f"{_type_text(kind.inner, modifier)}[]"
-    if modifier >= _LENGTH_HEADER and kind.name in ("varchar", "bpchar"):
-        return f"{kind.name}({modifier - _LENGTH_HEADER})"
-    if modifier >= _LENGTH_HEADER and kind.name == "numeric":
-        packed = modifier - _LENGTH_HEADER
-        # The scale is an eleven-bit signed number since PostgreSQL 15.
-        return f"numeric({packed >> 16},{((packed & 0x7FF) ^ 1024) - 1024})"
-    return kind.name

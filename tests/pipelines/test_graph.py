@@ -2,13 +2,15 @@ import re
 from dataclasses import replace
 
 import dagster as dg
+import pyarrow as pa
 
+from cdc_core.lake.names import META
 from cdc_core.observe.options import CheckLevel
 from pipelines.connector.files import BrokenConnector
 from pipelines.connector.keys import changes_key, lake_key, part, snapshot_key, source_key
 from pipelines.connector.site import KnownTable
 from pipelines.factory import definitions_of
-from pipelines.reports.metadata import column_lineage, type_text
+from pipelines.reports.columns import column_lineage, lake_columns, type_text
 from tests.pipelines.fake import ORDERS, PEOPLE, WEIRD, FakeEngine, site, table
 
 SITE = site(FakeEngine())
@@ -67,14 +69,34 @@ def test_a_stream_evaluates_no_check_in_a_step_of_its_own():
     assert {node.name for node in job.nodes} == {"shop_stream"}
 
 
-def test_columns_and_kinds_are_shown():
-    node = graph().get(lake_key(SITE, ORDERS))
-    columns = node.metadata["dagster/column_schema"].columns
-    assert [(column.name, column.type, column.constraints.nullable) for column in columns] == [
+def test_columns_of_source_and_lake_and_kinds_are_shown():
+    fields = [pa.field("id", pa.int64()), pa.field("name", pa.string()), *META, pa.field("gone", pa.list_(pa.date32()))]
+    here = replace(SITE, lake_fields=lambda schema: fields)
+    nodes = definitions_of([here]).resolve_asset_graph()
+    source = nodes.get(source_key(here, ORDERS)).metadata["dagster/column_schema"].columns
+    assert [(column.name, column.type, column.constraints.nullable) for column in source] == [
         ("id", "int8", False),
         ("name", "varchar(20)", True),
     ]
-    assert node.kinds == {"delta", "spark"}
+    lake = nodes.get(lake_key(here, ORDERS))
+    told = {column.name: (column.type, column.description) for column in lake.metadata["dagster/column_schema"].columns}
+    assert list(told) == ["id", "name", "__commit_lsn", "__tx_index", "__commit_ts", "gone"]
+    assert told["id"] == ("bigint", "int8 in PostgreSQL")
+    assert told["name"] == ("string", "varchar(20) in PostgreSQL")
+    assert told["__commit_ts"] == ("timestamp", "Time of that commit.")
+    assert told["gone"][0] == "array<date>"
+    assert lake.metadata["dagster/table_name"] == "public.orders"
+    assert lake.kinds == {"delta", "spark"}
+
+
+def test_a_column_of_the_lake_tells_its_source_and_comment_also_if_its_case_differs():
+    from cdc_core.schema.pg_type import PgType
+    from cdc_core.schema.table import Column, TableSchema
+
+    numeric = Column("Total", PgType(1700, "numeric"), modifier=(12 << 16 | 2) + 4, comment="in euros")
+    (found,) = lake_columns(TableSchema(ORDERS, 1, (numeric,)), [pa.field("total", pa.decimal128(12, 2))]).columns
+    told = (found.name, found.type, found.description)
+    assert told == ("total", "decimal(12,2)", "numeric(12,2) in PostgreSQL, Total. in euros")
 
 
 def test_the_type_of_a_numeric_column_has_precision_and_scale():

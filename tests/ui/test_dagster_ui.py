@@ -74,11 +74,22 @@ def test_a_failing_check_shows_the_rule_how_many_rows_and_where_they_are(pages, 
     place = shop.folder / "lake" / "shop" / "__quarantine" / "shop" / "customers"
     pages.wait_for(f"failed: user:email_shape ({REFUSED} rows)", str(place))
     pages.picture("failing_check")
+    # Executed by itself it is evaluated from the lake, and the stream goes on.
+    known = {run["id"] for run in shop.runs()}
+    pages.click("Execute")
+    (made,) = shop.wait(
+        "the check's own run", lambda: [run for run in shop.runs("__ASSET_JOB") if run["id"] not in known]
+    )
+    shop.wait("its end", lambda: [run for run in shop.runs() if run["id"] == made["id"] and run["status"] == "SUCCESS"])
+    pages.wait_for("executed by itself", f"failed: user:email_shape ({REFUSED} rows)")
+    (stream,) = [run for run in shop.runs("shop_stream_job") if run["id"] == streaming["id"]]
+    assert stream["status"] == "STARTED"
 
 
 def test_the_asset_graph_shows_source_snapshot_changes_and_lake(pages, streaming):
-    pages.open("asset-groups", "snapshot", "changes", "customers_source", "Passed", size=(1900, 1500))
+    pages.open("asset-groups", "shop_source", "shop_lake", "shop_maintenance", size=(1900, 1100))
     pages.picture("assets")
+    pages.open(f"locations/{LOCATION}/asset-groups/shop_lake", "customers", "Passed", size=(1900, 1100))
 
 
 def test_the_schedule_tells_when_it_asks_for_which_tables(pages, shop):
@@ -100,6 +111,7 @@ def test_a_tables_page_shows_what_was_merged_and_its_plots_while_the_run_goes_on
     shop.wait("a freshness policy that is met", lambda: shop.is_fresh("shop.orders"))
     text = pages.open("assets/shop/lake/shop/orders", "lag_bytes", "shop.orders", "Freshness", size=(1600, 1500))
     assert "Unsynced" not in text
+    assert all(words in text for words in ("bigint", "int8 in PostgreSQL", "__commit_lsn")), text
     pages.picture("table")
     pages.click("Plots")
     pages.wait_for("lag_seconds")
