@@ -2,10 +2,23 @@
 
 from __future__ import annotations
 
-from dagster_pyspark import LazyPySparkResource
+from typing import Any
 
-from cdc_core.spark.session import spark_conf
+from dagster_pyspark import LazyPySparkResource
+from pydantic import PrivateAttr
+
+from cdc_core.spark.session import get_session
 from pipelines.connector.site import Site
+
+
+class QuietSparkResource(LazyPySparkResource):  # type: ignore[misc]
+    """Starts Spark as the command line does: without Spark's startup messages in the run's log."""
+
+    _spark_session: Any = PrivateAttr(default=None)
+
+    def _init_session(self) -> None:
+        if self._spark_session is None:
+            self._spark_session = get_session(self.spark_config)
 
 
 def spark_key(site: Site) -> str:
@@ -15,4 +28,4 @@ def spark_key(site: Site) -> str:
 
 def spark_resource(site: Site) -> LazyPySparkResource:
     """The connector's Spark session; no JVM is started before an asset uses it."""
-    return LazyPySparkResource(spark_config=dict(spark_conf(site.spark_settings)))
+    return QuietSparkResource(spark_config=dict(site.spark_settings))
