@@ -14,9 +14,11 @@ from cdc_core.schema.table import TableId
 from cdc_core.snapshot.notifications import Notification, SnapshotStatus
 from cdc_core.snapshot.reports import SnapshotProgress, SnapshotReport
 from pipelines.assets.notification_events import Budget, NotificationEvents
-from pipelines.connector.keys import snapshot_key
+from pipelines.connector.keys import lake_key, snapshot_key
 from pipelines.connector.site import Site
 from pipelines.reports import metadata
+from pipelines.reports.lake_facts import LakeFacts
+from pipelines.reports.provenance import lake_tags, version_tags
 
 PROGRESS_SECONDS = 10.0
 PROGRESS_PER_MINUTE = 30
@@ -53,6 +55,7 @@ class SnapshotEvents:
         self._tables: dict[TableId, _Table] = {}
         self._budget = Budget(PROGRESS_PER_MINUTE, clock)
         self._notifications = NotificationEvents(site, clock)
+        self._facts = LakeFacts(site)
         self._rest_until = 0.0
 
     def listen(self, progress: SnapshotProgress) -> None:
@@ -123,11 +126,23 @@ class SnapshotEvents:
                 metadata=found,
                 # A constant version: a table that is re-read is replaced in the lake by the same run, so the lake's
                 # tables are not out of date because of it.
-                tags={"dagster/data_version": self._site.slot},
+                tags=version_tags(self._site.slot),
             )
         )
         one.is_reported = True
+        if progress.report is not None:
+            self._report_lake(progress.report)
         self._context.log.info(f"{table}: {progress.rows:,} rows, done")
+
+    def _report_lake(self, report: SnapshotReport) -> None:
+        """The lake table, which has the table's rows from now on."""
+        self._log(
+            dg.AssetMaterialization(
+                asset_key=lake_key(self._site, report.table),
+                metadata=metadata.snapshot(report) | self._facts.of(report.table),
+                tags=lake_tags(self._site, str(report.lsn)),
+            )
+        )
 
     def _report_progress(self, one: _Table, now: float) -> None:
         one.reported_at = now

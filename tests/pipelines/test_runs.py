@@ -68,6 +68,9 @@ def test_a_backfill_is_one_call_and_one_materialisation_a_table(instance):
     assert rows == {keys[0]: 10, keys[1]: 11}
     assert len(events) == 2
     assert numbers(events[0])["lsn"] == "0/1000"
+    # Their lake tables are materialized with them.
+    (lake,) = instance.fetch_materializations(lake_key(here, WEIRD), limit=9).records
+    assert lake.asset_materialization.tags["dagster/data_version"] == "0/1000"
 
 
 def test_a_snapshot_that_cannot_be_taken_fails_with_the_engines_sentence_and_is_not_tried_again(instance):

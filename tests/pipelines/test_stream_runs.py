@@ -30,6 +30,7 @@ from pipelines.assets.stream_events import StreamEvents
 from pipelines.connector.keys import changes_key, lake_key
 from pipelines.factory import definitions_of
 from pipelines.jobs.slot_runs import YieldPolicy, consumes_slot
+from pipelines.reports.provenance import lake_tags
 from pipelines.step import background
 from pipelines.step.background import BackgroundWork
 from pipelines.step.interrupts import held
@@ -173,6 +174,13 @@ def test_tables_stay_in_sync_with_the_drain_whether_they_have_changes_or_not(ins
     here = site(FakeEngine(script=script))
     assert run(here, instance, report_seconds=0.5).success
     assert seen == [{}]
+    assert stale() == {}
+    # A table that was last told of while a run went on (it was cancelled then) stays in sync with later runs, too.
+    instance.report_runless_asset_event(
+        dg.AssetMaterialization(lake_key(here, PEOPLE), tags=lake_tags(here, str(Lsn(8000))))
+    )
+    here = site(FakeEngine(rounds=(round_of(merge(ORDERS, lsn=9000)),)))
+    assert run(here, instance).success
     assert stale() == {}
 
 
