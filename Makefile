@@ -54,6 +54,9 @@ test-s3: servers ## Test kills and merges with a real S3 server (downloads 700 M
 fuzz: $(STAMP) ## Read a million mutated messages, COPY lines and values (FUZZ_INPUTS=…); an input read wrongly is kept
 	@$(BIN)/python -m tests.fuzz --inputs $(FUZZ_INPUTS)
 
+soak: servers ## Kills, restarts and cuts at random under random changes, compared at each stop (SOAK_SECONDS=1800)
+	@$(BIN)/python -m tests.soak --seconds $(SOAK_SECONDS)
+
 lint: $(STAMP) ## ruff, mypy --strict
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
@@ -83,4 +86,4 @@ bench-peer: $(STAMP) ## Snapshots compared to COPY and to Debezium's engine (ROW
 clean: ## Remove generated files (not .venv)
 	@rm -rf .wal2lake spark-warehouse metastore_db derby.log build dist ./*.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
 
-.PHONY: help setup servers demo test test-quick test-all test-ui test-s3 lint docs bench bench-quick bench-peer bench-long fuzz clean
+.PHONY: help setup servers demo test test-quick test-all test-ui test-s3 lint docs bench bench-quick bench-peer bench-long fuzz soak clean

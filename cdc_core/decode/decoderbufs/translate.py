@@ -8,7 +8,7 @@ position between two records.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
@@ -23,7 +23,7 @@ from cdc_core.decode.held import HeldSegments
 from cdc_core.decode.pgoutput import write
 from cdc_core.decode.plugin import Relations
 from cdc_core.decode.row_writer import MOST_BYTES, Pieces, RowGroup, RowWriter
-from cdc_core.decode.segment import FRAME_HEADER, Segment
+from cdc_core.decode.segment import FRAME_HEADER, Segment, grouped
 from cdc_core.decode.wire import Wire
 from cdc_core.errors import ProtocolError
 
@@ -83,7 +83,8 @@ class DecoderbufsTranslator:
             lsn, xid, time_us = self._begun
             commit_lsn = int(heads.lsn[commits[0]]) - 1
             one = [np.array([value], dtype=np.int64) for value in (lsn, commit_lsn, time_us, xid)]
-            yield from _grouped(chain(write.segments_of(write.begins(*one), MOST_BYTES), self._held.take(), done))
+            begin = write.segments_of(write.begins(*one), MOST_BYTES)
+            yield from grouped(chain(begin, self._held.take(), done), MOST_BYTES)
             self._begun = None
         else:
             yield from done
@@ -150,17 +151,3 @@ def _mark(heads: _Heads, begins: np.ndarray, commits: np.ndarray, pieces: Pieces
         write.begins(heads.lsn[begins], commit_lsn[following], heads.time_us[begins], heads.xid[begins]),
     )
     pieces.add(commits, write.commits(heads.lsn[commits], commit_lsn, heads.lsn[commits], heads.time_us[commits]))
-
-
-def _grouped(segments: Iterable[Segment]) -> Iterator[Segment]:
-    """Join small segments, so that none is sorted for a few rows."""
-    kept: list[Segment] = []
-    size = 0
-    for segment in segments:
-        if kept and size + len(segment.buffer) > MOST_BYTES:
-            yield Segment.joined(kept)
-            kept, size = [], 0
-        kept.append(segment)
-        size += len(segment.buffer)
-    if kept:
-        yield Segment.joined(kept)

@@ -27,8 +27,13 @@ _FIXED: dict[str, dict[str, str]] = {
         "include-domain-data-type": "0",
     },
 }
+_INSTEAD = {
+    "streaming": "Set wal2lake.streaming.transactions=on instead, which chooses the protocol version, too.",
+    "two_phase": "Remove it: a prepared transaction is captured when it is committed.",
+}
 _MEANS = {"on": "1", "true": "1", "t": "1", "yes": "1", "off": "0", "false": "0", "f": "0", "no": "0"}
 _FORMAT = "format-version"
+_IN_PROGRESS_FROM = 140000
 # Of an update or delete of a table without a replica identity: format 2, and format 1, which has no schema.
 _LEFT_OUT = re.compile(
     r'no (?:old )?tuple (?:identifier|data) for \w+ in table "(?P<schema>.*)"\."(?P<table>.*)"$'
@@ -37,8 +42,14 @@ _LEFT_OUT = re.compile(
 )
 
 
-def parameters(options: PostgresOptions, publication: str, version: int) -> dict[str, str]:
-    """Return the plug-in's parameters, with slot.stream.params. Raises ConfigError for one that cannot be decoded."""
+def parameters(
+    options: PostgresOptions, publication: str, version: int, *, in_progress: bool = False
+) -> dict[str, str]:
+    """Return the plug-in's parameters, with slot.stream.params; ``in_progress``: of a stream that may have transactions
+    in progress, if the options ask for them.
+
+    Raises ConfigError for one that cannot be decoded.
+    """
     given = checked(options.plugin_name, options.slot_stream_params)
     plugin = options.plugin_name.on_server
     if plugin == OutputPlugin.DECODERBUFS:
@@ -50,6 +61,8 @@ def parameters(options: PostgresOptions, publication: str, version: int) -> dict
     wanted = {"proto_version": "1", "publication_names": _quoted(publication)}
     if version >= 140000:
         wanted["messages"] = "true"
+    if in_progress and options.sends_in_progress and version >= _IN_PROGRESS_FROM:
+        wanted |= {"proto_version": "2", "streaming": "on"}
     return wanted | given
 
 
@@ -62,7 +75,8 @@ def checked(plugin: OutputPlugin, pairs: tuple[tuple[str, str], ...]) -> dict[st
         wanted = fixed.get(name)
         if wanted is not None and _meaning(value) != _meaning(wanted):
             raise ConfigError(
-                f"slot.stream.params sets {name}={value}, but only {name}={wanted} can be decoded.", "Remove it."
+                f"slot.stream.params sets {name}={value}, but only {name}={wanted} can be decoded.",
+                _INSTEAD.get(name, "Remove it."),
             )
         if name == _FORMAT and plugin.on_server == OutputPlugin.WAL2JSON and value not in ("1", "2"):
             raise ConfigError(f"slot.stream.params sets {name}={value}.", f"Set {name}=1 or {name}=2.")

@@ -16,6 +16,7 @@ from psycopg import sql
 from cdc_core.errors import CdcError, SourceError
 from cdc_core.postgres.connect import Connection
 from cdc_core.postgres.options import PostgresOptions, PublicationAutocreateMode
+from cdc_core.postgres.server import server_info
 from cdc_core.postgres.sqlstate import server_error, translated
 from cdc_core.schema.table import TableId, TableSchema
 
@@ -171,6 +172,14 @@ def _run(connection: Connection, statements: Sequence[sql.Composed], name: str, 
         if doing != "creating":
             raise server_error(error, f'{doing} publication "{name}"') from None
         # Another session created it concurrently, which has the same result as an existing one.
+    except psycopg.errors.ReadOnlySqlTransaction as error:
+        if not server_info(connection).is_standby:
+            raise server_error(error, f'{doing} publication "{name}"') from None
+        needed = "; ".join(statement.as_string() for statement in statements)
+        raise SourceError(
+            f'The server is a standby, and {doing} publication "{name}" is possible on the primary only.',
+            f"Run on the primary: {needed}",
+        ) from None
     except psycopg.Error as error:
         raise _refused(error, statements, name, doing) from None
 

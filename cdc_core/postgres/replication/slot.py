@@ -48,6 +48,7 @@ class SlotInfo:
     invalidation_reason: str | None = None
     xmin: int | None = None
     catalog_xmin: int | None = None
+    two_phase: bool = False
 
     @property
     def is_lost(self) -> bool:
@@ -99,21 +100,22 @@ def inspect(connection: Connection, name: str) -> SlotInfo:
     version = connection.info.server_version
     wal_status = "wal_status" if version >= 130000 else "NULL"
     reason = "invalidation_reason" if version >= 170000 else "NULL"
+    two_phase = "two_phase" if version >= 140000 else "false"
     with translated("looking up the slot"):
         # Without parameters: a replication connection accepts simple queries only.
         row = connection.execute(
             sql.SQL(
                 "SELECT plugin, database, temporary, active, active_pid, restart_lsn::text, confirmed_flush_lsn::text, "
-                f"{wal_status}, {reason}, xmin::text::bigint, catalog_xmin::text::bigint "
+                f"{wal_status}, {reason}, xmin::text::bigint, catalog_xmin::text::bigint, {two_phase} "
                 "FROM pg_replication_slots WHERE slot_name = {}"
             ).format(sql.Literal(name))
         ).fetchone()
     if row is None:
         return SlotInfo(name)
-    plugin, database, temporary, active, pid, restart, confirmed, status, why, xmin, catalog_xmin = row
+    plugin, database, temporary, active, pid, restart, confirmed, status, why, xmin, catalog_xmin, two_phase = row
     return SlotInfo(
         name, True, plugin, database, temporary, active, pid, _lsn(restart), _lsn(confirmed), status, why, xmin,
-        catalog_xmin,
+        catalog_xmin, two_phase,
     )  # fmt: skip
 
 
@@ -152,6 +154,11 @@ def check_usable(slot: SlotInfo, options: PostgresOptions) -> None:
         raise SourceError(
             f"Slot {slot.name} belongs to database {slot.database}, but database.dbname is {options.database_dbname}.",
             "Choose another slot.name: slot names are unique across all databases of a server.",
+        )
+    if slot.two_phase:
+        raise SourceError(
+            f"Slot {slot.name} decodes prepared transactions (two_phase), which wal2lake does not read.",
+            "Choose another slot.name: without two_phase a prepared transaction is captured when it is committed.",
         )
     if slot.is_lost:
         why = f" ({slot.invalidation_reason})" if slot.invalidation_reason else ""

@@ -307,7 +307,7 @@ class ReplicationStream:
         return _stream_error(error, self._slot, self._publication)
 
     def _start_command(self, version: int, start_lsn: Lsn) -> sql.Composed:
-        parameters = plugin.parameters(self._plugin_options, self._publication, version)
+        parameters = plugin.parameters(self._plugin_options, self._publication, version, in_progress=True)
         listed = sql.SQL(", ").join(
             sql.SQL("{} {}").format(sql.Identifier(name), sql.Literal(value)) for name, value in parameters.items()
         )

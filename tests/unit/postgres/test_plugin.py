@@ -8,7 +8,7 @@ import pytest
 
 from cdc_core.decode.plugin import SeenColumn
 from cdc_core.errors import ConfigError
-from cdc_core.postgres.options import OutputPlugin, PostgresOptions
+from cdc_core.postgres.options import InProgress, OutputPlugin, PostgresOptions
 from cdc_core.postgres.preflight.server.output_plugin import limits
 from cdc_core.postgres.replication import plugin
 from cdc_core.postgres.replication.seen_relations import SeenRelations, modifier_of
@@ -47,6 +47,23 @@ def test_parameters_are_those_of_the_plug_in() -> None:
     assert given["add-tables"] == "*.t"
     assert "write-in-chunks" not in given
     assert plugin.parameters(options(OutputPlugin.WAL2JSON, ("format-version", "1")), "p", 1)["write-in-chunks"] == "1"
+
+
+def test_transactions_in_progress_are_asked_for_where_the_server_has_them() -> None:
+    given = replace(options(OutputPlugin.PGOUTPUT), streaming_transactions=InProgress.ON)
+    assert plugin.parameters(given, "p", 150000, in_progress=True) == {
+        "proto_version": "2",
+        "streaming": "on",
+        "publication_names": '"p"',
+        "messages": "true",
+    }
+    for version, in_progress in ((130000, True), (150000, False)):
+        assert plugin.parameters(given, "p", version, in_progress=in_progress)["proto_version"] == "1"
+    other = replace(options(OutputPlugin.DECODERBUFS), streaming_transactions=InProgress.ON)
+    assert plugin.parameters(other, "p", 150000, in_progress=True) == {}
+    with pytest.raises(ConfigError) as refused:
+        plugin.checked(OutputPlugin.PGOUTPUT, (("streaming", "on"),))
+    assert "wal2lake.streaming.transactions=on" in refused.value.remedy
 
 
 @pytest.mark.parametrize(

@@ -36,6 +36,8 @@ def check(context: Context) -> list[Finding]:
     names = partition_names.named(context.connection, context.options, context.tables)
     silent = partition_names.silent_partitions(context.connection, names.own)
     told = [*unheard_verdicts(names.unheard), *silent_verdicts(silent)]
+    if not info.exists and context.server.is_standby:
+        return [*told, standby_verdict(info.name)]
     if not info.exists:
         return [*told, missing_verdict(info.name, mode, row[0], row[1], foreign)]
     roots = _roots(context)
@@ -61,6 +63,15 @@ def silent_verdicts(texts: Sequence[str]) -> list[Finding]:
     """``texts``: what is said of partitions whose changes are not in the WAL."""
     remedy = "Make it an ordinary partition (ALTER TABLE … SET LOGGED), detach it, or read the table again when needed."
     return [doubtful(NAME, text, remedy) for text in texts]
+
+
+def standby_verdict(name: str) -> Finding:
+    """A publication that is missing on a standby."""
+    return bad(
+        NAME,
+        f'There is no publication "{name}", and the server is a standby, which cannot create it.',
+        f'Let the tables\' owner run CREATE PUBLICATION "{name}" FOR TABLE … on the primary.',
+    )
 
 
 def missing_verdict(

@@ -1,0 +1,7 @@
+"""Downloads the PostgreSQL servers 16 and 17 once, for the tests. Run by setup."""
+
+from tests.support.released import VERSIONS, fetch, is_offered
+
+if __name__ == "__main__":
+    for flavour in VERSIONS if is_offered() else ():
+        print(f"PostgreSQL {VERSIONS[flavour]}: {fetch(flavour)}")
