@@ -37,17 +37,17 @@ class Reader:
     options: PostgresOptions
     found: Found = field(default_factory=dict)
     blocks: int = 0
-    ended: int = 0
 
     def __post_init__(self) -> None:
         with connect(self.options, replication=True) as replication:
             slot.create(replication, self.options.slot_name)
+        self.state = StreamState()
         self._open()
 
     def _open(self) -> None:
         self.stream = ReplicationStream(self.options)
         self.translator = InProgressTranslator(memory_bytes=20_000)
-        self.state = StreamState(prior_end_lsn=self.ended)
+        self.state = self.state.after_reconnect()
 
     def close(self) -> None:
         self.stream.close()
@@ -80,7 +80,6 @@ class Reader:
                 seen = dict(mark, seq=None, lsn=mark["lsn"] if mark["kind"] == ord("C") else None)
                 self._note(("mark", mark["kind"], mark["commit_lsn"]), tuple(seen.items()))
             if found.last_commit_end_lsn is not None:
-                self.ended = found.last_commit_end_lsn
                 self.stream.confirm(found.last_commit_end_lsn)
         return True
 
