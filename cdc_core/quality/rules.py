@@ -100,7 +100,8 @@ def rules_for(
     """
     carried = [column for column in table.columns if column.name in natural]
     rules = [*_row_rules()]
-    key = table.lake_key
+    # What a delete carries: under REPLICA IDENTITY USING INDEX not the primary key.
+    key = row_key(table)
     rules += [_key_rule(column.name) for column in carried if column.name in key]
     if _has_enforced_key(table) and set(row_key(table)) <= natural.keys() - set(mapped):
         rules.append(_key_unique_rule(row_key(table)))

@@ -123,3 +123,4 @@ def test_a_lake_is_equal_on_each_version(
         "postgres", "select stream_txns from pg_stat_replication_slots where slot_name = %s", [database]
     )
     assert streamed[0][0] > 0
+    pg.drop_database(database)

@@ -63,3 +63,4 @@ def test_a_run_is_killed_in_the_middle_of_a_transaction(pg: Cluster, program: Pr
     assert difference(file, [LARGE, SMALL]) == []
     assert doubled_events(file, LARGE) == 0
     assert doubled_events(file, SMALL) == 0
+    pg.drop_database(database)

@@ -1,8 +1,11 @@
+from dataclasses import replace
+
 import pyarrow as pa
 
 from cdc_core.quality.options import UserRule
 from cdc_core.quality.rules import Origin, Severity, literal, quote, rules_for
 from cdc_core.schema.pg_type import PgType, TypeKind
+from cdc_core.schema.relation import ReplicaIdentity
 from cdc_core.schema.table import Column, TableId, TableSchema
 
 INT8 = PgType(20, "int8")
@@ -35,6 +38,14 @@ NATURAL = {
 
 def by_name(**more):
     return {rule.name: rule for rule in rules_for(TABLE, NATURAL, **more)}
+
+
+def test_a_delete_needs_the_key_that_the_replica_identity_sends():
+    """Under REPLICA IDENTITY USING INDEX a delete has no primary key."""
+    table = replace(TABLE, identity=ReplicaIdentity.INDEX, identity_key=("code",))
+    names = {rule.name for rule in rules_for(table, NATURAL)}
+    assert {"key_not_null:code", "not_null:id"} <= names
+    assert "key_not_null:id" not in names
 
 
 def test_the_catalogue_gives_each_column_its_rules():
