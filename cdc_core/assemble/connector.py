@@ -11,10 +11,12 @@ from cdc_core.assemble.backlog import SlotBacklog
 from cdc_core.assemble.context import RunContext
 from cdc_core.assemble.notifications import OnNotification
 from cdc_core.assemble.operations import (
+    adopt,
     envelopes,
     initial_snapshot,
     kafka,
     maintain,
+    offsets,
     reconcile,
     replay,
     signal,
@@ -24,6 +26,7 @@ from cdc_core.assemble.operations import (
     versions,
 )
 from cdc_core.assemble.operations.maintain import MaintainReport
+from cdc_core.assemble.start.offset_source import OffsetPlace
 from cdc_core.assemble.table_snapshots import OnProgress
 from cdc_core.config.connector import ConnectorConfig, load
 from cdc_core.config.explain import ExplainRow, explain
@@ -38,6 +41,7 @@ from cdc_core.engine.reports import (
 from cdc_core.engine.stream.run import Hooks
 from cdc_core.errors import ConfigError
 from cdc_core.lsn import Lsn
+from cdc_core.offsets.reports import AdoptReport, HandBack
 from cdc_core.postgres.preflight.finding import Finding
 from cdc_core.schema.table import TableId, TableSchema
 from cdc_core.snapshot.modes import mode_actions
@@ -241,6 +245,26 @@ class Connector:
         """
         asked = reconcile.Asked(limit, repair, sample, since, resume)
         return reconcile.reconcile(self._context, tables, asked, on_table)
+
+    def adopt(
+        self,
+        offsets: str = "",
+        *,
+        fills: bool = True,
+        accepts_gap: bool = False,
+        bootstrap_servers: str = "",
+        writes: bool = True,
+    ) -> AdoptReport:
+        """Take the slot over from Debezium's connector at its stored offset; the next run goes on from there.
+
+        ``offsets`` and ``bootstrap_servers`` as in ``OffsetPlace``, the rest as in ``adopt.Asked``.
+        """
+        place = OffsetPlace(offsets, bootstrap_servers)
+        return adopt.adopt(self._context, adopt.Asked(place, fills, accepts_gap, writes))
+
+    def offsets(self, connector: str = "") -> HandBack:
+        """Where Debezium's connector can go on: the offset that it needs. ``connector``: its name in Connect."""
+        return offsets.offsets(self._context, connector)
 
     def maintain(
         self,

@@ -8,7 +8,7 @@ import socket
 import uuid
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from cdc_core.assemble.backlog import start_in_thread
@@ -20,6 +20,7 @@ from cdc_core.errors import CdcError, MissingKeyError, SourceError, TableError, 
 from cdc_core.lake.rows.row_keys import check_key
 from cdc_core.lake.rows.run_files import Owner
 from cdc_core.lake.rows.typing_plan import TypingPlan
+from cdc_core.offsets.delivered import Adoption
 from cdc_core.postgres.connect import place
 from cdc_core.postgres.replication.slot import SlotInfo
 from cdc_core.postgres.sessions import Sessions
@@ -27,6 +28,7 @@ from cdc_core.postgres.source import Source
 from cdc_core.schema.table import TableId, TableSchema
 from cdc_core.selection.columns import lake_key_conflicts, plan_columns
 from cdc_core.snapshot.copy.plan import order_tables
+from cdc_core.snapshot.modes import ModeActions, mode_actions
 from cdc_core.snapshot.options import TableOrder
 
 _JAVA_OPTIONS = "spark.driver.extraJavaOptions"
@@ -64,6 +66,22 @@ class RunContext:
 
         record = read_stream(self.paths.stream)
         return scope_of(self.slot, 0 if record is None else record.epoch)
+
+    @property
+    def adoption(self) -> Adoption | None:
+        """What the lake recorded when it took its stream over from another connector; None if it did not."""
+        from cdc_core.lake.stores.stream_log import read_stream
+
+        record = read_stream(self.paths.stream) if self.has_lake else None
+        return Adoption.from_json(record.adopted) if record is not None and record.adopted else None
+
+    @property
+    def lake_mode(self) -> ModeActions:
+        """The actions of ``snapshot.mode`` for the lake's tables, and of an adoption: it fills them, or does not."""
+        mode, adoption = mode_actions(self.config.snapshot), self.adoption
+        if adoption is None:
+            return mode
+        return replace(mode, first=adoption.fills, interrupted=adoption.fills, later=mode.later and adoption.fills)
 
     @property
     def has_lake(self) -> bool:

@@ -4,15 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 
 from cdc_core.assemble.context import RunContext
 from cdc_core.assemble.events import Events, envelope_context
 from cdc_core.assemble.notifications import OnNotification
-from cdc_core.engine.envelopes.kafka_output import KafkaOutput
+from cdc_core.engine.envelopes.kafka_output import KafkaOutput, read_position
+from cdc_core.engine.envelopes.output import Position
 from cdc_core.envelope.context import EnvelopeContext
 from cdc_core.envelope.notification_event import NotificationEvents
+from cdc_core.errors import TransientError
 from cdc_core.format.outlet import EventOutlet
 from cdc_core.format.plain import TextHeaders
+from cdc_core.kafka.check import stored_position as find_position
+from cdc_core.kafka.client import REACH_SECONDS
 from cdc_core.kafka.opening import Connector, open_publisher
 from cdc_core.postgres.source import Source
 from cdc_core.snapshot.notifications import Notification, Notifier
@@ -35,6 +40,34 @@ def opened_events(
         _output(context, source, records, outlet, on_notification) as (output, notifier),
     ):
         yield Events(context, source, records, output, notifier, beside_lake=beside_lake, apart=True), source
+
+
+@dataclass(frozen=True, slots=True)
+class StoredPosition:
+    """The connector's position in Kafka, as it is ``now``, and how it is replaced between two runs."""
+
+    now: Position
+    _context: RunContext
+    _system_id: str
+
+    def write(self, position: Position) -> None:
+        """Replace it. Raises CdcError."""
+        context = self._context
+        with open_publisher(context.config.kafka, Connector(context.name, context.slot)) as (publisher, stored):
+            output = KafkaOutput(publisher, stored, context.slot, self._system_id)
+            output.open()
+            output.mark(position)
+            if not output.settle(REACH_SECONDS):
+                raise TransientError(
+                    f"Kafka did not acknowledge the position within {REACH_SECONDS:g} s.", "Run again."
+                )
+
+
+def stored_position(context: RunContext, source: Source) -> StoredPosition:
+    """Read the connector's position in Kafka. Raises CdcError, also if it is another server's."""
+    system_id = source.system_id()
+    _, stored = find_position(context.config.kafka, context.name, context.slot)
+    return StoredPosition(read_position(stored, system_id), context, system_id)
 
 
 @contextmanager

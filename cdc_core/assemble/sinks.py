@@ -22,7 +22,6 @@ from cdc_core.engine.stream.noop import NoopSink
 from cdc_core.engine.stream.run import Sink
 from cdc_core.postgres.source import Source
 from cdc_core.schema.table import TableId, TableSchema
-from cdc_core.snapshot.modes import mode_actions
 from cdc_core.snapshot.notifications import Notifier
 from cdc_core.snapshot.reread import Rereads
 from cdc_core.snapshot.signals.channels import Inbox
@@ -81,7 +80,7 @@ def open_lake(
         plan,
         config.lake.schema_policy,
         lambda table: None if (lake := DeltaTable.open(paths.lake(table))) is None else lake.schema,
-        reads_new_tables=mode_actions(config.snapshot).first,
+        reads_new_tables=context.lake_mode.first,
     )
     unsent = UnsentChanges(paths, context.scope)
     rereads = Rereads(lambda table, shape: reread(context, table, shape, spark, unsent))

@@ -7,6 +7,7 @@ import sys
 import click
 
 from cdc_core.cli import (
+    adopt,
     check,
     dagster_home,
     demo,
@@ -61,6 +62,8 @@ for command in (
     reconcile.command,
     replay.command,
     signal_command.command,
+    adopt.command,
+    adopt.offsets_command,
     dagster_home.command,
 ):
     cli.add_command(command)

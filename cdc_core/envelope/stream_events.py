@@ -8,7 +8,7 @@ planning and rendering, when the resulting records are known.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -111,6 +111,11 @@ class StreamEvents:
         tables += self._marks(segment.transactions)
         ordered = in_order(tables)
         return self._beating(ordered, segment, now)
+
+    def go_on(self, commit_lsn: int, counts: Mapping[str, int]) -> None:
+        """Go on inside a transaction of which another connector has sent BEGIN and ``counts`` events by table."""
+        if self._counter is not None:
+            self._counter.go_on(commit_lsn, counts)
 
     def _planned(self, run: RelationRun) -> list[_Change]:
         events = self._events(run.table)

@@ -7,6 +7,7 @@ records; the delete and the create of a key change count as two, a tombstone is 
 from __future__ import annotations
 
 import itertools
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -138,6 +139,10 @@ class TransactionCounter:
         if self._open_lsn is not None:
             self._ended[self._open_lsn] = self._counts()
         self._open_lsn, self._total, self._collections = lsn, 0, {}
+
+    def go_on(self, commit_lsn: int, counts: Mapping[str, int]) -> None:
+        """Continue the counts of a transaction whose first events were counted elsewhere."""
+        self._open_lsn, self._total, self._collections = commit_lsn, sum(counts.values()), dict(counts)
 
     def begin(self, commit_lsn: int) -> None:
         """Record a Begin message. A transaction that was open already is sent again: its counts restart."""

@@ -24,7 +24,7 @@ ROWS = [
         "cdc_core.private_files",
     },
     {"cdc_core.storage_faults"},
-    {"cdc_core.schema", "cdc_core.spark"},
+    {"cdc_core.schema", "cdc_core.spark", "cdc_core.offsets"},
     {"cdc_core.types", "cdc_core.decode", "cdc_core.selection"},
     {"cdc_core.envelope", "cdc_core.observe"},
     {"cdc_core.transform"},

@@ -11,7 +11,7 @@ from cdc_core.assemble.start.clashes import without_clashes
 from cdc_core.assemble.start.continuity import Continuity
 from cdc_core.assemble.table_snapshots import OnProgress, take
 from cdc_core.engine.reading.continuity import Break
-from cdc_core.snapshot.modes import ModeActions, mode_actions
+from cdc_core.snapshot.modes import ModeActions
 from cdc_core.snapshot.reports import SnapshotReport
 
 _log = logging.getLogger(__name__)
@@ -22,7 +22,7 @@ def initial_snapshot(
 ) -> list[SnapshotReport]:
     """Take the initial snapshot that ``snapshot.mode`` requires, if any. Creates the slot if it does not exist."""
     context.config.require_carried()
-    mode = mode_actions(context.config.snapshot)
+    mode = context.lake_mode
     with context.claimed() as source:
         is_lost = mode.position_lost and source.slot().is_lost
         tables, found = context.checked(source, recreates_slot=mode.position_lost)

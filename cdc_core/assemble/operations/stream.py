@@ -13,6 +13,7 @@ from cdc_core.assemble.notifications import open_notifier
 from cdc_core.assemble.sinks import open_sink
 from cdc_core.assemble.start.continuity import Continuity, require_read
 from cdc_core.engine.reading.continuity import BrokenStreamError
+from cdc_core.engine.reading.delivered import DeliveredFilter
 from cdc_core.engine.reading.slot_reader import BatchBounds, SlotReader
 from cdc_core.engine.reading.spool import Spool
 from cdc_core.engine.reading.tables import TableRegistry
@@ -110,6 +111,7 @@ def _drain(
                 None if proof is None else proof.watch(),
                 None if events is None else events.segments,
                 source.translator(catalog, tables, folder.path),
+                delivered=_delivered(context) if proof is not None else None,
                 on_lost=source.abandon,
             ) as reader,
             nullcontext() if events is None else events.running(),
@@ -142,6 +144,12 @@ def _recorded_types(context: RunContext) -> list[PgType]:
     histories = ShapeLog(context.paths.shapes, {}).read().values()
     shapes = [shape for history in histories for _, shape in sorted(history.shapes.items())]
     return [column.type for shape in shapes for column in shape.table.columns]
+
+
+def _delivered(context: RunContext) -> DeliveredFilter | None:
+    """What leaves out the changes that another connector has delivered, if the lake begins after them."""
+    adoption = context.adoption
+    return None if adoption is None or adoption.fills else DeliveredFilter(adoption.delivered)
 
 
 def _connected(context: RunContext, proof: Continuity | None) -> ReplicationStream:

@@ -30,7 +30,6 @@ from cdc_core.snapshot.incremental.lake_progress import LakeProgress
 from cdc_core.snapshot.incremental.progress import Collection
 from cdc_core.snapshot.incremental.queue import SnapshotQueue
 from cdc_core.snapshot.incremental.reader import ChunkReader
-from cdc_core.snapshot.modes import mode_actions
 from cdc_core.snapshot.notifications import Notifier
 from cdc_core.snapshot.reports import SnapshotReport
 from cdc_core.snapshot.signals.actions import load_actions
@@ -117,7 +116,7 @@ def _published(
     digest = published_digest(described)
     if state.published != digest:
         state = replace(state, published=digest, bound=source.next_transaction())
-        if not mode_actions(context.config.snapshot).first:
+        if not context.lake_mode.first:
             log.write(state.to_json())
     unsent = UnsentChanges(context.paths, context.scope)
     unsent.note(described, state.bound)

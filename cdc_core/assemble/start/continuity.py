@@ -30,7 +30,6 @@ from cdc_core.postgres.replication import slot as slots
 from cdc_core.postgres.replication.stream_identity import StreamFacts, stream_facts
 from cdc_core.postgres.source import Source
 from cdc_core.schema.table import TableId, TableSchema
-from cdc_core.snapshot.modes import mode_actions
 
 _log = logging.getLogger(__name__)
 
@@ -121,6 +120,21 @@ class Continuity:
         if found.exists and found.confirmed_lsn is not None:
             self._log.confirm(found.confirmed_lsn, None)
             failpoints.hit(failpoints.AFTER_SLOT_RECORDED)
+
+    def adopt(self, source: Source, adopted: str, gap: str) -> None:
+        """Record that the stream is taken over from another connector at the slot's position, in one commit.
+
+        It begins an epoch; with a ``gap`` the present one goes on, which lacks what the other connector delivered.
+        """
+        self._require_unused(source)
+        record, present = self._log.known, self._present(self._facts)
+        confirmed = self._facts.slot.confirmed_lsn or Lsn(0)
+        if record is None or not gap:
+            begin(self._log, replace(present, confirmed=confirmed, adopted=adopted), is_first=self.is_empty)
+            return
+        gaps = f"{record.gap}; {gap}" if record.gap else gap
+        reached = max(record.confirmed, confirmed)
+        self._log.write(replace(present, confirmed=reached, epoch=record.epoch, adopted=adopted, gap=gaps))
 
     def join(self, source: Source) -> None:
         """Go on with the stream, or begin the first epoch; the record is brought up to date first.
@@ -217,7 +231,13 @@ class Continuity:
         # With another publication or other parameters the last transaction need not be sent again.
         last = record.last if present.asked == record.asked else None
         now = replace(
-            present, confirmed=record.confirmed, epoch=record.epoch, last=last, broken=record.broken, gap=record.gap
+            present,
+            confirmed=record.confirmed,
+            epoch=record.epoch,
+            last=last,
+            broken=record.broken,
+            gap=record.gap,
+            adopted=record.adopted,
         )
         if now.timeline != record.timeline:
             _log.info("The server is now on timeline %d; the lake holds nothing that it lacks.", now.timeline)
@@ -226,7 +246,7 @@ class Continuity:
 
     def _accept(self, mismatch: Mismatch) -> None:
         strategy = self._context.config.postgres.offset_mismatch_strategy
-        mode = mode_actions(self._context.config.snapshot)
+        mode = self._context.lake_mode
         accepts = mismatch.kind is Break.SLOT_AHEAD or (mismatch.kind is Break.SLOT_MISSING and not mode.first)
         record = self._log.known
         if not accepts or strategy not in _STARTS_AT_SLOT or record is None or mode.position_lost or mode.later:
@@ -346,7 +366,7 @@ def require_read(context: RunContext, proof: Continuity, source: Source, tables:
 
     A table that the stream reads by itself, because it has no snapshot, is left to it.
     """
-    record, first = proof.record, mode_actions(context.config.snapshot).first
+    record, first = proof.record, context.lake_mode.first
     if record is None or not record.epoch:
         return
     names = [table.id for table in tables if source.selection.is_table(table.id)]

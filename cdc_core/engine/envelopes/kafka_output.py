@@ -53,23 +53,7 @@ class KafkaOutput:
 
     def open(self) -> Position:
         """Return the stored position, the initial one without any. Raises SourceError if it is another server's."""
-        if not self._stored:
-            return Position()
-        try:
-            raw = json.loads(self._stored)
-            position, system_id = Position.of(raw), str(raw.get("system_id", ""))
-        except (ValueError, KeyError, TypeError):
-            raise SourceError(
-                "The connector's position in Kafka cannot be read: something else has written to its topic.",
-                "Set offsets.storage.topic to another topic, or delete the topic to begin again.",
-            ) from None
-        if system_id and self._system_id and system_id != self._system_id:
-            raise SourceError(
-                f"The server has the system identifier {self._system_id}, but the connector's position in Kafka is of "
-                f"a server with {system_id}: positions of one mean nothing on the other.",
-                "Correct database.hostname, or give the connector another topic.prefix or offsets.storage.topic.",
-            )
-        return position
+        return read_position(self._stored, self._system_id)
 
     def add(self, records: pa.Table) -> None:
         """Hand over RECORDS that are not of the source, such as notifications: they change no position."""
@@ -107,3 +91,24 @@ class KafkaOutput:
 
     def finish(self, lines: Sequence[str]) -> None:
         """Do nothing: schemas are in the registry."""
+
+
+def read_position(stored: str, system_id: str) -> Position:
+    """Return a stored position, the initial one for none. Raises SourceError if it is another server's."""
+    if not stored:
+        return Position()
+    try:
+        raw = json.loads(stored)
+        position, written_by = Position.of(raw), str(raw.get("system_id", ""))
+    except (ValueError, KeyError, TypeError):
+        raise SourceError(
+            "The connector's position in Kafka cannot be read: something else has written to its topic.",
+            "Set offsets.storage.topic to another topic, or delete the topic to begin again.",
+        ) from None
+    if system_id and written_by and system_id != written_by:
+        raise SourceError(
+            f"The server has the system identifier {system_id}, but the connector's position in Kafka is of "
+            f"a server with {written_by}: positions of one mean nothing on the other.",
+            "Correct database.hostname, or give the connector another topic.prefix or offsets.storage.topic.",
+        )
+    return position

@@ -27,13 +27,15 @@ _NOWHERE = Lsn(0)
 class Position:
     """``lsn``: LSN up to which the stream is in the file, 0 if streaming has not begun. ``in_snapshot``: a snapshot has
     begun and not ended; ``makes_slot``: the slot is created by this snapshot. ``progress``: progress of the snapshots
-    requested by signals, as text (snapshot.incremental.progress).
+    requested by signals, as text (snapshot.incremental.progress). ``delivered``: what another connector has delivered
+    after ``lsn``, as text (offsets.delivered).
     """
 
     lsn: Lsn = _NOWHERE
     in_snapshot: bool = False
     makes_slot: bool = False
     progress: str = ""
+    delivered: str = ""
 
     def to_dict(self) -> dict[str, Any]:
         """Return it as values of JSON."""
@@ -42,13 +44,15 @@ class Position:
             "in_snapshot": self.in_snapshot,
             "makes_slot": self.makes_slot,
             "progress": self.progress,
+            **({"delivered": self.delivered} if self.delivered else {}),
         }
 
     @classmethod
     def of(cls, raw: dict[str, Any]) -> Position:
         """Return the position of ``to_dict``. Raises ValueError, KeyError or TypeError."""
         progress = str(raw.get("progress", ""))
-        return cls(Lsn.parse(raw["lsn"]), bool(raw["in_snapshot"]), bool(raw["makes_slot"]), progress)
+        delivered = str(raw.get("delivered", ""))
+        return cls(Lsn.parse(raw["lsn"]), bool(raw["in_snapshot"]), bool(raw["makes_slot"]), progress, delivered)
 
 
 class Output(Protocol):

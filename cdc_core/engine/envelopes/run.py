@@ -21,6 +21,7 @@ from cdc_core.decode.pgoutput.stream_state import SortedSegment
 from cdc_core.decode.raw_columns import RawColumns
 from cdc_core.engine.envelopes.output import Output, Position
 from cdc_core.engine.envelopes.segments import Segments, SlotSegments
+from cdc_core.engine.reading.delivered import DeliveredFilter
 from cdc_core.engine.reading.idle import IdleEnd
 from cdc_core.engine.reading.tables import TableRegistry
 from cdc_core.engine.reports import StreamReport, Until
@@ -29,6 +30,7 @@ from cdc_core.envelope.snapshot_events import SnapshotEvents
 from cdc_core.envelope.stream_events import StreamEvents
 from cdc_core.envelope.table_events import SnapshotFacts, TableEvents
 from cdc_core.lsn import Lsn
+from cdc_core.offsets.delivered import Delivered
 from cdc_core.postgres.connect import connect, connection_string
 from cdc_core.postgres.replication.stream import ReplicationStream
 from cdc_core.postgres.rows.copy_out import copy_chunks, select_from, select_sql
@@ -190,6 +192,7 @@ class EnvelopeRun:
             wants_message=MessageSelection(self._selection).includes,
             heartbeat_ms=self._source.options.heartbeat_interval_ms,
         )
+        delivered = self._delivered(events)
         started = last_data = action_due = time.monotonic()
         xmin = _Xmin(self._source)
         written, count, idle = 0, 0, IdleEnd(self._source.sendable_lsn)
@@ -203,6 +206,7 @@ class EnvelopeRun:
                 continue
             found = segments.next(self._segment_seconds())
             if found is not None:
+                found = found if delivered is None else delivered.rest(found)
                 records = events.records(found, xmin.now())
                 if self._signals is not None:
                     records = self._signals.interleave(found, records)
@@ -221,6 +225,16 @@ class EnvelopeRun:
             reason = "request" if should_stop() else None
             reason = reason or self._is_over(until, started, last_data, idle, segments)
         return StreamReport(count, written, self._position.lsn, (), time.monotonic() - started, reason)
+
+    def _delivered(self, events: StreamEvents) -> DeliveredFilter | None:
+        """What leaves out the changes that another connector has sent after the position."""
+        if not self._position.delivered:
+            return None
+        delivered = Delivered.from_json(self._position.delivered)
+        part = delivered.part
+        if part is not None and part.counts is not None:
+            events.go_on(part.commit_lsn, dict(part.counts))
+        return DeliveredFilter(delivered)
 
     def _beat(self, output: Output, records: pa.Table, is_complete: bool) -> int:
         """Write a heartbeat that is due while nothing is received; ``is_complete``: no transaction is open."""
@@ -282,7 +296,10 @@ class EnvelopeRun:
         whole = int(np.searchsorted(records.column("seq").to_numpy(), seq[kinds == ord("C")][-1], side="right"))
         output.write(records.slice(0, whole))
         progress = self._position.progress if self._signals is None else self._signals.at_commit.to_json()
-        self._position = Position(Lsn(found.last_commit_end_lsn), progress=progress)
+        left = self._position.delivered
+        if left and (found.last_commit_lsn or 0) >= Delivered.from_json(left).last_lsn:
+            left = ""
+        self._position = Position(Lsn(found.last_commit_end_lsn), progress=progress, delivered=left)
         output.mark(self._position)
         output.write(records.slice(whole))
         output.flush()

@@ -54,6 +54,7 @@ from cdc_core.decode.raw_batch import RAW_SCHEMA
 from cdc_core.decode.segment import Segment
 from cdc_core.engine.reading.batch import Batch, rows_in_changelog
 from cdc_core.engine.reading.continuity import CommitWatch
+from cdc_core.engine.reading.delivered import DeliveredFilter
 from cdc_core.engine.reading.segment_parts import SegmentPart, parts_of
 from cdc_core.engine.reading.spool import Spool
 from cdc_core.engine.reading.spool_writer import SpoolWriter
@@ -142,6 +143,7 @@ class _Progress:
 class SlotReader:
     """Reads a stream into micro-batches. A context manager; the caller uses ``next_batch`` and ``done``.
 
+    ``delivered`` leaves out what another connector has delivered; ``tap`` gets it.
     ``on_lost`` is called, in the thread concerned, when the connection to the server is lost: another connection may
     wait for an answer that never comes. ``lost`` is then why.
     """
@@ -159,12 +161,14 @@ class SlotReader:
         tap: Tap | None = None,
         translator: Translator | None = None,
         *,
+        delivered: DeliveredFilter | None = None,
         on_lost: Callable[[], None] = lambda: None,
     ) -> None:
         self._translator: Translator = translator or NoTranslator()
         self._kept = 0
         self._watch = watch
         self._tap = tap
+        self._delivered = delivered
         self._on_lost = on_lost
         self.lost: UnreachableError | None = None
         self._signals = signals
@@ -321,6 +325,8 @@ class SlotReader:
             self._watch.note(found)
         if self._tap is not None:
             self._tap.put(found)
+        if self._delivered is not None:
+            found = self._delivered.rest(found)
         for part in parts_of(found, self._state.open):
             self._take(batch, part)
             batch = self._handed_over(batch)

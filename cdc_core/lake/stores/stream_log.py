@@ -47,6 +47,7 @@ _SCHEMA = pa.schema(
         ("epoch", pa.int64()),
         ("broken", pa.string()),
         ("gap", pa.string()),
+        ("adopted", pa.string()),
         ("recorded_at", pa.timestamp("us", tz="UTC")),
     ]
 )
@@ -72,6 +73,8 @@ class StreamRecord:
     ``history``: the timelines before ``timeline``, each with the LSN at which it was left. ``asked``: the publication
     and the parameters of the stream, on which it depends whether ``last`` is sent again. ``broken``: why the stream is
     known not to continue what the lake holds, else empty. ``gap``: what a user accepted as missing, else empty.
+    ``adopted``: what was decided when the stream was taken over from another connector (``offsets/delivered``), else
+    empty.
     """
 
     system_id: str
@@ -86,6 +89,7 @@ class StreamRecord:
     last: LastCommit | None = None
     broken: str = ""
     gap: str = ""
+    adopted: str = ""
 
 
 class StreamLog:
@@ -166,11 +170,13 @@ def begin(log: StreamLog, found: StreamRecord, *, is_first: bool) -> StreamRecor
     """Begin an epoch of the stream ``found``, before anything of it is read into the lake; returns the record.
 
     The number follows that of the record in the log. Without a record it is 0 if the lake holds nothing yet
-    (``is_first``), else 1: what a release before the record wrote belongs to epoch 0. ``confirmed`` is 0.
+    (``is_first``), else 1: what a release before the record wrote belongs to epoch 0. ``confirmed`` is 0, except of a
+    stream that was ``adopted``, whose slot has been seen.
     """
     before = log.read()
     epoch = before.epoch + 1 if before is not None else 0 if is_first else 1
-    record = replace(found, epoch=epoch, confirmed=Lsn(0), last=None, broken="", gap="")
+    confirmed = found.confirmed if found.adopted else Lsn(0)
+    record = replace(found, epoch=epoch, confirmed=confirmed, last=None, broken="", gap="")
     log.write(record)
     return record
 
@@ -199,6 +205,7 @@ def _record(log: DeltaTable | None) -> StreamRecord | None:
         None if not lsn else LastCommit(Lsn(lsn), xid or 0, ts or 0),
         row["broken"] or "",
         row["gap"] or "",
+        row["adopted"] or "",
     )
 
 
@@ -214,6 +221,7 @@ def _row(record: StreamRecord) -> dict[str, Any]:
         "epoch": record.epoch,
         "broken": record.broken,
         "gap": record.gap,
+        "adopted": record.adopted,
         "recorded_at": datetime.now(UTC),
     }
 
