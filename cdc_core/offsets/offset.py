@@ -73,12 +73,14 @@ class DebeziumOffset:
         )
 
     @property
-    def boundary(self) -> Lsn:
-        """The LSN up to which every transaction that ended was sent: the slot must not be past it."""
+    def boundary(self) -> Lsn | None:
+        """The LSN up to which every transaction that ended was sent: the slot must not be past it.
+
+        None if none has ended since the stream began: then the offset lies inside the first one.
+        """
         if self.lsn_commit is not None:
             return self.lsn_commit
-        # Older releases, or no transaction since the snapshot: what is stored lies in the first one, or before it.
-        return self.lsn if self.lsn_proc is None else min(self.lsn_proc, self.lsn)
+        return self.lsn if self.is_of_snapshot or self.xid is None else None
 
 
 def offset_json(lsn: Lsn, xid: int | None, ts_us: int | None) -> str:

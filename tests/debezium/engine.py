@@ -39,7 +39,7 @@ class Debezium:
         self.file = write_properties(folder / "debezium.properties", self.properties)
 
     def run(self, records: int = _ALL, idle_seconds: float = 8) -> list[dict[str, Any]]:
-        """Run until it has sent some records, and kill it then; or until nothing more comes. Returns all it ever sent."""
+        """Run until it has sent some records, and kill it then; or until nothing more comes. Returns all ever sent."""
         order = ["java", "-Xmx512m", "-XX:TieredStopAtLevel=1", "-cp", f"{self.libraries}/*", str(_RECORDER)]
         order += [str(self.file), str(self._output), str(records), str(idle_seconds)]
         done = subprocess.run(order, capture_output=True, text=True, timeout=_SECONDS, check=False)

@@ -118,7 +118,7 @@ class _Takeover:
             )
         self._source.require_publication()
         end = self._source.wal_lsn()
-        if max(self._offset.lsn, self._offset.boundary) > end:
+        if max(self._offset.lsn, self._offset.boundary or Lsn(0)) > end:
             raise SourceError(
                 f"The offset is at {self._offset.lsn}, but the server's WAL ends at {end}: it is of another server, or "
                 "of one that was restored since.",
@@ -155,7 +155,7 @@ class _Takeover:
 
     def _has_moved_on(self, proof: Continuity | None, position: StoredPosition | None) -> bool:
         """Whether the slot is past the offset because wal2lake itself has gone on from it."""
-        if self._confirmed <= self._offset.boundary:
+        if self._confirmed <= (self._offset.boundary or self._offset.lsn):
             return False
         if proof is not None and (proof.record is None or not proof.record.confirmed or proof.mismatch is not None):
             return False
@@ -173,7 +173,7 @@ class _Takeover:
 
     def _check_gap(self) -> None:
         boundary = self._offset.boundary
-        if self._offset.in_snapshot or self._confirmed <= boundary:
+        if self._offset.in_snapshot or boundary is None or self._confirmed <= boundary:
             return
         gap = f"The slot is at {self._confirmed}, past the offset, which ends at {boundary}"
         if not self._asked.accepts_gap:
@@ -189,13 +189,13 @@ class _Takeover:
         try:
             return place_of(self._offset, self._segments())
         except SourceError:
-            if self._confirmed <= self._offset.boundary:
+            if not self._asked.accepts_gap:
                 raise
             return Place(Delivered(self._confirmed))  # the slot has passed it, which was accepted
 
     def _segments(self) -> Iterator[SortedSegment]:
         """The slot's stream from the offset on, up to the end of the WAL as it is now; the slot stays where it is."""
-        start = max(self._confirmed, self._offset.boundary if self._offset.lsn_commit is not None else Lsn(0))
+        start = max(self._confirmed, self._offset.boundary or Lsn(0))
         end = self._source.sendable_lsn()
         catalog = self._source.describing()
         registry = TableRegistry(catalog, self._source.includes(), self._tables)
@@ -282,7 +282,7 @@ class _Takeover:
 
     def _start(self, delivered: Delivered) -> Lsn:
         """Where the stream is asked to begin: before the transaction that was sent in part."""
-        return delivered.commit_lsn if delivered.part is None else max(self._confirmed, self._offset.boundary)
+        return delivered.commit_lsn if delivered.part is None else max(self._confirmed, self._offset.boundary or Lsn(0))
 
 
 def _has_all(confirmed: Lsn, delivered: Delivered) -> bool:

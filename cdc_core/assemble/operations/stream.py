@@ -22,6 +22,7 @@ from cdc_core.engine.stream.confirmations import Confirmations
 from cdc_core.engine.stream.run import Hooks, StreamRun
 from cdc_core.errors import SourceError, UnreachableError
 from cdc_core.lsn import Lsn
+from cdc_core.postgres.catalog.tables import Catalog
 from cdc_core.postgres.connect import Connection
 from cdc_core.postgres.replication.stream import ReplicationStream
 from cdc_core.postgres.source import Source
@@ -85,13 +86,13 @@ def _drain(
     proof: Continuity | None,
 ) -> StreamReport:
     engine = context.config.engine
-    catalog = source.describing()
-    catalog.types.remember(_recorded_types(context))
+    catalog = _describing(context, source)
     registry = TableRegistry(catalog, source.includes(), [streamed(table) for table in tables])
     bounds = BatchBounds(engine.batch_max_rows, engine.batch_max_bytes, engine.spool_max_bytes)
     events = EventsBeside(context) if context.has_kafka else None
-    forward = None if events is None else events.inbox
+    forward = None
     if events is not None:
+        forward = events.inbox
         record_topics_of(context, [table for table in tables if source.selection.is_table(table.id)])
     with context.run_folder() as folder:
         sink, positions, signals = open_sink(
@@ -111,17 +112,18 @@ def _drain(
                 None if proof is None else proof.watch(),
                 None if events is None else events.segments,
                 source.translator(catalog, tables, folder.path),
-                delivered=_delivered(context) if proof is not None else None,
+                delivered=_delivered(context),
                 on_lost=source.abandon,
             ) as reader,
             nullcontext() if events is None else events.running(),
         ):
-            pause = engine.freshness_seconds / 2
             gate = None if events is None else events.gate(replication.confirm)
             confirm = replication.confirm if gate is None else gate.confirm
             into = sink if events is None or gate is None else events.sink(sink, gate)
             confirmations = Confirmations(confirm, None if proof is None else proof.log)
-            run = StreamRun(reader, into, confirmations, pause, start, source.sendable_lsn, hooks)
+            run = StreamRun(
+                reader, into, confirmations, engine.freshness_seconds / 2, start, source.sendable_lsn, hooks
+            )
             try:
                 report = run.run(until)
                 if events is not None and gate is not None:
@@ -133,6 +135,12 @@ def _drain(
                 if proof is not None:
                     proof.note_broken(error.message)
                 raise
+
+
+def _describing(context: RunContext, source: Source) -> Catalog:
+    catalog = source.describing()
+    catalog.types.remember(_recorded_types(context))
+    return catalog
 
 
 def _recorded_types(context: RunContext) -> list[PgType]:

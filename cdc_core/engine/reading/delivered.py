@@ -138,8 +138,10 @@ def _may_be_part(offset: DebeziumOffset) -> bool:
 
 
 def _whole(offset: DebeziumOffset) -> Delivered:
-    is_message = offset.lsn == offset.lsn_commit and offset.message_type == "MESSAGE"
-    return Delivered(offset.boundary, message_at_commit=is_message)
+    # A message outside of transactions may begin where a transaction ends; a Begin comes after both.
+    is_message = offset.message_type == "MESSAGE" and offset.lsn == offset.lsn_commit
+    is_message |= offset.message_type == "BEGIN"
+    return Delivered(offset.boundary or offset.lsn, message_at_commit=is_message)
 
 
 class _Search:
@@ -217,14 +219,15 @@ class _Search:
             return 0  # it has the LSN of the first change
         if offset.events_at_lsn is not None:
             return offset.events_at_lsn
-        is_all = self._at <= 1 and not self._changes_key
-        return None if is_all or (self._is_truncate and offset.lsn_proc == offset.lsn) else 0
+        # The end of the transaction before may have the same LSN.
+        has_last_table = self._is_truncate and offset.lsn_proc == offset.lsn != offset.lsn_commit
+        return None if has_last_table or (self._at <= 1 and not self._changes_key) else 0
 
     def _missing(self) -> SourceError:
         offset = self._offset
         return SourceError(
             f"The offset is at {offset.lsn}, inside transaction {offset.xid}, which the slot does not send as the next "
-            f"one after {offset.boundary}: the offset is not of this slot, or changes are missing.",
+            f"one after {offset.boundary or offset.lsn}: the offset is not of this slot, or changes are missing.",
             "Give the newest offset of the connector that used the slot last.",
         )
 
