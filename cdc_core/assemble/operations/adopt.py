@@ -102,9 +102,15 @@ class _Takeover:
         self._check_gap()
         place = Place(Delivered(Lsn(0))) if offset.in_snapshot else self._place()
         self._say_place(place)
-        into_lake = proof is not None and self._into_lake(proof, place.delivered)
-        into_kafka = position is not None and self._into_kafka(position, place.delivered)
-        return self._report(is_new=into_lake or into_kafka)
+        gap = None if proof is None else self._lake_gap(proof, place.delivered)
+        wanted = None if position is None else self._kafka_position(position, place.delivered)
+        if self._asked.writes:
+            # Kafka first: a lake that was not adopted yet is at worst filled by a snapshot.
+            if position is not None and wanted is not None:
+                position.write(wanted)
+            if proof is not None and gap is not None:
+                proof.adopt(self._source, Adoption(self._fills, self._offset.lsn, place.delivered).to_json(), gap)
+        return self._report(is_new=gap is not None or wanted is not None)
 
     def _report(self, *, is_new: bool) -> AdoptReport:
         return AdoptReport(tuple(self._found), tuple(self._decided), is_new)
@@ -226,29 +232,24 @@ class _Takeover:
                 "sent: they are sent again"
             )
 
-    def _into_lake(self, proof: Continuity, delivered: Delivered) -> bool:
-        """Decide for the lake, and write it; returns whether anything is to be written."""
+    def _lake_gap(self, proof: Continuity, delivered: Delivered) -> str | None:
+        """Decide for the lake; returns the gap to record, empty for none, and None if nothing is to be recorded."""
         record = proof.record
         continues = record is not None and record.confirmed and proof.mismatch is None
         has_all = record is not None and not proof.is_empty and _has_all(record.confirmed, delivered)
         if self._is_repeated(proof) or (continues and has_all):
             self._decided.append("lake: it continues the slot already")
-            return False
-        known = self._context.known_tables(self._tables)
-        gap = ""
+            return None
         if self._fills:
             again = " again, because the lake has rows of before" if not proof.is_empty else ""
             read = f"the next run reads {len(self._tables)} tables{again}"
             self._decided.append(f"lake: {read}, and goes on from the slot, so that both join exactly")
-        else:
-            self._require_events_only(proof, bool(known))
-            self._decided.append("lake: the next run reads no rows, and begins after the last event that was sent")
-            if not proof.is_empty and record is not None:
-                gap = f"changes between {record.confirmed} and {delivered.last_lsn} were sent by Debezium"
-        if self._asked.writes:
-            adoption = Adoption(self._fills, self._offset.lsn, delivered)
-            proof.adopt(self._source, adoption.to_json(), gap)
-        return True
+            return ""
+        self._require_events_only(proof, bool(self._context.known_tables(self._tables)))
+        self._decided.append("lake: the next run reads no rows, and begins after the last event that was sent")
+        if proof.is_empty or record is None:
+            return ""
+        return f"changes between {record.confirmed} and {delivered.last_lsn} were sent by Debezium"
 
     def _require_events_only(self, proof: Continuity, is_filled: bool) -> None:
         if mode_actions(self._context.config.snapshot).later:
@@ -265,20 +266,17 @@ class _Takeover:
         if mismatch is not None and mismatch.kind is not Break.SLOT_AHEAD and not proof.is_empty:
             raise mismatch.error()
 
-    def _into_kafka(self, position: StoredPosition, delivered: Delivered) -> bool:
-        """Decide for Kafka, and write it; returns whether anything is to be written."""
-        is_past = position.now.lsn > delivered.last_lsn or (
-            delivered.part is None and position.now.lsn == delivered.commit_lsn
-        )
-        is_whole = delivered.part is None and not delivered.message_at_commit
-        wanted = Position(self._start(delivered), delivered="" if is_whole else delivered.to_json())
-        if position.now.lsn and not position.now.in_snapshot and (is_past or position.now == wanted):
+    def _kafka_position(self, position: StoredPosition, delivered: Delivered) -> Position | None:
+        """Decide for Kafka; returns the position to write, None if nothing is to be written."""
+        is_whole = delivered.part is None
+        has_all = position.now.lsn > delivered.last_lsn or (is_whole and position.now.lsn == delivered.commit_lsn)
+        text = "" if is_whole and not delivered.message_at_commit else delivered.to_json()
+        wanted = Position(self._start(delivered), delivered=text)
+        if position.now.lsn and not position.now.in_snapshot and (has_all or position.now == wanted):
             self._decided.append("Kafka: its position continues the slot already")
-            return False
+            return None
         self._decided.append("Kafka: the next run begins after the last event that was sent; no rows are read")
-        if self._asked.writes:
-            position.write(wanted)
-        return True
+        return wanted
 
     def _start(self, delivered: Delivered) -> Lsn:
         """Where the stream is asked to begin: before the transaction that was sent in part."""
