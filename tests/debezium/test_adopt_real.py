@@ -47,9 +47,9 @@ def work(pg: Cluster, database: str, number: int) -> None:
 
 
 def sent_lsns(records: list[dict[str, Any]]) -> list[int]:
-    """LSNs of changes that Debezium sent, in its order, without rows of a snapshot and tombstones."""
+    """LSNs of changes that Debezium sent, in its order, without rows of a snapshot, tombstones and heartbeats."""
     values = [one["value"] for one in records if one["value"] is not None]
-    return [one["source"]["lsn"] for one in values if one["op"] != "r"]
+    return [one["source"]["lsn"] for one in values if one.get("op", "r") != "r"]
 
 
 def changelog_lsns(file: Path) -> list[int]:
