@@ -89,11 +89,8 @@ def _drain(
     catalog = _describing(context, source)
     registry = TableRegistry(catalog, source.includes(), [streamed(table) for table in tables])
     bounds = BatchBounds(engine.batch_max_rows, engine.batch_max_bytes, engine.spool_max_bytes)
-    events = EventsBeside(context) if context.has_kafka else None
-    forward = None
-    if events is not None:
-        forward = events.inbox
-        record_topics_of(context, [table for table in tables if source.selection.is_table(table.id)])
+    events = _events_beside(context, source, tables)
+    forward = None if events is None else events.inbox
     with context.run_folder() as folder:
         sink, positions, signals = open_sink(
             context, source, registry, spark, tables, folder, notifier, inbox, hooks.should_stop, forward
@@ -135,6 +132,13 @@ def _drain(
                 if proof is not None:
                     proof.note_broken(error.message)
                 raise
+
+
+def _events_beside(context: RunContext, source: Source, tables: list[TableSchema]) -> EventsBeside | None:
+    if not context.has_kafka:
+        return None
+    record_topics_of(context, [table for table in tables if source.selection.is_table(table.id)])
+    return EventsBeside(context)
 
 
 def _describing(context: RunContext, source: Source) -> Catalog:
