@@ -127,7 +127,8 @@ class Connector:
         """Take the initial snapshot that ``snapshot.mode`` requires, if any. Creates the slot if it does not exist."""
         if self._context.has_kafka:
             # Before the lake's: it reads with the snapshot that the slot's creation exports, as Debezium's does.
-            kafka.initial_events(self._context, on_notification)
+            only = None if self._context.has_lake else on_progress
+            kafka.initial_events(self._context, on_notification, only)
             if not self._context.has_lake:
                 return []
         return initial_snapshot.initial_snapshot(self._context, spark, on_progress, on_notification)

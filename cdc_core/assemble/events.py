@@ -7,8 +7,9 @@ from contextlib import closing, contextmanager
 
 from cdc_core.assemble.context import RunContext, recreate_lost_slot
 from cdc_core.assemble.signals.envelopes import envelope_signals
+from cdc_core.engine.envelopes.acknowledged import OnBatch
 from cdc_core.engine.envelopes.output import Output, Position
-from cdc_core.engine.envelopes.run import EnvelopeRun
+from cdc_core.engine.envelopes.run import EnvelopeRun, OnProgress
 from cdc_core.engine.envelopes.segments import SharedSegments
 from cdc_core.engine.reports import StreamReport, Until
 from cdc_core.envelope.context import EnvelopeContext
@@ -16,6 +17,7 @@ from cdc_core.errors import OlderTransactionsError, TransientError
 from cdc_core.format.outlet import EventOutlet
 from cdc_core.postgres.rows.chunks import ChunkConnection
 from cdc_core.postgres.source import Source
+from cdc_core.schema.table import TableSchema
 from cdc_core.snapshot.modes import ModeActions, mode_actions
 from cdc_core.snapshot.notifications import Notifier
 from cdc_core.snapshot.signals.channels import Inbox
@@ -78,6 +80,15 @@ class Events:
             # The rows that it wrote are removed, or repeated; the new slot exports a snapshot with which they are read.
             source.drop_slot()
         self._found = source.check_slot()
+
+    def tell(self, on_progress: OnProgress | None = None, on_batch: OnBatch | None = None) -> None:
+        """Report the rows of snapshots, and what of the stream is durable."""
+        self._run.tell(on_progress, on_batch)
+
+    @property
+    def tables(self) -> list[TableSchema]:
+        """The captured tables."""
+        return self._tables
 
     def snapshot(self) -> int:
         """Write the rows that the snapshot mode requires, if any; returns their number. Makes the slot."""

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
+from dataclasses import replace
 
 from cdc_core.assemble.context import RunContext
-from cdc_core.engine.reports import KafkaStatus
+from cdc_core.engine.reports import KafkaStatus, KafkaTopic
 from cdc_core.errors import CdcError
 from cdc_core.kafka.check import examine, stored_position
 from cdc_core.kafka.settings import servers
@@ -30,10 +32,16 @@ def kafka_findings(context: RunContext, tables: list[TableSchema]) -> list[Findi
     return [good("kafka", f"{said}; {len(found.missing)} topics do not exist yet: {who}.")]
 
 
-def kafka_status(context: RunContext) -> KafkaStatus | None:
-    """The connector's position in Kafka; None without the sink."""
+def kafka_status(context: RunContext, tables: Sequence[TableSchema]) -> KafkaStatus | None:
+    """The connector's position in Kafka, and the topics of these tables; None without the sink."""
     if not context.has_kafka:
         return None
+    names = Names(context.config.schema)
+    topics = tuple(KafkaTopic(table.id, names.topic(table.id)) for table in tables)
+    return replace(_reached(context), topics=topics)
+
+
+def _reached(context: RunContext) -> KafkaStatus:
     options = context.config.kafka
     try:
         topic, stored = stored_position(options, context.name, context.slot)

@@ -48,7 +48,7 @@ class Meter:
         """Count micro-batches and rounds of the stream."""
 
         def on_batch(report: BatchReport) -> None:
-            self.metrics.batch(sum(report.events.values()), report.commit_lsn, report.lag_bytes)
+            self.metrics.batch(sum(report.events.values()), report.commit_lsn, report.lag_bytes, report.lag_seconds)
             if given.on_batch is not None:
                 given.on_batch(report)
 

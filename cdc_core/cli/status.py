@@ -65,6 +65,8 @@ def _print(console: Console, status: Status) -> None:
         _print_stream(console, status.stream)
     if status.kafka is not None:
         _print_kafka(console, status.kafka)
+    if not status.tables and status.kafka is not None:
+        return
     table = Table("table", "key", "snapshot at", "changelog to", "lake to", "rows: source", "lake", box=None)
     for row in status.tables:
         cells = (row.snapshot_lsn, row.changelog_lsn, row.lake_lsn, row.source_rows, row.lake_rows)
@@ -94,6 +96,8 @@ def _print_kafka(console: Console, kafka: KafkaStatus) -> None:
     reached = "no position yet" if kafka.lsn is None else f"has the stream up to {kafka.lsn}"
     more = "; a snapshot has begun and not ended" if kafka.in_snapshot else ""
     console.print(f"Kafka at {kafka.servers} {reached} (topic {kafka.topic}){more}", highlight=False)
+    for one in kafka.topics:
+        console.print(f"  {one.table} → {one.topic}", highlight=False)
 
 
 def _print_waiting(console: Console, waiting: Waiting) -> None:

@@ -13,6 +13,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
 from cdc_core.demo.processes import free_port
@@ -32,9 +33,9 @@ process.roles=broker,controller
 node.id=1
 controller.quorum.voters=1@127.0.0.1:{controller}
 controller.listener.names=CONTROLLER
-listeners=PLAINTEXT://127.0.0.1:{port},SASL_PLAINTEXT://127.0.0.1:{sasl},CONTROLLER://127.0.0.1:{controller}
-advertised.listeners=PLAINTEXT://127.0.0.1:{port},SASL_PLAINTEXT://127.0.0.1:{sasl}
-listener.security.protocol.map=PLAINTEXT:PLAINTEXT,SASL_PLAINTEXT:SASL_PLAINTEXT,CONTROLLER:PLAINTEXT
+listeners=CONTROLLER://127.0.0.1:{controller},{listeners}
+advertised.listeners={listeners}
+listener.security.protocol.map=PLAINTEXT:PLAINTEXT,SASL_PLAINTEXT:SASL_PLAINTEXT,SASL_SSL:SASL_SSL,CONTROLLER:PLAINTEXT
 inter.broker.listener.name=PLAINTEXT
 sasl.enabled.mechanisms=PLAIN
 listener.name.sasl_plaintext.plain.sasl.jaas.config=org.apache.kafka.common.security.plain.PlainLoginModule required \
@@ -47,6 +48,12 @@ transaction.state.log.replication.factor=1
 transaction.state.log.min.isr=1
 transaction.state.log.num.partitions=1
 group.initial.rebalance.delay.ms=0
+"""
+_SECURED = """\
+listener.name.sasl_ssl.sasl.enabled.mechanisms=SCRAM-SHA-512
+listener.name.sasl_ssl.scram-sha-512.sasl.jaas.config=org.apache.kafka.common.security.scram.ScramLoginModule required;
+ssl.keystore.type=PEM
+ssl.keystore.location={certificate}
 """
 
 
@@ -64,18 +71,31 @@ def fetch() -> Path:
     return folder
 
 
+@dataclass(frozen=True, slots=True)
+class Secured:
+    """A listener with TLS and SCRAM-SHA-512. ``certificate`` is a PEM file of key (PKCS #8) and certificates.
+
+    ``users`` maps names to passwords; they are created when the node is formatted.
+    """
+
+    certificate: Path
+    users: Mapping[str, str]
+
+
 class Broker:
     """One node in ``folder``, which is formatted if it is new. ``more`` are settings of the broker.
 
     The listener at ``servers`` has no authentication, the one at ``sasl_servers`` asks for SASL PLAIN: user ``cdc``
-    with the password ``cdc-secret``. A context manager; ``stop`` and ``start`` keep the ports and the data.
+    with the password ``cdc-secret``. ``secured_servers`` exists with ``secured``. A context manager; ``stop`` and
+    ``start`` keep the ports and the data.
     """
 
-    def __init__(self, folder: Path, more: Mapping[str, str] | None = None) -> None:
+    def __init__(self, folder: Path, more: Mapping[str, str] | None = None, secured: Secured | None = None) -> None:
         self._folder = folder.resolve()
         self._more = dict(more or {})
+        self._secured = secured
         self._process: subprocess.Popen[bytes] | None = None
-        self.port, self._sasl_port, self._controller = free_port(), free_port(), free_port()
+        self.port, self._sasl_port, self._secured_port, self._controller = (free_port() for _ in range(4))
 
     @property
     def servers(self) -> str:
@@ -86,6 +106,11 @@ class Broker:
     def sasl_servers(self) -> str:
         """The address of the listener with SASL."""
         return f"127.0.0.1:{self._sasl_port}"
+
+    @property
+    def secured_servers(self) -> str:
+        """The address of the listener with TLS and SCRAM."""
+        return f"127.0.0.1:{self._secured_port}"
 
     def __enter__(self) -> Broker:
         self.start()
@@ -99,11 +124,12 @@ class Broker:
         classes = f"{fetch()}/*"
         self._folder.mkdir(parents=True, exist_ok=True)
         properties = self._folder / "server.properties"
-        text = _SETTINGS.format(port=self.port, sasl=self._sasl_port, controller=self._controller, folder=self._folder)
-        properties.write_text(text + "".join(f"{k}={v}\n" for k, v in self._more.items()), encoding="utf-8")
+        properties.write_text(self._settings(), encoding="utf-8")
         if not (self._folder / "data" / "meta.properties").exists():
             order = [java(), *_JAVA, "-cp", classes, "kafka.tools.StorageTool", "format"]
             order += ["-t", "MkU3OEVBNTcwNTJENDM2Qk", "-c", str(properties)]
+            for name, password in ({} if self._secured is None else self._secured.users).items():
+                order += ["--add-scram", f"SCRAM-SHA-512=[name={name},password={password}]"]
             subprocess.run(order, check=True, capture_output=True, timeout=_FORMAT_SECONDS)
         log = (self._folder / "broker.log").open("ab")
         with log:
@@ -131,6 +157,15 @@ class Broker:
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait(_STOP_SECONDS)
+
+    def _settings(self) -> str:
+        listeners = [f"PLAINTEXT://{self.servers}", f"SASL_PLAINTEXT://{self.sasl_servers}"]
+        if self._secured is not None:
+            listeners.append(f"SASL_SSL://{self.secured_servers}")
+        text = _SETTINGS.format(controller=self._controller, listeners=",".join(listeners), folder=self._folder)
+        if self._secured is not None:
+            text += _SECURED.format(certificate=self._secured.certificate)
+        return text + "".join(f"{name}={value}\n" for name, value in self._more.items())
 
     def _await_port(self) -> None:
         deadline = time.monotonic() + _START_SECONDS

@@ -49,13 +49,17 @@ class CheckReport:
 
 @dataclass(frozen=True, slots=True)
 class BatchReport:
-    """One micro-batch made durable in the changelog tables. ``events`` is the number of rows of each table."""
+    """One micro-batch made durable in the changelog tables, or in Kafka. ``events``: the number of rows of each table.
+
+    ``lag_seconds``: since the commit of its last transaction if more is waiting, else 0; None where rounds tell it.
+    """
 
     number: int
     events: dict[TableId, int]
     commit_lsn: Lsn
     lag_bytes: int
     seconds: float
+    lag_seconds: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,11 +192,19 @@ class StreamStatus:
 
 
 @dataclass(frozen=True, slots=True)
+class KafkaTopic:
+    """The topic of a captured table's events, before transforms, which may change it."""
+
+    table: TableId
+    topic: str
+
+
+@dataclass(frozen=True, slots=True)
 class KafkaStatus:
     """The sink kafka: the topic of the connector's positions, and the LSN up to which Kafka has the stream.
 
     ``lsn`` is None if there is no position, 0 before the first transaction. ``in_snapshot``: a snapshot has begun and
-    not ended. ``error`` is why Kafka could not be asked.
+    not ended. ``error`` is why Kafka could not be asked. ``topics`` is empty if the server could not be.
     """
 
     servers: str
@@ -200,6 +212,7 @@ class KafkaStatus:
     lsn: Lsn | None = None
     in_snapshot: bool = False
     error: str = ""
+    topics: tuple[KafkaTopic, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

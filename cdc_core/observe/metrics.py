@@ -139,12 +139,13 @@ class ConnectorMetrics:
         with self._lock:
             self._stream.waiting_since = None
 
-    def batch(self, events: int, lsn: int, lag_bytes: int) -> None:
-        """Record a durable micro-batch."""
+    def batch(self, events: int, lsn: int, lag_bytes: int, lag_seconds: float | None = None) -> None:
+        """Record a durable micro-batch. ``lag_seconds`` is None where rounds tell it."""
         with self._lock:
             held = self._stream
             held.events += events
             held.lsn, held.lag_bytes, held.last_event = lsn, lag_bytes, self._now()
+            held.lag_seconds = held.lag_seconds if lag_seconds is None else lag_seconds
 
     def round(
         self, seconds: float, lag_bytes: int, lag_seconds: float, merged: Mapping[str, Sequence[int]], paused: set[str]

@@ -4,20 +4,23 @@ from __future__ import annotations
 
 import itertools
 import json
+import re
 import signal
 import time
 from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from urllib.request import urlopen
 
 import pytest
 
-from cdc_core.demo.broker import Broker
+from cdc_core.demo.broker import Broker, Secured
+from cdc_core.demo.processes import free_port
 from cdc_core.lsn import Lsn
 from cdc_core.schema.table import TableId
 from tests.support.cluster import Cluster
-from tests.support.kafka import Topics, await_broker, started_broker
+from tests.support.kafka import Topics, await_broker, certified, started_broker
 from tests.support.lake import difference, lake_settings, write_properties
 from tests.support.program import Program, Running
 from tests.support.waits import wait_until
@@ -37,9 +40,15 @@ def node(kafka: Broker) -> Broker:
 
 
 @pytest.fixture(scope="module")
-def frail() -> Iterator[Broker]:
-    """A broker that tests kill, and start again."""
-    with started_broker() as one:
+def keys(tmp_path_factory: pytest.TempPathFactory) -> tuple[Secured, Path]:
+    """The certificate and the users of the broker that tests kill, and the authority that its clients trust."""
+    return certified(tmp_path_factory.mktemp("keys"), cdc="scram-secret")
+
+
+@pytest.fixture(scope="module")
+def frail(keys: tuple[Secured, Path]) -> Iterator[Broker]:
+    """A broker that tests kill, and start again. It also has a listener with TLS and SCRAM."""
+    with started_broker(keys[0]) as one:
         yield one
 
 
@@ -93,6 +102,14 @@ def running(pg: Cluster, database: str, run: Running) -> None:
     wait_until(is_read, 60, "the slot's use")
 
 
+def seen(port: int, context: str) -> float:
+    """The number of events that the run's metrics show."""
+    with urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10) as answer:
+        text = answer.read().decode()
+    [found] = re.findall(rf'TotalNumberOfEventsSeen{{context="{context}".*}} (\S+)', text)
+    return float(found)
+
+
 @pytest.mark.parametrize("exactly_once", ["required", "requested"])
 def test_a_run_that_is_killed_loses_nothing(
     pg: Cluster, node: Broker, program: Program, tmp_path: Path, exactly_once: str
@@ -129,6 +146,7 @@ def test_a_run_that_is_killed_loses_nothing(
     )
     assert (said["topic"], said["in_snapshot"]) == (f"__wal2lake.{name}.{slot_of(pg, database)}", False)
     assert Lsn.parse(said["lsn"]) <= Lsn.parse(slot)
+    assert said["topics"] == [{"table": "public.items", "topic": topic}]
     found = states(topics.messages(topic))
     wanted = list(range(number + 1))
     assert sorted(found) == list(range(1, 21))
@@ -144,8 +162,9 @@ def test_a_run_that_is_killed_loses_nothing(
 
 
 def test_a_broker_that_goes_and_comes_back(pg: Cluster, frail: Broker, program: Program, tmp_path: Path) -> None:
-    """The run waits, and afterwards everything is there, once and in order."""
-    database, file = connector(pg, frail, tmp_path, "gone")
+    """The run waits, and afterwards everything is there, once and in order; the metrics say so."""
+    port = free_port()
+    database, file = connector(pg, frail, tmp_path, "gone", **{"wal2lake.metrics.port": str(port)})
     with program.started("run", file, own_java=True) as run:
         running(pg, database, run)
         for number in range(1, 4):
@@ -158,6 +177,7 @@ def test_a_broker_that_goes_and_comes_back(pg: Cluster, frail: Broker, program: 
         one_round(pg, database, 8)
         topics = Topics(frail.servers)
         wait_until(lambda: len(topics.messages("gone.public.items")) >= 20 * 9, 90, "all events", pause=0.5)
+        wait_until(lambda: seen(port, "streaming") == 20 * 8 and seen(port, "snapshot") == 20, 30, "the metrics")
         assert run.end(signal.SIGTERM) == 0, run.said()
     assert all(one == list(range(9)) for one in states(topics.messages("gone.public.items")).values())
     pg.drop_database(database)
@@ -270,4 +290,42 @@ def test_check_names_what_is_wrong(pg: Cluster, node: Broker, program: Program, 
         assert (done.returncode == 0) == is_accepted, said
         assert "secret" not in said
         assert time.monotonic() - began < 60
+    pg.drop_database(database)
+
+
+def test_tls_and_scram(
+    pg: Cluster, frail: Broker, keys: tuple[Secured, Path], program: Program, tmp_path: Path
+) -> None:
+    """Events arrive by TLS and SCRAM; a wrong password and another authority are said in ``check`` and by a run."""
+    database, file = connector(pg, frail, tmp_path, "tls", **{"bootstrap.servers": frail.secured_servers})
+    text, (_, trusted) = file.read_text(), keys
+    _, other = certified(tmp_path)
+
+    def log_in(password: str, authority: Path) -> None:
+        module = (
+            f'org.apache.kafka.common.security.scram.ScramLoginModule required username="cdc" password="{password}";'
+        )
+        login = {
+            "security.protocol": "SASL_SSL",
+            "sasl.mechanism": "SCRAM-SHA-512",
+            "sasl.jaas.config": f'{module} required username="cdc" password="{password}";',
+            "ssl.truststore.type": "PEM",
+            "ssl.truststore.location": str(authority),
+        }
+        file.write_text(text + "".join(f"producer.{name}={value}\n" for name, value in login.items()))
+
+    for password, authority, reason in (
+        ("wrong-secret", trusted, "SASL authentication error"),
+        ("scram-secret", other, "certificate verify failed"),
+    ):
+        log_in(password, authority)
+        for command in (("check", file), ("run", file, "--until-idle", "0.5")):
+            done = program.run(*command, own_java=True)
+            said = done.stdout + done.stderr
+            assert done.returncode == 1 and "refused the connection" in said and reason in said, said
+            assert "secret" not in said
+    log_in("scram-secret", trusted)
+    done = program.run("run", file, "--until-idle", "0.5", own_java=True)
+    assert done.returncode == 0, done.stderr
+    assert states(Topics(frail.servers).messages("tls.public.items")) == {number: [0] for number in range(1, 21)}
     pg.drop_database(database)

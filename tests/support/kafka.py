@@ -11,21 +11,35 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import trustme
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
+from cryptography.hazmat.primitives import serialization
 
-from cdc_core.demo.broker import Broker
+from cdc_core.demo.broker import Broker, Secured
 from tests.support.waits import wait_until
 
 SECONDS = 60.0
 
 
 @contextmanager
-def started_broker() -> Iterator[Broker]:
+def started_broker(secured: Secured | None = None) -> Iterator[Broker]:
     """A broker that answers, with topics of one partition."""
-    with tempfile.TemporaryDirectory(prefix="w2l-kafka-") as folder, Broker(Path(folder)) as broker:
+    with tempfile.TemporaryDirectory(prefix="w2l-kafka-") as folder, Broker(Path(folder), secured=secured) as broker:
         await_broker(broker.servers)
         yield broker
+
+
+def certified(folder: Path, **users: str) -> tuple[Secured, Path]:
+    """What a broker needs for TLS and these users, and the file of the authority that its clients trust."""
+    authority = trustme.CA()
+    made = authority.issue_cert("127.0.0.1")
+    key = serialization.load_pem_private_key(made.private_key_pem.bytes(), None)
+    form = (serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
+    certificate, trusted = folder / "broker.pem", folder / "authority.pem"
+    certificate.write_bytes(key.private_bytes(*form) + b"".join(one.bytes() for one in made.cert_chain_pems))
+    authority.cert_pem.write_to_path(str(trusted))
+    return Secured(certificate, users), trusted
 
 
 def await_broker(servers: str) -> None:

@@ -6,7 +6,9 @@ import logging
 
 from cdc_core.assemble.context import RunContext
 from cdc_core.assemble.kafka import opened_events
+from cdc_core.assemble.metrics import connected, meter
 from cdc_core.assemble.notifications import OnNotification
+from cdc_core.assemble.table_snapshots import OnProgress
 from cdc_core.engine.reports import StreamReport, Until
 from cdc_core.engine.stream.run import Hooks
 from cdc_core.errors import TransientError
@@ -15,13 +17,17 @@ from cdc_core.snapshot.signals.channels import Inbox
 _log = logging.getLogger(__name__)
 
 
-def initial_events(context: RunContext, on_notification: OnNotification | None) -> int:
+def initial_events(
+    context: RunContext, on_notification: OnNotification | None, on_progress: OnProgress | None = None
+) -> int:
     """Write the rows that the snapshot mode requires to Kafka; returns their number. Creates the slot.
 
     With a lake whose slot exists, brokers that do not answer are no error: the lake goes on.
     """
+    metered = meter(context)
     try:
-        with opened_events(context, on_notification) as (events, _):
+        with opened_events(context, metered.notification(on_notification)) as (events, _):
+            events.tell(on_progress=metered.progress(on_progress))
             return events.snapshot()
     except TransientError as error:
         if not (context.has_lake and _has_slot(context)):
@@ -45,7 +51,12 @@ def stream_events(
     on_notification: OnNotification | None,
 ) -> StreamReport:
     """Write the stream's records to Kafka until a bound is reached; they are acknowledged by then."""
-    with opened_events(context, on_notification) as (events, source):
+    metered = meter(context)
+    with (
+        opened_events(context, metered.notification(on_notification)) as (events, source),
+        connected(metered, [str(table.id) for table in events.tables]),
+    ):
+        events.tell(on_progress=metered.progress(None), on_batch=metered.hooks(hooks).on_batch)
         if hooks.on_start is not None:
             hooks.on_start()
         report = events.stream(until, hooks.should_stop, inbox)

@@ -124,6 +124,6 @@ def status(context: RunContext, count_rows: bool) -> Status:
         stream,
         server_error,
         lake_error,
-        kafka_status(context),
+        kafka_status(context, tables or ()),
         WaitingFile(config.state_path, context.name, context.slot).read(),
     )

@@ -19,6 +19,7 @@ import pyarrow as pa
 from cdc_core.decode.copy_text import LineCutter, decode_copy
 from cdc_core.decode.pgoutput.stream_state import SortedSegment
 from cdc_core.decode.raw_columns import RawColumns
+from cdc_core.engine.envelopes.acknowledged import Acknowledged, OnBatch
 from cdc_core.engine.envelopes.output import Output, Position
 from cdc_core.engine.envelopes.segments import Segments, SlotSegments
 from cdc_core.engine.reading.delivered import DeliveredFilter
@@ -41,11 +42,14 @@ from cdc_core.selection.messages import MessageSelection
 from cdc_core.selection.options import SelectionOptions
 from cdc_core.snapshot.notifications import BLOCKING, INITIAL, Notifier, SnapshotStatus
 from cdc_core.snapshot.options import SnapshotLockingMode, SnapshotOptions
+from cdc_core.snapshot.reports import SnapshotProgress
 from cdc_core.snapshot.signals.envelopes import EnvelopeSignals
 from cdc_core.types.options import TypeOptions
 from cdc_core.types.registry import resolve
 
 _log = logging.getLogger(__name__)
+
+OnProgress = Callable[[SnapshotProgress], None]
 
 _MANY_ROWS = 200
 _SEGMENT_SECONDS = 0.2
@@ -77,11 +81,18 @@ class EnvelopeRun:
         self._notifier = notifier
         self._position = Position()
         self._signals: EnvelopeSignals | None = None
+        self._acknowledged: Acknowledged | None = None
+        self._on_progress: OnProgress | None = None
         self._is_calm = True
 
     def use_signals(self, signals: EnvelopeSignals) -> None:
         """Process signals while streaming."""
         self._signals = signals
+
+    def tell(self, on_progress: OnProgress | None, on_batch: OnBatch | None) -> None:
+        """Report the rows of snapshots, table by table, and what of the stream is durable."""
+        self._on_progress = on_progress
+        self._acknowledged = None if on_batch is None else Acknowledged(on_batch)
 
     def resume(self, output: Output) -> Position:
         """Open the output at the position that the last run stored, and return that position.
@@ -130,7 +141,7 @@ class EnvelopeRun:
             events = SnapshotEvents()
             written = 0
             for table in tables:
-                rows = self._rows(table, opened, conditions.get(table.id, ""))
+                rows = self._counted(table.id, self._rows(table, opened, conditions.get(table.id, "")))
                 for block in events.table(self.row_events(table), rows, facts):
                     written += output.write(block)
                     output.show_rows()
@@ -141,6 +152,17 @@ class EnvelopeRun:
             return written + output.write(events.finish())
         finally:
             opened.close()
+
+    def _counted(self, table: TableId, blocks: Iterator[RawColumns]) -> Iterator[RawColumns]:
+        """Report the rows of a table as they are read."""
+        rows = 0
+        for block in blocks:
+            rows += len(block)
+            if self._on_progress is not None:
+                self._on_progress(SnapshotProgress(table, rows, None, done=False))
+            yield block
+        if self._on_progress is not None:
+            self._on_progress(SnapshotProgress(table, rows, None, done=True))
 
     def _blocking(self, segments: Segments, output: Output) -> int:
         """Take the blocking snapshots that signals requested, while streaming is paused; returns the number of rows."""
@@ -198,7 +220,7 @@ class EnvelopeRun:
         written, count, idle = 0, 0, IdleEnd(self._source.sendable_lsn)
         reason: str | None = None
         while reason is None:
-            segments.confirm(output.durable_lsn)
+            self._confirm(output, segments)
             if not output.has_room:
                 segments.tick()
                 time.sleep(_ROOM_SECONDS)
@@ -213,6 +235,8 @@ class EnvelopeRun:
                 if records.num_rows or segments.is_open:
                     last_data = time.monotonic()
                 written += self._write(output, records, found, segments.is_open)
+                if self._acknowledged is not None:
+                    self._acknowledged.write(found)
                 count += 1
             else:
                 written += self._beat(output, events.idle(), not segments.is_open)
@@ -245,15 +269,21 @@ class EnvelopeRun:
             output.flush()
         return written
 
-    @staticmethod
-    def _settle(output: Output, segments: Segments) -> None:
+    def _confirm(self, output: Output, segments: Segments) -> None:
+        """Let the slot be confirmed up to what is durable, and report that."""
+        durable = output.durable_lsn
+        segments.confirm(durable)
+        if self._acknowledged is not None:
+            self._acknowledged.reach(durable, segments.wal_end)
+
+    def _settle(self, output: Output, segments: Segments) -> None:
         """Wait until what was marked is durable, and confirm it; what is not by then is written again."""
         deadline = time.monotonic() + _SETTLE_SECONDS
         while not (is_settled := output.settle(_ROOM_SECONDS)) and time.monotonic() < deadline:
             segments.tick()
         if not is_settled:
             _log.warning("Not everything was written by the end of the run; the next run writes the rest.")
-        segments.confirm(output.durable_lsn)
+        self._confirm(output, segments)
 
     def _segment_seconds(self) -> float:
         """Seconds to collect a segment; less during an incremental snapshot, so that each chunk is emitted soon."""

@@ -7,8 +7,10 @@ import pytest
 
 from cdc_core.decode.pgoutput.stream_state import MARK_SCHEMA, RelationRun, SortedSegment
 from cdc_core.decode.raw_batch import RAW_SCHEMA
+from cdc_core.engine.envelopes.acknowledged import Acknowledged
 from cdc_core.engine.envelopes.feed import EventFeed, Gate
 from cdc_core.engine.envelopes.segments import SharedSegments, later
+from cdc_core.engine.reports import BatchReport
 from cdc_core.errors import TransientError
 from cdc_core.lsn import Lsn
 from cdc_core.schema.relation import Relation, ReplicaIdentity
@@ -121,3 +123,21 @@ def test_silence_is_known_once_everything_was_taken() -> None:
     assert segments.next(0) is not None
     assert segments.is_open
     assert segments.next(0.01) is None
+
+
+def test_what_is_acknowledged_is_reported_once() -> None:
+    told: list[BatchReport] = []
+    acknowledged = Acknowledged(told.append)
+    acknowledged.write(segment(100))
+    acknowledged.write(segment(200, 300, is_open=True))
+    acknowledged.write(segment(400))
+    acknowledged.reach(107, 500)
+    assert told == []
+    acknowledged.reach(208, 500)
+    acknowledged.reach(208, 600)
+    acknowledged.reach(500, 450)
+    assert [(one.number, one.events, int(one.commit_lsn), one.lag_bytes) for one in told] == [
+        (1, {TABLE.id: 3}, 208, 292),
+        (2, {TABLE.id: 1}, 408, 0),
+    ]
+    assert told[0].lag_seconds and told[1].lag_seconds == 0
