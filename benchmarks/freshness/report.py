@@ -62,7 +62,7 @@ def as_text(figures: Mapping[str, Any]) -> str:
 
 
 def _each(figures: Mapping[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
-    for name in ("F1", "F2", "F3", "F4", "F5", "F6", "S1", *LARGE):
+    for name in ("F1", "F2", "F3", "F4", "F5", "F6", "S1", "K1", "K2", *LARGE):
         found = figures.get(name, [])
         yield from ((name, one) for one in (found if isinstance(found, list) else [found]))
 
@@ -76,6 +76,8 @@ def _goal_lines(name: str, one: Mapping[str, Any]) -> list[str]:
         "F5": _f5,
         "F6": _f6,
         "S1": _s1,
+        "K1": _k1,
+        "K2": _k2,
         **{large: partial(_large, large) for large in LARGE},
     }
     try:
@@ -144,6 +146,19 @@ def _s1(one: Mapping[str, Any]) -> Iterator[str]:
     yield _line("S1", what, one["before"], "", None)
     rows, seconds = one["rows_read_again"], one["seconds_reading"]
     yield _line("S1", f"while one of {rows:,} rows is read again, {seconds:.0f} s", one["during"], "", None)
+
+
+def _k1(one: Mapping[str, Any]) -> Iterator[str]:
+    seen = one["freshness"]
+    size = f"{one['tables']} tables × {one['rows_a_table']:,} rows, {one['changes_a_second']:,.0f} changes/s"
+    yield _line("K1", f"{size}, both sinks: seconds to the lake", seen, "p95 ≤ 2", seen["p95"] <= 2)
+    yield _line("K1", "seconds to a consumer of Kafka", one["kafka"], "p95 ≤ 0.5", one["kafka"]["p95"] <= 0.5)
+
+
+def _k2(one: Mapping[str, Any]) -> Iterator[str]:
+    size = f"{one['tables']} tables × {one['rows_a_table']:,} rows, {one['changes_a_second']:,.0f} changes/s"
+    what, seen = f"{size}, Kafka alone: seconds to a consumer", one["kafka"]
+    yield _line("K2", what, seen, "p95 ≤ 0.5", seen["p95"] <= 0.5)
 
 
 def _large(name: str, one: Mapping[str, Any]) -> Iterator[str]:

