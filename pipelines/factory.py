@@ -9,6 +9,7 @@ import dagster as dg
 from pipelines.assets.snapshots import snapshot_asset
 from pipelines.assets.source import source_specs
 from pipelines.assets.stream import stream_assets
+from pipelines.assets.topics import topic_assets
 from pipelines.checks.slot import slot_health_check
 from pipelines.checks.source import reconcile_checks
 from pipelines.checks.tables import table_checks
@@ -51,23 +52,24 @@ def site_definitions(sites: Sequence[Site]) -> dg.Definitions:
     """The definitions of connectors alone, to stand beside others in a code location that has its own executor."""
     assets: list[dg.AssetsDefinition | dg.AssetSpec] = []
     for site in sites:
+        if site.is_kafka_only:
+            assets += [*source_specs(site), topic_assets(site)]
+            continue
         assets += [*source_specs(site), snapshot_asset(site), stream_assets(site)]
         if (maintenance := maintenance_assets(site)) is not None:
             assets.append(maintenance)
-    kept = [site for site in sites if site.tables]
+    lakes = [site for site in sites if not site.is_kafka_only]
+    kept = [site for site in lakes if site.tables]
     return dg.Definitions(
         assets=assets,
         asset_checks=[
             *[slot_health_check(site) for site in sites],
-            *[checks for site in sites if (checks := table_checks(site)) is not None],
-            *[checks for site in sites if (checks := reconcile_checks(site)) is not None],
+            *[checks for site in lakes if (checks := table_checks(site)) is not None],
+            *[checks for site in lakes if (checks := reconcile_checks(site)) is not None],
         ],
         jobs=[
-            *[
-                job
-                for site in sites
-                for job in (*jobs(site), *pause_jobs(site), *signal_jobs(site), *replay_jobs(site))
-            ],
+            *[job for site in sites for job in (*jobs(site), *pause_jobs(site), *signal_jobs(site))],
+            *[job for site in lakes for job in replay_jobs(site)],
             *[job for site in kept for job in (maintenance_job(site), reconcile_job(site), repair_job(site))],
         ],
         schedules=[
@@ -77,7 +79,7 @@ def site_definitions(sites: Sequence[Site]) -> dg.Definitions:
         sensors=[
             *[sensor for site in sites for sensor in (*sensors(site), health_sensor(site))],
         ],
-        resources={spark_key(site): spark_resource(site) for site in sites},
+        resources={spark_key(site): spark_resource(site) for site in lakes},
     )
 
 

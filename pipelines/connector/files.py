@@ -73,6 +73,7 @@ def site_of(config: ConnectorConfig, file: Path | None, open_engine: Callable[[]
         state_path=config.state_path,
         tables=known_tables(config),
         open=open_engine,
+        sinks=config.engine.sinks,
         lake_path=config.lake.lake_path,
         spark_settings={**spark_settings(config.lake.lake_path), **dict(config.engine.spark)},
         file=file,
@@ -86,7 +87,7 @@ def site_of(config: ConnectorConfig, file: Path | None, open_engine: Callable[[]
         storage=Storage.of(config.lake),
         maintenance_cron=config.observe.maintenance_schedule,
         reconcile_cron=config.observe.reconcile_schedule,
-        freshness=config.observe.dagster_freshness,
+        freshness=config.observe.dagster_freshness if "lake" in config.engine.sinks else (),
         check_levels=dict(config.observe.dagster_checks),
         lake_fields=partial(_lake_fields, config),
         data_docs_url=config.quality.quality_docs_url

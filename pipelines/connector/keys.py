@@ -37,11 +37,16 @@ def maintenance_key(site: Site, table: TableId) -> dg.AssetKey:
     return dg.AssetKey([*prefix(site), "maintenance", part(table.schema), part(table.table, "_maintenance")])
 
 
+def topic_key(site: Site, table: TableId) -> dg.AssetKey:
+    """The events of a table in Kafka, for a connector without a lake."""
+    return dg.AssetKey([*_topic_prefix(site), part(table.schema), part(table.table)])
+
+
 def uses_slot(site: Site, key: dg.AssetKey) -> bool:
-    """Whether the asset is made by a run that uses the connector's slot: a lake table, also of a table not known."""
-    lake = _lake_prefix(site)
+    """Whether the asset is made by a run that uses the connector's slot: a lake table or topic, also if not known."""
+    made = _topic_prefix(site) if site.is_kafka_only else _lake_prefix(site)
     return key in (snapshot_key(site), changes_key(site)) or (
-        len(key.path) == len(lake) + 2 and list(key.path[: len(lake)]) == lake
+        len(key.path) == len(made) + 2 and list(key.path[: len(made)]) == made
     )
 
 
@@ -52,6 +57,10 @@ def prefix(site: Site) -> list[str]:
 
 def _lake_prefix(site: Site) -> list[str]:
     return [part(one) for one in site.labels.lake_prefix] or [*prefix(site), "lake"]
+
+
+def _topic_prefix(site: Site) -> list[str]:
+    return [*prefix(site), "topic"]
 
 
 def part(name: str, suffix: str = "") -> str:

@@ -118,6 +118,9 @@ class Engine(Protocol):
     def tables(self) -> list[TableSchema]:
         """The captured tables, read from the server."""
 
+    def initial_snapshot(self) -> list[SnapshotReport]:
+        """Take the snapshot that ``snapshot.mode`` requires, if any. Creates the slot if it does not exist."""
+
     def snapshot(
         self,
         tables: Sequence[TableId] | None = None,
@@ -226,12 +229,18 @@ class Site:
     check_levels: Mapping[str, CheckLevel] = field(default_factory=dict)
     # The fields (Arrow) of the lake table of a source table; None if they are not known without the table.
     lake_fields: Callable[[TableSchema], Sequence[Any]] | None = None
+    sinks: tuple[str, ...] = ("lake",)
     # The URL of the data docs; empty if they are not served.
     data_docs_url: str = ""
 
     def paths(self) -> LakePaths:
         """Paths and storage of the lake's tables."""
         return LakePaths(self.lake_path, self.name, self.storage)
+
+    @property
+    def is_kafka_only(self) -> bool:
+        """Whether events go to Kafka, and nothing into a lake."""
+        return "kafka" in self.sinks and "lake" not in self.sinks
 
     @property
     def safe_name(self) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dagster as dg
 
 from pipelines.checks.slot import check_keys
-from pipelines.connector.keys import changes_key, lake_key, snapshot_key
+from pipelines.connector.keys import changes_key, lake_key, snapshot_key, topic_key
 from pipelines.connector.site import Site
 
 SLOT_TAG = "wal2lake/slot"
@@ -28,8 +28,17 @@ def snapshot_job_name(site: Site) -> str:
 
 def jobs(site: Site) -> list[dg.UnresolvedAssetJobDefinition]:
     """All jobs of a connector."""
-    streamed = [changes_key(site), *(lake_key(site, table.id) for table in site.tables)]
+    table_key = topic_key if site.is_kafka_only else lake_key
+    streamed = [changes_key(site), *(table_key(site, table.id) for table in site.tables)]
     tags = {SLOT_TAG: site.slot}
+    where = "Kafka, after the initial snapshot," if site.is_kafka_only else "the changelog and lake tables"
+    snapshot = dg.define_asset_job(
+        snapshot_job_name(site),
+        selection=dg.AssetSelection.assets(snapshot_key(site)),
+        tags=tags,
+        executor_def=dg.in_process_executor,
+        description="Takes a snapshot of the selected tables.",
+    )
     return [
         dg.define_asset_job(
             stream_job_name(site),
@@ -37,16 +46,10 @@ def jobs(site: Site) -> list[dg.UnresolvedAssetJobDefinition]:
             selection=dg.AssetSelection.assets(*streamed).without_checks(),
             tags=tags,
             executor_def=dg.in_process_executor,
-            description=f"Streams changes from the replication slot {site.slot} to the changelog and lake tables "
+            description=f"Streams changes from the replication slot {site.slot} to {where} "
             f"until the slot is idle or a limit is reached. {CANCELLED.format(site.safe_name)}",
         ),
-        dg.define_asset_job(
-            snapshot_job_name(site),
-            selection=dg.AssetSelection.assets(snapshot_key(site)),
-            tags=tags,
-            executor_def=dg.in_process_executor,
-            description="Takes a snapshot of the selected tables.",
-        ),
+        *([] if site.is_kafka_only else [snapshot]),
         dg.define_asset_job(
             f"{site.safe_name}_slot_health_job",
             selection=dg.AssetSelection.checks(*check_keys(site)),

@@ -37,7 +37,7 @@ def discovery_sensor(site: Site) -> dg.SensorDefinition:
     @dg.sensor(
         name=f"{site.safe_name}_tables",
         # Named, because the sensor's page links the job that it is about.
-        job_name=snapshot_job_name(site),
+        job_name=stream_job_name(site) if site.is_kafka_only else snapshot_job_name(site),
         minimum_interval_seconds=DISCOVERY_SECONDS,
         default_status=dg.DefaultSensorStatus.RUNNING,
         description=f"Adds a partition to {site.name}'s snapshot asset for each new captured table, and deletes those "
@@ -59,6 +59,8 @@ def discovery_sensor(site: Site) -> dg.SensorDefinition:
             if changed and reload_soon(context):
                 news = "; the code location is reloaded to show the tables that changed"
             context.log.info(f"The captured tables changed{news}")
+        if site.is_kafka_only:
+            return dg.SkipReason(f"{len(tables)} tables{news}")
         requests: list[dg.AddDynamicPartitionsRequest | dg.DeleteDynamicPartitionsRequest] = []
         if missing:
             requests.append(partitions.build_add_request(missing))
@@ -171,7 +173,8 @@ def is_dead(instance: dg.DagsterInstance, run: dg.DagsterRun, watched: Attempt, 
 def decide(site: Site, backlog: SlotBacklog, last: Attempt, now: float) -> dg.SensorResult | dg.SkipReason:
     """A run request for the streaming job, or a skip reason."""
     if not backlog.slot_exists:
-        return dg.SkipReason(f"the slot {site.slot} does not exist; take a snapshot first")
+        how = f"run {stream_job_name(site)}, which takes" if site.is_kafka_only else "take"
+        return dg.SkipReason(f"the slot {site.slot} does not exist; {how} a snapshot first")
     if not backlog.has_changes:
         return dg.SkipReason(f"the slot {site.slot} has no backlog")
     attempt = last.next(int(backlog.confirmed_lsn or 0), now)

@@ -1,0 +1,75 @@
+"""A connector that writes to Kafka alone: no lake in its definitions, and a stream that tells what Kafka has."""
+
+from dataclasses import replace
+
+import dagster as dg
+
+from cdc_core.engine.reports import BatchReport
+from cdc_core.lsn import Lsn
+from pipelines.connector.files import load_sites
+from pipelines.connector.keys import changes_key, topic_key
+from pipelines.factory import definitions_of
+from pipelines.sensors.connector import slot_sensor
+from tests.pipelines.fake import ORDERS, PEOPLE, Backlog, FakeEngine, site
+
+FILE = """\
+database.hostname=h
+database.user=u
+database.dbname=d
+topic.prefix=shop
+wal2lake.sinks=kafka
+bootstrap.servers=127.0.0.1:9
+table.include.list=public.orders,public.people
+"""
+
+
+class Engine(FakeEngine):
+    """Plays a snapshot, too."""
+
+    def initial_snapshot(self):
+        self.calls.append(("initial_snapshot",))
+        return []
+
+
+def test_a_file_without_a_lake_has_topics(tmp_path):
+    file = tmp_path / "shop.properties"
+    file.write_text(FILE)
+    sites, broken = load_sites([file])
+    assert not broken
+    found = definitions_of(sites)
+    keys = {"/".join(key.path) for key in found.resolve_asset_graph().get_all_asset_keys()}
+    assert keys == {
+        *(f"shop/source/public/{name}_source" for name in ("orders", "people")),
+        *(f"shop/topic/public/{name}" for name in ("orders", "people")),
+        "shop/changes",
+    }
+    names = {job.name for job in found.resolve_all_job_defs()}
+    assert "shop_stream_job" in names
+    assert not {
+        name for name in names if "snapshot_job" in name and "incremental" not in name and "blocking" not in name
+    }
+    assert not found.resources
+
+
+def test_the_stream_takes_the_snapshot_and_tells_what_kafka_has(instance):
+    engine = Engine(script=lambda on_batch, *_: on_batch(BatchReport(2, {PEOPLE: 3}, Lsn(6000), 9, 0.1, 0.0)))
+    here = replace(site(engine), sinks=("kafka",))
+    job = definitions_of([here]).resolve_job_def("shop_stream_job")
+    assert job.execute_in_process(instance=instance).success
+    assert [call[0] for call in engine.calls][:2] == ["initial_snapshot", "stream"]
+    for table, changes in ((ORDERS, 5), (PEOPLE, 3)):
+        [record] = instance.fetch_materializations(topic_key(here, table), limit=10).records
+        told = record.asset_materialization.metadata
+        assert (told["changes"].value, told["lsn"].value) == (changes, "0/1770")
+    [record] = instance.fetch_materializations(changes_key(here), limit=10).records
+    assert record.asset_materialization.metadata["stopped_by"].value == "idle"
+
+
+def test_the_sensor_starts_the_stream(instance):
+    def said(backlog):
+        here = replace(site(Engine(backlog=backlog)), sinks=("kafka",))
+        with dg.build_sensor_context(instance=instance, definitions=definitions_of([here])) as context:
+            return slot_sensor(here)(context)
+
+    assert said(Backlog()).run_requests
+    assert "run shop_stream_job, which takes a snapshot first" in said(Backlog(slot_exists=False)).skip_message
