@@ -201,6 +201,8 @@ class CloudEventsFormat:
     def _custom(self, batch: Batch, name: str, make) -> pa.Array:  # type: ignore[no-untyped-def]
         if self._origin.custom[name] == "header":
             return _header(batch, name).values.cast(TEXT)
+        if self._origin.custom[name] == "value" and name in ("id", "type"):
+            raise RecordError(f"The value has no {name} for a CloudEvent: add {name}:generate to metadata.source.")
         return make()
 
     def _name(self, fields: dict[str, pa.Array]) -> str:

@@ -85,7 +85,7 @@ class JsonFormat:
 
     def _header_value(self, data: Data) -> pa.Array:
         if data.schema is None:
-            return pa.repeat(pa.scalar('{"schema":null,"payload":null}' if self.schemas else "null", TEXT), len(data))
+            return pa.repeat(pa.scalar("null", TEXT), len(data))
         payload = pc.fill_null(texts(data.values, data.schema), "null")
         if not self.schemas:
             return payload

@@ -127,7 +127,7 @@ def _headers(settings: Settings, name: str, schemas: bool) -> JsonFormat:
     if name in ("", JSON_CONVERTER):
         return JsonFormat(settings, schemas=schemas)
     if name in TEXT_HEADER_CONVERTERS:
-        return TextHeaders(settings)
+        return TextHeaders(settings, java=name == STRING_CONVERTER)
     raise ConfigError(f"header.converter is {name}, which wal2lake does not have.", f"Use {JSON_CONVERTER}.")
 
 

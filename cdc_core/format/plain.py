@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
@@ -13,7 +15,7 @@ from cdc_core.errors import ConfigError, RecordError
 from cdc_core.format.format import Placed, in_line
 from cdc_core.format.json_format import JsonFormat
 from cdc_core.schema.connect import ConnectSchema
-from cdc_core.transform.java_text import DECIMAL, java_text
+from cdc_core.transform.java_text import CONNECT_TIMES, DECIMAL, connect_time, java_text
 from cdc_core.transform.settings import Settings
 
 
@@ -77,11 +79,12 @@ class BytesFormat:
 
 
 class TextHeaders(JsonFormat):
-    """Headers as texts: strings as they are, other values as their JSON."""
+    """Headers as texts: by Connect's SimpleHeaderConverter or, with ``java``, as Java's ``toString`` returns them."""
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: Settings, *, java: bool = False) -> None:
         settings.get("converter.encoding")
         super().__init__(settings, schemas=False)
+        self._made = _text if java else connect_text
 
     @property
     def is_default(self) -> bool:
@@ -89,10 +92,46 @@ class TextHeaders(JsonFormat):
         return False
 
     def _header_value(self, data: Data) -> pa.Array:
-        plain = super()._header_value(data)
-        if data.schema is None or data.schema.type == "string":
-            return plain
-        return pc.if_else(data.values.is_valid(), quoted(plain), plain)
+        schema = data.schema
+        if schema is None or schema.type == "string":
+            return super()._header_value(data)
+        if schema.type in ("boolean", "int8", "int16", "int32", "int64") and schema.name not in CONNECT_TIMES:
+            made = data.values.cast(TEXT)
+        else:
+            # row-wise: texts of structs, lists and floats are Java's, and headers rarely have them
+            rows = data.values.to_pylist()
+            made = pa.array([None if one is None else self._made(one, schema) for one in rows], type=TEXT)
+        return pc.fill_null(quoted(made), "null")
+
+
+def connect_text(value: Any, schema: ConnectSchema, *, is_inner: bool = False) -> str:
+    """Return what Connect's ``Values.convertToString`` does; texts within lists and structs are quoted."""
+    if value is None:
+        return "null"
+    if schema.type in ("struct", "array", "map"):
+        return _nested_text(value, schema)
+    if schema.name in CONNECT_TIMES:
+        return connect_time(value, schema)
+    if schema.type == "bytes" and schema.name != DECIMAL:
+        text = base64.b64encode(value).decode()
+    elif schema.type == "string":
+        text = value.replace("\\", "\\\\").replace('"', '\\"') if is_inner else value
+    else:
+        return java_text(value, schema)
+    return f'"{text}"' if is_inner else text
+
+
+def _nested_text(value: Any, schema: ConnectSchema) -> str:
+    inner = partial(connect_text, is_inner=True)
+    if schema.type == "struct":
+        return "{" + ",".join(f'"{name}":{inner(value[name], field)}' for name, field in schema.fields) + "}"
+    assert schema.items is not None
+    items = schema.items
+    if schema.type == "array":
+        return "[" + ",".join(inner(one, items) for one in value) + "]"
+    assert schema.keys is not None
+    keys = schema.keys
+    return "{" + ",".join(f"{inner(one, keys)}:{inner(two, items)}" for one, two in value) + "}"
 
 
 def _text(value: Any, schema: ConnectSchema) -> str:

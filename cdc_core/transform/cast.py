@@ -9,6 +9,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 
 from cdc_core.envelope.batch import Batch, Data, arrow_type, default_of
 from cdc_core.errors import ConfigError, RecordError
@@ -77,7 +78,9 @@ def _cast(data: Data, kind: str, *, whole: bool = False) -> Data:
     source = data.schema
     assert source is not None
     if source.type not in _FROM:
-        raise RecordError(f"Cast does not convert {source.type}.")
+        if data.valid.any():
+            raise RecordError(f"Cast does not convert {source.type}.")
+        return Data(ConnectSchema(kind, optional=source.optional), pa.nulls(len(data), arrow_type(ConnectSchema(kind))))
     convert = _converter(source, kind)
     target = ConnectSchema(kind, optional=source.optional)
     if whole:
@@ -99,12 +102,16 @@ def _converter(source: ConnectSchema, kind: str) -> Callable[[Any], Any]:
     if kind == "string":
         return lambda value: _text(value, source)
     if source.type == "bytes" and source.name != DECIMAL:
-        raise RecordError(f"Cast does not convert bytes to {kind}.")
+        return _refuse_bytes
     if kind == "boolean":
         return lambda value: value.lower() == "true" if isinstance(value, str) else _whole_of(value, source, 64) != 0
     if kind in _BITS:
         return lambda value: _whole_of(value, source, _BITS[kind])
     return lambda value: _float_of(value, source)
+
+
+def _refuse_bytes(value: Any) -> Any:
+    raise RecordError("Cast converts bytes to string only.")
 
 
 def _text(value: Any, schema: ConnectSchema) -> str:

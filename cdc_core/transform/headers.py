@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from cdc_core.envelope.batch import Batch, constant
+from cdc_core.envelope.batch import Batch, constant, no_data
 from cdc_core.errors import ConfigError, RecordError
 from cdc_core.transform.fields import Side, basics, columns_of, schema_of, with_fields
 from cdc_core.transform.literal import parse_literal
@@ -22,7 +22,9 @@ class InsertHeader:
 
     def apply(self, batch: Batch) -> list[Batch]:
         """Add the header to every record."""
-        return [batch.with_header(self._header, constant(self._value, self._schema, len(batch)))]
+        rows = len(batch)
+        data = no_data(rows) if self._schema is None else constant(self._value, self._schema, rows)
+        return [batch.with_header(self._header, data)]
 
 
 class DropHeaders:

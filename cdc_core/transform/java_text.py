@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from typing import Any
 
@@ -10,6 +11,21 @@ import numpy as np
 from cdc_core.schema.connect import ConnectSchema
 
 DECIMAL = "org.apache.kafka.connect.data.Decimal"
+
+
+CONNECT_TIMES = frozenset(f"org.apache.kafka.connect.data.{name}" for name in ("Date", "Time", "Timestamp"))
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_DAY = 86_400_000
+
+
+def connect_time(value: int, schema: ConnectSchema) -> str:
+    """Return a date, time or timestamp of Connect's as ISO text; which of them its milliseconds tell, as in Connect."""
+    millis = value * _DAY if (schema.name or "").endswith("Date") else value
+    at = _EPOCH + timedelta(milliseconds=millis)
+    clock = f"{at:%H:%M:%S}.{at.microsecond // 1000:03d}Z"
+    if millis < _DAY:
+        return clock
+    return f"{at:%Y-%m-%d}" if millis % _DAY == 0 else f"{at:%Y-%m-%d}T{clock}"
 
 
 def java_double(value: float, *, single: bool = False) -> str:
@@ -33,9 +49,10 @@ def java_double(value: float, *, single: bool = False) -> str:
 
 
 def decimal_of(value: bytes, schema: ConnectSchema) -> Decimal:
-    """Return the decimal that Connect stores as bytes."""
+    """Return the decimal that Connect stores as bytes, with all its digits."""
     scale = int(dict(schema.parameters).get("scale", "0"))
-    return Decimal(int.from_bytes(value, "big", signed=True)).scaleb(-scale)
+    number = int.from_bytes(value, "big", signed=True)
+    return Decimal((int(number < 0), tuple(map(int, str(abs(number)))), -scale))
 
 
 def java_text(value: Any, schema: ConnectSchema) -> str:

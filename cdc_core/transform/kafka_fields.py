@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from decimal import Decimal
 from typing import Any
 
 import numpy as np
@@ -19,6 +21,8 @@ from cdc_core.transform.settings import Settings
 TIMESTAMP = ConnectSchema("int64", name="org.apache.kafka.connect.data.Timestamp", version=1)
 _DECIMAL = "org.apache.kafka.connect.data.Decimal"
 _NUMBERS = {"int8": 8, "int16": 16, "int32": 32, "int64": 64}
+# With a bound: an exponent of millions would be as many digits.
+_DECIMAL_TEXT = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d{1,3})?")
 _BLANK: dict[str, Any] = {**dict.fromkeys(_NUMBERS, 0), "float": 0.0, "double": 0.0, "boolean": False, "string": ""}
 _BLANK |= {"array": [], "map": []}
 
@@ -119,12 +123,14 @@ class MaskField:
 
     @staticmethod
     def _number(kind: str, text: str) -> int | float:
+        """Convert as Java's BigDecimal: a fraction is cut off, and of a whole number the low bits are kept."""
+        if not _DECIMAL_TEXT.fullmatch(text):
+            raise ValueError(kind)
         if kind not in _NUMBERS:
             return float(text)
-        value, bits = int(text), _NUMBERS[kind]
-        if not -(1 << bits - 1) <= value < 1 << bits - 1:
-            raise ValueError(kind)
-        return value
+        bits = _NUMBERS[kind]
+        value = int(Decimal(text)) & (1 << bits) - 1
+        return value - (1 << bits) if value >> bits - 1 else value
 
     def _decimal(self, name: str, field: ConnectSchema) -> bytes:
         """Connect writes a decimal only if it has the schema's scale; a masked one has that of its text."""

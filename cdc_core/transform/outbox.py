@@ -52,11 +52,8 @@ class EventRouter:
         self._buries = settings.flag("route.tombstone.on.empty.payload", False)
         self._invalid = settings.choice("table.op.invalid.behavior", ("warn", "error", "fatal"), "warn")
         self._additional = _additional(settings)
-        missing = settings.choice("table.fields.additional.error.on.missing", ("true", "false"), "true") == "true"
-        self._skips_missing = (
-            settings.choice("table.field.additional.missing", ("error", "ignore"), "error" if missing else "ignore")
-            == "ignore"
-        )
+        missing = settings.choice("table.field.additional.missing", ("error", "ignore"), "error")
+        self._skips_missing = missing == "ignore"
         expands = settings.flag("table.expand.json.payload", False)
         nulls = settings.choice("table.json.payload.null.behavior", ("ignore", "optional_bytes"), "ignore")
         modes = [mode.value for mode in NameAdjustmentMode]

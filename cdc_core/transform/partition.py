@@ -13,12 +13,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from cdc_core.envelope.batch import Batch, Data
-from cdc_core.errors import ConfigError
+from cdc_core.errors import ConfigError, RecordError
 from cdc_core.transform.fields import is_envelope
+from cdc_core.transform.java_text import DECIMAL
 from cdc_core.transform.kafka_fields import each
 from cdc_core.transform.settings import Settings
 
 _MASK = 0xFFFFFFFF
+_NESTED = ("array", "map", "struct")
 
 
 class PartitionRouting:
@@ -40,18 +42,21 @@ class PartitionRouting:
             return out
         if not is_envelope(events.value):
             return [batch]
+        op = events.value.field("op")
+        if op is not None:
+            no_row = pc.is_in(op.values, pa.array(["t", "m"], op.values.type)).to_numpy(zero_copy_only=False)
+            rowless, events = events.split(no_row)
+            out += [rowless] if len(rowless) else []
+            if not len(events):
+                return out
         total = np.zeros(len(events), dtype=np.int64)
         found = np.zeros(len(events), dtype=bool)
         for name in self._fields:
             for data, rows in self._values(events.value, [step.strip() for step in name.split(".")]):
-                kind = data.schema.type if data.schema is not None else "string"
-                hashes = each(data.filled().values.take(pa.array(rows)), partial(_hash, kind), pa.int64())
+                hashes = _hashes(data.filled().take(rows))
                 present = hashes.is_valid().to_numpy(zero_copy_only=False)
                 total[rows] += pc.fill_null(hashes, 0).to_numpy()
                 found[rows] |= present
-        op = events.value.field("op")
-        if op is not None:
-            found &= ~pc.is_in(op.values, pa.array(["t", "m"], op.values.type)).to_numpy(zero_copy_only=False)
         # The sum overflows as Java's int does; its sign is removed.
         positive = (total & _MASK) & 0x7FFFFFFF
         positive[positive == 0x7FFFFFFF] = 0
@@ -77,10 +82,52 @@ class PartitionRouting:
         for path, which in starts:
             found: Data | None = event
             for step in path:
+                if found is not None and not found.take(which).valid.all():
+                    raise RecordError(f"PartitionRouting: an event has no {'.'.join(path[:-1])}, of which it reads.")
                 found = found.field(step) if found is not None and found.is_struct else None
             if found is not None and len(which):
                 out.append((found, which))
         return out
+
+
+def _hashes(data: Data) -> pa.Array:
+    """Return the hash of each value, null for null."""
+    schema = data.schema
+    if schema is None:
+        return pa.nulls(len(data), pa.int64())
+    if schema.name == DECIMAL:
+        scale = int(dict(schema.parameters).get("scale", "0"))
+        return each(data.values, lambda value: _signed(31 * _hash_of_integer(value) + scale), pa.int64())
+    if schema.type == "array" and schema.items is not None and schema.items.type not in _NESTED:
+        inner = schema.items.type
+        # row-wise: lists have no distinct values that Arrow finds
+        made = [None if one is None else _hash_of_list(one, inner) for one in data.values.to_pylist()]
+        return pa.array(made, type=pa.int64())
+    if schema.type in _NESTED:
+        raise RecordError(f"PartitionRouting does not hash {schema.type}.")
+    return each(data.values, partial(_hash, schema.type), pa.int64())
+
+
+def _hash_of_list(values: list[Any], kind: str) -> int:
+    out = 1
+    for one in values:
+        out = (31 * out + (0 if one is None else _hash(kind, one))) & _MASK
+    return _signed(out)
+
+
+def _hash_of_integer(value: bytes) -> int:
+    """Return ``BigInteger.hashCode``: of its magnitude in words of 32 bits."""
+    number = int.from_bytes(value, "big", signed=True)
+    magnitude, out = abs(number), 0
+    words = magnitude.to_bytes((magnitude.bit_length() + 31) // 32 * 4, "big")
+    for at in range(0, len(words), 4):
+        out = (31 * out + int.from_bytes(words[at : at + 4], "big")) & _MASK
+    return _signed(out if number >= 0 else -out)
+
+
+def _signed(value: int) -> int:
+    value &= _MASK
+    return value - (1 << 32) if value >> 31 else value
 
 
 def _hash(kind: str, value: Any) -> int:
@@ -103,7 +150,7 @@ def _hash(kind: str, value: Any) -> int:
             out = (31 * out + (one - 256 if one > 127 else one)) & _MASK
     else:
         out = int(value) & _MASK
-    return out - (1 << 32) if out >> 31 else out
+    return _signed(out)
 
 
 def _bits(value: float, form: str, nan: int) -> int:

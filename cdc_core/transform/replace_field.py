@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from cdc_core.envelope.batch import Batch, Data
-from cdc_core.errors import ConfigError
+from cdc_core.errors import ConfigError, RecordError
 from cdc_core.transform.fields import Side, basics, columns_of, schema_of, where_set, with_fields
 from cdc_core.transform.settings import Settings
 
@@ -18,10 +18,17 @@ def without_fields(data: Data, names: Iterable[str], *, defaults: bool = True) -
 
 def _chosen(data: Data, keep, renames: dict[str, str], defaults: bool) -> Data:  # type: ignore[no-untyped-def]
     schema = schema_of(data, "field replacement")
-    at = [index for index, (name, _) in enumerate(schema.fields) if keep(name)]
-    columns = columns_of(data, defaults=defaults)
-    fields = [(renames.get(schema.fields[index][0], schema.fields[index][0]), schema.fields[index][1]) for index in at]
-    return with_fields(basics(schema, fields), [columns[index] for index in at], len(data))
+    columns = dict(zip((name for name, _ in schema.fields), columns_of(data, defaults=defaults), strict=True))
+    fields = [(renames.get(name, name), field) for name, field in schema.fields if keep(name)]
+    # As in Kafka a value is found by its field's new name: the last name that becomes it, or itself.
+    sources = {new: old for old, new in renames.items()}
+    chosen = []
+    for name, _ in fields:
+        source = sources.get(name, name)
+        if source not in columns:
+            raise RecordError(f"{source} is not a field, of which renames makes {name}.")
+        chosen.append(columns[source])
+    return with_fields(basics(schema, fields), chosen, len(data))
 
 
 class ReplaceField:

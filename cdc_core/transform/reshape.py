@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pyarrow as pa
 
 from cdc_core.envelope.batch import Batch, Data
@@ -42,7 +43,7 @@ class Flatten:
                 found += self._flat(Data(field, values), full, missing)
                 continue
             # A field of a struct that is null stays null: only where the struct is set does its default count.
-            filled = Data(field, values).filled().values.take(pa.array(range(len(values)), mask=~data.valid))
+            filled = Data(field, values).filled().values.take(pa.array(np.arange(len(values)), mask=~data.valid))
             found.append((full, field.replace(optional=missing), filled))
         return found
 

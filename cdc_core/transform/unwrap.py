@@ -155,7 +155,7 @@ class ExtractNewRecordState:
     def _added(self, row: Data, event: Data) -> Data:
         """Add the configured fields; the struct is required in any case."""
         found = [(reference.name, reference.of(event)) for reference in self._fields]
-        more = [(name, data) for name, data in found if data is not None and data.schema is not None]
+        more = [(name, _addable(data)) for name, data in found if data is not None and data.schema is not None]
         schema = basics(
             schema_of(row, "source field insertion"),
             [*_fields(row), *((name, data.schema) for name, data in more if data.schema is not None)],
@@ -195,6 +195,15 @@ class ExtractNewRecordState:
             if drop:
                 batch = side.put(batch, without_fields(data, drop))
         return batch
+
+
+def _addable(data: Data) -> Data:
+    """Return a field to be added. A struct becomes one without fields, which only null is a value of."""
+    if not data.is_struct or data.schema is None:
+        return data
+    if data.valid.any():
+        raise RecordError("A struct cannot be added as a field: struct schemas do not match.")
+    return Data(data.schema.replace(fields=()), pa.nulls(len(data), pa.struct([])))
 
 
 def _references(settings: Settings, name: str) -> tuple[Reference, ...]:

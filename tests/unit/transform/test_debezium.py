@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import pytest
 
+from cdc_core.envelope.batch import constant
 from cdc_core.errors import ConfigError, RecordError
 from cdc_core.schema.connect import ConnectSchema
+from cdc_core.transform.java_text import DECIMAL
+from cdc_core.transform.partition import _hashes
 from tests.unit.transform.records import (
     EVENT,
     ONE,
@@ -23,6 +26,7 @@ from tests.unit.transform.records import (
     values,
 )
 
+PARTITION = "io.debezium.transforms.partitions.PartitionRouting"
 UNWRAP = "io.debezium.transforms.ExtractNewRecordState"
 EVENTS = [event("c", after=ONE), event("u", ONE, TWO), event("d", before=TWO), event("t")]
 
@@ -132,9 +136,26 @@ def test_reroute_changes_topic_key_and_names() -> None:
 
 def test_partitions_by_javas_hashes() -> None:
     settings = {"partition__payload__fields": "change.name", "partition__topic__num": "7"}
-    found = one("io.debezium.transforms.partitions.PartitionRouting", **settings).apply(batch(EVENTS))[0]
+    truncates, found = one(PARTITION, **settings).apply(batch(EVENTS))
     # "a".hashCode() is 97, "b".hashCode() is 98; a truncate has neither.
-    assert found.partition is not None and found.partition.to_pylist() == [97 % 7, 98 % 7, 98 % 7, None]
+    assert found.partition is not None and found.partition.to_pylist() == [97 % 7, 98 % 7, 98 % 7]
+    assert truncates.partition is None and len(truncates) == 1
+    # As in Debezium, a delete has no after of which a field could be read.
+    with pytest.raises(RecordError, match="no after"):
+        one(PARTITION, **{**settings, "partition__payload__fields": "after.name"}).apply(batch(EVENTS))
+
+
+@pytest.mark.parametrize(
+    ("schema", "value", "hashed"),
+    [
+        (ConnectSchema("bytes", name=DECIMAL, parameters=(("scale", "2"),)), (12345).to_bytes(2, "big"), 382_697),
+        (ConnectSchema("bytes", name=DECIMAL), (-(2**40)).to_bytes(6, "big", signed=True), 31 * -(31 * 256)),
+        (ConnectSchema("array", items=ConnectSchema("int32", optional=True)), [1, None, 3], ((31 + 1) * 31) * 31 + 3),
+        (ConnectSchema("int64"), -1, 0),
+    ],
+)
+def test_javas_hashes(schema: ConnectSchema, value: object, hashed: int) -> None:
+    assert _hashes(constant(value, schema, 1)).to_pylist() == [hashed]
 
 
 OUTBOX = "io.debezium.transforms.outbox.EventRouter"

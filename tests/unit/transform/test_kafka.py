@@ -166,21 +166,27 @@ def test_flatten_and_schema_metadata() -> None:
     ("text", "kind", "value"),
     [
         ("true", "boolean", True),
-        ("null", "string", None),
         ("300", "int16", 300),
         ("70000", "int32", 70000),
         ("5000000000", "int64", 5000000000),
         ("1.0", "int8", 1),
         ("1.5", "float", 1.5),
         ("abc", "string", "abc"),
-        ('"true"', "string", "true"),
+        ('"true"', "string", '"true"'),
+        (".5", "string", ".5"),
+        ("1e30", "float", 1.0000000150474662e30),
+        ("1.7976931348623157E308", "double", 1.7976931348623157e308),
+        ("1E400", "bytes", b"\x01"),
+        ("99999999999999999999", "bytes", (10**20 - 1).to_bytes(9, "big")),
+        ("2020-13-45", "int32", 18672),
+        ("12:13:14.567Z", "int32", 43994567),
         ("2020-01-02", "int32", 18263),
         ("2020-01-02T03:04:05.678Z", "int64", 1577934245678),
     ],
 )
 def test_literals(text: str, kind: str, value: object) -> None:
     schema, found = parse_literal(text, "x")
-    assert (schema.type, found) == (kind, value)
+    assert schema is not None and (schema.type, found) == (kind, value)
 
 
 def test_java_doubles() -> None:
