@@ -111,6 +111,8 @@ class CloudEventsFormat:
             for name in ("source", "op"):
                 found = [header.has() for header in batch.headers if header.key == name]
                 wanted &= np.logical_or.reduce(found) if found else False
+        elif data.schema is not None and data.schema.name is None and wanted.any():
+            raise RecordError("A CloudEvent cannot be made of a value whose schema has no name.")
         elif not is_envelope(data):
             wanted &= False
         if wanted.any() and not data.is_struct:

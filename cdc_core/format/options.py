@@ -11,9 +11,10 @@ JSON_CONVERTER = "org.apache.kafka.connect.json.JsonConverter"
 CLOUD_EVENTS_CONVERTER = "io.debezium.converters.CloudEventsConverter"
 STRING_CONVERTER = "org.apache.kafka.connect.storage.StringConverter"
 TEXT_HEADER_CONVERTERS = ("org.apache.kafka.connect.storage.SimpleHeaderConverter", STRING_CONVERTER)
+BYTE_ARRAY_CONVERTER = "io.debezium.converters.ByteArrayConverter"
 BYTES_CONVERTERS = (
     "org.apache.kafka.connect.converters.ByteArrayConverter",
-    "io.debezium.converters.ByteArrayConverter",
+    BYTE_ARRAY_CONVERTER,
     "io.debezium.converters.BinaryDataConverter",
 )
 AVRO_CONVERTER = "io.confluent.connect.avro.AvroConverter"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 import pyarrow as pa
@@ -18,6 +19,7 @@ from cdc_core.format.format import Format
 from cdc_core.format.json_format import JsonFormat
 from cdc_core.format.options import (
     AVRO_CONVERTER,
+    BYTE_ARRAY_CONVERTER,
     BYTES_CONVERTERS,
     CLOUD_EVENTS_CONVERTER,
     JSON_CONVERTER,
@@ -142,18 +144,18 @@ def _made(side: str, name: str, formats: FormatOptions) -> Format:
         AVRO_CONVERTER: lambda settings: AvroFormat(settings, is_key=side == "key"),
         CLOUD_EVENTS_CONVERTER: CloudEventsFormat,
         STRING_CONVERTER: StringFormat,
-        **dict.fromkeys(BYTES_CONVERTERS, _bytes),
+        **{one: partial(_bytes, takes_buffers=one != BYTE_ARRAY_CONVERTER) for one in BYTES_CONVERTERS},
     }
     if name not in makers:
         raise ConfigError(f"{side}.converter is {name}, which wal2lake does not have.")
     return makers[name](_settings(side, formats))
 
 
-def _bytes(settings: Settings) -> Format:
+def _bytes(settings: Settings, *, takes_buffers: bool) -> Format:
     """Return the format of bytes; other types are written by the delegate that is configured, if any."""
     delegate = settings.get("delegate.converter.type")
     if delegate is None:
-        return BytesFormat(None)
+        return BytesFormat(None, takes_buffers=takes_buffers)
     if delegate != JSON_CONVERTER:
         raise ConfigError(f"{settings.name('delegate.converter.type')} is {delegate}: expected {JSON_CONVERTER}.")
-    return BytesFormat(JsonFormat(settings.below("delegate.converter.type")))
+    return BytesFormat(JsonFormat(settings.below("delegate.converter.type")), takes_buffers=takes_buffers)

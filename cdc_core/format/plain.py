@@ -50,20 +50,26 @@ class StringFormat:
 
 
 class BytesFormat:
-    """Writes bytes as they are, and other types by ``delegate``. Lines contain base64, or the delegate's JSON."""
+    """Writes bytes as they are, and other types by ``delegate``. Lines contain base64, or the delegate's JSON.
+
+    ``takes_buffers``: bytes without a logical type are written as they are, too. Debezium has them as ByteBuffer, which
+    its ByteArrayConverter leaves to the delegate.
+    """
 
     suffix = ""
     shows_headers = True
 
-    def __init__(self, delegate: JsonFormat | None) -> None:
+    def __init__(self, delegate: JsonFormat | None, *, takes_buffers: bool = True) -> None:
         self._delegate = delegate
+        self._takes_buffers = takes_buffers
 
     def encode(self, data: Data, batch: Batch) -> pa.Array:
         """Return bytes, or the delegate's texts."""
         schema = data.schema
         if schema is None:
             return pa.nulls(len(data), pa.large_binary())
-        if schema.type == "bytes" and schema.name != DECIMAL:
+        is_buffer = schema.name is None and data.valid.any()
+        if schema.type == "bytes" and schema.name != DECIMAL and (self._takes_buffers or not is_buffer):
             return data.values.cast(pa.large_binary())
         if self._delegate is None:
             raise RecordError(f"A converter of bytes cannot write {schema.type}.")
