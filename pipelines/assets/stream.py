@@ -28,7 +28,7 @@ from pipelines.step.resources import spark_key
 FIRST_REPORT_SECONDS = 3.0
 # A run that was to bring assets up to date ends when the slot has had no changes for so long.
 CAUGHT_UP_SECONDS = 10.0
-_SENSOR = "dagster/sensor_name"
+SENSOR_TAG = "dagster/sensor_name"
 
 
 class StreamConfig(dg.Config):
@@ -66,7 +66,7 @@ def stream_assets(site: Site) -> dg.AssetsDefinition:
         notifications = NotificationEvents(site)
         events = StreamEvents(context, site, tally, LakeFacts(site), notifications)
         is_stream = context.run.job_name == stream_job_name(site)
-        heeds_pause = _SENSOR in context.run.tags
+        heeds_pause = SENSOR_TAG in context.run.tags
         policy = YieldPolicy(context.instance, context.run.run_id, site, heeds_pause=heeds_pause)
 
         def drain(should_stop: Callable[[], bool]) -> StreamReport:

@@ -15,9 +15,10 @@ from cdc_core.engine.reports import BatchReport, StreamReport
 from cdc_core.lsn import Lsn
 from cdc_core.schema.table import TableId
 from pipelines.assets.source import table_metadata
-from pipelines.assets.stream import StreamConfig
+from pipelines.assets.stream import SENSOR_TAG, StreamConfig
 from pipelines.connector.keys import changes_key, source_key, topic_key
 from pipelines.connector.site import Site
+from pipelines.jobs.connector import CANCELLED
 from pipelines.jobs.slot_runs import YieldPolicy
 from pipelines.reports.metadata import Metadata
 from pipelines.step.background import BackgroundWork
@@ -70,7 +71,7 @@ def topic_assets(site: Site) -> dg.AssetsDefinition:
     )
     def stream(context: dg.AssetExecutionContext, config: StreamConfig) -> Iterator[Any]:
         tally = TopicTally(config.report_seconds)
-        policy = YieldPolicy(context.instance, context.run.run_id, site)
+        policy = YieldPolicy(context.instance, context.run.run_id, site, heeds_pause=SENSOR_TAG in context.run.tags)
 
         def drain(should_stop: Callable[[], bool]) -> StreamReport:
             engine = site.open()
@@ -93,6 +94,10 @@ def topic_assets(site: Site) -> dg.AssetsDefinition:
                 if changes_key(site) in context.selected_asset_keys:
                     told: Metadata = {"events": report.events, "lsn": str(report.lsn), "stopped_by": report.stopped_by}
                     yield dg.MaterializeResult(asset_key=changes_key(site), metadata=told)
+            except dg.DagsterExecutionInterruptedError:
+                with held():
+                    context.log.info(f"Cancelled. {CANCELLED.format(site.safe_name)}")
+                raise
             finally:
                 with held():
                     _report(context, keys, tally)
@@ -116,7 +121,7 @@ def _changes_spec(site: Site) -> dg.AssetSpec:
     return dg.AssetSpec(
         changes_key(site),
         deps=[source_key(site, table.id) for table in site.tables],
-        group_name=site.safe_name,
+        group_name=site.group(),
         kinds={"postgres", "kafka"},
         owners=site.owners,
         tags=site.tags,
@@ -131,7 +136,7 @@ def _topic_specs(site: Site) -> list[dg.AssetSpec]:
         dg.AssetSpec(
             topic_key(site, table.id),
             deps=[changes_key(site)],
-            group_name=site.safe_name,
+            group_name=site.group("topics"),
             kinds={"kafka"},
             owners=site.owners,
             tags=site.tags,
