@@ -14,7 +14,7 @@ import dagster as dg
 from cdc_core.engine.reports import BatchReport, StreamReport
 from cdc_core.lsn import Lsn
 from cdc_core.schema.table import TableId
-from pipelines.assets.source import table_metadata
+from pipelines.assets.source import named
 from pipelines.assets.stream import SENSOR_TAG, StreamConfig
 from pipelines.connector.keys import changes_key, source_key, topic_key
 from pipelines.connector.site import Site
@@ -143,7 +143,7 @@ def _topic_specs(site: Site) -> list[dg.AssetSpec]:
             # A run does not materialize a table without changes.
             skippable=True,
             description=f"Events of the source table {table.id} in Kafka.",
-            metadata=table_metadata(table),
+            metadata=named(table),
         )
         for table in site.tables
     ]
