@@ -4,13 +4,15 @@ A process that becomes free takes the next piece of work: a test of the files na
 what a file's tests share (a database, an installed wheel) is made once. Without xdist only the order applies.
 
 A Java process costs ten CPU seconds and its first merge as many. So the tests that use the session of their own process
-are for the first process, and it takes those that only start the command when there is nothing else; the other
-processes the other way round. None is idle while anything is left.
+are for the first process, and it takes those that only start the command, or Dagster, when there is nothing else; the
+other processes the other way round; of them the second one those that merge by Spark. None is idle while anything is
+left. The tests of Dagster's UI mostly wait: the first process has them behind it before it starts its session.
 """
 
 from __future__ import annotations
 
 import re
+from enum import Enum
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -55,7 +57,7 @@ _BEFORE_OTHER_UNITS = (
 _TOGETHER = ("tests/unit/quality/",)
 _ROOT = Path(__file__).parents[2]
 _OWN_SESSION = re.compile(r"support\.spark import .*\b(SETTINGS|test_session)\b|[(,] ?spark(: \w+)?[,)]")
-_COMMAND = re.compile(r"[(,] ?program(: \w+)?[,)]")
+_COMMAND = re.compile(r"[(,] ?program(: \w+)?[,)]|live_dagster\(")
 
 
 def rank(nodeid: str) -> tuple[int, int]:
@@ -79,16 +81,40 @@ def piece(nodeid: str) -> str:
     return next((folder for folder in _TOGETHER if file.startswith(folder)), file)
 
 
+class Needs(Enum):
+    """The Java process that a piece starts in its worker, unless that has one."""
+
+    SESSION = "the session of the tests"
+    COMMAND = "the one that commands borrow"
+    MERGES = "the same, and its first merge by Spark, which costs more than its start"
+    NONE = "none"
+
+
+# How late the first process, the second one, and each of the others takes them.
+_FIRST_WORKER = {Needs.SESSION: 0, Needs.NONE: 0, Needs.COMMAND: 1, Needs.MERGES: 2}
+_SECOND_WORKER = {Needs.MERGES: 0, Needs.COMMAND: 1, Needs.NONE: 2, Needs.SESSION: 3}
+_OTHER_WORKERS = {Needs.COMMAND: 0, Needs.NONE: 1, Needs.MERGES: 2, Needs.SESSION: 3}
+
+
+def reluctance(scope: str, worker: str) -> int:
+    """How late a process takes a piece: later, the more it would compute only to have Java ready for it."""
+    order = {"gw0": _FIRST_WORKER, "gw1": _SECOND_WORKER}.get(worker, _OTHER_WORKERS)
+    file, _, test = scope.partition("::")
+    needs = _needs(file)
+    if needs is Needs.MERGES and "[" in test and "[spark]" not in test:
+        needs = Needs.COMMAND
+    return order[needs]
+
+
 @cache
-def reluctance(file: str, is_first: bool) -> int:
-    """How late the first process, or another one, takes a file's tests: later, the more Java it would start for it."""
+def _needs(file: str) -> Needs:
     path = _ROOT / file
     text = path.read_text(encoding="utf-8") if path.is_file() else ""
     if _OWN_SESSION.search(text):
-        return 0 if is_first else 2
+        return Needs.SESSION
     if _COMMAND.search(text):
-        return 1 if is_first else 0
-    return 0 if is_first else 1
+        return Needs.MERGES if '"spark"' in text else Needs.COMMAND
+    return Needs.NONE
 
 
 class LongestFirst(LoadScopeScheduling):
@@ -102,7 +128,6 @@ class LongestFirst(LoadScopeScheduling):
         return piece(nodeid)
 
     def _assign_work_unit(self, node: Any) -> None:
-        is_first = node.gateway.id == "gw0"
-        taken = min(self.workqueue, key=lambda scope: reluctance(scope.partition("::")[0], is_first))
+        taken = min(self.workqueue, key=lambda scope: reluctance(scope, node.gateway.id))
         self.workqueue.move_to_end(taken, last=False)
         super()._assign_work_unit(node)

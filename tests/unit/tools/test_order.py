@@ -9,7 +9,8 @@ from tests.support.order import LongestFirst, piece, rank
 
 CUTS, SIZES = "tests/faults/test_cuts.py::test_a[x::y]", "tests/end_to_end/test_sizes.py::test_b"
 LAYOUT, SLOT = "tests/delta/test_layout.py::test_c", "tests/postgres/test_slot.py::test_d"
-ALL = (CUTS, SIZES, LAYOUT, SLOT)
+KILL = "tests/faults/test_kill.py::test_e[spark]"
+ALL = (CUTS, SIZES, LAYOUT, SLOT, KILL)
 
 
 class Worker:
@@ -23,7 +24,14 @@ class Worker:
         self.asked += [ALL[place] for place in places]
 
 
-@pytest.mark.parametrize(("number", "order"), [(0, (LAYOUT, SLOT, CUTS, SIZES)), (1, (CUTS, SIZES, SLOT, LAYOUT))])
+@pytest.mark.parametrize(
+    ("number", "order"),
+    [
+        (0, (LAYOUT, SLOT, CUTS, SIZES, KILL)),
+        (1, (KILL, CUTS, SIZES, SLOT, LAYOUT)),
+        (2, (CUTS, SIZES, SLOT, KILL, LAYOUT)),
+    ],
+)
 def test_a_process_takes_first_what_starts_no_other_java_process_and_then_the_rest(number, order):
     scheduler = LongestFirst(SimpleNamespace(option=SimpleNamespace(), getvalue=lambda _: [""]), None)
     scheduler.workqueue = OrderedDict((piece(test), {test: False}) for test in sorted(ALL, key=rank))
