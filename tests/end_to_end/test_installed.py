@@ -41,15 +41,15 @@ class Installed:
     home: Path
     folder: Path
 
-    def run(self, program: str, *arguments: str, seconds: float = 240) -> subprocess.CompletedProcess[str]:
-        """Run one of its programs with nothing of the checkout in the environment."""
+    def run(self, name: str, *arguments: str, seconds: float = 240) -> subprocess.CompletedProcess[str]:
+        """Run one of its programs by name with nothing of the checkout in the environment."""
         clean = {
-            name: value
-            for name, value in os.environ.items()
-            if not name.startswith(("PYTHON", "PYSPARK", "DAGSTER", "VIRTUAL_ENV", "WAL2LAKE_"))
-            or name == "WAL2LAKE_DELTA_JARS"
+            variable: value
+            for variable, value in os.environ.items()
+            if not variable.startswith(("PYTHON", "PYSPARK", "DAGSTER", "VIRTUAL_ENV", "WAL2LAKE_"))
+            or variable == "WAL2LAKE_DELTA_JARS"
         }
-        command = [str(self.home / "bin" / program), *arguments]
+        command = [str(self.home / "bin" / name), *arguments]
         return subprocess.run(
             command,
             cwd=self.folder,
