@@ -19,6 +19,7 @@ from cdc_core.assemble.operations import (
     offsets,
     reconcile,
     replay,
+    reset,
     signal,
     snapshot,
     status,
@@ -218,6 +219,14 @@ class Connector:
     def status(self, count_rows: bool = False) -> Status:
         """The state of the slot, and each table's positions according to the commits of its Delta tables."""
         return status.status(self._context, count_rows)
+
+    def leftovers(self, *, with_lake: bool = False) -> reset.Leftovers:
+        """What ``reset`` would remove: slot, publication and state, and with ``with_lake`` the lake's tables."""
+        return reset.leftovers(self._context, with_lake=with_lake)
+
+    def reset(self, found: reset.Leftovers) -> None:
+        """Remove what the connector has made. Cannot be undone."""
+        reset.reset(self._context, found)
 
     def versions(self, at: Lsn | datetime | None = None, tables: Sequence[TableId] = ()) -> Cut:
         """The Delta versions of the given lake tables (default: all) that correspond to one LSN of the source.

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from difflib import get_close_matches
+from pathlib import Path
 
 from cdc_core.assemble.context import RunContext
 from cdc_core.engine.checks.describe_now import DescribeNow
@@ -12,10 +14,13 @@ from cdc_core.engine.round.references import References
 from cdc_core.errors import CdcError
 from cdc_core.postgres.catalog.tables import Catalog
 from cdc_core.postgres.connect import connection_string
-from cdc_core.postgres.preflight.finding import Finding, bad, good
+from cdc_core.postgres.preflight.finding import Finding, bad, doubtful, good
 from cdc_core.quality.great_expectations import suite_problem
-from cdc_core.quality.rule_files import RuleFiles, read_rule_files
-from cdc_core.schema.table import TableSchema
+from cdc_core.quality.options import QualityOptions
+from cdc_core.quality.rule_files import RuleFile, RuleFiles, read_rule_files
+from cdc_core.schema.table import TableId, TableSchema
+from cdc_core.schema.unseen import streamed
+from cdc_core.selection.patterns import compile_pattern
 
 
 def table_checks(context: RunContext, tables: Iterable[TableSchema]) -> TableChecks:
@@ -37,20 +42,56 @@ def reference_checks(context: RunContext, catalog: Catalog, registry: TableRegis
     return References(quality.quality_references, catalog.foreign_keys, registry, context.plan, severity)
 
 
-def rules_finding(context: RunContext) -> Finding | None:
-    """Whether the rule files are valid; None if there are none. Reads the tables' columns from the server."""
-    folder = context.config.quality.quality_rules_path
-    if not folder:
-        return None
+def rules_findings(context: RunContext) -> list[Finding]:
+    """Whether the user's rules are valid for the captured tables, which are read from the server; none without rules.
+
+    Rules are read, compiled and evaluated on no rows, so that an unknown column or a wrong type is found.
+    """
+    quality = context.config.quality
+    folder = quality.quality_rules_path
+    if not quality.quality_enabled or not (folder or quality.quality_rules or quality.quality_references):
+        return []
     try:
         with context.source() as source:
-            table_checks(context, source.tables())
-        for file in read_rule_files(folder).files:
+            tables = [streamed(table) for table in source.tables()]
+        checks = table_checks(context, tables)
+        files = read_rule_files(folder).files if folder else ()
+        problems = checks.rule_problems(tables)
+        if problems:
+            return [bad("rules", " ".join(problems), "Correct the named rules.")]
+        for file in files:
             problem = suite_problem(file.suite) if file.suite else ""
             if problem:
-                return bad(
-                    "rules", f"{file.path}: an expectation cannot be evaluated: {problem}.", "Correct the named file."
-                )
+                found = f"{file.path}: an expectation cannot be evaluated: {problem}."
+                return [bad("rules", found, "Correct the named file.")]
     except CdcError as error:
-        return bad("rules", error.message, error.remedy)
-    return good("rules", f"The rule files in {folder} are valid.")
+        return [bad("rules", error.message, error.remedy)]
+    count = len(quality.quality_rules) + sum(len(file.rules) for file in files)
+    unused = _unused_rules(quality, files, [table.id for table in tables])
+    return [*unused, good("rules", f"All {count} rules are valid.")]
+
+
+def _unused_rules(quality: QualityOptions, files: Sequence[RuleFile], tables: Sequence[TableId]) -> list[Finding]:
+    """Report rules of tables that are not captured: they would never be evaluated, and nobody would notice."""
+    names = [str(table) for table in tables]
+    said = [
+        (f"Rule {name} is for {rule.table}, which is not a captured table.", rule.table)
+        for name, rule in quality.quality_rules
+        if rule.table not in names
+    ]
+    said += [
+        (f"{file.path} is for no captured table.", Path(file.path).stem)
+        for file in files
+        if not any(file.is_for(table) for table in tables)
+    ]
+    said += [
+        (f"The expression {pattern} of wal2lake.quality.references matches no captured table.", pattern)
+        for pattern in quality.quality_references
+        if not any(compile_pattern(pattern).fullmatch(name) for name in names)
+    ]
+    return [doubtful("rules", found, _nearest(wanted, names)) for found, wanted in said]
+
+
+def _nearest(wanted: str, names: Sequence[str]) -> str:
+    near = get_close_matches(wanted, names, n=1)
+    return f"Did you mean {near[0]}?" if near else "Correct the name, or capture the table."

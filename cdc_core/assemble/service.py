@@ -44,8 +44,8 @@ _CALM_SECONDS = 60.0
 class ServiceHooks:
     """Callbacks of the caller.
 
-    ``on_wait`` is called once when a run begins to wait, ``on_resume`` once when it goes on, with the seconds since the
-    fault and the number of attempts that it took.
+    ``on_stream`` is called once, when the stream begins; ``on_wait`` once when a run begins to wait, ``on_resume`` once
+    when it goes on, with the seconds since the fault and the number of attempts that it took.
     """
 
     on_snapshot: Callable[[list[SnapshotReport]], None]
@@ -53,6 +53,7 @@ class ServiceHooks:
     on_resume: Callable[[float, int], None]
     on_round: Callable[[RoundReport], None] | None = None
     on_progress: Callable[[SnapshotProgress], None] | None = None
+    on_stream: Callable[[], None] | None = None
     should_stop: Callable[[], bool] = lambda: False
 
 
@@ -198,6 +199,8 @@ class Service:
 
     def _note_start(self) -> None:
         self._started_at = time.monotonic()
+        if not self._has_streamed and self._hooks.on_stream is not None:
+            self._hooks.on_stream()
         self._has_streamed = True
         self._note_going_on()
 

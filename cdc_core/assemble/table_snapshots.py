@@ -15,6 +15,8 @@ from cdc_core.engine.schema.trouble import trouble_of
 from cdc_core.errors import CdcError, LakeError, TableError
 from cdc_core.lake.schema.features import FeaturePolicy
 from cdc_core.lsn import Lsn
+from cdc_core.postgres.connect import connect
+from cdc_core.postgres.rows.numeric_samples import doubtful_columns, sample_misfits
 from cdc_core.postgres.source import Source
 from cdc_core.schema.changes import DroppedColumns, PauseCause
 from cdc_core.schema.table import TableId, TableSchema
@@ -61,6 +63,7 @@ def take(
     reports: list[SnapshotReport] = []
     refused: Mapping[TableId, CdcError] = {}
     if ready:
+        _warn_of_misfits(context, ready)
         reports, refused = _taken(context, source, spark, ready, on_progress, on_notification)
     said = {table: trouble_of(error, table, context.paths) for table, error in refused.items()}
     told = {table: (one.reason, one.remedy) for table, one in said.items()}
@@ -72,6 +75,17 @@ def take(
         raise still_open(left)
     _leave_to_stream(context, left)
     return reports
+
+
+def _warn_of_misfits(context: RunContext, tables: Sequence[TableSchema]) -> None:
+    """Log the numeric columns of which the lake will not hold some values, from a sample."""
+    selection = context.config.selection
+    concerned = [table for table in tables if doubtful_columns(table, selection)]
+    if not concerned:
+        return
+    with connect(context.config.postgres) as connection:
+        for found in sample_misfits(connection, concerned, selection):
+            _log.warning("%s", found)
 
 
 def _leave_to_stream(context: RunContext, tables: Sequence[TableSchema]) -> None:

@@ -15,16 +15,19 @@ from cdc_core.cli import (
     maintain,
     reconcile,
     replay,
+    reset,
     run,
     signal_command,
     snapshot,
     status,
     versions,
 )
-from cdc_core.cli.exits import FAILED
+from cdc_core.cli.exits import FAILED, leave_at_once
 from cdc_core.cli.logs import say_defect, say_error
 from cdc_core.engine.scratch import scratch_of_command
 from cdc_core.errors import CdcError
+from cdc_core.spark.java_process import java_of_command
+from cdc_core.storage_faults import storage_fault
 from cdc_core.version import __version__
 
 EPILOG = """
@@ -61,6 +64,7 @@ for command in (
     maintain.command,
     reconcile.command,
     replay.command,
+    reset.command,
     signal_command.command,
     adopt.command,
     adopt.offsets_command,
@@ -72,21 +76,23 @@ for command in (
 def main() -> None:
     """Run the command line and exit with its code."""
     try:
-        with scratch_of_command():
+        with scratch_of_command(), java_of_command():
             code = cli.main(standalone_mode=False)
-    except click.exceptions.Abort:
-        click.echo("Stopped.", err=True)
-        sys.exit(FAILED)
     except click.ClickException as error:
         error.show()
         sys.exit(error.exit_code)
     except CdcError as error:
         say_error(error)
         sys.exit(FAILED)
-    except KeyboardInterrupt:
+    except (click.exceptions.Abort, KeyboardInterrupt):
+        leave_at_once()
         click.echo("Stopped.", err=True)
         sys.exit(FAILED)
     except Exception as error:
-        say_defect(error)
+        found = storage_fault(error)
+        if found is None:
+            say_defect(error)
+        else:
+            say_error(found)
         sys.exit(FAILED)
     sys.exit(code or 0)

@@ -68,8 +68,12 @@ def _say_quarantined(table: TableId, rows: int) -> None:
     say(f"  {table}: {rows:,} rows quarantined", event="quarantined", table=str(table), rows=rows)
 
 
+def _count(number: int, noun: str) -> str:
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
 class RoundProgress:
-    """Says what the rounds of the last minute did, in one line; each round only with ``--verbose``.
+    """Says what the first round did, then what those of each minute did, in one line; all rounds with ``--verbose``.
 
     That a table's rows are quarantined is said at once, and not again in the same minute: then as a sum.
     """
@@ -78,6 +82,7 @@ class RoundProgress:
         self._seconds = seconds
         self._now = clock
         self._since = clock()
+        self._is_first = True
         self._rounds = self._changes = 0
         self._tables: set[TableId] = set()
         self._quarantined: Counter[TableId] = Counter()
@@ -93,7 +98,8 @@ class RoundProgress:
                 self._note_quarantined(merge.table, merge.check.quarantined)
         text = f"{report.lsn}  {changes:,} changes into {len(report.merges)} tables, {report.lag_bytes:,} bytes behind"
         say(text, level=logging.DEBUG, event="round", lsn=str(report.lsn), changes=changes)
-        if self._now() - self._since >= self._seconds:
+        if self._now() - self._since >= self._seconds or (self._is_first and changes):
+            self._is_first = False
             self._say(report)
 
     def _note_quarantined(self, table: TableId, rows: int) -> None:
@@ -104,8 +110,8 @@ class RoundProgress:
 
     def _say(self, report: RoundReport) -> None:
         say(
-            f"{report.lsn}  {self._changes:,} changes into {len(self._tables)} tables in {self._rounds} rounds, "
-            f"{report.lag_bytes:,} bytes behind",
+            f"{report.lsn}  {_count(self._changes, 'change')} into {_count(len(self._tables), 'table')} in "
+            f"{_count(self._rounds, 'round')}, {report.lag_bytes:,} bytes behind",
             event="progress",
             lsn=str(report.lsn),
             changes=self._changes,

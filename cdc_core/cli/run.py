@@ -62,6 +62,7 @@ def command(
             on_resume=_say_going_on,
             on_round=rounds.note,
             on_progress=bars,
+            on_stream=_say_streaming,
             should_stop=stop.is_set,
         )
         report = Service(connector, until, hooks).run()
@@ -72,6 +73,10 @@ def command(
 def _say_snapshot(taken: list[SnapshotReport]) -> None:
     rows = sum(report.rows for report in taken)
     say(f"snapshot: {rows:,} rows of {len(taken)} tables", event="snapshot", rows=rows, tables=len(taken))
+
+
+def _say_streaming() -> None:
+    say("streaming; Ctrl-C stops", event="streaming")
 
 
 def _say_waiting(waiting: Waiting) -> None:

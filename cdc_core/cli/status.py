@@ -4,35 +4,85 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from datetime import datetime
+from collections.abc import Sequence
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import click
+from rich.cells import cell_len
 from rich.console import Console
+from rich.markup import escape
+from rich.padding import Padding
 from rich.table import Table
+from rich.text import Text
 
 from cdc_core.assemble import Connector
 from cdc_core.cli.arguments import config_argument
-from cdc_core.cli.exits import DONE
-from cdc_core.engine.reports import KafkaStatus, Status, StreamStatus
+from cdc_core.cli.exits import DONE, stop_requests
+from cdc_core.engine.reports import KafkaStatus, Status, StreamStatus, TableStatus
 from cdc_core.engine.run_state import Waiting
 from cdc_core.lsn import Lsn
 from cdc_core.schema.table import TableId
+
+# pg_replication_slots.wal_status.
+_WAL_STATES = {
+    "reserved": "the server has its WAL",
+    "extended": "the server has its WAL, more than max_wal_size",
+    "unreserved": "its WAL may be removed at the next checkpoint: let a run read it now",
+    "lost": "its WAL has been removed: wal2lake check says what to do",
+}
 
 
 @click.command("status")
 @config_argument
 @click.option("--rows", is_flag=True, help="Also count the rows of source and lake tables.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
-def command(config: Path, rows: bool, as_json: bool) -> int:
-    """Show the positions of the slot, the changelogs and the lake tables, and paused tables."""
-    status = Connector.from_file(config, needs_lake=False).status(count_rows=rows)
+@click.option("--watch", is_flag=True, help="Print it again and again, until Ctrl-C.")
+@click.option(
+    "--interval",
+    type=click.FloatRange(min=0.1),
+    default=2.0,
+    show_default=True,
+    metavar="SECONDS",
+    help="With --watch: how often.",
+)
+def command(config: Path, rows: bool, as_json: bool, watch: bool, interval: float) -> int:
+    """Show the positions of the slot, the changelogs and the lake tables, and paused tables.
+
+    \b
+    States of a table:
+      ok          the lake table has every change of the changelog
+      behind      changes of the changelog are not merged yet
+      paused      a fault of this table: changes are kept; the reason is shown
+      not read    its first snapshot has not been taken
+      unreadable  its Delta tables cannot be read; the reason is shown
+
+    \b
+    "lake to" and "changelog to" are the LSN of the last change that each has, "read at" is that of the snapshot.
+    """
+    connector = Connector.from_file(config, needs_lake=False)
+    console = Console(soft_wrap=True)
+    if not watch:
+        _show(console, connector.status(count_rows=rows), as_json)
+        return DONE
+    with stop_requests(acknowledged=False) as stop:
+        while not stop.is_set():
+            status = connector.status(count_rows=rows)
+            if console.is_terminal and not as_json:
+                console.clear()
+            if not as_json:
+                console.print(f"{datetime.now(UTC):%Y-%m-%d %H:%M:%S} UTC", highlight=False)
+            _show(console, status, as_json)
+            stop.wait(interval)
+    return DONE
+
+
+def _show(console: Console, status: Status, as_json: bool) -> None:
     if as_json:
         click.echo(json.dumps(as_plain(status)))
     else:
-        _print(Console(soft_wrap=True), status)
-    return DONE
+        _print(console, status)
 
 
 def as_plain(value: Any) -> Any:
@@ -48,14 +98,12 @@ def as_plain(value: Any) -> Any:
 
 def _print(console: Console, status: Status) -> None:
     if status.server_error:
-        console.print(f"[red]The server could not be queried:[/] {status.server_error}", highlight=False)
+        console.print(f"[red]The server could not be queried:[/] {escape(status.server_error)}", highlight=False)
     if status.lake_error:
-        console.print(f"[red]The lake's records could not be read:[/] {status.lake_error}", highlight=False)
+        console.print(f"[red]The lake's records could not be read:[/] {escape(status.lake_error)}", highlight=False)
     if status.waiting is not None:
         _print_waiting(console, status.waiting)
-    unknown = status.slot_exists is None
-    state = "unknown" if unknown else "in use" if status.slot_active else "waiting" if status.slot_exists else "missing"
-    console.print(f"slot {status.slot}: {state}, wal_status {status.wal_status or '-'}", highlight=False)
+    console.print(f"slot {status.slot}: {slot_state(status)}", highlight=False, markup=False)
     if status.lag_bytes is not None:
         console.print(
             f"confirmed {status.confirmed_lsn}, server at {status.wal_end_lsn}, {status.lag_bytes:,} bytes behind",
@@ -65,33 +113,85 @@ def _print(console: Console, status: Status) -> None:
         _print_stream(console, status.stream)
     if status.kafka is not None:
         _print_kafka(console, status.kafka)
-    if not status.tables and status.kafka is not None:
-        return
-    table = Table("table", "key", "snapshot at", "changelog to", "lake to", "rows: source", "lake", box=None)
-    for row in status.tables:
-        cells = (row.snapshot_lsn, row.changelog_lsn, row.lake_lsn, row.source_rows, row.lake_rows)
-        table.add_row(
-            str(row.table), ", ".join(row.key) or "none", *("-" if cell is None else str(cell) for cell in cells)
-        )
-    console.print(table)
+    _print_tables(console, status.tables)
     for row in status.tables:
         if row.error:
-            console.print(f"[red]{row.table}[/] cannot be read: {row.error}", highlight=False)
+            console.print(f"[red]{escape(str(row.table))}[/] cannot be read: {escape(row.error)}", highlight=False)
         if row.paused is not None:
             since = f"{row.paused.since:%Y-%m-%d %H:%M:%S} UTC"
             console.print(
-                f"[red]{row.table}[/] has been paused since {since}, {row.paused.waiting:,} changes are waiting "
-                f"in its changelog: {row.paused.reason}",
+                f"[red]{escape(str(row.table))}[/] has been paused since {since}, {row.paused.waiting:,} changes are "
+                f"waiting in its changelog: {escape(row.paused.reason)}",
                 highlight=False,
             )
-            console.print(f"     → {row.paused.remedy} Then: wal2lake replay CONFIG {row.table}", highlight=False)
+            remedy = f"{row.paused.remedy} Then: wal2lake replay CONFIG {row.table}"
+            console.print(f"     → {remedy}", highlight=False, markup=False)
         if row.quarantined:
-            console.print(f"{row.table}: {row.quarantined:,} changes are waiting in quarantine", highlight=False)
+            text = f"{row.table}: {row.quarantined:,} changes are waiting in quarantine"
+            console.print(text, highlight=False, markup=False)
+
+
+def slot_state(status: Status) -> str:
+    """The slot in words: whether a run reads it, and whether the server still has its WAL."""
+    if status.slot_exists is None:
+        return "unknown"
+    if not status.slot_exists:
+        return "missing: a run creates it; if there was one, wal2lake check says what to do"
+    reader = "in use by a run" if status.slot_active else "waiting: no run reads it, and the server keeps WAL for it"
+    kept = _WAL_STATES.get(status.wal_status or "", status.wal_status)
+    return f"{reader}; {kept}" if kept else reader
+
+
+def table_state(row: TableStatus) -> str:
+    """One word for a table; ``wal2lake status --help`` explains them."""
+    if row.error:
+        return "unreadable"
+    if row.paused is not None:
+        return "paused"
+    if row.snapshot_lsn is None and row.lake_lsn is None:
+        return "not read"
+    if row.changelog_lsn is not None and (row.lake_lsn is None or row.lake_lsn < row.changelog_lsn):
+        return "behind"
+    return "ok"
+
+
+def _print_tables(console: Console, rows: Sequence[TableStatus]) -> None:
+    """Print a table, or, where the terminal is too narrow for it, two lines for each: no name is cut."""
+    if not rows:
+        return
+    counted = any(row.source_rows is not None or row.lake_rows is not None for row in rows)
+    names = ["table", "state", "lake to", "changelog to", "read at", *(["source rows", "lake rows"] * counted), "key"]
+    lines = [_cells(row, counted) for row in rows]
+    widths = [max(map(cell_len, column)) for column in zip(names, *lines, strict=True)]
+    if sum(widths) + 2 * len(widths) <= console.width:
+        table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
+        for name, width in zip(names, widths, strict=True):
+            table.add_column(name, no_wrap=True, min_width=width)
+        for line in lines:
+            table.add_row(*map(escape, line))
+        console.print(table)
+        return
+    for cells in lines:
+        said = ", ".join(f"{name} {cell}" for name, cell in zip(names[2:], cells[2:], strict=True))
+        console.print(f"{cells[0]}: {cells[1]}", highlight=False, markup=False)
+        console.print(Padding(Text(said), (0, 0, 0, 4)), soft_wrap=False, highlight=False)
+
+
+def _cells(row: TableStatus, counted: bool) -> tuple[str, ...]:
+    positions = (row.lake_lsn, row.changelog_lsn, row.snapshot_lsn)
+    counts = (row.source_rows, row.lake_rows) if counted else ()
+    return (
+        str(row.table),
+        table_state(row),
+        *("-" if lsn is None else str(lsn) for lsn in positions),
+        *("-" if count is None else f"{count:,}" for count in counts),
+        ", ".join(row.key) or "none",
+    )
 
 
 def _print_kafka(console: Console, kafka: KafkaStatus) -> None:
     if kafka.error:
-        console.print(f"[red]Kafka could not be asked:[/] {kafka.error}", highlight=False)
+        console.print(f"[red]Kafka could not be asked:[/] {escape(kafka.error)}", highlight=False)
         return
     reached = "no position yet" if kafka.lsn is None else f"has the stream up to {kafka.lsn}"
     more = "; a snapshot has begun and not ended" if kafka.in_snapshot else ""
@@ -103,10 +203,11 @@ def _print_kafka(console: Console, kafka: KafkaStatus) -> None:
 def _print_waiting(console: Console, waiting: Waiting) -> None:
     since = f"{waiting.since:%Y-%m-%d %H:%M:%S} UTC"
     console.print(
-        f"[yellow]a run waits[/], retry {waiting.retries + 1} at or after {since}: {waiting.cause}", highlight=False
+        f"[yellow]a run waits[/], retry {waiting.retries + 1} at or after {since}: {escape(waiting.cause)}",
+        highlight=False,
     )
     if waiting.remedy:
-        console.print(f"     → {waiting.remedy}", highlight=False)
+        console.print(f"     → {waiting.remedy}", highlight=False, markup=False)
 
 
 def _print_stream(console: Console, stream: StreamStatus) -> None:
@@ -116,9 +217,9 @@ def _print_stream(console: Console, stream: StreamStatus) -> None:
         highlight=False,
     )
     if stream.mismatch is None:
-        console.print(f"[yellow]not compared with the server[/]: {stream.remedy}", highlight=False)
+        console.print(f"[yellow]not compared with the server[/]: {escape(stream.remedy)}", highlight=False)
     elif stream.mismatch:
-        console.print(f"[red]does not continue[/]: {stream.mismatch}", highlight=False)
-        console.print(f"     → {stream.remedy}", highlight=False)
+        console.print(f"[red]does not continue[/]: {escape(stream.mismatch)}", highlight=False)
+        console.print(f"     → {stream.remedy}", highlight=False, markup=False)
     if stream.gap:
-        console.print(f"[yellow]accepted gap[/]: {stream.gap}", highlight=False)
+        console.print(f"[yellow]accepted gap[/]: {escape(stream.gap)}", highlight=False)

@@ -36,7 +36,7 @@ class WaitingFile:
     def __init__(self, state: Path, name: str, slot: str) -> None:
         plain = re.sub(r"[^\w-]", "_", f"{name}-{slot}", flags=re.ASCII)[:120]
         self._state = state
-        self._path = state / f"waiting-{plain}.json"
+        self.path = state / f"waiting-{plain}.json"
 
     def write(self, waiting: Waiting) -> None:
         """Record that this process waits."""
@@ -51,17 +51,17 @@ class WaitingFile:
         }
         with suppress(OSError):
             private_folder(self._state)
-            write_private(self._path, json.dumps(content).encode())
+            write_private(self.path, json.dumps(content).encode())
 
     def clear(self) -> None:
         """Record that no run waits."""
         with suppress(OSError):
-            self._path.unlink(missing_ok=True)
+            self.path.unlink(missing_ok=True)
 
     def read(self) -> Waiting | None:
         """Return what a run is waiting for now; None if none waits, or the file cannot be read."""
         try:
-            found = json.loads(self._path.read_bytes())
+            found = json.loads(self.path.read_bytes())
             here = found["host"] == socket.gethostname()
             if here and process_start(int(found["pid"])) != found["started"]:
                 return None

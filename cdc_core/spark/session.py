@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from py4j.protocol import Py4JError
-from pyspark import SparkConf, SparkContext, accumulators
+from pyspark import SparkConf, SparkContext, accumulators, java_gateway
 from pyspark.errors import PySparkRuntimeError
 from pyspark.find_spark_home import _find_spark_home
 from pyspark.java_gateway import launch_gateway
@@ -27,6 +27,7 @@ from pyspark.sql import SparkSession
 
 from cdc_core.errors import ConfigError
 from cdc_core.spark.class_archive import archive_in, archive_name, reading_options
+from cdc_core.spark.java_process import JavaProcess
 from cdc_core.spark.quiet_start import VERBOSE_VARIABLE, quiet_start
 
 JARS_VARIABLE = "WAL2LAKE_DELTA_JARS"
@@ -105,6 +106,7 @@ def get_context(extra: Mapping[str, str] | None = None) -> LazySession:
             if SparkContext._gateway is None:
                 # Java (VACUUM, for example) also prints to stdout, which is for a command's own output.
                 pipes = {"stdout": stderr, "stderr": stderr}
+                java_gateway.Popen = JavaProcess
                 SparkContext._ensure_initialized(gateway=launch_gateway(conf, pipes))
             context = SparkContext.getOrCreate(conf)
     except PySparkRuntimeError as error:

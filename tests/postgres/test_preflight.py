@@ -172,7 +172,7 @@ def test_partitions_published_under_their_root_are_not_missed(each_pg: Cluster, 
 def test_a_missing_publication_with_autocreate_disabled_is_an_error(options: PostgresOptions) -> None:
     wanted = replace(options, publication_autocreate_mode=PublicationAutocreateMode.DISABLED)
     finding = failures(run_checks(wanted, public))["publication"]
-    assert "disabled" in finding.found and "CREATE PUBLICATION" in finding.remedy
+    assert "disabled" in finding.found and "CREATE PUBLICATION" in finding.sql[0]
 
 
 def test_a_slot_in_use_is_a_warning_and_one_of_another_plugin_an_error(options: PostgresOptions) -> None:
@@ -208,5 +208,12 @@ def test_a_server_that_is_not_set_up_for_logical_decoding_is_told_its_settings()
             full = failures(run_checks(options, public))
             assert "1 of max_wal_senders = 1 are in use" in full["max_wal_senders"].found
             assert "All WAL senders" in full["replication connection"].found
+        for statement in dict.fromkeys(one for finding in findings if not finding.ok for one in finding.sql):
+            cluster.execute(database, statement)
+        changed = cluster.execute(
+            database, "select name, setting from pg_file_settings where sourcefile like '%auto.conf'"
+        )
+        cluster.restart(settings=dict(changed))
+        assert [finding for finding in run_checks(options, public) if not finding.ok] == []
     finally:
         cluster.stop()

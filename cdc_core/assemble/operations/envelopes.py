@@ -9,6 +9,7 @@ from cdc_core.assemble.context import RunContext
 from cdc_core.assemble.events import Events, envelope_context
 from cdc_core.engine.envelopes.output import EnvelopeOutput
 from cdc_core.engine.reports import Until
+from cdc_core.errors import ConfigError
 from cdc_core.snapshot.modes import mode_actions
 from cdc_core.snapshot.notifications import Notification, Notifier
 from cdc_core.snapshot.signals.channels import Inbox
@@ -27,6 +28,7 @@ def envelopes(
     config.require_carried()
     outlet = config.outlet()
     records = envelope_context(context, outlet)
+    _require_writable(output)
     with (
         context.claimed(writes_lake=False) as source,
         EnvelopeOutput(output, context.slot, records.lines) as written_to,
@@ -39,3 +41,20 @@ def envelopes(
         written_to.finish([] if outlet is None else outlet.last_lines())
         source.drop_on_stop()
         return written
+
+
+def _require_writable(output: Path) -> None:
+    """Raise ConfigError if the file cannot be written, before anything is done. Nothing is left of the trial."""
+    if output.exists() and not output.is_file():
+        return
+    is_new = not output.exists()
+    try:
+        with output.open("ab"):
+            pass
+        if is_new:
+            output.unlink()
+    except FileNotFoundError:
+        raise ConfigError(f"The folder {output.parent} of the output does not exist.", "Create it.") from None
+    except OSError as error:
+        found = f"The output {output} cannot be written: {error.strerror}."
+        raise ConfigError(found, "Correct its permissions or the path.") from None

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import closing
 from typing import Any
 
 from cdc_core.assemble.context import RunContext
 from cdc_core.assemble.prerequisites import chosen_tables
+from cdc_core.assemble.quality import table_checks
 from cdc_core.assemble.sinks import open_lake
 from cdc_core.assemble.start.continuity import Continuity
 from cdc_core.assemble.table_snapshots import OnProgress, take
@@ -15,7 +17,7 @@ from cdc_core.engine.reports import QuarantineReport, ReplayReport
 from cdc_core.engine.slice.order import Replay
 from cdc_core.errors import TableError
 from cdc_core.lsn import Lsn
-from cdc_core.schema.table import TableId
+from cdc_core.schema.table import TableId, TableSchema
 from cdc_core.schema.unseen import streamed
 
 
@@ -28,10 +30,13 @@ def replay(
     """
     context.config.require_carried()
     context.config.require_lake()
-    session = context.session(spark)
     with context.claimed() as source:
         captured, _ = context.checked(source)
         chosen = chosen_tables(captured, [table])
+        _require_read(context, chosen[0])
+        _require_rules(context, chosen[0], again.accept)
+        # Not before it is known that there is something to do: Spark takes seconds to start.
+        session = context.session(spark)
         Continuity.of(context, captured).join(source)
         registry = TableRegistry(source.describing(), source.includes(), [streamed(each) for each in captured])
         # One table is merged up to the end of its own changelog, which the other tables need not have reached.
@@ -53,3 +58,33 @@ def replay(
             raise TableError(failed, f"Correct the cause and run wal2lake replay again with {table}.", str(table))
         events = sum(merge.events for merge in merged.merges if merge.table == table)
         return ReplayReport(table, events, snapshot, merged.replays.get(table, QuarantineReport()))
+
+
+def _require_read(context: RunContext, table: TableSchema) -> None:
+    """Raise TableError for a table that was never read, unless it is paused or to be read: it has nothing to replay."""
+    from cdc_core.lake.stores.schema_log import ShapeLog
+
+    if context.known_tables([table]):
+        return
+    history = ShapeLog(context.paths.shapes, {}).read().get(table.id)
+    if history is None or (history.paused is None and history.reread is None):
+        raise TableError(
+            f"{table.id} has not been read into the lake yet: there is nothing to replay.",
+            f"Run wal2lake snapshot with {table.id}, or wal2lake run, which reads new tables.",
+            str(table.id),
+        )
+
+
+def _require_rules(context: RunContext, table: TableSchema, accepted: Sequence[str]) -> None:
+    """Raise TableError if a rule that is to be accepted does not exist for the table."""
+    if not accepted:
+        return
+    known = table_checks(context, [table]).rule_names(streamed(table))
+    plain = {name.removeprefix("user:") for name in known}
+    unknown = [name for name in accepted if name not in plain.union(known)]
+    if unknown:
+        raise TableError(
+            f"{table.id} has no rule {', '.join(unknown)}.",
+            f"Its rules are {', '.join(sorted(plain))}.",
+            str(table.id),
+        )

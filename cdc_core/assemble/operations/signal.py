@@ -3,16 +3,31 @@
 from __future__ import annotations
 
 import json
+import logging
 import uuid
 from contextlib import closing
+from difflib import get_close_matches
 from pathlib import Path
 
 from cdc_core.assemble.context import RunContext
 from cdc_core.assemble.signals.own_file import own_signals
-from cdc_core.errors import ConfigError, SourceError
+from cdc_core.envelope.key import key_columns
+from cdc_core.errors import ConfigError, SourceError, TableError, TransientError
 from cdc_core.postgres.rows.chunks import ChunkConnection
+from cdc_core.schema.plan import row_key
+from cdc_core.schema.table import TableSchema
+from cdc_core.selection.patterns import compile_pattern
+from cdc_core.snapshot.incremental.chunk import unique_keys
 from cdc_core.snapshot.signals.channels import append_signal
-from cdc_core.snapshot.signals.parse import MalformedSignalError, action_of, read_signal
+from cdc_core.snapshot.signals.parse import (
+    ExecuteSnapshot,
+    MalformedSignalError,
+    SnapshotKind,
+    action_of,
+    read_signal,
+)
+
+_log = logging.getLogger(__name__)
 
 
 def signal(context: RunContext, kind: str, data: str) -> str:
@@ -20,12 +35,13 @@ def signal(context: RunContext, kind: str, data: str) -> str:
 
     ``in-process`` is a file in the state folder that streaming runs read. Returns the channel that was used. ``data``
     is a JSON object as text, empty for none. Raises ConfigError for a signal that is not valid or if no channel is
-    enabled, SourceError or TransientError from the server.
+    enabled, TableError for a snapshot of tables that cannot be read so, SourceError or TransientError from the server.
     """
     own = {name for name, _ in context.config.signals.signal_actions}
     try:
         asked = read_signal(str(uuid.uuid4()), kind, data)
-        if action_of(asked) is None and asked.type not in own:
+        action = action_of(asked)
+        if action is None and asked.type not in own:
             raise ConfigError(
                 f"Unknown signal type {kind}.",
                 "Send execute-snapshot, stop-snapshot, pause-snapshot, resume-snapshot or log, or name a class for it "
@@ -33,6 +49,8 @@ def signal(context: RunContext, kind: str, data: str) -> str:
             )
     except MalformedSignalError as error:
         raise ConfigError(f"The signal {kind} cannot be processed: {error}.", "Correct its data.") from None
+    if isinstance(action, ExecuteSnapshot):
+        _require_readable(context, action)
     config = context.config
     if "source" in config.signals.signal_enabled_channels and config.selection.signal_data_collection:
         with context.source() as source, closing(ChunkConnection(config.postgres)) as connection:
@@ -64,3 +82,37 @@ def signal(context: RunContext, kind: str, data: str) -> str:
         "No enabled signal channel accepts signals from another process.",
         "Set signal.data.collection, or add file to signal.enabled.channels.",
     )
+
+
+def _require_readable(context: RunContext, action: ExecuteSnapshot) -> None:
+    """Raise TableError if a run could not read what the signal names: the run would only log it.
+
+    Without the server this is not known, and the signal is sent.
+    """
+    try:
+        with context.source() as source:
+            captured = [table for table in source.tables() if not source.selection.is_signal(table.id)]
+    except (SourceError, TransientError) as error:
+        _log.warning("The signal's tables are not checked, because the server cannot be asked: %s", error.message)
+        return
+    for pattern in action.collections:
+        found = [table for table in captured if compile_pattern(pattern).fullmatch(str(table.id))]
+        if not found:
+            near = get_close_matches(pattern, [str(table.id) for table in captured], n=1)
+            raise TableError(
+                f"{pattern} of data-collections matches no captured table.",
+                f"Did you mean {near[0]}?" if near else "Check the name and the lists in the connector file.",
+            )
+        if action.kind is SnapshotKind.INCREMENTAL and not any(_has_chunks(context, action, each) for each in found):
+            raise TableError(
+                f"{found[0].id} has no key, and an incremental snapshot reads a table in the order of its key.",
+                'Add a primary key, or ask for a blocking snapshot: "type": "blocking" in the data.',
+                str(found[0].id),
+            )
+
+
+def _has_chunks(context: RunContext, action: ExecuteSnapshot, table: TableSchema) -> bool:
+    if context.has_lake and not row_key(table):
+        return False
+    rules = context.config.schema.message_key_columns
+    return bool(action.surrogate_key or unique_keys(table) or key_columns(table, rules))

@@ -7,8 +7,8 @@ from pathlib import Path
 from cdc_core.assemble.backlog import SlotBacklog
 from cdc_core.assemble.context import RunContext
 from cdc_core.assemble.kafka_state import kafka_findings, kafka_status
-from cdc_core.assemble.prerequisites import folder_finding
-from cdc_core.assemble.quality import rules_finding
+from cdc_core.assemble.prerequisites import folder_finding, lake_finding
+from cdc_core.assemble.quality import rules_findings
 from cdc_core.assemble.signals.own_file import own_signals
 from cdc_core.assemble.start.clashes import clash_findings
 from cdc_core.assemble.start.continuity import continuity_finding, stream_status
@@ -30,11 +30,11 @@ def check(context: RunContext) -> list[Finding]:
     """Check the server and the lake's folder. Changes nothing."""
     config = context.config
     findings = run_checks(config.postgres, TableSelection(config.selection).includes, config.selection)
-    if context.has_lake and config.lake.lake_path:
-        findings.append(folder_finding("lake", "wal2lake.lake.path", config.lake.lake_path))
+    if context.has_lake:
+        findings.append(lake_finding(config))
+    findings.append(folder_finding("state", "wal2lake.state.path", str(config.state_path)))
     if context.has_lake and not any(finding.is_error and not finding.ok for finding in findings):
-        found = rules_finding(context)
-        findings += [] if found is None else [found]
+        findings += rules_findings(context)
         found = continuity_finding(context)
         findings += [] if found is None else [found]
         findings += clash_findings(context)

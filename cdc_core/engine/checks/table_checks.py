@@ -60,6 +60,26 @@ class TableChecks:
         if problems:
             raise TableError(" ".join(problems), "Correct the named files.")
 
+    def rule_problems(self, tables: Iterable[TableSchema]) -> list[str]:
+        """Return what is wrong with the user's rules for these tables: each rule is evaluated on no rows."""
+        problems = []
+        for table in tables:
+            if not self._has_own_rules(table.id):
+                continue
+            try:
+                self.judged(table, self._plan.typer(table).change_schema.empty_table())
+            except TableError as error:
+                problems.append(error.message)
+        return problems
+
+    def rule_names(self, table: TableSchema) -> tuple[str, ...]:
+        """The names of the rules that are evaluated on the table's changes, a user's as ``user:…``."""
+        return tuple(rule.name for rule in self._table_rules(table, {})) if self._options.quality_enabled else ()
+
+    def _has_own_rules(self, table: TableId) -> bool:
+        named = any(rule.table == str(table) for _, rule in self._options.quality_rules)
+        return self._options.quality_enabled and (named or bool(self._files.rules(table)))
+
     def check(self, table: TableSchema, changes: pa.Table) -> tuple[pa.Table, pa.Table | None, CheckReport | None]:
         """Return the rows that may be merged, the rows for the quarantine table, and the report.
 

@@ -15,13 +15,18 @@ class Severity(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """``check`` is its name, ``found`` one sentence, ``remedy`` what to do (empty if ``ok``)."""
+    """``check`` is its name, ``found`` one sentence, ``remedy`` what to do (empty if ``ok``).
+
+    ``sql`` are the statements that do it, complete and quoted; ``remedy`` then says who runs them. Of a good finding
+    they are those that would have made it so.
+    """
 
     check: str
     ok: bool
     found: str
     remedy: str = ""
     severity: Severity = Severity.ERROR
+    sql: tuple[str, ...] = ()
 
     @property
     def is_error(self) -> bool:
@@ -29,16 +34,16 @@ class Finding:
         return self.severity is Severity.ERROR
 
 
-def good(check: str, found: str) -> Finding:
+def good(check: str, found: str, *sql: str) -> Finding:
     """A passed check."""
-    return Finding(check, True, found)
+    return Finding(check, True, found, sql=sql)
 
 
-def bad(check: str, found: str, remedy: str) -> Finding:
+def bad(check: str, found: str, remedy: str, *sql: str) -> Finding:
     """A failed check: the connector cannot run."""
-    return Finding(check, False, found, remedy)
+    return Finding(check, False, found, remedy, sql=sql)
 
 
-def doubtful(check: str, found: str, remedy: str) -> Finding:
+def doubtful(check: str, found: str, remedy: str, *sql: str) -> Finding:
     """A warning: the connector can run."""
-    return Finding(check, False, found, remedy, Severity.WARNING)
+    return Finding(check, False, found, remedy, Severity.WARNING, sql)

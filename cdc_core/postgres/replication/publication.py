@@ -119,6 +119,12 @@ def ensure(
     return PublicationChange(info.name, created=True, added=tuple(wanted) if _lists(mode) else ())
 
 
+def drop(connection: Connection, name: str) -> None:
+    """Drop a publication if it exists. Raises SourceError or TransientError."""
+    with translated(f'dropping publication "{name}"'):
+        connection.execute(sql.SQL("DROP PUBLICATION IF EXISTS {}").format(sql.Identifier(name)))
+
+
 def _lists(mode: PublicationAutocreateMode) -> bool:
     return mode is PublicationAutocreateMode.FILTERED
 

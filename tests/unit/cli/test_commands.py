@@ -1,7 +1,10 @@
 """The command line without a server: exit codes, help, and how errors read."""
 
 import gc
+import io
 import json
+import os
+import signal
 import sys
 import time
 from pathlib import Path
@@ -9,18 +12,19 @@ from pathlib import Path
 import click
 import pytest
 from click.testing import CliRunner
+from rich.console import Console
 
 from cdc_core.assemble import Connector
 from cdc_core.cli import cli, main
 from cdc_core.cli.exits import describe, stop_requests
-from cdc_core.cli.status import as_plain
+from cdc_core.cli.status import _print, as_plain
 from cdc_core.engine.reports import Status, StreamReport, TableStatus
 from cdc_core.errors import SourceError
 from cdc_core.lsn import Lsn
 from cdc_core.schema.table import TableId
 
 ROOT = Path(__file__).parents[3]
-COMMANDS = ("demo", "check", "run", "snapshot", "envelopes", "status", "signal", "dagster-home")
+COMMANDS = ("demo", "check", "run", "snapshot", "envelopes", "status", "signal", "reset", "dagster-home")
 
 
 @pytest.fixture
@@ -141,9 +145,12 @@ def test_a_second_interrupt_ends_with_1(error, config, monkeypatch, capsys):
     def stops(self, **_):
         raise error
 
+    left = []
     monkeypatch.setattr(Connector, "initial_snapshot", stops)
+    monkeypatch.setattr("cdc_core.cli.leave_at_once", lambda: left.append(True))
     assert called("run", config, monkeypatch=monkeypatch) == 1
     assert capsys.readouterr().err.endswith("Stopped.\n")
+    assert left, "whatever its threads wait for"
 
 
 def test_a_run_ends_with_0(config, monkeypatch):
@@ -163,9 +170,6 @@ def test_a_run_without_rounds_ends_with_1_while_a_table_is_paused(config, monkey
 
 
 def test_the_second_signal_interrupts():
-    import os
-    import signal
-
     with stop_requests() as stop:
         os.kill(os.getpid(), signal.SIGTERM)
         assert stop.wait(5)
@@ -188,6 +192,40 @@ def test_status_as_json_names_tables_and_lsns_as_postgresql_does():
     assert plain["tables"][0]["table"] == "public.orders"
     assert plain["tables"][0]["snapshot_lsn"] == "1/0"
     assert plain["tables"][0]["key"] == ["id"]
+
+
+@pytest.mark.parametrize("width", [40, 80, 200])
+def test_status_cuts_no_name_whatever_the_width(width):
+    long = TableId("accounting_2026", "invoice_lines_with_a_name_as_long_as_names_may_be_in_postgres")
+    rows = (
+        TableStatus(long, ("id", "line"), Lsn(1 << 44), Lsn(1 << 45), Lsn(1 << 45), 3, 1_000_000, 1_000_000),
+        TableStatus(TableId("public", "orders"), (), Lsn(1), Lsn(3), Lsn(2), 3, None, None),
+        TableStatus(TableId("public", "new"), ("id",), None, None, None, None, None, None),
+        TableStatus(TableId("public", "[odd]"), ("id",), None, None, None, None, None, None, error="It is gone."),
+    )
+    status = Status("shop", True, False, "reserved", None, Lsn(255), Lsn(511), 256, rows)
+    console = Console(file=io.StringIO(), width=width, soft_wrap=True)
+    _print(console, status)
+    said = console.file.getvalue()
+    for text in (str(long), "public.orders", "behind", "not read", "unreadable", "1000/0", "public.[odd]", "none"):
+        assert text in said, said
+    assert "…" not in said
+    assert "waiting: no run reads it" in said and "the server has its WAL" in said
+    names = [line for line in said.splitlines() if "_as_long_as_" in line]
+    assert len(names) == 1 and len(names[0]) <= max(width, len(str(long)) + 4)
+
+
+def test_the_first_signal_is_acknowledged_at_once(capfd):
+    with stop_requests() as stop:
+        os.kill(os.getpid(), signal.SIGINT)
+        assert stop.wait(5)
+    assert "Stopping after the current step. A second Ctrl-C stops at once." in capfd.readouterr().err
+
+
+def test_events_into_a_folder_that_does_not_exist_are_one_sentence(config, tmp_path, monkeypatch, capsys):
+    assert called("envelopes", config, "-o", str(tmp_path / "gone" / "out.jsonl"), monkeypatch=monkeypatch) == 1
+    said = capsys.readouterr().err
+    assert f"The folder {tmp_path / 'gone'} of the output does not exist." in said and "Traceback" not in said
 
 
 def test_a_home_for_dagster_is_written_once_and_nothing_in_it_is_overwritten(tmp_path, monkeypatch, capsys):

@@ -88,7 +88,7 @@ def rounds(number, changes, lsn):
     return RoundReport(Lsn(lsn), (merge,), lag_bytes=7)
 
 
-def test_rounds_are_one_line_a_minute(capsys):
+def test_the_first_round_is_said_at_once_and_then_one_line_a_minute(capsys):
     logs.set_up()
     now = [0.0]
     progress = RoundProgress(60.0, lambda: now[0])
@@ -96,7 +96,8 @@ def test_rounds_are_one_line_a_minute(capsys):
         now[0] += 1.0
         progress.note(rounds(number, 2, number))
     assert capsys.readouterr().err.splitlines() == [
-        f"{Lsn(end)}  120 changes into 1 tables in 60 rounds, 7 bytes behind" for end in (60, 120)
+        f"{Lsn(1)}  2 changes into 1 table in 1 round, 7 bytes behind",
+        f"{Lsn(61)}  120 changes into 1 table in 60 rounds, 7 bytes behind",
     ]
     logs.set_up(verbose=True)
     progress.note(rounds(1, 2, 121))

@@ -9,6 +9,7 @@ from cdc_core.postgres.connect import connect
 from cdc_core.postgres.options import OutputPlugin, PostgresOptions
 from cdc_core.postgres.preflight.context import Context, listed
 from cdc_core.postgres.preflight.finding import Finding, bad, doubtful, good
+from cdc_core.postgres.preflight.statements import identity_full
 from cdc_core.postgres.replication import plugin, slot
 from cdc_core.schema.relation import ReplicaIdentity
 from cdc_core.schema.table import TableSchema
@@ -100,5 +101,6 @@ def _identities(name: str, tables: Sequence[TableSchema]) -> Finding | None:
         NAME,
         f"{name} does not send which rows of {listed(without)} are updated or deleted, and the server does not refuse "
         "to change them, because no publication has them.",
-        "Run ALTER TABLE … REPLICA IDENTITY FULL, unless rows are only inserted.",
+        "Unless rows are only inserted, as the tables' owner run:",
+        *map(identity_full, without),
     )

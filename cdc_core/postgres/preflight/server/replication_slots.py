@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from cdc_core.postgres.preflight.context import Context
 from cdc_core.postgres.preflight.finding import Finding, bad, good
+from cdc_core.postgres.preflight.statements import setting
 from cdc_core.postgres.sqlstate import translated
 
 NAME = "max_replication_slots"
+_SPARE = 10
 
 
 def check(context: Context) -> list[Finding]:
@@ -25,5 +27,11 @@ def verdict(allowed: int, taken: int, ours_exists: bool) -> Finding:
     """``taken`` counts every slot of the server, including this connector's."""
     found = f"{taken} of max_replication_slots = {allowed} are in use{', including this slot' if ours_exists else ''}."
     if not ours_exists and taken >= allowed:
-        return bad(NAME, found, "Raise max_replication_slots and restart the server, or drop an unused slot.")
+        return bad(
+            NAME,
+            found,
+            "Drop an unused slot, or as a superuser run this and restart the server; of a managed service, change its "
+            "parameter:",
+            setting(NAME, str(taken + _SPARE)),
+        )
     return good(NAME, found)

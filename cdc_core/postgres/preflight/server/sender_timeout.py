@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from cdc_core.postgres.preflight.context import Context
 from cdc_core.postgres.preflight.finding import Finding, doubtful, good
+from cdc_core.postgres.preflight.statements import reload_settings, setting
 from cdc_core.postgres.sqlstate import translated
 
 NAME = "wal_sender_timeout"
@@ -26,5 +27,11 @@ def verdict(timeout_ms: int) -> Finding:
         return good(NAME, "wal_sender_timeout is off.")
     found = f"wal_sender_timeout is {timeout_ms / 1000:g} s."
     if timeout_ms < _SHORT_MS:
-        return doubtful(NAME, found, "Raise it to 10 s or more: otherwise a short interruption ends the stream.")
+        return doubtful(
+            NAME,
+            found,
+            "A short interruption ends the stream. As a superuser run:",
+            setting(NAME, "60s"),
+            reload_settings(),
+        )
     return good(NAME, found)

@@ -6,6 +6,7 @@ from cdc_core.errors import CdcError, TransientError
 from cdc_core.postgres.options import PostgresOptions
 from cdc_core.postgres.preflight.context import Context
 from cdc_core.postgres.preflight.finding import Finding, bad, doubtful, good
+from cdc_core.postgres.preflight.statements import drop_slot
 from cdc_core.postgres.replication import slot
 from cdc_core.postgres.replication.slot import SlotInfo
 
@@ -26,7 +27,7 @@ def verdict(info: SlotInfo, options: PostgresOptions) -> Finding:
     except TransientError as error:
         return doubtful(NAME, error.message, error.remedy)
     except CdcError as error:
-        return bad(NAME, error.message, error.remedy)
+        return bad(NAME, error.message, error.remedy, *((drop_slot(info.name),) if info.is_lost else ()))
     if info.wal_status == "unreserved":
         return doubtful(
             NAME,

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from cdc_core.postgres.preflight.context import Context
 from cdc_core.postgres.preflight.finding import Finding, bad, doubtful, good
+from cdc_core.postgres.preflight.statements import setting
 from cdc_core.postgres.sqlstate import translated
 
 NAME = "max_wal_senders"
+_SPARE = 10
+_RAISE = "as a superuser run this and restart the server; of a managed service, change its parameter:"
 
 
 def check(context: Context) -> list[Finding]:
@@ -24,7 +27,7 @@ def verdict(allowed: int, taken: int) -> Finding:
     """``taken`` counts the active ones. Two are needed for a short time: one creates the slot, one streams."""
     found = f"{taken} of max_wal_senders = {allowed} are in use."
     if taken >= allowed:
-        return bad(NAME, found, "Raise max_wal_senders and restart the server, or stop another consumer.")
+        return bad(NAME, found, f"Stop another consumer, or {_RAISE}", setting(NAME, str(taken + _SPARE)))
     if allowed - taken < 2:
-        return doubtful(NAME, found, "Raise max_wal_senders: none is left after this connector.")
+        return doubtful(NAME, found, f"None is left after this connector: {_RAISE}", setting(NAME, str(taken + _SPARE)))
     return good(NAME, found)

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from cdc_core.postgres.preflight.context import Context, listed
 from cdc_core.postgres.preflight.finding import Finding, doubtful, good
+from cdc_core.postgres.preflight.statements import identity_full
 from cdc_core.schema.relation import ReplicaIdentity
 from cdc_core.schema.table import TableSchema, identity_remedy
 from cdc_core.schema.unseen import streamed
@@ -36,6 +37,7 @@ def verdicts(tables: Sequence[TableSchema], has_publication: bool = True) -> lis
             f"The server does not send {listed(table.unsent_identity)} of the replica identity of {table.id}: its "
             "inserts are captured; the first update or delete pauses the table, or is refused by PostgreSQL 18.",
             identity_remedy(table),
+            identity_full(table.id),
         )
         for table in map(streamed, tables)
         if table.unsent_identity
@@ -49,6 +51,7 @@ def verdicts(tables: Sequence[TableSchema], has_publication: bool = True) -> lis
         doubtful(
             NAME,
             f"Tables without a replica identity: {listed(without)}. Once published, UPDATE and DELETE fail on them.",
-            "Add a primary key, or run ALTER TABLE … REPLICA IDENTITY FULL, unless rows are only inserted.",
+            "Add a primary key, or, unless rows are only inserted, as the tables' owner run:",
+            *map(identity_full, without),
         ),
     ]

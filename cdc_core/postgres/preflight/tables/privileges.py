@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from cdc_core.postgres.preflight.context import Context, listed
 from cdc_core.postgres.preflight.finding import Finding, bad, good
+from cdc_core.postgres.preflight.statements import allow_replication, bypass_row_security, grant_select, grant_usage
 from cdc_core.postgres.replication import partition_names
 from cdc_core.postgres.sqlstate import translated
 from cdc_core.schema.table import TableId
@@ -17,7 +18,8 @@ TABLES = "select privilege"
 _ROLE_QUERY = """
 SELECT r.rolname, r.rolsuper OR r.rolreplication,
        EXISTS (SELECT FROM pg_roles m WHERE m.rolname IN ('rds_replication', 'cloudsqlsuperuser', 'azure_pg_admin')
-               AND pg_has_role(r.rolname, m.oid, 'member'))
+               AND pg_has_role(r.rolname, m.oid, 'member')),
+       coalesce((SELECT m.rolname FROM pg_roles m WHERE m.rolname = 'rds_replication'), '')
 FROM pg_roles r WHERE r.rolname = current_user
 """
 _TABLE_QUERY = """
@@ -36,30 +38,32 @@ def check(context: Context) -> list[Finding]:
     read = {table.id for table in partition_names.named(context.connection, context.options, context.tables).own}
     assert role is not None
     return [
-        role_verdict(role[0], role[1], role[2]),
+        role_verdict(role[0], role[1], role[2], role[3]),
         *schema_verdicts(role[0], [(TableId(row[0], row[1]), row[2], row[3]) for row in rows]),
-        *row_security_verdicts([name for row in rows if row[4] and (name := TableId(row[0], row[1])) in read]),
+        *row_security_verdicts([name for row in rows if row[4] and (name := TableId(row[0], row[1])) in read], role[0]),
     ]
 
 
-def role_verdict(role: str, has_replication: bool, has_service_role: bool) -> Finding:
-    """``has_service_role``: member of a managed service's replication role."""
+def role_verdict(role: str, has_replication: bool, has_service_role: bool, service_role: str = "") -> Finding:
+    """``has_service_role``: member of a managed service's replication role; ``service_role``: to become one of."""
+    statement = allow_replication(role, service_role)
     if has_replication or has_service_role:
-        return good(ROLE, f'Role "{role}" has REPLICATION.')
-    return bad(ROLE, f'Role "{role}" lacks REPLICATION.', f'As a superuser run ALTER ROLE "{role}" REPLICATION.')
+        return good(ROLE, f'Role "{role}" has REPLICATION.', statement)
+    return bad(ROLE, f'Role "{role}" lacks REPLICATION.', "As a superuser run:", statement)
 
 
 def schema_verdicts(role: str, tables: Sequence[tuple[TableId, bool, bool]]) -> list[Finding]:
     """(table, has USAGE on its schema, has SELECT) → at most one finding per kind."""
     closed = sorted({table.schema for table, usage, _ in tables if not usage})
-    unreadable = [table for table, usage, readable in tables if usage and not readable]
+    unreadable = [table for table, _, readable in tables if not readable]
     found = []
     if closed:
         found.append(
             bad(
                 TABLES,
                 f'Role "{role}" lacks USAGE on schema {listed(closed)}.',
-                f'Run GRANT USAGE ON SCHEMA {", ".join(closed)} TO "{role}".',
+                "As the schemas' owner or a superuser run:",
+                grant_usage(closed, role),
             )
         )
     if unreadable:
@@ -67,13 +71,18 @@ def schema_verdicts(role: str, tables: Sequence[tuple[TableId, bool, bool]]) -> 
             bad(
                 TABLES,
                 f'Role "{role}" lacks SELECT on {listed(unreadable)}.',
-                f'Run GRANT SELECT ON {listed(unreadable)} TO "{role}".',
+                "As the tables' owner or a superuser run:",
+                grant_select(unreadable, role),
             )
         )
-    return found or [good(TABLES, f'Role "{role}" may read all {len(tables)} captured tables.')]
+    if found:
+        return found
+    names = [table for table, _, _ in tables]
+    grants = [grant_usage(sorted({name.schema for name in names}), role), grant_select(names, role)] if names else []
+    return [good(TABLES, f'Role "{role}" may read all {len(tables)} captured tables.', *grants)]
 
 
-def row_security_verdicts(tables: Sequence[TableId]) -> list[Finding]:
+def row_security_verdicts(tables: Sequence[TableId], role: str) -> list[Finding]:
     """Report tables whose policies apply to this role: the stream has all of their rows, and no snapshot can read them.
 
     A snapshot reads with ``row_security = off``, which makes the server refuse to read a table whose policies apply.
@@ -85,6 +94,7 @@ def row_security_verdicts(tables: Sequence[TableId]) -> list[Finding]:
             "row security",
             f"Row-level security applies to this role on {listed(tables)}: the server refuses to read them, because "
             "rows would be hidden.",
-            "Give the role BYPASSRLS, or make it the owner of the tables without FORCE ROW LEVEL SECURITY.",
+            "Make the role the owner of the tables without FORCE ROW LEVEL SECURITY, or as a superuser run:",
+            bypass_row_security(role),
         )
     ]

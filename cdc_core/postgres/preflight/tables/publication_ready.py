@@ -7,12 +7,20 @@ from collections.abc import Sequence
 from cdc_core.postgres.options import OutputPlugin, PublicationAutocreateMode
 from cdc_core.postgres.preflight.context import Context, listed
 from cdc_core.postgres.preflight.finding import Finding, bad, doubtful, good
+from cdc_core.postgres.preflight.statements import (
+    add_to_publication,
+    create_publication,
+    drop_from_publication,
+    grant_create,
+    publish_operations,
+)
 from cdc_core.postgres.replication import partition_names, publication
 from cdc_core.postgres.replication.publication import PublicationInfo
 from cdc_core.postgres.sqlstate import translated
 from cdc_core.schema.table import TableId
 
 NAME = "publication"
+_VIA_ROOT = 130_000
 
 
 def check(context: Context) -> list[Finding]:
@@ -25,9 +33,10 @@ def check(context: Context) -> list[Finding]:
         row = context.connection.execute(
             "SELECT r.rolsuper, has_database_privilege(current_database(), 'CREATE'), "
             "(SELECT array_agg(c.oid::bigint) FROM pg_class c "
-            " WHERE c.oid = ANY(%s::oid[]) AND pg_has_role(c.relowner, 'USAGE')) "
+            " WHERE c.oid = ANY(%s::oid[]) AND pg_has_role(c.relowner, 'USAGE')), r.rolname, "
+            "(SELECT pg_has_role(p.pubowner, 'USAGE') FROM pg_publication p WHERE p.pubname = %s) "
             "FROM pg_roles r WHERE r.rolname = current_user",
-            ([table.oid for table in context.tables],),
+            ([table.oid for table in context.tables], info.name),
         ).fetchone()
     assert row is not None
     owned = set(row[2] or ())
@@ -36,14 +45,28 @@ def check(context: Context) -> list[Finding]:
     names = partition_names.named(context.connection, context.options, context.tables)
     silent = partition_names.silent_partitions(context.connection, names.own)
     told = [*unheard_verdicts(names.unheard), *silent_verdicts(silent)]
+    make = _creation(context, ids)
     if not info.exists and context.server.is_standby:
-        return [*told, standby_verdict(info.name)]
+        return [*told, standby_verdict(info.name, make)]
     if not info.exists:
-        return [*told, missing_verdict(info.name, mode, row[0], row[1], foreign)]
+        grant = grant_create(context.options.database_dbname, row[3])
+        return [*told, missing_verdict(info.name, mode, row[0], row[1], foreign, make, grant)]
     roots = _roots(context)
     covered = [table for table in ids if table in info.published or roots.get(table, frozenset()) & info.published]
-    findings = existing_verdicts(info, mode, ids, covered, context.selection.skipped_operations)
+    findings = existing_verdicts(info, mode, ids, covered, context.selection.skipped_operations, make)
+    if mode is PublicationAutocreateMode.FILTERED and not row[0]:
+        findings = following_verdicts(info, ids, bool(row[4]), foreign) or findings
     return [*told, *findings]
+
+
+def _creation(context: Context, ids: Sequence[TableId]) -> str:
+    """Return the statement of a publication for the captured tables."""
+    lists = context.selection
+    every = context.options.publication_autocreate_mode is PublicationAutocreateMode.ALL_TABLES and not (
+        lists.table_include_list or lists.table_exclude_list or lists.schema_include_list or lists.schema_exclude_list
+    )
+    via_root = context.options.publish_via_partition_root and context.connection.info.server_version >= _VIA_ROOT
+    return create_publication(context.options.publication_name, None if every else ids, via_root=via_root)
 
 
 def unheard_verdicts(tables: Sequence[TableId]) -> list[Finding]:
@@ -65,42 +88,85 @@ def silent_verdicts(texts: Sequence[str]) -> list[Finding]:
     return [doubtful(NAME, text, remedy) for text in texts]
 
 
-def standby_verdict(name: str) -> Finding:
-    """A publication that is missing on a standby."""
+def standby_verdict(name: str, make: str = "") -> Finding:
+    """A publication that is missing on a standby. ``make``: the statement that makes it on the primary."""
     return bad(
         NAME,
         f'There is no publication "{name}", and the server is a standby, which cannot create it.',
-        f'Let the tables\' owner run CREATE PUBLICATION "{name}" FOR TABLE … on the primary.',
+        "As a superuser or the tables' owner, run on the primary:",
+        *([make] if make else []),
     )
 
 
 def missing_verdict(
-    name: str, mode: PublicationAutocreateMode, is_superuser: bool, may_create: bool, foreign: Sequence[TableId]
+    name: str,
+    mode: PublicationAutocreateMode,
+    is_superuser: bool,
+    may_create: bool,
+    foreign: Sequence[TableId],
+    make: str = "",
+    grant: str = "",
 ) -> Finding:
-    """``may_create``: CREATE on the database. ``foreign``: captured tables the role does not own."""
+    """``may_create``: CREATE on the database. ``foreign``: captured tables that the role does not own.
+
+    ``make``: the statement of a publication for the captured tables; ``grant``: the one that gives CREATE.
+    """
     found = f'There is no publication "{name}"'
     if mode is PublicationAutocreateMode.DISABLED:
         return bad(
             NAME,
             f"{found}, and publication.autocreate.mode is disabled.",
-            f'Let the tables\' owner run CREATE PUBLICATION "{name}" FOR TABLE ….',
+            "As a superuser, or as the tables' owner with CREATE on the database, run:",
+            make,
         )
     if mode is PublicationAutocreateMode.ALL_TABLES and not is_superuser:
         return bad(
             NAME,
             f"{found}, and only a superuser may create one FOR ALL TABLES.",
-            f'As a superuser run CREATE PUBLICATION "{name}" FOR ALL TABLES, or set '
-            "publication.autocreate.mode=filtered as the tables' owner.",
+            "Set publication.autocreate.mode=filtered if the role owns the tables, or as a superuser run:",
+            make,
         )
-    if not is_superuser and not may_create:
-        return bad(NAME, f"{found}, and the role lacks CREATE on the database.", "Run GRANT CREATE ON DATABASE.")
     if mode is PublicationAutocreateMode.FILTERED and not is_superuser and foreign:
         return bad(
             NAME,
             f"{found}, and the role does not own {listed(foreign)}.",
-            f'Let the owner run CREATE PUBLICATION "{name}" FOR TABLE …, and set publication.autocreate.mode=disabled.',
+            "Set publication.autocreate.mode=disabled, and as a superuser or the tables' owner run:",
+            make,
         )
-    return good(NAME, f"{found}; it is created at start.")
+    if not is_superuser and not may_create:
+        return bad(
+            NAME,
+            f"{found}, and the role lacks CREATE on the database.",
+            "As the database's owner or a superuser run:",
+            grant,
+        )
+    return good(NAME, f"{found}; it is created at start.", make)
+
+
+def following_verdicts(
+    info: PublicationInfo, captured: Sequence[TableId], owns: bool, foreign: Sequence[TableId]
+) -> list[Finding]:
+    """Report a list of tables that a role without SUPERUSER is to change (``filtered``) and may not.
+
+    ``owns``: the role owns the publication. ``foreign``: captured tables that it does not own.
+    """
+    if info.all_tables:
+        return []
+    added = sorted(set(captured) - info.tables)
+    dropped = sorted(info.tables - set(captured))
+    if not (added or dropped) or (owns and not set(added) & set(foreign)):
+        return []
+    changes = [add_to_publication(info.name, added)] if added else []
+    changes += [drop_from_publication(info.name, dropped)] if dropped else []
+    return [
+        bad(
+            NAME,
+            f'Publication "{info.name}" does not list exactly the captured tables, as filtered asks for, and the role '
+            f"may not change it: {listed([*added, *dropped])}.",
+            "As a superuser, or as the owner of publication and tables, run:",
+            *changes,
+        )
+    ]
 
 
 def existing_verdicts(
@@ -109,6 +175,7 @@ def existing_verdicts(
     captured: Sequence[TableId],
     covered: Sequence[TableId],
     skipped_operations: Sequence[str] = (),
+    make: str = "",
 ) -> list[Finding]:
     """``covered``: captured tables whose changes the publication sends, by their own, a root's or a leaf's name."""
     findings = []
@@ -126,7 +193,8 @@ def existing_verdicts(
             doubtful(
                 NAME,
                 f'Publication "{info.name}" does not include {listed(uncovered)}: their changes are not published.',
-                f'Let the owner run ALTER PUBLICATION "{info.name}" ADD TABLE …, or exclude them.',
+                "Exclude them, or as a superuser or the owner of publication and tables run:",
+                add_to_publication(info.name, uncovered),
             )
         )
     wanted = [word for code, word in (("c", "insert"), ("u", "update"), ("d", "delete"), ("t", "truncate"))
@@ -137,10 +205,11 @@ def existing_verdicts(
             doubtful(
                 NAME,
                 f'Publication "{info.name}" does not publish {listed(unsent)}.',
-                f"Let its owner run ALTER PUBLICATION \"{info.name}\" SET (publish = '{', '.join(wanted)}').",
+                "As its owner run:",
+                publish_operations(info.name, wanted),
             )
         )
-    return findings or [good(NAME, f'Publication "{info.name}" includes all {len(captured)} captured tables.')]
+    return findings or [good(NAME, f'Publication "{info.name}" includes all {len(captured)} captured tables.', make)]
 
 
 def _roots(context: Context) -> dict[TableId, frozenset[TableId]]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from cdc_core.postgres.preflight.context import Context, listed
 from cdc_core.postgres.preflight.finding import Finding, doubtful
+from cdc_core.postgres.preflight.statements import identity_full
 from cdc_core.postgres.sqlstate import translated
 from cdc_core.schema.relation import ReplicaIdentity
 from cdc_core.schema.table import TableId
@@ -48,6 +49,7 @@ def verdicts(tables: list[TableId]) -> list[Finding]:
             NAME,
             f"The publication has a row filter for {listed(tables)}: an UPDATE that makes a row pass it arrives as an "
             "insert without large values that did not change, and the table is re-read each time.",
-            "Run ALTER TABLE … REPLICA IDENTITY FULL, so that the server sends these values.",
+            "So that the server sends these values, as the tables' owner run:",
+            *map(identity_full, tables),
         )
     ]

@@ -1,0 +1,124 @@
+"""Operation ``reset``: removes what a connector has made, so that nothing of it is left on the server.
+
+The lake's tables are somebody's data, and are kept unless they are asked for. A publication is removed where this role
+owns it and the connector file lets wal2lake make it; one that somebody else made is kept.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from cdc_core.assemble.context import RunContext
+from cdc_core.assemble.signals.own_file import lake_digest, own_signals
+from cdc_core.engine.run_state import WaitingFile
+from cdc_core.errors import ConfigError, LakeError
+from cdc_core.postgres.connect import connect
+from cdc_core.postgres.options import PublicationAutocreateMode
+from cdc_core.postgres.replication import publication
+from cdc_core.postgres.replication import slot as slots
+
+
+@dataclass(frozen=True, slots=True)
+class Leftovers:
+    """What ``reset`` removes, in its order. ``publication`` and ``lake`` are empty if they are kept.
+
+    ``kept_publication``: why it is kept, empty if there is none or it is removed.
+    """
+
+    slot: str
+    publication: str
+    kept_publication: str
+    state: tuple[Path, ...]
+    lake: str
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether there is nothing to remove."""
+        return not (self.slot or self.publication or self.state or self.lake)
+
+
+def leftovers(context: RunContext, *, with_lake: bool) -> Leftovers:
+    """Return what there is to remove. Raises SourceError, TransientError; InUseError while a run uses the slot."""
+    lake = _lake(context) if with_lake else ""
+    with context.claimed() as source:
+        found = source.slot()
+        if found.active:
+            raise slots.in_use(found.name, found.active_pid)
+    name, why = _publication(context)
+    return Leftovers(context.slot if found.exists else "", name, why, tuple(_state(context)), lake)
+
+
+def reset(context: RunContext, found: Leftovers) -> None:
+    """Remove it. Raises SourceError, TransientError or LakeError; what was removed before stays removed."""
+    with context.claimed() as source:
+        if found.slot:
+            source.drop_slot()
+    with connect(context.config.postgres) as connection:
+        if found.publication:
+            publication.drop(connection, found.publication)
+    for path in found.state:
+        _remove(path)
+    if found.lake:
+        _remove(Path(found.lake))
+    with suppress(OSError):
+        context.config.state_path.rmdir()
+
+
+def _publication(context: RunContext) -> tuple[str, str]:
+    options = context.config.postgres
+    if not options.plugin_name.has_publication:
+        return "", ""
+    with connect(options) as connection:
+        info = publication.inspect(connection, options.publication_name)
+        row = connection.execute("SELECT current_user").fetchone()
+    if not info.exists:
+        return "", ""
+    if options.publication_autocreate_mode is PublicationAutocreateMode.DISABLED:
+        return "", "publication.autocreate.mode is disabled: it was made by somebody else"
+    if row is None or info.owner != row[0]:
+        return "", f"its owner is {info.owner}"
+    return info.name, ""
+
+
+def _state(context: RunContext) -> Iterator[Path]:
+    """Yield the connector's files in the state folder, which other connectors may share; its own folder as a whole."""
+    config = context.config
+    folder = config.state_path.resolve()
+    if not config.engine.state_path and folder.is_dir():
+        yield folder
+        return
+    files = (
+        own_signals(context),
+        folder / f"reconcile-{context.slot}-{lake_digest(context)}.json",
+        WaitingFile(folder, context.name, context.slot).path,
+    )
+    yield from (file for file in files if file.exists())
+    spool = folder / "spool"
+    yield from sorted(spool.glob(f"{context.name}-*")) if spool.is_dir() else ()
+
+
+def _lake(context: RunContext) -> str:
+    if not (context.has_lake and context.config.lake.lake_path):
+        return ""
+    base = context.paths.base
+    if "://" in base and not base.startswith("file://"):
+        raise ConfigError(
+            f"The lake {base} is in an object store, and is not removed by this command.",
+            "Run it without --lake, then remove that folder with the store's own tools.",
+        )
+    path = Path(base.removeprefix("file://")).absolute()
+    return str(path) if path.is_dir() else ""
+
+
+def _remove(path: Path) -> None:
+    try:
+        if path.is_dir() and not path.is_symlink():
+            shutil.rmtree(path)
+        else:
+            path.unlink(missing_ok=True)
+    except OSError as error:
+        raise LakeError(f"{path} cannot be removed: {error.strerror}.", "Remove it by hand.") from None

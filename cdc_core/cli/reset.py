@@ -1,0 +1,45 @@
+"""``wal2lake reset``: removes a connector's slot, publication and state."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from cdc_core.assemble import Connector
+from cdc_core.cli.arguments import config_argument
+from cdc_core.cli.exits import DONE
+
+
+@click.command("reset")
+@config_argument
+@click.option("--lake", "with_lake", is_flag=True, help="Also remove the connector's lake tables.")
+@click.option("--yes", is_flag=True, help="Do not ask.")
+def command(config: Path, with_lake: bool, yes: bool) -> int:
+    """Remove what the connector of CONFIG has made: its slot, its publication and its files in the state folder.
+
+    Shows what it would remove, and asks first. Lake tables are kept unless --lake is given, and can be read as before;
+    a later run reads every table again. A publication that another role owns is kept, and so are events in Kafka.
+    """
+    connector = Connector.from_file(config, needs_lake=False)
+    found = connector.leftovers(with_lake=with_lake)
+    if found.kept_publication:
+        name = connector.config.postgres.publication_name
+        click.echo(f"The publication {name} is kept: {found.kept_publication}.", err=True)
+    if found.is_empty:
+        click.echo(f"There is nothing to remove of connector {connector.name}.", err=True)
+        return DONE
+    database = connector.config.postgres.database_dbname
+    if found.slot:
+        click.echo(f"replication slot {found.slot} of database {database}")
+    if found.publication:
+        click.echo(f"publication {found.publication} of database {database}")
+    for path in found.state:
+        click.echo(f"state: {path}")
+    if found.lake:
+        click.echo(f"lake tables and changelogs: everything in {found.lake}")
+    if not yes:
+        click.confirm("Remove this? It cannot be undone.", abort=True)
+    connector.reset(found)
+    click.echo("Removed.", err=True)
+    return DONE

@@ -1,0 +1,94 @@
+"""A script for psql that prepares a server for a connector, from what the checks have found."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+
+from psycopg import sql
+
+from cdc_core.postgres.options import OutputPlugin, PostgresOptions
+from cdc_core.postgres.preflight import statements
+from cdc_core.postgres.preflight.finding import Finding
+from cdc_core.schema.table import TableId
+from cdc_core.selection.options import SelectionOptions
+
+CONNECTION = "connection"
+# Entries of table.include.list that are names, with or without an escaped dot.
+_PLAIN = re.compile(r"(\w+)\\?\.(\w+)")
+
+
+def script(
+    options: PostgresOptions, selection: SelectionOptions, findings: Sequence[Finding], *, everything: bool = False
+) -> str:
+    """Return the script: comments, and the statements of findings that are not good.
+
+    With ``everything`` also those of good findings, as comments. Where the server cannot be asked, it makes the role
+    and grants what the connector file names.
+    """
+    lines = [
+        f"-- Prepares database {_quoted(options.database_dbname)} for role {_quoted(options.database_user)}.",
+        "-- Run it with psql in that database, as a superuser or as the roles named below.",
+    ]
+    lines += _unreached(options, selection, findings[0]) if is_unreached(findings) else _found(findings, everything)
+    return "\n".join(lines) + "\n"
+
+
+def is_unreached(findings: Sequence[Finding]) -> bool:
+    """Whether there was no connection, so that nothing else is known of the server."""
+    return any(finding.check == CONNECTION and not finding.ok for finding in findings)
+
+
+def _found(findings: Sequence[Finding], everything: bool) -> Iterator[str]:
+    done: set[str] = set()
+    missing = [finding for finding in findings if not finding.ok]
+    for finding in missing:
+        statements_left = [each for each in finding.sql if each not in done]
+        done.update(statements_left)
+        yield from ("", *_comment(f"{finding.check}: {finding.found}"), *_comment(finding.remedy), *statements_left)
+    if not missing:
+        yield from ("", "-- Nothing is missing.")
+    for finding in findings if everything else ():
+        if finding.ok and finding.sql:
+            yield from ("", *_comment(f"{finding.check}: {finding.found} It was made so by:"))
+            yield from (line for statement in finding.sql for line in _comment(statement))
+
+
+def _unreached(options: PostgresOptions, selection: SelectionOptions, problem: Finding) -> Iterator[str]:
+    role, database = options.database_user, options.database_dbname
+    yield from ("", *_comment(f"{problem.check}: {problem.found}"), *_comment(problem.remedy))
+    yield from (
+        "-- The server could not be asked: this is for a server on which nothing is prepared. Then check again.",
+        "",
+        "-- wal_level must be logical. Restart the server if it was not; of a managed service, change its parameter.",
+        statements.setting("wal_level", "logical"),
+        "",
+        *_comment(f"The role. Then give it the password that database.password has: \\password {_quoted(role)}"),
+        f"DO $wal2lake$ BEGIN IF NOT EXISTS (SELECT FROM pg_roles WHERE rolname = {_literal(role)}) "
+        f"THEN {statements.create_role(role)} END IF; END $wal2lake$;",
+        statements.allow_replication(role),
+        statements.grant_connect(database, role),
+    )
+    entries = selection.table_include_list
+    named = [TableId(*match.groups()) for entry in entries if (match := _PLAIN.fullmatch(entry))]
+    if not named:
+        yield from ("", "-- table.include.list names no single table: check again for the grants and the publication.")
+        return
+    yield from ("", "-- The tables that table.include.list names.")
+    yield statements.grant_usage(sorted({table.schema for table in named}), role)
+    yield statements.grant_select(named, role)
+    if options.plugin_name is OutputPlugin.PGOUTPUT:
+        via_root = options.publish_via_partition_root
+        yield statements.create_publication(options.publication_name, named, via_root=via_root)
+
+
+def _comment(text: str) -> list[str]:
+    return [f"-- {line}" for line in text.splitlines()]
+
+
+def _quoted(name: str) -> str:
+    return sql.Identifier(name).as_string()
+
+
+def _literal(text: str) -> str:
+    return sql.Literal(text).as_string()
