@@ -12,7 +12,7 @@ from rich.table import Table
 from cdc_core.assemble import Connector
 from cdc_core.cli.arguments import config_argument
 from cdc_core.cli.exits import DONE, FAILED
-from cdc_core.postgres.preflight import Finding, is_unreached, script
+from cdc_core.postgres.preflight import Finding, script, uncorrected
 
 
 @click.command("check")
@@ -49,8 +49,7 @@ def command(config: Path, explain: bool, as_sql: bool, everything: bool) -> int:
         click.echo(
             script(connector.config.postgres, connector.config.selection, findings, everything=everything), nl=False
         )
-        left = [] if is_unreached(findings) else [finding for finding in failed if not finding.sql]
-        return FAILED if left else DONE
+        return FAILED if uncorrected(findings) else DONE
     for finding in findings:
         _print(console, finding)
     if any(finding.sql and not finding.ok for finding in findings):

@@ -4,6 +4,6 @@ from __future__ import annotations
 
 from cdc_core.postgres.preflight.check import run_checks
 from cdc_core.postgres.preflight.finding import Finding, Severity
-from cdc_core.postgres.preflight.script import is_unreached, script
+from cdc_core.postgres.preflight.script import script, uncorrected
 
-__all__ = ["Finding", "Severity", "is_unreached", "run_checks", "script"]
+__all__ = ["Finding", "Severity", "run_checks", "script", "uncorrected"]

@@ -10,6 +10,7 @@ from cdc_core.postgres.connect import connect, place
 from cdc_core.postgres.options import PostgresOptions
 from cdc_core.postgres.preflight.context import Context
 from cdc_core.postgres.preflight.finding import Finding, bad, good
+from cdc_core.postgres.preflight.script import CONNECTION, REPLICATION
 from cdc_core.postgres.preflight.server import (
     encoding,
     output_plugin,
@@ -69,7 +70,7 @@ def run_checks(
     try:
         connection = connect(options)
     except CdcError as error:
-        return [bad("connection", error.message, error.remedy)]
+        return [bad(CONNECTION, error.message, error.remedy)]
     with connection:
         try:
             catalog = Catalog(connection, options.publication_name, plugin.sent(options))
@@ -81,7 +82,7 @@ def run_checks(
                 catalog.tables(includes),
                 selection or SelectionOptions(),
             )
-            findings = [good("connection", f"Connected to {place(options)} as {options.database_user}.")]
+            findings = [good(CONNECTION, f"Connected to {place(options)} as {options.database_user}.")]
             for check in CHECKS:
                 findings += check(context)
         except CdcError as error:
@@ -93,5 +94,5 @@ def _replication(options: PostgresOptions) -> Finding:
     try:
         connect(options, replication=True).close()
     except CdcError as error:
-        return bad("replication connection", error.message, error.remedy)
-    return good("replication connection", "A replication connection is accepted.")
+        return bad(REPLICATION, error.message, error.remedy)
+    return good(REPLICATION, "A replication connection is accepted.")

@@ -14,6 +14,7 @@ from cdc_core.schema.table import TableId
 from cdc_core.selection.options import SelectionOptions
 
 CONNECTION = "connection"
+REPLICATION = "replication connection"
 # Entries of table.include.list that are names, with or without an escaped dot.
 _PLAIN = re.compile(r"(\w+)\\?\.(\w+)")
 
@@ -37,6 +38,18 @@ def script(
 def is_unreached(findings: Sequence[Finding]) -> bool:
     """Whether there was no connection, so that nothing else is known of the server."""
     return any(finding.check == CONNECTION and not finding.ok for finding in findings)
+
+
+def uncorrected(findings: Sequence[Finding]) -> list[Finding]:
+    """Return the errors that no statement of the script corrects.
+
+    A refused replication connection follows from what the other findings say, where there are any.
+    """
+    failed = [finding for finding in findings if not finding.ok and finding.is_error]
+    if is_unreached(failed):
+        return []
+    others = [finding for finding in failed if finding.check != REPLICATION]
+    return [finding for finding in others or failed if not finding.sql]
 
 
 def _found(findings: Sequence[Finding], everything: bool) -> Iterator[str]:

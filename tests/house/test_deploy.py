@@ -1,0 +1,102 @@
+"""The files in deploy/: they parse, and name commands, options and properties that exist."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import click
+import pytest
+import yaml
+
+from cdc_core.cli import cli
+from cdc_core.config.connector import from_entries
+from cdc_core.config.properties_file import parse_properties
+
+ROOT = Path(__file__).parents[2]
+DEPLOY = ROOT / "deploy"
+UNITS = sorted((DEPLOY / "systemd").iterdir())
+
+
+def kubernetes() -> list[dict]:
+    return list(yaml.safe_load_all((DEPLOY / "kubernetes" / "wal2lake.yaml").read_text()))
+
+
+def connector_files() -> dict[str, str]:
+    [config] = [each for each in kubernetes() if each["kind"] == "ConfigMap"]
+    return {
+        "compose": (DEPLOY / "compose" / "shop.properties").read_text(),
+        "kubernetes": config["data"]["shop.properties"],
+    }
+
+
+def called() -> list[list[str]]:
+    """The arguments of each call of wal2lake."""
+    services = yaml.safe_load((DEPLOY / "compose" / "compose.yaml").read_text())["services"]
+    found = [services["wal2lake"]["command"]]
+    found += [line.split()[1:] for line in services["dagster"]["command"] for line in line.split(" && ")[:1]]
+    for each in kubernetes():
+        spec = each.get("spec", {})
+        spec = spec.get("jobTemplate", {}).get("spec", spec).get("template", {}).get("spec", {})
+        found += [container["args"] for container in spec.get("containers", ())]
+    for unit in UNITS:
+        found += [line.split()[1:] for line in re.findall(r"^ExecStart=(.*)$", unit.read_text(), re.MULTILINE)]
+    return found
+
+
+def test_commands_and_their_options_exist() -> None:
+    assert len(called()) >= 6
+    for command, *arguments in called():
+        assert command in cli.commands, command
+        options = {name for each in cli.commands[command].params for name in each.opts}
+        assert [each for each in arguments if each.startswith("-") and each not in options] == []
+        needed = [each for each in cli.commands[command].params if isinstance(each, click.Argument) and each.required]
+        assert len([each for each in arguments if not each.startswith("-")]) >= len(needed)
+
+
+@pytest.mark.parametrize("name", ["compose", "kubernetes"])
+def test_connector_files_are_valid(name: str) -> None:
+    config = from_entries(parse_properties(connector_files()[name], name), name)
+    config.require_lake()
+    assert [warning for warning in config.warnings if "unknown" in warning.lower()] == []
+    assert config.lake.lake_path.startswith("/data/") and str(config.state_path).startswith("/data/")
+
+
+def test_one_pod_reads_the_slot_and_has_time_to_stop() -> None:
+    [run] = [each["spec"] for each in kubernetes() if each["kind"] == "Deployment"]
+    pod = run["template"]["spec"]
+    assert (run["replicas"], run["strategy"]["type"]) == (1, "Recreate")
+    assert pod["terminationGracePeriodSeconds"] >= 60 and pod["securityContext"]["runAsNonRoot"]
+    ports = {port["name"] for port in pod["containers"][0]["ports"]}
+    probes = [pod["containers"][0][name]["httpGet"]["port"] for name in ("startupProbe", "livenessProbe")]
+    assert set(probes) <= ports
+    assert "wal2lake.metrics.port=9404" in connector_files()["kubernetes"]
+
+
+def test_the_image_copies_what_is_there_and_is_not_root() -> None:
+    text = (DEPLOY / "Dockerfile").read_text()
+    ignored = (ROOT / ".dockerignore").read_text().split()
+    for sources in re.findall(r"^COPY (?!--)(.*) \S+$", text, re.MULTILINE):
+        for source in sources.split():
+            assert (ROOT / source).exists() and source not in ignored, source
+    assert re.findall(r"^USER (\S+)$", text, re.MULTILINE)[-1] == "10001:10001"
+    assert 'ENTRYPOINT ["tini", "--", "wal2lake"]' in text
+
+
+@pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="systemd-analyze is not installed")
+def test_systemd_takes_the_units(tmp_path: Path) -> None:
+    program = tmp_path / "wal2lake"
+    program.write_text("#!/bin/sh\n")
+    program.chmod(0o755)
+    for unit in UNITS:
+        text = (
+            unit.read_text().replace("/opt/wal2lake/bin/wal2lake", str(program)).replace("User=wal2lake", "User=root")
+        )
+        (tmp_path / unit.name.replace("@", "@shop")).write_text(text)
+    units = sorted(str(path) for path in tmp_path.glob("*@shop.*"))
+    done = subprocess.run(
+        ["systemd-analyze", "verify", "--man=no", *units], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert done.returncode == 0 and "shop" not in done.stderr, done.stderr

@@ -1,0 +1,62 @@
+"""The pages of the documentation: links lead somewhere, the navigation has every page, generated pages are current."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+DOCS = ROOT / "docs"
+PAGES = sorted([*DOCS.rglob("*.md"), ROOT / "README.md", ROOT / "CONTRIBUTING.md"])
+_FENCE = re.compile(r"^( *)(```+|~~~+).*?^\1\2[ ]*$", re.MULTILINE | re.DOTALL)
+_LINK = re.compile(r"(?<!\\)\]\(([^()\s]+(?:\([^()\s]*\))?)\)")
+_HEADING = re.compile(r"^#+ +(.*?)(?: +\{#([\w-]+)\})?$", re.MULTILINE)
+
+
+def plain(page: Path) -> str:
+    """The page without blocks of code."""
+    return _FENCE.sub("", page.read_text(encoding="utf-8"))
+
+
+def slug(heading: str) -> str:
+    """The anchor of a heading, as mkdocs.yml has it made and as GitHub makes it."""
+    text = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", heading).replace("`", "").replace("*", "")
+    return re.sub(r"[^\w\- ]", "", text.lower()).strip().replace(" ", "-")
+
+
+def anchors(page: Path) -> set[str]:
+    """Of headings that are alike the second has _1 at the end, in a site, and -1 on GitHub."""
+    return {given or slug(heading) for heading, given in _HEADING.findall(plain(page))}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
+def test_every_link_leads_to_a_page_and_a_heading(page: Path) -> None:
+    wrong = []
+    for target in _LINK.findall(plain(page)):
+        if re.match(r"[a-z]+:", target):
+            continue
+        path, _, anchor = target.partition("#")
+        there = (page.parent / path).resolve() if path else page
+        if not there.exists() or (anchor and there.suffix == ".md" and anchor not in anchors(there)):
+            wrong.append(target)
+        elif DOCS in page.parents and DOCS not in there.parents and "decisions" not in page.parts:
+            wrong.append(f"{target} (outside of the site)")
+    assert wrong == []
+
+
+def test_the_navigation_has_every_page_once() -> None:
+    listed = re.findall(
+        r"^ +- (?:[^:\n]+: )?(\S+\.md)$", (ROOT / "mkdocs.yml").read_text(encoding="utf-8"), re.MULTILINE
+    )
+    there = [page.relative_to(DOCS).as_posix() for page in DOCS.rglob("*.md") if "decisions" not in page.parts]
+    assert sorted(listed) == sorted(there)
+
+
+def test_the_page_of_commands_is_what_the_commands_say() -> None:
+    tool = [sys.executable, "-m", "tools.gen_command_line_doc", "--check"]
+    done = subprocess.run(tool, cwd=ROOT, capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
