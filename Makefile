@@ -60,6 +60,11 @@ fuzz: $(STAMP) ## Read a million mutated messages, COPY lines and values (FUZZ_I
 soak: servers ## Kills, restarts and cuts at random under random changes, compared at each stop (SOAK_SECONDS=1800)
 	@$(BIN)/python -m tests.soak --seconds $(SOAK_SECONDS)
 
+site: $(STAMP) ## Build the documentation as a site into .wal2lake/site, and check its links
+	@$(BIN)/python -c 'import material' 2>/dev/null || $(BIN)/python -m pip install -q --disable-pip-version-check -e '.[docs]'
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --quiet
+	@echo "The site is in .wal2lake/site/index.html"
+
 lint: $(STAMP) ## ruff, mypy --strict
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
