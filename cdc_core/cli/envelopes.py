@@ -10,7 +10,7 @@ import click
 from cdc_core.assemble import Connector
 from cdc_core.cli.arguments import config_argument, until_idle, until_lsn
 from cdc_core.cli.exits import DONE, stop_requests
-from cdc_core.cli.logs import log_options, say, set_up
+from cdc_core.cli.logs import log_options, say, say_stopping, set_up
 from cdc_core.engine.reports import Until
 from cdc_core.lsn import Lsn
 
@@ -46,7 +46,7 @@ def command(
     set_up(log_format, connector.config.observe.log_format, verbose=verbose)
     for warning in connector.warnings:
         say(f"warning: {warning}", level=logging.WARNING)
-    with stop_requests() as stop:
+    with stop_requests(say_stopping) as stop:
         written = connector.envelopes(output, Until(lsn=until_lsn, idle_seconds=until_idle), stop.is_set)
     say(f"{written} records written to {output}", event="end", records=written)
     return DONE

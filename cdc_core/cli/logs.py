@@ -15,6 +15,7 @@ import os
 import sys
 import traceback
 from collections.abc import Callable
+from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Any, TypeVar
 
@@ -29,6 +30,7 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 
 _OWN = logging.getLogger("wal2lake")
 _FIELDS = "fields"
+_STOPPING = "Stopping after the current step. A second Ctrl-C stops at once."
 # Libraries that log an error with its stack before they raise it, or report what is of no use to a user.
 _NOISY = ("py4j", "great_expectations", "urllib3", "botocore", "asyncio")
 _SPOKEN = ("wal2lake", "cdc_core.snapshot.signals.processor", "cdc_core.snapshot.notifications")
@@ -121,6 +123,18 @@ def is_json() -> bool:
 def say(text: str, *, level: int = logging.INFO, **fields: Any) -> None:
     """Print one line; ``fields`` are members of the JSON object. Never a row's value or a secret."""
     _OWN.log(level, "%s", text, extra={_FIELDS: fields})
+
+
+def say_stopping() -> None:
+    """Acknowledge the first Ctrl-C, from its handler: by the descriptor, as it may come in the middle of a write."""
+    line = _STOPPING
+    if is_json():
+        record = logging.LogRecord(_OWN.name, logging.INFO, "", 0, _STOPPING, None, None)
+        setattr(record, _FIELDS, {"event": "stopping"})
+        line = _Json(verbose=False).format(record)
+    # A terminal has just shown ^C.
+    with suppress(OSError):
+        os.write(2, f"{chr(10) if os.isatty(2) else ''}{line}\n".encode())
 
 
 def say_error(error: CdcError) -> None:

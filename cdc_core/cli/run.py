@@ -12,7 +12,7 @@ from cdc_core.assemble import Connector
 from cdc_core.assemble.service import Service, ServiceHooks
 from cdc_core.cli.arguments import config_argument, max_seconds, until_idle, until_lsn
 from cdc_core.cli.exits import DONE, FAILED, stop_requests
-from cdc_core.cli.logs import log_options, say, set_up
+from cdc_core.cli.logs import log_options, say, say_stopping, set_up
 from cdc_core.cli.progress import RoundProgress, snapshot_progress
 from cdc_core.engine.reports import StreamReport, Until
 from cdc_core.engine.run_state import Waiting
@@ -46,7 +46,7 @@ def command(
         say(f"warning: {warning}", level=logging.WARNING)
     until = Until(lsn=until_lsn, idle_seconds=until_idle, max_seconds=max_seconds)
     rounds = RoundProgress()
-    with stop_requests() as stop, snapshot_progress(Console(stderr=True, soft_wrap=True)) as bars:
+    with stop_requests(say_stopping) as stop, snapshot_progress(Console(stderr=True, soft_wrap=True)) as bars:
 
         def say_snapshot(taken: list[SnapshotReport]) -> None:
             bars.stop()

@@ -66,7 +66,7 @@ def command(config: Path, rows: bool, as_json: bool, watch: bool, interval: floa
     if not watch:
         _show(console, connector.status(count_rows=rows), as_json)
         return DONE
-    with stop_requests(acknowledged=False) as stop:
+    with stop_requests() as stop:
         while not stop.is_set():
             status = connector.status(count_rows=rows)
             if console.is_terminal and not as_json:

@@ -17,6 +17,7 @@ from rich.console import Console
 from cdc_core.assemble import Connector
 from cdc_core.cli import cli, main
 from cdc_core.cli.exits import describe, stop_requests
+from cdc_core.cli.logs import say_stopping
 from cdc_core.cli.status import _print, as_plain
 from cdc_core.engine.reports import Status, StreamReport, TableStatus
 from cdc_core.errors import SourceError
@@ -216,7 +217,7 @@ def test_status_cuts_no_name_whatever_the_width(width):
 
 
 def test_the_first_signal_is_acknowledged_at_once(capfd):
-    with stop_requests() as stop:
+    with stop_requests(say_stopping) as stop:
         os.kill(os.getpid(), signal.SIGINT)
         assert stop.wait(5)
     assert "Stopping after the current step. A second Ctrl-C stops at once." in capfd.readouterr().err
