@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any
+from weakref import WeakSet
 
 # What Java needs to remove its own files.
 _SECONDS = 10.0
@@ -20,10 +21,14 @@ _SECONDS = 10.0
 
 @dataclass(slots=True)
 class _Java:
-    """The Java processes of this command; ``is_over`` once no other may be started."""
+    """The Java processes of this command, none outside of one (``is_on``).
 
+    ``late`` are the threads that were left when a command ended, and may start none.
+    """
+
+    is_on: bool = False
     started: list[subprocess.Popen[bytes]] = field(default_factory=list)
-    is_over: bool = False
+    late: WeakSet[threading.Thread] = field(default_factory=WeakSet)
     lock: threading.Lock = field(default_factory=threading.Lock)
 
 
@@ -35,17 +40,17 @@ class JavaProcess(subprocess.Popen[bytes]):
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         with _java.lock:
-            if _java.is_over:
+            if threading.current_thread() in _java.late:
                 raise RuntimeError("The command has ended.")
             super().__init__(*arguments, **options)
-            _java.started.append(self)
+            if _java.is_on:
+                _java.started.append(self)
 
 
 @contextmanager
 def java_of_command() -> Iterator[None]:
     """End the Java processes that were started within this context: in order, or at once after an error."""
-    with _java.lock:
-        _java.is_over = False
+    _java.is_on = True
     is_done = False
     try:
         yield
@@ -56,7 +61,8 @@ def java_of_command() -> Iterator[None]:
 
 def _end(seconds: float) -> None:
     with _java.lock:
-        _java.is_over = True
+        _java.is_on = False
+        _java.late.update(each for each in threading.enumerate() if each is not threading.current_thread())
         started, _java.started = _java.started, []
     for process in started:
         with suppress(OSError):

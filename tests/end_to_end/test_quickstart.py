@@ -5,6 +5,7 @@ Not run are the blocks marked ``shell`` instead of ``bash``: the installation, a
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
 import subprocess
@@ -39,7 +40,7 @@ class Shell:
         self._places = {"localhost": pg.host, "5432": str(pg.port), "PGDATABASE=shop": f"PGDATABASE={database}"}
         self._places |= {"database.dbname=shop": f"database.dbname={database}"}
         programs = f"{pg.bin}:{Path(sys.executable).parent}:/usr/bin:/bin"
-        self.environment = {"PATH": programs, "HOME": str(folder), "PGPASSWORD": pg.password}
+        self.environment = {"PATH": programs, "PGPASSWORD": pg.password}
         self.printed: dict[str, str] = {}
 
     def placed(self, text: str) -> str:
@@ -63,7 +64,13 @@ class Shell:
         else:
             shell = ["bash", "-e", "-c", line]
             ended = subprocess.run(
-                shell, check=False, cwd=self._folder, env=self.environment, capture_output=True, text=True, timeout=300
+                shell,
+                check=False,
+                cwd=self._folder,
+                env={**os.environ, **self.environment},
+                capture_output=True,
+                text=True,
+                timeout=300,
             )
             assert ended.returncode == 0, f"{line}\n{ended.stdout}{ended.stderr}"
             self.printed[line.split()[-1]] = ended.stdout
