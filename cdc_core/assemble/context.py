@@ -107,11 +107,14 @@ class RunContext:
 
     @property
     def paths(self) -> Any:
-        """``LakePaths`` of the connector."""
+        """``LakePaths`` of the connector, absolute: Spark's processes may have another working folder."""
         from cdc_core.lake.delta.storage import Storage
         from cdc_core.lake.paths import LakePaths
 
-        return LakePaths(self.config.lake.lake_path, self.name, Storage.of(self.config.lake))
+        root = self.config.lake.lake_path
+        if root and ":" not in root.partition("/")[0]:
+            root = os.path.abspath(root)
+        return LakePaths(root, self.name, Storage.of(self.config.lake))
 
     def run_folder(self) -> RunFolder:
         """A new folder for a run's temporary files; a context manager."""

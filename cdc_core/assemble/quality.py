@@ -45,7 +45,7 @@ def reference_checks(context: RunContext, catalog: Catalog, registry: TableRegis
 def rules_findings(context: RunContext) -> list[Finding]:
     """Whether the user's rules are valid for the captured tables, which are read from the server; none without rules.
 
-    Rules are read, compiled and evaluated on no rows, so that an unknown column or a wrong type is found.
+    Rules are read and compiled for the tables' columns, so that an unknown one or a wrong type is found.
     """
     quality = context.config.quality
     folder = quality.quality_rules_path

@@ -81,6 +81,12 @@ class Judged:
     reasons: pa.ListArray | None = None
 
 
+def require_valid(table: str, rules: Sequence[Rule], schema: pa.Schema) -> None:
+    """Raise TableError naming the first of a user's rules that cannot be evaluated on change rows of ``schema``."""
+    with _lock:
+        _engine().plan(table, tuple(rules), schema)
+
+
 def judge(
     table: str, changes: pa.Table, rules: Sequence[Rule], found_failed: Mapping[str, np.ndarray] | None = None
 ) -> Judged:

@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from cdc_core.errors import LimitExceededError, TableError
+from cdc_core.quality import duck
 from cdc_core.quality.duck import Judged, judge, quarantine_rows
 from cdc_core.quality.report import Summary, TableReport, error_rules, outcomes
 from cdc_core.quality.rules import Origin, Rule
@@ -82,6 +83,11 @@ def check(
         table, summary.rows, summary.quarantined, bad is None, outcomes(rules, summary), summary.duplicates
     )
     return Checked(good, bad, report, rules, summary, judged.bad, judged.reasons)
+
+
+def require_valid(table: TableId, rules: tuple[Rule, ...], schema: pa.Schema) -> None:
+    """Raise TableError naming a user's rule that cannot be evaluated on change rows of ``schema``."""
+    duck.require_valid(str(table), applicable(schema, rules), schema)
 
 
 def applicable(schema: pa.Schema, rules: tuple[Rule, ...]) -> tuple[Rule, ...]:
