@@ -63,7 +63,7 @@ soak: servers ## Kills, restarts and cuts at random under random changes, compar
 site: $(STAMP) ## Build the documentation as a site into .wal2lake/site, and check its links
 	@$(BIN)/python -c 'import material' 2>/dev/null || $(BIN)/python -m pip install -q --disable-pip-version-check -e '.[docs]'
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --quiet
-	@echo "The site is in .wal2lake/site/index.html"
+	@echo "The site is in .wal2lake/site (to search it: python3 -m http.server -d .wal2lake/site)"
 
 lint: $(STAMP) ## ruff, mypy --strict
 	@$(BIN)/ruff check .

@@ -53,7 +53,7 @@ def test_the_navigation_has_every_page_once() -> None:
         r"^ +- (?:[^:\n]+: )?(\S+\.md)$", (ROOT / "mkdocs.yml").read_text(encoding="utf-8"), re.MULTILINE
     )
     there = [page.relative_to(DOCS).as_posix() for page in DOCS.rglob("*.md") if "decisions" not in page.parts]
-    assert sorted(listed) == sorted(there)
+    assert sorted(listed) == sorted(there), "mkdocs.yml has the navigation: add the page there"
 
 
 def test_the_page_of_commands_is_what_the_commands_say() -> None:
