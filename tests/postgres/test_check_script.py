@@ -122,7 +122,7 @@ def test_what_a_run_would_refuse_or_not_hold_is_said(pg: Cluster, program: Progr
 
     more |= {"wal2lake.lake.path": tmp_path / "lake", "wal2lake.state.path": tmp_path / "state"}
     for rule, found in (
-        ("public.orders: after.nn > 0", '"nn"'),
+        ("public.orders: after.nn > 0", "nn"),
         ("public.orders: after.n >", "syntax error"),
         ("public.orders: after.n + 1", "not BOOLEAN"),
     ):

@@ -3,6 +3,8 @@
 import dataclasses
 import pickle
 
+import pytest
+
 from cdc_core.engine.checks.table_checks import TableChecks
 from cdc_core.lake.rows.typing_plan import TypingPlan
 from cdc_core.quality.options import QualityOptions, UserRule
@@ -73,3 +75,13 @@ def test_masked_columns_are_checked_for_presence_only():
     masked = {"column_mask_with_n_chars": (("13", ("public.people.na me",)),)}
     _, bad, _ = checks(selection=masked).check(TABLE, changes)
     assert bad.column("reasons").to_pylist() == [["not_null:na me"]]
+
+
+@pytest.mark.parametrize(
+    ("predicate", "found"),
+    [("after.nn > 0", "nn"), ("after.id >", "syntax error"), ("after.id + 1", "not BOOLEAN"), ("after.id > 0", "")],
+)
+def test_a_rule_that_cannot_be_evaluated_is_found_without_a_row(predicate, found):
+    said = checks(quality_rules=(("mine", UserRule("public.people", predicate)),)).rule_problems([TABLE])
+    assert bool(said) is bool(found)
+    assert all("Quality rule mine of public.people" in one and found in one for one in said), said
