@@ -11,8 +11,8 @@ _HEAD = """# Command line
 
 <!-- Written by tools/gen_command_line_doc.py from the commands' own help. -->
 
-What `wal2lake COMMAND --help` prints. CONFIG is a connector file. Exit codes: 0 success, 1 failure (with a message and a
-remedy), 2 usage error; those of `reconcile` are below.
+What `wal2lake COMMAND --help` prints. CONFIG is a connector file. Exit codes: 0 success, 1 failure (with a message and
+a remedy), 2 usage error; those of `reconcile` are below.
 
 """
 
