@@ -31,8 +31,20 @@ def append_rows(log: DeltaTable, rows: Sequence[Mapping[str, Any]], schema: pa.S
     on_conflict(lambda: log.commit([log.write(made)]), log)
 
 
-def all_rows(log: DeltaTable | None, schema: pa.Schema) -> pa.Table:
-    """Every row of the loaded version in the columns of ``schema``; no rows where there is no table."""
+def all_rows(log: DeltaTable | None, schema: pa.Schema, kept: dict[str, pa.Table] | None = None) -> pa.Table:
+    """Every row of the loaded version in the columns of ``schema``; no rows where there is no table.
+
+    ``kept``: the rows of each file as an earlier call with the same schema has left them, which are not read again;
+    afterwards those of this version.
+    """
     if log is None or not log.files:
         return schema.empty_table()
-    return pa.concat_tables([conform(log.read(file), schema) for file in log.files])
+    known, found = kept or {}, dict[str, pa.Table]()
+    for file in log.files:
+        # A file does not change, but which of its rows are deleted does.
+        part = known.get(file.path) if file.vector is None else None
+        found[file.path] = conform(log.read(file), schema) if part is None else part
+    if kept is not None:
+        kept.clear()
+        kept.update({file.path: found[file.path] for file in log.files if file.vector is None})
+    return pa.concat_tables(found.values())

@@ -96,17 +96,22 @@ class ShapeLog:
         self._path = path
         self._properties = properties
         self._opened: DeltaTable | None = None
+        # A run that re-reads many tables reads the log after each of them.
+        self._rows: dict[str, pa.Table] = {}
+        self._tables: dict[str, TableSchema] = {}
 
     def read(self) -> dict[TableId, History]:
         """Return every table's history."""
         self._opened = DeltaTable.open(self._path)
-        rows = all_rows(self._opened, _SCHEMA)
+        rows = all_rows(self._opened, _SCHEMA, self._rows)
+        parsed, self._tables = self._tables, {}
         found: dict[TableId, History] = {}
         # row-wise: one row per schema change
         for row in rows.sort_by([("recorded_at", "ascending"), ("shape", "ascending")]).to_pylist():
             history = found.setdefault(TableId(row["schema_name"], row["table_name"]), History({}))
             if row["kind"] == _SHAPE:
-                table = TableSchema.from_json(row["source"])
+                source = row["source"]
+                table = self._tables[source] = parsed.get(source) or TableSchema.from_json(source)
                 history.shapes[row["shape"]] = Shape(row["shape"], table, _projection(row["projection"]), row["parent"])
                 history.lsns[row["shape"]] = row["lsn"]
             elif row["kind"] == _REREAD:
