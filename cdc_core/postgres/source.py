@@ -168,6 +168,10 @@ class Source:
         """Return the server's system identifier; empty where the role may not read it."""
         return server_mark(self._connection)[0]
 
+    def is_standby(self) -> bool:
+        """Whether the server is a standby now."""
+        return server_info(self._connection).is_standby
+
     def is_in_use(self, slot: str) -> bool:
         """Whether a slot has a consumer now, or a run of wal2lake has claimed it."""
         return slots.inspect(self._connection, slot).active or is_claimed(self._connection, slot)

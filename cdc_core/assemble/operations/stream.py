@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import closing, nullcontext
+from functools import partial
 from typing import Any
 
 from cdc_core.assemble.beside import EventsBeside, record_topics_of
@@ -118,8 +119,10 @@ def _drain(
             confirm = replication.confirm if gate is None else gate.confirm
             into = sink if events is None or gate is None else events.sink(sink, gate)
             confirmations = Confirmations(confirm, None if proof is None else proof.log)
+            follow = (lambda: None) if proof is None else partial(proof.follow_promotion, source)
+            pause = engine.freshness_seconds / 2
             run = StreamRun(
-                reader, into, confirmations, engine.freshness_seconds / 2, start, source.sendable_lsn, hooks
+                reader, into, confirmations, pause, start, source.sendable_lsn, hooks, before_durable=follow
             )
             try:
                 report = run.run(until)

@@ -173,6 +173,19 @@ class Continuity:
             raise mismatch.error()
         self._facts = facts
 
+    def follow_promotion(self, source: Source) -> None:
+        """Record the timeline of a standby that was promoted while it streams, before anything of it is durable.
+
+        A connection that goes on through the promotion is proof enough that the history is the same; the next start
+        has the record alone. Raises SourceError or TransientError.
+        """
+        if not self._facts.is_standby or source.is_standby():
+            return
+        with connect(self._context.config.postgres, replication=True) as replication:
+            self.check_connection(replication)
+        self._bring_up_to_date(self._present(self._facts))
+        source.expect(self._facts.system_id, self._facts.timeline)
+
     def watch(self) -> CommitWatch:
         """What the stream must send again, for a slot that starts before it."""
         record, start = self._log.known, self._facts.slot.confirmed_lsn or Lsn(0)

@@ -145,7 +145,10 @@ class _Tally:
 
 
 class StreamRun:
-    """Streams batches from a SlotReader to a Sink until a limit is reached or it is stopped."""
+    """Streams batches from a SlotReader to a Sink until a limit is reached or it is stopped.
+
+    ``before_durable`` is called after something was received, before any of it is durable or confirmed.
+    """
 
     def __init__(
         self,
@@ -156,6 +159,8 @@ class StreamRun:
         start_lsn: Lsn,
         wal_end: Callable[[], int],
         hooks: Hooks | None = None,
+        *,
+        before_durable: Callable[[], None] = lambda: None,
     ) -> None:
         self._reader = reader
         self._idle = IdleEnd(wal_end)
@@ -163,6 +168,7 @@ class StreamRun:
         self._confirmations = confirmations
         self._round_seconds = round_seconds
         self._hooks = hooks or Hooks()
+        self._before_durable = before_durable
         self._tally = _Tally(confirmed=start_lsn, complete=start_lsn)
         self._started = time.monotonic()
         self._last_round = float("-inf")
@@ -209,6 +215,7 @@ class StreamRun:
         failpoints.hit(failpoints.AFTER_SPOOL)
         tally = self._tally
         if batch is not None:
+            self._before_durable()
             tally.batches += 1
             tally.events += batch.rows
             if batch.complete_lsn is not None:
@@ -263,6 +270,8 @@ class StreamRun:
     def _confirm_silence(self) -> None:
         """Confirm WAL without captured changes to the slot, so that an idle database does not retain it."""
         position = self._reader.idle_position()
+        if position is not None and position > self._tally.confirmed:
+            self._before_durable()
         if position is not None:
             self._tally.silent = position
             self._sink.note_renamed()
