@@ -119,8 +119,7 @@ def _drain(
             confirm = replication.confirm if gate is None else gate.confirm
             into = sink if events is None or gate is None else events.sink(sink, gate)
             confirmations = Confirmations(confirm, None if proof is None else proof.log)
-            follow = (lambda: None) if proof is None else partial(proof.follow_promotion, source)
-            pause = engine.freshness_seconds / 2
+            pause, follow = engine.freshness_seconds / 2, _following(proof, source)
             run = StreamRun(
                 reader, into, confirmations, pause, start, source.sendable_lsn, hooks, before_durable=follow
             )
@@ -148,6 +147,11 @@ def _describing(context: RunContext, source: Source) -> Catalog:
     catalog = source.describing()
     catalog.types.remember(_recorded_types(context))
     return catalog
+
+
+def _following(proof: Continuity | None, source: Source) -> Callable[[], None]:
+    """Return what is done before anything received is durable."""
+    return (lambda: None) if proof is None else partial(proof.follow_promotion, source)
 
 
 def _recorded_types(context: RunContext) -> list[PgType]:
