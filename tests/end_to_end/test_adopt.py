@@ -124,6 +124,17 @@ class Shop:
         return [one["l"] for one in sorted(found, key=lambda one: (one["c"], one["i"]))]
 
 
+def _kafka(broker: Broker) -> dict[str, str]:
+    plain = {"key.converter.schemas.enable": "false", "value.converter.schemas.enable": "false"}
+    return {"bootstrap.servers": broker.servers, **plain}
+
+
+def _sent(broker: Broker, *names: str) -> list[int]:
+    """LSNs of the changes in topics; a tombstone is none."""
+    values = [json.loads(one.value()) for one in Topics(broker.servers).messages(*names) if one.value() is not None]
+    return [one["source"]["lsn"] for one in values]
+
+
 @pytest.fixture
 def shop(pg: Cluster, program: Program, tmp_path: Path) -> Iterator[Shop]:
     made = Shop(program, pg, tmp_path)
@@ -157,11 +168,18 @@ def test_events_go_on_after_the_last_one(shop: Shop, program: Program, tmp_path:
     assert "nothing to do" in shop.adopt(file, *how)
 
 
-def test_a_lake_is_filled_and_handed_back(shop: Shop, program: Program, tmp_path: Path) -> None:
-    slot, (offset, _) = shop.slots[0], shop.stops()[6]
-    file = shop.file(slot, **{"snapshot.mode": "no_data"})
-    said = shop.adopt(file, "--offsets", json.dumps(offset))
+def test_a_lake_is_filled_beside_kafka_and_handed_back(
+    shop: Shop, kafka: Broker, program: Program, tmp_path: Path
+) -> None:
+    """The lake has all rows; Kafka has the events after the last one that Debezium sent, and no rows."""
+    slot, (offset, left) = shop.slots[0], shop.stops()[6]
+    own = {"topic.prefix": f"beside_{shop.database}", "wal2lake.sinks": "lake,kafka", **_kafka(kafka)}
+    file = shop.file(slot, **{**own, "snapshot.mode": "no_data"})
+    collections = json.dumps([{"incremental_snapshot_collections_id": "public.notes"}])
+    given = {**offset, "incremental_snapshot_collections": collections}
+    said = shop.adopt(file, "--offsets", json.dumps(given))
     assert "the next run reads 2 tables" in said
+    assert """'{"data-collections": ["public.notes"]}'""" in said
     with program.started("run", file) as run:
         wait_until(lambda: (tmp_path / slot / "lake").exists() and not difference(file, [ITEMS, NOTES]), 90, "the lake")
         refused = program.run("offsets", file, own_java=True)
@@ -171,17 +189,20 @@ def test_a_lake_is_filled_and_handed_back(shop: Shop, program: Program, tmp_path
     shop.sql("insert into items values (400, 1, 'late'); update items set v = 'x' where id = 1")
     assert program.stream(file).returncode == 0
     assert difference(file, [ITEMS, NOTES]) == []
+    names = [f"{own['topic.prefix']}.public.{table}" for table in ("items", "notes")]
+    assert sorted(_sent(kafka, *names))[: len(left)] == sorted(left)
+    assert len(_sent(kafka, *names)) == len(left) + 2
     given = json.loads(program.run("offsets", file).stdout)
     assert given["lsn"] == given["lsn_proc"] == given["lsn_commit"] == Lsn.parse(shop.confirmed(slot))
     connect = program.run("offsets", file, "--format", "connect", "--name", "shop-connector")
-    assert connect.stdout == f"{key_json('shop-connector', 'shop')}\t{json.dumps(given)}\n"
+    assert connect.stdout == f"{key_json('shop-connector', own['topic.prefix'])}\t{json.dumps(given)}\n"
     assert "Keep slot" in connect.stderr
     stored = tmp_path / "back.dat"
     stored.write_bytes(file_of("other", "other", "{}"))
     assert program.run("offsets", file, "--format", "file", "--output", str(stored)).returncode == 0
     # The other connector's is kept, and the lake finds its own offset again.
     assert b'["other",{"server":"other"}]' in stored.read_bytes()
-    assert "continues the slot already" in shop.adopt(file, "--offsets", str(stored))
+    assert "lake: it continues the slot already" in shop.adopt(file, "--offsets", str(stored))
 
 
 def test_what_is_refused(shop: Shop, program: Program, tmp_path: Path) -> None:
@@ -222,10 +243,8 @@ def test_kafka_goes_on_inside_a_transaction(shop: Shop, kafka: Broker, program: 
         **{
             "topic.prefix": prefix,
             "wal2lake.sinks": "kafka",
-            "bootstrap.servers": kafka.servers,
             "provide.transaction.metadata": "true",
-            "key.converter.schemas.enable": "false",
-            "value.converter.schemas.enable": "false",
+            **_kafka(kafka),
         },
     )
     stored = f"offsets-{prefix}"

@@ -7,6 +7,7 @@ leaves what the same command completes.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import dataclass
@@ -104,6 +105,7 @@ class _Takeover:
         self._say_place(place)
         gap = None if proof is None else self._lake_gap(proof, place.delivered)
         wanted = None if position is None else self._kafka_position(position, place.delivered)
+        self._say_incremental()
         if self._asked.writes:
             # Kafka first: a lake that was not adopted yet is at worst filled by a snapshot.
             if position is not None and wanted is not None:
@@ -231,6 +233,16 @@ class _Takeover:
                 f"{place.rest_of_record} changes have that LSN, and the offset does not say how many events of it were "
                 "sent: they are sent again"
             )
+
+    def _say_incremental(self) -> None:
+        """Say how an incremental snapshot goes on: rows that were sent as changes or by its chunks are sent again."""
+        if not self._offset.incremental or (self._fills and not self._context.has_kafka):
+            return
+        data = json.dumps({"data-collections": list(self._offset.incremental)})
+        self._decided.append(
+            "the incremental snapshot is not continued; request it again while a run is active: wal2lake signal CONFIG "
+            f"execute-snapshot --data '{data}'"
+        )
 
     def _lake_gap(self, proof: Continuity, delivered: Delivered) -> str | None:
         """Decide for the lake; returns the gap to record, empty for none, and None if nothing is to be recorded."""
