@@ -8,7 +8,7 @@ leaves what the same command completes.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import closing
 from dataclasses import dataclass
 
@@ -195,13 +195,14 @@ class _Takeover:
     def _place(self) -> Place:
         """Look the offset up in the slot's stream."""
         try:
-            return place_of(self._offset, self._segments())
+            with closing(self._segments()) as segments:
+                return place_of(self._offset, segments)
         except SourceError:
             if not self._asked.accepts_gap:
                 raise
             return Place(Delivered(self._confirmed))  # the slot has passed it, which was accepted
 
-    def _segments(self) -> Iterator[SortedSegment]:
+    def _segments(self) -> Generator[SortedSegment, None, None]:
         """The slot's stream from the offset on, up to the end of the WAL as it is now; the slot stays where it is."""
         start = max(self._confirmed, self._offset.boundary or Lsn(0))
         end = self._source.sendable_lsn()
