@@ -43,7 +43,7 @@ def _metadata(table: KnownTable) -> metadata.Metadata:
 
 def named(table: KnownTable) -> metadata.Metadata:
     """The table's name as it is in the source, and its key."""
-    found: metadata.Metadata = {"table": str(table.id), "dagster/table_name": str(table.id)}
+    found: metadata.Metadata = {"table": str(table.id)}
     if table.schema is not None:
         found["key"] = ", ".join(table.schema.lake_key) or "none: the table has no key"
     return found

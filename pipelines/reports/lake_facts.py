@@ -41,14 +41,17 @@ class LakeFacts:
         return found
 
     def expected(self, table: TableId) -> metadata.Metadata:
-        """The columns that the lake table is created with, and their lineage, as long as no run has reported it."""
+        """Where the lake table is, and the columns that it is created with, as long as no run has reported it."""
+        found: metadata.Metadata = {}
+        if self._site.lake_path:
+            found["path"] = dg.MetadataValue.path(self._site.paths().lake(table))
         schema = self._schemas.get(table)
         if schema is None or self._site.lake_fields is None:
-            return {}
+            return found
         try:
-            return self._columns_of(schema, self._site.lake_fields(schema))
+            return found | self._columns_of(schema, self._site.lake_fields(schema))
         except CdcError:  # a column that cannot be captured: said by a run, and by wal2lake check
-            return {}
+            return found
 
     def _columns_of(self, schema: TableSchema, fields: Sequence[Any]) -> metadata.Metadata:
         names = [field.name for field in fields]

@@ -71,7 +71,7 @@ def test_a_stream_evaluates_no_check_in_a_step_of_its_own():
 
 def test_columns_of_source_and_lake_and_kinds_are_shown():
     fields = [pa.field("id", pa.int64()), pa.field("name", pa.string()), *META, pa.field("gone", pa.list_(pa.date32()))]
-    here = replace(SITE, lake_fields=lambda schema: fields)
+    here = replace(SITE, lake_fields=lambda schema: fields, lake_path="lake")
     nodes = definitions_of([here]).resolve_asset_graph()
     source = nodes.get(source_key(here, ORDERS)).metadata["dagster/column_schema"].columns
     assert [(column.name, column.type, column.constraints.nullable) for column in source] == [
@@ -85,7 +85,8 @@ def test_columns_of_source_and_lake_and_kinds_are_shown():
     assert told["name"] == ("string", "varchar(20) in PostgreSQL")
     assert told["__commit_ts"] == ("timestamp", "Time of that commit.")
     assert told["gone"][0] == "array<date>"
-    assert lake.metadata["dagster/table_name"] == "public.orders"
+    assert lake.metadata["table"] == "public.orders"
+    assert lake.metadata["path"].value.endswith("lake/shop/public/orders")
     assert lake.kinds == {"delta", "spark"}
 
 

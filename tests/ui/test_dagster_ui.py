@@ -81,7 +81,7 @@ def test_a_failing_check_shows_the_rule_how_many_rows_and_where_they_are(pages, 
         "the check's own run", lambda: [run for run in shop.runs("__ASSET_JOB") if run["id"] not in known]
     )
     shop.wait("its end", lambda: [run for run in shop.runs() if run["id"] == made["id"] and run["status"] == "SUCCESS"])
-    pages.wait_for("executed by itself", f"failed: user:email_shape ({REFUSED} rows)")
+    pages.wait_for("waiting", f"failed: user:email_shape ({REFUSED} rows)")
     (stream,) = [run for run in shop.runs("shop_stream_job") if run["id"] == streaming["id"]]
     assert stream["status"] == "STARTED"
 
@@ -89,7 +89,7 @@ def test_a_failing_check_shows_the_rule_how_many_rows_and_where_they_are(pages, 
 def test_the_asset_graph_shows_source_snapshot_changes_and_lake(pages, streaming):
     pages.open("asset-groups", "shop_source", "shop_lake", "shop_maintenance", size=(1900, 1100))
     pages.picture("assets")
-    pages.open(f"locations/{LOCATION}/asset-groups/shop_lake", "customers", "Passed", size=(1900, 1100))
+    pages.open(f"locations/{LOCATION}/asset-groups/shop_lake/lineage", "customers", "Passed", size=(1900, 1100))
 
 
 def test_the_schedule_tells_when_it_asks_for_which_tables(pages, shop):
