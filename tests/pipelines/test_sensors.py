@@ -1,4 +1,5 @@
 import json
+import threading
 import time
 from itertools import chain, repeat
 from types import SimpleNamespace
@@ -33,6 +34,25 @@ def test_tables_become_partitions_once_and_are_kept_in_the_catalogue(instance, t
     assert request.partition_keys == ["public.people"]
     instance.add_dynamic_partitions(partitions_name(known), ["public.people"])
     assert "no new partitions" in evaluate(discovery_sensor(known), instance).skip_message
+
+
+def test_new_tables_have_the_code_location_loaded_again_or_say_what_to_press(instance, tmp_path, monkeypatch):
+    monkeypatch.setattr("pipelines.sensors.reload._AFTER_SECONDS", 0.0)
+    asked = threading.Event()
+    client = SimpleNamespace(reload_code=lambda timeout: asked.set())
+    engine = FakeEngine(captured=(ORDERS, PEOPLE))
+    known = site(engine, tmp_path, known=(ORDERS,))
+    instance.add_dynamic_partitions(partitions_name(known), ["public.orders", "public.people"])
+    context = dg.build_sensor_context(instance=instance)
+    # As the code servers of `dagster dev` and `dagster code-server start` are known to their sensors.
+    context._code_location_origin = SimpleNamespace(create_client=lambda: client)
+    assert "the code location is reloaded" in discovery_sensor(known)(context).skip_message
+    assert asked.wait(60)
+    # Once a change: a code server that cannot reload is not asked again and again.
+    assert "press Reload definitions" in discovery_sensor(known)(context).skip_message
+    assert "press Reload definitions" in evaluate(discovery_sensor(known), instance).skip_message
+    shown = site(engine, tmp_path, known=(ORDERS, PEOPLE))
+    assert evaluate(discovery_sensor(shown), instance).skip_message == "2 tables, no new partitions"
 
 
 def test_partitions_of_tables_that_are_no_longer_captured_are_deleted(instance, tmp_path):
