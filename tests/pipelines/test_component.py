@@ -35,6 +35,17 @@ PROPERTIES = {
     "wal2lake.lake.path": "lake",
 }
 
+PYPROJECT = """
+[project]
+name = "my_project"
+
+[tool.dg]
+directory_type = "project"
+
+[tool.dg.project]
+root_module = "my_project"
+code_location_name = "my_project.definitions"
+"""
 PROJECT = """
 from pathlib import Path
 import dagster as dg
@@ -183,7 +194,7 @@ def project(pg, tmp_path):
         (defs / "own.py", OWN_ASSET),
     ):
         file.write_text(text)
-    (tmp_path / "pyproject.toml").write_text('[project]\nname = "my_project"\n')
+    (tmp_path / "pyproject.toml").write_text(PYPROJECT)
     settings = {"topic.prefix": "shop", "publication.autocreate.mode": "filtered", "table.include.list": "public.items"}
     spark = {f"wal2lake.spark.{name}": value for name, value in SETTINGS.items()}
     file = write_properties(defs / "shop" / "shop.properties", pg.properties(database, **settings, **spark))
@@ -210,7 +221,7 @@ def test_a_project_with_the_component_validates_and_streams(project, monkeypatch
     done = subprocess.run(
         command, cwd=folder, env=environment, capture_output=True, text=True, timeout=180, check=False
     )
-    assert done.returncode == 0, done.stderr[-3000:]
+    assert done.returncode == 0, (done.stdout + done.stderr)[-3000:]
     monkeypatch.syspath_prepend(str(folder))
     defs = importlib.import_module("my_project.definitions").defs()
     items = dg.AssetKey(["warehouse", "public", "items"])
