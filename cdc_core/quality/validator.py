@@ -59,7 +59,7 @@ class SummaryValidator:
         self._hurried = 0
         self._samples: dict[str, tuple[tuple[str, ...], bytes]] = {}
         self._sample_failures: dict[str, Validation] = {}
-        self._closed = False
+        self._closing = self._closed = False
 
     def submit(self, table: str, rules: Iterable[Stated], summary: Summary) -> None:
         """Add a round's summary of ``table`` (``schema.table``) to those pending. Never waits for a validation."""
@@ -105,7 +105,9 @@ class SummaryValidator:
                 self._hurried -= 1
 
     def close(self, timeout: float) -> bool:
-        """``flush``, and accept no further summaries."""
+        """``flush``, and accept no further summaries. Of tables that pass here first, no result is laid out."""
+        with self._changed:
+            self._closing = True
         done = self.flush(timeout)
         with self._changed:
             self._closed = True
@@ -147,7 +149,7 @@ class SummaryValidator:
         waiting = {table for table, _, _ in frame}
         try:
             started = time.monotonic()
-            for table, validation in validations(frame):
+            for table, validation in validations(frame, is_last=self._closing):
                 waiting.discard(table)
                 self._add(table, validation)
                 self._rest(time.monotonic() - started)

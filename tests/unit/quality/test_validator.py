@@ -28,7 +28,7 @@ def frames(monkeypatch):
     gate.set()
     seen = []
 
-    def validations(frame):
+    def validations(frame, **_):
         seen.append(frame)
         for table, _, summary in frame:
             assert gate.wait(WAIT)
@@ -114,7 +114,9 @@ def test_it_rests_between_tables_but_not_while_somebody_waits(monkeypatch):
     assert len(waited) == 2
     monkeypatch.undo()
     hurried = SummaryValidator(interval=3600, share=1e-9)
-    monkeypatch.setattr(module, "validations", lambda frame: ((name, Validation(True, "{}")) for name, _, _ in frame))
+    monkeypatch.setattr(
+        module, "validations", lambda frame, **_: ((name, Validation(True, "{}")) for name, _, _ in frame)
+    )
     monkeypatch.setattr(module, "load", lambda: None)
     for number in range(50):
         hurried.submit(f"public.t{number}", RULES, Summary(1, {}, 0, 0))
@@ -123,7 +125,7 @@ def test_it_rests_between_tables_but_not_while_somebody_waits(monkeypatch):
 
 
 def test_an_error_of_the_library_is_a_failed_verdict_and_the_thread_goes_on(frames, made, monkeypatch, caplog):
-    def broken(frame):
+    def broken(frame, **_):
         yield frame[0][0], Validation(True, "{}")
         raise RuntimeError("value 7755331177")
 
@@ -163,7 +165,7 @@ def test_the_librarys_own_verdicts_come_through():
     validator.submit("public.bad", RULES, Summary(5, {STRICT.name: 2}, 2, 0))
     validator.submit("public.bad", RULES, Summary(5, {STRICT.name: 1}, 1, 0))
     assert validator.close(120)
-    assert validator.verdict("public.good").last.success
+    assert validator.verdict("public.good").last == Validation(True, "")  # nobody asks for it after the end
     bad = json.loads(validator.verdict("public.bad").last.json)
     assert bad["suite_name"] == "public.bad"
     assert [entry["result"]["observed_value"] for entry in bad["results"] if not entry["success"]] == [3]
@@ -231,6 +233,17 @@ def test_a_repeated_pass_runs_one_suite_for_all_tables(monkeypatch):
     door.validate_round(batches)
     monkeypatch.setattr(door, "_own", None)
     assert all(found.success for found in door.validate_round(batches).values())
+
+
+@pytest.mark.slow
+def test_at_the_end_only_tables_that_fail_have_suites_of_their_own(monkeypatch):
+    alone, own = [], door._own
+    monkeypatch.setattr(door, "_own", lambda table, *more: alone.append(table) or own(table, *more))
+    batches = [(f"public.last{n}", RULES, Summary(5, {STRICT.name: n}, n, 0)) for n in range(3)]
+    found = dict(door.validations(batches, is_last=True))
+    assert sorted(alone) == ["public.last1", "public.last2"]
+    assert [found[table].success for table, *_ in batches] == [True, False, False]
+    assert [bool(found[table].json) for table, *_ in batches] == [False, True, True]
 
 
 @pytest.mark.slow
