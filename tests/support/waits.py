@@ -21,19 +21,18 @@ def wait_until(
 ) -> T:
     """Call ``condition`` until it returns something true; return that.
 
-    Between two calls it rests for at least ``pause`` seconds, and longer the longer a call takes: a condition that
-    compares tables would take the processor from the run that it waits for.
+    Between two calls it rests for at least ``pause`` seconds, and longer the more a call computes: a condition that
+    compares tables would take the processor from the run that it waits for. (One that itself waits computes nothing.)
 
     Raises AssertionError naming ``what`` when ``seconds`` times ``PATIENCE`` have passed.
     """
     seconds *= PATIENCE
     end = time.monotonic() + seconds
     while True:
-        begun = time.monotonic()
+        before = time.process_time()
         value = condition()
         if value:
             return value
-        now = time.monotonic()
-        if now > end:
+        if time.monotonic() > end:
             raise AssertionError(f"{what} did not come true within {seconds:g} s")
-        time.sleep(max(pause, min(_REST * (now - begun), _LONGEST_REST)))
+        time.sleep(max(pause, min(_REST * (time.process_time() - before), _LONGEST_REST)))
