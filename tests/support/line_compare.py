@@ -26,7 +26,7 @@ _RANDOM_COLUMNS = {"fn", "fd", "fu"}
 
 def unlike(expected: Iterable[str], actual: Iterable[str]) -> list[str]:
     """One text for each line that differs. The order counts."""
-    sides = [[_normal(json.loads(line)) for line in lines if line.strip()] for lines in (expected, actual)]
+    sides = [[normal(json.loads(line)) for line in lines if line.strip()] for lines in (expected, actual)]
     found = []
     for number, (one, other) in enumerate(itertools.zip_longest(*sides), 1):
         if one != other:
@@ -55,7 +55,7 @@ def decoded(lines: Iterable[str]) -> list[str]:
     return out
 
 
-def _normal(record: dict[str, Any]) -> dict[str, Any]:
+def normal(record: dict[str, Any]) -> dict[str, Any]:
     if "headers" in record:
         record["headers"] = [one for one in record["headers"] if one["key"] not in _RUN_HEADERS]
     random = "t_def" in record.get("topic", "")
