@@ -115,7 +115,8 @@ class DateFormat:
             if not width:
                 out.append(re.escape(part))
                 continue
-            follows = index + 1 < len(self._parts) and self._parts[index + 1][1] and self._parts[index + 1][0] != "a"
+            # As in Java a number ends at its width only where another number follows.
+            follows = index + 1 < len(self._parts) and _is_number(*self._parts[index + 1])
             if part in "ML" and width >= 3:
                 body = "|".join([*_MONTHS, *(one[:3] for one in _MONTHS)])
                 out.append(f"(?P<monthname>(?i:{body}))")
@@ -162,6 +163,10 @@ class DateFormat:
         day += timedelta(hours=hour, minutes=int(found.get("minute", "0")), seconds=int(found.get("second", "0")))
         day += timedelta(milliseconds=int(found.get("millis", "0"))) - _offset(found.get("zone", "Z"))
         return (day - _EPOCH) // timedelta(milliseconds=1)
+
+
+def _is_number(part: str, width: int) -> bool:
+    return bool(width) and (width <= 2 if part in "ML" else part in "yudDHkKhmsS")
 
 
 def _offset(zone: str) -> timedelta:

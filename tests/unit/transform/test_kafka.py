@@ -205,6 +205,9 @@ def test_date_formats() -> None:
         assert DateFormat(pattern, "x").text(at) == text
     assert DateFormat("yyyyMMddHHmmssSSS", "x").millis("20200913122640123") == at
     assert DateFormat("yyyy-MM-dd HH:mm Z", "x").millis("2020-09-13 14:26 +0200") == 1_599_999_960_000
+    # As in Java, the microseconds are read as so many milliseconds: the next pattern is no number.
+    lenient = DateFormat("yyyy-MM-dd'T'HH:mm:ss.SSSXXX", "x")
+    assert lenient.millis("2018-06-20T13:13:16.945104Z") == 1_529_501_341_104
     with pytest.raises(ConfigError, match="letter W"):
         DateFormat("W", "transforms.x.format")
 
