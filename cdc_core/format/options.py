@@ -17,6 +17,16 @@ BYTES_CONVERTERS = (
     BYTE_ARRAY_CONVERTER,
     "io.debezium.converters.BinaryDataConverter",
 )
+_CONVERTERS = "org.apache.kafka.connect.converters."
+# Connect's type of each, and NumPy's of its bytes.
+NUMBER_CONVERTERS = {
+    f"{_CONVERTERS}BooleanConverter": ("boolean", "u1"),
+    f"{_CONVERTERS}ShortConverter": ("int16", ">i2"),
+    f"{_CONVERTERS}IntegerConverter": ("int32", ">i4"),
+    f"{_CONVERTERS}LongConverter": ("int64", ">i8"),
+    f"{_CONVERTERS}FloatConverter": ("float", ">f4"),
+    f"{_CONVERTERS}DoubleConverter": ("double", ">f8"),
+}
 AVRO_CONVERTER = "io.confluent.connect.avro.AvroConverter"
 
 

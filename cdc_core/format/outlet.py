@@ -23,11 +23,12 @@ from cdc_core.format.options import (
     BYTES_CONVERTERS,
     CLOUD_EVENTS_CONVERTER,
     JSON_CONVERTER,
+    NUMBER_CONVERTERS,
     STRING_CONVERTER,
     TEXT_HEADER_CONVERTERS,
     FormatOptions,
 )
-from cdc_core.format.plain import BytesFormat, StringFormat, TextHeaders
+from cdc_core.format.plain import BytesFormat, NumberFormat, StringFormat, TextHeaders
 from cdc_core.transform.chain import Chain, make_chain
 from cdc_core.transform.options import ErrorTolerance, TransformOptions
 from cdc_core.transform.settings import Settings
@@ -144,11 +145,16 @@ def _made(side: str, name: str, formats: FormatOptions) -> Format:
         AVRO_CONVERTER: lambda settings: AvroFormat(settings, is_key=side == "key"),
         CLOUD_EVENTS_CONVERTER: CloudEventsFormat,
         STRING_CONVERTER: StringFormat,
+        **{one: _number(*how) for one, how in NUMBER_CONVERTERS.items()},
         **{one: partial(_bytes, takes_buffers=one != BYTE_ARRAY_CONVERTER) for one in BYTES_CONVERTERS},
     }
     if name not in makers:
         raise ConfigError(f"{side}.converter is {name}, which wal2lake does not have.")
     return makers[name](_settings(side, formats))
+
+
+def _number(kind: str, octets: str) -> Callable[[Settings], Format]:
+    return lambda settings: NumberFormat(kind, octets)
 
 
 def _bytes(settings: Settings, *, takes_buffers: bool) -> Format:

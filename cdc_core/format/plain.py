@@ -6,6 +6,7 @@ import base64
 from functools import partial
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -78,6 +79,39 @@ class BytesFormat:
     def shown(self, encoded: pa.Array) -> pa.Array:
         """Return base64 in JSON strings, or the delegate's JSON."""
         return in_line(encoded) if pa.types.is_large_binary(encoded.type) else encoded
+
+    def last_lines(self) -> list[Placed]:
+        """Return nothing."""
+        return []
+
+
+class NumberFormat:
+    """Writes values of one primitive type as their bytes. Lines contain base64."""
+
+    suffix = ""
+    shows_headers = True
+
+    def __init__(self, kind: str, octets: str) -> None:
+        self._kind = kind
+        self._octets = np.dtype(octets)
+
+    def encode(self, data: Data, batch: Batch) -> pa.Array:
+        """Return bytes; nulls remain null, of any type."""
+        if not data.valid.any():
+            return pa.nulls(len(data), pa.large_binary())
+        if data.schema is None or data.schema.type != self._kind:
+            raise RecordError(
+                f"A converter of {self._kind} cannot write {data.schema.type if data.schema else 'null'}."
+            )
+        values = data.values.fill_null(False if self._kind == "boolean" else 0).to_numpy(zero_copy_only=False)
+        size = self._octets.itemsize
+        raw = pa.py_buffer(np.ascontiguousarray(values.astype(self._octets)))
+        made = pa.FixedSizeBinaryArray.from_buffers(pa.binary(size), len(data), [None, raw])
+        return pc.if_else(pa.array(data.valid), made.cast(pa.large_binary()), pa.scalar(None, pa.large_binary()))
+
+    def shown(self, encoded: pa.Array) -> pa.Array:
+        """Return base64 in JSON strings."""
+        return in_line(encoded)
 
     def last_lines(self) -> list[Placed]:
         """Return nothing."""

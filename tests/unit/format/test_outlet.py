@@ -7,13 +7,16 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pytest
 
+from cdc_core.envelope.batch import Data, arrow_type, constant
 from cdc_core.envelope.record import in_order
 from cdc_core.errors import ConfigError, RecordError
 from cdc_core.format.json_format import JsonFormat
-from cdc_core.format.options import FormatOptions
+from cdc_core.format.options import NUMBER_CONVERTERS, FormatOptions
 from cdc_core.format.outlet import EventOutlet, make_outlet
+from cdc_core.format.plain import NumberFormat
 from cdc_core.schema.connect import ConnectSchema
 from cdc_core.transform.chain import Chain
 from cdc_core.transform.options import ErrorTolerance, TransformOptions
@@ -186,3 +189,15 @@ def test_records_that_fail() -> None:
 def test_unknown_converters(formats: dict[str, str]) -> None:
     with pytest.raises(ConfigError, match="which wal2lake does not have"):
         outlet(**formats)
+
+
+@pytest.mark.parametrize(
+    ("kind", "value", "octets"), [("int64", -2, b"\xff" * 7 + b"\xfe"), ("boolean", True, b"\x01")]
+)
+def test_converters_of_numbers(kind: str, value: object, octets: bytes) -> None:
+    name = {"int64": "Long", "boolean": "Boolean"}[kind]
+    made = NumberFormat(*NUMBER_CONVERTERS[f"org.apache.kafka.connect.converters.{name}Converter"])
+    found = Data(ConnectSchema(kind, optional=True), pa.array([value, None], arrow_type(ConnectSchema(kind))))
+    assert made.encode(found, EVENTS).to_pylist() == [octets, None]
+    with pytest.raises(RecordError, match="cannot write string"):
+        made.encode(constant("x", ConnectSchema("string"), 1), EVENTS)
