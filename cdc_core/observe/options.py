@@ -79,7 +79,8 @@ class FreshnessWindow:
 class CheckLevel(StrEnum):
     """What a failed check of a lake table means in Dagster.
 
-    warn: a warning. error: an error. block: an error, and assets that depend on the table wait until it passes.
+    warn: a warning. error: an error. block: an error of a blocking check, for
+    which assets that depend on the table can wait.
     """
 
     WARN = "warn"
@@ -205,7 +206,7 @@ class ObserveOptions:
         "wal2lake.dagster.checks",
         (),
         "What failed checks of lake tables mean in Dagster: check=level, such as quarantine=warn,merged=block. Checks: "
-        "merged, rules, great_expectations, quarantine. Levels: warn, error (the default), or block (an error, and "
-        "assets that depend on the table wait until the check passes).",
+        "merged, rules, great_expectations, quarantine. Levels: warn, error (the default), or block (an error of a "
+        "blocking check: assets that depend on the table can wait until it passes).",
         parse=parse_check_levels,
     )

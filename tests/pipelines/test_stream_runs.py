@@ -24,6 +24,7 @@ from cdc_core.lake.schema.shape import ensure_table
 from cdc_core.lake.stores.changelog import Reached, append_changes
 from cdc_core.lake.stores.schema_log import ShapeLog
 from cdc_core.lsn import Lsn
+from cdc_core.observe.options import CheckLevel
 from cdc_core.schema.changes import PauseCause
 from pipelines.assets import stream
 from pipelines.assets.stream_events import StreamEvents
@@ -182,6 +183,39 @@ def test_tables_stay_in_sync_with_the_drain_whether_they_have_changes_or_not(ins
     here = site(FakeEngine(rounds=(round_of(merge(ORDERS, lsn=9000)),)))
     assert run(here, instance).success
     assert stale() == {}
+
+
+def test_what_depends_on_a_lake_table_is_asked_for_as_the_stream_goes_on_unless_a_blocking_check_fails(instance):
+    eager = dg.AutomationCondition.eager()
+    conditions = {"eager": eager, "checked": eager & dg.AutomationCondition.all_deps_blocking_checks_passed()}
+    levels = {"rules": CheckLevel.BLOCK}
+    asked, cursors = {}, {}
+
+    def look(name):
+        @dg.asset(deps=[lake_key(here, ORDERS)], automation_condition=conditions[name])
+        def report(): ...
+
+        defs = dg.Definitions.merge(definitions_of([here]), dg.Definitions(assets=[report]))
+        found = dg.evaluate_automation_conditions(defs, instance, cursor=cursors.get(name))
+        cursors[name] = found.cursor
+        return found.total_requested
+
+    def script(on_batch, on_round, should_stop):
+        for name in conditions:
+            assert look(name) == 0
+        on_round(round_of(merge(ORDERS, failed=1)))
+        wait_for(lambda: reports(instance, ORDERS, here) and failed())
+        asked.update({name: look(name) for name in conditions})
+
+    def failed():
+        key = dg.AssetCheckKey(lake_key(here, ORDERS), "rules")
+        return bool(instance.event_log_storage.get_asset_check_execution_history(key, limit=1))
+
+    here = site(FakeEngine(script=script), check_levels=levels)
+    for key in (lake_key(here, ORDERS), dg.AssetKey("report")):
+        instance.report_runless_asset_event(dg.AssetMaterialization(key))
+    assert run(here, instance).success
+    assert asked == {"eager": 1, "checked": 0}
 
 
 def test_what_was_merged_since_the_last_report_is_reported_when_the_run_fails(instance):
