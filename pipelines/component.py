@@ -29,7 +29,7 @@ from cdc_core.config.connector import ConnectorConfig, file_entries, from_entrie
 from cdc_core.errors import CdcError, ConfigError, TransientError
 from cdc_core.schema.table import TableSchema
 from pipelines.connector import catalogue
-from pipelines.connector.discovery import SERVER_SECONDS, asked
+from pipelines.connector.discovery import SERVER_SECONDS, asked, fill_catalogues
 from pipelines.connector.files import site_of
 from pipelines.connector.site import Engine, KnownTable, Labels, Site
 from pipelines.factory import site_definitions
@@ -248,6 +248,8 @@ class Connector(StateBackedComponent, Model, Resolvable):
         """The connector as its definitions need it."""
         config = self.config()
         file = self._folder / self.file if self.file is not None else None
+        if state_path is None and not self._missing():
+            fill_catalogues([(config, lambda: self.engine().tables())])
         made = site_of(config, file, self.engine)
         tables = catalogue.read(config.state_path)
         if not tables and state_path is not None:
