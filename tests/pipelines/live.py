@@ -35,7 +35,8 @@ class Live:
         deadline = time.monotonic() + STEP_SECONDS
         while not (found := is_met()):
             assert time.monotonic() < deadline, f"{what}: {self.journal()} {self.statuses()}"
-            time.sleep(0.2)
+            # Each look is a query that the web server answers, for tens of milliseconds of computing.
+            time.sleep(0.5)
         return found
 
     def statuses(self):
