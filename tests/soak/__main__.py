@@ -160,6 +160,7 @@ class Soak:
     def _different(self) -> list[str]:
         lake = self.folder / "lake" / "test"
         try:
+            self.work.connect()
             found = [f"{name}: {said}" for name, said in self.work.different(lake).items()]
             return found + [str(one) for one in difference(self.direct, _STEADY)]
         except Exception as error:  # a table that is not there yet, or is being replaced

@@ -42,11 +42,17 @@ class Work(RandomDdl):
     def step(self) -> None:
         """Do something; what the server refuses, because it is away for example, changes nothing."""
         with contextlib.suppress(psycopg.Error):
-            if self.session.closed:
-                self.session = self._pg.connect(self._database, options="-c statement_timeout=20000")
+            self.connect()
             name = self.random.choice(["rows"] * 8 + ["ddl"] * 2 + ["key"] * 2 + ["large", "signal", "savepoints"])
             self.counted[name] = self.counted.get(name, 0) + 1
             getattr(self, f"_do_{name}")()
+
+    def connect(self) -> None:
+        """Open another session where the server has ended this one. Raises psycopg.Error."""
+        if self.session.closed:
+            self.session = self._pg.connect(
+                self._database, options="-c statement_timeout=20000", prepare_threshold=None
+            )
 
     def _ddl(self, count: int) -> list[str]:
         return [self.random.choice(_FOLLOWED) for _ in range(count)]
