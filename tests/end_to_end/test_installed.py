@@ -24,7 +24,8 @@ from tests.support.lake import lake_path, rows, write_properties
 pytestmark = [pytest.mark.postgres, pytest.mark.spark, pytest.mark.slow]
 
 ROOT = Path(__file__).parents[2]
-BUILT_FROM = ("cdc_core", "pipelines", "pyproject.toml", "README.md", "LICENSE", "dagster.yaml", "workspace.yaml")
+PACKAGES = ("cdc_core", "pipelines", "wal2lake")
+BUILT_FROM = (*PACKAGES, "pyproject.toml", "README.md", "LICENSE", "dagster.yaml", "workspace.yaml")
 BESIDE = ("dagster", "dagster-webserver", "dagster-daemon")
 SCRIPT = """#!{python}
 import sys
@@ -121,6 +122,10 @@ def properties_of(pg: Any, database: str, folder: Path) -> Path:
 def test_check_and_run_and_dagsters_code_location(pg, installed, tmp_path):
     done = installed.run("python", "-c", "import cdc_core, pipelines; print(cdc_core.__file__, pipelines.__file__)")
     assert all(path.startswith(str(installed.home)) for path in done.stdout.split()), done
+    group = "import importlib.metadata as m; found = m.entry_points(group='dagster_dg_cli.registry_modules')\n"
+    asked = "print(*[one.load().Connector.__module__ for one in found if one.name == 'wal2lake'])"
+    done = installed.run("python", "-c", group + asked)
+    assert done.stdout.strip() == "pipelines.component", done
     home = tmp_path / "home"
     done = installed.run("wal2lake", "dagster-home", str(home))
     assert done.returncode == 0, done.stderr
