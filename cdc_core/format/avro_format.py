@@ -58,6 +58,7 @@ class AvroFormat:
             settings.flag("connect.meta.data", True),
             settings.flag("scrub.invalid.names", False),
             settings.flag("allow.optional.map.keys", False),
+            settings.flag("discard.type.doc.default", False),
         )
         for name in _WITHOUT_EFFECT:
             settings.get(name)

@@ -25,11 +25,15 @@ _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 @dataclass(frozen=True, slots=True)
 class AvroRules:
-    """``metadata``: with the connect.* properties. ``scrub``: names that Avro does not permit are changed."""
+    """``metadata``: with the connect.* properties. ``scrub``: names that Avro does not permit are changed.
+
+    ``field_docs``: the documentation of a field's type is the field's, too.
+    """
 
     metadata: bool = True
     scrub: bool = False
     optional_map_keys: bool = False
+    field_docs: bool = False
 
     def is_map(self, schema: ConnectSchema) -> bool:
         """Whether a map is an Avro map; otherwise it is an array of records with key and value."""
@@ -116,6 +120,8 @@ class _Maker:
 
     def _field(self, name: str, schema: ConnectSchema, space: str) -> dict[str, Any]:
         field: dict[str, Any] = {"name": name, "type": self.make(schema, space)}
+        if self._rules.field_docs and schema.doc is not None:
+            field["doc"] = schema.doc
         if _defaulted(schema):
             default = self._default(schema, default_of(schema))
             if not (schema.type == "struct" and schema.optional) and _is_json(default):
