@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -132,3 +134,52 @@ def settle(program: Program, file: Path) -> None:
     """Run until everything is merged."""
     done = program.stream(file)
     assert done.returncode == 0, done.stdout + done.stderr[-3000:]
+
+
+def test_check_and_envelopes(debian15: Cluster, program: Program, tmp_path: Path) -> None:
+    """The events of one WAL through each plug-in are equal; ``check`` says what a plug-in does not send."""
+    pg, database = debian15, debian15.database("plugin_events")
+    pg.psql(database, "-qc", SCHEMA + "alter table bare replica identity full; create publication p for all tables;")
+    names = {"pgoutput": "pgoutput", "decoderbufs": "decoderbufs", "wal2json": "wal2json"}
+    files = {}
+    for name in names:
+        settings = {"plugin.name": name, "slot.name": name, "publication.name": "p", "snapshot.mode": "no_data"}
+        folder = {"wal2lake.sinks": "noop", "wal2lake.state.path": str(tmp_path / name)}
+        more = {**settings, **folder, "schema.include.list": "public"}
+        files[name] = write_properties(tmp_path / f"{name}.properties", pg.properties(database, **more))
+        pg.execute(database, "select pg_create_logical_replication_slot(%s, %s)", [name, name])
+    try:
+        for number in (1, 2):
+            pg.psql(database, "-qc", CHANGES.replace("{r}", str(number)))
+        for name, missing in (("decoderbufs", "TRUNCATE"), ("wal2json", "null")):
+            done = program.run("check", files[name], own_java=True)
+            assert done.returncode == 0 and name in done.stdout and missing in done.stdout, done.stdout + done.stderr
+        made = {}
+        for name, file in files.items():
+            done = program.run(
+                "envelopes", file, "--output", str(tmp_path / f"{name}.jsonl"), "--until-idle", "0.5", own_java=True
+            )
+            assert done.returncode == 0, done.stdout + done.stderr
+            made[name] = [rows_of(line) for line in (tmp_path / f"{name}.jsonl").read_text().splitlines()]
+        assert len(made["pgoutput"]) > 100
+        # A stored generated column is sent by pgoutput from PostgreSQL 18 on.
+        assert made["decoderbufs"] == made["wal2json"]
+        assert [without(one, "twice") for one in made["wal2json"]] == made["pgoutput"]
+    finally:
+        pg.drop_database(database)
+
+
+def rows_of(line: str) -> dict[str, Any]:
+    """Topic, key, operation and rows of an event."""
+    one = json.loads(line)
+    key, value = ((one[side] or {}).get("payload") for side in ("key", "value"))
+    row = {name: (value or {}).get(name) for name in ("op", "before", "after")}
+    return {"topic": one["topic"], "key": key, **row}
+
+
+def without(event: dict[str, Any], column: str) -> dict[str, Any]:
+    """The event without a column of its rows."""
+    return {
+        side: {name: one for name, one in row.items() if name != column} if isinstance(row, dict) else row
+        for side, row in event.items()
+    }
