@@ -67,6 +67,26 @@ def server_lsns(pg: Cluster, database: str) -> list[int]:
     return [lsn for lsn, data in found if bytes(data)[:1] in (b"I", b"U", b"D")]
 
 
+def taken_over(
+    program: Program, pg: Cluster, database: str, file: Path, how: tuple[str, ...], number: int
+) -> list[int]:
+    """Adopt, and run twice with changes before each run; returns what is in the changelogs then."""
+    done = program.run("adopt", file, *how)
+    assert done.returncode == 0, done.stdout + done.stderr
+    for each in (number, number + 1):
+        work(pg, database, each)
+        done = program.stream(file)
+        assert done.returncode == 0, done.stdout + done.stderr
+    if not how:
+        assert difference(file, TABLES) == []
+    return changelog_lsns(file)
+
+
+def handed_back(program: Program, file: Path, debezium: Debezium) -> None:
+    done = program.run("offsets", file, "--format", "file", "--output", str(debezium.offsets))
+    assert done.returncode == 0, done.stderr
+
+
 @pytest.mark.parametrize("number", range(4))
 def test_there_and_back(debian15: Cluster, program: Program, tmp_path: Path, number: int) -> None:
     pg, chosen = debian15, random.Random()
@@ -91,24 +111,23 @@ def test_there_and_back(debian15: Cluster, program: Program, tmp_path: Path, num
         stop = chosen.randrange(1, count)
         first = sent_lsns(debezium.run(stop))
         how = () if number == 2 else ("--events-only",)
-        done = program.run("adopt", file, *how)
-        assert done.returncode == 0, done.stdout + done.stderr
-        work(pg, database, 2)
-        done = program.stream(file)
-        assert done.returncode == 0, done.stdout + done.stderr
-        work(pg, database, 3)
-        assert program.stream(file).returncode == 0
-        ours = changelog_lsns(file)
-        if number == 2:
-            assert difference(file, TABLES) == []
-        done = program.run("offsets", file, "--format", "file", "--output", str(debezium.offsets))
-        assert done.returncode == 0, done.stderr
+        ours = taken_over(program, pg, database, file, how, 2)
+        handed_back(program, file, debezium)
         work(pg, database, 4)
-        last = sent_lsns(debezium.run())[len(first) :]
+        middle = sent_lsns(debezium.run(stop))[len(first) :]
+        # Again, into the same lake.
+        again = taken_over(program, pg, database, file, how, 5)
+        handed_back(program, file, debezium)
+        work(pg, database, 7)
+        last = sent_lsns(debezium.run())[len(first) + len(middle) :]
         expected = server_lsns(pg, database)
-        if number == 2:  # what the slot still had is in the changelog, too: whole transactions
-            assert [*first, *ours[len(first) + len(ours) + len(last) - len(expected) :], *last] == expected, stop
+        if number == 2:
+            # The changelog has what the slot still had as well: whole transactions.
+            assert difference(file, TABLES) != []
+            assert last == expected[-len(last) :], stop
+            assert set(expected) == {*first, *middle, *again, *last}, stop
         else:
-            assert [*first, *ours, *last] == expected, stop
+            assert again[: len(ours)] == ours
+            assert [*first, *ours, *middle, *again[len(ours) :], *last] == expected, stop
     finally:
         pg.execute(database, "select pg_drop_replication_slot('oracle')")
