@@ -82,6 +82,8 @@ def test_killed_at_every_step_the_lake_on_s3_equals_the_source(pg, program, buck
         "wal2lake.state.path": str(tmp_path / "state"),
         "wal2lake.freshness.seconds": "0",
         "wal2lake.merge.rewrite.max.bytes": "12000",
+        # Only Spark writes it, so its merges and its upkeep are on S3, too.
+        "wal2lake.lake.clustered.tables": "public.lines",
         **bucket.properties,
     }
     file = write_properties(tmp_path / "s3.properties", pg.properties(database, **settings))
