@@ -15,6 +15,7 @@ from __future__ import annotations
 import os
 import re
 import shutil
+import signal
 import socket
 import tempfile
 from collections.abc import Iterator
@@ -94,7 +95,24 @@ def remove_ended(parent: Path) -> None:
         for folder in list(parent.iterdir()):
             found = _NAME.fullmatch(folder.name)
             if found and found["host"] == _host() and process_start(int(found["pid"])) != found["start"]:
+                _end_java_of(folder)
                 shutil.rmtree(folder, ignore_errors=True)
+
+
+def _end_java_of(folder: Path) -> None:
+    """End Java processes whose temporary files are in the folder of a process that has ended.
+
+    Java ends by itself when its stdin is closed, but not if its command was killed while Java was starting: without the
+    folder it cannot report its port, and its threads would keep it for ever.
+    """
+    name = os.fsencode(folder.name)  # that of one process, however the path to it is written
+    for process in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):
+            if (process / "comm").read_bytes() != b"java\n":
+                continue
+            variables = (process / "environ").read_bytes().split(b"\0")
+            if any(each.startswith(b"TMPDIR=") and each.endswith(b"/" + name) for each in variables):
+                os.kill(int(process.name), signal.SIGKILL)
 
 
 def _made(parent: Path) -> Path:

@@ -1,7 +1,10 @@
 """Temporary files of a command: in its own folder, removed at its end, and after a kill by the next command."""
 
 import os
+import shutil
+import signal
 import stat
+import subprocess
 import tempfile
 from pathlib import Path
 
@@ -36,3 +39,23 @@ def test_only_folders_of_dead_processes_of_this_host_are_removed(tmp_path):
     remove_ended(tmp_path)
     assert {each.name for each in tmp_path.iterdir()} == {alive, elsewhere, other}
     remove_ended(tmp_path / "nothing")
+
+
+def test_a_java_process_that_outlived_its_killed_command_ends_with_its_folder(tmp_path):
+    java = tmp_path / "java"
+    shutil.copy("/bin/sleep", java)
+    host, pid, start = scratch._host(), os.getpid(), process_start(os.getpid())
+    killed, running = tmp_path / "tmp" / f"{host}-{2**22 + 1}-5", tmp_path / "tmp" / f"{host}-{pid}-{start}"
+    started = []
+    for folder, program in ((killed, java), (running, java), (killed, "sleep")):
+        folder.mkdir(parents=True, exist_ok=True)
+        started.append(subprocess.Popen([program, "60"], env={**os.environ, "TMPDIR": str(folder)}))
+    try:
+        remove_ended(tmp_path / "tmp")
+        assert started[0].wait(20) == -signal.SIGKILL
+        assert [each.poll() for each in started[1:]] == [None, None]
+        assert running.exists() and not killed.exists()
+    finally:
+        for each in started:
+            each.kill()
+            each.wait(20)
