@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Protocol
 
@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from cdc_core.decode.pgoutput.classify import sort_segment
-from cdc_core.decode.pgoutput.stream_state import SortedSegment, StreamState
+from cdc_core.decode.pgoutput.stream_state import RelationRun, SortedSegment, StreamState
 from cdc_core.decode.plugin import NoTranslator, Translator
 from cdc_core.decode.segment import Segment
 from cdc_core.lsn import Lsn
@@ -200,17 +200,29 @@ class SharedSegments:
         return self.wal_end
 
     def next(self, seconds: float) -> SortedSegment | None:
-        """Return the next segment without what lies before the start."""
+        """Return the segments that wait, up to a size, as one, without what lies before the start.
+
+        The reader passes on many small ones. Each costs as much besides its rows, so the thread could not catch up.
+        """
         with self._changed:
             if not self._queue:
                 self._changed.wait(seconds)
             if not self._queue:
                 return None
-            found, size = self._queue.popleft()
-            self._bytes -= size
+            taken = [self._taken()]
+            while self._queue and sum(each.frames for each, _ in (*taken, self._queue[0])) <= _ROWS:
+                if sum(size for _, size in (*taken, self._queue[0])) > _BYTES:
+                    break
+                taken.append(self._taken())
             self._full_since = time.monotonic() if self._bytes >= self._most_bytes else None
+        found = joined([each for each, _ in taken])
         self._is_open = found.open_transaction
         return later(found, self._after) if self._after else found
+
+    def _taken(self) -> tuple[SortedSegment, int]:
+        found = self._queue.popleft()
+        self._bytes -= found[1]
+        return found
 
     def confirm(self, lsn: int) -> None:
         """Record what is durable."""
@@ -224,6 +236,28 @@ class SharedSegments:
 
     def tick(self) -> None:
         """Do nothing: the reader keeps its connection."""
+
+
+def joined(parts: Sequence[SortedSegment]) -> SortedSegment:
+    """Return consecutive segments as one. Their ``seq`` go on from one to the next."""
+    if len(parts) == 1:
+        return parts[0]
+    runs: dict[tuple[int, int], list[RelationRun]] = {}
+    for run in (run for part in parts for run in part.runs):
+        runs.setdefault((id(run.relation), id(run.table)), []).append(run)
+    commits = [part for part in parts if part.last_commit_end_lsn is not None]
+    return SortedSegment(
+        [replace(same[0], raw=pa.concat_batches([run.raw for run in same])) for same in runs.values()],
+        [one for part in parts for one in part.truncates],
+        [one for part in parts for one in part.messages],
+        pa.concat_batches([part.transactions for part in parts]),
+        commits[-1].last_commit_lsn if commits else None,
+        commits[-1].last_commit_end_lsn if commits else None,
+        parts[-1].open_transaction,
+        sum(part.frames for part in parts),
+        sum(part.row_messages for part in parts),
+        sum(part.captured_rows for part in parts),
+    )
 
 
 def later(found: SortedSegment, lsn: int) -> SortedSegment:

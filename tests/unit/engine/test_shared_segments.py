@@ -5,8 +5,10 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
+from cdc_core.decode.pgoutput import sort_segment
 from cdc_core.decode.pgoutput.stream_state import MARK_SCHEMA, RelationRun, SortedSegment
 from cdc_core.decode.raw_batch import RAW_SCHEMA
+from cdc_core.decode.segment import Segment
 from cdc_core.engine.envelopes.acknowledged import Acknowledged
 from cdc_core.engine.envelopes.feed import EventFeed, Gate
 from cdc_core.engine.envelopes.segments import SharedSegments, later
@@ -15,7 +17,9 @@ from cdc_core.errors import TransientError
 from cdc_core.lsn import Lsn
 from cdc_core.schema.relation import Relation, ReplicaIdentity
 from cdc_core.schema.table import TableId, TableSchema
+from tests.support import plain_pgoutput as plain
 from tests.support.waits import wait_until
+from tests.unit.decode.streams import CLIENTS, ORDERS, TIME_US, announced, table_of, transaction
 
 RELATION = Relation(1, "s", "t", ReplicaIdentity.DEFAULT, ())
 TABLE = TableSchema(TableId("s", "t"), 1, (), ())
@@ -71,10 +75,10 @@ def test_the_slot_is_confirmed_for_both() -> None:
     gate.confirm(50)
     assert sent == [50]
     segments.put(segment(100))
-    segments.put(segment(200))
     gate.confirm(208)
     assert sent == [50]
     assert segments.next(0) is not None
+    segments.put(segment(200))
     segments.confirm(108)
     segments.confirm_idle(True)  # the second segment still waits
     gate.tick()
@@ -87,6 +91,45 @@ def test_the_slot_is_confirmed_for_both() -> None:
     segments.confirm_idle(True)
     gate.confirm(400)
     assert sent == [50, 108, 400]
+
+
+FRAMES = [
+    plain.frame(payload, 100 + number)
+    for number, payload in enumerate(
+        [
+            *transaction(
+                plain.insert(ORDERS.oid, ["1", "a"]),
+                plain.insert(CLIENTS.oid, ["7"]),
+                plain.update(ORDERS.oid, ["1", "b"]),
+                plain.truncate([CLIENTS.oid]),
+            ),
+            *transaction(plain.message(9, "note", b"x", True), plain.insert(ORDERS.oid, ["2", "c"]), commit_lsn=2000),
+            plain.begin(3000, TIME_US, 9),
+            plain.insert(CLIENTS.oid, ["8"]),
+        ]
+    )
+]
+
+
+@pytest.mark.parametrize("cut", range(1, len(FRAMES)))
+def test_segments_that_wait_come_as_one_as_if_received_so(cut: int) -> None:
+    def described(relation: Relation, lsn: int) -> TableSchema:
+        return table_of(relation)
+
+    whole = sort_segment(Segment.of(FRAMES), announced(), described)
+    segments, state = SharedSegments(1 << 20), announced()
+    for part in (FRAMES[:cut], FRAMES[cut:]):
+        segments.put(sort_segment(Segment.of(part), state, described))
+    assert segments.next(0) == whole
+    assert segments.is_open and segments.waiting_bytes == 0
+    assert segments.next(0) is None
+
+
+def test_no_more_segments_come_as_one_than_fit() -> None:
+    segments = SharedSegments(1 << 30)
+    for lsn in (100, 200, 300):
+        segments.put(segment(lsn, size=5 << 20))
+    assert [found and found.last_commit_lsn for found in (segments.next(0), segments.next(0))] == [100, 200]
 
 
 def test_reading_pauses_at_the_bound_and_the_run_ends_when_it_lasts() -> None:
