@@ -61,5 +61,7 @@ def difference(properties: Path, tables: list[TableId]) -> list[Comparison]:
 def doubled_events(properties: Path, table: TableId) -> int:
     """Changelog rows beyond the first of their position."""
     path = changelog_path(load(properties), table)
-    (found,) = rows(path, 'select count(*) as n, count(distinct ("__commit_lsn", "__tx_index")) as d from t')
-    return int(found["n"]) - int(found["d"])
+    # Groups of two integers: distinct pairs as a structure take minutes for millions of rows.
+    each = 'select count(*) as times from t group by "__commit_lsn", "__tx_index"'
+    (found,) = rows(path, f"select coalesce(sum(times - 1), 0) as doubled from ({each})")
+    return int(found["doubled"])
