@@ -20,6 +20,8 @@ from cdc_core.errors import CdcError, CommitConflictError, LakeError, SparkLostE
 from cdc_core.storage_faults import fault_in, storage_fault
 
 _WORKER_ENDED = re.compile(r"Python worker exited unexpectedly|Python worker failed to connect|ExecutorLostFailure")
+# py4j's text where there was no answer: the connection failed while a command was sent. Errors of Java have more.
+_UNANSWERED = re.compile(r"An error occurred while calling \S+")
 _MARK = re.compile(r"wal2lake-error:([A-Za-z0-9+/=]+):")
 
 
@@ -53,7 +55,7 @@ def received(doing: str) -> Iterator[None]:
         found = _MARK.search(text)
         if found is not None:
             raise _unpacked(found[1]) from None
-        if isinstance(error, Py4JNetworkError):
+        if _is_unanswered(error):
             raise _lost(doing) from None
         if _WORKER_ENDED.search(text):
             raise SparkLostError(
@@ -76,8 +78,14 @@ def spark_lost(error: BaseException, *, is_lost: bool = False) -> SparkLostError
 
     ``is_lost``: the process has ended, so a connection that failed was to it.
     """
-    is_network = isinstance(error, Py4JNetworkError)
-    return _lost("working") if is_network or (is_lost and isinstance(error, ConnectionError | EOFError)) else None
+    is_connection = is_lost and isinstance(error, ConnectionError | EOFError)
+    return _lost("working") if is_connection or _is_unanswered(error) else None
+
+
+def _is_unanswered(error: BaseException) -> bool:
+    if isinstance(error, Py4JNetworkError):
+        return True
+    return type(error) is Py4JError and _UNANSWERED.fullmatch(str(error)) is not None
 
 
 def _lost(doing: str) -> SparkLostError:
