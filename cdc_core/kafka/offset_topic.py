@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from cdc_core.errors import ConfigError
-from cdc_core.kafka.client import REACH_SECONDS, BrokerError, Reported, error_of, open_consumer
+from cdc_core.kafka.client import REACH_SECONDS, BrokerError, Reported, error_of, open_reader
 
 _POLL_SECONDS = 0.2
 _MOST = 1000
@@ -27,14 +27,8 @@ def read_offsets(settings: Mapping[str, str], topic: str) -> list[tuple[bytes, b
             "It is not known where the topic of Connect's offsets is: there is no bootstrap.servers.",
             "Give --bootstrap-servers.",
         )
-    own = {
-        "group.id": "wal2lake-adopt",
-        "enable.auto.commit": "false",
-        "isolation.level": "read_committed",
-        "enable.partition.eof": "true",
-    }
     reported = Reported(servers)
-    consumer = open_consumer({**settings, **own}, reported)
+    consumer = open_reader(settings, "wal2lake-adopt", reported)
     try:
         known = consumer.list_topics(topic, timeout=REACH_SECONDS).topics[topic]
         if known.error is not None or not known.partitions:

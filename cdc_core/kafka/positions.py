@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from cdc_core.kafka.client import REACH_SECONDS, Reported, error_of, open_consumer
+from cdc_core.kafka.client import REACH_SECONDS, Reported, error_of, open_reader
 from cdc_core.kafka.topic_maker import TopicMaker
 from cdc_core.kafka.topics import NewTopic
 
@@ -58,14 +58,8 @@ class PositionTopic:
         """Return the last position, empty if there is none. Raises CdcError."""
         from confluent_kafka import KafkaException, TopicPartition
 
-        own = {
-            "group.id": f"{self.name}-reader",
-            "enable.auto.commit": "false",
-            "isolation.level": "read_committed",
-            "enable.partition.eof": "true",
-        }
         reported = Reported(servers)
-        consumer = open_consumer({**settings, **own}, reported)
+        consumer = open_reader(settings, f"{self.name}-reader", reported)
         try:
             low, high = self._bounds(consumer)
             look = _FIRST_LOOK

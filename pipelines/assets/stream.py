@@ -29,6 +29,9 @@ FIRST_REPORT_SECONDS = 3.0
 # A run that was to bring assets up to date ends when the slot has had no changes for so long.
 CAUGHT_UP_SECONDS = 10.0
 SENSOR_TAG = "dagster/sensor_name"
+_CHANGES = (
+    "Consumes the replication slot {}: each event is appended exactly once to the changelog table of its source table."
+)
 
 
 class StreamConfig(dg.Config):
@@ -56,7 +59,7 @@ def stream_assets(site: Site) -> dg.AssetsDefinition:
 
     @dg.multi_asset(
         name=f"{site.safe_name}_stream",
-        specs=[_changes_spec(site), *_lake_specs(site)],
+        specs=[changes_spec(site, {"postgres", "delta", "spark"}, _CHANGES.format(site.slot)), *_lake_specs(site)],
         can_subset=True,
         pool=site.pool,
         required_resource_keys={spark_key(site)},
@@ -122,17 +125,17 @@ def _caught_up(context: dg.AssetExecutionContext, engine: Engine, config: Stream
     return replace(until, lsn=now, idle_seconds=min(until.idle_seconds or CAUGHT_UP_SECONDS, CAUGHT_UP_SECONDS))
 
 
-def _changes_spec(site: Site) -> dg.AssetSpec:
+def changes_spec(site: Site, kinds: set[str], description: str) -> dg.AssetSpec:
+    """The asset that a connector's stream is, whatever it writes to."""
     return dg.AssetSpec(
         changes_key(site),
         deps=[source_key(site, table.id) for table in site.tables],
         group_name=site.group(),
-        kinds={"postgres", "delta", "spark"},
+        kinds=kinds,
         owners=site.owners,
         tags=site.tags,
         skippable=True,
-        description=f"Consumes the replication slot {site.slot}: each event is appended exactly once to the "
-        "changelog table of its source table.",
+        description=description,
     )
 
 

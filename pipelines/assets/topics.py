@@ -15,8 +15,8 @@ from cdc_core.engine.reports import BatchReport, StreamReport
 from cdc_core.lsn import Lsn
 from cdc_core.schema.table import TableId
 from pipelines.assets.source import named
-from pipelines.assets.stream import SENSOR_TAG, StreamConfig
-from pipelines.connector.keys import changes_key, source_key, topic_key
+from pipelines.assets.stream import SENSOR_TAG, StreamConfig, changes_spec
+from pipelines.connector.keys import changes_key, topic_key
 from pipelines.connector.site import Site
 from pipelines.jobs.connector import CANCELLED
 from pipelines.jobs.slot_runs import YieldPolicy
@@ -26,6 +26,8 @@ from pipelines.step.failure import reported, retried
 from pipelines.step.interrupts import held
 
 _log = logging.getLogger(__name__)
+
+_CHANGES = "Consumes the replication slot {}, and writes its events to Kafka; the first run takes the initial snapshot."
 
 
 class TopicTally:
@@ -65,7 +67,7 @@ def topic_assets(site: Site) -> dg.AssetsDefinition:
 
     @dg.multi_asset(
         name=f"{site.safe_name}_stream",
-        specs=[_changes_spec(site), *_topic_specs(site)],
+        specs=[changes_spec(site, {"postgres", "kafka"}, _CHANGES.format(site.slot)), *_topic_specs(site)],
         can_subset=True,
         pool=site.pool,
     )
@@ -115,20 +117,6 @@ def _report(context: dg.AssetExecutionContext, keys: dict[TableId, dg.AssetKey],
         except Exception as error:
             # Not by context.log, which uses the same database. The next report has what comes then.
             _log.warning("A report of the stream could not be logged to Dagster: %s.", type(error).__name__)
-
-
-def _changes_spec(site: Site) -> dg.AssetSpec:
-    return dg.AssetSpec(
-        changes_key(site),
-        deps=[source_key(site, table.id) for table in site.tables],
-        group_name=site.group(),
-        kinds={"postgres", "kafka"},
-        owners=site.owners,
-        tags=site.tags,
-        skippable=True,
-        description=f"Consumes the replication slot {site.slot}, and writes its events to Kafka; the first run takes "
-        "the initial snapshot.",
-    )
 
 
 def _topic_specs(site: Site) -> list[dg.AssetSpec]:
