@@ -21,18 +21,23 @@ from cdc_core.schema.table import TableId
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """One table's result. ``missing`` rows are only in the source, ``extra`` ones only in the lake."""
+    """One table's result. ``missing`` rows are only in the source, ``extra`` ones only in the lake.
+
+    ``absent`` are the columns of the source that the lake table does not have, as before an ALTER TABLE has reached it;
+    the rows are then compared by the columns of both.
+    """
 
     table: TableId
     source_rows: int
     lake_rows: int
     missing: int
     extra: int
+    absent: tuple[str, ...] = ()
 
     @property
     def is_equal(self) -> bool:
-        """Whether both sides have exactly the same rows."""
-        return self.missing == 0 and self.extra == 0
+        """Whether both sides have exactly the same columns of the source, and the same rows."""
+        return self.missing == 0 and self.extra == 0 and not self.absent
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,20 +77,23 @@ def compare(options: PostgresOptions, table: TableId, path: Path) -> Comparison:
             " where attrelid = %s::regclass and attnum > 0 and not attisdropped order by attnum",
             [f'"{table.schema}"."{table.table}"'],
         ).fetchall()
+        found = _lake_table(path)
+        held_names = None if found is None else {field.name for field in found.schema().fields}
+        absent = tuple(name for name, _ in described if held_names is not None and name not in held_names)
+        described = [column for column in described if column[0] not in absent]
         select = ", ".join(_source_expression(name, kind) for name, kind in described)
         source = Counter(tuple(map(_plain, row)) for row in connection.execute(_select(select, table)))
     lake: Counter[tuple[Any, ...]] = Counter()
-    found = _lake_table(path)
     if found is not None:
-        names = ", ".join(f'"{name}"' for name, _ in described)
-        held = _query(found, f'select "__rescued", {names} from lake')
+        names = ", ".join(f'"{name}"' for name in ["__rescued", *(name for name, _ in described)])
+        held = _query(found, f"select {names} from lake")
         rescued, *columns = [column.to_pylist() for column in held.columns]
         kinds: dict[str, str] = dict(described)
         values = zip(*columns, strict=True) if columns else [()] * len(rescued)
         rows = zip(rescued, values, strict=True)
         lake = Counter(tuple(map(_plain, _whole(row, texts, kinds))) for texts, row in rows)
     missing, extra = source - lake, lake - source
-    return Comparison(table, source.total(), lake.total(), missing.total(), extra.total())
+    return Comparison(table, source.total(), lake.total(), missing.total(), extra.total(), absent)
 
 
 def _select(what: str, table: TableId) -> bytes:
