@@ -13,22 +13,18 @@ from cdc_core.lsn import Lsn
 from pipelines.assets.notification_events import NotificationEvents
 from pipelines.assets.source import named
 from pipelines.assets.stream_events import StreamEvents
+from pipelines.assets.streaming import streaming
 from pipelines.connector.keys import changes_key, lake_key, snapshot_key, source_key
 from pipelines.connector.site import Engine, Site
-from pipelines.jobs.connector import CANCELLED, stream_job_name
-from pipelines.jobs.slot_runs import YieldPolicy
+from pipelines.jobs.connector import stream_job_name
 from pipelines.reports.freshness import freshness_policy
 from pipelines.reports.lake_facts import LakeFacts
 from pipelines.reports.stream_tally import RunTally
-from pipelines.step.background import BackgroundWork
-from pipelines.step.failure import reported, retried
-from pipelines.step.interrupts import held
 from pipelines.step.resources import spark_key
 
 FIRST_REPORT_SECONDS = 3.0
 # A run that was to bring assets up to date ends when the slot has had no changes for so long.
 CAUGHT_UP_SECONDS = 10.0
-SENSOR_TAG = "dagster/sensor_name"
 _CHANGES = (
     "Consumes the replication slot {}: each event is appended exactly once to the changelog table of its source table."
 )
@@ -69,8 +65,6 @@ def stream_assets(site: Site) -> dg.AssetsDefinition:
         notifications = NotificationEvents(site)
         events = StreamEvents(context, site, tally, LakeFacts(site), notifications)
         is_stream = context.run.job_name == stream_job_name(site)
-        heeds_pause = SENSOR_TAG in context.run.tags
-        policy = YieldPolicy(context.instance, context.run.run_id, site, heeds_pause=heeds_pause)
 
         def drain(should_stop: Callable[[], bool]) -> StreamReport:
             engine = site.open()
@@ -85,28 +79,10 @@ def stream_assets(site: Site) -> dg.AssetsDefinition:
                 on_notification=notifications.listen,
             )
 
-        work = BackgroundWork(drain, f"The stream of {site.name}")
-
-        def tick() -> None:
-            with held():
-                events.report_due()
-            reason = policy.reason()
-            if reason is not None and work.stop():
-                context.log.info(f"The stream ends after this round: {reason}.")
-
-        with retried(context), reported():
-            try:
-                report = work.run(tick, context.log)
-                yield from events.results(report, with_data_docs=config.data_docs)
-                if not is_stream:
-                    yield from events.unchanged()
-            except dg.DagsterExecutionInterruptedError:
-                with held():
-                    context.log.info(f"Cancelled. {CANCELLED.format(site.safe_name)}")
-                raise
-            finally:
-                with held():
-                    events.flush()
+        with streaming(context, site, drain, events) as report:
+            yield from events.results(report, with_data_docs=config.data_docs)
+            if not is_stream:
+                yield from events.unchanged()
 
     return stream
 

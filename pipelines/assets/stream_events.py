@@ -24,6 +24,7 @@ from pipelines.reports.freshness import is_current
 from pipelines.reports.lake_facts import LakeFacts, data_docs_link
 from pipelines.reports.provenance import lake_tags, version_tags
 from pipelines.reports.stream_tally import ChangesTotals, RunTally, TableSummary
+from pipelines.step.log import logged
 
 _SLICE_SECONDS = 1.0
 # Reporting takes at most a tenth of the time: with many tables, reports become less frequent instead of slowing the
@@ -189,11 +190,7 @@ class StreamEvents:
         self._said[summary.table] = summary.error
 
     def _log(self, event: Any) -> None:
-        self._context.log_event(event)
-        # It is in the event log by now. The step would keep it for an iteration over the run in this process, which
-        # would use much memory over an hour.
-        for _ in self._context.consume_events():
-            pass
+        logged(self._context, event)
 
     def _materialisation(self, summary: TableSummary) -> dg.AssetMaterialization:
         return dg.AssetMaterialization(

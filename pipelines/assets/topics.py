@@ -7,6 +7,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import dagster as dg
@@ -15,15 +16,12 @@ from cdc_core.engine.reports import BatchReport, StreamReport
 from cdc_core.lsn import Lsn
 from cdc_core.schema.table import TableId
 from pipelines.assets.source import named
-from pipelines.assets.stream import SENSOR_TAG, StreamConfig, changes_spec
+from pipelines.assets.stream import StreamConfig, changes_spec
+from pipelines.assets.streaming import streaming
 from pipelines.connector.keys import changes_key, topic_key
 from pipelines.connector.site import Site
-from pipelines.jobs.connector import CANCELLED
-from pipelines.jobs.slot_runs import YieldPolicy
 from pipelines.reports.metadata import Metadata
-from pipelines.step.background import BackgroundWork
-from pipelines.step.failure import reported, retried
-from pipelines.step.interrupts import held
+from pipelines.step.log import logged
 
 _log = logging.getLogger(__name__)
 
@@ -31,15 +29,13 @@ _CHANGES = "Consumes the replication slot {}, and writes its events to Kafka; th
 
 
 class TopicTally:
-    """Counts what Kafka has acknowledged since the last report. ``add`` is for the stream's thread."""
+    """Counts what Kafka has acknowledged and has not been reported. ``add`` is for the stream's thread."""
 
-    def __init__(self, seconds: float) -> None:
-        self._seconds = seconds
+    def __init__(self) -> None:
         self._lock = threading.Lock()
         self._changes: Counter[TableId] = Counter()
         self._lsn = Lsn(0)
         self._lag_bytes = 0
-        self._told_at = time.monotonic()
 
     def add(self, report: BatchReport) -> None:
         """Count a micro-batch."""
@@ -47,23 +43,56 @@ class TopicTally:
             self._changes.update(report.events)
             self._lsn, self._lag_bytes = report.commit_lsn, report.lag_bytes
 
-    @property
-    def is_due(self) -> bool:
-        """Whether a report is due."""
-        return time.monotonic() - self._told_at >= self._seconds
-
-    def taken(self) -> dict[TableId, Metadata]:
-        """Return the metadata of each table with changes, and begin to count anew."""
-        self._told_at = time.monotonic()
+    def tables(self) -> list[TableId]:
+        """The tables with changes that have not been reported."""
         with self._lock:
-            changes, self._changes = self._changes, Counter()
-            shared: Metadata = {"lsn": str(self._lsn), "lag_bytes": self._lag_bytes}
-        return {table: {"changes": count, **shared} for table, count in changes.items() if count}
+            return [table for table, changes in self._changes.items() if changes]
+
+    @contextmanager
+    def taken(self, table: TableId) -> Iterator[Metadata]:
+        """The metadata of a table's changes, which count as reported if the context ends without an error."""
+        with self._lock:
+            changes = self._changes[table]
+            told: Metadata = {"changes": changes, "lsn": str(self._lsn), "lag_bytes": self._lag_bytes}
+        yield told
+        with self._lock:
+            self._changes[table] -= changes
+
+
+class TopicEvents:
+    """Logs the content of a ``TopicTally`` as materializations. For the step's thread only.
+
+    A table that is not in the loaded definitions is not reported.
+    """
+
+    def __init__(self, context: dg.AssetExecutionContext, site: Site, tally: TopicTally, seconds: float) -> None:
+        self._context = context
+        self._keys = {table.id: topic_key(site, table.id) for table in site.tables}
+        self._tally = tally
+        self._seconds = seconds
+        self._due_at = time.monotonic() + seconds
+
+    def report_due(self) -> None:
+        """Log each table with changes, once an interval. What cannot be logged to Dagster is logged later."""
+        if time.monotonic() < self._due_at:
+            return
+        self._due_at = time.monotonic() + self._seconds
+        try:
+            self.flush()
+        except Exception as error:
+            # Not by context.log, which uses the same database.
+            _log.warning("A report of the stream could not be logged to Dagster: %s. Retrying.", type(error).__name__)
+
+    def flush(self) -> None:
+        """Log each table with changes."""
+        for table in self._tally.tables():
+            if table in self._keys:
+                with self._tally.taken(table) as told:
+                    logged(self._context, dg.AssetMaterialization(asset_key=self._keys[table], metadata=told))
 
 
 def topic_assets(site: Site) -> dg.AssetsDefinition:
     """The events of a connector without a lake; a run takes the initial snapshot first if it has not been taken."""
-    keys = {table.id: topic_key(site, table.id) for table in site.tables}
 
     @dg.multi_asset(
         name=f"{site.safe_name}_stream",
@@ -72,51 +101,19 @@ def topic_assets(site: Site) -> dg.AssetsDefinition:
         pool=site.pool,
     )
     def stream(context: dg.AssetExecutionContext, config: StreamConfig) -> Iterator[Any]:
-        tally = TopicTally(config.report_seconds)
-        policy = YieldPolicy(context.instance, context.run.run_id, site, heeds_pause=SENSOR_TAG in context.run.tags)
+        tally = TopicTally()
 
         def drain(should_stop: Callable[[], bool]) -> StreamReport:
             engine = site.open()
             engine.initial_snapshot()
             return engine.stream(config.until(), on_batch=tally.add, should_stop=should_stop)
 
-        work = BackgroundWork(drain, f"The stream of {site.name}")
-
-        def tick() -> None:
-            if tally.is_due:
-                with held():
-                    _report(context, keys, tally)
-            reason = policy.reason()
-            if reason is not None and work.stop():
-                context.log.info(f"The stream ends: {reason}.")
-
-        with retried(context), reported():
-            try:
-                report = work.run(tick, context.log)
-                if changes_key(site) in context.selected_asset_keys:
-                    told: Metadata = {"events": report.events, "lsn": str(report.lsn), "stopped_by": report.stopped_by}
-                    yield dg.MaterializeResult(asset_key=changes_key(site), metadata=told)
-            except dg.DagsterExecutionInterruptedError:
-                with held():
-                    context.log.info(f"Cancelled. {CANCELLED.format(site.safe_name)}")
-                raise
-            finally:
-                with held():
-                    _report(context, keys, tally)
+        with streaming(context, site, drain, TopicEvents(context, site, tally, config.report_seconds)) as report:
+            if changes_key(site) in context.selected_asset_keys:
+                told: Metadata = {"events": report.events, "lsn": str(report.lsn), "stopped_by": report.stopped_by}
+                yield dg.MaterializeResult(asset_key=changes_key(site), metadata=told)
 
     return stream
-
-
-def _report(context: dg.AssetExecutionContext, keys: dict[TableId, dg.AssetKey], tally: TopicTally) -> None:
-    """Log a materialization of each table with changes; of a table that is not in the loaded definitions none."""
-    for table, found in tally.taken().items():
-        if table not in keys:
-            continue
-        try:
-            context.log_event(dg.AssetMaterialization(asset_key=keys[table], metadata=found))
-        except Exception as error:
-            # Not by context.log, which uses the same database. The next report has what comes then.
-            _log.warning("A report of the stream could not be logged to Dagster: %s.", type(error).__name__)
 
 
 def _topic_specs(site: Site) -> list[dg.AssetSpec]:

@@ -1,11 +1,13 @@
 """A connector that writes to Kafka alone: no lake in its definitions, and a stream that tells what Kafka has."""
 
+import threading
 from dataclasses import replace
 
 import dagster as dg
 
 from cdc_core.engine.reports import BatchReport
 from cdc_core.lsn import Lsn
+from pipelines.assets import topics
 from pipelines.connector.files import load_sites
 from pipelines.connector.keys import changes_key, topic_key
 from pipelines.factory import definitions_of
@@ -73,3 +75,26 @@ def test_the_sensor_starts_the_stream(instance):
 
     assert said(Backlog()).run_requests
     assert "run shop_stream_job, which takes a snapshot first" in said(Backlog(slot_exists=False)).skip_message
+
+
+def test_what_dagsters_database_refuses_is_reported_later(instance, monkeypatch):
+    refused = threading.Event()
+
+    def refuse_once(context, event, before=topics.logged):
+        if not refused.is_set():
+            refused.set()
+            raise OSError("the database is locked")
+        before(context, event)
+
+    def script(on_batch, *_):
+        on_batch(BatchReport(2, {PEOPLE: 3}, Lsn(6000), 9, 0.1, 0.0))
+        assert refused.wait(60)
+
+    monkeypatch.setattr(topics, "logged", refuse_once)
+    here = replace(site(Engine(script=script)), sinks=("kafka",))
+    job = definitions_of([here]).resolve_job_def("shop_stream_job")
+    config = {"ops": {"shop_stream": {"config": {"report_seconds": 0.0}}}}
+    assert job.execute_in_process(instance=instance, run_config=config).success
+    for table, changes in ((ORDERS, 5), (PEOPLE, 3)):
+        records = instance.fetch_materializations(topic_key(here, table), limit=10).records
+        assert sum(record.asset_materialization.metadata["changes"].value for record in records) == changes

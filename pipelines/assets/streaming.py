@@ -1,0 +1,63 @@
+"""The step of a stream, whatever it writes to: it reports as it goes, gives way, and can be cancelled."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Protocol
+
+import dagster as dg
+
+from cdc_core.engine.reports import StreamReport
+from pipelines.connector.site import Site
+from pipelines.jobs.connector import CANCELLED
+from pipelines.jobs.slot_runs import YieldPolicy
+from pipelines.step.background import BackgroundWork
+from pipelines.step.failure import reported, retried
+from pipelines.step.interrupts import held
+
+SENSOR_TAG = "dagster/sensor_name"
+
+
+class Reports(Protocol):
+    """What a stream tells Dagster while it goes on."""
+
+    def report_due(self) -> None:
+        """Log what is due. An error of Dagster's database is no error of the stream: it is logged again later."""
+
+    def flush(self) -> None:
+        """Log what is left, also after an error of the stream."""
+
+
+@contextmanager
+def streaming(
+    context: dg.AssetExecutionContext,
+    site: Site,
+    drain: Callable[[Callable[[], bool]], StreamReport],
+    reports: Reports,
+) -> Iterator[StreamReport]:
+    """Run ``drain`` in a background thread until it ends or has to give way; its report is the context's value.
+
+    ``drain`` is given a function that says whether to stop. What ``reports`` has left is logged when the context ends,
+    after the results that the step yields in it. Errors of the engine become Dagster's, those that pass are retried.
+    """
+    policy = YieldPolicy(context.instance, context.run.run_id, site, heeds_pause=SENSOR_TAG in context.run.tags)
+    work = BackgroundWork(drain, f"The stream of {site.name}")
+
+    def tick() -> None:
+        with held():
+            reports.report_due()
+        reason = policy.reason()
+        if reason is not None and work.stop():
+            context.log.info(f"The stream ends after this round: {reason}.")
+
+    with retried(context), reported():
+        try:
+            yield work.run(tick, context.log)
+        except dg.DagsterExecutionInterruptedError:
+            with held():
+                context.log.info(f"Cancelled. {CANCELLED.format(site.safe_name)}")
+            raise
+        finally:
+            with held():
+                reports.flush()
