@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -148,7 +149,12 @@ class TableSchema:
     @classmethod
     def from_json(cls, text: str) -> TableSchema:
         """The inverse of ``to_json``."""
-        raw = json.loads(text)
+        return cls.from_plain(json.loads(text))
+
+    @classmethod
+    def from_plain(cls, plain: Mapping[str, Any]) -> TableSchema:
+        """The value of a parsed ``to_json``."""
+        raw = dict(plain)
         raw["id"] = TableId(*raw["id"])
         raw["identity"] = ReplicaIdentity(raw["identity"])
         raw["columns"] = tuple(column_from_plain(column) for column in raw["columns"])

@@ -26,7 +26,7 @@ def read_file(file: Path) -> tuple[KnownTable, ...]:
     """``read`` from a file of any name."""
     try:
         entries = json.loads(file.read_text(encoding="utf-8"))["tables"]
-        schemas = [TableSchema.from_json(json.dumps(entry)) for entry in entries]
+        schemas = [TableSchema.from_plain(entry) for entry in entries]
     except (OSError, ValueError, KeyError, TypeError):
         return ()
     return tuple(KnownTable(schema.id, schema) for schema in sorted(schemas, key=lambda schema: schema.id))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -24,9 +25,12 @@ class LakeFacts:
     def __init__(self, site: Site) -> None:
         self._site = site
         self._opened: dict[TableId, Sequence[Any]] = {}
-        self._schemas: dict[TableId, TableSchema | None] = {
-            table.id: table.schema for table in (*site.tables, *catalogue.read(site.state_path))
-        }
+        self._defined = {table.id: table.schema for table in site.tables}
+
+    @cached_property
+    def _schemas(self) -> dict[TableId, TableSchema | None]:
+        """The tables as they are known now: they may have changed since the definitions were loaded."""
+        return self._defined | {table.id: table.schema for table in catalogue.read(self._site.state_path)}
 
     def of(self, table: TableId) -> metadata.Metadata:
         """``dagster/column_schema``, ``dagster/column_lineage`` and ``dagster/row_count``, if known."""
@@ -45,7 +49,7 @@ class LakeFacts:
         found: metadata.Metadata = {}
         if self._site.lake_path:
             found["path"] = dg.MetadataValue.path(self._site.paths().lake(table))
-        schema = self._schemas.get(table)
+        schema = self._defined.get(table)
         if schema is None or self._site.lake_fields is None:
             return found
         try:

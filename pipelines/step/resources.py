@@ -4,21 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from dagster_pyspark import LazyPySparkResource
-from pydantic import PrivateAttr
+import dagster as dg
 
-from cdc_core.spark.session import get_session
 from pipelines.connector.site import Site
-
-
-class QuietSparkResource(LazyPySparkResource):  # type: ignore[misc]
-    """Starts Spark as the command line does: without Spark's startup messages in the run's log."""
-
-    _spark_session: Any = PrivateAttr(default=None)
-
-    def _init_session(self) -> None:
-        if self._spark_session is None:
-            self._spark_session = get_session(self.spark_config)
 
 
 def spark_key(site: Site) -> str:
@@ -26,6 +14,13 @@ def spark_key(site: Site) -> str:
     return f"spark_{site.safe_name}"
 
 
-def spark_resource(site: Site) -> LazyPySparkResource:
-    """The connector's Spark session; no JVM is started before an asset uses it."""
-    return QuietSparkResource(spark_config=dict(site.spark_settings))
+def spark_resource(site: Site) -> dg.ResourceDefinition:
+    """The connector's Spark session as dagster-pyspark's lazy resource; no JVM is started before an asset uses it."""
+
+    def made(_: dg.InitResourceContext) -> Any:
+        # PySpark is imported by the runs that use it, and not by each process that loads the definitions.
+        from pipelines.step.spark import QuietSparkResource
+
+        return QuietSparkResource(spark_config=dict(site.spark_settings))
+
+    return dg.ResourceDefinition(made, description=f"The Spark session of {site.name}: started at its first use.")
