@@ -1,4 +1,7 @@
-"""The wheel, installed into an empty environment and used in an empty folder: nothing comes from the checkout."""
+"""The wheel that the source archive makes, installed into an empty environment and used in an empty folder.
+
+Nothing comes from the checkout.
+"""
 
 from __future__ import annotations
 
@@ -71,7 +74,7 @@ def pip(*arguments: str) -> None:
 @pytest.fixture(scope="module")
 def installed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Installed]:
     """The wheel in an environment that has its dependencies (this one's, so that nothing is downloaded), not itself."""
-    if tuple(int(part) for part in version("setuptools").split(".")[:2]) < (70, 1):
+    if tuple(int(part) for part in version("setuptools").split(".")[:2]) < (77, 0):
         pytest.skip(f"setuptools {version('setuptools')} cannot build a wheel; make setup installs a newer one")
     folder = tmp_path_factory.mktemp("installed")
     source = folder / "source"
@@ -81,7 +84,10 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Installed]:
             shutil.copytree(ROOT / name, source / name, symlinks=True, ignore=ignored)
         else:
             shutil.copy(ROOT / name, source / name)
-    pip("wheel", "-q", "--no-deps", "--no-index", "--no-build-isolation", "-w", str(folder), str(source))
+    archive = f"from setuptools.build_meta import build_sdist; build_sdist({str(folder)!r})"
+    subprocess.run([sys.executable, "-c", archive], cwd=source, capture_output=True, timeout=240, check=True)
+    [sdist] = folder.glob("*.tar.gz")
+    pip("wheel", "-q", "--no-deps", "--no-index", "--no-build-isolation", "-w", str(folder), str(sdist))
     [wheel] = folder.glob("*.whl")
     shutil.rmtree(source)
     home = folder / "venv"

@@ -37,6 +37,7 @@ ROWS = [
     {"cdc_core.assemble", "cdc_core.dagster_home"},
     {"cdc_core.demo"},
     {"cdc_core.cli", "pipelines"},
+    {"cdc_core.__main__"},
 ]
 # Inside the packages that have folders, from the lowest folder (or module) to the highest.
 FLOORS = {
