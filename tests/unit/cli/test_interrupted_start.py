@@ -9,17 +9,17 @@ from pathlib import Path
 
 from tests.support.waits import wait_until
 
-
-def _heard_again() -> None:
-    """Where the tests run in the background of a shell, SIGINT is ignored, and so it is by what they start."""
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
+# Where the tests run in the background of a shell, SIGINT is ignored, and so it would be by what they start.
+PROGRAM = """
+import runpy, signal
+signal.signal(signal.SIGINT, signal.default_int_handler)
+runpy.run_module("cdc_core", run_name="__main__")
+"""
 
 
 def test_ctrl_c_during_the_imports_ends_the_program_with_one_word():
-    command = [sys.executable, "-m", "cdc_core", "status", "/no/such/file.properties"]
-    started = subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, preexec_fn=_heard_again
-    )
+    command = [sys.executable, "-c", PROGRAM, "status", "/no/such/file.properties"]
+    started = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     maps = Path("/proc") / str(started.pid) / "maps"
     try:
         wait_until(lambda: "numpy" in maps.read_text() or started.poll() is not None, 60, "an import of a library")
