@@ -26,8 +26,10 @@ def command(config: Path, tables: tuple[TableId, ...], as_json: bool) -> int:
     concurrently with wal2lake run: conflicting commits are retried. Tables that only Spark can write start Spark.
     """
     console = Console(soft_wrap=True)
+    maintained = []
 
     def report_table(report: MaintainReport) -> None:
+        maintained.append(report.table)
         name = report.kind if report.table is None else f"{report.table} {report.kind}"
         done = report.done
         if as_json:
@@ -41,4 +43,6 @@ def command(config: Path, tables: tuple[TableId, ...], as_json: bool) -> int:
         )
 
     Connector.from_file(config).maintain(list(tables) or None, on_table=report_table)
+    if not maintained:
+        click.echo("There is nothing to maintain: the lake has no tables of this connector.", err=True)
     return DONE

@@ -20,8 +20,8 @@ from cdc_core.schema.table import TableId
 @click.argument("table", type=TableType())
 @click.option("--accept", metavar="RULE", multiple=True, help="Accept changes that fail this rule. Repeatable.")
 @click.option("--accept-all", is_flag=True, help="Accept changes regardless of the rules they fail.")
-@log_options
 @click.option("--drop", is_flag=True, help="Discard the changes in quarantine instead.")
+@log_options
 def command(
     config: Path,
     table: TableId,

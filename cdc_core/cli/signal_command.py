@@ -21,10 +21,11 @@ from cdc_core.cli.exits import DONE
     help='The signal\'s data, a JSON object: {"data-collections": ["public.orders"]}.',
 )
 def command(config: Path, kind: str, data: str) -> int:
-    """Send a signal of TYPE to the connector of CONFIG: execute-snapshot, stop-snapshot, pause-snapshot and so on.
+    """Send a signal of TYPE to the connector of CONFIG.
 
-    It is written to the table of signal.data.collection or to signal.file, if one of these channels is enabled;
-    otherwise to a file in the folder of wal2lake.state.path, which streaming runs read.
+    TYPE is execute-snapshot, stop-snapshot, pause-snapshot, resume-snapshot, log, or one that wal2lake.signal.actions
+    names a class for. The signal is written to the table of signal.data.collection or to signal.file, if one of these
+    channels is enabled; otherwise to a file in the folder of wal2lake.state.path, which streaming runs read.
     """
     channel = Connector.from_file(config, needs_lake=False).signal(kind, data)
     click.echo(f"{kind} sent through channel {channel}", err=True)
