@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import os
 import re
 import subprocess
 import sys
@@ -60,3 +62,20 @@ def test_the_page_of_commands_is_what_the_commands_say() -> None:
     tool = [sys.executable, "-m", "tools.gen_command_line_doc", "--check"]
     done = subprocess.run(tool, cwd=ROOT, capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_the_site_is_built_without_a_warning_and_can_be_searched(tmp_path: Path) -> None:
+    pytest.importorskip("material", reason="make setup installs mkdocs-material")
+    done = subprocess.run(
+        [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(tmp_path)],
+        cwd=ROOT,
+        env={**os.environ, "NO_MKDOCS_2_WARNING": "1"},
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    index = json.loads((tmp_path / "search" / "search_index.json").read_text(encoding="utf-8"))
+    found = {entry["location"].partition("#")[0] for entry in index["docs"] if "rescued" in entry["text"]}
+    assert {"types.html", "limits.html"} <= found

@@ -2,6 +2,8 @@
 
 import importlib
 import os
+import re
+import shlex
 import subprocess
 import sys
 import tomllib
@@ -102,6 +104,20 @@ def test_the_component_is_registered_and_scaffolds_a_file_that_loads(monkeypatch
             assert dg.AssetKey(["my_shop", "lake", "public", "orders"]) in keys_of(defs)
             with pytest.raises(ConfigError, match="no value for database.user, database.password".replace(".", r"\.")):
                 component.engine()
+
+
+def test_the_page_shows_the_file_that_its_command_writes():
+    page = (ROOT / "docs" / "dagster.md").read_text()
+    (line,) = re.findall(r"^dg scaffold defs wal2lake\.Connector (.*)$", page, re.MULTILINE)
+    name, *options = shlex.split(line)
+    given = {option.removeprefix("--"): value for option, value in zip(options[::2], options[1::2], strict=True)}
+    (block,) = re.findall(r'^```yaml title="defs.yaml"\n(.*?)^```$', page, re.MULTILINE | re.DOTALL)
+    with create_defs_folder_sandbox() as sandbox:
+        place = sandbox.scaffold_component(wal2lake.Connector, name, scaffold_params=given)
+        written = yaml.safe_load((place / "defs.yaml").read_text())
+    # dg writes the registered name of the type, the sandbox that of its module.
+    shown = yaml.safe_load(block)
+    assert (shown["type"], shown["attributes"]) == ("wal2lake.Connector", written["attributes"])
 
 
 def keys_of(defs):
