@@ -102,8 +102,13 @@ class Shown:
     streamed_mb: float
 
 
-def measure_running(cluster: Cluster, folder: Path, rows: int, extra: dict[str, str], times: int) -> list[Shown]:
-    """Make large transactions beside a run, with and without transactions in progress."""
+def measure_running(
+    cluster: Cluster, folder: Path, rows: int, extra: dict[str, str], times: int, pause: float
+) -> list[Shown]:
+    """Make large transactions beside a run, with and without transactions in progress.
+
+    Each waits for ``pause`` seconds before its COMMIT, as one does whose statements are spread over time.
+    """
     found = []
     for streaming in ("off", "on"):
         database, place = cluster.database("running"), folder / f"running_{streaming}"
@@ -131,7 +136,9 @@ def measure_running(cluster: Cluster, folder: Path, rows: int, extra: dict[str, 
             _await_rows(lake, -1, 1)
             for number, (name, statement) in enumerate(statements):
                 began = time.monotonic()
-                cluster.execute(database, statement)
+                with cluster.connect(database) as connection, connection.transaction():
+                    connection.execute(statement.encode())
+                    time.sleep(pause)
                 committed = time.monotonic()
                 _await_rows(lake, number, rows + (number > 0))
                 shown = time.monotonic()
@@ -171,6 +178,7 @@ def main() -> None:
         "--running", action="store_true", help="beside a run, with and without transactions in progress"
     )
     parser.add_argument("--times", type=int, default=3, help="updates of every row, with --running")
+    parser.add_argument("--pause", type=float, default=0.0, help="seconds before each COMMIT, with --running")
     parser.add_argument("--set", action="append", default=[], metavar="NAME=VALUE", help="a connector property")
     parser.add_argument("--json", type=Path, help="file for the figures")
     arguments = parser.parse_args()
@@ -180,7 +188,7 @@ def main() -> None:
     found: Sequence[Figures | Shown]
     with bench_server() as (cluster, folder):
         if arguments.running:
-            found = measure_running(cluster, folder, rows, extra, arguments.times)
+            found = measure_running(cluster, folder, rows, extra, arguments.times, arguments.pause)
             _print_shown(found)
         else:
             found = measure(cluster, folder, rows, extra)
