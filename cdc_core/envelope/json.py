@@ -15,9 +15,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from cdc_core.envelope.uniform import is_uniform
 from cdc_core.schema.connect import ConnectSchema
 
 TEXT = pa.large_string()
+# What the text of each row is joined from; a str is the same in every row.
+Parts = list[str | pa.Array]
 
 # Jackson's short escapes; every other character below 0x20 becomes \u00XX in capitals.
 _SHORT = {8: "\\b", 9: "\\t", 10: "\\n", 12: "\\f", 13: "\\r"}
@@ -37,8 +40,23 @@ def to_json(array: pa.Array, schema: ConnectSchema) -> pa.LargeStringArray:
 
     Nulls:  the schema's default if it has one (the converter replaces nulls by defaults), else ``null``.
     """
+    return join(json_parts(array, schema), len(array))
+
+
+def json_parts(array: pa.Array, schema: ConnectSchema) -> Parts:
+    """As ``to_json``, before the parts are joined: those of a struct's fields are joined once, with all around them."""
     filler = dumps(schema.default) if schema.has_default and schema.default is not None else "null"
-    return pc.fill_null(texts(array, schema), pa.scalar(filler, TEXT))
+    if array.null_count == len(array):
+        return [filler]
+    if is_uniform(array):
+        return [str(texts(array.slice(0, 1), schema)[0].as_py())]
+    if array.null_count:
+        return [pc.fill_null(texts(array, schema), pa.scalar(filler, TEXT))]
+    if schema.type == "struct":
+        return _struct_parts(array, schema)
+    if schema.type == "string":
+        return ['"', escaped(array), '"']
+    return [texts(array, schema)]
 
 
 def json_of(value: Any, arrow_type: pa.DataType, schema: ConnectSchema) -> str:
@@ -50,7 +68,7 @@ def json_of(value: Any, arrow_type: pa.DataType, schema: ConnectSchema) -> str:
 def join(parts: Sequence[str | pa.Array], rows: int) -> pa.LargeStringArray:
     """Concatenate the parts of each row. A str is the same in every row; a null in an array becomes ``null``."""
     merged: list[Any] = []
-    for part in parts:
+    for part in map(_constant, parts):
         if isinstance(part, str) and merged and isinstance(merged[-1], str):
             merged[-1] += part
         else:
@@ -61,6 +79,16 @@ def join(parts: Sequence[str | pa.Array], rows: int) -> pa.LargeStringArray:
     return pc.binary_join_element_wise(
         *arguments, pa.scalar("", TEXT), null_handling="replace", null_replacement="null"
     )
+
+
+def _constant(part: str | pa.Array) -> str | pa.Array:
+    """Return the text of a column of integers or texts that are all the same, and any other part as it is."""
+    if isinstance(part, str) or not is_uniform(part):
+        return part
+    value = part[0].as_py()
+    if value is None:
+        return "null"
+    return str(value) if isinstance(value, int | str) and not isinstance(value, bool) else part
 
 
 def texts(array: pa.Array, schema: ConnectSchema) -> pa.LargeStringArray:
@@ -78,15 +106,27 @@ def texts(array: pa.Array, schema: ConnectSchema) -> pa.LargeStringArray:
 
 
 def quoted(array: pa.Array) -> pa.LargeStringArray:
-    """Convert strings to JSON strings. The common case without escapes requires one scan."""
+    """Convert strings to JSON strings."""
+    return _keeping_nulls(array, join(['"', escaped(array), '"'], len(array)))
+
+
+def escaped(array: pa.Array) -> pa.LargeStringArray:
+    """Return strings as they are between the quotes of JSON. The common case without escapes requires one scan."""
     array = array.cast(TEXT)
-    if _any(pc.match_substring_regex(array, '["\\\\\\x00-\\x1f]')):
+    if _has_escapes(array):
         array = pc.replace_substring(array, "\\", "\\\\")
         array = pc.replace_substring(array, '"', '\\"')
         if _any(pc.match_substring_regex(array, _CONTROL)):
             for code in range(32):
                 array = pc.replace_substring(array, chr(code), _SHORT.get(code, f"\\u{code:04X}"))
-    return _keeping_nulls(array, join(['"', array, '"'], len(array)))
+    return array
+
+
+def _has_escapes(array: pa.LargeStringArray) -> bool:
+    """Whether a character of any text must be escaped; bytes behind nulls, which Arrow permits, are seen, too."""
+    content, offsets = _bytes_of(array)
+    octets = content[offsets[0] : offsets[-1]]
+    return bool(((octets < 0x20) | (octets == 0x22) | (octets == 0x5C)).any())
 
 
 def base64_texts(array: pa.Array, *, quote: bool) -> pa.LargeStringArray:
@@ -130,9 +170,10 @@ def _bytes_of(array: pa.Array) -> tuple[np.ndarray, np.ndarray]:
 def _floats(array: pa.Array) -> pa.LargeStringArray:
     """Return the shortest decimal with the same value, always with a fraction or an exponent."""
     text = array.cast(TEXT)
-    whole = pc.invert(pc.match_substring_regex(text, "[.en]"))
-    text = pc.if_else(whole, join([text, ".0"], len(text)), text)
     values = array.to_numpy(zero_copy_only=False)
+    if (np.trunc(values) == values).any():
+        whole = pc.invert(pc.match_substring_regex(text, "[.en]"))
+        text = pc.if_else(whole, join([text, ".0"], len(text)), text)
     if np.isfinite(values).all():
         return text
     names = pc.if_else(pc.is_nan(array), '"NaN"', pc.if_else(pc.greater(array, 0), '"Infinity"', '"-Infinity"'))
@@ -140,10 +181,15 @@ def _floats(array: pa.Array) -> pa.LargeStringArray:
 
 
 def _struct(array: pa.StructArray, schema: ConnectSchema) -> pa.LargeStringArray:
-    parts: list[str | pa.Array] = ["{"]
+    return _keeping_nulls(array, join(_struct_parts(array, schema), len(array)))
+
+
+def _struct_parts(array: pa.StructArray, schema: ConnectSchema) -> Parts:
+    """Return the parts of every struct, those that are null included."""
+    parts: Parts = ["{"]
     for index, ((name, field), child) in enumerate(zip(schema.fields, array.flatten(), strict=True)):
-        parts += [("," if index else "") + dumps(name) + ":", to_json(child, field)]
-    return _keeping_nulls(array, join([*parts, "}"], len(array)))
+        parts += [("," if index else "") + dumps(name) + ":", *json_parts(child, field)]
+    return [*parts, "}"]
 
 
 def _list(array: pa.Array, schema: ConnectSchema) -> pa.LargeStringArray:

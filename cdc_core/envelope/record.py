@@ -66,6 +66,8 @@ def in_order(tables: list[pa.Table]) -> pa.Table:
         return RECORDS.empty_table()
     table = tables[0] if len(tables) == 1 else pa.concat_tables(tables)
     seq, sub = table.column("seq").to_numpy(), table.column("sub").to_numpy()
+    if (seq[1:] > seq[:-1]).all():
+        return table
     order = np.lexsort((sub, seq))
     return table if (order == np.arange(len(order))).all() else table.take(pa.array(order))
 

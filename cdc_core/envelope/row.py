@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 from cdc_core.decode.raw_columns import RawColumns
 from cdc_core.envelope.batch import put, struct
 from cdc_core.envelope.context import EnvelopeContext, Mapper, Plan
-from cdc_core.envelope.json import TEXT, dumps, join, json_of, texts
+from cdc_core.envelope.json import TEXT, Parts, dumps, join, json_of, json_parts, texts
 from cdc_core.envelope.options import FailureHandlingMode
 from cdc_core.errors import ConversionError
 from cdc_core.schema.connect import ConnectSchema
@@ -101,14 +101,14 @@ class RowWriter:
         ``read``: the rows are from a query, where some types are written differently than in the stream.
         """
         position = {name: index for index, name in enumerate(columns.names)}
-        parts: list[str | pa.Array] = ["{"]
+        parts: Parts = ["{"]
         for index, field in enumerate(self.fields):
             at = position.get(field.column)
             label = ("," if index else "") + dumps(field.name) + ":"
             if at is None:
                 parts += [label, field.required or field.unset]
             else:
-                parts += [label, self._column(field, columns.text[at], columns.unchanged[at], read)]
+                parts += [label, *self._column(field, columns.text[at], columns.unchanged[at], read)]
         return join([*parts, "}"], rows)
 
     def structs(self, columns: RawColumns, *, rows: int, read: bool = False) -> pa.StructArray:
@@ -134,15 +134,17 @@ class RowWriter:
             values = put(values, absent if missing is None else pc.and_not(absent, missing), field.required_value)
         return values
 
-    def _column(self, field: Field, text: pa.Array, unchanged: np.ndarray | None, read: bool) -> pa.Array:
+    def _column(self, field: Field, text: pa.Array, unchanged: np.ndarray | None, read: bool) -> Parts:
         values, given, missing = self._converted(field, text, unchanged, read)
+        if missing is None and not values.null_count:
+            return json_parts(values, field.schema)
         out = texts(values, field.schema)
         if missing is not None:
             out = pc.if_else(missing, pa.scalar(field.unavailable, TEXT), out)
         if field.required is not None and out.null_count:
             # Only SQL NULL is replaced: a value that could not be read stays unset.
             out = pc.if_else(pc.is_null(given), pc.fill_null(out, pa.scalar(field.required, TEXT)), out)
-        return out if field.unset == "null" or not out.null_count else pc.fill_null(out, pa.scalar(field.unset, TEXT))
+        return [out if field.unset == "null" or not out.null_count else pc.fill_null(out, pa.scalar(field.unset, TEXT))]
 
     def _converted(
         self, field: Field, text: pa.Array, unchanged: np.ndarray | None, read: bool

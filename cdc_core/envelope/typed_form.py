@@ -66,7 +66,9 @@ class TypedForm:
                 pa.nulls(rows, kind) if after is None else after,
                 source,
                 transaction,
-                pa.array(op.view("S1").astype("U1"), type=TEXT),
+                pa.repeat(pa.scalar(chr(op[0]), TEXT), rows)
+                if (op == op[0]).all()
+                else pa.array(op.view("S1").astype("U1"), type=TEXT),
                 *times,
             ],
             np.ones(rows, dtype=bool),

@@ -11,11 +11,16 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from cdc_core.envelope.batch import Data
+from cdc_core.envelope.uniform import is_uniform
 from cdc_core.errors import RecordError
 from cdc_core.format.avro_schema import AvroRules
 from cdc_core.schema.connect import ConnectSchema
 
 BYTES = pa.large_binary()
+# What the bytes of each row are joined from; bytes are the same in every row.
+Parts = list[bytes | pa.Array]
+_CONTINUES = np.uint64(0x80)
+_LOW = np.uint64(0x7F)
 
 
 def encoded(data: Data, rules: AvroRules) -> pa.Array:
@@ -23,33 +28,46 @@ def encoded(data: Data, rules: AvroRules) -> pa.Array:
 
     Nulls:  a null whose schema has a default is the default. Raises RecordError for one in a required field.
     """
+    return joined(encoded_parts(data, rules), len(data))
+
+
+def encoded_parts(data: Data, rules: AvroRules) -> Parts:
+    """As ``encoded``, before the parts are joined: those of a record's fields are joined once, with all around them."""
     schema = data.schema
     assert schema is not None
     data = data.filled()
-    valid = data.valid
+    absent = data.values.null_count
     if not schema.optional:
-        if not valid.all():
+        if absent:
             raise RecordError(f"A value is null whose Avro schema {schema.name or schema.type} is required.")
-        return _required(data.values, schema, rules)
+        return _value_parts(data.values, schema, rules)
     # The union's index: the value is first if there is a default, except for structs.
     first = schema.has_default and schema.default is not None and schema.type != "struct"
     value, null = (b"\x00", b"\x02") if first else (b"\x02", b"\x00")
-    if valid.all():
-        return joined([value, _required(data.values, schema, rules)], len(data))
+    if not absent:
+        return [value, *_value_parts(data.values, schema, rules)]
+    if absent == len(data):
+        return [null]
+    valid = data.valid
     rows = np.flatnonzero(valid)
-    written = joined([value, _required(data.values.take(pa.array(rows)), schema, rules)], len(rows))
+    written = joined([value, *_value_parts(data.values.take(pa.array(rows)), schema, rules)], len(rows))
     place = np.full(len(data), len(rows), dtype=np.int64)
     place[rows] = np.arange(len(rows))
-    return pa.concat_arrays([written, pa.array([null], type=BYTES)]).take(pa.array(place))
+    return [pa.concat_arrays([written, pa.array([null], type=BYTES)]).take(pa.array(place))]
 
 
-def joined(parts: list[bytes | pa.Array], rows: int) -> pa.Array:
+def joined(parts: Parts, rows: int) -> pa.Array:
     """Concatenate the parts of each row. Bytes are the same in every row."""
-    if not parts:
-        return pa.repeat(pa.scalar(b"", BYTES), rows)
-    arguments = [pa.scalar(part, BYTES) if isinstance(part, bytes) else part for part in parts]
-    if all(isinstance(part, bytes) for part in parts):
-        return pa.repeat(pa.scalar(b"".join(part for part in parts if isinstance(part, bytes)), BYTES), rows)
+    merged: Parts = []
+    for part in parts:
+        last = merged[-1] if merged else None
+        if isinstance(part, bytes) and isinstance(last, bytes):
+            merged[-1] = last + part
+        else:
+            merged.append(part)
+    if all(isinstance(part, bytes) for part in merged):
+        return pa.repeat(pa.scalar(merged[0] if merged else b"", BYTES), rows)
+    arguments = [pa.scalar(part, BYTES) if isinstance(part, bytes) else part for part in merged]
     return pc.binary_join_element_wise(*arguments, pa.scalar(b"", BYTES))
 
 
@@ -57,17 +75,24 @@ def varints(numbers: np.ndarray) -> pa.Array:
     """Encode int64 numbers as Avro's int and long: zigzag, seven bits a byte, the lowest first."""
     signed = numbers.astype(np.int64)
     left = ((signed << 1) ^ (signed >> 63)).view(np.uint64)
-    out = np.zeros((len(left), 10), dtype=np.uint8)
+    width = max(1, -(-int(left.max(initial=0)).bit_length() // 7))
+    out = np.empty((len(left), width), dtype=np.uint8)
     lengths = np.ones(len(left), dtype=np.int64)
-    for at in range(10):
-        more = left >= 0x80
-        out[:, at] = (left & np.uint64(0x7F)).astype(np.uint8) | (more.astype(np.uint8) << 7)
+    for at in range(width):
+        more = left >= _CONTINUES
+        out[:, at] = (left & _LOW) | np.where(more, _CONTINUES, np.uint64(0))
         left = left >> np.uint64(7)
-        if not more.any():
-            break
         lengths += more
-    used = np.arange(10) < lengths[:, None]
-    return _sliced(out[used], lengths)
+    if (lengths == width).all():
+        return _sliced(out.reshape(-1), lengths)
+    return _sliced(out[np.arange(width) < lengths[:, None]], lengths)
+
+
+def _varint_parts(numbers: np.ndarray) -> Parts:
+    """As ``varints``; numbers that are all the same are encoded once."""
+    if len(numbers) > 1 and (numbers == numbers[0]).all():
+        return [varints(numbers[:1])[0].as_py()]
+    return [varints(numbers)]
 
 
 def _sliced(content: np.ndarray, lengths: np.ndarray) -> pa.Array:
@@ -85,21 +110,28 @@ def _fixed(values: np.ndarray) -> pa.Array:
     return _sliced(content, np.full(len(values), size, dtype=np.int64))
 
 
-def _required(values: pa.Array, schema: ConnectSchema, rules: AvroRules) -> pa.Array:
+def _value_parts(values: pa.Array, schema: ConnectSchema, rules: AvroRules) -> Parts:
+    """Encode values that are not null. A column whose values are all the same is encoded once."""
     if schema.type == "struct":
         columns = Data(schema, values).columns()
         fields = zip(schema.fields, columns, strict=True)
-        return joined([encoded(Data(field, column), rules) for (_, field), column in fields], len(values))
+        return [part for (_, field), column in fields for part in encoded_parts(Data(field, column), rules)]
+    if is_uniform(values):
+        return [joined(_column_parts(values.slice(0, 1), schema, rules), 1)[0].as_py()]
+    return _column_parts(values, schema, rules)
+
+
+def _column_parts(values: pa.Array, schema: ConnectSchema, rules: AvroRules) -> Parts:
     if schema.type == "array":
         assert schema.items is not None
         lengths = pc.list_value_length(values).to_numpy()
-        return _blocks(encoded(Data(schema.items, values.flatten()), rules), lengths)
+        return [_blocks(encoded(Data(schema.items, values.flatten()), rules), lengths)]
     if schema.type == "map":
-        return _map(values, schema, rules)
+        return [_map(values, schema, rules)]
     if schema.type not in ("string", "bytes"):
-        return _plain(values, schema.type)
+        return [_plain(values, schema.type)]
     content = values.cast(pa.large_string() if schema.type == "string" else BYTES).cast(BYTES)
-    return joined([varints(pc.binary_length(content).to_numpy()), content], len(values))
+    return [*_varint_parts(pc.binary_length(content).to_numpy()), content]
 
 
 def _plain(values: pa.Array, kind: str) -> pa.Array:
@@ -118,7 +150,8 @@ def _map(values: pa.Array, schema: ConnectSchema, rules: AvroRules) -> pa.Array:
     keys, items = entries.flatten().flatten()
     # The keys of an Avro map are texts, not unions.
     key = schema.keys.replace(optional=False) if rules.is_map(schema) else schema.keys
-    pairs = joined([encoded(Data(key, keys), rules), encoded(Data(schema.items, items), rules)], len(keys))
+    parts = [*encoded_parts(Data(key, keys), rules), *encoded_parts(Data(schema.items, items), rules)]
+    pairs = joined(parts, len(keys))
     return _blocks(pairs, pc.list_value_length(entries).to_numpy())
 
 

@@ -12,7 +12,7 @@ import pyarrow as pa
 from cdc_core.envelope.batch import Batch, Data
 from cdc_core.envelope.json import dumps
 from cdc_core.errors import ConfigError, RecordError
-from cdc_core.format.avro_binary import BYTES, encoded, joined
+from cdc_core.format.avro_binary import BYTES, encoded_parts, joined
 from cdc_core.format.avro_schema import AvroRules, avro_name, avro_schema, canonical
 from cdc_core.format.format import Placed, in_line
 from cdc_core.format.registry import Registered, Registry
@@ -120,7 +120,7 @@ class AvroFormat:
             place = (int(batch.seq[first]), int(batch.sub[first]), self._rank)
             heads.append(b"\x00" + self._id(self._subject(topic, schema), schema, place).to_bytes(4, "big"))
         head: bytes | pa.Array = heads[0] if len(heads) == 1 else pa.array(heads, type=BYTES).take(topics.indices)
-        return joined([head, encoded(data, self._rules)], len(data))
+        return joined([head, *encoded_parts(data, self._rules)], len(data))
 
     def _schema(self, schema: ConnectSchema) -> Any:
         key = repr(schema)

@@ -10,8 +10,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from cdc_core.envelope.batch import TEXT, Batch, Data, Header, struct
-from cdc_core.envelope.json import dumps, join, texts, to_json
+from cdc_core.envelope.json import Parts, dumps, join, json_parts, texts
 from cdc_core.envelope.record import schema_text
+from cdc_core.envelope.uniform import is_uniform
 from cdc_core.errors import RecordError
 from cdc_core.format.format import Placed
 from cdc_core.schema.connect import ConnectSchema
@@ -41,10 +42,10 @@ class JsonFormat:
         """Return JSON texts; null without schema and value."""
         if data.schema is None:
             return pa.nulls(len(data), TEXT)
-        payload = self.payload(data)
+        payload = self._payload_parts(data)
         if not self.schemas:
-            return payload
-        return join([f'{{"schema":{self._schema_text(data.schema)},"payload":', payload, "}"], len(data))
+            return join(payload, len(data))
+        return join([f'{{"schema":{self._schema_text(data.schema)},"payload":', *payload, "}"], len(data))
 
     def _schema_text(self, schema: ConnectSchema) -> str:
         if not self._numeric:
@@ -54,6 +55,9 @@ class JsonFormat:
 
     def payload(self, data: Data) -> pa.Array:
         """Return JSON texts without schemas. Raises RecordError for null where the schema does not permit it."""
+        return join(self._payload_parts(data), len(data))
+
+    def _payload_parts(self, data: Data) -> Parts:
         schema = data.schema
         assert schema is not None
         if data.values.null_count and not schema.optional and (schema.default is None or not self._defaults):
@@ -62,7 +66,7 @@ class JsonFormat:
             data = _numeric(data)
             assert data.schema is not None
             schema = data.schema
-        return to_json(data.values, schema if self._defaults else _without_defaults(schema))
+        return json_parts(data.values, schema if self._defaults else _without_defaults(schema))
 
     def shown(self, encoded: pa.Array) -> pa.Array:
         """Return the JSON itself."""
@@ -76,12 +80,25 @@ class JsonFormat:
         """Return every record's headers as the text of a JSON list."""
         if not headers:
             return pa.repeat(pa.scalar("[]", TEXT), rows)
+        if all(header.present is None for header in headers):
+            return join(["[", *self._header_parts(headers), "]"], rows)
         parts = []
         for header in headers:
             text = join([f',{{"key":{dumps(header.key)},"value":', self._header_value(header.data), "}"], rows)
             absent = None if header.present is None else ~header.present
             parts.append(text if absent is None else pc.if_else(pa.array(absent), pa.scalar("", TEXT), text))
         return join(["[", pc.replace_substring_regex(join(parts, rows), "^,", ""), "]"], rows)
+
+    def _header_parts(self, headers: tuple[Header, ...]) -> Parts:
+        parts: Parts = []
+        for index, header in enumerate(headers):
+            values = header.data.values
+            # Most headers are the same in all records.
+            one = Data(header.data.schema, values.slice(0, 1)) if is_uniform(values) else header.data
+            text = self._header_value(one)
+            start = f'{"," if index else ""}{{"key":{dumps(header.key)},"value":'
+            parts += [start, text if one is header.data else str(text[0].as_py()), "}"]
+        return parts
 
     def _header_value(self, data: Data) -> pa.Array:
         if data.schema is None:

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import itertools
 import json
-from collections.abc import Iterator
-from typing import NamedTuple
+from collections.abc import Callable, Iterable, Iterator
+from typing import NamedTuple, TypeVar
 
 import pyarrow as pa
 
+from cdc_core.envelope.uniform import is_uniform
+
+T = TypeVar("T")
 Headers = list[tuple[str, bytes | None]]
 
 _ROWS = 4096
@@ -18,15 +22,16 @@ _KEY, _VALUE = '{"key":', ',"value":'
 _NULL = '{"schema":null,"payload":null}'
 
 
-class Message(NamedTuple):
-    """One record. ``partition`` -1: by the key; ``timestamp`` in milliseconds since 1970, 0: now."""
+# Topic, key, value, headers, partition (-1: by the key), timestamp in milliseconds since 1970 (0: now).
+Sent = tuple[str, bytes | None, bytes | None, Headers, int, int]
+
+
+class Refused(NamedTuple):
+    """A record that was not written, without its value. ``size``: of key and value in bytes."""
 
     topic: str
     key: bytes | None
-    value: bytes | None
-    headers: Headers
-    partition: int
-    timestamp: int
+    size: int
 
 
 class Messages:
@@ -38,24 +43,29 @@ class Messages:
     def __init__(self, *, are_texts: bool = False) -> None:
         self._are_texts = are_texts
 
-    def of(self, records: pa.Table) -> Iterator[Message]:
+    def of(self, records: pa.Table) -> Iterator[Sent]:
         """Yield the records in their order."""
         for batch in records.to_batches(max_chunksize=_ROWS):
-            topics = batch.column("topic").dictionary_encode()
-            headers = batch.column("headers").dictionary_encode()
-            # row-wise: once per topic and per distinct list of headers
-            names = topics.dictionary.to_pylist()
-            lists = [self.headers(text) for text in headers.dictionary.to_pylist()]
             # row-wise: librdkafka takes one record per call
-            yield from map(
-                Message,
-                map(names.__getitem__, topics.indices.to_pylist()),
+            yield from zip(
+                self._each(batch.column("topic"), str),
                 batch.column("key").to_pylist(),
                 batch.column("value").to_pylist(),
-                map(lists.__getitem__, headers.indices.to_pylist()),
+                self._each(batch.column("headers"), self.headers),
                 batch.column("partition").fill_null(_NO_PARTITION).to_pylist(),
                 batch.column("timestamp").fill_null(_NOW).to_pylist(),
+                strict=True,
             )
+
+    @staticmethod
+    def _each(texts: pa.Array, made: Callable[[str], T]) -> Iterable[T]:
+        """Return what is made of each text, once for each distinct one, of which there are few."""
+        if is_uniform(texts):
+            return itertools.repeat(made(texts[0].as_py()), len(texts))
+        found = texts.dictionary_encode()
+        # row-wise: once per topic and per distinct list of headers
+        values = [made(text) for text in found.dictionary.to_pylist()]
+        return map(values.__getitem__, found.indices.to_pylist())
 
     def headers(self, text: str) -> Headers:
         """Return the headers of a JSON list; each value is the part of the text that it is written in."""

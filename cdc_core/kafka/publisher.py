@@ -29,7 +29,7 @@ import pyarrow as pa
 
 from cdc_core.errors import CdcError, TransientError
 from cdc_core.kafka.client import BrokerError, Reported, error_of
-from cdc_core.kafka.messages import Message, Messages, key_columns
+from cdc_core.kafka.messages import Messages, Refused, Sent, key_columns
 from cdc_core.kafka.positions import PositionTopic
 from cdc_core.kafka.topic_maker import TopicMaker
 
@@ -84,7 +84,7 @@ class Publisher:
         self._error: BaseException | None = None
         self._is_closed = False
         self._in_transaction = False
-        self._failed: list[tuple[Any, Message | None]] = []
+        self._failed: list[tuple[Any, Refused | None]] = []
         self._thread = threading.Thread(target=self._guard, name="kafka-publisher", daemon=True)
         self._thread.start()
 
@@ -214,29 +214,20 @@ class Publisher:
             self._call("beginning a transaction", self._producer.begin_transaction)
             self._in_transaction = True
         # row-wise: librdkafka takes one record per call; its bytes were made in columns
-        for sent, message in enumerate(self._messages.of(records), 1):
+        produce, failed = self._producer.produce, self._failed_delivery
+        for sent, (topic, key, value, headers, partition, timestamp) in enumerate(self._messages.of(records), 1):
             try:
-                self._produce(message)
+                produce(topic, value, key, partition, on_delivery=failed, timestamp=timestamp, headers=headers)
             except Exception as error:
-                self._again(message, error)
+                self._again((topic, key, value, headers, partition, timestamp), error)
             if sent % _CALLBACK_EVERY == 0:
                 self._producer.poll(0)
         self._producer.poll(0)
         self._check_failed()
 
-    def _produce(self, message: Message) -> None:
-        self._producer.produce(
-            message.topic,
-            message.value,
-            message.key,
-            message.partition,
-            on_delivery=self._failed_delivery,
-            timestamp=message.timestamp,
-            headers=message.headers,
-        )
-
-    def _again(self, message: Message, error: Exception) -> None:
+    def _again(self, sent: Sent, error: Exception) -> None:
         """Wait for room in librdkafka's queue, and produce; a record that is too large is refused here, too."""
+        topic, key, value, headers, partition, timestamp = sent
         from confluent_kafka import KafkaException
 
         patience = _Patience(self)
@@ -245,13 +236,21 @@ class Publisher:
             self._check_failed()
             patience.check()
             try:
-                self._produce(message)
+                self._producer.produce(
+                    topic,
+                    value,
+                    key,
+                    partition,
+                    on_delivery=self._failed_delivery,
+                    timestamp=timestamp,
+                    headers=headers,
+                )
                 return
             except (BufferError, KafkaException) as again:
                 error = again
         if not isinstance(error, KafkaException):
             raise error
-        self._refuse(error.args[0], message)
+        self._refuse(error.args[0], Refused(topic, key, _size(key, value)))
 
     def _store(self, position: str) -> None:
         """Make everything before the position durable, and the position."""
@@ -296,7 +295,7 @@ class Publisher:
         if error is not None:
             found = None
             if message is not None and message.topic() is not None:
-                found = Message(message.topic(), message.key(), message.value(), [], -1, 0)
+                found = Refused(message.topic(), message.key(), _size(message.key(), message.value()))
             self._failed.append((error, found))
 
     def _check_failed(self) -> None:
@@ -306,7 +305,7 @@ class Publisher:
                 raise error_of(error, self._settings.servers, "writing records")
             self._refuse(error, message)
 
-    def _refuse(self, error: Any, message: Message) -> None:
+    def _refuse(self, error: Any, message: Refused) -> None:
         """Raise the error of a record that Kafka does not take, or leave the record out."""
         if error.name() != "MSG_SIZE_TOO_LARGE":
             raise error_of(error, self._settings.servers, f"writing to topic {message.topic}")
@@ -315,10 +314,10 @@ class Publisher:
             raise found
         _log.warning("An event is left out: %s", found.message)
 
-    def _is_for_broker(self, message: Message) -> bool:
-        return _size(message) <= self._positions.most_bytes
+    def _is_for_broker(self, message: Refused) -> bool:
+        return message.size <= self._positions.most_bytes
 
-    def _too_large(self, message: Message) -> CdcError:
+    def _too_large(self, message: Refused) -> CdcError:
         columns = ", ".join(key_columns(message.key))
         limit = (
             "the topic's max.message.bytes or the broker's message.max.bytes"
@@ -326,7 +325,7 @@ class Publisher:
             else f"the producer's max.request.size of {self._positions.most_bytes:,} bytes"
         )
         return BrokerError(
-            f"A record of topic {message.topic} has {_size(message):,} bytes"
+            f"A record of topic {message.topic} has {message.size:,} bytes"
             f"{f' (its key: {columns})' if columns else ''}, more than {limit}.",
             "Raise both limits (producer.max.request.size, max.message.bytes), exclude the column, or set "
             "errors.tolerance=all to leave such records out.",
@@ -363,5 +362,5 @@ class _Patience:
             )
 
 
-def _size(message: Message) -> int:
-    return len(message.key or b"") + len(message.value or b"")
+def _size(key: bytes | None, value: bytes | None) -> int:
+    return len(key or b"") + len(value or b"")

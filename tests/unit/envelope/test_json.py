@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cdc_core.envelope.json import base64_texts, join, json_of, to_json
+from cdc_core.envelope.uniform import is_uniform
 from cdc_core.schema.connect import ConnectSchema
 
 STRING = ConnectSchema("string", optional=True)
@@ -86,6 +87,32 @@ def test_nulls_show_the_schemas_default() -> None:
     array = pa.array([1, None], type=pa.int32())
     assert to_json(array, INT.replace(default=42, has_default=True)).to_pylist() == ["1", "42"]
     assert to_json(array, INT.replace(default=None, has_default=True)).to_pylist() == ["1", "null"]
+
+
+KINDS = {
+    "string": (pa.large_string(), st.sampled_from(["", "a", "b", 'q"', "é"])),
+    "int64": (pa.int64(), st.integers(-1, 1)),
+    "boolean": (pa.bool_(), st.booleans()),
+    "double": (pa.float64(), st.sampled_from([0.0, -0.0, 1.5, 2.0, math.nan, math.inf])),
+    "bytes": (pa.large_binary(), st.sampled_from([b"", b"a", b"ab"])),
+}
+
+
+@given(st.data(), st.integers(0, 2))
+def test_a_value_is_written_the_same_in_any_column(data: st.DataObject, skip: int) -> None:
+    """Columns of one value are written once; so are the fields of a struct."""
+    fields = {name: st.none() | values for name, (_, values) in KINDS.items()}
+    row = data.draw(st.fixed_dictionaries(fields))
+    others = st.fixed_dictionaries({name: st.just(row[name]) | values for name, values in fields.items()})
+    rows = [data.draw(st.none() | others) for _ in range(data.draw(st.integers(0, 4)))]
+    schema = ConnectSchema(
+        "struct", optional=True, fields=tuple((name, ConnectSchema(name, optional=True)) for name in KINDS)
+    )
+    array = pa.array([row] * skip + rows, type=pa.struct([(name, kind) for name, (kind, _) in KINDS.items()]))[skip:]
+    alone = [to_json(array.slice(at, 1), schema)[0].as_py() for at in range(len(array))]
+    assert to_json(array, schema).to_pylist() == alone
+    for (name, field), column in zip(schema.fields, array.flatten() if len(array) else [], strict=False):
+        assert is_uniform(column) == (len(column) > 1 and len(set(to_json(column, field).to_pylist())) == 1), name
 
 
 def test_one_value_of_any_type() -> None:

@@ -77,6 +77,9 @@ def test_another_reader_gets_the_values(rows: list[dict[str, Any]]) -> None:
     messages = encoded(data, AvroRules()).to_pylist()
     schema = avro_schema(WIDE, AvroRules())
     assert [read(schema, message) for message in messages] == [expected(row) for row in rows]
+    # Columns of one value are encoded once.
+    same = Data(WIDE, pa.array(rows[:1] * 3, type=arrow_type(WIDE)))
+    assert encoded(same, AvroRules()).to_pylist() == messages[:1] * 3
 
 
 def test_names_and_namespaces() -> None:

@@ -41,9 +41,9 @@ def test_records_are_messages_in_order() -> None:
         ]
     )
     found = list(Messages().of(table))
-    assert [one.key for one in found[:rows]] == [b'{"id":%d}' % n for n in range(rows)]
-    assert [one.value for one in found[:4]] == [b"v", None, b"v", None]
-    assert {(one.topic, one.partition, one.timestamp) for one in found} == {("s.t", -1, 0), ("beat", 0, 0)}
+    assert [key for _, key, *_ in found[:rows]] == [b'{"id":%d}' % n for n in range(rows)]
+    assert [value for _, _, value, *_ in found[:4]] == [b"v", None, b"v", None]
+    assert {(topic, *rest) for topic, _, _, _, *rest in found} == {("s.t", -1, 0), ("beat", 0, 0)}
 
 
 def test_names_of_key_columns() -> None:
