@@ -7,8 +7,8 @@ import pytest
 from cdc_core.envelope.batch import constant
 from cdc_core.errors import ConfigError, RecordError
 from cdc_core.schema.connect import ConnectSchema
+from cdc_core.transform.hashes import hashes, java_hash
 from cdc_core.transform.java_text import DECIMAL
-from cdc_core.transform.partition import _hashes
 from tests.unit.transform.records import (
     EVENT,
     ONE,
@@ -155,7 +155,7 @@ def test_partitions_by_javas_hashes() -> None:
     ],
 )
 def test_javas_hashes(schema: ConnectSchema, value: object, hashed: int) -> None:
-    assert _hashes(constant(value, schema, 1)).to_pylist() == [hashed]
+    assert hashes(constant(value, schema, 1), java_hash).to_pylist() == [hashed]
 
 
 OUTBOX = "io.debezium.transforms.outbox.EventRouter"
