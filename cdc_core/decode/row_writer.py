@@ -25,6 +25,7 @@ from cdc_core.schema.table import TableId
 
 # As large as a segment that is read, so that a batch can be divided between them.
 MOST_BYTES = 16 << 20
+_INSERT = ord("I")
 _UPDATE = ord("U")
 # Types of a fixed length: bool, "char", int8, int2, int4, oid, float4, float8, money, date, time, timestamp,
 # timestamptz, interval, timetz, uuid, point, line, lseg, box, circle, macaddr, macaddr8, pg_lsn.
@@ -182,7 +183,12 @@ class RowWriter:
     def _write_rows(self, group: RowGroup, rows: np.ndarray | None, relation: Relation, pieces: Pieces) -> None:
         at, lsn = (group.at, group.lsn) if rows is None else (group.at[rows], group.lsn[rows])
         if group.new is None and group.old is None:
-            pieces.add(at, write.deletes_of_unknown(lsn, relation))
+            if group.op == _INSERT:
+                # A row of a table without columns.
+                nothing = arranged(RawColumns((), (), (), len(at)), relation)
+                pieces.add(at, write.rows(lsn, _INSERT, relation, nothing, None))
+            else:
+                pieces.add(at, write.deletes_of_unknown(lsn, relation))
             return
         omits = group.op == _UPDATE and not group.is_complete
         new = None if group.new is None else arranged(_some(group.new, rows), relation, omits=omits)

@@ -69,7 +69,13 @@ class Registry:
                 return self._one(url + path, method, body)
             except urllib.error.HTTPError as error:
                 said = _said(error)
-                if error.code < 500:
+                if error.code in (401, 403):
+                    # Of the connector, not of a record: errors.tolerance=all does not leave everything out.
+                    raise ConfigError(
+                        f"The schema registry at {url} refused the connector: {error.code} {said}.",
+                        "Correct basic.auth.* or bearer.auth.token of the converters, or grant the right.",
+                    ) from None
+                if error.code < 500 and error.code not in (408, 429):
                     raise RecordError(f"The schema registry refused {method} {path}: {error.code} {said}.") from None
                 reason = f"{error.code} {said}"
             except (OSError, http.client.HTTPException, ValueError, KeyError) as error:

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from cdc_core.kafka import settings as java
-from cdc_core.kafka.client import Reported, open_admin
+from cdc_core.kafka.client import Reported, open_admin, open_producer
 from cdc_core.kafka.opening import position_of
 from cdc_core.kafka.options import KafkaOptions
 from cdc_core.kafka.topic_maker import TopicMaker
@@ -30,7 +30,8 @@ def examine(options: KafkaOptions, topics: Iterable[str]) -> Found:
     servers, rules = java.servers(options), TopicRules(options.topic_creation)
     reported = Reported(servers)
     rules.check()
-    java.producer_settings(options)
+    # A producer that is made, and writes nothing, tells whether every setting exists.
+    open_producer(java.producer_settings(options), reported)
     maker = TopicMaker(open_admin(java.admin_settings(options), reported), rules, servers, reported)
     known = maker.known(_SECONDS)
     missing = tuple(sorted(set(topics) - set(known.topics)))

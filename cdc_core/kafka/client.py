@@ -37,18 +37,21 @@ class BrokerError(DefiniteError):
 
 
 class Reported:
-    """What a client reported last by itself: why it cannot connect."""
+    """What a client reported last by itself: why it cannot connect. ``fatal``: why it does nothing more."""
 
     def __init__(self, servers: str) -> None:
         self._servers = servers
         self.refused = ""
         self.last = ""
+        self.fatal: Any = None
 
     def __call__(self, error: Any) -> None:
         """Take an error of the client's; called by its ``poll``."""
         self.last = error.str().strip().rstrip(".")
         if error.name() in _REFUSED:
             self.refused = self.last
+        if error.fatal():
+            self.fatal = error
         _log.debug("Kafka at %s: %s", self._servers, self.last)
 
     def unreachable(self, seconds: float) -> CdcError:

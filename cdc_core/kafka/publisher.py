@@ -287,7 +287,7 @@ class Publisher:
                 return
             except KafkaException as error:
                 if not error.args[0].retriable():
-                    raise error_of(error.args[0], self._settings.servers, doing) from None
+                    raise self._error_of(error.args[0], doing) from None
                 patience.check()
 
     def _failed_delivery(self, error: Any, message: Any) -> None:
@@ -302,17 +302,23 @@ class Publisher:
         failed, self._failed = self._failed, []
         for error, message in failed:
             if message is None:
-                raise error_of(error, self._settings.servers, "writing records")
+                raise self._error_of(error, "writing records")
             self._refuse(error, message)
 
     def _refuse(self, error: Any, message: Refused) -> None:
         """Raise the error of a record that Kafka does not take, or leave the record out."""
         if error.name() != "MSG_SIZE_TOO_LARGE":
-            raise error_of(error, self._settings.servers, f"writing to topic {message.topic}")
+            raise self._error_of(error, f"writing to topic {message.topic}")
         found = self._too_large(message)
         if not self._settings.leaves_out or (self._in_transaction and self._is_for_broker(message)):
             raise found
         _log.warning("An event is left out: %s", found.message)
+
+    def _error_of(self, error: Any, doing: str) -> CdcError:
+        """Return an error as one of ours; the producer's own, if that is why it does nothing any more."""
+        self._producer.poll(0)
+        is_fatal = error.name() == "_FATAL" and self._reported.fatal is not None
+        return error_of(self._reported.fatal if is_fatal else error, self._settings.servers, doing)
 
     def _is_for_broker(self, message: Refused) -> bool:
         return message.size <= self._positions.most_bytes

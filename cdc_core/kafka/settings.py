@@ -37,6 +37,10 @@ _WITHOUT_MEANING = frozenset(
         *("sasl.jaas.config", "sasl.login.class", "sasl.login.callback.handler.class", "security.providers"),
         *("sasl.client.callback.handler.class", "enable.metrics.push", "bootstrap.servers", "transactional.id"),
         *("max.poll.records", "default.api.timeout.ms", "fetch.max.bytes", "ssl.trustmanager.algorithm"),
+        *("ssl.keymanager.algorithm", "ssl.secure.random.implementation", "socket.connection.setup.timeout.max.ms"),
+        *("metadata.max.idle.ms", "partitioner.availability.timeout.ms", "metadata.recovery.rebootstrap.trigger.ms"),
+        *("sasl.login.refresh.window.factor", "sasl.login.refresh.window.jitter", "sasl.login.connect.timeout.ms"),
+        *("sasl.login.refresh.min.period.seconds", "sasl.login.refresh.buffer.seconds", "sasl.login.read.timeout.ms"),
     }
 )
 _PARTITIONERS = {
@@ -44,6 +48,7 @@ _PARTITIONERS = {
     "org.apache.kafka.clients.producer.internals.DefaultPartitioner": "murmur2_random",
     "org.apache.kafka.clients.producer.UniformStickyPartitioner": "random",
 }
+_COMPRESSIONS = ("gzip", "lz4", "zstd")
 _MECHANISMS = frozenset({"PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "GSSAPI", "OAUTHBEARER"})
 _JAAS = re.compile(r'(\w+)\s*=\s*"((?:[^"\\]|\\.)*)"')
 _MOST_WAITING_KIB = 65_536
@@ -79,10 +84,24 @@ def producer_settings(options: KafkaOptions, transactional_id: str = "") -> dict
         own["transactional.id"] = transactional_id
     memory = given.pop("buffer.memory", "")
     if memory:
-        defaults["queue.buffering.max.kbytes"] = str(max(1, int(memory) // 1024))
+        defaults["queue.buffering.max.kbytes"] = str(max(1, _whole("buffer.memory", memory) // 1024))
+    if "max.request.size" in given:
+        _whole("max.request.size", given["max.request.size"])
+    level = given.pop(f"compression.{given.get('compression.type', '').strip().lower()}.level", "")
+    if level:
+        defaults["compression.level"] = level.strip()
+    for kind in _COMPRESSIONS:
+        # A level of a compression that is not used.
+        given.pop(f"compression.{kind}.level", None)
     # A record that is given up would be missing in between: a run waits, or ends, instead.
     given.pop("delivery.timeout.ms", None)
     return {**defaults, **_connected(options), **translated("producer", given), **own}
+
+
+def _whole(name: str, text: str) -> int:
+    if not re.fullmatch(r"\s*\d+\s*", text):
+        raise ConfigError(f"producer.{name} is {text!r}: expected a whole number of bytes.")
+    return int(text)
 
 
 def admin_settings(options: KafkaOptions) -> dict[str, str]:

@@ -90,7 +90,8 @@ class SignalTopic:
         try:
             known = self._consumer.list_topics(self._topic, timeout=_ASK_SECONDS).topics[self._topic]
             if known.error is not None or not known.partitions:
-                _log.warning("The topic of signals %s does not exist yet; retrying.", self._topic)
+                said = f" ({known.error.str().rstrip('.')})" if known.error is not None else ""
+                _log.warning("The topic of signals %s does not exist yet%s; retrying.", self._topic, said)
                 return False
             parts = self._partitions(dict.fromkeys(known.partitions, 0))
             self._consumer.assign(self._consumer.committed(parts, timeout=_ASK_SECONDS))

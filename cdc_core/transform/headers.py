@@ -18,7 +18,10 @@ class InsertHeader:
 
     def __init__(self, settings: Settings) -> None:
         self._header = settings.text("header")
-        self._schema, self._value = parse_literal(settings.text("value.literal"), settings.name("value.literal"))
+        # An empty literal is an empty text; a missing one is an error.
+        is_empty = settings.exact("value.literal", "missing") == ""
+        literal = "" if is_empty else settings.text("value.literal")
+        self._schema, self._value = parse_literal(literal, settings.name("value.literal"))
 
     def apply(self, batch: Batch) -> list[Batch]:
         """Add the header to every record."""

@@ -167,7 +167,7 @@ def test_without_registering() -> None:
 
 def test_credentials() -> None:
     with TestRegistry(user="me:secret") as registry:
-        with pytest.raises(RecordError, match="401"):
+        with pytest.raises(ConfigError, match="refused the connector: 401"):
             form(registry).encode(EVENTS.value, EVENTS)
         given_ = {"basic__auth__credentials__source": "USER_INFO", "basic__auth__user__info": "me:secret"}
         assert form(registry, **given_).encode(EVENTS.value, EVENTS).null_count == 0

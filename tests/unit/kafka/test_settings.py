@@ -41,6 +41,14 @@ def test_settings_of_java_have_librdkafkas_names() -> None:
     assert not {"key.serializer", "delivery.timeout.ms", "max.request.size"} & made.keys()
 
 
+def test_levels_are_those_of_the_compression_in_use() -> None:
+    made = producer_settings(
+        options(("compression.type", "zstd"), ("compression.zstd.level", "7"), ("compression.lz4.level", "9"))
+    )
+    assert made["compression.level"] == "7"
+    assert not {"compression.zstd.level", "compression.lz4.level"} & made.keys()
+
+
 def test_the_login_of_jaas_is_read() -> None:
     jaas = 'org.apache.kafka.common.security.plain.PlainLoginModule required username="cdc" password="a \\"b\\"";'
     given = options(("security.protocol", "SASL_SSL"), ("sasl.mechanism", "SCRAM-SHA-512"), ("sasl.jaas.config", jaas))
@@ -64,6 +72,8 @@ def test_pem_files_are_used_and_other_stores_are_refused() -> None:
         ("enable.idempotence", "false", "twice or out of order"),
         ("partitioner.class", "org.example.Mine", "Java class"),
         ("sasl.mechanism", "MINE", "sasl.mechanism is not one of"),
+        ("buffer.memory", "64MB", "expected a whole number of bytes"),
+        ("max.request.size", "", "expected a whole number of bytes"),
     ],
 )
 def test_what_cannot_be_done_is_said(name: str, value: str, said: str) -> None:
