@@ -410,7 +410,7 @@ class SlotReader:
         if relation is None:
             self._writer.add_truncates(files, raw)
         else:
-            self._writer.add(files, relation, raw)
+            self._writer.add(files, relation, raw, size)
         batch.rows += raw.num_rows
         batch.bytes += size
         with self._progress.lock:

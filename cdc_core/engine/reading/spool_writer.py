@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
+
 import pyarrow as pa
 
 from cdc_core.engine.reading.batch import VersionFiles
@@ -14,6 +16,16 @@ _FILE_BYTES = 8 << 20
 _HELD_BYTES = 32 << 20
 
 
+@dataclass(slots=True)
+class _Held:
+    """Rows of one version of a relation that are not in a file yet. ``size``: bytes, counted as they are added."""
+
+    files: VersionFiles
+    relation: Relation
+    parts: list[pa.RecordBatch] = field(default_factory=list)
+    size: int = 0
+
+
 class SpoolWriter:
     """Collects rows until a file is large enough; ``flush`` writes the rest. For one thread.
 
@@ -23,20 +35,21 @@ class SpoolWriter:
     def __init__(self, spool: Spool, plan: TypingPlan) -> None:
         self._spool = spool
         self._plan = plan
-        self._held: dict[int, tuple[VersionFiles, Relation, list[pa.RecordBatch]]] = {}
+        self._held: dict[int, _Held] = {}
         self._bytes = 0
 
-    def add(self, files: VersionFiles, relation: Relation, raw: pa.RecordBatch) -> None:
-        """Add rows of one table version."""
+    def add(self, files: VersionFiles, relation: Relation, raw: pa.RecordBatch, size: int) -> None:
+        """Add rows of one table version; ``size`` is ``raw.nbytes``, which costs too much to be asked for twice."""
         held = self._held.get(id(files))
-        if held is not None and held[1] != relation:
+        if held is not None and held.relation != relation:
             self._write(id(files))
             held = None
         if held is None:
-            held = self._held[id(files)] = (files, relation, [])
-        held[2].append(raw)
-        self._bytes += raw.nbytes
-        if sum(each.nbytes for each in held[2]) >= _FILE_BYTES:
+            held = self._held[id(files)] = _Held(files, relation)
+        held.parts.append(raw)
+        held.size += size
+        self._bytes += size
+        if held.size >= _FILE_BYTES:
             self._write(id(files))
         if self._bytes >= _HELD_BYTES:
             self.flush()
@@ -53,10 +66,11 @@ class SpoolWriter:
             self._write(number)
 
     def _write(self, number: int) -> None:
-        files, relation, parts = self._held.pop(number)
-        self._bytes -= sum(each.nbytes for each in parts)
+        held = self._held.pop(number)
+        self._bytes -= held.size
+        files, parts = held.files, held.parts
         raw = parts[0] if len(parts) == 1 else pa.Table.from_batches(parts).combine_chunks().to_batches()[0]
         if self._plan.has_masks(files.table):
-            files.paths.extend(self._spool.write_changes(self._plan.typer(files.table), relation, raw))
+            files.paths.extend(self._spool.write_changes(self._plan.typer(files.table), held.relation, raw))
         else:
-            files.paths.append(self._spool.write_raw(relation, files.table, raw))
+            files.paths.append(self._spool.write_raw(held.relation, files.table, raw))

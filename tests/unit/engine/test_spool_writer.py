@@ -39,7 +39,8 @@ class Writing:
         self.writer = SpoolWriter(Spool(folder, OWNER), self.plan)
 
     def add(self, found: Relation, *numbers: int, version: int = 1) -> None:
-        self.writer.add(self.batch.files_of(table_of(found, version)), found, raw(found, *numbers))
+        rows = raw(found, *numbers)
+        self.writer.add(self.batch.files_of(table_of(found, version)), found, rows, rows.nbytes)
 
     def files(self, found: Relation) -> list[list[int]]:
         out = []
@@ -114,7 +115,7 @@ def test_masked_tables_never_have_their_clear_text_written(tmp_path: Path) -> No
     secret = plain.insert(ORDERS.oid, ["1", "very secret"])
     frames = [plain.frame(each, 1) for each in [*announce(ORDERS), *transaction(1000, secret)]]
     [run] = sort_segment(Segment.of(frames), StreamState(), lambda each, lsn: table_of(each)).runs
-    writing.writer.add(writing.batch.files_of(table_of(ORDERS)), ORDERS, run.raw)
+    writing.writer.add(writing.batch.files_of(table_of(ORDERS)), ORDERS, run.raw, run.raw.nbytes)
     writing.writer.flush()
     [path] = writing.batch.paths()
     assert b"very secret" not in path.read_bytes() and b"****" in path.read_bytes()
@@ -132,7 +133,7 @@ def test_rows_that_are_not_utf8_are_an_error_unless_the_snapshot_shows_them(tmp_
     ]
     frames = [plain.frame(each, 1 + place) for place, each in enumerate([*announce(ORDERS), *changes])]
     [run] = sort_segment(Segment.of(frames), StreamState(), lambda each, lsn: table_of(each)).runs
-    writing.writer.add(writing.batch.files_of(table_of(ORDERS)), ORDERS, run.raw)
+    writing.writer.add(writing.batch.files_of(table_of(ORDERS)), ORDERS, run.raw, run.raw.nbytes)
     writing.writer.flush()
     paths = tuple(str(path) for path in writing.batch.paths())
     if masked:
