@@ -20,6 +20,7 @@ from tests.support.spark import JAVA_OPTIONS
 # For every Java process of Spark, whoever starts it: commands, the demo, Dagster's runs.
 os.environ.setdefault("SPARK_SUBMIT_OPTS", JAVA_OPTIONS)
 
+_shared: list[Cluster] = []  # the servers of this process that all tests use
 FLAVOURS = ("debian15", "released16", "released17", "embedded18")
 
 # One budget for all property tests: a whole file stays in seconds. ``--hypothesis-profile=long`` digs deeper.
@@ -45,6 +46,20 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> LongestFirst:
     """What a free process takes next."""
     return LongestFirst(config, log)
+
+
+@pytest.fixture(autouse=True)
+def no_slots_left() -> Iterator[None]:
+    """The slots of databases that the test has made are dropped, else hundreds would keep their WAL.
+
+    Not of those that fixtures of a file or of the session have made: these exist before any fixture of a test.
+    """
+    before = {id(cluster): len(cluster.made) for cluster in _shared}
+    yield
+    for cluster in _shared:
+        made = cluster.made[before.get(id(cluster), 0) :]
+        if made and cluster.is_up:
+            cluster.drop_slots(made)
 
 
 @pytest.fixture(scope="session")
@@ -109,10 +124,12 @@ def _served(flavour: str) -> Iterator[Cluster]:
     if not is_there:
         pytest.skip(f"{flavour} is not installed; make setup installs it where it may")
     cluster = Cluster.start(flavour)
+    _shared.append(cluster)
     try:
         yield cluster
         left = cluster.execute("postgres", "select slot_name, database from pg_replication_slots order by 1")
         if left:
             warnings.warn(f"slots that tests left behind on {flavour}: {left}", stacklevel=1)
     finally:
+        _shared.remove(cluster)
         cluster.stop()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import random
 import signal
 import socket
 import subprocess
@@ -24,6 +25,7 @@ _STOP_SECONDS = 30.0
 _REQUEST_SECONDS = 30.0
 _RUNS_SECONDS = 60.0
 _PAUSE_SECONDS = 0.5
+_PORTS = (15_000, 32_000)
 _UNFINISHED = (
     "{ runsOrError(filter: {statuses: [QUEUED, NOT_STARTED, STARTING, STARTED, CANCELING]})"
     " { ... on Runs { results { runId } } } }"
@@ -35,10 +37,17 @@ _CANCEL = (
 
 
 def free_port() -> int:
-    """Return a port of the loopback interface that is not in use."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+    """Return a port of the loopback interface that is not in use.
+
+    It is below those that the system gives to connections: one of these may be taken again before a server listens
+    there, or while it is restarted.
+    """
+    dice = random.SystemRandom()
+    for port in (*(dice.randrange(*_PORTS) for _ in range(100)), 0):
+        with suppress(OSError), socket.socket() as probe:
+            probe.bind(("127.0.0.1", port))
+            return int(probe.getsockname()[1])
+    raise TransientError("No port of the loopback interface is free.")
 
 
 class DagsterProcesses:

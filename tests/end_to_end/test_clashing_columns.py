@@ -52,7 +52,7 @@ def test_only_the_table_itself_waits(pg: Cluster, program: Program, tmp_path: Pa
         sql = "select active from pg_replication_slots where slot_name = %s"
         wait_until(lambda: pg.execute("postgres", sql, [database]) == [(True,)], 120, "the stream")
         pg.execute(database, f'alter table later add "V" text; {changes}')
-        wait_until(lambda: str(LATER) in running.said(), 60, "the pause")
+        running.wait_for(f"{LATER} is paused")
         assert running.end(signal.SIGTERM, 120) == 1, running.said()[-3000:]
     assert set(program.paused(file)) == {str(CASE), str(OWN), str(LATER)}
     refused = program.run("snapshot", file, str(CASE))

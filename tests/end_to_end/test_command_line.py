@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import signal
 from pathlib import Path
 
@@ -96,12 +95,11 @@ def test_two_interrupts_at_the_start_leave_no_java(pg, program, tmp_path):
     settings = {"table.include.list": "public.orders", **lake_settings(tmp_path)}
     file = write_properties(tmp_path / "halt.properties", pg.properties(database, **settings))
     with program.started("run", file, own_java=True) as running:
-        wait_until(lambda: java_of(running.process.pid), 60, "Java's start")
-        java = java_of(running.process.pid)
+        java = wait_until(lambda: java_of(running.process.pid), 60, "Java's start")
         running.process.send_signal(signal.SIGINT)
         running.wait_for("Stopping after the current step.", 30)
         code = running.end(signal.SIGINT, 60)
         assert code == 1 and running.said().splitlines()[-1] == "Stopped.", running.said()
         assert "Traceback" not in running.said()
-    assert all(map(is_gone, java)), [os.readlink(f"/proc/{pid}/exe") for pid in java if not is_gone(pid)]
+    wait_until(lambda: all(map(is_gone, java)), 10, "the end of Java, which was killed")
     assert not list((tmp_path / "state").glob("tmp/*"))

@@ -137,7 +137,7 @@ def test_a_filter_or_column_list_that_changes_while_the_tables_are_read(pg, prog
                 for mode in MODES:
                     session.execute(change_rows.format(mode))
                 session.execute("commit")
-                code = run.process.wait(120)
+                code = run.end(seconds=120)
                 assert code in (0, 1) and "Traceback" not in run.said(), run.said()[-3000:]
 
     change(

@@ -197,7 +197,7 @@ def test_a_lake_table_equals_the_table_that_has_its_name(
                 for case in CASES:
                     run_sql(pg, database, case, case.there, session)
                 session.execute("commit")
-                code = run.process.wait(120)
+                code = run.end(seconds=120)
                 assert code in (0, 1) and "Traceback" not in run.said(), run.said()[-3000:]
         settle(program, file)
         judge(pg, database, file, program)

@@ -9,7 +9,7 @@ import pytest
 
 from cdc_core.schema.table import TableId
 from tests.support.lake import difference, lake_settings, write_properties
-from tests.support.waits import wait_until
+from tests.support.waits import patient, wait_until
 
 pytestmark = [pytest.mark.postgres, pytest.mark.spark, pytest.mark.slow]
 
@@ -102,11 +102,11 @@ def test_what_is_not_captured_keeps_no_run_from_ending(each_pg, program, tmp_pat
             began = time.monotonic()
             done = program.run(command, file, "--until-idle", "1", *more)
             assert done.returncode == 0, done.stderr[-3000:]
-            assert time.monotonic() - began < 60
+            assert time.monotonic() - began < patient(60)
             if command == "run":
                 assert "(idle)" in done.stderr
                 assert difference(file, [KEPT]) == []
     finally:
         stop.set()
-        writing.join(20)
+        writing.join(patient(20))
         open_one.close()

@@ -23,7 +23,7 @@ from tests.support.cluster import Cluster
 from tests.support.kafka import Topics, await_broker, certified, started_broker
 from tests.support.lake import difference, lake_settings, write_properties
 from tests.support.program import Program, Running
-from tests.support.waits import wait_until
+from tests.support.waits import patient, wait_until
 
 pytestmark = [pytest.mark.postgres, pytest.mark.slow]
 
@@ -252,7 +252,7 @@ def test_lake_and_kafka_from_one_slot(pg: Cluster, frail: Broker, program: Progr
     with program.started("run", file) as run:
         running(pg, database, run)
         one_round(pg, database, 1)
-        wait_until(lambda: len(topics.messages(topic)) == 40, 60, "the first events", pause=0.3)
+        wait_until(lambda: len(topics.messages(topic)) >= 40, 60, "the first events", pause=0.3)
         frail.stop(kill=True)
         one_round(pg, database, 2)
         wait_until(lambda: difference(file, [ITEMS]) == [], 60, "the lake without Kafka", pause=0.5)
@@ -261,7 +261,7 @@ def test_lake_and_kafka_from_one_slot(pg: Cluster, frail: Broker, program: Progr
         assert pg.execute("postgres", behind, [end, database]) == [(True,)]
         frail.start()
         await_broker(frail.servers)
-        wait_until(lambda: len(topics.messages(topic)) == 60, 90, "what waited", pause=0.5)
+        wait_until(lambda: len(topics.messages(topic)) >= 60, 90, "what waited", pause=0.5)
         reached = "select confirmed_flush_lsn >= %s::pg_lsn from pg_replication_slots where database = %s"
         wait_until(lambda: pg.execute("postgres", reached, [end, database]) == [(True,)], 60, "the confirmation")
         one_round(pg, database, 3)
@@ -290,7 +290,7 @@ def test_check_names_what_is_wrong(pg: Cluster, node: Broker, program: Program, 
         assert ("refused the connection" in said) != is_accepted, said
         assert (done.returncode == 0) == is_accepted, said
         assert "secret" not in said
-        assert time.monotonic() - began < 60
+        assert time.monotonic() - began < patient(60)
     pg.drop_database(database)
 
 

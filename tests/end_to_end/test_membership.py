@@ -1,7 +1,5 @@
 """Tables that join the capture, leave it, and come back: nothing of theirs is missed."""
 
-import threading
-import time
 from contextlib import contextmanager
 
 import pytest
@@ -46,17 +44,12 @@ def test_a_table_that_joins_or_comes_back_is_read_whole(pg, program, tmp_path):
     open_one.execute("begin")
     open_one.execute("insert into second values (100, 'written before it was published')")
 
-    def commit_later():
-        time.sleep(10)
+    file = capturing(pg, database, tmp_path, "first", "second")
+    with program.started("run", file, "--until-idle", "0.2", "--max-seconds", "480") as run:
+        run.wait_for("older transactions")
         open_one.execute("commit")
         open_one.close()
-
-    committing = threading.Thread(target=commit_later)
-    committing.start()
-    file = capturing(pg, database, tmp_path, "first", "second")
-    done = program.stream(file)
-    committing.join(30)
-    assert done.returncode == 0, done.stderr[-3000:]
+        assert run.end() == 0, run.said()[-3000:]
     assert difference(file, [FIRST, SECOND]) == []
 
     # Out of the capture, changed meanwhile, and in again: what it missed never comes by the stream.
@@ -132,8 +125,7 @@ def test_a_table_that_others_publish_is_read_after_the_transactions_that_the_str
             pg.execute(database, "update second set v = 'not in the stream'; delete from second where id < 5")
             with held_open(pg, database, "insert into second values (200, 'nor this one')") as writing:
                 pg.execute(database, f'alter publication "{database}" add table second')
-                run.wait_for("public.second is re-read")
-                time.sleep(3)
+                run.wait_for("public.second could not be re-read")
                 writing.execute("commit")
             wait_until(lambda: not difference(file, [FIRST, SECOND, third, fourth]), 60, "the table that came back")
             assert run.process.poll() is None, run.said()

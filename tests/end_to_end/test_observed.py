@@ -1,13 +1,13 @@
 """Notifications in the lake and metrics for Prometheus, of a run as a user starts it."""
 
 import json
-import socket
 import urllib.request
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from cdc_core.config.connector import load
+from cdc_core.demo.processes import free_port
 from cdc_core.schema.table import TableId
 from tests.support.lake import difference, lake_settings, rows, write_properties
 from tests.support.waits import wait_until
@@ -22,12 +22,6 @@ insert into orders select g, 'order ' || g from generate_series(1, 100) g;
 """
 
 
-def free_port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
-
-
 def scraped(port):
     """(name without prefix, context, table) → value, as Prometheus reads it."""
     with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10) as answer:
@@ -37,6 +31,11 @@ def scraped(port):
         for family in text_string_to_metric_families(text)
         for one in family.samples
     }
+
+
+def kinds_told(path):
+    """What each notification is about, and what it tells of that."""
+    return [(one["aggregate_type"].split()[0], one["type"]) for one in rows(path)]
 
 
 def test_a_run_tells_its_snapshots_and_its_stream(pg, program, tmp_path):
@@ -68,10 +67,12 @@ def test_a_run_tells_its_snapshots_and_its_stream(pg, program, tmp_path):
         # The borrowed Java process is the run's, and a signal needs none.
         assert program.run("signal", file, "execute-snapshot", "--data", data, own_java=True).returncode == 0
         wait_until(lambda: scraped(port).get(("RowsScanned", "snapshot", "public.orders")) == 101, 60, "the snapshot")
+        # The rows are counted before the end of the snapshot is told.
+        wait_until(lambda: ("Incremental", "COMPLETED") in kinds_told(told), 60, "word of the end")
         assert running.end(2) in (0, -2), running.said()
     kept = [(one["aggregate_type"], one["type"], dict(one["additional_data"])) for one in rows(told)]
     assert len({one["id"] for one in rows(told)}) == len(kept)
-    kinds = [(aggregate.split()[0], kind) for aggregate, kind, _ in kept]
+    kinds = kinds_told(told)
     for kind in ("STARTED", "IN_PROGRESS", "TABLE_SCAN_COMPLETED", "COMPLETED"):
         assert ("Initial", kind) in kinds
         assert ("Incremental", kind) in kinds

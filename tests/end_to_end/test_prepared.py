@@ -88,7 +88,7 @@ def test_a_first_snapshot_says_that_it_waits_for_a_prepared_transaction(preparin
     with program.started("run", file, "--until-idle", "1", "--max-seconds", "480") as run:
         wait_until(lambda: waits_for_transactions(preparing, database), 60, "a slot that is being created")
         preparing.execute(database, f"commit prepared 'open_{database}'")
-        assert run.process.wait(90) == 0, run.said()[-3000:]
+        assert run.end() == 0, run.said()[-3000:]
     assert difference(file, [NOTES, OTHER]) == []
 
 

@@ -18,6 +18,7 @@ from cdc_core.lake.paths import LakePaths
 from cdc_core.lake.stores.reconciliations import read_reconciliations
 from cdc_core.schema.table import TableId
 from tests.support.lake import lake_path, lake_settings, rows, write_properties
+from tests.support.waits import patient
 
 pytestmark = [pytest.mark.postgres, pytest.mark.spark, pytest.mark.slow]
 
@@ -231,7 +232,7 @@ def test_beside_a_stream_nothing_is_named_wrongly(pg, program, tmp_path):
         finally:
             stop.set()
             for writer in writers:
-                writer.join(60)
+                writer.join(patient(60))
         repaired = compared.reconcile(repair=True).to_plain()
         assert {name: keys(repaired, name) for name in TABLES} == {name: {} for name in TABLES}
         assert {of(repaired, name)["repaired"] for name in MODES} == {4}

@@ -28,7 +28,7 @@ from tests.support.cluster import Cluster
 from tests.support.lake import changelog_path, doubled_events, lake_path, lake_settings, rows, write_properties
 from tests.support.program import Program
 from tests.support.random_ddl import difference, events_of
-from tests.support.waits import wait_until
+from tests.support.waits import patient, wait_until
 
 pytestmark = [pytest.mark.postgres, pytest.mark.spark, pytest.mark.slow]
 
@@ -247,7 +247,7 @@ def load_from_elsewhere(pg: Cluster, database: str, tried: Sequence[Case]) -> It
         yield
     finally:
         ended.set()
-        thread.join(30)
+        thread.join(patient(30))
 
 
 def is_streaming(session: psycopg.Connection[Any], slot: str) -> bool:

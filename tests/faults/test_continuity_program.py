@@ -34,7 +34,7 @@ from cdc_core.schema.table import TableId
 from tests.support.cluster import Cluster
 from tests.support.lake import difference, lake_path, lake_settings, rows, write_properties
 from tests.support.program import Program
-from tests.support.waits import wait_until
+from tests.support.waits import patient, wait_until
 
 pytestmark = [pytest.mark.postgres, pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(1500)]
 
@@ -266,7 +266,7 @@ class Continuity(RuleBasedStateMachine):
 
     def _promote(self, server: Cluster) -> None:
         server.halt()
-        subprocess.run(["touch", str(server.data / "standby.signal")], check=True, timeout=10)
+        subprocess.run(["touch", str(server.data / "standby.signal")], check=True, timeout=patient(10))
         shutil.chown(server.data / "standby.signal", *_owner(server.data))
         server.restart()
         server.execute("postgres", "select pg_promote(true, 60)")
@@ -307,7 +307,7 @@ class Continuity(RuleBasedStateMachine):
 
 
 def _copy(source: Path, target: Path) -> None:
-    subprocess.run(["cp", "-a", str(source), str(target)], check=True, timeout=120)
+    subprocess.run(["cp", "-a", str(source), str(target)], check=True, timeout=patient(120))
 
 
 def _owner(path: Path) -> tuple[int, int]:

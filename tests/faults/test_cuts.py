@@ -21,7 +21,7 @@ from cdc_core.lsn import Lsn
 from cdc_core.schema.table import TableId
 from tests.support.lake import difference, lake_path, write_properties
 from tests.support.program import Program
-from tests.support.waits import wait_until
+from tests.support.waits import patient, wait_until
 
 pytestmark = [pytest.mark.postgres, pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(1800)]
 
@@ -209,7 +209,7 @@ def test_every_round_is_one_state_of_the_source(pg, program, tmp_path, engine):
             # Anywhere within a round.
             running.end(9)
     writer.stopped.set()
-    writer.join(30)
+    writer.join(patient(30))
     assert writer.error is None and not writer.is_alive()
     done = program.stream(file)
     assert done.returncode == 0, done.stderr
@@ -250,9 +250,9 @@ def test_upkeep_and_rounds_give_way_to_each_other(pg, program, tmp_path):
             done = upkeep.run("maintain", file, "--json")
             assert done.returncode == 0, done.stderr[-3000:]
             told += [json.loads(line) for line in done.stdout.splitlines()]
-            wait_until(lambda before=before: rounds_of(config) > before + 1, 120, "rounds after upkeep")
+            wait_until(lambda before=before: rounds_of(config) > before + 2, 120, "rounds after upkeep")
         writer.stopped.set()
-        writer.join(30)
+        writer.join(patient(30))
         assert running.end(15, seconds=120) == 0, running.said()[-3000:]
     assert writer.error is None and not writer.is_alive()
     assert program.stream(file).returncode == 0

@@ -40,6 +40,7 @@ from tests.support.cluster import Cluster
 from tests.support.lake import changelog_path, lake_path, rows, write_properties
 from tests.support.program import Program
 from tests.support.random_ddl import CONSTANTS, TYPES, RandomDdl, columns_of, difference
+from tests.support.waits import patient
 
 pytestmark = [pytest.mark.postgres, pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(1500)]
 
@@ -150,7 +151,7 @@ class DeleteModes(RuleBasedStateMachine):
         try:
             done = self.program.stream(self.file, f"{place}:{time}")
         finally:
-            beside.join(60)
+            beside.join(patient(60))
         self._note(f"run {place}:{time}", done, (0, -signal.SIGKILL))
 
     @rule()

@@ -26,6 +26,7 @@ from cdc_core.lake.options import MergeEngine
 from cdc_core.lake.write.maintain import Retention, maintain
 from tests.delta.source_model import ROW, TABLE, SourceTable, plain
 from tests.support.one_table import OneTable
+from tests.support.waits import patient
 
 STEPS = (
     f"{failpoints.DURING_INDEX}:1",
@@ -70,7 +71,7 @@ def processes() -> Iterator[ForkServerContext]:
 def run(processes: ForkServerContext, *given: Any) -> int | None:
     process = processes.Process(target=merged, args=given)
     process.start()
-    process.join(120)
+    process.join(patient(120))
     return process.exitcode
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -92,14 +93,14 @@ def test_a_worker_that_outlives_its_run_changes_nothing(pg, program, tmp_path, p
     pg.execute(database, CHANGES)
     asleep: list[int] = []
     try:
-        limits = ("--max-seconds", "400")
+        limits = ("--max-seconds", "480")
         with program.started("run", file, *limits, own_java=True, WAL2LAKE_FAILPOINT=f"{place}:stop") as run:
             top = program.forks.pid
             asleep = wait_until(lambda: stopped_below(top), 240, "a worker at its place")
             # Whoever would end the workers goes first, and at once: their daemon, Spark's Java process, the run.
             above = [each for each in below(top) if each not in asleep]
             for pid in [*{parent(each) for each in asleep}, *above]:
-                if state(pid):
+                with suppress(ProcessLookupError):  # it ended with the one above it
                     os.kill(pid, signal.SIGKILL)
             run.end(signal.SIGKILL)
         assert all(state(pid) == "T" for pid in asleep)

@@ -26,6 +26,7 @@ from tests.support.cluster import Cluster
 from tests.support.lake import changelog_path, doubled_events, lake_path, lake_settings, rows, write_properties
 from tests.support.program import Program
 from tests.support.random_ddl import RandomDdl, events_of
+from tests.support.waits import patient
 
 pytestmark = [pytest.mark.postgres, pytest.mark.spark, pytest.mark.slow]
 
@@ -101,7 +102,7 @@ def run_and_kill(work: RandomDdl, program: Program, file: Path) -> Counter[str]:
         try:
             done = program.stream(file, f"{place}:{chance.randrange(1, 3)}")
         finally:
-            beside.join(60)
+            beside.join(patient(60))
         assert done.returncode == -signal.SIGKILL or ended_well(done), f"{place}: {done.stderr[-3000:]}"
         killed[place] += done.returncode == -signal.SIGKILL
     return +killed

@@ -25,7 +25,7 @@ from cdc_core.schema.table import TableId
 from tests.support.cluster import Cluster
 from tests.support.lake import changelog_path, difference, doubled_events, lake_path, write_properties
 from tests.support.program import Program
-from tests.support.waits import wait_until
+from tests.support.waits import patient, wait_until
 
 pytestmark = [pytest.mark.postgres, pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(900)]
 
@@ -118,7 +118,7 @@ class Load:
         finally:
             self._stop.set()
             for thread in self._threads:
-                thread.join(30)
+                thread.join(patient(30))
         assert not self.failures, self.failures
 
 
@@ -139,7 +139,7 @@ def killed(program: Program, file: Path, chance: random.Random, is_time: Callabl
         assert running.process.poll() is None, running.said()
         time.sleep(chance.random() * 1.5)
         running.process.kill()
-        running.process.wait(20)
+        running.end()
 
 
 def test_every_kind_of_snapshot_killed_twice_amid_writers(pg: Cluster, program: Program, tmp_path: Path) -> None:

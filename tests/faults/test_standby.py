@@ -15,7 +15,7 @@ from cdc_core.schema.table import TableId
 from tests.support.cluster import Cluster
 from tests.support.lake import difference, lake_settings, write_properties
 from tests.support.program import Program
-from tests.support.waits import wait_until
+from tests.support.waits import patient, wait_until
 
 pytestmark = [pytest.mark.postgres, pytest.mark.spark, pytest.mark.slow]
 
@@ -118,4 +118,4 @@ def logging_snapshots(primary: Cluster) -> Iterator[None]:
         yield
     finally:
         done.set()
-        thread.join(20)
+        thread.join(patient(20))

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-import time
+import signal
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -56,12 +57,8 @@ def test_the_snapshot(debian15: Cluster, database: str, program: Program, folder
 @pytest.mark.parametrize("database", ["stream_txmeta"], indirect=True)
 def test_the_stream(debian15: Cluster, database: str, program: Program, folder: Path) -> None:
     output = folder / "out.jsonl"
-    arguments = ("--output", str(output), "--until-idle", "6")
     file = connector_file(debian15, "stream_txmeta", folder)
-    with program.started("envelopes", file, *arguments, own_java=True) as run:
-        wait_for_slot(debian15, database, run)
-        run_resting(debian15, database, lambda: time.sleep(1.5))
-        assert run.end() == 0, run.said()
+    streamed(debian15, database, program, "envelopes", file, "--output", str(output))
     expected = read_recording(RECORDED / "stream_txmeta.jsonl.gz")
     found = differences(expected, parse_lines(output.read_text().split("\n")))
     assert not found, "\n".join(found[:20])
@@ -89,11 +86,35 @@ def test_avro_through_two_runs(debian15: Cluster, database: str, program: Progra
     ]
 
 
-def wait_for_slot(cluster: Cluster, name: str, run: Running) -> None:
-    active = "select active from pg_replication_slots where slot_name = %s and active"
+def streamed(
+    cluster: Cluster, database: str, program: Program, command: str, file: Path, *arguments: str, own_java: bool = True
+) -> None:
+    """Run the recorded script while the connector streams, with a rest for it around DDL."""
+    # The server says where its WAL ends when it is asked, with a status message.
+    file.write_text(file.read_text() + "status.update.interval.ms=200\n")
+    arguments = (*arguments, "--max-seconds", "480")
+    with program.started(command, file, *arguments, own_java=own_java) as running:
+        slot = "select 1 from pg_replication_slots where database = %s and active"
+        wait_until(lambda: at_work(running, bool(cluster.execute("postgres", slot, [database]))), 60, "the slot's use")
+        settle = settled(cluster, database, running)
+        run_resting(cluster, database, settle)
+        settle()
+        assert running.end(signal.SIGTERM) == 0, running.said()
 
-    def is_taken() -> bool:
-        return run.process.poll() is not None or bool(cluster.execute("postgres", active, [name]))
 
-    wait_until(is_taken, 60, "the use of the slot")
-    assert run.process.poll() is None, run.said()
+def settled(cluster: Cluster, database: str, running: Running) -> Callable[[], None]:
+    """A function that waits until all of the server's WAL so far is confirmed, so it is in the output."""
+    reached = "select confirmed_flush_lsn >= %s::pg_lsn from pg_replication_slots where database = %s"
+
+    def settle() -> None:
+        [(end,)] = cluster.execute(database, "select pg_current_wal_insert_lsn()::text")
+        asked = [end, database]
+        wait_until(lambda: at_work(running, cluster.execute("postgres", reached, asked)[0][0]), 60, "the confirmation")
+
+    return settle
+
+
+def at_work(running: Running, condition: bool) -> bool:
+    """The condition, of a run that has not ended."""
+    assert running.process.poll() is None, running.said()
+    return condition

@@ -3,23 +3,20 @@
 from __future__ import annotations
 
 import json
-import signal
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from cdc_core.demo.broker import Broker
-from tests.golden.test_command import connector_file
+from tests.golden.test_command import connector_file, streamed
 from tests.golden.test_outlet import recorded
-from tests.golden.test_replay import RECORDED, run_resting
+from tests.golden.test_replay import RECORDED
 from tests.support.cluster import Cluster
 from tests.support.event_compare import differences, parse_lines
 from tests.support.kafka import Topics
 from tests.support.line_compare import decoded, unlike
-from tests.support.program import Program, Running
+from tests.support.program import Program
 from tests.support.registry import TestRegistry
-from tests.support.waits import wait_until
 
 pytestmark = [pytest.mark.postgres, pytest.mark.slow]
 
@@ -42,7 +39,7 @@ def test_the_snapshot(debian15: Cluster, database: str, broker: Topics, program:
 
 @pytest.mark.parametrize("database", ["stream_txmeta"], indirect=True)
 def test_the_stream(debian15: Cluster, database: str, broker: Topics, program: Program, tmp_path: Path) -> None:
-    streamed(debian15, database, kafka_file(debian15, "stream_txmeta", tmp_path, broker), program)
+    streamed(debian15, database, program, "run", kafka_file(debian15, "stream_txmeta", tmp_path, broker))
     expected = by_topic(recorded("stream_txmeta"))
     found = differences(parse_lines(expected), parse_lines(broker.lines(*topics_of("stream_txmeta"))))
     assert not found, "\n".join(found[:20])
@@ -54,14 +51,14 @@ def test_beside_a_lake(debian15: Cluster, database: str, broker: Topics, program
     """The events are the same where the lake's reader has the slot."""
     file = kafka_file(debian15, "stream", tmp_path, broker)
     file.write_text(file.read_text() + f"wal2lake.sinks=lake,kafka\nwal2lake.lake.path={tmp_path}/lake\n")
-    streamed(debian15, database, file, program, own_java=False)
+    streamed(debian15, database, program, "run", file, own_java=False)
     found = differences(parse_lines(by_topic(recorded("stream"))), parse_lines(broker.lines(*topics_of("stream"))))
     assert not found, "\n".join(found[:20])
 
 
 @pytest.mark.parametrize("database", ["schemaless"], indirect=True)
 def test_without_schemas(debian15: Cluster, database: str, broker: Topics, program: Program, tmp_path: Path) -> None:
-    streamed(debian15, database, kafka_file(debian15, "schemaless", tmp_path, broker), program)
+    streamed(debian15, database, program, "run", kafka_file(debian15, "schemaless", tmp_path, broker))
     found = unlike(by_topic(recorded("schemaless")), broker.lines(*topics_of("schemaless")))
     assert not found, "\n".join(found[:5])
 
@@ -71,7 +68,7 @@ def test_avro(debian15: Cluster, database: str, broker: Topics, program: Program
     with TestRegistry() as registry:
         file = kafka_file(debian15, "avro", tmp_path, broker)
         file.write_text(file.read_text().replace("http://127.0.0.1:8081", registry.url))
-        streamed(debian15, database, file, program)
+        streamed(debian15, database, program, "run", file)
         schemas = [{"subject": "s", "id": n, "schema": json.loads(one)} for n, one in enumerate(registry.schemas, 1)]
     lines = [*broker.lines(*topics_of("avro"), suffix="_avro"), *map(json.dumps, schemas)]
     found = unlike(records_of(decoded(recorded("avro"))), records_of(decoded(lines)))
@@ -82,39 +79,9 @@ def kafka_file(cluster: Cluster, kind: str, folder: Path, broker: Topics) -> Pat
     """The recorded file with Kafka as its sink. The recordings have topics in common: the last test's are deleted."""
     path = connector_file(cluster, kind, folder)
     own = {"wal2lake.sinks": "kafka", "bootstrap.servers": broker.servers, "wal2lake.state.path": str(folder)}
-    # The server says where its WAL ends when it is asked, with a status message.
-    own["status.update.interval.ms"] = "200"
     path.write_text(path.read_text() + "".join(f"{name}={text}\n" for name, text in own.items()))
     broker.delete(topics_of(kind))
     return path
-
-
-def streamed(cluster: Cluster, database: str, file: Path, program: Program, *, own_java: bool = True) -> None:
-    """Run the recorded script while the connector streams, with a rest for it around DDL."""
-    with program.started("run", file, "--max-seconds", "200", own_java=own_java) as running:
-        slot = "select active from pg_replication_slots where database = %s and active"
-        wait_until(lambda: at_work(running, bool(cluster.execute("postgres", slot, [database]))), 60, "the slot's use")
-        run_resting(cluster, database, settled(cluster, database, running))
-        settled(cluster, database, running)()
-        assert running.end(signal.SIGTERM) == 0, running.said()
-
-
-def settled(cluster: Cluster, database: str, running: Running) -> Callable[[], None]:
-    """A function that waits until all of the server's WAL so far is confirmed, so it is in Kafka."""
-    reached = "select confirmed_flush_lsn >= %s::pg_lsn from pg_replication_slots where database = %s"
-
-    def settle() -> None:
-        # A record of its own, so that the last captured one is behind it whatever the server rounds.
-        [(end,)] = cluster.execute(database, "select pg_current_wal_insert_lsn()::text")
-        asked = [end, database]
-        wait_until(lambda: at_work(running, cluster.execute("postgres", reached, asked)[0][0]), 60, "the confirmation")
-
-    return settle
-
-
-def at_work(running: Running, condition: bool) -> bool:
-    assert running.process.poll() is None, running.said()
-    return condition
 
 
 def by_topic(lines: list[str]) -> list[str]:

@@ -11,9 +11,10 @@ import dagster as dg
 from cdc_core.demo.processes import DagsterProcesses
 from pipelines.connector.keys import lake_key
 from tests.pipelines.fake import ORDERS, FakeEngine, site
+from tests.support.waits import patient
 
 ROOT = Path(__file__).parents[2]
-STEP_SECONDS = 300
+STEP_SECONDS = patient(100)
 BACKFILL = (
     "mutation($p: LaunchBackfillParams!) { launchPartitionBackfill(backfillParams: $p) { __typename"
     " ... on LaunchBackfillSuccess { backfillId } } }"

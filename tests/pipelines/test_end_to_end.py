@@ -16,6 +16,7 @@ from pipelines.factory import definitions_of
 from pipelines.sensors.connector import discovery_sensor, slot_sensor
 from tests.support.lake import difference, doubled_events, lake_settings, rows, write_properties
 from tests.support.spark import SETTINGS
+from tests.support.waits import patient
 
 pytestmark = [pytest.mark.spark, pytest.mark.postgres, pytest.mark.slow]
 
@@ -84,7 +85,7 @@ def change_and_watch(connector, site, instance, seen):
     pg, database, _ = connector
     for number in range(3):
         pg.execute(database, f"insert into orders values ({1000 + number}, 1, 'while it runs')")
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + patient(60)
         while time.monotonic() < deadline:
             shown = numbers(instance, lake_key(site, ORDERS))
             if shown["dagster/row_count"] == 46 + number:
@@ -142,11 +143,11 @@ def test_from_an_empty_lake_to_checked_tables(connector):
 
         # A run that goes on shows each change while it does.
         seen = []
-        bounds["ops"]["shop_stream"]["config"] |= {"idle_seconds": 8.0, "report_seconds": 1.0}
+        bounds["ops"]["shop_stream"]["config"] |= {"idle_seconds": patient(6.0), "report_seconds": 1.0}
         watcher = threading.Thread(target=change_and_watch, args=(connector, site, instance, seen))
         watcher.start()
         assert run(site, "shop_stream_job", instance, run_config=bounds).success
-        watcher.join(200)
+        watcher.join(patient(200))
         assert [status for status, _ in seen] == ["STARTED"] * 3
         assert difference(file, TABLES) == []
 

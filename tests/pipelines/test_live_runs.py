@@ -9,11 +9,12 @@ import pytest
 
 from tests.pipelines.fake import ORDERS, PEOPLE
 from tests.pipelines.live import BACKFILL, live_dagster
+from tests.support.waits import patient
 
 pytestmark = pytest.mark.slow
 
 # Some seconds on a quiet machine: a look each three seconds, then a round. By itself it would work for 20 minutes.
-END_SECONDS = 120
+END_SECONDS = patient(40)
 FRESHNESS = (
     "query($key: AssetKeyInput!) { assetNodeOrError(assetKey: $key) { ... on AssetNode {"
     " freshnessStatusInfo { freshnessStatus } } } }"

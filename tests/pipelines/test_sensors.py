@@ -15,6 +15,7 @@ from pipelines.factory import definitions_of
 from pipelines.jobs.slot_runs import RETRY_SECONDS, YieldPolicy, retry_to_come
 from pipelines.sensors.connector import Attempt, decide, discovery_sensor, is_dead, slot_sensor
 from tests.pipelines.fake import ORDERS, PEOPLE, Backlog, FakeEngine, merge, round_of, site
+from tests.support.waits import patient
 
 
 def evaluate(sensor, instance, cursor=None):
@@ -47,7 +48,7 @@ def test_new_tables_have_the_code_location_loaded_again_or_say_what_to_press(ins
     # As the code servers of `dagster dev` and `dagster code-server start` are known to their sensors.
     context._code_location_origin = SimpleNamespace(create_client=lambda: client)
     assert "the code location is reloaded" in discovery_sensor(known)(context).skip_message
-    assert asked.wait(60)
+    assert asked.wait(patient(60))
     # Once a change: a code server that cannot reload is not asked again and again.
     assert "press Reload definitions" in discovery_sensor(known)(context).skip_message
     assert "press Reload definitions" in evaluate(discovery_sensor(known), instance).skip_message
@@ -138,7 +139,7 @@ def test_a_connector_is_paused_by_a_press_until_it_is_let_go_on(instance, no_spa
 
     def script(on_batch, on_round, should_stop):
         press("pause", ops={"shop_pause": {"config": {"reason": "the lake is moved"}}})
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + patient(60)
         while not should_stop() and time.monotonic() < deadline:
             time.sleep(0.05)
         seen.append(should_stop())

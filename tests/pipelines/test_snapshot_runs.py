@@ -16,6 +16,7 @@ from pipelines.factory import definitions_of
 from pipelines.reports import metadata
 from pipelines.step import failure
 from tests.pipelines.fake import ORDERS, PEOPLE, FakeEngine, site
+from tests.support.waits import patient
 
 pytestmark = pytest.mark.usefixtures("no_spark")
 
@@ -34,7 +35,7 @@ def observed(instance, here):
 
 
 def wait(is_met):
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + patient(30)
     while not is_met():
         assert time.monotonic() < deadline
         time.sleep(0.05)
@@ -61,7 +62,8 @@ def test_progress_is_observed_with_rows_ranges_and_rate_within_bounds(instance, 
 
     def at_work(tables, on_progress, on_notification):
         on_progress(SnapshotProgress(PEOPLE, 400, 1000, False, 2, 5))
-        time.sleep(2.0)
+        wait(lambda: len(observed(instance, here)) >= 2)
+        time.sleep(0.5)  # for a third one, which would be too many
 
     here = site(FakeEngine(snapshots=at_work))
     instance.add_dynamic_partitions(partitions_name(here), KEYS)

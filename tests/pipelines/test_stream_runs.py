@@ -37,8 +37,9 @@ from pipelines.step.background import BackgroundWork
 from pipelines.step.interrupts import held
 from tests.pipelines.fake import ORDERS, PEOPLE, FakeEngine, merge, round_of, site
 from tests.support.spark import change, change_schema, row_type
+from tests.support.waits import patient
 
-WAIT_SECONDS = 90
+WAIT_SECONDS = patient(30)
 ORIGIN = RemoteJobOrigin(RemoteRepositoryOrigin(RegisteredCodeLocationOrigin("somewhere"), "definitions"), "any")
 QUEUED = {"status": dg.DagsterRunStatus.QUEUED, "remote_job_origin": ORIGIN}
 

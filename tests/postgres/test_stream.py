@@ -22,7 +22,7 @@ from cdc_core.postgres.server import wal_end
 from tests.support.cluster import Cluster
 from tests.support.postgres_options import options_for
 from tests.support.proxy import Proxy
-from tests.support.waits import wait_until
+from tests.support.waits import patient, wait_until
 
 pytestmark = pytest.mark.postgres
 
@@ -114,7 +114,7 @@ def test_a_read_without_changes_gives_none_in_time(options: PostgresOptions) -> 
     with ReplicationStream(options) as stream:
         started = time.monotonic()
         assert stream.read(10, 1000, 0.3) is None
-        assert 0.25 < time.monotonic() - started < 20
+        assert 0.25 < time.monotonic() - started < patient(7)
 
 
 def test_a_large_value_arrives_whole(each_pg: Cluster, options: PostgresOptions) -> None:
@@ -146,7 +146,7 @@ def test_a_confirmation_from_another_thread_reaches_the_slot_at_the_next_read(
         end = int.from_bytes(frames(segments[-1])[-1][FRAME_HEADER + 10 : FRAME_HEADER + 18])
         teller = threading.Thread(target=stream.confirm, args=(end,))
         teller.start()
-        teller.join(5)
+        teller.join(patient(5))
         stream.confirm(5)  # an older position never takes the newer back
         assert stream.confirmed_lsn == end
         stream.read(10, 1000, 0.1)
@@ -215,11 +215,11 @@ def test_an_idle_slot_follows_the_wal_of_the_rest_of_the_server(
 
 
 def test_a_busy_caller_keeps_the_line_alive_by_ticking() -> None:
-    cluster = Cluster.start("embedded18", {"wal_sender_timeout": "1s"})
+    cluster = Cluster.start("embedded18", {"wal_sender_timeout": "2s"})
     try:
         with captured(cluster) as options, ReplicationStream(options) as stream:
-            end = time.monotonic() + 3
-            while time.monotonic() < end:
+            until = time.monotonic() + 5
+            while time.monotonic() < until:
                 stream.tick()
                 time.sleep(0.05)
             cluster.execute(options.database_dbname, "insert into t values (1, 'a')")
@@ -232,7 +232,7 @@ def test_a_caller_that_stays_away_past_the_servers_timeout_gets_a_fault_that_may
     cluster = Cluster.start("embedded18", {"wal_sender_timeout": "500ms"})
     try:
         with captured(cluster) as options, ReplicationStream(options) as stream, connect(options) as connection:
-            wait_until(lambda: slot.inspect(connection, options.slot_name).active)
+            # A stream that has begun is active, though perhaps no longer when somebody looks.
             wait_until(lambda: not slot.inspect(connection, options.slot_name).active)
             with pytest.raises(TransientError):
                 wait_until(lambda: stream.read(10, 1000, 0.1))
@@ -305,7 +305,7 @@ def test_a_server_that_stops_ends_the_stream_with_a_fault_that_may_pass_and_lose
             with pytest.raises(TransientError):
                 wait_until(lambda: stream.read(10, 1000, 0.1), 30)
             stream.close()
-            stopper.join(60)
+            stopper.join(patient(60))
             cluster.execute(options.database_dbname, "insert into t values (1, 'a')")
             with ReplicationStream(options) as again:
                 assert kinds(read_until_commits(again, 1)) == "BRIC"
@@ -334,14 +334,14 @@ def test_a_cut_line_is_noticed_at_once_and_a_silent_one_in_bounded_time(pg: Clus
             with pytest.raises(TransientError, match="connection to the server was lost"):
                 wait_until(lambda: stream.read(10, 1000, 0.1))
         patient = replace(through, slot_max_retries=50, slot_retry_delay_ms=100)
-        with ReplicationStream(patient, silence_seconds=1.0) as stream:
-            for _ in range(20):
-                stream.read(10, 1000, 0.1)  # an idle server answers, so two seconds of nothing new are no silence
+        with ReplicationStream(patient, silence_seconds=2.0) as stream:
+            for _ in range(35):
+                stream.read(10, 1000, 0.1)  # an idle server answers, so three seconds of nothing new are no silence
             proxy.stall()
             started = time.monotonic()
-            with pytest.raises(TransientError, match="has sent nothing for 1 s"):
+            with pytest.raises(TransientError, match="has sent nothing for 2 s"):
                 wait_until(lambda: stream.read(10, 1000, 0.1))
-            assert time.monotonic() - started < 30
+            assert time.monotonic() - started < patient(10)
             proxy.resume()
 
 
@@ -354,4 +354,4 @@ def test_closing_is_quick_while_the_server_has_much_to_send(each_pg: Cluster, op
     started = time.monotonic()
     stream.close()
     stream.close()
-    assert time.monotonic() - started < 8
+    assert time.monotonic() - started < patient(4)

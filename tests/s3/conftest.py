@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import importlib.util
 import os
-import socket
 import subprocess
 import sys
 import urllib.request
@@ -21,10 +20,11 @@ from urllib.error import URLError
 
 import pytest
 
+from cdc_core.demo.processes import free_port
 from cdc_core.lake.delta.storage import LOG_STORE, Storage
 from cdc_core.option import Secret
 from tests.support.program import Program
-from tests.support.waits import wait_until
+from tests.support.waits import patient, wait_until
 
 PACKAGE = "org.apache.hadoop:hadoop-aws:3.5.0"
 KEY, SECRET, REGION = "wal2lake", "a secret of the tests", "us-east-1"
@@ -68,9 +68,7 @@ def server() -> Iterator[str]:
     """The server's URL."""
     if importlib.util.find_spec("moto") is None and not os.environ.get("WAL2LAKE_MOTO"):
         pytest.skip("moto is not installed: make test-s3 installs it")
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    port = free_port()
     environment = dict(os.environ)
     if os.environ.get("WAL2LAKE_MOTO"):  # a folder with moto[server], apart from the program's own packages
         environment["PYTHONPATH"] = os.environ["WAL2LAKE_MOTO"]
@@ -94,7 +92,7 @@ def server() -> Iterator[str]:
         yield url
     finally:
         process.terminate()
-        process.wait(20)
+        process.wait(patient(20))
 
 
 @pytest.fixture

@@ -23,6 +23,7 @@ from cdc_core.lake.delta.table import DeltaTable
 from cdc_core.lake.maintenance.cleaning import clean
 from tests.s3.conftest import KEY, REGION, SECRET, Bucket
 from tests.support.lake import write_properties
+from tests.support.waits import patient
 
 pytestmark = [pytest.mark.s3, pytest.mark.slow, pytest.mark.timeout(900)]
 
@@ -162,7 +163,7 @@ def test_commits_of_both_engines_at_once_are_never_lost(bucket, spark):
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(300)
+        thread.join(patient(300))
     assert not any(thread.is_alive() for thread in threads)
     found = sorted(row.id for row in spark.read.format("delta").load(str(path)).collect())
     assert found == sorted([*made["spark"], *made["arrow"]])
@@ -195,7 +196,7 @@ def test_rows_are_marked_by_a_conditional_put(bucket):
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(120)
+        thread.join(patient(120))
     assert len(won) == 16
     opened = DeltaTable.open(path)
     assert opened is not None and opened.version == 2 + 16

@@ -27,6 +27,7 @@ from tests.support.cluster import Cluster
 from tests.support.lake import difference, doubled_events, lake_settings, write_properties
 from tests.support.program import Program, Running
 from tests.support.proxy import Proxy
+from tests.support.waits import patient
 
 _SETTLE_SECONDS = 180.0
 _BETWEEN = (2.0, 12.0)  # seconds between two faults
@@ -75,7 +76,7 @@ class Soak:
                 result = "NOT EQUAL" if wrong else "equal"
                 print(f"{passed:6.0f} s: {_listed(self.done)}; work {_listed(self.work.counted)}: {result}", flush=True)
             self.load.stopped.set()
-            self.load.join(30)
+            self.load.join(patient(30))
             wrong = wrong or self._settled(running)
             if running.process.poll() is None and (code := running.end(signal.SIGINT)):
                 wrong.append(f"the run ended with {code}")
@@ -115,7 +116,7 @@ class Soak:
 
     def _killed(self, running: Running) -> Running:
         os.kill(running.process.pid, signal.SIGKILL)
-        running.process.wait(30)
+        running.process.wait(patient(30))
         return self._start()
 
     def _stopped(self, running: Running) -> Running:
@@ -145,7 +146,7 @@ class Soak:
         """Compare while only the small transactions rest; what differs after a bounded time is wrong."""
         self.load.stopped.set()
         if self.load.is_alive():
-            self.load.join(30)
+            self.load.join(patient(30))
         deadline, wrong = time.monotonic() + _SETTLE_SECONDS, ["not compared"]
         while wrong and time.monotonic() < deadline and running.process.poll() is None:
             time.sleep(1.0)

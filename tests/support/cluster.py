@@ -17,7 +17,6 @@ import os
 import pwd
 import shutil
 import signal
-import socket
 import subprocess
 import tempfile
 import threading
@@ -30,7 +29,9 @@ from typing import Any
 
 import psycopg
 
+from cdc_core.demo.processes import free_port
 from tests.support import released
+from tests.support.waits import patient
 
 USER = "postgres"
 PASSWORD = "wal2lake's test password"  # with a blank and a quote, so that quoting is always under test
@@ -84,7 +85,10 @@ def server_version(flavour: str) -> str:
 
 @dataclass
 class Cluster:
-    """One server. ``bin`` holds its programs, ``data`` its files, ``sockets`` the folder of its unix socket."""
+    """One server. ``bin`` holds its programs, ``data`` its files, ``sockets`` the folder of its unix socket.
+
+    ``made`` are the databases that tests have made, in this order.
+    """
 
     flavour: str
     bin: Path
@@ -95,6 +99,7 @@ class Cluster:
     host: str = "127.0.0.1"
     user: str = USER
     password: str = PASSWORD
+    made: list[str] = field(default_factory=list)
     _owned: list[Path] = field(default_factory=list)
     _process: subprocess.Popen[bytes] | None = None
 
@@ -119,9 +124,7 @@ class Cluster:
             os.chown(owned[0], account.pw_uid, account.pw_gid)
             programs = _reachable(programs, account, owned)
         owned[0].chmod(0o755)
-        cluster = cls(
-            flavour, programs, folder, owned[0], _free_port(), {**_SETTINGS, **(settings or {})}, _owned=owned
-        )
+        cluster = cls(flavour, programs, folder, owned[0], free_port(), {**_SETTINGS, **(settings or {})}, _owned=owned)
         try:
             if not (folder / "PG_VERSION").exists():
                 cluster._initialise()
@@ -147,12 +150,12 @@ class Cluster:
         for sign, seconds in ((signal.SIGQUIT, 20),) if crash else ((signal.SIGINT, 20), (signal.SIGQUIT, 20)):
             process.send_signal(sign)
             try:
-                process.wait(seconds)
+                process.wait(patient(seconds))
                 return
             except subprocess.TimeoutExpired:
                 continue
         process.kill()
-        process.wait(10)
+        process.wait(patient(10))
 
     def restart(self, *, crash: bool = False, settings: dict[str, Any] | None = None) -> None:
         """Stop and start on the same port with the same data; ``settings`` replace or add to the present ones."""
@@ -170,18 +173,26 @@ class Cluster:
         """Create a fresh empty database and return its name (``prefix`` and eight random characters)."""
         database = name or f"{prefix}_{uuid.uuid4().hex[:8]}"
         self.execute("postgres", f'create database "{database}" {options}')
+        self.made.append(database)
         return database
 
     def drop_database(self, name: str) -> None:
         """Drop a database with its slots and connections, where it exists."""
-        slots = self.execute(
-            "postgres", "select slot_name, active_pid from pg_replication_slots where database = %s", [name]
-        )
-        for slot, pid in slots:
+        self.drop_slots([name])
+        self.execute("postgres", f'drop database if exists "{name}" with (force)')
+
+    def drop_slots(self, databases: list[str]) -> None:
+        """Drop the slots of these databases, and end whoever uses them. A slot keeps all WAL since its position."""
+        find = "select slot_name, active_pid from pg_replication_slots where database = any(%s)"
+        for slot, pid in self.execute("postgres", find, [databases]):
             if pid is not None:
                 self.execute("postgres", "select pg_terminate_backend(%s)", [pid])
             _retry(lambda slot=slot: self.execute("postgres", "select pg_drop_replication_slot(%s)", [slot]))
-        self.execute("postgres", f'drop database if exists "{name}" with (force)')
+
+    @property
+    def is_up(self) -> bool:
+        """Whether the server was started and has not been stopped."""
+        return self._process is not None and self._process.poll() is None
 
     def dsn(self, database: str = "postgres", *, unix: bool = False, **extra: Any) -> dict[str, Any]:
         """Keyword arguments for psycopg.connect: host, port, user, password, dbname."""
@@ -271,7 +282,7 @@ class Cluster:
             *("--encoding=UTF8", "--locale=C.UTF-8", "--auth-local=trust", "--auth-host=scram-sha-256"),
         ]
         done = subprocess.run(
-            [*_as_account(account), *command], capture_output=True, text=True, timeout=120, check=False, cwd="/"
+            [*_as_account(account), *command], capture_output=True, text=True, timeout=patient(60), check=False, cwd="/"
         )
         secret.unlink()
         if done.returncode:
@@ -291,7 +302,7 @@ class Cluster:
                 cwd="/",
                 start_new_session=True,  # a Ctrl-C at the terminal is the test run's affair, not the server's
             )
-        end = time.monotonic() + 60
+        end = time.monotonic() + patient(60)
         while True:
             try:
                 psycopg.connect(**self.dsn(unix=True, connect_timeout=5)).close()
@@ -346,19 +357,13 @@ def _reachable(programs: Path, account: pwd.struct_passwd, owned: list[Path]) ->
     return copy / "package" / programs.parent.name / "bin"
 
 
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
-
-
 def _property_text(value: Any) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def _retry(action: Any, seconds: float = 10) -> None:
     """Repeat while the server says that the object is in use: a walsender outlives its connection for a moment."""
-    end = time.monotonic() + seconds
+    end = time.monotonic() + patient(seconds)
     while True:
         try:
             action()

@@ -34,6 +34,7 @@ from cdc_core.selection.messages import MessageSelection
 from cdc_core.selection.tables import TableSelection
 from cdc_core.types.registry import resolve
 from tests.support.cluster import Cluster
+from tests.support.waits import patient
 
 
 def config_for(text: str, cluster: Cluster, **changes: str) -> ConnectorConfig:
@@ -127,13 +128,13 @@ class EnvelopeDriver:
                 time.sleep(0.02)
 
         try:
-            if not ready.wait(20):
+            if not ready.wait(patient(20)):
                 raise TimeoutError("the stream did not start")
             changes(settle)
             settle()
         finally:
             stop.set()
-            thread.join(20)
+            thread.join(patient(20))
 
     def _follow(
         self, stop: threading.Event, ready: threading.Event, reached: list[int], failure: list[BaseException]

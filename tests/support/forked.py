@@ -7,7 +7,7 @@ modules apart: that touches, and so copies, every page that the server has fille
 
     server = ForkServer()
     run = server.start(["wal2lake", "run", "shop.properties"], environment, stdout=file, stderr=file)
-    run.wait(60)
+    run.wait()
 
 Spark's Python workers are started the same way: ``python`` is a program that Spark takes for Python. When it is asked
 for pyspark.daemon it passes its pipes on to the server, which forks the daemon; so workers need not import, either.
@@ -30,6 +30,8 @@ from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
 from typing import IO, Any, NoReturn
+
+from tests.support.waits import patient
 
 _START_SECONDS = 120
 # What a run that merges has loaded when it ends.
@@ -97,7 +99,7 @@ class ForkServer:
         """End the server; runs that still run go on."""
         assert self._process.stdin is not None
         self._process.stdin.close()
-        self._process.wait(20)
+        self._process.wait(patient(20))
         self._folder.cleanup()
 
 

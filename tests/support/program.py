@@ -23,7 +23,7 @@ import pytest
 
 from tests.support.forked import Forked, ForkServer
 from tests.support.spark import SETTINGS
-from tests.support.waits import wait_until
+from tests.support.waits import patient, wait_until
 
 SECONDS = 540
 # A merge of a few rows spends a third of its time compiling expressions that it evaluates once or twice. The session of
@@ -62,7 +62,7 @@ class Program:
             finally:
                 if process.poll() is None:
                     process.kill()
-                    process.wait(20)
+                    process.wait(patient(20))
                 if not cold and not own_java:
                     self._rest()
             stdout.seek(0)
@@ -105,10 +105,13 @@ class Program:
             running = Running(process, output)
             try:
                 yield running
+            except BaseException:
+                print(f"{command} has said:\n{running.said()[-3000:]}")  # pytest shows it with the failure
+                raise
             finally:
                 if process.poll() is None:
                     process.kill()
-                    process.wait(20)
+                    process.wait(patient(20))
                 if not cold and not own_java:
                     self._rest()
 
@@ -127,7 +130,7 @@ class Program:
         if self._gateway is not None:
             self._gateway.proc.stdin.close()
             try:
-                self._gateway.proc.wait(30)
+                self._gateway.proc.wait(patient(30))
             except subprocess.TimeoutExpired:
                 self._gateway.proc.kill()
             self._gateway = None
@@ -198,10 +201,10 @@ class Running:
         assert text in self.said(), self.said()[-3000:]
 
     def end(self, sign: int | None = None, seconds: float = 90) -> int:
-        """Send a signal, wait for the end, and return the exit code."""
+        """Send a signal, wait for the end, and return the exit code. ``seconds`` are a bound as of ``wait_until``."""
         if sign is not None:
             self.process.send_signal(sign)
-        return self.process.wait(seconds)
+        return self.process.wait(patient(seconds))
 
 
 _program: list[Program] = []

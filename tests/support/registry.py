@@ -13,6 +13,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
+from tests.support.waits import patient
+
 
 class TestRegistry:
     """``requests`` are (method, path) so far. ``user`` is required as Basic authorization if it is not empty."""
@@ -61,7 +63,7 @@ class TestRegistry:
     def __exit__(self, *exc: object) -> None:
         self._server.shutdown()
         self._server.server_close()
-        self._thread.join(10)
+        self._thread.join(patient(10))
 
     def answer(self, method: str, path: str, authorization: str, body: Any) -> tuple[int, dict[str, Any]]:
         place = urlsplit(path).path

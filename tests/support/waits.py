@@ -2,11 +2,17 @@
 
 A bound is there to end a test that would wait for ever, not to measure: each is some times what a quiet machine needs,
 and all are times ``PATIENCE``, because the tests have to pass beside a load of several times the machine's cores.
+
+A condition may be looked at before what it looks at exists: a lake table, its new column, a row, a slot, a port. So a
+look that fails because something is not there (``is_not_there``) is one that is not met, whatever the test is about. A
+condition is true of the state that is waited for and of every later one: a state that may pass between two looks, or a
+value that may be exceeded, is waited for in vain.
 """
 
 from __future__ import annotations
 
 import os
+import sys
 import time
 from collections.abc import Callable
 from typing import TypeVar
@@ -14,6 +20,35 @@ from typing import TypeVar
 T = TypeVar("T")
 _REST, _LONGEST_REST = 4.0, 1.0
 PATIENCE = float(os.environ.get("WAL2LAKE_TEST_PATIENCE", "3"))
+
+# Refused connections among the first, JSON that is written at the moment among the last.
+_NOT_THERE = (FileNotFoundError, NotADirectoryError, ConnectionError, LookupError, ValueError)
+# Of libraries that a test process may not have imported.
+_OF_LIBRARIES = {
+    "urllib.error": ("URLError",),
+    "deltalake.exceptions": ("DeltaError",),
+    "psycopg.errors": ("UndefinedTable", "UndefinedColumn", "UndefinedObject", "InvalidSchemaName"),
+}
+
+
+def patient(seconds: float) -> float:
+    """A bound for what does not take ``wait_until``: the end of a process or a thread."""
+    return seconds * PATIENCE
+
+
+def is_not_there(error: Exception) -> bool:
+    """Whether a look failed because of what may come to exist: a file, a table, a column, a row, whoever answers."""
+    # delta-rs raises Exception itself where a data file is gone, as after VACUUM.
+    return (
+        isinstance(error, _NOT_THERE)
+        or type(error) is Exception
+        or any(
+            isinstance(error, getattr(sys.modules[module], name))
+            for module, names in _OF_LIBRARIES.items()
+            if module in sys.modules
+            for name in names
+        )
+    )
 
 
 def wait_until(
@@ -24,15 +59,22 @@ def wait_until(
     Between two calls it rests for at least ``pause`` seconds, and longer the more a call computes: a condition that
     compares tables would take the processor from the run that it waits for. (One that itself waits computes nothing.)
 
-    Raises AssertionError naming ``what`` when ``seconds`` times ``PATIENCE`` have passed.
+    Raises AssertionError naming ``what`` when ``seconds`` times ``PATIENCE`` have passed, from the last look's error;
+    what a condition raises that ``is_not_there`` does not know, at once.
     """
-    seconds *= PATIENCE
+    seconds = patient(seconds)
     end = time.monotonic() + seconds
     while True:
-        before = time.process_time()
-        value = condition()
-        if value:
-            return value
+        before, missing = time.process_time(), None
+        try:
+            value = condition()
+        except Exception as error:
+            if not is_not_there(error):
+                raise
+            missing = error
+        else:
+            if value:
+                return value
         if time.monotonic() > end:
-            raise AssertionError(f"{what} did not come true within {seconds:g} s")
+            raise AssertionError(f"{what} did not come true within {seconds:g} s") from missing
         time.sleep(max(pause, min(_REST * (time.process_time() - before), _LONGEST_REST)))

@@ -19,7 +19,7 @@ from cdc_core.snapshot.signals.parse import Signal
 from tests.support.cluster import Cluster
 from tests.support.event_compare import Record
 from tests.support.events import Capture, Running, capture, told
-from tests.support.waits import wait_until
+from tests.support.waits import patient, wait_until
 
 pytestmark = pytest.mark.postgres
 
@@ -156,8 +156,9 @@ def test_pause_resume_stop_and_log(debian15: Cluster, caplog: pytest.LogCaptureF
     other = "create table t_other (id int primary key); insert into t_other values (1), (2)"
     rules = RULES | {"notification.enabled.channels": "log"}
     with capture(debian15, rules, TABLE, SIGNALS, other, ROWS.format(200)) as one, one.running() as running:
-        one.sql("insert into signals values ('p', 'pause-snapshot', '{}')", execute("public.t", "public.t_other"))
-        one.sql("insert into signals values ('q', 'pause-snapshot', '{}')")
+        # The first comes before there is a snapshot; the others come together, with no row read between them.
+        one.sql("insert into signals values ('p', 'pause-snapshot', '{}')")
+        one.sql(f"{execute('public.t', 'public.t_other')}; insert into signals values ('q', 'pause-snapshot', '{{}}')")
         wait_until(lambda: "PAUSED" in caplog.text, 30, "the pause")
         running.settle()
         running.settle()
@@ -223,7 +224,7 @@ def beside(one: Capture, inbox: Inbox, told_of: list[Notification]) -> Iterator[
         yield
     finally:
         stop.set()
-        thread.join(30)
+        thread.join(patient(30))
     assert not ended and not thread.is_alive()
 
 

@@ -23,6 +23,7 @@ from cdc_core.engine.reports import Status, StreamReport, TableStatus
 from cdc_core.errors import SourceError
 from cdc_core.lsn import Lsn
 from cdc_core.schema.table import TableId
+from tests.support.waits import patient
 
 ROOT = Path(__file__).parents[3]
 COMMANDS = ("demo", "check", "run", "snapshot", "envelopes", "status", "signal", "reset", "dagster-home")
@@ -173,7 +174,7 @@ def test_a_run_without_rounds_ends_with_1_while_a_table_is_paused(config, monkey
 def test_the_second_signal_interrupts():
     with stop_requests() as stop:
         os.kill(os.getpid(), signal.SIGTERM)
-        assert stop.wait(5)
+        assert stop.wait(patient(5))
         # What a handler raises while a callback of the garbage collector runs is lost: none runs meanwhile.
         gc.disable()
         try:
@@ -219,7 +220,7 @@ def test_status_cuts_no_name_whatever_the_width(width):
 def test_the_first_signal_is_acknowledged_at_once(capfd):
     with stop_requests(say_stopping) as stop:
         os.kill(os.getpid(), signal.SIGINT)
-        assert stop.wait(5)
+        assert stop.wait(patient(5))
     assert "Stopping after the current step. A second Ctrl-C stops at once." in capfd.readouterr().err
 
 

@@ -8,6 +8,7 @@ import pytest
 
 from cdc_core.spark import java_process
 from cdc_core.spark.java_process import JavaProcess, java_of_command
+from tests.support.waits import patient
 
 
 def started(*command):
@@ -39,7 +40,7 @@ def test_a_thread_that_comes_too_late_starts_none():
     go, refused = threading.Event(), []
 
     def start():
-        go.wait(10)
+        go.wait(patient(10))
         try:
             started("true")
         except RuntimeError as error:
@@ -49,10 +50,10 @@ def test_a_thread_that_comes_too_late_starts_none():
     with java_of_command():
         thread.start()
     go.set()
-    thread.join(10)
+    thread.join(patient(10))
     assert refused == ["The command has ended."]
     with java_of_command():
-        assert started("true").wait(10) == 0
+        assert started("true").wait(patient(10)) == 0
 
 
 def test_one_that_was_there_before_is_not_the_commands():
@@ -61,4 +62,4 @@ def test_one_that_was_there_before_is_not_the_commands():
         pass
     assert process.poll() is None
     process.kill()
-    process.wait(10)
+    process.wait(patient(10))

@@ -19,7 +19,7 @@ from cdc_core.engine.reading.spool import ReadSpoolFiles, Spool
 from cdc_core.engine.run_folder import RunFolder
 from cdc_core.errors import LakeError, TransientError
 from cdc_core.lake.rows.run_files import Owner, check_parquet, write_parquet
-from tests.support.waits import wait_until
+from tests.support.waits import patient, wait_until
 from tests.unit.engine.streaming import ORDERS, plan, table_of
 from tests.unit.engine.test_spool_writer import raw
 
@@ -46,7 +46,7 @@ def other(tmp_path: Path):
     assert process.stdout is not None and process.stdout.readline() == "ready\n"
     yield process
     process.kill()
-    process.wait(20)
+    process.wait(patient(20))
     process.stdout.close()
 
 
@@ -71,7 +71,7 @@ def test_a_living_or_stopped_run_keeps_its_folder_and_a_killed_one_loses_it(tmp_
     with RunFolder(tmp_path, "shop", owner("2")):
         assert names(tmp_path) >= theirs
     other.kill()
-    other.wait(20)
+    other.wait(patient(20))
     with RunFolder(tmp_path, "shop", owner("3")):
         assert names(tmp_path) == {"shop-3", "shop-3.lock"}
 

@@ -11,6 +11,7 @@ from pathlib import Path
 from cdc_core.engine import scratch
 from cdc_core.engine.run_state import process_start
 from cdc_core.engine.scratch import remove_ended, scratch_of_command, spark_scratch
+from tests.support.waits import patient
 
 
 def test_a_command_has_a_folder_of_its_own_until_it_ends(tmp_path, monkeypatch):
@@ -52,10 +53,10 @@ def test_a_java_process_that_outlived_its_killed_command_ends_with_its_folder(tm
         started.append(subprocess.Popen([program, "60"], env={**os.environ, "TMPDIR": str(folder)}))
     try:
         remove_ended(tmp_path / "tmp")
-        assert started[0].wait(20) == -signal.SIGKILL
+        assert started[0].wait(patient(20)) == -signal.SIGKILL
         assert [each.poll() for each in started[1:]] == [None, None]
         assert running.exists() and not killed.exists()
     finally:
         for each in started:
             each.kill()
-            each.wait(20)
+            each.wait(patient(20))

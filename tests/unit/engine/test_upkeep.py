@@ -22,7 +22,7 @@ from cdc_core.lake.maintenance import compaction
 from cdc_core.lake.options import MergeEngine
 from tests.delta.source_model import ROW, TABLE, SourceTable, plain
 from tests.support.one_table import OneTable
-from tests.support.waits import wait_until
+from tests.support.waits import patient, wait_until
 
 A, B, C = (UpkeepOrder(name) for name in "abc")
 
@@ -39,7 +39,7 @@ class Work:
 
     def __call__(self, order: UpkeepOrder) -> UpkeepDone:
         self.begun.set()
-        assert self.free.wait(20)
+        assert self.free.wait(patient(20))
         self.done.append(order)
         self.more[order] = self.more.get(order, 0) - 1
         return UpkeepDone(0.0, self.more[order] >= 0)
@@ -50,7 +50,7 @@ def test_orders_are_processed_in_turn_and_a_table_waits_once() -> None:
     work.free.clear()
     line = Upkeep(work, share=1.0)
     line.request([A])
-    assert work.begun.wait(20)
+    assert work.begun.wait(patient(20))
     line.request([B, C])
     line.request([B, C, B])
     work.free.set()
@@ -78,7 +78,7 @@ def test_no_task_is_begun_for_a_table_that_is_held_and_none_is_active_in_the_blo
     work.free.clear()
     line = Upkeep(work, share=1.0)
     line.request([A])
-    assert work.begun.wait(20)
+    assert work.begun.wait(patient(20))
     threading.Timer(0.1, work.free.set).start()
     with line.leaving([A.path, B.path]):
         assert work.done == [A], "the block begins when the task has ended"
@@ -123,7 +123,7 @@ def test_the_end_does_not_wait_for_a_long_line(monkeypatch: pytest.MonkeyPatch) 
     work.free.clear()
     line = Upkeep(work, share=1.0)
     line.request([A, B])
-    assert work.begun.wait(20)
+    assert work.begun.wait(patient(20))
     threading.Timer(0.1, work.free.set).start()
     line.close()
     assert work.done == [A]

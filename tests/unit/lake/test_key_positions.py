@@ -30,6 +30,7 @@ from cdc_core.lake.rows.key_hash import row_hashes
 from cdc_core.lake.rows.row_keys import KeyColumns, KeyIndex
 from tests.support.deletion_vectors import mark_deleted
 from tests.support.sampling import examples
+from tests.support.waits import patient
 from tests.unit.lake.test_codes import TYPES
 
 MANY = 1 << 40
@@ -415,7 +416,7 @@ def test_two_workers_that_make_the_same_index_are_both_right(lake: DeltaTable, t
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(60)
+        thread.join(patient(60))
     assert results == [set(asked)] * 4
     assert len(list((tmp_path / "index").iterdir())) == 10
 

@@ -17,6 +17,7 @@ from cdc_core.lake.schema.shape import changelog_properties, lake_properties
 from cdc_core.lake.write import maintain as maintain_module
 from cdc_core.lake.write.maintain import Retention, maintain
 from tests.support.spark import lake_rows
+from tests.support.waits import patient
 
 SCHEMA = pa.schema([("id", pa.int64()), ("text", pa.string())])
 KEEP = Retention(15, 168)
@@ -126,7 +127,7 @@ def test_beside_a_writer_no_row_is_lost_and_none_comes_twice(
                 expected.discard(gone)
     finally:
         stopped.set()
-        thread.join(60)
+        thread.join(patient(60))
     assert not thread.is_alive()
     told.append(maintain(table.path, KEEP, no_spark))
     assert ids(table) == sorted(expected)

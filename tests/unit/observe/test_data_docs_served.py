@@ -8,6 +8,7 @@ import urllib.request
 
 import pytest
 
+from cdc_core.demo.processes import free_port
 from cdc_core.observe.endpoint import metrics_of
 from cdc_core.observe.static_pages import DATA_DOCS_PATH, data_docs_url, static_page
 
@@ -16,9 +17,7 @@ SECRET = "not a page"
 
 @pytest.fixture
 def port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
+    return free_port()
 
 
 @pytest.fixture

@@ -6,6 +6,7 @@ from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
 from cdc_core.assemble.metrics import Meter
+from cdc_core.demo.processes import free_port
 from cdc_core.engine.reports import BatchReport, CheckReport, MergeReport, RoundReport
 from cdc_core.engine.stream.run import Hooks
 from cdc_core.lsn import Lsn
@@ -143,9 +144,7 @@ def test_a_snapshot_that_an_earlier_process_began_is_seen_by_its_progress(meter)
 
 
 def test_an_endpoint_serves_the_text_and_counts_go_on(caplog):
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
+    port = free_port()
     made = metrics_of("shop", "127.0.0.1", port)
     made.connected(["public.orders"])
     assert metrics_of("shop", "127.0.0.1", port) is made
