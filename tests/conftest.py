@@ -14,7 +14,7 @@ from cdc_core.demo.broker import Broker
 from tests.support import released
 from tests.support.cluster import Cluster, binaries, server_version
 from tests.support.order import LongestFirst, rank
-from tests.support.sampling import examples
+from tests.support.sampling import examples, explores
 from tests.support.spark import JAVA_OPTIONS
 
 # For every Java process of Spark, whoever starts it: commands, the demo, Dagster's runs.
@@ -25,7 +25,11 @@ FLAVOURS = ("debian15", "released16", "released17", "embedded18")
 
 # One budget for all property tests: a whole file stays in seconds. ``--hypothesis-profile=long`` digs deeper.
 settings.register_profile(
-    "wal2lake", max_examples=examples(60), deadline=None, suppress_health_check=[HealthCheck.too_slow]
+    "wal2lake",
+    max_examples=examples(60),
+    deadline=None,
+    derandomize=not explores(),
+    suppress_health_check=[HealthCheck.too_slow],
 )
 settings.register_profile("long", max_examples=2000, deadline=None, suppress_health_check=list(HealthCheck))
 settings.load_profile("wal2lake")

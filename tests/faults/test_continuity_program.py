@@ -31,6 +31,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition,
 from cdc_core import failpoints
 from cdc_core.config.connector import load
 from cdc_core.schema.table import TableId
+from tests.support import sampling
 from tests.support.cluster import Cluster
 from tests.support.lake import difference, lake_path, lake_settings, rows, write_properties
 from tests.support.program import Program
@@ -38,7 +39,7 @@ from tests.support.waits import patient, wait_until
 
 pytestmark = [pytest.mark.postgres, pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(1500)]
 
-SEED = int(os.environ.get("WAL2LAKE_CONTINUITY_SEED") or time.time_ns() % 1_000_000)
+SEED = sampling.seed(2611, "WAL2LAKE_CONTINUITY_SEED")
 SETTINGS = settings(
     max_examples=int(os.environ.get("WAL2LAKE_CONTINUITY_EXAMPLES", "2")),
     stateful_step_count=int(os.environ.get("WAL2LAKE_CONTINUITY_STEPS", "8")),

@@ -20,7 +20,6 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -36,6 +35,7 @@ from cdc_core.lake.delta.table import DeltaTable
 from cdc_core.lake.positions import lake_position
 from cdc_core.schema.table import TableId
 from tests.delta.kept_model import KeptModel
+from tests.support import sampling
 from tests.support.cluster import Cluster
 from tests.support.lake import changelog_path, lake_path, rows, write_properties
 from tests.support.program import Program
@@ -46,7 +46,7 @@ pytestmark = [pytest.mark.postgres, pytest.mark.spark, pytest.mark.slow, pytest.
 
 HARD, SOFT, HISTORY = TABLES = ("t_hard", "t_soft", "t_history")
 LIVE = {HARD: "true", SOFT: "not __deleted", HISTORY: "__current"}
-SEED = int(os.environ.get("WAL2LAKE_KILLS_SEED") or time.time_ns() % 1_000_000)
+SEED = sampling.seed(2611, "WAL2LAKE_KILLS_SEED")
 # Keys move by 100000, so that a row which a rule refused is refused wherever it goes.
 REFUSED = "id % 100000 % 17 <> 3"
 PLACES = (

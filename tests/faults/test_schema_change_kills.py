@@ -22,6 +22,7 @@ import pytest
 from cdc_core import failpoints
 from cdc_core.config.connector import load
 from cdc_core.schema.table import TableId
+from tests.support import sampling
 from tests.support.cluster import Cluster
 from tests.support.lake import changelog_path, doubled_events, lake_path, lake_settings, rows, write_properties
 from tests.support.program import Program
@@ -32,7 +33,7 @@ pytestmark = [pytest.mark.postgres, pytest.mark.spark, pytest.mark.slow]
 
 TABLES = ("t1", "t2", "t3")
 SECONDS = float(os.environ.get("WAL2LAKE_KILLS_SECONDS", "30"))
-SEED = int(os.environ.get("WAL2LAKE_KILLS_SEED") or time.time_ns() % 1_000_000)
+SEED = sampling.seed(2611, "WAL2LAKE_KILLS_SEED")
 # Not reached by this connector's settings, or only once in its life.
 ELSEWHERE = {
     failpoints.AFTER_EPOCH_BEGUN,

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import dataclasses
 import os
-import random
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -31,8 +30,10 @@ from cdc_core.postgres.rows.copy_out import SnapshotHolder, copy_chunks, select_
 from cdc_core.schema.table import TableId, TableSchema
 from cdc_core.selection.options import SelectionOptions
 from cdc_core.types.registry import resolve, rule_for
+from tests.support import sampling
 from tests.support.cluster import Cluster
 from tests.support.postgres_options import options_for
+from tests.support.waits import patient
 from tests.unit.types.modes import MODES
 from tests.unit.types.samples import SAMPLES
 from tests.unit.types.source_table import SourceTable, same
@@ -40,7 +41,7 @@ from tests.unit.types.source_table import SourceTable, same
 pytestmark = pytest.mark.postgres
 
 SECONDS = float(os.environ.get("WAL2LAKE_SECONDS", "4"))
-SEED = int(os.environ.get("WAL2LAKE_SEED", random.SystemRandom().randrange(10**9)))
+SEED = sampling.seed(2611)
 TABLE = TableId("public", "every_type")
 
 
@@ -93,7 +94,7 @@ def rows(each_pg: Cluster) -> Iterator[CopyAndStream]:
         state, runs = StreamState(), list[RelationRun]()
         with ReplicationStream(options) as stream:
             while sum(run.raw.num_rows for run in runs) < len(rows):
-                segment = stream.read(10**6, 1 << 28, 5)
+                segment = stream.read(10**6, 1 << 28, patient(20))
                 assert segment is not None, "the stream ended early"
                 runs += sort_segment(segment, state, lambda relation, lsn: table).runs
         raw = pa.Table.from_batches([run.raw for run in runs]).combine_chunks().to_batches()[0]
