@@ -2,16 +2,16 @@
 
 import json
 import os
-import time
 from contextlib import contextmanager
 from pathlib import Path
 
 import dagster as dg
 
 from cdc_core.demo.processes import DagsterProcesses
+from cdc_core.errors import TransientError
 from pipelines.connector.keys import lake_key
 from tests.pipelines.fake import ORDERS, FakeEngine, site
-from tests.support.waits import patient
+from tests.support.waits import PATIENCE, patient, unmet_by, wait_until
 
 ROOT = Path(__file__).parents[2]
 STEP_SECONDS = patient(100)
@@ -33,12 +33,12 @@ class Live:
         return [one for one in lines if kind in (None, one["kind"]) and work in (None, one.get("work"))]
 
     def wait(self, what, is_met):
-        deadline = time.monotonic() + STEP_SECONDS
-        while not (found := is_met()):
-            assert time.monotonic() < deadline, f"{what}: {self.journal()} {self.statuses()}"
-            # Each look is a query that the web server answers, for tens of milliseconds of computing.
-            time.sleep(0.5)
-        return found
+        # Each look is a query that the web server answers, for tens of milliseconds of computing.
+        try:
+            return wait_until(unmet_by(TransientError, is_met), STEP_SECONDS / PATIENCE, what, pause=0.5)
+        except AssertionError:
+            print(self.journal(), self.statuses())
+            raise
 
     def statuses(self):
         return [(run.job_name, run.status.value) for run in self.instance.get_runs()]

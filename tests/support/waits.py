@@ -51,6 +51,18 @@ def is_not_there(error: Exception) -> bool:
     )
 
 
+def unmet_by(error: type[Exception], condition: Callable[[], T]) -> Callable[[], T | None]:
+    """The condition, not met while it raises ``error``: a busy web server's refusal, say."""
+
+    def look() -> T | None:
+        try:
+            return condition()
+        except error:
+            return None
+
+    return look
+
+
 def wait_until(
     condition: Callable[[], T], seconds: float = 20.0, what: str = "the condition", pause: float = 0.02
 ) -> T:

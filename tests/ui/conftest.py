@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.waits import patient
 from tests.ui.shop import opened_shop
 
 CHROMIUM, DRIVER = "/usr/bin/chromium", "/usr/bin/chromedriver"
@@ -37,7 +38,7 @@ def browser():
     for flag in FLAGS:
         options.add_argument(flag)
     driver = selenium.Chrome(options=options, service=selenium.ChromeService(DRIVER))
-    driver.set_page_load_timeout(90)
+    driver.set_page_load_timeout(patient(90))
     yield driver
     driver.quit()
 

@@ -3,17 +3,17 @@
 Page views are many, so that their snapshot lasts long enough to be watched.
 """
 
-import time
 from contextlib import contextmanager
 
 from cdc_core.demo.connector import connector_text
 from cdc_core.demo.processes import DagsterProcesses, free_port
 from cdc_core.demo.server import DemoServer
 from cdc_core.demo.workload import Workload
+from cdc_core.errors import TransientError
 from cdc_core.observe.static_pages import data_docs_url
 from cdc_core.postgres.connect import connect
 from cdc_core.schema.table import TableId
-from tests.support.waits import PATIENCE
+from tests.support.waits import unmet_by, wait_until
 
 LOCATION = "pipelines.definitions"
 TABLES = tuple(TableId("shop", name) for name in ("customers", "orders", "page_views", "products"))
@@ -88,11 +88,11 @@ class Shop:
 
     def wait(self, what: str, is_met, seconds: float = 180.0):
         """Wait until ``is_met`` gives something; that."""
-        deadline = time.monotonic() + seconds * PATIENCE
-        while not (found := is_met()):
-            assert time.monotonic() < deadline, f"{what}: not within {seconds:.0f} s; runs: {self.runs()}"
-            time.sleep(1)
-        return found
+        try:
+            return wait_until(unmet_by(TransientError, is_met), seconds, what, pause=1)
+        except AssertionError:
+            print(self.runs())
+            raise
 
     def partitions(self, kind: str = "") -> list[str]:
         """The snapshot's partitions, all or those that are ``materialized`` or ``materializing`` now."""
