@@ -23,6 +23,7 @@ import pytest
 from cdc_core.config.connector import load
 from cdc_core.schema.table import TableId
 from tests.support.lake import lake_path, rows, write_properties
+from tests.support.waits import patient
 
 pytestmark = [pytest.mark.postgres, pytest.mark.spark, pytest.mark.slow]
 
@@ -45,7 +46,7 @@ class Installed:
     home: Path
     folder: Path
 
-    def run(self, name: str, *arguments: str, seconds: float = 240) -> subprocess.CompletedProcess[str]:
+    def run(self, name: str, *arguments: str, seconds: float = 120) -> subprocess.CompletedProcess[str]:
         """Run one of its programs by name with nothing of the checkout in the environment."""
         clean = {
             variable: value
@@ -60,14 +61,14 @@ class Installed:
             env={**clean, "PATH": f"{self.home / 'bin'}{os.pathsep}{clean['PATH']}"},
             capture_output=True,
             text=True,
-            timeout=seconds,
+            timeout=patient(seconds),
             check=False,
         )
 
 
 def pip(*arguments: str) -> None:
     command = [sys.executable, "-m", "pip", "--disable-pip-version-check", "--no-input", *arguments]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=240, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=patient(120), check=False)
     assert done.returncode == 0, done.stderr[-3000:]
 
 
@@ -161,6 +162,6 @@ def test_check_and_run_and_dagsters_code_location(pg, installed, tmp_path):
 
 
 def test_the_demo(installed):
-    done = installed.run("wal2lake", "demo", "--seconds", "3", seconds=420)
+    done = installed.run("wal2lake", "demo", "--seconds", "3", seconds=200)
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
     assert "every table is equal, row by row" in done.stdout

@@ -17,6 +17,7 @@ import pytest
 
 from tests.support.cluster import Cluster
 from tests.support.program import Program
+from tests.support.waits import patient
 
 pytestmark = [pytest.mark.postgres, pytest.mark.spark, pytest.mark.slow]
 
@@ -70,7 +71,7 @@ class Shell:
                 env={**os.environ, **self.environment},
                 capture_output=True,
                 text=True,
-                timeout=300,
+                timeout=patient(200),
             )
             assert ended.returncode == 0, f"{line}\n{ended.stdout}{ended.stderr}"
             self.printed[line.split()[-1]] = ended.stdout

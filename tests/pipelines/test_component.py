@@ -23,6 +23,7 @@ from pipelines.jobs.slot_runs import consumes_slot
 from tests.pipelines.fake import ORDERS, PEOPLE, table
 from tests.support.lake import difference, write_properties
 from tests.support.spark import SETTINGS
+from tests.support.waits import patient
 
 ROOT = Path(__file__).parents[2]
 PROPERTIES = {
@@ -235,7 +236,7 @@ def test_a_project_with_the_component_validates_and_streams(project, monkeypatch
     environment = {**os.environ, "PYTHONPATH": f"{ROOT}{os.pathsep}{folder}", "DAGSTER_HOME": str(home)}
     command = [sys.executable, "-m", "dagster", "definitions", "validate", "-m", "my_project.definitions"]
     done = subprocess.run(
-        command, cwd=folder, env=environment, capture_output=True, text=True, timeout=180, check=False
+        command, cwd=folder, env=environment, capture_output=True, text=True, timeout=patient(100), check=False
     )
     assert done.returncode == 0, (done.stdout + done.stderr)[-3000:]
     monkeypatch.syspath_prepend(str(folder))
