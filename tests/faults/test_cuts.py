@@ -246,7 +246,7 @@ def test_upkeep_and_rounds_give_way_to_each_other(pg, program, tmp_path):
     writer.start()
     told = []
     # The other process has a Java process of its own: the one that is lent to all holds the stream's session.
-    with closing(Program()) as upkeep, program.started("run", file) as running:
+    with closing(Program(beside=program)) as upkeep, program.started("run", file) as running:
         for _ in range(2):
             before = rounds_of(config)
             done = upkeep.run("maintain", file, "--json")

@@ -35,11 +35,11 @@ _PROGRAM = Path(sys.executable).parent / "wal2lake"
 
 class Program:
     """Runs the command line. ``spark_log`` holds what the borrowed Java process has written, ``settings`` are Spark's
-    beside the usual ones.
+    beside the usual ones. ``beside`` is one that has imports to lend: they cost five CPU seconds.
     """
 
-    def __init__(self, settings: dict[str, str] | None = None) -> None:
-        self._settings = settings or {}
+    def __init__(self, settings: dict[str, str] | None = None, beside: Program | None = None) -> None:
+        self._settings, self._beside = settings or {}, beside
         self.spark_log = Path(tempfile.mkdtemp(prefix="w2l-spark-")) / "spark.log"
         self._gateway: Any = None
         self._forks: ForkServer | None = None
@@ -118,6 +118,8 @@ class Program:
     @property
     def forks(self) -> ForkServer:
         """What runs borrow their imports from."""
+        if self._beside is not None:
+            return self._beside.forks
         if self._forks is None:
             self._forks = ForkServer()
         return self._forks
