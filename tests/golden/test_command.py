@@ -92,7 +92,6 @@ def streamed(
     """Run the recorded script while the connector streams, with a rest for it around DDL."""
     # The server says where its WAL ends when it is asked, with a status message.
     file.write_text(file.read_text() + "status.update.interval.ms=200\n")
-    arguments = (*arguments, "--max-seconds", "480")
     with program.started(command, file, *arguments, own_java=own_java) as running:
         slot = "select 1 from pg_replication_slots where database = %s and active"
         wait_until(lambda: at_work(running, bool(cluster.execute("postgres", slot, [database]))), 60, "the slot's use")

@@ -333,8 +333,8 @@ def test_a_cut_line_is_noticed_at_once_and_a_silent_one_in_bounded_time(pg: Clus
             proxy.cut()
             with pytest.raises(TransientError, match="connection to the server was lost"):
                 wait_until(lambda: stream.read(10, 1000, 0.1))
-        patient = replace(through, slot_max_retries=50, slot_retry_delay_ms=100)
-        with ReplicationStream(patient, silence_seconds=2.0) as stream:
+        retrying = replace(through, slot_max_retries=50, slot_retry_delay_ms=100)
+        with ReplicationStream(retrying, silence_seconds=2.0) as stream:
             for _ in range(35):
                 stream.read(10, 1000, 0.1)  # an idle server answers, so three seconds of nothing new are no silence
             proxy.stall()
