@@ -19,7 +19,7 @@ import yaml
 
 from tests.support.cluster import Cluster
 from tests.support.lake import rows
-from tests.support.waits import PATIENCE, wait_until
+from tests.support.waits import PATIENCE, patient, wait_until
 
 pytestmark = [pytest.mark.postgres, pytest.mark.spark, pytest.mark.slow]
 
@@ -133,5 +133,5 @@ def test_the_pod_streams_answers_its_probes_and_stops_in_time(pg: Cluster, tmp_p
             wait_until(lambda: not processes(), 30, "the end of what the container started")
         finally:
             run.kill()
-            run.wait(30)
+            run.wait(patient(30))
         assert {each.name for each in data.iterdir()} == {"lake", "state"}

@@ -13,6 +13,7 @@ from pipelines.connector.keys import changes_key, topic_key
 from pipelines.factory import definitions_of
 from pipelines.sensors.connector import slot_sensor
 from tests.pipelines.fake import ORDERS, PEOPLE, Backlog, FakeEngine, site
+from tests.support.waits import patient
 
 FILE = """\
 database.hostname=h
@@ -88,7 +89,7 @@ def test_what_dagsters_database_refuses_is_reported_later(instance, monkeypatch)
 
     def script(on_batch, *_):
         on_batch(BatchReport(2, {PEOPLE: 3}, Lsn(6000), 9, 0.1, 0.0))
-        assert refused.wait(60)
+        assert refused.wait(patient(60))
 
     monkeypatch.setattr(topics, "logged", refuse_once)
     here = replace(site(Engine(script=script)), sinks=("kafka",))
