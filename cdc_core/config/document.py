@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from cdc_core.config.catalogue import TRANSLATED, declared_by_package
 from cdc_core.config.explain import as_text
 from cdc_core.option import Property, Status
@@ -25,6 +27,7 @@ wal2lake reads the connector file of Debezium's PostgreSQL connector, unchanged:
 
 This page is generated from the declarations by `tools/gen_configuration_doc.py`.
 """
+_PAGE = re.compile(r"\bdocs/([\w/-]+\.md)")
 _STATUS = {
     Status.SUPPORTED: "supported",
     Status.NOT_YET: "not supported yet",
@@ -77,7 +80,8 @@ def _meaning(declared: Property) -> str:
         words.append("Older name: " + ", ".join(f"`{alias}`" for alias in declared.aliases) + ".")
     if declared.status is not Status.SUPPORTED:
         words.append(f"**{_STATUS[declared.status].capitalize()}**: {declared.reason}.")
-    return _cell(" ".join(words))
+    # A page of the documentation is named with its folder, as it is in the repository.
+    return _PAGE.sub(r"[\1](\1)", _cell(" ".join(words)))
 
 
 def _cell(text: str) -> str:
