@@ -53,7 +53,7 @@ print(json.dumps({
     "dagster_cpu": dagster_cpu,
     "jvm": gateway is not None,
     "children": len(children),
-    "great_expectations": "great_expectations" in sys.modules,
+    "needless": sorted({"great_expectations", "pyspark", "duckdb", "deltalake"} & set(sys.modules)),
     "assets": sorted(key.to_user_string() for key in defs.resolve_asset_graph().get_all_asset_keys()),
     "jobs": sorted(repository.job_names),
     "sensors": sorted(sensor.name for sensor in repository.sensor_defs),
@@ -93,7 +93,7 @@ def test_definitions_load_in_under_three_seconds_without_jvm_and_server(folder):
     assert found["seconds"] < 3 * found["cpu"] + 2.0
     assert not found["jvm"]
     assert found["children"] == 0
-    assert not found["great_expectations"]
+    assert found["needless"] == []
     assert found["assets"] == [
         "shop/changes",
         "shop/lake/public/orders",
@@ -111,7 +111,7 @@ def test_definitions_load_in_under_three_seconds_without_jvm_and_server(folder):
 
 
 def test_definitions_of_500_tables_of_three_connectors_load_and_read_each_thing_once(folder, tmp_path, monkeypatch):
-    """Measured: 2.5 s of CPU with Dagster's own import, of which 0.6 s; here what it does is counted."""
+    """Its time is measured by ``benchmarks/micro/bench_definitions.py``; here what it does is counted."""
     from pipelines.connector import catalogue
     from pipelines.connector.files import connector_files, load_sites
     from pipelines.factory import definitions_of
@@ -135,7 +135,7 @@ def test_definitions_of_500_tables_of_three_connectors_load_and_read_each_thing_
     keys = definitions_of(counted).resolve_asset_graph().get_all_asset_keys()
     assert len(keys) == 500 * 3 + 3 * 2
     assert len(typed) == 500
-    assert len(read) <= 2 * 3, "once for the tables, once for their columns"
+    assert len(read) == 3
 
 
 def test_a_misspelt_file_is_shown_as_broken_and_the_other_one_loads(folder):

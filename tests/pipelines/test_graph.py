@@ -31,6 +31,12 @@ def test_each_table_has_its_source_and_its_lake_table_and_the_way_between_is_dra
     assert nodes.get(changes_key(SITE)).parent_keys == sources
 
 
+def test_every_job_has_a_name_that_says_what_it_is():
+    names = definitions_of([SITE]).get_repository_def().job_names
+    # Dagster's own job of whatever is pressed on an asset's page; anonymous ones are those of unnamed selections.
+    assert {name for name in names if not name.startswith("shop_")} == {"__ASSET_JOB"}
+
+
 def test_a_snapshot_is_one_partition_a_table_and_a_backfill_one_run():
     node = graph().get(snapshot_key(SITE))
     assert isinstance(node.partitions_def, dg.DynamicPartitionsDefinition)
