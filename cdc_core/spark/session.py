@@ -9,6 +9,7 @@ files), else from the list that an earlier start resolved, else from Maven Centr
 from __future__ import annotations
 
 import os
+import pwd
 import re
 import sys
 import tempfile
@@ -112,11 +113,21 @@ def get_context(extra: Mapping[str, str] | None = None) -> LazySession:
     except PySparkRuntimeError as error:
         if error.getCondition() != "JAVA_GATEWAY_EXITED":
             raise
-        raise ConfigError(
-            "Spark's Java process did not start.", "Install Java 17 or 21, or set JAVA_HOME to its folder."
-        ) from None
+        raise _not_started() from None
     remember_jars(context)
     return LazySession(context)
+
+
+def _not_started() -> ConfigError:
+    """Java is missing, or runs as a user without a name: then it has no home directory, and Hadoop has no login."""
+    try:
+        pwd.getpwuid(os.getuid())
+    except KeyError:
+        return ConfigError(
+            f"Spark's Java process did not start: user {os.getuid()} has no entry in /etc/passwd.",
+            "Run as a user that has one; in the image this is 10001.",
+        )
+    return ConfigError("Spark's Java process did not start.", "Install Java 17 or 21, or set JAVA_HOME to its folder.")
 
 
 def is_lost() -> bool:

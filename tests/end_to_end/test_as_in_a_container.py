@@ -5,10 +5,12 @@ Source and connector file are those of ``deploy/``: compose's SQL and the Config
 
 from __future__ import annotations
 
+import os
 import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -25,11 +27,14 @@ pytestmark = [pytest.mark.postgres, pytest.mark.spark, pytest.mark.slow]
 
 DEPLOY = Path(__file__).parents[2] / "deploy"
 USER = 10001
-# As in the pod, only /tmp and the data can be written to. The interpreter of the tests may lie in a folder that is
-# closed to others, so reading is allowed everywhere; nothing else is.
+# The image's user has a name, without which Java has no home. As in the pod, only /tmp and the data can be written to.
+# The interpreter of the tests may lie in a folder that is closed to others, so reading is allowed everywhere; nothing
+# else is.
 CONTAINER = f"""
 mount --bind /tmp /tmp
 mount --bind "$1" "$1"
+(cat /etc/passwd; echo "wal2lake:x:{USER}:{USER}::$HOME:/bin/sh") > "$1/../passwd"
+mount --bind "$1/../passwd" /etc/passwd
 mount -o remount,bind,ro /
 shift
 {sys.executable} -c 'if True:
@@ -50,6 +55,14 @@ def contained(folder: Path, *command: str) -> list[str]:
     return ["unshare", "--mount", "--net", "--", "sh", "-e", "-c", CONTAINER, "sh", str(folder), *command]
 
 
+@pytest.fixture
+def folder() -> Iterator[Path]:
+    """A folder that others may enter, unlike pytest's."""
+    with tempfile.TemporaryDirectory(prefix="w2l-contained-") as made:
+        Path(made).chmod(0o755)
+        yield Path(made)
+
+
 def deployment() -> dict[str, Any]:
     [found] = [each for each in _resources() if each["kind"] == "Deployment"]
     return found["spec"]["template"]["spec"]
@@ -58,6 +71,11 @@ def deployment() -> dict[str, Any]:
 def connector_text() -> str:
     [found] = [each for each in _resources() if each["kind"] == "ConfigMap"]
     return str(found["data"]["shop.properties"])
+
+
+def secrets() -> dict[str, str]:
+    [found] = [each for each in _resources() if each["kind"] == "Secret"]
+    return dict(found["stringData"])
 
 
 def _resources() -> list[dict[str, Any]]:
@@ -89,27 +107,28 @@ def processes() -> list[str]:
     return found
 
 
-def test_the_pod_streams_answers_its_probes_and_stops_in_time(pg: Cluster, tmp_path: Path) -> None:
+def test_the_pod_streams_answers_its_probes_and_stops_in_time(pg: Cluster, folder: Path) -> None:
+    data = folder / "data"
+    data.mkdir()
+    shutil.chown(data, USER, USER)
     may = all(map(shutil.which, NEEDED)) and subprocess.run(
-        contained(tmp_path, "true"), capture_output=True, timeout=60, check=False
+        contained(data, "true"), capture_output=True, timeout=60, check=False
     )
     if not may or may.returncode:
         pytest.skip(f"namespaces cannot be made here: {may and may.stderr.decode()[-200:]}")
-    data = tmp_path / "data"
-    data.mkdir()
-    shutil.chown(data, USER, USER)
     with source(pg) as database:
-        file = tmp_path / "shop.properties"
+        file = folder / "shop.properties"
         text = connector_text().replace("/data/", f"{data}/").replace("database.sslmode=require\n", "")
         text = text.replace("dbname=shop", f"dbname={database}").replace("postgres.shop.svc", str(pg.sockets))
         file.write_text(f"{text}database.port={pg.port}\nwal2lake.freshness.seconds=0\n")
         pod = deployment()
         [container] = pod["containers"]
         command, _ = container["args"]
-        output = tmp_path / "output"
+        output = folder / "output"
         with output.open("w") as target:
             run = subprocess.Popen(
                 contained(data, str(Path(sys.executable).parent / "wal2lake"), command, str(file)),
+                env={**os.environ, **secrets()},
                 stdout=target,
                 stderr=target,
             )
