@@ -1,9 +1,11 @@
 """Compares one table: digests of all rows of both sides, then the rows whose digests differ, by their keys.
 
-    source  COPY by ranges ─▶ types ─▶ digests ─┐                     rows that have
-    lake    data files     ─▶ live rows ─▶ digests ─┴▶ equally often? ─▶ one that does not ─▶ judge ─▶ keys
+    source  ranges     ─▶ digests ─┐                     rows that have
+    lake    data files ─▶ digests ─┴▶ equally often? ─▶ one that does not ─▶ judge ─▶ keys
 
-Both sides are read once, at the same time. Only ranges and files that have a row that differs are read again.
+Both sides are read once, at the same time. Only ranges and files that have a row that differs are read again. The
+source's digests are computed by the server if its hash functions suffice for the table (``row_hash``), else from its
+rows, which are read by COPY and typed as the lake's are.
 """
 
 from __future__ import annotations
@@ -23,12 +25,15 @@ from cdc_core.reconcile.judge import Between, Judged, after_truncate, is_complet
 from cdc_core.reconcile.lake_side import LakeSide
 from cdc_core.reconcile.partial import Since, keys_since, sampled_rows
 from cdc_core.reconcile.reports import Differences, Key, KeyList, State, TableResult
+from cdc_core.reconcile.row_hash import RowHash
 from cdc_core.reconcile.rows import is_among, surplus
 from cdc_core.reconcile.source_side import Pace, Reading, SourceSide
 from cdc_core.reconcile.target import Target
 
 # Rows that differ are held in memory to be told apart by their keys.
 _MOST_ROWS = 2_000_000
+# Rows that the server finds by their hashes: more are read with all others.
+_MOST_HASHED = 100_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,13 +59,24 @@ class Comparison:
     def compare(self, target: Target, reader: SnapshotReader, reading: Reading) -> Found:
         """Compare all rows of a table. Raises CdcError."""
         began = time.monotonic()
-        lake, source = LakeSide(target.lake, target.compared), self._source(target, reader, reading)
+        hashing = RowHash.of(target.typer, target.compared) if reading.can_hash else None
+        found = None if hashing is None else self._compared(target, reader, reading, hashing, began)
+        found = found or self._compared(target, reader, reading, None, began)
+        assert found is not None
+        return found
+
+    def _compared(
+        self, target: Target, reader: SnapshotReader, reading: Reading, hashing: RowHash | None, began: float
+    ) -> Found | None:
+        """Compare all rows; None if the hashes of the server are not enough for it (``_judged``)."""
+        lake = LakeSide(target.lake, target.compared, hashing)
+        source = self._source(target, reader, reading, hashing)
         with ThreadPoolExecutor(1, thread_name_prefix="lake-side") as pool:
             lake_side = pool.submit(lake.digests)
             expected = source.digests()
             held = lake_side.result()
-        judged = self._judged(target, lake, source, held, expected)
-        return _found(target, judged, len(expected), source, began)
+        judged = self._judged(target, lake, source, held, expected, _MOST_HASHED if hashing else None)
+        return None if judged is None else _found(target, judged, len(expected), source, began)
 
     def compare_keys(self, target: Target, reader: SnapshotReader, reading: Reading, keys: pa.Table) -> Found:
         """Compare the rows with some keys, whose columns are ``KeyColumns.read``. Raises CdcError."""
@@ -93,25 +109,42 @@ class Comparison:
         judged = self._judged_keyed(target, lake, source, rows, changes, is_cut, is_emptied)
         return _found(target, judged, rows[0].num_rows, source, began)
 
-    def _source(self, target: Target, reader: SnapshotReader, reading: Reading) -> SourceSide:
+    def _source(
+        self, target: Target, reader: SnapshotReader, reading: Reading, hashing: RowHash | None = None
+    ) -> SourceSide:
         at = int(self.shown.lsn), self.taken_us
-        return SourceSide(reader, target.typer, target.compared, reading, *at, self.pace)
+        return SourceSide(reader, target.typer, target.compared, reading, *at, self.pace, hashing)
 
     def _judged(
-        self, target: Target, lake: LakeSide, source: SourceSide, held: np.ndarray, expected: np.ndarray
-    ) -> Judged:
+        self,
+        target: Target,
+        lake: LakeSide,
+        source: SourceSide,
+        held: np.ndarray,
+        expected: np.ndarray,
+        most_hashed: int | None,
+    ) -> Judged | None:
+        """Judge by the digests of both sides.
+
+        ``most_hashed``: the digests are the server's hashes, and not more rows than this may have others; None if they
+        are those of ``compared``. Returns None if more have, or the digests of changes are needed as well.
+        """
         compared, unlike = target.compared, surplus(held, expected)
         if not len(unlike) and not self.changes(target, Waiting()).ahead.num_rows:
             return Judged(Differences())
         changes, is_cut, is_emptied = self._between(target)
         none = held[:0]
         held, expected = none if is_emptied else held, none if is_cut else expected
+        if compared.key is None and most_hashed is not None:
+            return None
         if compared.key is None:
             if not (is_complete(changes.ahead) and is_complete(changes.behind)):
                 raise NotComparableError("changes between the lake and the source do not hold complete rows")
             return Judged(_without_keys(judge_multiset(expected, held, changes, compared), self.limit))
         unlike = surplus(held, expected) if is_cut or is_emptied else unlike
         mine_count, their_count = (int(np.count_nonzero(is_among(each, unlike))) for each in (expected, held))
+        if most_hashed is not None and mine_count + their_count > most_hashed:
+            return None
         if mine_count + their_count > _MOST_ROWS:
             return _too_many(mine_count, their_count, changes)
         empty = compared.schema.empty_table()

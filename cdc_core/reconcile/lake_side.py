@@ -13,14 +13,19 @@ from cdc_core.lake.delta.candidates import Ranges
 from cdc_core.lake.delta.data_file import DataFile
 from cdc_core.lake.delta.table import DeltaTable
 from cdc_core.lake.rows.row_keys import KeyIndex
+from cdc_core.reconcile.row_hash import RowHash
 from cdc_core.reconcile.rows import Compared, is_among
 
 
 class LakeSide:
-    """Reads the live rows of one version: in mode soft those not marked as deleted, in history the current ones."""
+    """Reads the live rows of one version: in mode soft those not marked as deleted, in history the current ones.
 
-    def __init__(self, lake: DeltaTable, compared: Compared) -> None:
+    ``hashing`` computes the digests of rows as the server does, None: as ``compared`` does.
+    """
+
+    def __init__(self, lake: DeltaTable, compared: Compared, hashing: RowHash | None = None) -> None:
         self._lake = lake
+        self._digest = compared.digests if hashing is None else hashing.digests
         self._compared = compared
         # Files of ended versions alone have no current row.
         self._files = [file for file in lake.files if not file.is_history]
@@ -74,7 +79,7 @@ class LakeSide:
         return pa.concat_tables(parts).combine_chunks()
 
     def _digests_of(self, file: DataFile) -> np.ndarray:
-        parts = [self._compared.digests(rows) for rows in self._live(file)]
+        parts = [self._digest(rows) for rows in self._live(file)]
         return np.concatenate([np.zeros(0, dtype=np.uint64), *parts])
 
     def _live(self, file: DataFile) -> Iterator[pa.Table]:

@@ -29,7 +29,7 @@ from cdc_core.reconcile.target import Records, Target
 from cdc_core.schema.table import TableId, TableSchema
 from cdc_core.schema.unseen import streamed
 from cdc_core.snapshot.copy.description import TableDescription
-from cdc_core.snapshot.copy.plan import plan_chunks, plan_leaves
+from cdc_core.snapshot.copy.plan import expected_rows, plan_chunks, plan_leaves
 from cdc_core.snapshot.incremental.window import is_unaltered
 from cdc_core.visibility import Visibility
 
@@ -37,6 +37,7 @@ _log = logging.getLogger(__name__)
 
 # A range whose rows differ is read again, so ranges are smaller than a snapshot's.
 _ROWS_PER_RANGE = 250_000
+_PAGES_PER_RANGE = 16_384
 _TID_RANGES = 140_000
 _REPAIRS = 3
 _KINDS = ("missing", "extra", "changed", "quarantined", "undecided")
@@ -285,19 +286,29 @@ class ReconcileRun:
             row_filter,
             leaves,
         )
-        ranges = self._ranges(described)
-        return Reading(table, target.typer.read_columns, tuple(ranges), row_filter)
+        ranges, has_pages = self._ranges(described)
+        return Reading(table, target.typer.read_columns, tuple(ranges), row_filter, has_pages)
 
-    def _ranges(self, described: TableDescription) -> list[str]:
+    def _ranges(self, described: TableDescription) -> tuple[list[str], bool]:
+        """Return the statements that read the table, and whether each reads a bounded number of pages."""
         most = _ROWS_PER_RANGE if self._part.sample is None else SAMPLE_ROWS
-        if described.leaves:
-            ranges = plan_leaves(described.leaves, most)
-            return [described.query_leaves(chunks) for chunks in ranges] if len(ranges) > 1 else [described.query()]
-        size = described.size
+        if self._pace.rows_per_second:
+            most = min(most, max(SAMPLE_ROWS, self._pace.rows_per_second))
+        leaves, size = described.leaves, described.size
+        if leaves:
+            ranges = plan_leaves([replace(each, rows=_at_least(each.rows, each.pages)) for each in leaves], most)
+            has_pages = all(each.has_ctid for each in leaves)
+            many = [described.query_leaves(chunks) for chunks in ranges]
+            return many if len(ranges) > 1 else [described.query()], has_pages
         if not size.has_ctid or self._source.server_version < _TID_RANGES:
-            return [described.query()]
-        chunks = plan_chunks(described.table.id, size.pages, size.rows, most)
-        return [described.query(chunk.predicate()) for chunk in chunks]
+            return [described.query()], False
+        chunks = plan_chunks(described.table.id, size.pages, _at_least(size.rows, size.pages), most)
+        return [described.query(chunk.predicate()) for chunk in chunks], True
+
+
+def _at_least(rows: int | None, pages: int) -> int:
+    """Return the expected number of rows; of an estimate from when there were fewer pages, some of the present ones."""
+    return max(expected_rows(pages, rows), pages * _ROWS_PER_RANGE // _PAGES_PER_RANGE)
 
 
 def cut(keys: KeyList, limit: int) -> KeyList:

@@ -16,6 +16,7 @@ from cdc_core.postgres.rows.chunk_sql import keys_sql
 from cdc_core.postgres.rows.copy_out import SnapshotReader
 from cdc_core.reconcile.key_texts import key_texts
 from cdc_core.reconcile.reports import Key
+from cdc_core.reconcile.row_hash import RowHash, parsed
 from cdc_core.reconcile.rows import Compared, is_among
 from cdc_core.schema.pg_type import PgType, TypeKind
 from cdc_core.schema.plan import row_key
@@ -33,14 +34,14 @@ class Pace:
     """Bounds the rows that are read in a second. ``rows_per_second`` is 0 for no limit. For one thread."""
 
     def __init__(self, rows_per_second: int) -> None:
-        self._rate = rows_per_second
+        self.rows_per_second = rows_per_second
         self._free_at = time.monotonic()
 
     def spend(self, rows: int) -> None:
         """Wait until so many rows may have been read."""
-        if not self._rate:
+        if not self.rows_per_second:
             return
-        self._free_at = max(self._free_at, time.monotonic() - _MOST_SLEEP) + rows / self._rate
+        self._free_at = max(self._free_at, time.monotonic() - _MOST_SLEEP) + rows / self.rows_per_second
         while (left := self._free_at - time.monotonic()) > 0:
             time.sleep(min(left, _MOST_SLEEP))
 
@@ -57,13 +58,15 @@ class Cost:
 class Reading:
     """The statements that read ``columns`` of a table: all of its rows in ``ranges``, or those with given keys.
 
-    ``condition`` is the publication's row filter, "" for none.
+    ``condition`` is the publication's row filter, "" for none. ``can_hash``: the rows of a range are so few that the
+    server can return their hashes as one value.
     """
 
     table: TableSchema
     columns: tuple[str, ...]
     ranges: tuple[str, ...]
     condition: str = ""
+    can_hash: bool = False
 
     def of_keys(self, keys: Sequence[Key]) -> list[str]:
         """Return the statements for the rows with the keys."""
@@ -95,7 +98,8 @@ def _has_text(kind: PgType) -> bool:
 class SourceSide:
     """Reads a table's rows as ``reading`` says, under the reader's snapshot.
 
-    ``lsn`` and ``taken_us`` are the snapshot's position and time. Raises SourceError or TransientError.
+    ``lsn`` and ``taken_us`` are the snapshot's position and time. ``hashing``: the server computes the digests of rows,
+    None if the rows are read for them. Raises SourceError or TransientError.
     """
 
     def __init__(
@@ -107,6 +111,7 @@ class SourceSide:
         lsn: int,
         taken_us: int,
         pace: Pace,
+        hashing: RowHash | None = None,
     ) -> None:
         self._reader = reader
         self._typer = typer
@@ -115,6 +120,7 @@ class SourceSide:
         self._selects = reading.ranges
         self._at = (lsn, taken_us)
         self._pace = pace
+        self._hashing = hashing
         self._digests: list[np.ndarray] = []
         self.cost = Cost()
 
@@ -123,19 +129,20 @@ class SourceSide:
         none = np.zeros(0, dtype=np.uint64)
         self._digests = []
         for select in self._selects:
-            parts = [self._compared.digests(rows) for rows in self._rows(select)]
-            self._digests.append(np.concatenate([none, *parts]))
+            self._digests.append(np.concatenate([none, *self._digests_of(select)]))
         return np.concatenate([none, *self._digests])
 
     def rows(self, wanted: np.ndarray) -> pa.Table:
         """Return the rows whose digest is among ``wanted`` (sorted): ranges that have one are read again."""
         parts = [self._compared.schema.empty_table()]
         for select, digests in zip(self._selects, self._digests, strict=True):
-            if not is_among(digests, wanted).any():
-                continue
-            for rows in self._rows(select):
-                hits = is_among(self._compared.digests(rows), wanted)
-                parts += [rows.filter(pa.array(hits))] if hits.any() else []
+            mine = np.unique(digests[is_among(digests, wanted)])
+            if len(mine) and self._hashing is not None:
+                parts += self._rows(self._hashing.select_rows(select, self._reading.columns, mine))
+            elif len(mine):
+                for rows in self._rows(select):
+                    hits = is_among(self._compared.digests(rows), wanted)
+                    parts += [rows.filter(pa.array(hits))] if hits.any() else []
         return pa.concat_tables(parts).combine_chunks()
 
     def ranges(self, selects: Sequence[str]) -> pa.Table:
@@ -157,6 +164,17 @@ class SourceSide:
                 mine = index.match(rows.select(key.read).combine_chunks()) >= 0
                 parts += [rows.filter(pa.array(mine))] if mine.any() else []
         return pa.concat_tables(parts).combine_chunks()
+
+    def _digests_of(self, select: str) -> Iterator[np.ndarray]:
+        if self._hashing is None:
+            yield from (self._compared.digests(rows) for rows in self._rows(select))
+            return
+        lines = b"".join(self._reader.copy(self._hashing.select(select), table=self._typer.table.id))
+        found = parsed(lines)
+        self.cost.rows += len(found)
+        self.cost.octets += len(lines)
+        self._pace.spend(len(found))
+        yield found
 
     def _can_seek(self, keys: pa.Table) -> bool:
         key = self._compared.key
