@@ -129,6 +129,10 @@ def line(console: Console, dry_run: bool) -> Callable[[TableResult], None]:
         if result.changelog is not None and not result.changelog.is_whole:
             say(f"     the changelog has {result.changelog.doubled:,} positions twice")
             _say_keys(say, "rows of the lake are not what the changelog leads to", result.changelog.keys)
+            if result.changelog.versions is not None:
+                _say_keys(say, "keys have wrong versions", result.changelog.versions)
+        if result.changelog is not None and result.changelog.removed:
+            say(f"     {result.changelog.removed:,} of its oldest versions are not in the lake any more")
         if result.columns_left_out:
             say(f"     columns not compared: {', '.join(result.columns_left_out)}")
 

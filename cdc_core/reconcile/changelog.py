@@ -1,14 +1,19 @@
 """Whether a changelog is whole: no position is in it twice, and its changes, folded, give the lake table's rows.
 
-Only keys that it has changes of since the snapshot in force are folded: of the others it says nothing.
+Only keys that it has changes of since the snapshot in force are folded: of the others it says nothing. In mode history
+it must lead to the versions, too (``versions``).
 """
 
 from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
 
 import numpy as np
 import pyarrow as pa
 
 from cdc_core.errors import NotComparableError
+from cdc_core.lake.delete_columns import CURRENT, POSITION
 from cdc_core.lake.delta.table import DeltaTable
 from cdc_core.lake.epochs import EpochRows
 from cdc_core.lake.paths import LakePaths
@@ -24,6 +29,9 @@ from cdc_core.reconcile.key_texts import key_list
 from cdc_core.reconcile.lake_side import LakeSide
 from cdc_core.reconcile.reports import ChangelogFound, KeyList
 from cdc_core.reconcile.target import Target
+from cdc_core.reconcile.versions import wrong_versions
+
+_POSITION = POSITION[:2]
 
 
 def changelog_bytes(target: Target) -> int:
@@ -31,48 +39,64 @@ def changelog_bytes(target: Target) -> int:
     return 0 if target.changelog is None else sum(file.size for file in target.changelog.files)
 
 
-def check_changelog(target: Target, paths: LakePaths, scope: str, limit: int) -> ChangelogFound:
-    """Check the changelog of the present epoch. Raises LakeError."""
+def check_changelog(target: Target, paths: LakePaths, scope: str, limit: int, most_bytes: int) -> ChangelogFound:
+    """Check the changelog of the present epoch, and in mode history the versions of a table up to ``most_bytes``.
+
+    Raises LakeError.
+    """
     changelog = target.changelog
     if changelog is None:
         return ChangelogFound()
     rows = EpochRows.of(changelog, scope)
-    count, doubled = _positions(rows)
+    events = _positions(rows)
+    doubled = int(np.count_nonzero((np.diff(events[:, 0]) == 0) & (np.diff(events[:, 1]) == 0)))
+    found = ChangelogFound(len(events), doubled)
     if changelog.txn(expired_app(scope, target.table.id)) is not None:
-        return ChangelogFound(count, doubled, reason="old changes were removed from it")
+        return replace(found, reason="old changes were removed from it")
     if target.compared.key is None:
-        return ChangelogFound(count, doubled, reason="the table has no key")
+        return replace(found, reason="the table has no key")
+    quarantine = DeltaTable.open(paths.quarantine(target.table.id))
     try:
-        return ChangelogFound(count, doubled, _wrong_keys(target, paths, rows, limit))
+        changes = _merged_changes(target, rows)
+        found = replace(found, keys=_wrong_keys(target, changes, quarantine, limit))
     except NotComparableError as error:
-        return ChangelogFound(count, doubled, reason=error.message)
+        return replace(found, reason=error.message)
+    if CURRENT not in target.lake.schema.names or sum(file.size for file in target.lake.files) > most_bytes:
+        return found
+    refused = _sorted_positions([] if quarantine is None else map(quarantine.read, quarantine.files))
+    wrong = wrong_versions(target.lake, target.compared, changes, events, target.version.read_at, refused)
+    return replace(found, versions=key_list(wrong.keys, target.compared.key, limit), removed=wrong.removed)
 
 
-def _positions(rows: EpochRows) -> tuple[int, int]:
-    """Return the number of changes, and of those whose position is that of another."""
-    parts = [rows.read(file, ["__commit_lsn", "__tx_index"]) for file in rows.files]
-    if not parts:
-        return 0, 0
-    every = pa.concat_tables(parts)
-    lsn, index = (every.column(name).to_numpy() for name in ("__commit_lsn", "__tx_index"))
-    lsn, index = lsn[index >= 0], index[index >= 0]
-    order = np.lexsort((index, lsn))
-    same = (np.diff(lsn[order]) == 0) & (np.diff(index[order]) == 0)
-    return len(lsn), int(np.count_nonzero(same))
+def _positions(rows: EpochRows) -> np.ndarray:
+    """Return the positions of all changes, in order. Shape: int64[N, 2]"""
+    return _sorted_positions(rows.read(file, list(_POSITION)) for file in rows.files)
 
 
-def _wrong_keys(target: Target, paths: LakePaths, rows: EpochRows, limit: int) -> KeyList:
+def _sorted_positions(tables: Iterable[pa.Table]) -> np.ndarray:
+    parts = [np.stack([each.column(name).to_numpy() for name in _POSITION], axis=1) for each in tables]
+    every = np.concatenate([np.zeros((0, 2), dtype=np.int64), *parts])
+    every = every[every[:, 1] >= 0]
+    return every[np.lexsort((every[:, 1], every[:, 0]))]
+
+
+def _merged_changes(target: Target, rows: EpochRows) -> pa.Table:
+    """Return the changes since the snapshot in force that are merged. Raises NotComparableError."""
+    version = target.version
+    found = read_changes(rows, 0, version.place.merged)
+    if version.visible is not None:
+        found = found.filter(pa.array(hidden(found, version.visible)))
+    return stored_changes(found, target.typer, version.shape)
+
+
+def _wrong_keys(target: Target, changes: pa.Table, quarantine: DeltaTable | None, limit: int) -> KeyList:
     """Return the keys whose row is not the last state that the changes give it."""
     compared, version = target.compared, target.version
     key = compared.key
     assert key is not None
-    found = read_changes(rows, 0, version.place.merged)
-    if version.visible is not None:
-        found = found.filter(pa.array(hidden(found, version.visible)))
-    quarantine = DeltaTable.open(paths.quarantine(target.table.id))
     if quarantine is not None:
-        found = found.filter(pa.array(~refused_among(found, quarantine, version.place.merge_token)))
-    changes, _ = after_truncate(stored_changes(found, target.typer, version.shape))
+        changes = changes.filter(pa.array(~refused_among(changes, quarantine, version.place.merge_token)))
+    changes, _ = after_truncate(changes)
     if not changes.num_rows:
         return KeyList()
     made = reduce_slice(changes, key.names, compared.schema)

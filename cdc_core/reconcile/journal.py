@@ -19,7 +19,7 @@ from typing import Any
 from cdc_core.lake.epochs import epoch_of
 from cdc_core.lake.stores.reconciliations import Reconciliation, ReconciliationLog
 from cdc_core.lsn import Lsn
-from cdc_core.reconcile.reports import TableResult
+from cdc_core.reconcile.reports import KeyList, TableResult
 from cdc_core.schema.table import TableId
 
 _log = logging.getLogger(__name__)
@@ -95,9 +95,18 @@ def _row(result: TableResult, lsn: Lsn, journal: Journal) -> Reconciliation:
         result.reason,
         result.rows,
         {**counts, "repaired": result.repaired},
-        {name: [list(key) for key in getattr(found, name).keys] for name in kinds},
+        {name: [list(key) for key in keys.keys] for name, keys in _named(result).items()},
         result.lake_version,
         result.bytes_read,
         result.seconds,
         datetime.now(UTC),
     )
+
+
+def _named(result: TableResult) -> dict[str, KeyList]:
+    """Return the keys that are listed, by what is wrong with them."""
+    found, changelog = result.found, result.changelog
+    keys = {"missing": found.missing, "extra": found.extra, "changed": found.changed}
+    if changelog is not None and not changelog.is_whole:
+        keys |= {"changelog": changelog.keys, "versions": changelog.versions or KeyList()}
+    return keys

@@ -63,18 +63,22 @@ class ChangelogFound:
     """What was found in a changelog of so many ``rows``.
 
     ``doubled``: how many have a position that another has. ``keys``: those whose row in the lake is not what the
-    changes lead to. ``reason`` says why the changes were not folded, else "".
+    changes lead to. ``reason`` says why the changes were not folded, else "". ``versions``: in a history table the keys
+    with versions that overlap, are missing, or are not what the changes lead to; None if they were not looked through.
+    ``removed``: how many of the oldest versions the lake table does not have any more.
     """
 
     rows: int = 0
     doubled: int = 0
     keys: KeyList = KeyList()
     reason: str = ""
+    versions: KeyList | None = None
+    removed: int = 0
 
     @property
     def is_whole(self) -> bool:
-        """Whether nothing is wrong with it."""
-        return not self.doubled and not self.keys.count
+        """Whether nothing is wrong with it, or with the versions."""
+        return not (self.doubled or self.keys.count or (self.versions and self.versions.count))
 
     @classmethod
     def from_plain(cls, plain: Mapping[str, Any] | None) -> ChangelogFound | None:
@@ -82,7 +86,10 @@ class ChangelogFound:
         if plain is None:
             return None
         keys = KeyList(plain["count"], tuple(tuple(key) for key in plain["keys"]))
-        return cls(plain["rows"], plain["doubled"], keys, plain["reason"] or "")
+        found = plain.get("versions")
+        versions = None if found is None else KeyList(found["count"], tuple(tuple(key) for key in found["keys"]))
+        removed = 0 if found is None else found["removed"]
+        return cls(plain["rows"], plain["doubled"], keys, plain["reason"] or "", versions, removed)
 
     def to_plain(self) -> dict[str, Any]:
         """For JSON."""
@@ -93,6 +100,13 @@ class ChangelogFound:
             "doubled": self.doubled,
             "count": self.keys.count,
             "keys": [list(key) for key in self.keys.keys],
+            "versions": None
+            if self.versions is None
+            else {
+                "count": self.versions.count,
+                "keys": [list(key) for key in self.versions.keys],
+                "removed": self.removed,
+            },
         }
 
 

@@ -255,7 +255,7 @@ class ReconcileRun:
         paths = self._records.paths
         if self._part.kind != "all" or changelog_bytes(target) > self._part.changelog_bytes:
             return found
-        changelog = check_changelog(target, paths, self._records.scope, self._limit)
+        changelog = check_changelog(target, paths, self._records.scope, self._limit, self._part.changelog_bytes)
         return replace(found, result=replace(found.result, changelog=changelog))
 
     def _check_unaltered(self, table: TableSchema) -> None:

@@ -59,7 +59,7 @@ def reconcile_checks(site: Site) -> dg.AssetChecksDefinition | None:
 def result_of(site: Site, result: TableResult, lsn: str) -> dg.AssetCheckResult:
     """A table's result. It warns if the table could not be read, and fails if rows differ."""
     plain = result.to_plain()
-    differs = plain["state"] == "different"
+    differs = plain["state"] == "different" or not _is_whole(plain)
     return dg.AssetCheckResult(
         asset_key=lake_key(site, result.table),
         check_name=EQUAL,
@@ -84,16 +84,23 @@ def facts(plain: dict[str, Any], site: Site, lsn: str) -> Metadata:
         found["rows"] = plain["rows"]
     if plain["repaired"]:
         found["repaired"] = plain["repaired"]
+    if not _is_whole(plain):
+        found["changelog"] = "different"
     return found
+
+
+def _is_whole(plain: dict[str, Any]) -> bool:
+    """Whether nothing is wrong with the changelog, or with the versions that it leads to, as far as they were read."""
+    return plain["changelog"] is None or plain["changelog"]["state"] == "equal"
 
 
 def _said(plain: dict[str, Any], site: Site) -> str:
     if plain["state"] == "left out":
         return f"Not compared: {plain['reason']}."
-    if plain["state"] == "equal":
-        return ""
-    counts = plain["counts"]
     listed = f"their keys are in the column keys of {site.paths().reconciliations}"
+    if plain["state"] == "equal":
+        return "" if _is_whole(plain) else f"The changelog leads to other rows or versions; {listed}."
+    counts = plain["counts"]
     return (
         f"{counts['missing']:,} rows are missing, {counts['extra']:,} extra, {counts['changed']:,} changed; {listed}."
     )

@@ -132,6 +132,8 @@ def test_what_differs_is_named(pg, program, tmp_path):
     invented(file, "hard", "id = 34")
     lake_table(file, "history").update(updates={"v": "'wrong'"}, predicate="id = 7 and __current")
     lake_table(file, "history").delete("id = 8 and __current")
+    past = "id = 3 and not __current"
+    lake_table(file, "history").update(updates={"__valid_to_lsn": "__valid_to_lsn - 1"}, predicate=past)
     lake_table(file, "pair").delete("a = 'dé'")
     lake_table(file, "bare").delete("v = 'v3' and n = 0")
     lake_table(file, "parts").update(updates={"v": "'wrong'"}, predicate="id = 70")
@@ -140,6 +142,8 @@ def test_what_differs_is_named(pg, program, tmp_path):
     assert keys(found, "hard") == {"missing": [["30"], ["31"]], "extra": [["34"], ["3000"]], "changed": [["32"]]}
     assert keys(found, "soft") == {}
     assert keys(found, "history") == {"missing": [["8"]], "changed": [["7"]]}
+    assert of(found, "history")["changelog"]["versions"] == {"count": 1, "keys": [["3"]], "removed": 0}
+    lake_table(file, "history").update(updates={"__valid_to_lsn": "__valid_to_lsn + 1"}, predicate=past)
     uuid = pg.execute(database, "select b::text from pair where a = 'dé'")[0][0]
     assert keys(found, "pair") == {"missing": [["dé", uuid]]}
     gone = pg.execute(database, "select count(*) from bare where v = 'v3' and n = 0")[0][0]

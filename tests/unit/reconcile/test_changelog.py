@@ -55,7 +55,7 @@ def target(one):
 
 
 def test_a_whole_changelog(one):
-    found = check_changelog(target(one), one.paths, SLOT, 10)
+    found = check_changelog(target(one), one.paths, SLOT, 10, 1 << 20)
     assert (found.rows, found.doubled, found.keys.count, found.reason) == (4, 0, 0, "")
     assert found.is_whole
 
@@ -66,7 +66,7 @@ def test_rows_that_no_change_leads_to(one):
     kept = [each for each in rows.to_pylist() if each["k"] != "e"]
     kept = [each | ({"v": 11} if each["k"] == "a" else {}) for each in kept] + [kept[0] | {"h": 2, "k": "b"}]
     lake.commit([lake.write(rows.from_pylist(kept, schema=lake.schema))], lake.files)
-    found = check_changelog(target(one), one.paths, SLOT, 10)
+    found = check_changelog(target(one), one.paths, SLOT, 10, 1 << 20)
     # A value that only the snapshot sent (big) is not known, so (1, a) is compared by the other tests only.
     assert set(found.keys.keys) == {("2", "b"), ("5", "e")}
     assert not found.is_whole
@@ -76,7 +76,7 @@ def test_positions_that_are_there_twice(one):
     changelog = DeltaTable.open(one.changelog)
     again = changelog.read(changelog.files[0]).slice(1, 1)
     changelog.commit([changelog.write(again)])
-    found = check_changelog(target(one), one.paths, SLOT, 10)
+    found = check_changelog(target(one), one.paths, SLOT, 10, 1 << 20)
     assert (found.rows, found.doubled) == (5, 1)
 
 
