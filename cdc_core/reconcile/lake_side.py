@@ -8,13 +8,15 @@ from collections.abc import Iterator
 import numpy as np
 import pyarrow as pa
 
-from cdc_core.lake.delete_columns import is_live
+from cdc_core.lake.delete_columns import CURRENT, DELETED, is_live
 from cdc_core.lake.delta.candidates import Ranges
 from cdc_core.lake.delta.data_file import DataFile
 from cdc_core.lake.delta.table import DeltaTable
 from cdc_core.lake.rows.row_keys import KeyIndex
 from cdc_core.reconcile.row_hash import RowHash
 from cdc_core.reconcile.rows import Compared, is_among
+
+_AT_ONCE = 16_384
 
 
 class LakeSide:
@@ -79,11 +81,17 @@ class LakeSide:
         return pa.concat_tables(parts).combine_chunks()
 
     def _digests_of(self, file: DataFile) -> np.ndarray:
-        parts = [self._digest(rows) for rows in self._live(file)]
+        names = [*self._compared.read, *(name for name in (CURRENT, DELETED) if name in self._lake.schema.names)]
+        # Each of some hundred steps costs the same for more rows at a time.
+        batches = self._lake.large_batches(file, names, _AT_ONCE)
+        parts = [self._digest(rows) for rows in self._conformed(batches)]
         return np.concatenate([np.zeros(0, dtype=np.uint64), *parts])
 
     def _live(self, file: DataFile) -> Iterator[pa.Table]:
-        for rows in self._lake.batches(file):
+        return self._conformed(self._lake.batches(file))
+
+    def _conformed(self, batches: Iterator[pa.Table]) -> Iterator[pa.Table]:
+        for rows in batches:
             live = is_live(rows)
             yield self._compared.conformed(rows if live.all() else rows.filter(pa.array(live)))
 

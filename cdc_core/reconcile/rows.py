@@ -43,6 +43,11 @@ class Compared:
         """The columns that are compared, without ``__rescued``."""
         return [each.name for each in self.schema if each.name not in _META_NAMES and each.name != RESCUED]
 
+    @property
+    def read(self) -> list[str]:
+        """The lake's columns that a digest needs."""
+        return [*self.names, *([RESCUED] if RESCUED in self.schema.names else [])]
+
     def conformed(self, rows: pa.Table) -> pa.Table:
         """Return rows of either side, or images of change rows, in the schema. Raises ArrowInvalid."""
         return conform(rows, self.schema)

@@ -108,13 +108,15 @@ class ParquetFiles:
             self._pages.popitem(last=False)
         return found
 
-    def batches(self, file: DataFile, columns: Columns, live: np.ndarray | None) -> Iterator[pa.Table]:
-        """As ``read``, in the file's order, a few megabytes at a time."""
+    def batches(
+        self, file: DataFile, columns: Columns, live: np.ndarray | None, most: int = _BATCH_ROWS
+    ) -> Iterator[pa.Table]:
+        """As ``read``, in the file's order, a few megabytes and at most so many rows at a time."""
         at = 0
         with self.opened(file) as parquet:
             facts = parquet.metadata
             few = _BATCH_BYTES * max(1, facts.num_rows) // max(1, bytes_in_memory(facts))
-            size = max(1, min(_BATCH_ROWS, few))
+            size = max(1, min(most, few))
             for found in stepwise(parquet, columns.names_in(parquet), size):
                 start, at = at, at + found.num_rows
                 yield _live(columns.of(found), None if live is None else live[start:at])

@@ -240,6 +240,10 @@ class DeltaTable:
         """As ``read``, in the file's order, a few megabytes at a time."""
         return self._parquet.batches(file, self._columns(None), self.live(file))
 
+    def large_batches(self, file: DataFile, columns: Sequence[str], rows: int) -> Iterator[pa.Table]:
+        """As ``batches``, of some columns, and with up to ``rows`` rows of few bytes at a time."""
+        return self._parquet.batches(file, self._columns(columns), self.live(file), rows)
+
     def read_as(self, file: DataFile, schema: pa.Schema) -> pa.Table:
         """Return the rows of a file that was written by this object under ``schema`` and not committed yet."""
         return self._parquet.read_as(file, schema)
