@@ -21,12 +21,22 @@ from cdc_core.errors import NotComparableError
 from cdc_core.lake.paths import LakePaths
 from cdc_core.postgres.rows.copy_out import SnapshotReader
 from cdc_core.reconcile.between import Shown, SlotChanges, Waiting, between
-from cdc_core.reconcile.judge import Between, Judged, after_truncate, is_complete, judge_keyed, judge_multiset
+from cdc_core.reconcile.judge import (
+    Between,
+    Judged,
+    after_truncate,
+    images_of,
+    is_complete,
+    judge_keyed,
+    judge_multiset,
+    multiset_left,
+)
 from cdc_core.reconcile.lake_side import LakeSide
 from cdc_core.reconcile.partial import Since, keys_since, sampled_rows
 from cdc_core.reconcile.reports import Differences, Key, KeyList, State, TableResult
 from cdc_core.reconcile.row_hash import RowHash
 from cdc_core.reconcile.rows import is_among, surplus
+from cdc_core.reconcile.rows_repair import Surplus, picked
 from cdc_core.reconcile.source_side import Pace, Reading, SourceSide
 from cdc_core.reconcile.target import Target
 
@@ -77,6 +87,24 @@ class Comparison:
             held = lake_side.result()
         judged = self._judged(target, lake, source, held, expected, _MOST_HASHED if hashing else None)
         return None if judged is None else _found(target, judged, len(expected), source, began)
+
+    def surplus(self, target: Target, reader: SnapshotReader, reading: Reading) -> Surplus:
+        """Return the rows that the lake table, which has no key, lacks and has too many of. Raises CdcError."""
+        compared = target.compared
+        lake, source = LakeSide(target.lake, compared), self._source(target, reader, reading)
+        held, expected = lake.digests(), source.digests()
+        changes, is_cut, is_emptied = self._between(target)
+        _check_complete(changes)
+        held, expected = held[:0] if is_emptied else held, expected[:0] if is_cut else expected
+        values, left = multiset_left(expected, held, changes, compared)
+        lacks, exceeds = left > 0, left < 0
+        images = [images_of(changes.ahead, "after", compared), images_of(changes.behind, "before", compared)]
+        mine = pa.concat_tables([*([] if is_cut else [source.rows(values[lacks])]), *images])
+        theirs = compared.schema.empty_table() if is_emptied else lake.rows(values[exceeds])
+        return Surplus(
+            picked(mine, compared, values[lacks], left[lacks]),
+            picked(theirs, compared, values[exceeds], -left[exceeds]),
+        )
 
     def compare_keys(self, target: Target, reader: SnapshotReader, reading: Reading, keys: pa.Table) -> Found:
         """Compare the rows with some keys, whose columns are ``KeyColumns.read``. Raises CdcError."""
@@ -138,8 +166,7 @@ class Comparison:
         if compared.key is None and most_hashed is not None:
             return None
         if compared.key is None:
-            if not (is_complete(changes.ahead) and is_complete(changes.behind)):
-                raise NotComparableError("changes between the lake and the source do not hold complete rows")
+            _check_complete(changes)
             return Judged(_without_keys(judge_multiset(expected, held, changes, compared), self.limit))
         unlike = surplus(held, expected) if is_cut or is_emptied else unlike
         mine_count, their_count = (int(np.count_nonzero(is_among(each, unlike))) for each in (expected, held))
@@ -201,6 +228,11 @@ def _found(target: Target, judged: Judged, rows: int, source: SourceSide, began:
         lake_version=target.lake.version,
     )
     return Found(result, judged)
+
+
+def _check_complete(changes: Between) -> None:
+    if not (is_complete(changes.ahead) and is_complete(changes.behind)):
+        raise NotComparableError("changes between the lake and the source do not hold complete rows")
 
 
 def _too_many(missing: int, extra: int, changes: Between) -> Judged:

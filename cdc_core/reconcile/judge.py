@@ -123,20 +123,35 @@ def judge_multiset(source: np.ndarray, lake: np.ndarray, between: Between, compa
 
     Shape: uint64[N], uint64[M]. Changes hold complete rows, so each adds or takes away one on its side.
     """
+    left = multiset_left(source, lake, between, compared)[1]
+    missing, extra = int(left[left > 0].sum()), int(-left[left < 0].sum())
+    refused = int(np.count_nonzero(is_op(between.refused, "c"))) if between.refused.num_rows else 0
+    return Differences(KeyList(missing), KeyList(extra), quarantined=KeyList(refused))
+
+
+def multiset_left(
+    source: np.ndarray, lake: np.ndarray, between: Between, compared: Compared
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return the digests of rows, and how many of each the lake lacks (or has too many of, if negative).
+
+    Shape: uint64[N], uint64[M] -> uint64[D], int64[D]
+    """
     parts, weights = [source, lake], [np.ones(len(source)), -np.ones(len(lake))]
     # What was refused is not in the lake though its position is: as if it were still behind.
     for changes, sign in ((between.ahead, 1), (between.behind, -1), (between.refused, -1)):
         for name, way in (("after", 1), ("before", -1)):
-            rows = changes.filter(pa.array(validity(column(changes, name))))
+            rows = images_of(changes, name, compared)
             if rows.num_rows:
-                made = compared.digests(_images(rows, name, compared))
+                made = compared.digests(rows)
                 parts.append(made)
                 weights.append(np.full(len(made), float(sign * way)))
     values, at = np.unique(np.concatenate(parts), return_inverse=True)
-    left = np.rint(np.bincount(at, weights=np.concatenate(weights), minlength=len(values))).astype(np.int64)
-    missing, extra = int(left[left > 0].sum()), int(-left[left < 0].sum())
-    refused = int(np.count_nonzero(is_op(between.refused, "c"))) if between.refused.num_rows else 0
-    return Differences(KeyList(missing), KeyList(extra), quarantined=KeyList(refused))
+    return values, np.rint(np.bincount(at, weights=np.concatenate(weights), minlength=len(values))).astype(np.int64)
+
+
+def images_of(changes: pa.Table, name: str, compared: Compared) -> pa.Table:
+    """Return the images (``before`` or ``after``) of those changes that have one."""
+    return compared.conformed(image(changes.filter(pa.array(validity(column(changes, name)))), name))
 
 
 def is_complete(changes: pa.Table) -> bool:
@@ -157,10 +172,6 @@ def touched_keys(changes: pa.Table, keys: pa.Table, compared: Compared) -> Bools
     assert compared.key is not None
     index, _ = KeyIndex.of(compared.key, keys)
     return _touched(changes, index, compared.key, compared, keys.num_rows)
-
-
-def _images(rows: pa.Table, name: str, compared: Compared) -> pa.Table:
-    return compared.conformed(image(rows, name))
 
 
 def _forwarded(

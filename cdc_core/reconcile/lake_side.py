@@ -83,7 +83,7 @@ class LakeSide:
     def _digests_of(self, file: DataFile) -> np.ndarray:
         names = [*self._compared.read, *(name for name in (CURRENT, DELETED) if name in self._lake.schema.names)]
         # Each of some hundred steps costs the same for more rows at a time.
-        batches = self._lake.large_batches(file, names, _AT_ONCE)
+        batches = self._lake.batches(file, names, _AT_ONCE)
         parts = [self._digest(rows) for rows in self._conformed(batches)]
         return np.concatenate([np.zeros(0, dtype=np.uint64), *parts])
 

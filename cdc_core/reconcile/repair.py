@@ -45,7 +45,12 @@ _log = logging.getLogger(__name__)
 _MOST_KEYS = 20_000
 _POLL_SECONDS = 0.05
 _WAITS = "changes of its row are not merged yet: run wal2lake run, then reconcile again"
-_HIDDEN_KEY = "its key is masked, or of a type by which rows cannot be read again: run wal2lake snapshot with the table"
+# Of a table in which rows cannot be found by their keys: all its rows are in memory then.
+_MOST_SCANNED = 1_000_000
+_HIDDEN_KEY = (
+    "its key is masked, or of a type by which rows cannot be read again, and the table has more than "
+    f"{_MOST_SCANNED:,} rows: run wal2lake snapshot with it"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +69,7 @@ class Repair:
 
         Shape: keys[K] with the columns of ``KeyColumns.read``, bool[K]. Raises CdcError.
         """
-        if not has_texts(target.typer, target.compared):
+        if not has_texts(target.typer, target.compared) and _rows(target) > _MOST_SCANNED:
             return dict.fromkeys(range(keys.num_rows), _HIDDEN_KEY)
         left: dict[int, str] = {}
         for at in range(0, keys.num_rows, _MOST_KEYS):
@@ -90,7 +95,9 @@ class Repair:
         key = target.compared.key
         assert key is not None
         bound = self.connection.bound()
-        read = self.connection.read(*reading.of_keys(key_texts(keys, key)))
+        # Rows whose key is masked, or has no text, are found among all rows.
+        can_seek = has_texts(target.typer, target.compared)
+        read = self.connection.read(*(reading.of_keys(key_texts(keys, key)) if can_seek else reading.ranges))
         reached = self.connection.wal_end()
         floor = int(bound[0]) if Visibility.parse(read.visible).shows_all_before(bound[1]) else 0
         shown = Shown(read.visible, reached, floor)
@@ -161,3 +168,7 @@ class Repair:
         with pa.OSFile(str(path), "wb") as sink, pa.ipc.new_file(sink, schema) as writer:
             writer.write_table(rows.replace_schema_metadata(schema.metadata))
         return str(path)
+
+
+def _rows(target: Target) -> int:
+    return sum(target.lake.row_count(file) for file in target.lake.files)

@@ -21,7 +21,6 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from psycopg import sql
 
 from cdc_core.lake.delta.conform import plain_type
 from cdc_core.lake.names import RESCUED
@@ -73,8 +72,7 @@ class HashedColumn:
     def expression(self) -> str:
         """Return the server's expression for a column of ``r``."""
         first, second = self.seeds
-        name = "r." + sql.Identifier(self.source).as_string()
-        return self.type.sql.format(c=name, s=first, t=second, n=self.of_null, m=self.of_null + 1)
+        return self.type.sql.format(c=_quoted(self.source), s=first, t=second, n=self.of_null, m=self.of_null + 1)
 
     def hashes(self, values: pa.Array) -> tuple[Hashes, np.ndarray | None]:
         """Return the hashes of the lake's values, and which rows have to be read. Shape: array[N] -> uint64[N], [N]"""
@@ -112,7 +110,7 @@ class RowHash:
 
     def select_rows(self, rows: str, names: Sequence[str], wanted: Hashes) -> str:
         """Return the query for the columns ``names`` of those rows of a SELECT that have a hash among ``wanted``."""
-        columns = sql.SQL(", ").join(sql.Identifier("r", name) for name in names).as_string()
+        columns = ", ".join(map(_quoted, names))
         values = ",".join(map(str, wanted.view(np.int64).tolist()))
         return f"SELECT {columns} FROM ({rows}) AS r WHERE {self._expression()} = ANY ('{{{values}}}'::bigint[])"
 
@@ -277,6 +275,11 @@ _TYPES: dict[str, tuple[pa.DataType, HashedType]] = {
     "macaddr": (pa.string(), _PRINTED),
     "bytea": (pa.binary(), _BINARY),
 }
+
+
+def _quoted(column: str) -> str:
+    """Return the name of a column of ``r``."""
+    return 'r."{}"'.format(column.replace('"', '""'))
 
 
 def _seed(number: int) -> int:

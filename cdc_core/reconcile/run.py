@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 
 import pyarrow as pa
 
-from cdc_core.errors import CdcError, NotComparableError
+from cdc_core.errors import CdcError, CommitConflictError, NotComparableError
 from cdc_core.lsn import Lsn
 from cdc_core.postgres.catalog.tables import TableSize
 from cdc_core.postgres.connect import ConnectionString
@@ -24,6 +24,7 @@ from cdc_core.reconcile.key_texts import key_texts
 from cdc_core.reconcile.partial import SAMPLE_ROWS, Since
 from cdc_core.reconcile.repair import Repair
 from cdc_core.reconcile.reports import Key, KeyList, State, TableResult, Unrepaired
+from cdc_core.reconcile.rows_repair import write_surplus
 from cdc_core.reconcile.source_side import Pace, Reading
 from cdc_core.reconcile.target import Records, Target
 from cdc_core.schema.table import TableId, TableSchema
@@ -40,6 +41,7 @@ _ROWS_PER_RANGE = 250_000
 _PAGES_PER_RANGE = 16_384
 _TID_RANGES = 140_000
 _REPAIRS = 3
+_MERGED_MEANWHILE = "changes were merged while its rows were compared: repair it while no run streams"
 _KINDS = ("missing", "extra", "changed", "quarantined", "undecided")
 
 OnTable = Callable[[TableResult], None]
@@ -158,8 +160,10 @@ class ReconcileRun:
         An error is the reason why the rows that remain were not repaired.
         """
         judged, left, problem = found.judged, dict[Key, str](), ""
+        if not table.row_key:
+            return self._repaired_rows(table, found, repair, bounds)
         if judged is None or judged.keys is None or judged.doubled is None:
-            return without_key(found.result)
+            return with_many(found.result)
         count = found.result.found.count
         for _ in range(_REPAIRS):
             try:
@@ -195,6 +199,45 @@ class ReconcileRun:
                 after = comparison.compare_keys(self._records.target(table), reader, reading, judged.keys).judged
         assert after is not None
         return dict(zip(texts, left.values(), strict=True)), after
+
+    def _repaired_rows(self, table: TableSchema, found: Found, repair: Repair, bounds: ChunkConnection) -> TableResult:
+        """As ``repair``, for a table without a key: its rows are compared again, and those that differ written."""
+        count, problem, after = found.result.found.count, _MERGED_MEANWHILE, None
+        try:
+            for _ in range(_REPAIRS):
+                with self._reader(table, bounds) as (comparison, target, reader, reading):
+                    surplus = comparison.surplus(target, reader, reading)
+                if not surplus.count:
+                    break
+                with suppress(CommitConflictError):
+                    write_surplus(repair.slices, target, surplus)
+                    break
+            with self._reader(table, bounds) as (comparison, target, reader, reading):
+                after = comparison.compare(target, reader, reading).judged
+        except NotComparableError as error:
+            problem = error.message
+        except CdcError as error:
+            problem = str(error)
+        result = found.result
+        if after is None:
+            return replace(result, unrepaired=(Unrepaired((), problem),))
+        left = (Unrepaired((), problem),) if after.found.count else ()
+        state = State.DIFFERENT if after.found.count else State.EQUAL
+        repaired = max(0, count - after.found.count)
+        return replace(result, state=state, found=after.found, repaired=repaired, unrepaired=left)
+
+    @contextmanager
+    def _reader(
+        self, table: TableSchema, bounds: ChunkConnection
+    ) -> Iterator[tuple[Comparison, Target, SnapshotReader, Reading]]:
+        """What compares a table under a snapshot of its own."""
+        size = self._source.catalog.sizes([table]).get(table.id)
+        with View.open(self._source, bounds) as view:
+            readers = Readers(self._target, view.opened.holder.name)
+            with closing(readers), readers.one() as reader:
+                target = self._records.target(table)
+                reading = self._reading(target, size or TableSize(0, None))
+                yield self._comparison(view, self._limit), target, reader, reading
 
     def _checked_again(self, table: TableSchema, result: TableResult) -> TableResult:
         """Return the result with what its changelog is found to be after the repair: wrong rows are in none."""
@@ -316,9 +359,9 @@ def cut(keys: KeyList, limit: int) -> KeyList:
     return KeyList(keys.count, keys.keys[:limit])
 
 
-def without_key(result: TableResult) -> TableResult:
-    """Return the result of a table whose rows cannot be read again by a key, because it has none, or they are many."""
-    why = "it has no key, or too many of its rows differ, so it has to be read whole: run wal2lake snapshot with it"
+def with_many(result: TableResult) -> TableResult:
+    """Return the result of a table of which too many rows differ to read them again by their keys."""
+    why = "too many of its rows differ, so it has to be read whole: run wal2lake snapshot with it"
     count = result.found.count
     return replace(result, unrepaired=(Unrepaired((), why),) if count else ())
 

@@ -35,7 +35,8 @@ _DICTIONARY_ROWS = 100_000
 _MOST_PAGED = 64
 # In memory, without compression: a file is read as a whole where some of its rows change.
 FILE_BYTES = 256 << 20
-_BATCH_ROWS, _BATCH_BYTES = 2_048, 8 << 20
+BATCH_ROWS = 2_048
+_BATCH_BYTES = 8 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +110,7 @@ class ParquetFiles:
         return found
 
     def batches(
-        self, file: DataFile, columns: Columns, live: np.ndarray | None, most: int = _BATCH_ROWS
+        self, file: DataFile, columns: Columns, live: np.ndarray | None, most: int = BATCH_ROWS
     ) -> Iterator[pa.Table]:
         """As ``read``, in the file's order, a few megabytes and at most so many rows at a time."""
         at = 0

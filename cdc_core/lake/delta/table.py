@@ -35,7 +35,7 @@ from cdc_core.lake.delta.folder import Folder, delta_uri
 from cdc_core.lake.delta.loaded import Loaded
 from cdc_core.lake.delta.log_entry import LogEntry, with_vectors
 from cdc_core.lake.delta.log_text import failed_commit, stats_json, texts, unreadable_log, with_vector
-from cdc_core.lake.delta.parquet_files import FILE_BYTES, Columns, ParquetFiles
+from cdc_core.lake.delta.parquet_files import BATCH_ROWS, FILE_BYTES, Columns, ParquetFiles
 from cdc_core.lake.delta.physical import physical_schema
 from cdc_core.lake.delta.storage import options_for
 from cdc_core.lake.delta.vector_log import VectorLog, entry_name
@@ -236,13 +236,9 @@ class DeltaTable:
         """Estimate the size of a file's rows in memory, from its footer; values of a dictionary are counted once."""
         return self._parquet.bytes_in_memory(file)
 
-    def batches(self, file: DataFile) -> Iterator[pa.Table]:
-        """As ``read``, in the file's order, a few megabytes at a time."""
-        return self._parquet.batches(file, self._columns(None), self.live(file))
-
-    def large_batches(self, file: DataFile, columns: Sequence[str], rows: int) -> Iterator[pa.Table]:
-        """As ``batches``, of some columns, and with up to ``rows`` rows of few bytes at a time."""
-        return self._parquet.batches(file, self._columns(columns), self.live(file), rows)
+    def batches(self, file: DataFile, names: Sequence[str] | None = None, rows: int = BATCH_ROWS) -> Iterator[pa.Table]:
+        """As ``read``, in the file's order, a few megabytes and at most ``rows`` rows at a time."""
+        return self._parquet.batches(file, self._columns(names), self.live(file), rows)
 
     def read_as(self, file: DataFile, schema: pa.Schema) -> pa.Table:
         """Return the rows of a file that was written by this object under ``schema`` and not committed yet."""
