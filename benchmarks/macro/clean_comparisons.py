@@ -40,6 +40,7 @@ def main() -> None:
     parser.add_argument("--tables", type=int, default=100)
     parser.add_argument("--writers", type=int, default=2)
     parser.add_argument("--pause", type=float, default=0.02, help="seconds between two transactions of a writer")
+    parser.add_argument("--seconds", type=float, default=_SECONDS, help="no comparison begins after these")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--json", type=Path, help="file for the figures")
     arguments = parser.parse_args()
@@ -87,7 +88,7 @@ def _compared(cluster: Cluster, folder: Path, arguments: argparse.Namespace) -> 
             ]
             for writer in writers:
                 writer.start()
-            found = _loop(file, arguments.comparisons, run)
+            found = _loop(file, arguments, run)
             stop.set()
             for writer in writers:
                 writer.join(60)
@@ -107,10 +108,10 @@ def _await_lake(run: subprocess.Popen[bytes], folder: Path) -> None:
         time.sleep(0.5)
 
 
-def _loop(file: Path, comparisons: int, run: subprocess.Popen[bytes]) -> dict[str, Any]:
+def _loop(file: Path, arguments: argparse.Namespace, run: subprocess.Popen[bytes]) -> dict[str, Any]:
     states, reasons, alarms = Counter[str](), Counter[str](), list[str]()
     began, done, connector = time.monotonic(), 0, Connector.from_file(file)
-    while done < comparisons:
+    while done < arguments.comparisons and time.monotonic() - began < arguments.seconds:
         if run.poll() is not None:
             raise SystemExit("the run has ended")
         for result in connector.reconcile().tables:
@@ -119,7 +120,7 @@ def _loop(file: Path, comparisons: int, run: subprocess.Popen[bytes]) -> dict[st
             if result.state.value == "left out":
                 reasons[str(result.reason).split(":")[0]] += 1
             elif result.found.count or (result.changelog is not None and not result.changelog.is_whole):
-                alarms.append(f"{result.table}: {result.found}")
+                alarms.append(f"{result.table}: {result.found} {result.changelog}")
     return {
         "comparisons": done,
         "states": dict(states),

@@ -11,8 +11,10 @@ rows, which are read by COPY and typed as the lake's are.
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -56,7 +58,10 @@ class Found:
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """Compares tables under one snapshot of the source. ``limit``: how many keys of each kind are named."""
+    """Compares tables under one snapshot of the source. ``limit``: how many keys of each kind are named.
+
+    ``spark`` starts a session whose tasks read lake tables of at least ``spark_bytes``.
+    """
 
     paths: LakePaths
     scope: str
@@ -65,6 +70,8 @@ class Comparison:
     slot: SlotChanges
     pace: Pace
     limit: int
+    spark: Callable[[], Any]
+    spark_bytes: int
 
     def compare(self, target: Target, reader: SnapshotReader, reading: Reading) -> Found:
         """Compare all rows of a table. Raises CdcError."""
@@ -79,7 +86,8 @@ class Comparison:
         self, target: Target, reader: SnapshotReader, reading: Reading, hashing: RowHash | None, began: float
     ) -> Found | None:
         """Compare all rows; None if the hashes of the server are not enough for it (``_judged``)."""
-        lake = LakeSide(target.lake, target.compared, hashing)
+        is_large = sum(file.size for file in target.lake.files) >= self.spark_bytes
+        lake = LakeSide(target.lake, target.compared, hashing, self.spark if is_large else None)
         source = self._source(target, reader, reading, hashing)
         with ThreadPoolExecutor(1, thread_name_prefix="lake-side") as pool:
             lake_side = pool.submit(lake.digests)

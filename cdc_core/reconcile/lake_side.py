@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
+from cdc_core.errors import LakeError
 from cdc_core.lake.delete_columns import CURRENT, DELETED, is_live
 from cdc_core.lake.delta.candidates import Ranges
 from cdc_core.lake.delta.data_file import DataFile
@@ -15,19 +18,30 @@ from cdc_core.lake.delta.table import DeltaTable
 from cdc_core.lake.rows.row_keys import KeyIndex
 from cdc_core.reconcile.row_hash import RowHash
 from cdc_core.reconcile.rows import Compared, is_among
+from cdc_core.spark.run_tasks import balanced, parallelism, run_tasks
 
 _AT_ONCE = 16_384
+# Rows whose digests one job returns: Spark allows a gigabyte.
+_JOB_ROWS = 50_000_000
 
 
 class LakeSide:
     """Reads the live rows of one version: in mode soft those not marked as deleted, in history the current ones.
 
-    ``hashing`` computes the digests of rows as the server does, None: as ``compared`` does.
+    ``hashing`` computes the digests of rows as the server does, None: as ``compared`` does. ``spark`` starts a session
+    whose tasks compute them, None: this process does.
     """
 
-    def __init__(self, lake: DeltaTable, compared: Compared, hashing: RowHash | None = None) -> None:
+    def __init__(
+        self,
+        lake: DeltaTable,
+        compared: Compared,
+        hashing: RowHash | None = None,
+        spark: Callable[[], Any] | None = None,
+    ) -> None:
         self._lake = lake
-        self._digest = compared.digests if hashing is None else hashing.digests
+        self._hashing = hashing
+        self._spark = spark
         self._compared = compared
         # Files of ended versions alone have no current row.
         self._files = [file for file in lake.files if not file.is_history]
@@ -35,7 +49,7 @@ class LakeSide:
 
     def digests(self) -> np.ndarray:
         """Return the digest of each live row. Shape: uint64[N]"""
-        self._digests = [self._digests_of(file) for file in self._files]
+        self._digests = self._by_tasks() if self._spark is not None else list(map(self._digests_of, self._files))
         return np.concatenate([np.zeros(0, dtype=np.uint64), *self._digests])
 
     def rows(self, wanted: np.ndarray) -> pa.Table:
@@ -80,11 +94,37 @@ class LakeSide:
                 parts.append(self._compared.conformed(found.filter(pa.array(is_live(found)))))
         return pa.concat_tables(parts).combine_chunks()
 
+    def _by_tasks(self) -> list[np.ndarray]:
+        """Return the digests of each file's rows, computed in Spark tasks."""
+        assert self._spark is not None
+        spark, found = self._spark(), dict[str, bytes]()
+        task = LakeTask(self._lake.path, self._lake.version, self._compared, self._hashing)
+        for files in self._jobs():
+            groups = balanced(files, lambda file: file[1], 2 * parallelism(spark))
+            found.update(run_tasks(spark, groups, task, "reading a lake table"))
+        return [np.frombuffer(found[file.path], dtype=np.uint64) for file in self._files]
+
+    def _jobs(self) -> list[list[tuple[str, int]]]:
+        """Return the files' paths and sizes, so many together as the results of one job may have bytes."""
+        jobs, held = list[list[tuple[str, int]]](), _JOB_ROWS
+        for file in self._files:
+            if held >= _JOB_ROWS:
+                jobs.append([])
+                held = 0
+            jobs[-1].append((file.path, file.size))
+            held += self._lake.row_count(file)
+        return jobs
+
+    def digests_in(self, path: str) -> np.ndarray:
+        """Return the digests of the live rows in a file, by its path in the table. Shape: uint64[N]"""
+        return self._digests_of(next(file for file in self._files if file.path == path))
+
     def _digests_of(self, file: DataFile) -> np.ndarray:
         names = [*self._compared.read, *(name for name in (CURRENT, DELETED) if name in self._lake.schema.names)]
         # Each of some hundred steps costs the same for more rows at a time.
         batches = self._lake.batches(file, names, _AT_ONCE)
-        parts = [self._digest(rows) for rows in self._conformed(batches)]
+        digest = self._compared.digests if self._hashing is None else self._hashing.digests
+        parts = [digest(rows) for rows in self._conformed(batches)]
         return np.concatenate([np.zeros(0, dtype=np.uint64), *parts])
 
     def _live(self, file: DataFile) -> Iterator[pa.Table]:
@@ -94,6 +134,25 @@ class LakeSide:
         for rows in batches:
             live = is_live(rows)
             yield self._compared.conformed(rows if live.all() else rows.filter(pa.array(live)))
+
+
+@dataclass(frozen=True, slots=True)
+class LakeTask:
+    """Computes the digests of one version of a lake table in Spark tasks; picklable."""
+
+    path: str
+    version: int
+    compared: Compared
+    hashing: RowHash | None
+
+    def __call__(self, file: tuple[str, int]) -> tuple[str, bytes]:
+        """Return the path of a file, given with its size, and the digests of its rows. Raises LakeError."""
+        lake = DeltaTable.open_version(self.path, self.version)
+        if lake is None:
+            raise LakeError(
+                f"Version {self.version} of the lake table in {self.path} no longer exists.", "Compare again."
+            )
+        return file[0], LakeSide(lake, self.compared, self.hashing).digests_in(file[0]).tobytes()
 
 
 def _filtered(batches: Iterator[pa.Table], hits: np.ndarray) -> Iterator[pa.Table]:

@@ -31,6 +31,13 @@ class ReconcileOptions:
         "twice, and that its changes lead to the rows of the lake table. 0 for none.",
         parse=at_least(0),
     )
+    reconcile_spark_bytes: int = option(
+        "wal2lake.reconcile.spark.bytes",
+        8 * 1024 * 1024 * 1024,
+        "Size of a lake table's data files in bytes from which Spark tasks read them for a comparison of all rows. "
+        "Smaller tables are read by the process itself, without Spark. 0 for all tables.",
+        parse=at_least(0),
+    )
     reconcile_keep_days: int = option(
         "wal2lake.reconcile.keep.days",
         90,

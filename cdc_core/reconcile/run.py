@@ -6,6 +6,7 @@ import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import pyarrow as pa
 
@@ -21,6 +22,7 @@ from cdc_core.reconcile.changelog import changelog_bytes, check_changelog
 from cdc_core.reconcile.compare import Comparison, Found
 from cdc_core.reconcile.judge import Judged
 from cdc_core.reconcile.key_texts import key_texts
+from cdc_core.reconcile.options import ReconcileOptions
 from cdc_core.reconcile.partial import SAMPLE_ROWS, Since
 from cdc_core.reconcile.repair import Repair
 from cdc_core.reconcile.reports import Key, KeyList, State, TableResult, Unrepaired
@@ -118,7 +120,8 @@ class Part:
 class ReconcileRun:
     """Compares tables. ``target`` is how the source is reached by the connection that reads rows.
 
-    ``limit``: how many keys of each kind are named. ``on_table`` is called with each table's result.
+    ``limit``: how many keys of each kind are named. ``spark`` starts a session for lake tables of at least
+    ``options.reconcile_spark_bytes``. ``on_table`` is called with each table's result.
     """
 
     def __init__(
@@ -127,16 +130,19 @@ class ReconcileRun:
         records: Records,
         target: ConnectionString,
         slot: SlotChanges,
-        rows_per_second: int,
+        options: ReconcileOptions,
         limit: int,
         part: Part,
+        spark: Callable[[], Any],
         on_table: OnTable = lambda result: None,
     ) -> None:
         self._source = source
         self._records = records
         self._target = target
         self._slot = slot
-        self._pace = Pace(rows_per_second)
+        self._pace = Pace(options.reconcile_rows_per_second)
+        self._spark = spark
+        self._spark_bytes = options.reconcile_spark_bytes
         self._limit = limit
         self._part = part
         self._on_table = on_table
@@ -261,7 +267,8 @@ class ReconcileRun:
 
     def _comparison(self, view: View, limit: int) -> Comparison:
         records, taken_us = self._records, view.opened.holder.facts.timestamp_us
-        return Comparison(records.paths, records.scope, view.shown, taken_us, self._slot, self._pace, limit)
+        at, spark = (view.shown, taken_us), self._spark
+        return Comparison(records.paths, records.scope, *at, self._slot, self._pace, limit, spark, self._spark_bytes)
 
     def _one(self, comparison: Comparison, table: TableSchema, size: TableSize | None, readers: Readers) -> Found:
         try:

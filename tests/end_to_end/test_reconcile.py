@@ -51,9 +51,9 @@ MODES = ("hard", "soft", "history")
 TABLES = ("hard", "soft", "history", "pair", "bare", "parts", "masked", "hidden", "stamped")
 
 
-def connector(pg, database, folder, **more):
+def connector(pg, database, folder, name="reconcile", **more):
     return write_properties(
-        folder / "reconcile.properties",
+        folder / f"{name}.properties",
         pg.properties(
             database,
             **{
@@ -141,7 +141,9 @@ def test_what_differs_is_named(pg, program, tmp_path):
     lake_table(file, "bare").delete("v = 'v3' and n = 0")
     lake_table(file, "parts").update(updates={"v": "'wrong'"}, predicate="id = 70")
     lake_table(file, "masked").update(updates={"secret": "'clear'"}, predicate="id = 3")
-    found = reconciled(program, file, code=1)
+    # Spark's tasks read the lake tables of any size.
+    by_spark = connector(pg, database, tmp_path, name="by_spark", **{"wal2lake.reconcile.spark.bytes": "0"})
+    found = reconciled(program, by_spark, code=1)
     assert keys(found, "hard") == {"missing": [["30"], ["31"]], "extra": [["34"], ["3000"]], "changed": [["32"]]}
     assert keys(found, "soft") == {}
     assert keys(found, "history") == {"missing": [["8"]], "changed": [["7"]]}

@@ -88,7 +88,7 @@ def reconcile(
             compared,
             config.reconcile.reconcile_wait_seconds,
         )
-        rate, target = config.reconcile.reconcile_rows_per_second, connection_string(config.postgres)
+        target, options = connection_string(config.postgres), config.reconcile
         with View.open(source, bounds) as view:
             lsn = view.shown.lsn
 
@@ -96,7 +96,7 @@ def reconcile(
                 journal.note(result, lsn)
                 tell(result)
 
-            run = ReconcileRun(source, records, target, slot, rate, asked.limit, part, told)
+            run = ReconcileRun(source, records, target, slot, options, asked.limit, part, context.spark, told)
             found = run.compare(compared, view)
         results = {**journal.done, **{each.result.table: each.result for each in found}}
         if asked.repair and any(each.result.found.count for each in found):
