@@ -3,7 +3,8 @@
 Of every key, the versions must follow each other without overlap. Of what happened since the snapshot in force the
 changelog has each event, so each one that wrote a row has begun a version with its values, each version ends at its
 key's next event, and none begins or ends where no event is. A version may also begin or end between two events where
-rows were read again (a snapshot, an incremental one, a repair): there the index is -1.
+rows were read again (a snapshot, an incremental one, a repair): there the index is -1. Nothing is said of what a key
+had before that: a repair ends what is wrong, and history keeps it.
 
 Versions that ended may be deleted by the user up to some moment. So one that is missing is ``removed`` if the lake has
 none that ended before it, and no difference.
@@ -58,14 +59,17 @@ def wrong_versions(
     if not every.num_rows:
         return WrongVersions(every)
     _, codes = KeyIndex.of(key, every)
-    found = _Versions.of(held, codes[: held.num_rows])
-    events = _Events.of(made, codes[held.num_rows :], changes)
     wrong = np.zeros(int(codes.max()) + 1, dtype=bool)
+    found = _Versions.of(held, codes[: held.num_rows])
+    events, oldest = _Events.of(made, codes[held.num_rows :], changes), found.first_end()
+    since = found.read_again(read_at, len(wrong))
+    is_later = ~_before(found.began, since[found.key])
+    held, found = held.filter(pa.array(is_later)), found.filtered(is_later)
     wrong[found.key[found.is_broken]] = True
     wrong[found.key[found.overlaps()]] = True
     wrong[found.key[found.is_unknown(known)]] = True
     wrong[found.key[events.ends_elsewhere(found, read_at)]] = True
-    missing, removed = _missing(found, made, events)
+    missing, removed = _missing(found, made, events, since, oldest)
     wrong[missing] = True
     wrong[_other_values(held, found, made, events, compared)] = True
     wrong[events.key[_is_among(events.at, unsure)]] = False
@@ -88,6 +92,24 @@ class _Versions:
         began = _pairs(column(held, FROM_LSN), column(held, POSITION[1]))
         return cls(key, began, _pairs(column(held, TO_LSN), column(held, TO_INDEX)), is_live(held))
 
+    def filtered(self, mask: np.ndarray) -> _Versions:
+        """Return some of the versions. Shape: bool[V]"""
+        return _Versions(self.key[mask], self.began[mask], self.ended[mask], self.live[mask])
+
+    def first_end(self) -> Positions:
+        """Return where the first version ended; nothing if none has. Shape: int64[1 or 0, 2]"""
+        ended = self.ended[~self.is_open]
+        return np.asarray(ended[np.lexsort((ended[:, 1], ended[:, 0]))[:1]])
+
+    def read_again(self, read_at: int, keys: int) -> Positions:
+        """Return where each key's row was last read and found different, from an LSN on. Shape: int64[K, 2]"""
+        every, key = np.concatenate([self.began, self.ended]), np.concatenate([self.key, self.key])
+        at = np.flatnonzero((every[:, 1] < 0) & (every[:, 0] >= read_at))
+        at = at[np.argsort(every[at, 0], kind="stable")]
+        found = np.full((keys, 2), -_LAST, dtype=np.int64)
+        found[key[at]] = every[at]  # of equal keys the last one is kept
+        return found
+
     @property
     def is_open(self) -> np.ndarray:
         """Which have no end."""
@@ -96,7 +118,7 @@ class _Versions:
     @property
     def is_broken(self) -> np.ndarray:
         """Which end before they begin, or are current and have an end."""
-        return np.asarray(_before(self.ended, self.began) | (self.live != self.is_open))
+        return np.asarray((_before(self.ended, self.began) & (self.ended[:, 1] >= 0)) | (self.live != self.is_open))
 
     def overlaps(self) -> np.ndarray:
         """Return the numbers of versions that end after the key's next one begins."""
@@ -150,18 +172,22 @@ class _Events:
         return np.asarray((held.ended[:, 0] > read_at) & is_wrong)
 
 
-def _missing(held: _Versions, made: VersionedSlice, events: _Events) -> tuple[np.ndarray, int]:
-    """Return the keys of versions that events begin and the lake does not have, and how many were removed."""
-    at = events.at[made.begun]
-    lacks = np.flatnonzero(~_is_among(_with_key(events.key[made.begun], at), _with_key(held.key, held.began)))
+def _missing(
+    held: _Versions, made: VersionedSlice, events: _Events, since: Positions, oldest: Positions
+) -> tuple[np.ndarray, int]:
+    """Return the keys of versions that events begin and the lake does not have, and how many were removed.
+
+    ``since``: where each key was read again; ``oldest`` is where the first version of the lake ended.
+    """
+    at, key = events.at[made.begun], events.key[made.begun]
+    lacks = ~_is_among(_with_key(key, at), _with_key(held.key, held.began)) & ~_before(at, since[key])
+    lacks = np.flatnonzero(lacks)
     ends = _pairs(column(made.rows, TO_LSN), column(made.rows, TO_INDEX))[lacks]
     # Those of length zero were never valid: a table need not have them.
     lasting = _before(at[lacks], ends)
     lacks, ends = lacks[lasting], ends[lasting]
-    ended = held.ended[~held.is_open]
-    first = ended[np.lexsort((ended[:, 1], ended[:, 0]))[:1]]
-    removed = (ends[:, 0] < _LAST) & (_before(ends, np.repeat(first, len(ends), axis=0)) if len(first) else True)
-    return events.key[made.begun][lacks[~removed]], int(np.count_nonzero(removed))
+    removed = (ends[:, 0] < _LAST) & (_before(ends, np.repeat(oldest, len(ends), axis=0)) if len(oldest) else True)
+    return key[lacks[~removed]], int(np.count_nonzero(removed))
 
 
 def _other_values(

@@ -135,3 +135,19 @@ def test_nothing_is_said_of_keys_whose_change_was_refused() -> None:
     gone = rows.pop(at)
     refused = np.array([[gone["__commit_lsn"], gone["__tx_index"]]])
     assert keys(history.wrong(rows, refused)) == set()
+
+
+def test_what_a_repair_ended_stays_as_it_is() -> None:
+    history = History(7, truncates=False)
+    rows = history.rows()
+    chosen = [row for row in rows if row["__current"] and row["__tx_index"] >= 0]
+    wrong, gone, twice = chosen[:3]
+    last = max(row["__commit_lsn"] for row in history.changes)
+    end = {"__valid_to_lsn": last, "__valid_to_index": -1, "__current": False}
+    begin = {"__commit_lsn": last, "__valid_from_lsn": last, "__tx_index": -1}
+    kept = [row for row in rows if row not in (wrong, gone, twice)]
+    damaged_rows = [wrong | {"v": -1}, twice, dict(twice)]
+    assert keys(history.wrong(kept + damaged_rows)) == {key_of(row) for row in (wrong, gone, twice)}
+    repaired = [row | end for row in damaged_rows] + [row | begin for row in (wrong, gone, twice)]
+    found = history.wrong(kept + repaired)
+    assert (keys(found), found.removed) == (set(), 0)
