@@ -10,6 +10,7 @@ import json
 import logging
 import os
 import uuid
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -39,7 +40,7 @@ class Journal:
     run: str = field(default_factory=lambda: uuid.uuid4().hex)
     done: dict[TableId, TableResult] = field(default_factory=dict)
     _noted: list[dict[str, Any]] = field(default_factory=list)
-    _rows: list[Reconciliation] = field(default_factory=list)
+    _rows: dict[TableId, Reconciliation] = field(default_factory=dict)
 
     @classmethod
     def open(cls, file: Path, log: ReconciliationLog, kind: str, scope: str, *, resume: bool) -> Journal:
@@ -50,6 +51,7 @@ class Journal:
             if found.get("kind") == kind and found.get("scope") == scope:
                 made.run, made._noted = found["run"], found["tables"]
                 made.done = {each.table: each for each in map(TableResult.from_plain, found["tables"])}
+                made._take_over(found.get("waiting", {}))
                 _log.info("Continuing a comparison: %d tables were compared before.", len(made.done))
         return made
 
@@ -57,7 +59,16 @@ class Journal:
         """Store one result, in the file and in the lake."""
         self._noted = [each for each in self._noted if each["table"] != str(result.table)]
         self._noted.append({"table": str(result.table), "name": list(result.table), **result.to_plain()})
-        told = {"kind": self.kind, "scope": self.scope, "run": self.run, "tables": self._noted}
+        self._rows[result.table] = _row(result, lsn, self)
+        self._write()
+        if len(self._rows) >= _TOGETHER:
+            self._flush()
+            self._write()
+
+    def _write(self) -> None:
+        """Write the file: all results, and the LSNs of those that are not in the lake yet."""
+        told: dict[str, Any] = {"kind": self.kind, "scope": self.scope, "run": self.run, "tables": self._noted}
+        told["waiting"] = {str(table): str(row.lsn) for table, row in self._rows.items()}
         try:
             self.file.parent.mkdir(parents=True, exist_ok=True)
             beside = self.file.with_suffix(f".{os.getpid()}.tmp")
@@ -65,9 +76,12 @@ class Journal:
             beside.replace(self.file)
         except OSError as error:
             _log.warning("%s cannot be written (%s): --resume will not find it.", self.file, error.strerror)
-        self._rows.append(_row(result, lsn, self))
-        if len(self._rows) >= _TOGETHER:
-            self._flush()
+
+    def _take_over(self, waiting: Mapping[str, str]) -> None:
+        """Take over the results that the interrupted comparison had not written to the lake; LSNs by table."""
+        for table, result in self.done.items():
+            if str(table) in waiting:
+                self._rows[table] = _row(result, Lsn.parse(waiting[str(table)]), self)
 
     def close(self) -> None:
         """Remove the file: the comparison has ended. Also remove old results from the lake."""
@@ -77,8 +91,8 @@ class Journal:
         self.log.expire(datetime.now(UTC))
 
     def _flush(self) -> None:
-        rows, self._rows = self._rows, []
-        self.log.add(rows)
+        rows, self._rows = self._rows, {}
+        self.log.add(list(rows.values()))
 
 
 def _row(result: TableResult, lsn: Lsn, journal: Journal) -> Reconciliation:

@@ -18,7 +18,7 @@ from cdc_core.lake.paths import LakePaths
 from cdc_core.lake.stores.reconciliations import read_reconciliations
 from cdc_core.schema.table import TableId
 from tests.support.lake import lake_path, lake_settings, rows, write_properties
-from tests.support.waits import patient
+from tests.support.waits import patient, wait_until
 
 pytestmark = [pytest.mark.postgres, pytest.mark.spark, pytest.mark.slow]
 
@@ -197,7 +197,8 @@ def test_what_differs_is_named(pg, program, tmp_path):
     assert keys(sample, "hard") == {"changed": [["42"], ["50"]]}
     assert reconciled(program, file, "public.hard", "--repair", code=0)
 
-    log = read_reconciliations(LakePaths(str(tmp_path / "lake"), load(file).schema.topic_prefix).reconciliations)
+    paths = LakePaths(str(tmp_path / "lake"), load(file).schema.topic_prefix)
+    log = read_reconciliations(paths.reconciliations)
     last = [each for each in log if each.table == TableId("public", "hard")][-4:]
     assert [(each.kind, each.state, each.counts["changed"]) for each in last] == [
         ("since", "different", 1),
@@ -207,6 +208,17 @@ def test_what_differs_is_named(pg, program, tmp_path):
     ]
     assert last[-1].counts["repaired"] == 2
     assert last[0].keys["changed"] == [["42"]]
+
+    # Killed, and continued: what was compared before is not compared again.
+    slow = connector(pg, database, tmp_path, name="slow", **{"wal2lake.reconcile.rows.per.second": "10"})
+    with program.started("reconcile", slow, "--json") as running:
+        wait_until(lambda: list((tmp_path / "state").glob("reconcile-*.json")), 60, "the first result")
+        assert running.end(signal.SIGKILL) == -signal.SIGKILL
+    assert set(reconciled(program, file, "--resume", code=0)["tables"]) == {f"public.{name}" for name in TABLES}
+    log = read_reconciliations(paths.reconciliations)
+    run = [each.table.table for each in log if each.run == log[-1].run]
+    assert sorted(run) == sorted(TABLES)
+    assert len({each.lsn for each in log if each.run == log[-1].run}) == 2
 
 
 def test_beside_a_stream_nothing_is_named_wrongly(pg, program, tmp_path):
