@@ -40,7 +40,7 @@ class Journal:
     run: str = field(default_factory=lambda: uuid.uuid4().hex)
     done: dict[TableId, TableResult] = field(default_factory=dict)
     _noted: list[dict[str, Any]] = field(default_factory=list)
-    _rows: dict[TableId, Reconciliation] = field(default_factory=dict)
+    _rows: list[Reconciliation] = field(default_factory=list)
 
     @classmethod
     def open(cls, file: Path, log: ReconciliationLog, kind: str, scope: str, *, resume: bool) -> Journal:
@@ -59,7 +59,7 @@ class Journal:
         """Store one result, in the file and in the lake."""
         self._noted = [each for each in self._noted if each["table"] != str(result.table)]
         self._noted.append({"table": str(result.table), "name": list(result.table), **result.to_plain()})
-        self._rows[result.table] = _row(result, lsn, self)
+        self._rows.append(_row(result, lsn, self))
         self._write()
         if len(self._rows) >= _TOGETHER:
             self._flush()
@@ -68,7 +68,7 @@ class Journal:
     def _write(self) -> None:
         """Write the file: all results, and the LSNs of those that are not in the lake yet."""
         told: dict[str, Any] = {"kind": self.kind, "scope": self.scope, "run": self.run, "tables": self._noted}
-        told["waiting"] = {str(table): str(row.lsn) for table, row in self._rows.items()}
+        told["waiting"] = {str(row.table): str(row.lsn) for row in self._rows}
         try:
             self.file.parent.mkdir(parents=True, exist_ok=True)
             beside = self.file.with_suffix(f".{os.getpid()}.tmp")
@@ -81,7 +81,7 @@ class Journal:
         """Take over the results that the interrupted comparison had not written to the lake; LSNs by table."""
         for table, result in self.done.items():
             if str(table) in waiting:
-                self._rows[table] = _row(result, Lsn.parse(waiting[str(table)]), self)
+                self._rows.append(_row(result, Lsn.parse(waiting[str(table)]), self))
 
     def close(self) -> None:
         """Remove the file: the comparison has ended. Also remove old results from the lake."""
@@ -91,8 +91,8 @@ class Journal:
         self.log.expire(datetime.now(UTC))
 
     def _flush(self) -> None:
-        rows, self._rows = self._rows, {}
-        self.log.add(list(rows.values()))
+        rows, self._rows = self._rows, []
+        self.log.add(rows)
 
 
 def _row(result: TableResult, lsn: Lsn, journal: Journal) -> Reconciliation:
