@@ -127,7 +127,8 @@ def line(console: Console, dry_run: bool) -> Callable[[TableResult], None]:
         _say_keys(say, "in quarantine", found.quarantined)
         _say_keys(say, "not compared, because a change is under way", found.undecided)
         if result.changelog is not None and not result.changelog.is_whole:
-            say(f"     the changelog has {result.changelog.doubled:,} positions twice")
+            if result.changelog.doubled:
+                say(f"     the changelog has {result.changelog.doubled:,} positions twice")
             _say_keys(say, "rows of the lake are not what the changelog leads to", result.changelog.keys)
             if result.changelog.versions is not None:
                 _say_keys(say, "keys have wrong versions", result.changelog.versions)
@@ -137,7 +138,7 @@ def line(console: Console, dry_run: bool) -> Callable[[TableResult], None]:
             say(f"     columns not compared: {', '.join(result.columns_left_out)}")
 
         for each in result.unrepaired[:_SHOWN]:
-            say(f"     not repaired: {_shown(each.key)}: {each.reason}")
+            say(f"     not repaired: {_shown(each.key) or 'its rows'}: {each.reason}")
         if dry_run and found.count:
             written = found.missing.count + found.changed.count
             say(f"     a repair would read and write {written:,} rows, and delete or end {found.extra.count:,}")
@@ -146,11 +147,14 @@ def line(console: Console, dry_run: bool) -> Callable[[TableResult], None]:
 
 
 def _shown(key: Key) -> str:
-    return ", ".join("NULL" if text is None else text for text in key)
+    return ", ".join("NULL" if text is None else text or '""' for text in key)
 
 
 def _say_keys(say: Callable[[str], None], name: str, keys: KeyList) -> None:
     if not keys.count:
+        return
+    if not any(keys.keys):  # rows of a table without a key
+        say(f"     {keys.count:,} {name}")
         return
     shown = "; ".join(_shown(key) for key in keys.keys[:_SHOWN])
     say(f"     {keys.count:,} {name}: {shown}{' …' if keys.count > _SHOWN else ''}")

@@ -15,6 +15,8 @@ from cdc_core.lake.rows.images import column, texts_of
 from cdc_core.lake.rows.row_keys import KeyColumns
 from cdc_core.reconcile.reports import Key, KeyList
 
+# The lake's type of numeric without precision and scale (``types/numeric``).
+_ANY_NUMERIC = pa.decimal128(38, 18)
 _QUOTED = frozenset('",\\{} \t\n\r\v\f')
 
 
@@ -47,11 +49,18 @@ def _is_digits(text: str | None) -> bool:
 def _texts(values: pa.Array) -> list[str | None]:
     if pa.types.is_float32(values.type):
         values = values.cast(pa.string())
+    if values.type == _ANY_NUMERIC:
+        # The places of the type are not those of the column, which has none.
+        return [None if value is None else _without_zeros(_text(value) or "") for value in values.to_pylist()]
     try:
         return [_text(value) for value in values.to_pylist()]  # row-wise: keys of rows that differ
     except (ValueError, OverflowError):  # a year that Python's types cannot represent
         found: list[str | None] = values.cast(pa.string()).to_pylist()
         return found
+
+
+def _without_zeros(text: str) -> str:
+    return text.rstrip("0").rstrip(".") if "." in text else text
 
 
 def _text(value: Any) -> str | None:  # noqa: PLR0911 - one per kind of value

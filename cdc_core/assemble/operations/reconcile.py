@@ -62,7 +62,6 @@ def reconcile(
 
     Raises CdcError; what concerns one table alone is in its result.
     """
-    from cdc_core.reconcile.between import SlotChanges
     from cdc_core.reconcile.journal import Journal
     from cdc_core.reconcile.reports import ReconcileReport
     from cdc_core.reconcile.run import ReconcileRun, View, left_out
@@ -76,18 +75,14 @@ def reconcile(
     with context.source() as source, closing(ChunkConnection(config.postgres)) as bounds:
         expect_server(context, source)
         captured, silent = _captured(context, source)
-        named = [*captured, *silent] if tables is None else chosen_tables([*captured, *silent], tables)
-        records, part = _records(context), _part(context, asked, [table.id for table in named])
+        records = _records(context)
+        gone = _gone(source, records, [*captured, *silent], tables)
+        wanted = None if tables is None else [name for name in tables if name not in gone]
+        named = [*captured, *silent] if wanted is None else chosen_tables([*captured, *silent], wanted)
+        part = _part(context, asked, [table.id for table in named])
         journal = Journal.open(_journal(context), _log(context), part.kind, records.scope, resume=asked.resume)
         compared = [table for table in named if table not in silent and table.id not in journal.done]
-        slot = SlotChanges(
-            config.postgres,
-            lambda: TableRegistry(source.catalog, source.includes(), compared),
-            lambda: source.translator(source.catalog, compared),
-            context.plan,
-            compared,
-            config.reconcile.reconcile_wait_seconds,
-        )
+        slot = _slot_changes(context, source, compared)
         target, options = connection_string(config.postgres), config.reconcile
         with View.open(source, bounds) as view:
             lsn = view.shown.lsn
@@ -107,7 +102,24 @@ def reconcile(
                         told(results[table.id])
         journal.close()
         unsent = "it is UNLOGGED, so the WAL does not contain its changes"
-        return ReconcileReport(lsn, tuple(results.get(table.id) or left_out(table.id, unsent) for table in named))
+        told_of = [results.get(table.id) or left_out(table.id, unsent) for table in named]
+        return ReconcileReport(
+            lsn, (*told_of, *(left_out(name, "the source has no such table any more") for name in gone))
+        )
+
+
+def _slot_changes(context: RunContext, source: Source, compared: Sequence[TableSchema]) -> SlotChanges:
+    """What is in the slot of the tables that are compared."""
+    from cdc_core.reconcile.between import SlotChanges
+
+    return SlotChanges(
+        context.config.postgres,
+        lambda: TableRegistry(source.catalog, source.includes(), compared),
+        lambda: source.translator(source.catalog, compared),
+        context.plan,
+        compared,
+        context.config.reconcile.reconcile_wait_seconds,
+    )
 
 
 def _journal(context: RunContext) -> Path:
@@ -164,6 +176,22 @@ def _captured(context: RunContext, source: Source) -> tuple[list[TableSchema], l
     """Return the captured tables under the names that the stream has for them, and those that are UNLOGGED."""
     found = [table for table in context.lake_tables(source) if source.selection.is_table(table.id)]
     return [streamed(table) for table in found], source.unlogged()
+
+
+def _gone(
+    source: Source, records: Records, captured: Sequence[TableSchema], tables: Sequence[TableId] | None
+) -> list[TableId]:
+    """Return those of ``tables`` (None: of all) that have a lake table, and that the source does not have any more."""
+    from cdc_core.lake.delta.table import DeltaTable
+    from cdc_core.lake.positions import lake_position
+
+    known = {table.id for table in captured}
+    found = []
+    for name in sorted(records.histories) if tables is None else sorted({*tables} & {*records.histories}):
+        if name not in known and source.catalog.current(name) is None:
+            lake = DeltaTable.open(records.paths.lake(name))
+            found += [name] if lake_position(lake, records.scope, name).token is not None else []
+    return found
 
 
 def _records(context: RunContext) -> Records:

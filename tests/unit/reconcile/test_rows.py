@@ -32,6 +32,8 @@ def test_surplus_is_what_is_not_there_equally_often():
         (True, pa.bool_(), "t"),
         ("é, x", pa.string(), "é, x"),
         (Decimal("1.50"), pa.decimal128(10, 2), "1.50"),
+        (Decimal("1.50"), pa.decimal128(38, 18), "1.5"),
+        (Decimal(100), pa.decimal128(38, 18), "100"),
         (date(2024, 2, 29), pa.date32(), "2024-02-29"),
         (datetime(2024, 1, 1, 0, 0, 0, 500000, tzinfo=UTC), pa.timestamp("us", tz="UTC"), "2024-01-01 00:00:00.5+00"),
         (datetime(2024, 1, 1), pa.timestamp("us"), "2024-01-01 00:00:00"),
