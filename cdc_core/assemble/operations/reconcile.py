@@ -102,13 +102,14 @@ def reconcile(
                         told(results[table.id])
         journal.close()
         unsent = "it is UNLOGGED, so the WAL does not contain its changes"
+        absent = [left_out(name, "the source has no such table any more") for name in gone]
+        for result in absent:
+            tell(result)
         told_of = [results.get(table.id) or left_out(table.id, unsent) for table in named]
-        return ReconcileReport(
-            lsn, (*told_of, *(left_out(name, "the source has no such table any more") for name in gone))
-        )
+        return ReconcileReport(lsn, (*told_of, *absent))
 
 
-def _slot_changes(context: RunContext, source: Source, compared: Sequence[TableSchema]) -> SlotChanges:
+def _slot_changes(context: RunContext, source: Source, compared: list[TableSchema]) -> SlotChanges:
     """What is in the slot of the tables that are compared."""
     from cdc_core.reconcile.between import SlotChanges
 
