@@ -1,6 +1,7 @@
 """Applies a slice to a lake table without a key: rows are removed by all of their values.
 
-There is no index of entire rows: the files that may contain a removed row, by the log's statistics, are read.
+There is no index of entire rows. The files that may contain a removed row, by the log's statistics, are read: of a
+large one some columns first, until few rows are left that may be equal to a removed one, and only these rows whole.
 """
 
 from __future__ import annotations
@@ -16,10 +17,15 @@ from cdc_core.lake.apply.strategy import MergeStrategy
 from cdc_core.lake.apply.ways import Ways, live_places
 from cdc_core.lake.delta.candidates import Content, Ranges
 from cdc_core.lake.delta.data_file import DataFile
-from cdc_core.lake.delta.reading import has_large_rows
+from cdc_core.lake.delta.reading import SMALL_BYTES, has_large_rows
 from cdc_core.lake.delta.row_groups import release
 from cdc_core.lake.reduce.multiset import NetRows, taken
+from cdc_core.lake.rows.codes import Coder, Tuples
 from cdc_core.lake.rows.images import column
+
+_MOST_COLUMNS = 3
+_FEW = 1 / 16
+"""Share of a file's rows that are read by their positions: of more, reading the whole file costs less."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,20 +45,60 @@ class MultisetChanges:
     def apply(self, content: Content, ways: Ways, file_bytes: int) -> Rewrite:
         """Return the effect: of equal rows, those found first are removed."""
         net = self.net
-        names, times = net.minus.schema.names, net.times.copy()
+        times = net.times.copy()
         touched: list[TouchedFile] = []
         for file in self.candidates(content):
             if net.coder is None or not times.any():
                 break
-            parts = list[np.ndarray]()
-            for held in content.batches(file) if has_large_rows(file) else iter([content.read(file, names)]):
-                parts.append(taken(net.coder.codes([column(held, name) for name in names]), times))
-                octets = held.nbytes
-                del held
-                release(octets)
-            gone = np.concatenate(parts) if parts else np.zeros(0, dtype=bool)
-            if gone.any():
-                touched.append(TouchedFile(file, live_places(content, file, np.flatnonzero(gone))))
+            places = _removed(content, file, net.minus, net.coder, times)
+            if len(places):
+                touched.append(TouchedFile(file, places))
         lost = sum(len(found.places) for found in touched) + net.came - net.plus.num_rows
         removed, marks, rows = effect(content, touched, net.plus, ways, file_bytes)
         return Rewrite(removed, rows, net.came, 0, lost, marks)
+
+
+def _removed(content: Content, file: DataFile, minus: pa.Table, coder: Tuples, times: np.ndarray) -> np.ndarray:
+    """Return the positions in a file of the rows that are removed; reduces ``times``. Shape: times[K] -> int64[P]"""
+    names = minus.schema.names
+    places = _possible(content, file, minus, coder)
+    if places is not None:
+        if not len(places):
+            return places
+        rows = content.read_at(file, places, names)
+        return np.asarray(places[taken(coder.codes([column(rows, name) for name in names]), times)])
+    parts = list[np.ndarray]()
+    for held in content.batches(file) if has_large_rows(file) else iter([content.read(file, names)]):
+        parts.append(taken(coder.codes([column(held, name) for name in names]), times))
+        octets = held.nbytes
+        del held
+        release(octets)
+    gone = np.concatenate(parts) if parts else np.zeros(0, dtype=bool)
+    return live_places(content, file, np.flatnonzero(gone))
+
+
+def _possible(content: Content, file: DataFile, minus: pa.Table, coder: Tuples) -> np.ndarray | None:
+    """Return the positions of the few rows that may be equal to a removed one, from some of the columns.
+
+    None if the file is small, or if no few rows are left. Shape: int64[P], ascending, none marked as deleted
+    """
+    if file.size <= SMALL_BYTES or has_large_rows(file):
+        return None
+    may_be: np.ndarray | None = None
+    for name, part in _selective(minus, coder)[:_MOST_COLUMNS]:
+        known = part.codes(column(content.read(file, [name]), name)) >= 0
+        may_be = known if may_be is None else may_be & known
+        if np.count_nonzero(may_be) <= _FEW * len(may_be):
+            return live_places(content, file, np.flatnonzero(may_be))
+    return None
+
+
+def _selective(minus: pa.Table, coder: Tuples) -> list[tuple[str, Coder]]:
+    """Return columns of simple types: those first that differ in most of the removed rows, narrow ones before texts."""
+    found: list[tuple[int, bool, int, str, Coder]] = []
+    for name, part in zip(minus.schema.names, coder.parts, strict=True):
+        values = column(minus, name)
+        if not pa.types.is_nested(values.type):
+            is_wide = not pa.types.is_primitive(values.type) or pa.types.is_boolean(values.type)
+            found.append((-len(values.unique()), is_wide, len(found), name, part))
+    return [(name, part) for *_, name, part in sorted(found, key=lambda each: each[:3])]

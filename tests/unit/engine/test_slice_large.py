@@ -14,6 +14,7 @@ import pytest
 from cdc_core.engine.reports import QuarantineReport
 from cdc_core.engine.slice import apply_method
 from cdc_core.engine.slice.outcome import SliceOutcome
+from cdc_core.lake.apply import multiset_rows
 from cdc_core.lake.apply.staging import KEEP, NUMBER, TOUCH
 from cdc_core.lake.delete_modes import DeleteMode, DeleteModes
 from cdc_core.lake.options import MergeEngine
@@ -321,7 +322,11 @@ def test_parts_mark_rows_as_the_whole_does(tmp_path: Path, mode: DeleteMode) -> 
     assert all(one.held(one.lake).has_deletion_vectors for one in twins.tables)
 
 
-def test_parts_of_a_keyless_table_mark_rows(tmp_path: Path) -> None:
+@pytest.mark.parametrize("few", [0.0, 1.0])
+def test_parts_of_a_keyless_table_mark_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, few: float) -> None:
+    # Whether whole files are read, or some columns first and then single rows: none, or all of them count as few.
+    monkeypatch.setattr(multiset_rows, "SMALL_BYTES", 0)
+    monkeypatch.setattr(multiset_rows, "_FEW", few)
     twins = Twins(tmp_path, histories=8, keyless=True)
     twins.load()
     for one in twins.tables:

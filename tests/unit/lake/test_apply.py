@@ -216,6 +216,37 @@ def test_a_multiset_loses_as_many_rows_as_went() -> None:
     assert lake.apply(change("d", 11, 0, {"k": 77, "x": 1.0})).changes_nothing
 
 
+@pytest.mark.parametrize("copies", [1, 2, 40])
+def test_of_a_large_file_without_a_key_only_rows_that_may_match_are_read_whole(copies: int) -> None:
+    lake = Lake(key=())
+    lake.content.scale = 2**12
+    some = [{"v": None if key % 5 == 0 else key % 9, "k": key, "big": f"lake {key}"} for key in range(200)]
+    made = [{"__commit_lsn": 1, "__tx_index": -1, "__commit_ts": AT, **each} for each in some * copies]
+    lake.content.add(pa.Table.from_pylist(made, schema=lake.content.schema))
+    gone = [*some[50:56], {**some[7], "big": "another"}, {**some[8], "v": None}]
+    rewrite = lake.apply(*(change("d", 10, number, row) for number, row in enumerate(gone)))
+    assert counts(rewrite) == (0, 0, 6) and len(lake.content.rows) == 200 * copies - 6
+    left = [row["k"] for row in lake.content.rows]
+    assert [left.count(key) for key in (7, 8, 50, 55, 56)] == [copies, copies, copies - 1, copies - 1, copies]
+    ((path, first), (_, second), *_) = lake.content.reads
+    assert path == "file-1" and first == ("k",) and second is not None and set(second) >= {"k", "v", "big"}
+    # Another value of the column that is read first is enough.
+    assert lake.apply(change("d", 11, 0, {"k": 700, "v": 1, "big": "lake 1"})).changes_nothing
+
+
+def test_of_a_large_file_without_a_key_all_is_read_if_no_column_leaves_few_rows() -> None:
+    row = row_type(k=pa.int64(), v=pa.bool_(), kind=pa.string())
+    lake = Lake(row=row, key=())
+    lake.content.scale = 2**13
+    some = [{"k": 1, "v": number % 2 == 0, "kind": f"kind {number % 3}"} for number in range(60)]
+    made = [{"__commit_lsn": 1, "__tx_index": -1, "__commit_ts": AT, **each} for each in some]
+    lake.content.add(pa.Table.from_pylist(made, schema=lake.content.schema))
+    assert counts(lake.apply(*(change("d", 10, number, some[number]) for number in range(6)))) == (0, 0, 6)
+    left = sorted((each["v"], each["kind"]) for each in lake.content.rows)
+    assert left == sorted((each["v"], each["kind"]) for each in some[6:])
+    assert [columns for _, columns in lake.content.reads][:3] == [("kind",), ("v",), ("k",)]
+
+
 def test_keys_of_many_types_match_by_value() -> None:
     kinds = {
         "d": pa.date32(),
