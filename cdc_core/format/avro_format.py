@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from cdc_core.envelope.batch import Batch, Data
+from cdc_core.envelope.batch import MISFIT, SCHEMALESS, Batch, Data
 from cdc_core.envelope.json import dumps
 from cdc_core.errors import ConfigError, RecordError
 from cdc_core.format.avro_binary import BYTES, encoded_parts, joined
@@ -109,6 +109,8 @@ class AvroFormat:
 
     def _messages(self, data: Data, batch: Batch, rows: np.ndarray) -> pa.Array:
         assert data.schema is not None
+        if data.schema.name in (SCHEMALESS, MISFIT):
+            raise RecordError("A value has no schema that fits it, which Avro needs.")
         schema = self._schema(data.schema)
         topics = batch.topic.take(pa.array(rows)).dictionary_encode()
         heads = []

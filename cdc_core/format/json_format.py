@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from cdc_core.envelope.batch import TEXT, Batch, Data, Header, struct
+from cdc_core.envelope.batch import MISFIT, SCHEMALESS, TEXT, Batch, Data, Header, struct
 from cdc_core.envelope.json import Parts, dumps, join, json_parts, texts
 from cdc_core.envelope.record import schema_text
 from cdc_core.envelope.uniform import is_uniform
@@ -48,6 +48,8 @@ class JsonFormat:
         return join([f'{{"schema":{self._schema_text(data.schema)},"payload":', *payload, "}"], len(data))
 
     def _schema_text(self, schema: ConnectSchema) -> str:
+        if schema.name == SCHEMALESS:
+            return "null"
         if not self._numeric:
             return schema_text(schema)
         # A decimal default is a number, too, with all its digits: it is put in after JSON has been made.
@@ -60,6 +62,8 @@ class JsonFormat:
     def _payload_parts(self, data: Data) -> Parts:
         schema = data.schema
         assert schema is not None
+        if schema.name == MISFIT:
+            raise RecordError(_MISFIT)
         if data.values.null_count and not schema.optional and (schema.default is None or not self._defaults):
             raise RecordError(f"A value is null whose schema {schema.name or schema.type} is required.")
         if self._numeric:
@@ -108,6 +112,8 @@ class JsonFormat:
             return payload
         return join([f'{{"schema":{schema_text(data.schema)},"payload":', payload, "}"], len(data))
 
+
+_MISFIT = "A JSON text was to be expanded, but its value has no single type."
 
 # A number that is to stand in JSON as it is, in a text that no default contains.
 _NUMBER = re.compile(r'"\\u0000([-0-9.E+]+)\\u0000"')

@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from cdc_core.envelope.batch import TEXT, Batch, Data
+from cdc_core.envelope.batch import TEXT, Batch, Data, default_of
 from cdc_core.envelope.json import quoted
 from cdc_core.errors import ConfigError, RecordError
 from cdc_core.format.format import Placed, in_line
@@ -74,7 +74,10 @@ class BytesFormat:
             return data.values.cast(pa.large_binary())
         if self._delegate is None:
             raise RecordError(f"A converter of bytes cannot write {schema.type}.")
-        return self._delegate.encode(data, batch)
+        encoded = self._delegate.encode(data, batch)
+        if schema.type == "bytes" and data.values.null_count:
+            return pc.if_else(pa.array(data.valid), encoded, pa.scalar(None, encoded.type))
+        return encoded
 
     def shown(self, encoded: pa.Array) -> pa.Array:
         """Return base64 in JSON strings, or the delegate's JSON."""
@@ -164,7 +167,9 @@ def connect_text(value: Any, schema: ConnectSchema, *, is_inner: bool = False) -
 def _nested_text(value: Any, schema: ConnectSchema) -> str:
     inner = partial(connect_text, is_inner=True)
     if schema.type == "struct":
-        return "{" + ",".join(f'"{name}":{inner(value[name], field)}' for name, field in schema.fields) + "}"
+        # Fields as Struct.get returns them: with the default of their schema.
+        values = {name: default_of(field) if value[name] is None else value[name] for name, field in schema.fields}
+        return "{" + ",".join(f'"{name}":{inner(values[name], field)}' for name, field in schema.fields) + "}"
     assert schema.items is not None
     items = schema.items
     if schema.type == "array":

@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import re
 from collections.abc import Callable
-from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import numpy as np
@@ -15,7 +14,7 @@ from cdc_core.envelope.batch import Batch, Data, arrow_type, default_of
 from cdc_core.errors import ConfigError, RecordError
 from cdc_core.schema.connect import ConnectSchema
 from cdc_core.transform.fields import Side, basics, columns_of, schema_of, where_set, with_fields
-from cdc_core.transform.java_text import DECIMAL, decimal_of, java_text
+from cdc_core.transform.java_text import CONNECT_TIMES, DECIMAL, connect_time, decimal_of, java_text
 from cdc_core.transform.kafka_fields import each
 from cdc_core.transform.settings import Settings
 
@@ -23,12 +22,6 @@ _BITS = {"int8": 8, "int16": 16, "int32": 32, "int64": 64}
 _NAMES = {**{name: name for name in _BITS}, "float32": "float", "float64": "double", "boolean": "boolean"}
 _NAMES["string"] = "string"
 _FROM = (*_BITS, "float", "double", "boolean", "string", "bytes")
-_CONNECT = "org.apache.kafka.connect.data."
-_DATES = {
-    f"{_CONNECT}Date": ("%Y-%m-%d", timedelta(days=1)),
-    f"{_CONNECT}Time": ("%H:%M:%S.", timedelta(milliseconds=1)),
-    f"{_CONNECT}Timestamp": ("%Y-%m-%dT%H:%M:%S.", timedelta(milliseconds=1)),
-}
 _FLOAT = re.compile(r"[+-]?(NaN|Infinity|((\d+\.?\d*|\.\d+)([eE][+-]?\d+)?)[fFdD]?)")
 
 
@@ -115,10 +108,8 @@ def _refuse_bytes(value: Any) -> Any:
 
 
 def _text(value: Any, schema: ConnectSchema) -> str:
-    if schema.name in _DATES:
-        form, unit = _DATES[schema.name]
-        at: datetime = datetime(1970, 1, 1, tzinfo=UTC) + unit * value
-        return at.strftime(form) + ("" if form.endswith("d") else f"{at.microsecond // 1000:03d}Z")
+    if schema.name in CONNECT_TIMES:
+        return connect_time(value, schema)
     if schema.type == "bytes" and schema.name != DECIMAL:
         return base64.b64encode(value).decode()
     return java_text(value, schema)

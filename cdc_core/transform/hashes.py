@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from cdc_core.envelope.batch import Data
 from cdc_core.errors import RecordError
-from cdc_core.transform.java_text import DECIMAL
+from cdc_core.transform.java_text import CONNECT_TIMES, DECIMAL, connect_millis
 from cdc_core.transform.kafka_fields import each
 
 # A hash of a value of a Connect type, as a signed 32-bit number.
@@ -32,6 +32,8 @@ def hashes(data: Data, function: Hash) -> pa.Array:
         return each(
             data.values, lambda value: function("decimal", _signed(31 * _hash_of_integer(value) + scale)), pa.int64()
         )
+    if schema.name in CONNECT_TIMES:
+        return each(data.values, lambda value: function("int64", connect_millis(value, schema)), pa.int64())
     if schema.type == "array" and schema.items is not None and schema.items.type not in _NESTED:
         inner = schema.items.type
         # row-wise: lists have no distinct values that Arrow finds

@@ -2,30 +2,36 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from typing import Any
 
 import numpy as np
 
 from cdc_core.schema.connect import ConnectSchema
+from cdc_core.transform.date_format import DateFormat
 
 DECIMAL = "org.apache.kafka.connect.data.Decimal"
 
 
 CONNECT_TIMES = frozenset(f"org.apache.kafka.connect.data.{name}" for name in ("Date", "Time", "Timestamp"))
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _DAY = 86_400_000
+_DATE_TO_STRING = DateFormat("EEE MMM dd HH:mm:ss z yyyy", "")
+_TIME = DateFormat("HH:mm:ss.SSS'Z'", "")
+_DATE = DateFormat("yyyy-MM-dd", "")
+_TIMESTAMP = DateFormat("yyyy-MM-dd'T'HH:mm:ss.SSS'Z'", "")
+
+
+def connect_millis(value: int, schema: ConnectSchema) -> int:
+    """Return the milliseconds of a date, time or timestamp of Connect's, which is a ``java.util.Date`` there."""
+    return value * _DAY if (schema.name or "").endswith("Date") else value
 
 
 def connect_time(value: int, schema: ConnectSchema) -> str:
     """Return a date, time or timestamp of Connect's as ISO text; which of them its milliseconds tell, as in Connect."""
-    millis = value * _DAY if (schema.name or "").endswith("Date") else value
-    at = _EPOCH + timedelta(milliseconds=millis)
-    clock = f"{at:%H:%M:%S}.{at.microsecond // 1000:03d}Z"
+    millis = connect_millis(value, schema)
     if millis < _DAY:
-        return clock
-    return f"{at:%Y-%m-%d}" if millis % _DAY == 0 else f"{at:%Y-%m-%d}T{clock}"
+        return _TIME.text(millis)
+    return (_DATE if millis % _DAY == 0 else _TIMESTAMP).text(millis)
 
 
 def java_double(value: float, *, single: bool = False) -> str:
@@ -56,7 +62,9 @@ def decimal_of(value: bytes, schema: ConnectSchema) -> Decimal:
 
 
 def java_text(value: Any, schema: ConnectSchema) -> str:
-    """Return ``toString`` of a number, boolean, decimal or text."""
+    """Return ``toString`` of a number, boolean, decimal, time of Connect's or text."""
+    if schema.name in CONNECT_TIMES:
+        return _DATE_TO_STRING.text(connect_millis(value, schema))
     if schema.type in ("float", "double"):
         return java_double(value, single=schema.type == "float")
     if schema.type == "boolean":

@@ -15,7 +15,11 @@ class NotExpandedError(Exception):
 
 
 class UnusableError(Exception):
-    """The text has a schema, but cannot be a value of it: Debezium's record cannot be written then."""
+    """The text has no schema or, with ``has_schema``, is no value of it: it remains text, and the schema is its own."""
+
+    def __init__(self, *, has_schema: bool) -> None:
+        super().__init__()
+        self.has_schema = has_schema
 
 
 class JsonPayload:
@@ -35,7 +39,7 @@ class JsonPayload:
         except (ValueError, RecursionError):
             raise NotExpandedError(field) from None
         if schema is None or schema.type != "struct":
-            raise UnusableError(field)
+            raise UnusableError(has_schema=schema is not None)
         return schema, self._value(node, schema)
 
     def _schema(self, key: str | None, node: Any) -> ConnectSchema | None:
@@ -81,9 +85,9 @@ class JsonPayload:
             assert schema.items is not None
             return [self._value(one, schema.items) for one in node]
         if isinstance(node, int) and _kind(node) == "double":
-            raise UnusableError("a whole number of more than 64 bits")
+            raise UnusableError(has_schema=True)
         if schema.type != _kind(node):
-            raise UnusableError(f"a {_kind(node)} for {schema.type}")
+            raise UnusableError(has_schema=True)
         return float(node) if schema.type == "double" else node
 
 

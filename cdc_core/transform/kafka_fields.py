@@ -11,11 +11,12 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from cdc_core.envelope.batch import Batch, Data, constant, put
+from cdc_core.envelope.batch import SCHEMALESS, Batch, Data, constant, put
 from cdc_core.errors import ConfigError, RecordError
 from cdc_core.schema.connect import ConnectSchema
 from cdc_core.transform.field_path import FieldPath
 from cdc_core.transform.fields import Side, basics, columns_of, schema_of, where_set, with_fields
+from cdc_core.transform.java_text import CONNECT_TIMES
 from cdc_core.transform.settings import Settings
 
 TIMESTAMP = ConnectSchema("int64", name="org.apache.kafka.connect.data.Timestamp", version=1)
@@ -112,7 +113,8 @@ class MaskField:
             return self._decimal(name, field)
         if self._replacement is None and field.type in _BLANK:
             return _BLANK[field.type]
-        if self._replacement is None or field.type in ("boolean", "array", "map", "struct", "bytes"):
+        is_time = field.name in CONNECT_TIMES
+        if self._replacement is None or is_time or field.type in ("boolean", "array", "map", "struct", "bytes"):
             raise RecordError(f"MaskField cannot mask {name}, whose type is {field.type}.")
         if field.type == "string":
             return self._replacement
@@ -204,7 +206,7 @@ class HoistField:
         if data.schema is None:
             # Connect makes a map without schema; its JSON is that of a struct with an optional field.
             inner = ConnectSchema("string", optional=True)
-            outer = ConnectSchema("struct", fields=((self._field, inner),))
+            outer = ConnectSchema("struct", name=SCHEMALESS, fields=((self._field, inner),))
             return [self._side.put(batch, with_fields(outer, [pa.nulls(len(batch), pa.large_string())], len(batch)))]
         if data.values.null_count and not data.schema.optional and not data.schema.has_default:
             raise RecordError(f"The {self._side.lower()} is null, and its schema is not optional.")

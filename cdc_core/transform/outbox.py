@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from cdc_core.envelope.batch import TEXT, Batch, Data, arrow_type, no_data
+from cdc_core.envelope.batch import MISFIT, SCHEMALESS, TEXT, Batch, Data, arrow_type, no_data
 from cdc_core.errors import ConfigError, RecordError
 from cdc_core.schema.connect import ConnectSchema
 from cdc_core.schema.options import NameAdjustmentMode
@@ -130,8 +130,9 @@ class EventRouter:
                 _log.warning("The payload of an outbox event cannot be expanded as JSON; it remains text.")
                 plain.append(at)
                 continue
-            except UnusableError:
-                raise RecordError("The JSON of an outbox event cannot be expanded: no type fits its value.") from None
+            except UnusableError as error:
+                schema = ConnectSchema("string", optional=True, name=MISFIT if error.has_schema else SCHEMALESS)
+                value = text
             which, values = found.setdefault(schema, ([], []))
             which.append(at)
             values.append(value)
@@ -158,8 +159,8 @@ class EventRouter:
 
     def _wrapped(self, batch: Batch, row: Data, payload: Data) -> list[tuple[Batch, np.ndarray]]:
         """Return the values as structs of the payload and the additional columns, by version of their schema."""
-        if payload.schema is None:
-            raise RecordError("The payload of an outbox event has no schema.")
+        if payload.schema is None or payload.schema.name in (SCHEMALESS, MISFIT):
+            raise RecordError("The payload of an outbox event has no schema that fits its value.")
         fields, columns = [("payload", payload.schema)], [payload.values]
         for one in self._additional:
             if one.place != "envelope" or (self._skips_missing and row.field(one.column) is None):

@@ -35,6 +35,18 @@ FOLDER = Path(__file__).parent / "variants"
 BASES = {
     "main": ([], ["types_rows.sql", "changes.sql"], {"provide.transaction.metadata": "true"}),
     "outbox": (["outbox_tables.sql"], ["outbox_rows.sql"], {}),
+    "connect": (
+        [],
+        ["types_rows.sql", "changes.sql"],
+        {
+            "time.precision.mode": "connect",
+            "hstore.handling.mode": "json",
+            "interval.handling.mode": "string",
+            "decimal.handling.mode": "string",
+            "extended.headers.enabled": "false",
+            "provide.transaction.metadata": "true",
+        },
+    ),
 }
 REGISTRY = "@REGISTRY@"
 _CLOCK = re.compile(r"\b1(?:7[1-9]|[89]\d)\d{10}(?:\d{3}){0,2}\b")
