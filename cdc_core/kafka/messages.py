@@ -15,6 +15,8 @@ T = TypeVar("T")
 Headers = list[tuple[str, bytes | None]]
 
 _ROWS = 4096
+# At most: the head of a batch and the numbers of its only record; the two lengths of a header.
+_BATCH, _HEADER = 61 + 24, 8
 _NO_PARTITION = -1
 _NOW = 0
 _decoder = json.JSONDecoder()
@@ -27,11 +29,23 @@ Sent = tuple[str, bytes | None, bytes | None, Headers, int, int]
 
 
 class Refused(NamedTuple):
-    """A record that was not written, without its value. ``size``: of key and value in bytes."""
+    """A record that was not written, without its value.
+
+    ``size``: of key and value in bytes; ``whole``: of a batch that contains it alone, at most some bytes more.
+    """
 
     topic: str
     key: bytes | None
     size: int
+    whole: int
+
+    @classmethod
+    def of(cls, topic: str, key: bytes | None, value: bytes | None, headers: Headers) -> Refused:
+        """Return what is kept of a record."""
+        size = len(key or b"") + len(value or b"")
+        return cls(
+            topic, key, size, _BATCH + size + sum(len(name) + len(text or b"") + _HEADER for name, text in headers)
+        )
 
 
 class Messages:

@@ -19,6 +19,9 @@ from cdc_core.kafka.topics import TopicRules
 if TYPE_CHECKING:
     from confluent_kafka import Producer
 
+# librdkafka's default.
+_BATCH_BYTES = 1_000_000
+
 
 @dataclass(frozen=True, slots=True)
 class Connector:
@@ -45,6 +48,7 @@ def open_publisher(options: KafkaOptions, connector: Connector) -> Iterator[tupl
     topics = TopicMaker(open_admin(java.admin_settings(options), reported), rules, servers, reported)
     positions = position_of(options, connector.prefix, connector.slot)
     positions.make(topics)
+    settings["batch.size"] = str(_batch_size(settings, topics, rules, connector.prefix))
     producer = open_producer(settings, reported)
     if is_transactional:
         _init_transactions(producer, servers, reported)
@@ -63,6 +67,18 @@ def open_publisher(options: KafkaOptions, connector: Connector) -> Iterator[tupl
         yield publisher, stored
     finally:
         publisher.close()
+
+
+def _batch_size(settings: dict[str, str], topics: TopicMaker, rules: TopicRules, prefix: str) -> int:
+    """Return the largest batch that all topics of the connector take.
+
+    A broker refuses a batch as a whole, and librdkafka does not divide it, as Java's producer does. A record that is
+    larger than a batch is one of its own.
+    """
+    own = [name for name in topics.existing() if name.startswith(f"{prefix}.")]
+    limits = [*topics.limits(own).values(), rules.least_limit or _BATCH_BYTES]
+    given = settings.get("batch.size", "")
+    return max(1, min(int(given) if given.isdecimal() else _BATCH_BYTES, *limits))
 
 
 def position_of(options: KafkaOptions, prefix: str, slot: str) -> PositionTopic:

@@ -250,7 +250,7 @@ class Publisher:
                 error = again
         if not isinstance(error, KafkaException):
             raise error
-        self._refuse(error.args[0], Refused(topic, key, _size(key, value)))
+        self._refuse(error.args[0], Refused.of(topic, key, value, headers))
 
     def _store(self, position: str) -> None:
         """Make everything before the position durable, and the position."""
@@ -295,7 +295,7 @@ class Publisher:
         if error is not None:
             found = None
             if message is not None and message.topic() is not None:
-                found = Refused(message.topic(), message.key(), _size(message.key(), message.value()))
+                found = Refused.of(message.topic(), message.key(), message.value(), message.headers() or [])
             self._failed.append((error, found))
 
     def _check_failed(self) -> None:
@@ -309,6 +309,8 @@ class Publisher:
         """Raise the error of a record that Kafka does not take, or leave the record out."""
         if error.name() != "MSG_SIZE_TOO_LARGE":
             raise self._error_of(error, f"writing to topic {message.topic}")
+        if self._is_for_broker(message):
+            self._check_batch(message)
         found = self._too_large(message)
         if not self._settings.leaves_out or (self._in_transaction and self._is_for_broker(message)):
             raise found
@@ -322,6 +324,17 @@ class Publisher:
 
     def _is_for_broker(self, message: Refused) -> bool:
         return message.size <= self._positions.most_bytes
+
+    def _check_batch(self, message: Refused) -> None:
+        """Raise an error if the broker has refused a batch, of which not this record is too large."""
+        limit = self._topics.limits([message.topic]).get(message.topic)
+        if limit is None or message.whole <= limit:
+            most = "" if limit is None else f" of {limit:,} bytes"
+            raise TransientError(
+                f"A batch of records of topic {message.topic} is larger than the topic's max.message.bytes{most}.",
+                "Run again: batches are made for the topics that exist. If transforms rename topics, set "
+                f"producer.batch.size to at most {'this limit' if limit is None else limit}.",
+            )
 
     def _too_large(self, message: Refused) -> CdcError:
         columns = ", ".join(key_columns(message.key))
@@ -366,7 +379,3 @@ class _Patience:
                 waiting,
                 f" Its last error: {publisher._reported.last}." if publisher._reported.last else "",
             )
-
-
-def _size(key: bytes | None, value: bytes | None) -> int:
-    return len(key or b"") + len(value or b"")

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 
 _ASK_SECONDS = 2.0
+_LIMIT = "max.message.bytes"
 
 
 class TopicMaker:
@@ -57,6 +58,21 @@ class TopicMaker:
                 self._admin.poll(0)
                 if self._reported.refused or time.monotonic() > deadline:
                     raise self._reported.unreachable(seconds) from None
+
+    def limits(self, topics: Iterable[str]) -> dict[str, int]:
+        """Return ``max.message.bytes`` of topics that exist and whose settings the client may see."""
+        from confluent_kafka import KafkaException
+        from confluent_kafka.admin import ConfigResource
+
+        asked = [ConfigResource(ConfigResource.Type.TOPIC, name) for name in topics]
+        found = {}
+        if asked:
+            for resource, answer in self._admin.describe_configs(asked, request_timeout=REACH_SECONDS).items():
+                try:
+                    found[resource.name] = int(answer.result()[_LIMIT].value)
+                except (KafkaException, KeyError, ValueError) as error:
+                    _log.debug("The limit of topic %s is not known: %s", resource.name, error)
+        return found
 
     def create(self, topic: NewTopic) -> None:
         """Create a topic; one that exists by now is left as it is. Raises CdcError."""

@@ -62,6 +62,12 @@ class TopicRules:
         config = {key: text for key, text in merged.items() if key not in _NOT_OF_A_TOPIC}
         return NewTopic(name, numbers[0], numbers[1], config)
 
+    @property
+    def least_limit(self) -> int | None:
+        """The smallest max.message.bytes of topics that are created here, None if none is given."""
+        given = [group.settings.get("max.message.bytes", "") for group in (self._default, *self._groups)]
+        return min((int(one) for one in given if one.isdecimal()), default=None)
+
     def check(self) -> None:
         """Raise ConfigError if a property is not valid."""
         if not self.settings:

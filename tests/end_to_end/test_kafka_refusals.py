@@ -96,6 +96,12 @@ def test_what_the_broker_refuses(pg: Cluster, strict: Broker, program: Program, 
     done = program.run("run", file, "--until-idle", "0.5", own_java=True)
     assert done.returncode == 0, done.stderr
     assert {json.loads(one.key())["id"] for one in topics.messages(topic)} == {1, 3}
+    # Small records whose batch is larger than a topic takes.
+    pg.execute(database, "insert into items select g, repeat('v', 300) from generate_series(10, 60) g")
+    file.write_text(f"{text}{CREATE}")
+    done = program.run("run", file, "--until-idle", "0.5", own_java=True)
+    assert done.returncode == 0, done.stderr
+    assert len({one.key() for one in topics.messages(topic)}) == 53
 
 
 def test_what_the_registry_refuses(pg: Cluster, strict: Broker, program: Program, connector: tuple[str, Path]) -> None:
@@ -149,4 +155,4 @@ def test_signals_that_are_malformed(pg: Cluster, strict: Broker, program: Progra
         said = run.said()
     assert said.count("its data is not JSON") == 1, said
     assert "its type is missing" in said and "data-collections is not a list of strings" in said, said
-    assert "no-such-signal" in said, said
+    assert "no class for its type" in said, said

@@ -51,7 +51,7 @@ BASES = {
 REGISTRY = "@REGISTRY@"
 _CLOCK = re.compile(r"\b1(?:7[1-9]|[89]\d)\d{10}(?:\d{3}){0,2}\b")
 _UUID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
-_POSITION = re.compile(r'"\d+:\d+"')
+_POSITION = re.compile(r"(?<=[\"=])\d+:\d+(?=[\"}])")
 
 
 @pytest.fixture(scope="module", params=BASES)
