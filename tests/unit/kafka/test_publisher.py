@@ -23,6 +23,16 @@ TEXT = pa.large_string()
 POSITIONS = PositionTopic("positions", b"key", most_bytes=100)
 
 
+class Refusal:
+    """A record as the callback of its delivery gets it."""
+
+    def __init__(self, *parts: Any) -> None:
+        self.topic, self.key, self.value = (lambda part=part: part for part in parts)
+
+    def headers(self) -> None:
+        """It has none."""
+
+
 class FakeProducer:
     """``said`` is what was asked of it, in order. It acknowledges only while ``answers`` is set."""
 
@@ -31,6 +41,8 @@ class FakeProducer:
         self.answers = threading.Event()
         self.answers.set()
         self.waiting = 0
+        # Callbacks of records whose batch the broker refuses.
+        self.refused: list[Any] = []
 
     def __len__(self) -> int:
         return self.waiting
@@ -38,10 +50,16 @@ class FakeProducer:
     def produce(self, topic: str, value: bytes, key: bytes, *_: Any, **more: Any) -> None:
         if value and len(value) > 100:
             raise KafkaException(KafkaError(KafkaError.MSG_SIZE_TOO_LARGE))
+        if value and value.startswith(b"refused"):
+            self.refused.append((more["on_delivery"], Refusal(topic, key, value)))
+            return
         self.said.append((topic, value))
         self.waiting += 1
 
     def flush(self, seconds: float) -> int:
+        while self.refused:
+            tell, message = self.refused.pop()
+            tell(KafkaError(KafkaError.MSG_SIZE_TOO_LARGE), message)
         if self.answers.wait(seconds):
             self.waiting = 0
             self.said.append("flushed")
@@ -67,6 +85,10 @@ class NoTopics:
     def make(self, topics: list[str]) -> None:
         """Every topic exists."""
 
+    def limits(self, topics: list[str]) -> dict[str, int]:
+        """The topic ``small`` takes less than its records need, ``unseen`` does not tell."""
+        return {name: 50 if name == "small" else 10_000 for name in topics if name != "unseen"}
+
 
 class Case:
     def __init__(self, **settings: Any) -> None:
@@ -75,10 +97,10 @@ class Case:
         made = PublisherSettings("broker:1", **{"stall_seconds": 30.0, **settings})
         self.publisher = Publisher(fakes[0], made, POSITIONS, fakes[1], Messages(), Reported("broker:1"))
 
-    def put(self, *values: str) -> None:
+    def put(self, *values: str, topic: str = "t") -> None:
         rows = len(values)
         keys = pa.array(['{"id":1}'] * rows, TEXT)
-        table = records(np.arange(rows), np.zeros(rows), "t", key=keys, value=pa.array(values, TEXT))
+        table = records(np.arange(rows), np.zeros(rows), topic, key=keys, value=pa.array(values, TEXT))
         self.publisher.put(table)
 
 
@@ -144,6 +166,27 @@ def test_a_record_that_is_too_large_ends_the_run_without_its_value(case: Case) -
     with pytest.raises(BrokerError, match=r"topic t has 208 bytes \(its key: id\), more than .* of 100 bytes") as found:
         case.publisher.settle()
     assert "xxx" not in str(found.value)
+
+
+@pytest.mark.parametrize("case", [{"leaves_out": True}], indirect=True)
+def test_a_refused_batch_leaves_no_other_record_out(case: Case, caplog: pytest.LogCaptureFixture) -> None:
+    case.put("a", "refused", topic="small")
+    case.publisher.mark("one")
+    assert case.publisher.settle()
+    assert "A record of topic small has 15 bytes (its key: id), more than the topic's max.message.bytes" in caplog.text
+    case.put("refused", topic="t")
+    case.publisher.mark("two")
+    with pytest.raises(TransientError, match=r"batch of records of topic t is larger than .* of 10,000 bytes"):
+        case.publisher.settle()
+    assert case.producer.said.count(("positions", b"two")) == 0
+
+
+@pytest.mark.parametrize("case", [{"leaves_out": True}], indirect=True)
+def test_without_the_topics_limit_nothing_is_left_out(case: Case) -> None:
+    case.put("refused", topic="unseen")
+    case.publisher.mark("one")
+    with pytest.raises(TransientError, match="batch of records of topic unseen"):
+        case.publisher.settle()
 
 
 @pytest.mark.parametrize("case", [{"leaves_out": True}], indirect=True)
