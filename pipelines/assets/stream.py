@@ -20,6 +20,7 @@ from pipelines.jobs.connector import stream_job_name
 from pipelines.reports.freshness import freshness_policy
 from pipelines.reports.lake_facts import LakeFacts
 from pipelines.reports.stream_tally import RunTally
+from pipelines.step.failure import reported, retried
 from pipelines.step.resources import spark_key
 
 FIRST_REPORT_SECONDS = 3.0
@@ -79,12 +80,32 @@ def stream_assets(site: Site) -> dg.AssetsDefinition:
                 on_notification=notifications.listen,
             )
 
+        if not is_stream and context.selected_asset_keys == {changes_key(site)} and not _has_slot(context, site):
+            yield _nothing_yet(context, site)
+            return
         with streaming(context, site, drain, events) as report:
             yield from events.results(report, with_data_docs=config.data_docs)
             if not is_stream:
                 yield from events.unchanged()
 
     return stream
+
+
+def _has_slot(context: dg.AssetExecutionContext, site: Site) -> bool:
+    with retried(context), reported():
+        return site.open().pending().slot_exists
+
+
+def _nothing_yet(context: dg.AssetExecutionContext, site: Site) -> dg.MaterializeResult[Any]:
+    """The changelog of a connector without a slot, if nothing else was asked for: it has no changes yet.
+
+    A backfill of all assets asks for it before or after the snapshot, which makes the slot, and for the lake tables
+    once it has both.
+    """
+    context.log.info(f"The replication slot {site.slot} does not exist yet: the first snapshot makes it.")
+    return dg.MaterializeResult(
+        asset_key=changes_key(site), metadata={"events": 0}, data_version=dg.DataVersion(site.slot)
+    )
 
 
 def _caught_up(context: dg.AssetExecutionContext, engine: Engine, config: StreamConfig) -> Until:

@@ -222,6 +222,18 @@ def test_assets_materialised_by_hand_are_brought_up_to_date_and_all_are_material
     assert not [text for text in texts if "did not yield" in text]
 
 
+def test_the_changelog_alone_has_nothing_to_do_before_the_first_snapshot(instance):
+    """A backfill of all assets launches it beside the snapshot. With a lake table it is the engine that says so."""
+    engine = FakeEngine(backlog=Backlog(slot_exists=False))
+    here = site(engine)
+    result = press(here, instance, [changes_key(here)])
+    assert result.success and engine.calls == []
+    (made,) = (event.materialization for event in result.all_events if event.is_step_materialization)
+    assert made.asset_key == changes_key(here) and numbers(made) == {"events": 0}
+    assert press(here, instance, [changes_key(here), lake_key(here, ORDERS)]).success
+    assert [kind for kind, _ in engine.calls] == ["stream"]
+
+
 def test_one_chosen_table_drains_the_slot_and_reports_itself(instance):
     engine = FakeEngine(rounds=(round_of(merge(ORDERS), merge(PEOPLE)),))
     here = site(engine)
