@@ -18,12 +18,26 @@ import time
 from pathlib import Path
 from typing import Any
 
-from deltalake import DeltaTable
+from deltalake import DeltaTable as OtherTable
 
 from benchmarks.macro.snapshot import PROGRAM, Bench, filled, keep, spread
 from benchmarks.server import bench_server
+from cdc_core.lake.delta.table import DeltaTable
+from cdc_core.lake.rows.row_keys import merge_key
+from cdc_core.lake.rows.typing_plan import TypingPlan
+from cdc_core.postgres.catalog.tables import Catalog
+from cdc_core.postgres.connect import connect
+from cdc_core.postgres.rows.copy_out import copied, own_rows_sql
+from cdc_core.reconcile.lake_side import LakeSide
+from cdc_core.reconcile.row_hash import RowHash
+from cdc_core.reconcile.rows import Compared
+from cdc_core.schema.table import TableId
+from cdc_core.selection.options import SelectionOptions
+from cdc_core.types.options import TypeOptions
+from tests.support.postgres_options import options_for
 
 _SECONDS = 3600
+_CPU_ROWS = 1_000_000
 
 
 def main() -> None:
@@ -34,7 +48,7 @@ def main() -> None:
     parser.add_argument("--warm-up", type=int, default=1, help="turns before, not counted")
     parser.add_argument("--tables", type=int, default=100)
     parser.add_argument("--table-rows", type=int, default=10_000)
-    parser.add_argument("--only", default="large,small", help="of large, small")
+    parser.add_argument("--only", default="large,small,cpu", help="of large, small, cpu")
     parser.add_argument("--set", action="append", default=[], metavar="NAME=VALUE", help="a connector property")
     parser.add_argument("--json", type=Path, help="file for the figures")
     arguments = parser.parse_args()
@@ -44,6 +58,9 @@ def main() -> None:
         if "large" in arguments.only:
             figures["large"] = _large(bench, arguments)
             _print_large(figures["large"])
+        if "cpu" in arguments.only:
+            figures["cpu"] = _cpu(bench, min(arguments.rows, _CPU_ROWS))
+            print("\nCPU microseconds a row:", figures["cpu"])
         if "small" in arguments.only:
             figures["small"] = _small(bench, arguments)
             values = figures["small"]["reconcile"]
@@ -65,7 +82,7 @@ def _large(bench: Bench, arguments: argparse.Namespace) -> dict[str, Any]:
         taken["reconcile"] = _reconcile(bench, database, 0)
         taken["server CPU of COPY"] = between - before
         taken["server CPU of reconcile"] = _server_cpu(bench) - between
-        DeltaTable(str(lake)).delete(f"id in (1, 2, {arguments.rows})")
+        OtherTable(str(lake)).delete(f"id in (1, 2, {arguments.rows})")
         taken["repair"] = _reconcile(bench, database, 0, "--repair")
         keep(seconds, taken, turn, arguments.warm_up)
     return {"rows": arguments.rows, "seconds": seconds}
@@ -82,6 +99,32 @@ def _small(bench: Bench, arguments: argparse.Namespace) -> dict[str, Any]:
     for turn in range(arguments.warm_up + arguments.runs):
         keep(seconds, {"reconcile": _reconcile(bench, database, 0)}, turn, arguments.warm_up)
     return seconds
+
+
+def _cpu(bench: Bench, rows: int) -> dict[str, float]:
+    """CPU microseconds a row, which a busy machine changes little: of the server for both, and of the lake's side."""
+    database = filled(bench, rows, "cpu")
+    bench.warm(database, rows)
+    lake = DeltaTable.open(str(next((bench.folder / database / "lake").glob("*/public/load"))))
+    assert lake is not None
+    found: dict[str, float] = {}
+    with connect(options_for(bench.cluster, database)) as connection:
+        table = Catalog(connection).current(TableId("public", "load"))
+        assert table is not None
+        typer = TypingPlan(TypeOptions(), SelectionOptions()).typer(table)
+        compared = Compared.of(typer.read_schema, lake.schema, merge_key(table))
+        hashing = RowHash.of(typer, compared)
+        assert hashing is not None
+        select = own_rows_sql(table, typer.read_columns)
+        process = Path(f"/proc/{connection.info.backend_pid}/schedstat")
+        for name, statement in (("COPY, server", select), ("hashes, server", hashing.select(select))):
+            sum(map(len, copied(connection, statement)))
+            before = int(process.read_text().split()[0])
+            sum(map(len, copied(connection, statement)))
+            found[name] = round((int(process.read_text().split()[0]) - before) / 1000 / rows, 2)
+    began = time.process_time()
+    LakeSide(lake, compared, hashing).digests()
+    return {**found, "hashes, lake": round((time.process_time() - began) * 1_000_000 / rows, 2)}
 
 
 def _reconcile(bench: Bench, database: str, code: int, *options: str) -> float:

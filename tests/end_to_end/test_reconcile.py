@@ -220,6 +220,11 @@ def test_what_differs_is_named(pg, program, tmp_path):
     assert sorted(run) == sorted(TABLES)
     assert len({each.lsn for each in log if each.run == log[-1].run}) == 2
 
+    pg.execute(database, "drop table stamped")
+    dropped = reconciled(program, file, "public.stamped", code=0)
+    assert of(dropped, "stamped")["state"] == "left out"
+    assert "no such table" in of(dropped, "stamped")["reason"]
+
 
 def test_beside_a_stream_nothing_is_named_wrongly(pg, program, tmp_path):
     database = pg.database("reconcile")
