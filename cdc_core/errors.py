@@ -11,6 +11,7 @@
     │   ├─ SparkLostError     Spark's Java process has ended
     │   ├─ LostFolderError    a file of the run was removed by somebody else
     │   ├─ CommitConflictError  another writer's commit was made first
+    │   ├─ InProgressLimitError  transactions that have not ended exceed what is kept of them
     │   ├─ OlderTransactionsError  a table cannot be read before older transactions have ended
     │   └─ LockedError        a table cannot be read while another session has locked it
     ├─ DefiniteError          a fact about the source or the lake; the same at every retry
@@ -96,6 +97,17 @@ class CommitConflictError(TransientError):
             message,
             remedy or "Check for other writers of this lake; only one run of wal2lake may write to it at a time.",
         )
+
+
+class InProgressLimitError(TransientError):
+    """Transactions in progress are larger than what may be kept of them: they must be read after their commit."""
+
+    def __init__(self, max_bytes: int) -> None:
+        super().__init__(
+            f"Transactions in progress exceed wal2lake.streaming.transactions.max.bytes ({max_bytes:,} bytes).",
+            "Set wal2lake.streaming.transactions=off, or raise the limit.",
+        )
+        self.args = (max_bytes,)
 
 
 class OlderTransactionsError(TransientError):

@@ -240,9 +240,7 @@ class Connector(StateBackedComponent, Model, Resolvable):
                 f"{self._folder / 'defs.yaml'}: no value for {', '.join(self._missing())}.",
                 "Set the environment variables that they refer to.",
             )
-        config = self.config()
-        config.require_lake()
-        return Assembled(config)
+        return Assembled.of_runs(self.config())
 
     def site(self, state_path: Path | None) -> Site:
         """The connector as its definitions need it."""

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from cdc_core.assemble.at_commit import at_commit_if_too_large
 from cdc_core.assemble.backlog import SlotBacklog
 from cdc_core.assemble.context import RunContext
 from cdc_core.assemble.notifications import OnNotification
@@ -77,6 +79,15 @@ class Connector:
         if needs_lake:
             config.require_lake()
         return cls(config)
+
+    @classmethod
+    def of_runs(cls, config: ConnectorConfig) -> Connector:
+        """For a scheduler, whose runs end for others and begin again: no end is the stop that drops the slot.
+
+        Raises ConfigError.
+        """
+        config.require_lake()
+        return cls(replace(config, postgres=replace(config.postgres, slot_drop_on_stop=False)))
 
     @property
     def name(self) -> str:
@@ -171,9 +182,13 @@ class Connector:
         notifications of the snapshots that signals request, ``on_start`` once when the stream begins.
         """
         hooks = Hooks(on_batch, on_round, should_stop, on_start)
-        if self._context.has_kafka and not self._context.has_lake:
-            return kafka.stream_events(self._context, until, hooks, inbox, on_notification)
-        return stream.stream(self._context, until, spark, hooks, inbox, on_notification)
+
+        def once(context: RunContext, until: Until, hooks: Hooks) -> StreamReport:
+            if context.has_kafka and not context.has_lake:
+                return kafka.stream_events(context, until, hooks, inbox, on_notification)
+            return stream.stream(context, until, spark, hooks, inbox, on_notification)
+
+        return at_commit_if_too_large(once, self._context, until, hooks)
 
     def replay(
         self,

@@ -116,7 +116,7 @@ class Service:
             self._note_going_on()
             return None
         done = self._connector.stream(
-            self._left(),
+            self._until.after(time.monotonic() - self._begun, self._events),
             on_batch=self._note_batch,
             on_round=self._note_round,
             should_stop=self._hooks.should_stop,
@@ -126,13 +126,6 @@ class Service:
             return done
         # What the attempts before it did counts, too.
         return replace(done, batches=self._batches, events=self._events, seconds=time.monotonic() - self._begun)
-
-    def _left(self) -> Until:
-        """The limits that are left for the next attempt."""
-        until, passed = self._until, time.monotonic() - self._begun
-        seconds = None if until.max_seconds is None else max(0.1, until.max_seconds - passed)
-        rows = None if until.max_rows is None else max(1, until.max_rows - self._events)
-        return replace(until, max_seconds=seconds, max_rows=rows)
 
     def _waits(self, error: CdcError) -> bool:
         """Wait before the next attempt; False if there is to be none."""

@@ -29,6 +29,7 @@ class HeldSegments:
         self._frames = 0
         self._file: IO[bytes] | None = None
         self._in_file: list[tuple[int, np.ndarray]] = []
+        self._file_bytes = 0
 
     def __len__(self) -> int:
         return len(self._in_file) + len(self._memory)
@@ -42,6 +43,11 @@ class HeldSegments:
     def bytes_in_memory(self) -> int:
         """The size of what is not in the file."""
         return self._bytes
+
+    @property
+    def bytes_kept(self) -> int:
+        """The size of everything, also in the file."""
+        return self._bytes + self._file_bytes
 
     def add(self, segment: Segment) -> None:
         """Keep a segment; beyond the limit all kept ones are written to the file."""
@@ -61,20 +67,26 @@ class HeldSegments:
                 self._memory.append(last.part(0, len(last) - surplus))
                 self._bytes += len(self._memory[-1].buffer)
             surplus -= len(last)
-        while surplus > 0 and self._in_file:
-            _, ends = self._in_file.pop()
-            if len(ends) > surplus:
-                ends = ends[: len(ends) - surplus]
-                self._in_file.append((int(ends[-1]), ends))
-                surplus = 0
-            else:
-                surplus -= len(ends)
+        if surplus > 0 and self._file is not None:
+            self._cut_file(surplus)
         self._frames = min(self._frames, frames)
+
+    def _cut_file(self, surplus: int) -> None:
+        while surplus > 0 and self._in_file:
+            size, ends = self._in_file.pop()
+            self._file_bytes -= size
+            left = ends[: max(0, len(ends) - surplus)]
+            surplus -= len(ends)
+            if len(left):
+                self._in_file.append((int(left[-1]), left))
+                self._file_bytes += int(left[-1])
+        assert self._file is not None
+        self._file.truncate(self._file_bytes)
 
     def take(self) -> Iterator[Segment]:
         """Return all segments, and forget them as they are returned: one at a time is in memory."""
         in_file, memory, file = self._in_file, self._memory, self._file
-        self._in_file, self._memory, self._bytes, self._frames, self._file = [], [], 0, 0, None
+        self._forget()
         if file is not None:
             with file:
                 file.seek(0)
@@ -86,16 +98,20 @@ class HeldSegments:
         """Remove the file."""
         if self._file is not None:
             self._file.close()
-        self._memory, self._in_file, self._file, self._bytes, self._frames = [], [], None, 0, 0
+        self._forget()
 
     def spill(self) -> None:
         """Write what is in memory to the file."""
         if self._file is None:
             # Without a name in the folder: it is gone with the process, whatever ends it.
             self._file = tempfile.TemporaryFile(dir=self._folder)  # noqa: SIM115
-        # After what was cut nothing in the file is used any more.
-        self._file.seek(sum(size for size, _ in self._in_file))
+        self._file.seek(self._file_bytes)
         for segment in self._memory:
             self._file.write(segment.buffer)
             self._in_file.append((len(segment.buffer), segment.ends))
+        self._file_bytes += self._bytes
         self._memory, self._bytes = [], 0
+
+    def _forget(self) -> None:
+        self._memory, self._in_file, self._file = [], [], None
+        self._bytes = self._file_bytes = self._frames = 0

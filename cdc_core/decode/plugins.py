@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from cdc_core.decode.decoderbufs.translate import DecoderbufsTranslator
-from cdc_core.decode.pgoutput.in_progress import InProgressTranslator
+from cdc_core.decode.pgoutput.in_progress import MAX_BYTES, InProgressTranslator
 from cdc_core.decode.plugin import NoTranslator, Relations, Translator
 from cdc_core.decode.wal2json.translate import Wal2JsonTranslator
 
@@ -13,15 +13,20 @@ PGOUTPUT, DECODERBUFS, WAL2JSON = "pgoutput", "decoderbufs", "wal2json"
 
 
 def translator(
-    plugin: str, relations: Relations, folder: Path | None = None, *, in_progress: bool = False
+    plugin: str,
+    relations: Relations,
+    folder: Path | None = None,
+    *,
+    in_progress: bool = False,
+    max_bytes: int = MAX_BYTES,
 ) -> Translator:
     """Return the translator of a plug-in, by the name that the server knows it by.
 
     ``folder``: where a large transaction is kept, None: the system's. ``in_progress``: pgoutput may send transactions
-    before they have ended.
+    before they have ended, of which at most ``max_bytes`` are kept.
     """
     if plugin == DECODERBUFS:
         return DecoderbufsTranslator(relations, folder)
     if plugin == WAL2JSON:
         return Wal2JsonTranslator(relations)
-    return InProgressTranslator(folder) if in_progress else NoTranslator()
+    return InProgressTranslator(folder, max_bytes=max_bytes) if in_progress else NoTranslator()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import TYPE_CHECKING
 
@@ -253,3 +253,9 @@ class Until:
     idle_seconds: float | None = None
     max_seconds: float | None = None
     max_rows: int | None = None
+
+    def after(self, seconds: float, rows: int) -> Until:
+        """Return the limits that are left after some seconds and rows."""
+        left = None if self.max_seconds is None else max(0.1, self.max_seconds - seconds)
+        more = None if self.max_rows is None else max(1, self.max_rows - rows)
+        return replace(self, max_seconds=left, max_rows=more)

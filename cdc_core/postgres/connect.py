@@ -6,6 +6,7 @@ therefore set at connection start, which the walsender supports too, and are equ
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import psycopg
@@ -31,6 +32,8 @@ _SESSION = {
     "row_security": "off",
 }
 _DEAD_LINE_MS = 60_000
+# A name, an IPv4 or an IPv6 address, with or without brackets; a port only behind the former two and brackets.
+_ADDRESS = re.compile(r"(?P<host>\[[^\]]*\]|[^:\[]*|[^:\[]*:[^:\[]*:[^\[]*)(?::(?P<port>\d+))?")
 
 
 class ConnectionString:
@@ -81,8 +84,7 @@ def connect(
 
 def answers(options: PostgresOptions) -> bool:
     """Whether the server accepts connections now; waits two seconds for its answer. Sends no password."""
-    host, port = options.database_hostname.strip("[]"), options.database_port
-    return PGconn.ping(make_conninfo(host=host, port=port, connect_timeout=2).encode()) == Ping.OK
+    return PGconn.ping(make_conninfo(**_address(options), connect_timeout=2).encode()) == Ping.OK
 
 
 def connection_string(options: PostgresOptions, *, application_name: str = APPLICATION) -> ConnectionString:
@@ -97,7 +99,7 @@ def connect_with(target: ConnectionString) -> Connection:
         connection = psycopg.connect(target.reveal(), autocommit=True)
     except psycopg.Error as error:
         known = psycopg.conninfo.conninfo_to_dict(target.reveal())
-        where = _place(str(known.get("host", "")), known.get("port", ""))
+        where = _place(str(known.get("host", "")), str(known.get("port", "")))
         raise connection_error(error, where, str(known.get("user", "")), str(known.get("dbname", ""))) from None
     _prepare(connection, target.statements)
     return connection
@@ -110,20 +112,36 @@ def has_raw_text(connection: Connection) -> bool:
 
 def place(options: PostgresOptions) -> str:
     """Return the server's address, for messages."""
-    return _place(options.database_hostname, options.database_port)
+    found = _address(options)
+    return _place(found["host"], found["port"])
 
 
-def _place(host: str, port: object) -> str:
+def _place(host: str, port: str) -> str:
+    if "," in host:
+        return ", ".join(map(_place, host.split(","), port.split(",")))
     if host.startswith("/"):
         return f"socket {host}/.s.PGSQL.{port}"
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
+def _address(options: PostgresOptions) -> dict[str, Any]:
+    """Return host and port of database.hostname; of a list the server that is a primary is wanted."""
+    found = [_host_and_port(each.strip(), options.database_port) for each in options.database_hostname.split(",")]
+    address = {"host": ",".join(host for host, _ in found), "port": ",".join(str(port) for _, port in found)}
+    return address if len(found) == 1 else {**address, "target_session_attrs": "primary"}
+
+
+def _host_and_port(text: str, port: int) -> tuple[str, int]:
+    found = None if text.startswith("/") else _ADDRESS.fullmatch(text)
+    if found is None:
+        return text.strip("[]"), port
+    return found["host"].strip("[]"), int(found["port"] or port)
+
+
 def _parameters(options: PostgresOptions, application_name: str, statement_timeout_ms: int) -> dict[str, Any]:
     session = {**_SESSION, "statement_timeout": str(statement_timeout_ms)}
     parameters: dict[str, Any] = {
-        "host": options.database_hostname.strip("[]"),
-        "port": options.database_port,
+        **_address(options),
         "user": options.database_user,
         "password": options.database_password.reveal() or None,
         "dbname": options.database_dbname,

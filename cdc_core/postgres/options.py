@@ -160,7 +160,11 @@ class PostgresOptions:
     """Options of the connections to the server."""
 
     database_hostname: str = option(
-        "database.hostname", "", "Host name, address, or the folder of a Unix socket.", required=True
+        "database.hostname",
+        "",
+        "Host name, address, or the folder of a Unix socket. A list (host:port, host:port; without a port that of "
+        "database.port) names servers of which one is the primary: the run connects to that one.",
+        required=True,
     )
     database_port: int = option("database.port", 5432, "TCP port.", parse=parse_port)
     database_user: str = option("database.user", "", "Role to connect as; needs LOGIN and REPLICATION.", required=True)
@@ -204,7 +208,8 @@ class PostgresOptions:
     slot_drop_on_stop: bool = option(
         "slot.drop.on.stop",
         False,
-        "Whether a normal stop drops the slot. For tests: changes made until the next start are lost.",
+        "Whether a normal stop drops the slot. For tests: changes made until the next start are lost. Without effect "
+        "in Dagster, where runs end and begin again.",
     )
     slot_max_retries: int = option(
         "slot.max.retries", 6, "Number of retries when the slot is in use.", parse=at_least(0)
@@ -222,6 +227,13 @@ class PostgresOptions:
         "Whether the server sends transactions larger than its logical_decoding_work_mem while they are in progress "
         "(PostgreSQL 14 and later, pgoutput). They are kept in wal2lake.state.path until they commit, in files without "
         "names, and nothing of them is visible before.",
+    )
+    streaming_transactions_max_bytes: int = option(
+        "wal2lake.streaming.transactions.max.bytes",
+        16 * 1024**3,
+        "How much may be kept of transactions in progress, in memory and in wal2lake.state.path. Beyond it a run says "
+        "so and reads each transaction after its commit until it ends, as with wal2lake.streaming.transactions=off.",
+        parse=at_least(1),
     )
     slot_failover: bool = option(
         "slot.failover",

@@ -333,9 +333,9 @@ class Source:
             holder = opening.enter_context(SnapshotHolder(self._reading()))
             return OpenSnapshot(holder, holder.facts.lsn, False, opening.pop_all())
 
-    def await_older_transactions(self) -> bool:
-        """Wait until every transaction that is open now has ended; False if one is still open after _OLDER_SECONDS."""
-        bound, deadline = self.next_transaction(), time.monotonic() + _OLDER_SECONDS
+    def await_older_transactions(self, seconds: float = _OLDER_SECONDS) -> bool:
+        """Wait until every transaction that is open now has ended; False if one is still open after some seconds."""
+        bound, deadline = self.next_transaction(), time.monotonic() + seconds
         while self.oldest_transaction() < bound:
             if time.monotonic() > deadline:
                 return False
@@ -367,8 +367,13 @@ class Source:
     def translator(self, catalog: Catalog, tables: list[TableSchema], folder: Path | None = None) -> Translator:
         """Return what turns the plug-in's messages into pgoutput's; ``folder`` as in ``decode.plugins.translator``."""
         relations = SeenRelations(catalog, self.includes(), tables)
-        plugin_name, in_progress = self.options.plugin_name.on_server, self.options.sends_in_progress
-        return translator(plugin_name, relations, folder, in_progress=in_progress)
+        return translator(
+            self.options.plugin_name.on_server,
+            relations,
+            folder,
+            in_progress=self.options.sends_in_progress,
+            max_bytes=self.options.streaming_transactions_max_bytes,
+        )
 
     def includes(self) -> Callable[[TableId], bool]:
         """Return the function that determines whether a table is captured."""

@@ -105,6 +105,12 @@ _REFUSALS: tuple[tuple[str, type[CdcError], str, str], ...] = (
         "Wait until it accepts connections.",
     ),
     (
+        r"in hot standby mode",
+        ServerBusyError,
+        "None of the servers at {where} is a primary.",
+        "Promote one of them, or correct database.hostname.",
+    ),
+    (
         r"Connection refused|No such file or directory\s+Is the server running|is the server running",
         UnreachableError,
         "No server is listening at {where}.",

@@ -109,7 +109,7 @@ def _open(file: Path) -> Engine:
     """Read the file again, so that the next run uses its changes; the engine is imported only now."""
     from cdc_core.assemble import Connector
 
-    return Connector.from_file(file)
+    return Connector.of_runs(load(file))
 
 
 def _tables(file: Path) -> list[TableSchema]:

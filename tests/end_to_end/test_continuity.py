@@ -6,6 +6,7 @@ import contextlib
 import json
 import os
 import shutil
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -417,15 +418,23 @@ def test_a_promoted_standby(program: Program, tmp_path: Path, own: list[Cluster]
     assert standby.execute("postgres", find, [shop.slot]), standby.log()[-2000:]
     shop.change()
     shop.runs(**failover)
-    end = first.execute("postgres", "select pg_current_wal_lsn()")[0][0]
-    wait_until(
-        lambda: standby.execute("postgres", "select pg_last_wal_replay_lsn() >= %s::pg_lsn", [end])[0][0], 60, "replay"
-    )
-    first.halt()
-    standby.execute("postgres", "select pg_promote()")
-    shop.pg = standby
-    shop.change()
-    shop.runs(**failover)
+    both = {"database.hostname": f"{first.host}:{first.port},{standby.host}:{standby.port}", **failover}
+    with program.started("run", shop.file(**both), "--max-seconds", "480") as run:
+        run.wait_for("streaming")
+        shop.change()
+        wait_until(lambda: shop.differs() == [], 90, "the changes of the first server")
+        end = first.execute("postgres", "select pg_current_wal_lsn()")[0][0]
+        passed = "select pg_last_wal_replay_lsn() >= %s::pg_lsn"
+        wait_until(lambda: standby.execute("postgres", passed, [end])[0][0], 60, "replay")
+        first.halt()
+        run.wait_for("Waiting, and trying again", 90)
+        standby.execute("postgres", "select pg_promote()")
+        shop.pg = standby
+        shop.change()
+        run.wait_for("Going on after", 90)
+        wait_until(lambda: shop.differs() == [], 90, "the changes of the promoted server")
+        assert run.end(signal.SIGINT) == 0, run.said()[-3000:]
+        assert "re-read" not in run.said() and "snapshot:" not in run.said()
     stream = shop.status()["stream"]
     assert (stream["timeline"], stream["epoch"]) == (2, 0), "read again, though the history covers the position"
     shop.change()

@@ -61,6 +61,20 @@ def test_a_run_is_killed_in_the_middle_of_a_transaction(pg: Cluster, program: Pr
             wait_until(lambda: difference(file, [LARGE]) == [], 90, "the large transaction")
             assert run.end(signal.SIGINT) == 0
     assert difference(file, [LARGE, SMALL]) == []
+
+    # What exceeds the limit is said, and read after its commit.
+    limited = {**settings, "wal2lake.streaming.transactions.max.bytes": "300000"}
+    file = write_properties(tmp_path / "in_progress.properties", pg.properties(database, **limited))
+    with contextlib.closing(pg.connect(database)) as large, program.started("run", file, "--max-seconds", "480") as run:
+        run.wait_for("streaming", 90)
+        large.execute("begin; update large set v = repeat(v, 2); delete from large where id between 500 and 600")
+        run.wait_for("Until this run ends, each transaction is read after its commit.", 90)
+        pg.execute(database, "insert into small values (5)")
+        wait_until(lambda: len(rows(lake / "small")) == 5, 90, "the small transaction")
+        large.execute("commit")
+        wait_until(lambda: difference(file, [LARGE]) == [], 90, "the large transaction")
+        assert run.end(signal.SIGINT) == 0, run.said()[-3000:]
+    assert difference(file, [LARGE, SMALL]) == []
     assert doubled_events(file, LARGE) == 0
     assert doubled_events(file, SMALL) == 0
     pg.drop_database(database)

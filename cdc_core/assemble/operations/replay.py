@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import closing
 from typing import Any
 
@@ -13,7 +13,8 @@ from cdc_core.assemble.sinks import open_lake
 from cdc_core.assemble.start.continuity import Continuity
 from cdc_core.assemble.table_snapshots import OnProgress, take
 from cdc_core.engine.reading.tables import TableRegistry
-from cdc_core.engine.reports import QuarantineReport, ReplayReport
+from cdc_core.engine.reports import QuarantineReport, ReplayReport, RoundReport
+from cdc_core.engine.round.lake_sink import LakeSink
 from cdc_core.engine.slice.order import Replay
 from cdc_core.errors import TableError
 from cdc_core.lsn import Lsn
@@ -53,11 +54,19 @@ def replay(
             if again.drop:  # other changes are merged first: only those that wait after that are dropped
                 sink.apply(None, reached, lambda: None)
             merged = sink.apply(None, reached, lambda: None, {table: again})
-        failed = merged.failed.get(table)
+            rounds = [merged, *_rest(sink, reached, merged)]
+        failed = rounds[-1].failed.get(table)
         if failed is not None:
             raise TableError(failed, f"Correct the cause and run wal2lake replay again with {table}.", str(table))
-        events = sum(merge.events for merge in merged.merges if merge.table == table)
+        events = sum(merge.events for one in rounds for merge in one.merges if merge.table == table)
         return ReplayReport(table, events, snapshot, merged.replays.get(table, QuarantineReport()))
+
+
+def _rest(sink: LakeSink, reached: Lsn, last: RoundReport) -> Iterator[RoundReport]:
+    """Merge what a round has left: a backlog is merged in parts, and Spark merges one slice a round."""
+    while last.has_rest and sink.has_backlog(reached):
+        last = sink.apply(None, reached, lambda: None)
+        yield last
 
 
 def _require_read(context: RunContext, table: TableSchema) -> None:

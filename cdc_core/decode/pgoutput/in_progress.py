@@ -33,7 +33,7 @@ from cdc_core.decode.gather import gather_binary
 from cdc_core.decode.held import HeldSegments
 from cdc_core.decode.pgoutput.frames import DELETE, INSERT, MESSAGE, ORIGIN, RELATION, TRUNCATE, TYPE, UPDATE
 from cdc_core.decode.segment import FRAME_HEADER, Segment, grouped
-from cdc_core.errors import ProtocolError
+from cdc_core.errors import InProgressLimitError, ProtocolError
 
 _START, _STOP, _COMMIT, _ABORT = ord("S"), ord("E"), ord("c"), ord("A")
 _START_BODY = struct.Struct("!cIB")  # kind, transaction, first block of it
@@ -48,24 +48,32 @@ _IN_BLOCK[[ORIGIN, RELATION, TYPE, MESSAGE, INSERT, UPDATE, DELETE, TRUNCATE]] =
 _XID_BYTES = 4
 _SEGMENT_BYTES = 16 << 20
 _MEMORY_BYTES = 64 << 20
+MAX_BYTES = 16 << 30
 
 
 class InProgressTranslator:
     """As ``Translator``. ``folder``: where large transactions are kept, in files without names; None: the system's.
 
-    What is kept in memory is at most ``memory_bytes``, all transactions together.
+    What is kept in memory is at most ``memory_bytes``, in memory and files together at most ``max_bytes`` and one
+    segment, each of all transactions together.
     """
 
     is_open = False
 
-    def __init__(self, folder: Path | None = None, memory_bytes: int = _MEMORY_BYTES) -> None:
+    def __init__(
+        self, folder: Path | None = None, memory_bytes: int = _MEMORY_BYTES, max_bytes: int = MAX_BYTES
+    ) -> None:
         self._folder = folder
         self._memory_bytes = memory_bytes
+        self._max_bytes = max_bytes
         self._kept: dict[int, _Kept] = {}
         self._block: _Kept | None = None
 
     def feed(self, segment: Segment) -> Iterator[Segment]:
-        """Return what protocol version 1 would send up to here; ``Translator.feed``."""
+        """Return what protocol version 1 would send up to here; ``Translator.feed``.
+
+        Raises InProgressLimitError.
+        """
         yield from grouped(self._translated(segment), _SEGMENT_BYTES)
 
     def close(self) -> None:
@@ -94,6 +102,8 @@ class InProgressTranslator:
             yield frames.segment.part(first, last)
         else:
             self._block.add(frames, first, last)
+            if sum(kept.messages.bytes_kept for kept in self._kept.values()) > self._max_bytes:
+                raise InProgressLimitError(self._max_bytes)
             self._spill()
 
     def _controlled(self, frames: _Frames, at: int) -> Iterator[Segment]:

@@ -76,6 +76,8 @@ class LakeSink:
             if records_rounds
             else None
         )
+        if references is not None and records_rounds:
+            references.recall(log.newest_of_epoch())
         self._validations = Validations(docs_path)
         orders = Orders(self._merge_states, watch.shapes, registry, ConstraintsSeen(watch.wal_lsn))
         self._upkeep = Upkeep(lambda order: run_upkeep(work, order))

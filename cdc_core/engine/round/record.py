@@ -88,9 +88,9 @@ class Cuts:
 
     def _begin(self) -> None:
         """Load the newest recorded round of earlier runs."""
-        newest = self._log.newest() if self._log.refresh() else None
+        newest = self._log.newest_of_epoch()
         self._last_lsn = self._log.newest_lsn or Lsn(0)
-        if newest is not None and newest.head.epoch == self._log.epoch:
+        if newest is not None:
             self._last = newest.tables
             at = newest.head.committed_at
             if at is not None and self._committed is None:

@@ -3,6 +3,7 @@
 A deferred foreign key may be violated within a transaction, so keys are checked only at the end of a round, when both
 tables are merged up to the same LSN and every transaction is complete in the lake. If one of the two tables cannot be
 merged, because it is paused or being re-read, its foreign keys are checked once it is merged again, for all rows since.
+A run that ends before that leaves it to the next one, which sees in the last recorded round where the table stood.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from cdc_core.lake.positions import lake_position
 from cdc_core.lake.rows.typing_plan import TypingPlan
 from cdc_core.lake.stores.missing_parents import Missing, missing_parents
 from cdc_core.lake.stores.quarantine import count_waiting
+from cdc_core.lake.stores.rounds import Round, TableState
 from cdc_core.quality.report import Summary
 from cdc_core.schema.foreign_key import ForeignKey
 from cdc_core.schema.table import TableId
@@ -104,6 +106,8 @@ class References:
         self._changed: dict[TableId, int] = {}
         self._since: dict[ForeignKey, int] = {}
         self._found: dict[ForeignKey, Missing] = {}
+        # Parent tables that were not merged when an earlier run ended, with the LSN at which they stood.
+        self._awaited: dict[TableId, int] = {}
         self._told: set[str] = set()
         self._failed_at = float("-inf")
 
@@ -127,21 +131,41 @@ class References:
                 todo = [[ReferenceOrder(key, self._since[key])] for key in due]
                 self._note(run_tasks(spark(), todo, ReferenceTask(task), "checking foreign keys"))
         except CdcError as error:
-            self._failed_at = time.monotonic()
-            _log.warning("Foreign keys were not checked in this round: %s", error)
+            self._note_failed(error)
         return [self._reported(outcome) for outcome in outcomes]
+
+    def recall(self, last: Round | None) -> None:
+        """Take over what the runs before this one could not check; ``last`` is the newest recorded round of the epoch.
+
+        Rows may be checked again: a round tells where a table stood, not since when its keys were waiting.
+        """
+        if last is None:
+            return
+        for one in last.tables:
+            if one.state not in (TableState.CURRENT, TableState.UNREAD):
+                self._awaited[one.table] = min(one.merged_lsn or 0, int(last.head.lsn))
 
     def is_due(self, states: MergeStates, to_lsn: int) -> bool:
         """Whether a round to ``to_lsn`` without changes could check keys that earlier rounds could not."""
         if time.monotonic() - self._failed_at < _RETRY_SECONDS:
             return False
+        if self._awaited:
+            try:
+                self._read()
+            except CdcError as error:
+                self._note_failed(error)
+                return False
         return any(self._can_judge(key, states, to_lsn, {}) for key in self._since)
+
+    def _note_failed(self, error: CdcError) -> None:
+        self._failed_at = time.monotonic()
+        _log.warning("Foreign keys were not checked in this round: %s", error)
 
     def _note_changed(self, round_: dict[TableId, tuple[SliceOrder, SliceOutcome]]) -> None:
         for table, (order, outcome) in round_.items():
             if outcome.applied is not None and matches_any(self._patterns, str(table)):
                 self._changed.setdefault(table, order.snapshot.merged or 0)
-        if self._changed and time.monotonic() - self._read_at >= _FRESH_SECONDS:
+        if self._awaited or (self._changed and time.monotonic() - self._read_at >= _FRESH_SECONDS):
             self._read()
         for table, since in self._changed.items():
             for key in self._known.get(table, ()):
@@ -163,6 +187,11 @@ class References:
         every = {key for keys in found.values() for key in keys}
         self._since = {key: since for key, since in self._since.items() if key in every}
         self._found = {key: result for key, result in self._found.items() if key in every}
+        for key in every:
+            since = self._awaited.get(key.parent)
+            if since is not None:
+                self._since[key] = min(since, self._since.get(key, since))
+        self._awaited.clear()
 
     def _problem(self, key: ForeignKey) -> str:
         """Return why a foreign key cannot be checked; empty if it can."""

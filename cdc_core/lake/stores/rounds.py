@@ -201,6 +201,11 @@ class RoundLog:
         number = None if self._opened is None else self._opened.txn(_NUMBER)
         return None if number is None else self.round(number)
 
+    def newest_of_epoch(self) -> Round | None:
+        """Load the rounds recorded since, and return the newest; None before the epoch's first."""
+        newest = self.newest() if self.refresh() else None
+        return newest if newest is not None and newest.head.epoch == self.epoch else None
+
     def _expire(self, log: DeltaTable) -> None:
         """Remove rounds older than any version that can still be read, from files that mostly contain such rounds."""
         before = datetime.now(UTC) - timedelta(hours=2 * file_hours(self._history))

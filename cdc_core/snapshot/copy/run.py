@@ -50,6 +50,8 @@ from cdc_core.spark.run_tasks import parallelism
 # Attempts to read a table that is altered while it is read.
 _TRIES = 5
 _COMMITS = 4
+# How long a snapshot that holds up the stream waits for transactions that are open.
+_BLOCKING_SECONDS = 10.0
 
 OnProgress = Callable[[SnapshotProgress], None]
 
@@ -119,7 +121,8 @@ class SnapshotRun:
         The error of a table that cannot be read is its result, and the others are read. Tables that were committed
         before an error that concerns all of them have their reports, too. Raises TransientError.
         """
-        floors = merged if self._source.await_older_transactions() else {}
+        # The stream is not read meanwhile. Without floors the whole changelog is compared with the snapshot later.
+        floors = merged if self._source.await_older_transactions(_BLOCKING_SECONDS) else {}
         results = TableResults(raises=False)
         try:
             opened = self._source.open_concurrent_snapshot()

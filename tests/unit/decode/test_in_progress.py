@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from cdc_core.decode.held import HeldSegments
 from cdc_core.decode.pgoutput.in_progress import InProgressTranslator
 from cdc_core.decode.segment import Segment
-from cdc_core.errors import ProtocolError
+from cdc_core.errors import InProgressLimitError, ProtocolError
 from tests.support import plain_pgoutput as plain
 
 OID = 16_400
@@ -227,9 +227,31 @@ def test_what_is_cut_off_is_gone(sizes: list[int], count: int, memory_bytes: int
     flat = [each for part in frames for each in part][:count]
     held.cut(count)
     assert held.frames == len(flat)
+    assert held.bytes_kept == len(b"".join(flat))
     held.add(Segment.of([b"after"]))
     held.spill()
+    assert held.bytes_kept == len(b"".join(flat)) + len(b"after")
     assert b"".join(bytes(each.buffer) for each in held.take()) == b"".join([*flat, b"after"])
+    assert held.bytes_kept == 0
+
+
+@pytest.mark.parametrize("memory_bytes", [0, 1 << 20])
+def test_what_is_kept_of_all_transactions_together_has_a_limit(memory_bytes: int) -> None:
+    row = plain.insert(OID, ["v" * 100])
+    size = len(plain.frame(row, 1))
+    translator = InProgressTranslator(memory_bytes=memory_bytes, max_bytes=10 * size)
+
+    def feed(*payloads: bytes) -> None:
+        assert not list(translator.feed(Segment.of([plain.frame(each, 1) for each in payloads])))
+
+    for xid in (7, 8):
+        feed(start(xid, True), *[tagged(row, xid)] * 3, *[tagged(row, xid + 100)] * 2, b"E")
+    # What is rolled back gives room: a subtransaction, a transaction.
+    feed(abort(7, 107), start(7, False), *[tagged(row, 7)] * 2, b"E", abort(8, 8))
+    feed(start(7, False), *[tagged(row, 7)] * 5, b"E")
+    with pytest.raises(InProgressLimitError, match=f"{10 * size:,} bytes"):
+        feed(start(9, True), tagged(row, 9), b"E")
+    translator.close()
 
 
 def test_a_file_has_no_name(tmp_path: Path) -> None:

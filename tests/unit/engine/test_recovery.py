@@ -21,6 +21,7 @@ WANTED = {
     "CommitConflictError": (RETRY, RETRY),
     "LostFolderError": (PERSON, PERSON),
     "TransientError": (PERSON, RETRY),
+    "InProgressLimitError": (PERSON, RETRY),
     "LockedError": (PERSON, RETRY),
     "OlderTransactionsError": (PERSON, RETRY),
     "TableError": (PERSON, PAUSE),

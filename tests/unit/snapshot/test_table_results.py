@@ -37,7 +37,7 @@ def taken(monkeypatch):
         closed: list[bool] = []
         opened = SimpleNamespace(lsn=Lsn(30), holder=holder, close=lambda: closed.append(True))
         run._source = SimpleNamespace(
-            await_older_transactions=lambda: True, open_concurrent_snapshot=lambda: opened, options=None
+            await_older_transactions=lambda seconds: True, open_concurrent_snapshot=lambda: opened, options=None
         )
         locking = SimpleNamespace(snapshot_locking_mode=None, snapshot_lock_timeout_ms=0)
         run._settings = SimpleNamespace(
