@@ -95,7 +95,7 @@ FLOORS = {
         {"events", "sinks"},
         {"kafka"},
         {"beside"},
-        {"operations"},
+        {"at_commit", "operations"},
         {"connector"},
         {"service"},
     ],
