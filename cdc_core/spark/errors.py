@@ -16,12 +16,13 @@ from contextlib import contextmanager
 from py4j.protocol import Py4JError, Py4JNetworkError
 from pyspark.errors import PySparkException
 
-from cdc_core.errors import CdcError, CommitConflictError, LakeError, SparkLostError
+from cdc_core.errors import CdcError, CommitConflictError, ConfigError, LakeError, SparkLostError
 from cdc_core.storage_faults import fault_in, storage_fault
 
 _WORKER_ENDED = re.compile(r"Python worker exited unexpectedly|Python worker failed to connect|ExecutorLostFailure")
 # py4j's text where there was no answer: the connection failed while a command was sent. Errors of Java have more.
 _UNANSWERED = re.compile(r"An error occurred while calling \S+")
+_MISSING = re.compile(r"ModuleNotFoundError: No module named '(\w+)")
 _MARK = re.compile(r"wal2lake-error:([A-Za-z0-9+/=]+):")
 
 
@@ -60,6 +61,12 @@ def received(doing: str) -> Iterator[None]:
         if _WORKER_ENDED.search(text):
             raise SparkLostError(
                 f"A worker process of Spark ended while {doing}.", "Check the memory of this machine."
+            ) from None
+        missing = _MISSING.search(text)
+        if missing is not None:
+            raise ConfigError(
+                f"Python on Spark's executors has no module {missing[1]}.",
+                "Install wal2lake there, or set PYSPARK_PYTHON to a Python that has it (docs/scaling.md).",
             ) from None
         fault = fault_in(text)
         if fault is not None:

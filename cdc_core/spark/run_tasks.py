@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, TypeVar
 
+from cdc_core.errors import ConfigError
 from cdc_core.spark.errors import received, sent
+from cdc_core.version import __version__
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -16,18 +18,30 @@ def run_tasks(spark: Any, groups: Sequence[Sequence[Item]], work: Callable[[Item
 
     Items, ``work`` and results are pickled: facts and paths, never data. Spark may run a task again, so ``work`` must
     be repeatable. Raises a CdcError of a worker unchanged, anything else as LakeError ("Spark failed while ``doing``").
+    ConfigError if the executors have another version of this package, or none.
     """
     if not groups:
         return []
+    ours = __version__
 
     def run(parts: Iterable[Sequence[Item]]) -> Iterator[list[Result]]:
         with sent():
+            require_version(ours)
             for part in parts:
                 yield [work(item) for item in part]
 
     with received(doing):
         found = spark.sparkContext.parallelize([tuple(group) for group in groups], len(groups)).mapPartitions(run)
         return [result for part in found.collect() for result in part]
+
+
+def require_version(wanted: str) -> None:
+    """In a task: raise ConfigError if the executor has another version of this package than the driver."""
+    if __version__ != wanted:
+        raise ConfigError(
+            f"Spark's executors have wal2lake {__version__}, and the driver has {wanted}.",
+            "Install the same version on all of them (docs/scaling.md).",
+        )
 
 
 def parallelism(spark: Any) -> int:

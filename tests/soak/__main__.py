@@ -27,6 +27,7 @@ from tests.support.cluster import Cluster
 from tests.support.lake import difference, doubled_events, lake_settings, write_properties
 from tests.support.program import Program, Running
 from tests.support.proxy import Proxy
+from tests.support.spark_cluster import below, command_of
 from tests.support.waits import patient
 
 _SETTLE_SECONDS = 180.0
@@ -38,8 +39,20 @@ _STEADY = [TableId("public", name) for name in ("accounts", "entries")]
 class Soak:
     """One lake, its source, and a run that is hit by faults."""
 
-    def __init__(self, seed: int, server: Cluster, folder: Path, program: Program, proxy: Proxy) -> None:
+    def __init__(
+        self,
+        seed: int,
+        server: Cluster,
+        folder: Path,
+        program: Program,
+        proxy: Proxy,
+        between: tuple[float, float] = _BETWEEN,
+        faults_a_stop: int = _FAULTS_A_STOP,
+        *,
+        cold: bool = True,
+    ) -> None:
         self.dice = random.Random(seed)
+        self.between, self.faults_a_stop, self.cold = between, faults_a_stop, cold
         self.server, self.folder, self.program, self.proxy = server, folder, program, proxy
         self.database = server.database("soak")
         server.execute("postgres", f"alter database {self.database} set logical_decoding_work_mem = '64kB'")
@@ -68,7 +81,7 @@ class Soak:
         wrong: list[str] = []
         try:
             while not wrong and time.monotonic() < end:
-                for _ in range(_FAULTS_A_STOP):
+                for _ in range(self.faults_a_stop):
                     running = self._between(running)
                     running = self._fault(running)
                 wrong = self._settled(running)
@@ -89,10 +102,10 @@ class Soak:
         return wrong
 
     def _start(self) -> Running:
-        return self._closing.enter_context(self.program.started("run", self.file, own_java=True))
+        return self._closing.enter_context(self.program.started("run", self.file, cold=self.cold, own_java=True))
 
     def _between(self, running: Running) -> Running:
-        until = time.monotonic() + self.dice.uniform(*_BETWEEN)
+        until = time.monotonic() + self.dice.uniform(*self.between)
         while time.monotonic() < until:
             self.work.step()
             if running.process.poll() is not None:
@@ -102,6 +115,8 @@ class Soak:
     def _fault(self, running: Running) -> Running:
         faults: dict[str, Callable[[Running], Running]] = {
             "kill": self._killed,
+            "kill Java": self._java_killed,
+            "kill a worker": self._worker_killed,
             "stop": self._stopped,
             "fast restart": lambda run: self._server(run, crash=False),
             "immediate restart": lambda run: self._server(run, crash=True),
@@ -118,6 +133,20 @@ class Soak:
         os.kill(running.process.pid, signal.SIGKILL)
         running.process.wait(patient(30))
         return self._start()
+
+    def _java_killed(self, running: Running) -> Running:
+        return self._part_killed(running, "org.apache.spark")
+
+    def _worker_killed(self, running: Running) -> Running:
+        return self._part_killed(running, "pyspark.daemon")
+
+    def _part_killed(self, running: Running, name: str) -> Running:
+        """Kill the last process below the run that bears a name: Spark's Python daemon is before its workers."""
+        found = [pid for pid in below(running.process.pid) if name in command_of(pid)]
+        if found:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(found[-1], signal.SIGKILL)
+        return running
 
     def _stopped(self, running: Running) -> Running:
         if code := running.end(signal.SIGINT, 180):

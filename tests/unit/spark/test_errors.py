@@ -3,8 +3,9 @@
 import pytest
 from py4j.protocol import Py4JError, Py4JNetworkError, get_return_value
 
-from cdc_core.errors import LakeError, SparkLostError
-from cdc_core.spark.errors import received, spark_lost
+from cdc_core.errors import ConfigError, LakeError, SparkLostError
+from cdc_core.spark import run_tasks
+from cdc_core.spark.errors import received, sent, spark_lost
 
 
 def raised(answer: str) -> Py4JError:
@@ -29,3 +30,17 @@ def test_an_answer_with_an_error_does_not() -> None:
     with pytest.raises(LakeError, match="Spark failed while reading") as found, received("reading"):
         raise answered
     assert not isinstance(found.value, SparkLostError)
+
+
+def test_executors_without_the_package_or_with_another_version_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    text = "x\n  File \"serializers.py\", line 474\nModuleNotFoundError: No module named 'cdc_core.spark'\n\tat org"
+    with pytest.raises(ConfigError, match="executors has no module cdc_core"), received("reading"):
+        raise Py4JError(text)
+    run_tasks.require_version(run_tasks.__version__)
+    with pytest.raises(ConfigError, match=r"wal2lake 0\.0\.1, and the driver has"), received("reading"):
+        monkeypatch.setattr(run_tasks, "__version__", "0.0.1")
+        try:
+            with sent():
+                run_tasks.require_version("0.1.0")
+        except Exception as error:
+            raise Py4JError(f"Job aborted: {error}") from None

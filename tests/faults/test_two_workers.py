@@ -1,0 +1,70 @@
+"""A Spark standalone cluster of two workers: a task's process, then a whole worker is killed, and the run goes on."""
+
+from __future__ import annotations
+
+import os
+import signal
+from pathlib import Path
+
+import pytest
+
+from cdc_core.schema.table import TableId
+from tests.support.cluster import Cluster
+from tests.support.lake import difference, doubled_events, lake_settings, write_properties
+from tests.support.program import Program
+from tests.support.spark_cluster import SparkCluster
+from tests.support.waits import wait_until
+
+pytestmark = [pytest.mark.postgres, pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(600)]
+
+NAMES = [TableId("public", f"t{number}") for number in range(4)]
+
+
+def test_a_run_survives_the_loss_of_a_task_and_of_a_worker(pg: Cluster, program: Program, tmp_path: Path) -> None:
+    database = pg.database("two_workers")
+    for name in NAMES:
+        pg.execute(database, f"create table {name.table} (id int primary key, n int)")
+        pg.execute(database, f"insert into {name.table} select g, 0 from generate_series(1, 2000) g")
+    with SparkCluster(tmp_path / "cluster") as cluster:
+        more = {
+            **lake_settings(tmp_path),
+            **cluster.settings,
+            "schema.include.list": "public",
+            "wal2lake.spark.spark.speculation": "true",
+        }
+        file = write_properties(tmp_path / "c.properties", pg.properties(database, **more))
+
+        def change(number: int) -> None:
+            for name in NAMES:
+                pg.execute(
+                    database,
+                    f"update {name.table} set n = {number} where id % 7 = {number % 7}; "
+                    f"insert into {name.table} values ({10_000 + number}, 0) on conflict do nothing; "
+                    f"delete from {name.table} where id = {number}",
+                )
+
+        def shown(what: str) -> None:
+            wait_until(lambda: difference(file, NAMES) == [], 120, what, 0.3)
+
+        with program.started("run", file, "--max-seconds", "480", cold=True) as run:
+            run.wait_for("streaming", 180)
+            change(1)
+            shown("the first changes")
+            both = [cluster.python_of(number) for number in (0, 1)]
+            assert all(both), "a worker without a task"
+            os.kill(both[1][0], signal.SIGKILL)
+            change(2)
+            shown("changes after a task's process was killed")
+            for number in (3, 4):
+                change(number)
+            cluster.kill_worker(0)
+            change(5)
+            shown("changes after a worker was killed")
+            cluster.add_worker()
+            change(6)
+            wait_until(lambda: cluster.python_of(2) or change(6), 120, "tasks on the new worker", 0.5)
+            shown("changes beside the new worker")
+            assert run.end(signal.SIGINT) == 0, run.said()[-3000:]
+            assert "Traceback" not in run.said(), run.said()[-3000:]
+    assert [doubled_events(file, name) for name in NAMES] == [0, 0, 0, 0]
+    pg.drop_database(database)
