@@ -79,6 +79,15 @@ class DagsterProcesses:
         """The URL of the UI."""
         return f"http://127.0.0.1:{self.port}"
 
+    @property
+    def processes(self) -> tuple[subprocess.Popen[bytes], ...]:
+        """Web server and daemon, each the last one that was started."""
+        return tuple(self._children)
+
+    def start_daemon(self) -> None:
+        """Start the daemon, also again after it has ended."""
+        self._start("dagster-daemon", "run")
+
     def __enter__(self) -> DagsterProcesses:
         self._home.mkdir(parents=True, exist_ok=True)
         self._logs.mkdir(parents=True, exist_ok=True)
@@ -90,7 +99,7 @@ class DagsterProcesses:
             self._end_leftover_runs()
             if self._before_daemon is not None:
                 self._before_daemon(self)
-            self._start("dagster-daemon", "run")
+            self.start_daemon()
         except BaseException:
             self.stop()
             raise
@@ -101,7 +110,7 @@ class DagsterProcesses:
 
     def stop(self) -> None:
         """End both and everything they started; active runs are requested to end first."""
-        if self._children and all(child.poll() is None for child in self._children):
+        if self._children and self._children[0].poll() is None:
             with suppress(TransientError):
                 self.end_runs()
         for sign, seconds in ((signal.SIGTERM, _STOP_SECONDS), (signal.SIGKILL, 10.0)):

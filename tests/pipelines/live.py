@@ -53,6 +53,12 @@ class Live:
     def unfinished(self):
         return [run for run in self.instance.get_runs() if not run.is_finished]
 
+    def kill_daemon(self):
+        """Kill the daemon alone; runs are in processes of their own."""
+        daemon = self.dagster.processes[-1]
+        daemon.kill()
+        daemon.wait(20)
+
     def events_of(self, run):
         found = self.instance.get_records_for_run(run.run_id, of_type=dg.DagsterEventType.ASSET_MATERIALIZATION)
         made = [record.event_log_entry.dagster_event.event_specific_data.materialization for record in found.records]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import threading
 from pathlib import Path
 from typing import Any
@@ -23,7 +24,8 @@ from cdc_core.lake.delta.table import DeltaTable
 from cdc_core.lake.maintenance.cleaning import clean
 from tests.s3.conftest import KEY, REGION, SECRET, Bucket
 from tests.support.lake import write_properties
-from tests.support.waits import patient
+from tests.support.proxy import Proxy
+from tests.support.waits import patient, wait_until
 
 pytestmark = [pytest.mark.s3, pytest.mark.slow, pytest.mark.timeout(900)]
 
@@ -110,6 +112,47 @@ def test_killed_at_every_step_the_lake_on_s3_equals_the_source(pg, program, buck
     said = done.stdout + done.stderr + program.spark_log.read_text(errors="replace")
     assert secret not in said
     assert not list(Path(tmp_path).rglob("_delta_log")), "nothing of the lake is on the local disk"
+
+
+SLOW_DOWN = b"<Error><Code>SlowDown</Code><Message>Please reduce your request rate.</Message></Error>"
+
+
+def test_a_run_goes_on_after_storage_was_away(pg, program, bucket, tmp_path):
+    """503 SlowDown while whatever is tried fails, then refused connections; nothing is lost or doubled."""
+    database = pg.database("s3_slow")
+    pg.execute(database, SCHEMA)
+    host, port = bucket.endpoint.removeprefix("http://").split(":")
+    with Proxy(host, int(port)) as proxy:
+        settings = {
+            "schema.include.list": "public",
+            "wal2lake.lake.path": f"s3://{bucket.name}/lake",
+            "wal2lake.state.path": str(tmp_path / "state"),
+            "wal2lake.freshness.seconds": "0",
+            **bucket.properties,
+            "wal2lake.storage.s3.endpoint": f"http://127.0.0.1:{proxy.port}",
+        }
+        file = write_properties(tmp_path / "s3.properties", pg.properties(database, **settings))
+
+        def is_equal() -> bool:
+            return all(read(bucket, table) == source(pg, database, table) for table in TABLES)
+
+        with program.started("run", file, "--max-seconds", "800") as run:
+            run.wait_for("streaming", 120)
+            head = f"HTTP/1.1 503 Slow Down\r\nContent-Type: application/xml\r\nContent-Length: {len(SLOW_DOWN)}\r\n"
+            away = (lambda: proxy.answer(f"{head}Connection: close\r\n\r\n".encode() + SLOW_DOWN), proxy.refuse)
+            for number, leave in enumerate(away, 1):
+                pg.execute(database, CHANGES.format(r=number))
+                wait_until(is_equal, 90, "changes before", pause=0.3)
+                before, tried = run.said(), proxy.connections
+                leave()
+                pg.execute(database, CHANGES.format(r=number + 10))
+                wait_until(lambda tried=tried: proxy.connections > tried + 5, 60, "attempts that fail")
+                proxy.resume()
+                wait_until(is_equal, 120, "the changes made meanwhile", pause=0.3)
+                said = run.said()[len(before) :]
+                assert said.count("Waiting, and trying again: ") == said.count("Going on after "), said
+            assert run.end(signal.SIGINT) == 0, run.said()[-3000:]
+            assert "Traceback" not in run.said() and "Please reduce" not in run.said(), run.said()[-3000:]
 
 
 def test_the_server_creates_an_object_only_where_there_is_none(bucket):

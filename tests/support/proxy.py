@@ -6,6 +6,7 @@ with Proxy(cluster.host, cluster.port) as proxy:
     proxy.stall()    # nothing passes, nobody is told
     proxy.resume()
     proxy.abandon()  # the open connections are stalled for good, new ones are not
+    proxy.answer(b"HTTP/1.1 503 Slow Down\\r\\n…")  # the relay itself answers
 """
 
 from __future__ import annotations
@@ -32,6 +33,7 @@ class Proxy:
         self._flowing = threading.Event()
         self._flowing.set()
         self._refusing = False
+        self._answer = b""
         self._closed = False
         self._forsaken: set[int] = set()
         self._kept: list[socket.socket] = []
@@ -62,6 +64,11 @@ class Proxy:
         self._refusing = True
         self.cut()
 
+    def answer(self, text: bytes) -> None:
+        """Cut what is open, and answer whatever comes with the same until ``resume``: a server that is overloaded."""
+        self._answer = text
+        self.refuse()
+
     def stall(self) -> None:
         """Let nothing pass in either direction, without closing anything, until ``resume``."""
         self._flowing.clear()
@@ -76,6 +83,7 @@ class Proxy:
     def resume(self) -> None:
         """End a stall or a refusal."""
         self._refusing = False
+        self._answer = b""
         self._flowing.set()
 
     def close(self) -> None:
@@ -95,7 +103,11 @@ class Proxy:
                 return
             self.connections += 1
             if self._refusing:
-                near.close()
+                with contextlib.suppress(OSError), near:
+                    near.settimeout(2)
+                    if self._answer and near.recv(_CHUNK):
+                        near.sendall(self._answer)
+                        near.shutdown(socket.SHUT_WR)
                 continue
             try:
                 far = socket.create_connection(self._target, timeout=10)
