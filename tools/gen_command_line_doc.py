@@ -21,7 +21,7 @@ def page() -> str:
     """The whole page."""
     import click
 
-    from cdc_core.cli import cli
+    from cdc_core.cli.program import cli
 
     context = click.Context(cli, info_name="wal2lake", max_content_width=110, terminal_width=110)
     parts = [_HEAD]

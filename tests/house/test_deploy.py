@@ -14,7 +14,7 @@ import click
 import pytest
 import yaml
 
-from cdc_core.cli import cli
+from cdc_core.cli.program import cli
 from cdc_core.config.connector import from_entries
 from cdc_core.config.properties_file import parse_properties
 

@@ -36,7 +36,7 @@ from tests.support.waits import patient
 _START_SECONDS = 120
 # What a run that merges has loaded when it ends.
 _MODULES = (
-    *("cdc_core.cli", "cdc_core.assemble", "cdc_core.engine.slice.task", "cdc_core.spark.session"),
+    *("cdc_core.cli.program", "cdc_core.assemble", "cdc_core.engine.slice.task", "cdc_core.spark.session"),
     *("pyspark.sql", "deltalake", "pyarrow.parquet", "pyarrow.dataset", "pyarrow.compute", "psycopg"),
 )
 

@@ -14,10 +14,11 @@ import pytest
 from click.testing import CliRunner
 from rich.console import Console
 
+from cdc_core import cli as entry
 from cdc_core.assemble import Connector
-from cdc_core.cli import cli, main
 from cdc_core.cli.exits import describe, stop_requests
 from cdc_core.cli.logs import say_stopping
+from cdc_core.cli.program import cli, main
 from cdc_core.cli.status import _print, as_plain
 from cdc_core.engine.reports import Status, StreamReport, TableStatus
 from cdc_core.errors import SourceError
@@ -149,7 +150,7 @@ def test_a_second_interrupt_ends_with_1(error, config, monkeypatch, capsys):
 
     left = []
     monkeypatch.setattr(Connector, "initial_snapshot", stops)
-    monkeypatch.setattr("cdc_core.cli.leave_at_once", lambda: left.append(True))
+    monkeypatch.setattr("cdc_core.cli.program.leave_at_once", lambda: left.append(True))
     assert called("run", config, monkeypatch=monkeypatch) == 1
     assert capsys.readouterr().err.endswith("Stopped.\n")
     assert left, "whatever its threads wait for"
@@ -247,3 +248,19 @@ def test_a_home_for_dagster_is_written_once_and_nothing_in_it_is_overwritten(tmp
     assert "workspace.yaml exists and is not the file" in found and "→" in found
     assert not (home / "dagster.yaml").exists(), "all or nothing"
     assert (home / "workspace.yaml").read_text() == "load_from: []\n"
+
+
+class Interrupted:
+    """Finds no module, and is interrupted when the program is looked for."""
+
+    def find_spec(self, name, *_):
+        if name == "cdc_core.cli.program":
+            raise KeyboardInterrupt
+
+
+def test_ctrl_c_while_the_program_is_loaded_prints_no_stack(monkeypatch, capsys):
+    monkeypatch.delitem(sys.modules, "cdc_core.cli.program")
+    monkeypatch.setattr(sys, "meta_path", [Interrupted(), *sys.meta_path])
+    with pytest.raises(SystemExit) as found:
+        entry.main()
+    assert (found.value.code, capsys.readouterr().err) == (1, "Stopped.\n")
