@@ -26,19 +26,22 @@ create table small (id int primary key, v text);
 insert into big select g, 'v' from generate_series(1, 3000) g;
 insert into small select g, 'v' from generate_series(1, 10) g;
 """
+# A read of ``big``, or the creation of a slot, which waits for every open transaction.
 WAITS = """
-select 1 from pg_locks join pg_stat_activity using (pid)
-where not granted and relation = 'big'::regclass and application_name like 'wal2lake%'
+select 1 from pg_stat_activity
+where datname = current_database() and application_name like 'wal2lake%' and wait_event_type = 'Lock'
 """
 
 
 @contextlib.contextmanager
 def cut_while_it_reads(pg: Cluster, database: str, proxy: Proxy) -> Iterator[None]:
-    """Cut every connection when one of them waits for a lock on ``big``, at the end of the context."""
+    """At the end of the context: cut every connection as soon as one of them waits for a transaction that has locked
+    ``big``.
+    """
     with contextlib.closing(pg.connect(database)) as lock:
         lock.execute("begin; lock table big in access exclusive mode")
         yield
-        wait_until(lambda: pg.execute(database, WAITS), 120, "a read of big")
+        wait_until(lambda: pg.execute(database, WAITS), 120, "a connection that waits")
         proxy.cut()
 
 
@@ -51,7 +54,7 @@ def test_connections_cut_under_snapshots_and_commands(pg: Cluster, program: Prog
         equal = write_properties(tmp_path / "direct.properties", direct)
         file = write_properties(tmp_path / "c.properties", {**direct, "database.port": proxy.port})
 
-        # A run begins its snapshot again, and streams.
+        # A run makes its slot and its snapshot again, and streams.
         with contextlib.ExitStack() as stack:
             with cut_while_it_reads(pg, database, proxy):
                 run = stack.enter_context(program.started("run", file, "--max-seconds", "480"))
@@ -59,7 +62,6 @@ def test_connections_cut_under_snapshots_and_commands(pg: Cluster, program: Prog
             run.wait_for("streaming", 120)
             pg.execute(database, "update small set v = 'streamed'")
             wait_until(lambda: not difference(equal, [BIG, SMALL]), 90, "snapshot and stream")
-            # The server is away: status answers, the others say so.
             assert run.end(signal.SIGINT) == 0, run.said()[-3000:]
             assert run.said().count("Waiting, and trying again: ") == 1
             assert "Traceback" not in run.said()
@@ -75,6 +77,7 @@ def test_connections_cut_under_snapshots_and_commands(pg: Cluster, program: Prog
         assert done.returncode == 0, done.stderr
         assert difference(equal, [BIG, SMALL]) == []
 
+        # The server is away: status answers, the others say so.
         proxy.refuse()
         for command, arguments, code in (("status", (), 0), ("replay", ("public.small",), 1), ("reconcile", (), 1)):
             done = program.run(command, file, *arguments)

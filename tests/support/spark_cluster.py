@@ -92,7 +92,12 @@ class SparkCluster:
         java = Path(os.environ["JAVA_HOME"]) / "bin" / "java" if os.environ.get("JAVA_HOME") else Path("java")
         order = [str(java), "-cp", f"{home}/conf:{home}/jars/*", "-Xmx192m", *_JAVA.split(), "-XX:TieredStopAtLevel=1"]
         order += ["-Dspark.ui.enabled=false", f"org.apache.spark.deploy.{name}", "--host", "127.0.0.1"]
-        environment = {**os.environ, "SPARK_HOME": str(home), "SPARK_LOCAL_IP": "127.0.0.1"}
+        environment = {
+            **os.environ,
+            "SPARK_HOME": str(home),
+            "SPARK_LOCAL_IP": "127.0.0.1",
+            "SPARK_SCALA_VERSION": "2.13",
+        }
         with self._log.open("ab") as log:
             self._started.append(
                 subprocess.Popen([*order, "--webui-port", "0", *arguments], env=environment, stdout=log, stderr=log)
