@@ -79,7 +79,7 @@ def test_connections_cut_under_snapshots_and_commands(pg: Cluster, program: Prog
 
         # The server is away: status answers, the others say so.
         proxy.refuse()
-        for command, arguments, code in (("status", (), 0), ("replay", ("public.small",), 1), ("reconcile", (), 1)):
+        for command, arguments, code in (("status", (), 0), ("replay", ("public.small",), 1), ("reconcile", (), 2)):
             done = program.run(command, file, *arguments)
             said = " ".join((done.stdout + done.stderr).split())
             assert done.returncode == code, said
