@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import os
 import signal
-import socket
 import subprocess
 from pathlib import Path
 from types import TracebackType
 
 from pyspark.find_spark_home import _find_spark_home
 
+from cdc_core.demo.processes import free_port
 from tests.support.spark import JAVA_OPTIONS
 from tests.support.waits import wait_until
 
@@ -32,7 +32,7 @@ class SparkCluster:
         self._log = folder / "daemons.log"
         self._log.touch()
         self._started: list[subprocess.Popen[bytes]] = []
-        self._port = _free_port()
+        self._port = free_port()
         self.url = f"spark://127.0.0.1:{self._port}"
         self.settings = {
             "wal2lake.spark.spark.master": self.url,
@@ -132,9 +132,3 @@ def _kill(pid: int) -> None:
         os.kill(pid, signal.SIGKILL)
     except ProcessLookupError:
         return
-
-
-def _free_port() -> int:
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        return int(found.getsockname()[1])
