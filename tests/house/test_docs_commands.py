@@ -9,7 +9,7 @@ from pathlib import Path
 import click
 import pytest
 
-from cdc_core.cli import cli
+from cdc_core.cli.program import cli
 from cdc_core.config.catalogue import find
 
 ROOT = Path(__file__).parents[2]
