@@ -47,6 +47,11 @@ class JavaProcess(subprocess.Popen[bytes]):
                 _java.started.append(self)
 
 
+def was_killed() -> bool:
+    """Whether the last Java process of this command was ended by a signal."""
+    return bool(_java.started) and (_java.started[-1].poll() or 0) < 0
+
+
 @contextmanager
 def java_of_command() -> Iterator[None]:
     """End the Java processes that were started within this context: in order, or at once after an error."""

@@ -26,15 +26,17 @@ from pyspark.find_spark_home import _find_spark_home
 from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
 
-from cdc_core.errors import ConfigError
+from cdc_core.errors import ConfigError, SparkLostError
 from cdc_core.spark.class_archive import archive_in, archive_name, reading_options
-from cdc_core.spark.java_process import JavaProcess
+from cdc_core.spark.java_process import JavaProcess, was_killed
 from cdc_core.spark.quiet_start import VERBOSE_VARIABLE, quiet_start
 
 JARS_VARIABLE = "WAL2LAKE_DELTA_JARS"
 _SCALA = "2.13"
 _CLASS_PATH = "spark.driver.extraClassPath"
 _JAVA_OPTIONS = "spark.driver.extraJavaOptions"
+# Whether Java has started in this process: then it is installed, and one that does not start was ended by something.
+_started: list[bool] = []
 
 
 def spark_conf(extra: Mapping[str, str] | None = None) -> dict[str, str]:
@@ -90,7 +92,7 @@ def spark_conf(extra: Mapping[str, str] | None = None) -> dict[str, str]:
 def get_session(extra: Mapping[str, str] | None = None) -> SparkSession:
     """Return the process's session, started with ``spark_conf(extra)`` unless one is running.
 
-    Raises ConfigError if Java is missing or does not start.
+    Raises ConfigError if Java is missing or does not start, SparkLostError if it was ended while it started.
     """
     return get_context(extra).session
 
@@ -113,8 +115,13 @@ def get_context(extra: Mapping[str, str] | None = None) -> LazySession:
     except PySparkRuntimeError as error:
         if error.getCondition() != "JAVA_GATEWAY_EXITED":
             raise
+        if _started or was_killed():
+            raise SparkLostError(
+                "Spark's Java process ended while it started.", "Check the memory of this machine."
+            ) from None
         raise _not_started() from None
     remember_jars(context)
+    _started.append(True)
     return LazySession(context)
 
 

@@ -135,7 +135,7 @@ class Soak:
         return self._start()
 
     def _java_killed(self, running: Running) -> Running:
-        return self._part_killed(running, "org.apache.spark")
+        return self._part_killed(running, "org.apache.spark.deploy.SparkSubmit")
 
     def _worker_killed(self, running: Running) -> Running:
         return self._part_killed(running, "pyspark.daemon")

@@ -6,7 +6,10 @@ import os
 import pwd
 
 import pytest
+from pyspark.errors import PySparkRuntimeError
 
+from cdc_core.errors import ConfigError, SparkLostError
+from cdc_core.spark import session
 from cdc_core.spark.session import _not_started
 
 
@@ -19,3 +22,20 @@ def test_a_user_without_a_name_is_told_so(monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setattr(pwd, "getpwuid", unknown)
     found = _not_started()
     assert f"user {os.getuid()} has no entry in /etc/passwd" in found.message and "10001" in found.remedy
+
+
+@pytest.mark.parametrize(
+    ("before", "killed", "kind"), [(0, 0, ConfigError), (1, 0, SparkLostError), (0, 1, SparkLostError)]
+)
+def test_java_that_was_ended_is_not_java_that_is_missing(
+    monkeypatch: pytest.MonkeyPatch, before: int, killed: int, kind: type[Exception]
+) -> None:
+    def ended(*_: object) -> None:
+        raise PySparkRuntimeError(errorClass="JAVA_GATEWAY_EXITED", messageParameters={})
+
+    monkeypatch.setattr(session, "launch_gateway", ended)
+    monkeypatch.setattr(session.SparkContext, "_gateway", None)
+    monkeypatch.setattr(session, "_started", [True] * before)
+    monkeypatch.setattr(session, "was_killed", lambda: bool(killed))
+    with pytest.raises(kind):
+        session.get_context()
