@@ -57,7 +57,7 @@ class Live:
         """Kill the daemon alone; runs are in processes of their own."""
         daemon = self.dagster.processes[-1]
         daemon.kill()
-        daemon.wait(20)
+        daemon.wait(patient(20))
 
     def events_of(self, run):
         found = self.instance.get_records_for_run(run.run_id, of_type=dg.DagsterEventType.ASSET_MATERIALIZATION)

@@ -73,6 +73,16 @@ def test_one_consumer_at_a_time_whatever_happens_to_its_runs(live):
     assert fourth.parent_run_id == third.run_id
     assert [run.run_id for run in live.unfinished()] == [fourth.run_id]
 
+    # The daemon is killed: the run goes on without it, and so does the next daemon, which starts the run after it.
+    live.kill_daemon()
+    reported = len(live.events_of(fourth))
+    live.wait("a report without a daemon", lambda: len(live.events_of(fourth)) > reported)
+    live.dagster.start_daemon()
+    live.dagster.query(TERMINATE, {"id": fourth.run_id})
+    live.wait("the end", lambda: live.instance.get_run_by_id(fourth.run_id).is_finished)
+    fifth = live.wait("the stream again", live.running)
+    assert [run.run_id for run in live.unfinished()] == [fifth.run_id]
+
     (live.folder / "backlog").unlink()
     assert live.dagster.end_runs()
     assert_never_two(live.journal())

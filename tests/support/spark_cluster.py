@@ -17,7 +17,7 @@ from pyspark.find_spark_home import _find_spark_home
 
 from cdc_core.demo.processes import free_port
 from tests.support.spark import JAVA_OPTIONS
-from tests.support.waits import wait_until
+from tests.support.waits import patient, wait_until
 
 _SECONDS = 90.0
 _JAVA = "-XX:+UseSerialGC -Xshare:auto"
@@ -85,7 +85,7 @@ class SparkCluster:
         for process in reversed(self._started):
             for pid in [process.pid, *below(process.pid)]:
                 _kill(pid)
-            process.wait(20)
+            process.wait(patient(20))
 
     def _start(self, name: str, *arguments: str) -> None:
         home = Path(_find_spark_home())
