@@ -10,8 +10,9 @@ import pyarrow as pa
 
 # Tests end before the JVM's second compiler earns what it costs.
 # (Alone it would get a code cache of 48 MB, which a run of wide tables fills.) The metaspace starts at 21 MB, and each
-# time that it grows Java marks the whole heap: a tenth of what the first merges cost.
-JAVA_OPTIONS = "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m -XX:MetaspaceSize=300m"
+# time that it grows Java marks the whole heap: a tenth of what the first merges cost. The parallel collectors' threads
+# and barriers are a seventh of what later ones cost.
+JAVA_OPTIONS = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m -XX:MetaspaceSize=300m"
 SETTINGS = {
     "spark.master": "local[2]",
     "spark.driver.memory": "2g",
