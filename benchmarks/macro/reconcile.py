@@ -12,7 +12,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import statistics
 import subprocess
 import time
 from pathlib import Path
@@ -72,16 +71,10 @@ def main() -> None:
 def _large(bench: Bench, arguments: argparse.Namespace) -> dict[str, Any]:
     database = filled(bench, arguments.rows, "large")
     bench.warm(database, arguments.rows)
-    seconds: dict[str, list[float]] = {"COPY": [], "reconcile": [], "repair": [], "server CPU of COPY": []}
-    seconds["server CPU of reconcile"] = []
+    seconds: dict[str, list[float]] = {"COPY": [], "reconcile": [], "repair": []}
     lake = next((bench.folder / database / "lake").glob("*/public/load"))
     for turn in range(arguments.warm_up + arguments.runs):
-        before = _server_cpu(bench)
-        taken = {"COPY": bench.copy(database)}
-        between = _server_cpu(bench)
-        taken["reconcile"] = _reconcile(bench, database, 0)
-        taken["server CPU of COPY"] = between - before
-        taken["server CPU of reconcile"] = _server_cpu(bench) - between
+        taken = {"COPY": bench.copy(database), "reconcile": _reconcile(bench, database, 0)}
         OtherTable(str(lake)).delete(f"id in (1, 2, {arguments.rows})")
         taken["repair"] = _reconcile(bench, database, 0, "--repair")
         keep(seconds, taken, turn, arguments.warm_up)
@@ -139,13 +132,6 @@ def _reconcile(bench: Bench, database: str, code: int, *options: str) -> float:
     return time.monotonic() - began
 
 
-def _server_cpu(bench: Bench) -> float:
-    """CPU seconds of the server's processes, those that have ended included."""
-    pid = int((bench.cluster.data / "postmaster.pid").read_text().split()[0])
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return sum(int(fields[place]) for place in (11, 12, 13, 14)) / os.sysconf("SC_CLK_TCK")
-
-
 def _print_large(large: dict[str, Any]) -> None:
     seconds, base = large["seconds"], large["seconds"]["COPY"]
     print(f"\n{large['rows']:,} rows × 10 columns; {len(base)} turns")
@@ -153,8 +139,6 @@ def _print_large(large: dict[str, Any]) -> None:
     for name in ("COPY", "reconcile", "repair"):
         ratios = [value / one for value, one in zip(seconds[name], base, strict=True)]
         print(f"| {name} | {spread(seconds[name], 1)} | {spread(ratios, 2)} |")
-    for name in ("server CPU of COPY", "server CPU of reconcile"):
-        print(f"{name}: {statistics.median(seconds[name]):.1f} s")
 
 
 if __name__ == "__main__":
