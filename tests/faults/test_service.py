@@ -148,10 +148,10 @@ def open_to_others(folder):
 
 
 @contextmanager
-def small_disk(folder):
+def small_disk(folder, size="48m"):
     """A file system of some megabytes at ``folder``; None where the tests may not mount one."""
     folder.mkdir()
-    done = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=48m", "tmpfs", str(folder)], check=False)
+    done = subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", str(folder)], check=False)
     try:
         yield done.returncode == 0
     finally:
@@ -163,7 +163,11 @@ def test_one_run_survives_every_fault_and_a_kill(program, server, tmp_path):
     database = server.database("service")
     server.execute(database, SCHEMA)
     load = Load(server, database)
-    with small_disk(tmp_path / "disk") as is_small, Proxy(server.host, server.port) as proxy:
+    with (
+        small_disk(tmp_path / "disk") as is_small,
+        small_disk(tmp_path / "state", "256m"),
+        Proxy(server.host, server.port) as proxy,
+    ):
         settings = {**lake_settings(tmp_path / "disk"), "wal2lake.state.path": str(tmp_path / "state")}
         direct = server.properties(database, **settings)
         file = write_properties(tmp_path / "s.properties", {**direct, "database.port": proxy.port})
@@ -195,11 +199,12 @@ def test_one_run_survives_every_fault_and_a_kill(program, server, tmp_path):
             assert '"waiting": {"cause": ' in told
             watched.fault("a refusal", "lost|cannot|Cannot|listening")
             if is_small:
-                ballast = tmp_path / "disk" / "ballast"
-                fill(ballast)
-                wait_until(lambda: "is full" in watched._fresh() or not watched._runs(), 60, "the full disk")
-                ballast.unlink()
-                watched.fault("a full disk", "is full")
+                for disk in ("disk", "state"):
+                    ballast = tmp_path / disk / "ballast"
+                    fill(ballast)
+                    wait_until(lambda: "is full" in watched._fresh() or not watched._runs(), 60, "the full disk")
+                    ballast.unlink()
+                    watched.fault(f"a full disk of {disk}", "is full")
 
             java = java_of(running)
             os.kill(children(java)[-1][0], signal.SIGKILL)  # the last one is a worker, the first one the daemon

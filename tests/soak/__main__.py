@@ -93,7 +93,8 @@ class Soak:
             wrong = wrong or self._settled(running)
             if running.process.poll() is None and (code := running.end(signal.SIGINT)):
                 wrong.append(f"the run ended with {code}")
-            wrong += [f"{table} has events twice" for table in _STEADY if doubled_events(self.direct, table)]
+            if not wrong:
+                wrong = [f"{table} has events twice" for table in _STEADY if doubled_events(self.direct, table)]
             if wrong:
                 print(running.said()[-5000:], file=sys.stderr)
         finally:
