@@ -18,11 +18,13 @@ import pytest
 from cdc_core.demo.broker import Broker
 from cdc_core.lsn import Lsn
 from cdc_core.offsets.entries import file_of, key_json
+from cdc_core.offsets.java_map import read_map
 from cdc_core.schema.table import TableId
 from tests.support.cluster import Cluster
 from tests.support.debezium_offsets import Received, offsets
 from tests.support.kafka import Topics
 from tests.support.lake import changelog_path, difference, lake_settings, rows, write_properties
+from tests.support.page import Shell
 from tests.support.program import Program
 from tests.support.waits import wait_until
 
@@ -166,6 +168,24 @@ def test_events_go_on_after_the_last_one(shop: Shop, program: Program, tmp_path:
         assert done.returncode == 0, done.stdout + done.stderr
         assert shop.changes(file) == left, (at, offset)
     assert "nothing to do" in shop.adopt(file, *how)
+
+
+def test_every_command_of_the_page_does_what_it_says(
+    shop: Shop, pg: Cluster, program: Program, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A stopped Debezium's folder with its file of offsets; ``docs/adopt.md`` from start to end, and back."""
+    folder = tmp_path / "page"
+    folder.mkdir()
+    monkeypatch.chdir(folder)
+    monkeypatch.setenv("PGPASSWORD", pg.password)
+    offset, _ = shop.stops()[5]
+    stored = folder / "offsets.dat"
+    stored.write_bytes(file_of("shop", "shop", json.dumps(offset)))
+    places = {"slot.name=debezium": f"slot.name={shop.slots[0]}", "database.user=debezium": f"database.user={pg.user}"}
+    assert Shell(pg, program, folder, shop.database, places).follow("adopt.md") == 5
+    assert difference(folder / "shop.properties", [ITEMS, NOTES]) == []
+    [(_, handed_back)] = read_map(stored.read_bytes(), "offsets.dat")
+    assert json.loads(handed_back)["lsn_commit"] > offset["lsn_commit"]
 
 
 def test_a_lake_is_filled_beside_kafka_and_handed_back(
