@@ -33,7 +33,9 @@ from tests.support.waits import patient
 
 _SETTLE_SECONDS = 180.0
 _BETWEEN = (2.0, 12.0)  # seconds between two faults
+_START_SECONDS = 60.0
 _FAULTS_A_STOP = 6
+_NEED_A_STREAM = ("cut", "stall", "fast restart", "immediate restart")
 _STEADY = [TableId("public", name) for name in ("accounts", "entries")]
 
 
@@ -129,7 +131,15 @@ class Soak:
         }
         name = self.dice.choice(list(faults))
         self.done[name] += 1
+        if name in _NEED_A_STREAM:
+            self._await_stream(running)
         return faults[name](running)
+
+    def _await_stream(self, running: Running) -> None:
+        """Wait until a run streams: one that has not reached its server when it starts ends with the reason."""
+        deadline = time.monotonic() + patient(_START_SECONDS)
+        while "streaming" not in running.said() and running.process.poll() is None and time.monotonic() < deadline:
+            time.sleep(0.2)
 
     def _killed(self, running: Running) -> Running:
         os.kill(running.process.pid, signal.SIGKILL)
