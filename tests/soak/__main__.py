@@ -29,7 +29,7 @@ from tests.support.lake import changelog_path, difference, doubled_events, lake_
 from tests.support.program import Program, Running
 from tests.support.proxy import Proxy
 from tests.support.spark_cluster import below, command_of
-from tests.support.waits import patient
+from tests.support.waits import patient, wait_until
 
 _SETTLE_SECONDS = 180.0
 _BETWEEN = (2.0, 12.0)  # seconds between two faults
@@ -137,9 +137,11 @@ class Soak:
 
     def _await_stream(self, running: Running) -> None:
         """Wait until a run streams: one that has not reached its server when it starts ends with the reason."""
-        deadline = time.monotonic() + patient(_START_SECONDS)
-        while "streaming" not in running.said() and running.process.poll() is None and time.monotonic() < deadline:
-            time.sleep(0.2)
+
+        def is_decided() -> bool:
+            return "streaming" in running.said() or running.process.poll() is not None
+
+        wait_until(is_decided, _START_SECONDS, "a run that streams", 0.2)
 
     def _killed(self, running: Running) -> Running:
         os.kill(running.process.pid, signal.SIGKILL)

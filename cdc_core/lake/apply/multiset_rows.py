@@ -6,6 +6,7 @@ large one some columns first, until few rows are left that may be equal to a rem
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -45,12 +46,12 @@ class MultisetChanges:
     def apply(self, content: Content, ways: Ways, file_bytes: int) -> Rewrite:
         """Return the effect: of equal rows, those found first are removed."""
         net = self.net
-        times = net.times.copy()
+        times, selective = net.times.copy(), _selective(net)
         touched: list[TouchedFile] = []
         for file in self.candidates(content):
             if net.coder is None or not times.any():
                 break
-            places = _removed(content, file, net.minus, net.coder, times)
+            places = _removed(content, file, net.minus.schema.names, net.coder, selective, times)
             if len(places):
                 touched.append(TouchedFile(file, places))
         lost = sum(len(found.places) for found in touched) + net.came - net.plus.num_rows
@@ -58,10 +59,16 @@ class MultisetChanges:
         return Rewrite(removed, rows, net.came, 0, lost, marks)
 
 
-def _removed(content: Content, file: DataFile, minus: pa.Table, coder: Tuples, times: np.ndarray) -> np.ndarray:
+def _removed(
+    content: Content,
+    file: DataFile,
+    names: list[str],
+    coder: Tuples,
+    selective: Sequence[tuple[str, Coder]],
+    times: np.ndarray,
+) -> np.ndarray:
     """Return the positions in a file of the rows that are removed; reduces ``times``. Shape: times[K] -> int64[P]"""
-    names = minus.schema.names
-    places = _possible(content, file, minus, coder)
+    places = _possible(content, file, selective)
     if places is not None:
         if not len(places):
             return places
@@ -77,7 +84,7 @@ def _removed(content: Content, file: DataFile, minus: pa.Table, coder: Tuples, t
     return live_places(content, file, np.flatnonzero(gone))
 
 
-def _possible(content: Content, file: DataFile, minus: pa.Table, coder: Tuples) -> np.ndarray | None:
+def _possible(content: Content, file: DataFile, selective: Sequence[tuple[str, Coder]]) -> np.ndarray | None:
     """Return the positions of the few rows that may be equal to a removed one, from some of the columns.
 
     None if the file is small, or if no few rows are left. Shape: int64[P], ascending, none marked as deleted
@@ -85,7 +92,7 @@ def _possible(content: Content, file: DataFile, minus: pa.Table, coder: Tuples) 
     if file.size <= SMALL_BYTES or has_large_rows(file):
         return None
     may_be: np.ndarray | None = None
-    for name, part in _selective(minus, coder)[:_MOST_COLUMNS]:
+    for name, part in selective:
         known = part.codes(column(content.read(file, [name]), name)) >= 0
         may_be = known if may_be is None else may_be & known
         if np.count_nonzero(may_be) <= _FEW * len(may_be):
@@ -93,12 +100,13 @@ def _possible(content: Content, file: DataFile, minus: pa.Table, coder: Tuples) 
     return None
 
 
-def _selective(minus: pa.Table, coder: Tuples) -> list[tuple[str, Coder]]:
+def _selective(net: NetRows) -> list[tuple[str, Coder]]:
     """Return columns of simple types: those first that differ in most of the removed rows, narrow ones before texts."""
     found: list[tuple[int, bool, int, str, Coder]] = []
-    for name, part in zip(minus.schema.names, coder.parts, strict=True):
-        values = column(minus, name)
+    parts = () if net.coder is None else net.coder.parts
+    for name, part in zip(net.minus.schema.names, parts, strict=False):
+        values = column(net.minus, name)
         if not pa.types.is_nested(values.type):
             is_wide = not pa.types.is_primitive(values.type) or pa.types.is_boolean(values.type)
             found.append((-len(values.unique()), is_wide, len(found), name, part))
-    return [(name, part) for *_, name, part in sorted(found, key=lambda each: each[:3])]
+    return [(name, part) for *_, name, part in sorted(found, key=lambda each: each[:3])][:_MOST_COLUMNS]
