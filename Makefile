@@ -35,8 +35,7 @@ demo: $(STAMP) ## Run a demo with an embedded PostgreSQL (DEMO_SECONDS=90: unatt
 	@$(BIN)/wal2lake demo --folder $(DEMO_FOLDER) $(if $(DEMO_SECONDS),--seconds $(DEMO_SECONDS)) $(if $(DEMO_SINKS),--sinks $(DEMO_SINKS))
 
 test: servers ## Run all tests (the browser tests if a Chromium is installed)
-	@$(BIN)/python -m pytest -q -m "not ui and not s3 and not debezium" --durations=20 -n $(TEST_WORKERS) tests
-	@$(BIN)/python -m pytest -q -m ui tests/ui
+	@bash tools/run_tests.sh $(BIN)/python $(TEST_WORKERS)
 
 test-quick: $(STAMP) ## Only the tests without server or Spark, of them those that take no three CPU seconds, with fewer examples
 	@WAL2LAKE_TEST_EXAMPLES=0.25 $(BIN)/python -m pytest -q -m "not slow" -n $(QUICK_WORKERS) tests/unit tests/house

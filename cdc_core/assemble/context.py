@@ -6,7 +6,7 @@ import os
 import re
 import socket
 import uuid
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -174,7 +174,9 @@ class RunContext:
         if self.has_lake:
             raise_bad(folder_finding("lake", "wal2lake.lake.path", self.config.lake.lake_path))
         raise_bad(folder_finding("state", "wal2lake.state.path", str(self.config.state_path)))
-        tables = self._lake_tables(self.lake_tables(source))
+        tables = self.lake_tables(source)
+        for error in self.misfits(tables) if self.has_lake else ():
+            raise error
         if not tables:
             raise SourceError(
                 f"No table of database {self.config.postgres.database_dbname} is captured.",
@@ -226,25 +228,26 @@ class RunContext:
         sizes = source.catalog.sizes(tables)
         return order_tables(tables, {name: size.rows for name, size in sizes.items()}, order)
 
-    def _lake_tables(self, tables: list[TableSchema]) -> list[TableSchema]:
-        """Return the tables that can be written to a lake.
+    def misfits(self, tables: Iterable[TableSchema]) -> Iterator[TableError]:
+        """Yield why tables cannot be written to a lake, one error a table.
 
-        Raises TableError if masking or exclusion removes columns that identify rows, or if a table does not meet the
-        requirements of its delete mode.
+        Masking or exclusion removes columns that identify rows, or a table does not meet the requirements of its delete
+        mode.
         """
         for table in tables:
-            lost = lake_key_conflicts(table, plan_columns(table, self.config.selection))
-            if lost and self.has_lake:
-                raise TableError(
-                    f"The rows of {table.id} are identified by {', '.join(lost)}, which the connector file "
-                    "excludes, truncates or masks.",
-                    "Capture key columns in full (a hash is allowed), or exclude the table.",
-                    str(table.id),
-                )
-            if self.has_lake:
+            try:
+                lost = lake_key_conflicts(table, plan_columns(table, self.config.selection))
+                if lost:
+                    raise TableError(
+                        f"The rows of {table.id} are identified by {', '.join(lost)}, which the connector file "
+                        "excludes, truncates or masks.",
+                        "Capture key columns in full (a hash is allowed), or exclude the table.",
+                        str(table.id),
+                    )
                 check_delete_mode(self.config.lake.delete_modes, table)
                 self._check_key(table)
-        return tables
+            except TableError as error:
+                yield error
 
     def _check_key(self, table: TableSchema) -> None:
         try:

@@ -9,8 +9,11 @@ that is another one, or a slot that is gone or was moved, ends the run with that
 What the server still has of the attempt before is ended (``postgres/sessions``). Spark's session is kept, unless its
 Java process has ended. A snapshot mode that reads everything at each start (``always``) does so once in a run.
 
+A run that starts while its server is away waits for it, too, if an earlier one has read from the same address
+(``ReachedFile``). Otherwise the connector file may be wrong, and the run ends with what was found.
+
 Limits. A run that ends by itself (``Until``) keeps its limits across attempts, and does not wait longer than
-_BOUNDED_SECONDS in a row; whoever started it decides what follows.
+_BOUNDED_SECONDS in a row, nor at its start; whoever started it decides what follows.
 """
 
 from __future__ import annotations
@@ -23,12 +26,12 @@ from datetime import UTC, datetime
 from cdc_core.assemble.connector import Connector
 from cdc_core.assemble.metrics import meter
 from cdc_core.engine.reports import BatchReport, RoundReport, StreamReport, Until
-from cdc_core.engine.run_state import Waiting, WaitingFile
+from cdc_core.engine.run_state import ReachedFile, Waiting, WaitingFile
 from cdc_core.engine.stream.recovery import Backoff, is_retried
 from cdc_core.errors import CdcError, SparkLostError, UnknownHostError, UnreachableError
 from cdc_core.lsn import Lsn
 from cdc_core.observe.metrics import ConnectorMetrics
-from cdc_core.postgres.connect import answers
+from cdc_core.postgres.connect import answers, place
 from cdc_core.postgres.sqlstate import known_error
 from cdc_core.snapshot.modes import mode_actions
 from cdc_core.snapshot.reports import SnapshotProgress, SnapshotReport
@@ -72,6 +75,8 @@ class Service:
             engine.retriable_restart_connector_wait_ms,
         )
         self._file = WaitingFile(connector.config.state_path, connector.name, connector.slot)
+        server = f"{place(connector.config.postgres)}/{connector.config.postgres.database_dbname}"
+        self._reached = ReachedFile(connector.config.state_path, connector.name, connector.slot, server)
         self._begun = time.monotonic()
         self._failed_at: float | None = None  # the first fault of the present series
         self._since = datetime.now(UTC)
@@ -134,9 +139,11 @@ class Service:
             self._retries, self._failed_at = 0, None
         self._started_at = None
         sessions = self._connector.context.sessions
-        if self._hooks.should_stop() and is_retried(error, was_reached=sessions.was_accepted):
+        if not is_retried(error, was_reached=sessions.was_accepted or self._stays()):
+            return False
+        if self._hooks.should_stop():
             return True
-        if not is_retried(error, was_reached=sessions.was_accepted) or not self._backoff.allows(self._retries):
+        if not self._backoff.allows(self._retries):
             return False
         if self._failed_at is None:
             self._failed_at, self._since = now, datetime.now(UTC)
@@ -154,6 +161,10 @@ class Service:
         self._retries += 1
         self._sleep(error, seconds if deadline is None else min(seconds, deadline - now))
         return True
+
+    def _stays(self) -> bool:
+        """Whether this run is a service whose server was reached before, by a run that has ended."""
+        return self._until == Until() and self._reached.is_reached()
 
     def _deadline(self, failed_at: float) -> float | None:
         """When a run with limits stops waiting; None for one without."""
@@ -192,12 +203,14 @@ class Service:
 
     def _note_start(self) -> None:
         self._started_at = time.monotonic()
+        self._reached.note()
         if not self._has_streamed and self._hooks.on_stream is not None:
             self._hooks.on_stream()
         self._has_streamed = True
         self._note_going_on()
 
     def _note_progress(self, progress: SnapshotProgress) -> None:
+        self._reached.note()
         self._note_going_on()
         if self._hooks.on_progress is not None:
             self._hooks.on_progress(progress)

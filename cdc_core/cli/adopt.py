@@ -89,7 +89,12 @@ def offsets_command(config: Path, form: str, output: Path | None, name: str) -> 
         raise click.UsageError("--format file needs --output FILE, and no other format takes it.")
     found = Connector.from_file(config).offsets(name)
     if output is not None:
-        _write(output, found)
+        try:
+            _write(output, found)
+        except OSError as error:
+            raise ConfigError(
+                f"{output} cannot be written: {error.strerror or error}.", "Give another --output."
+            ) from None
         click.echo(f"{output}: the offset of connector {found.connector}, at {found.lsn}", err=True)
     else:
         click.echo(found.offset if form == "json" else f"{found.key}\t{found.offset}")

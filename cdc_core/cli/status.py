@@ -202,8 +202,9 @@ def _print_kafka(console: Console, kafka: KafkaStatus) -> None:
 
 def _print_waiting(console: Console, waiting: Waiting) -> None:
     since = f"{waiting.since:%Y-%m-%d %H:%M:%S} UTC"
+    tries = "1 retry" if waiting.retries == 1 else f"{waiting.retries} retries"
     console.print(
-        f"[yellow]a run waits[/], retry {waiting.retries + 1} at or after {since}: {escape(waiting.cause)}",
+        f"[yellow]a run waits[/] since {since}, {tries} so far: {escape(waiting.cause)}",
         highlight=False,
     )
     if waiting.remedy:

@@ -1,9 +1,12 @@
-"""What a run is waiting for, in a file of its state folder, so that ``wal2lake status`` can say so.
+"""What a run notes of itself in its state folder: what it is waiting for, and which server it has reached.
 
     <state path>/waiting-<topic.prefix>-<slot>.json     exists while a run waits; of the process that it names
+    <state path>/reached-<topic.prefix>-<slot>.json     the address that a run of this connector has read from last
 
-A process that was killed leaves the file behind. It counts only while that process exists, which is recognised by its
-id and the time of its start; a file of another host counts as long as it is there.
+``wal2lake status`` shows the former. A process that was killed leaves it behind: it counts only while that process
+exists, which is recognised by its id and the time of its start; a file of another host counts as long as it is there.
+
+By the latter a run that starts while its server is away (``assemble/service``) knows that the connector file is right.
 """
 
 from __future__ import annotations
@@ -34,9 +37,8 @@ class WaitingFile:
     """The file of one connector in its state folder. Errors of the file system are ignored: it only informs."""
 
     def __init__(self, state: Path, name: str, slot: str) -> None:
-        plain = re.sub(r"[^\w-]", "_", f"{name}-{slot}", flags=re.ASCII)[:120]
         self._state = state
-        self.path = state / f"waiting-{plain}.json"
+        self.path = _path(state, "waiting", name, slot)
 
     def write(self, waiting: Waiting) -> None:
         """Record that this process waits."""
@@ -69,6 +71,41 @@ class WaitingFile:
             return Waiting(str(found["cause"]), str(found["remedy"]), since, int(found["retries"]))
         except (OSError, ValueError, KeyError, TypeError):
             return None
+
+
+class ReachedFile:
+    """The address that the runs of one connector have read from. Errors of the file system are ignored.
+
+    ``server`` names host, port and database as the connector file has them. After one of them was changed nothing is
+    known of the new ones.
+    """
+
+    def __init__(self, state: Path, name: str, slot: str, server: str) -> None:
+        self._state, self._server = state, server
+        self._is_noted = False
+        self.path = _path(state, "reached", name, slot)
+
+    def note(self) -> None:
+        """Record that a run reads from there; once."""
+        if self._is_noted:
+            return
+        self._is_noted = True
+        if not self.is_reached():
+            with suppress(OSError):
+                private_folder(self._state)
+                write_private(self.path, json.dumps({"server": self._server}).encode())
+
+    def is_reached(self) -> bool:
+        """Whether a run has read from there; False if nothing can be read."""
+        try:
+            return bool(json.loads(self.path.read_bytes())["server"] == self._server)
+        except (OSError, ValueError, KeyError, TypeError):
+            return False
+
+
+def _path(state: Path, kind: str, name: str, slot: str) -> Path:
+    plain = re.sub(r"[^\w-]", "_", f"{name}-{slot}", flags=re.ASCII)[:120]
+    return state / f"{kind}-{plain}.json"
 
 
 def process_start(pid: int) -> str:

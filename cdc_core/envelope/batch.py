@@ -22,9 +22,10 @@ from cdc_core.schema.connect import ConnectSchema
 
 TEXT = pa.large_string()
 STRING = ConnectSchema("string")
-# Names of schemas for values of Connect that have none, and for texts whose schema there is one that they do not fit:
-# only a converter that does not look at the schema writes those.
-SCHEMALESS, MISFIT = "wal2lake.schemaless", "wal2lake.misfit"
+# Names of schemas for values of Connect that have none, and for texts whose schema there is a struct's or a list's,
+# which they do not fit: only a converter that does not look at the schema writes those.
+SCHEMALESS, MISFIT, MISFIT_LIST = "wal2lake.schemaless", "wal2lake.misfit", "wal2lake.misfit_list"
+MISFITS = frozenset({MISFIT, MISFIT_LIST})
 
 _ARROW: dict[str, pa.DataType] = {
     "int8": pa.int8(),

@@ -104,6 +104,8 @@ class StreamEvents:
                 change.orders = its
             truncated = orders[len(changes) : len(changes) + len(truncates)]
             places = {m.seq: order for m, order in zip(inside, orders[len(changes) + len(truncates) :], strict=True)}
+        # By their first rows: a schema registry numbers schemas as it gets them.
+        changes.sort(key=lambda change: int(change.planned.raw.column("seq")[0].as_py()))
         tables = [change.events.render(change.planned, change.orders, now, xmin) for change in changes]
         for (truncate, index, events), order in zip(truncates, truncated, strict=True):
             tables.append(events.truncates(truncate, index, order, now, xmin))

@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from cdc_core.envelope.batch import Data
+from cdc_core.envelope.batch import SCHEMALESS, STRING, Data
 from cdc_core.envelope.uniform import is_uniform
 from cdc_core.errors import RecordError
 from cdc_core.format.avro_schema import AvroRules
@@ -54,6 +54,27 @@ def encoded_parts(data: Data, rules: AvroRules) -> Parts:
     place = np.full(len(data), len(rows), dtype=np.int64)
     place[rows] = np.arange(len(rows))
     return [pa.concat_arrays([written, pa.array([null], type=BYTES)]).take(pa.array(place))]
+
+
+def anything_parts(data: Data) -> Parts:
+    """Return the encoding by ``avro_schema.ANYTHING`` of values that have no schema in Connect, none of them null.
+
+    These are texts, and maps whose values are null, texts or such maps. Raises RecordError for others.
+    """
+    schema = data.schema
+    assert schema is not None
+    if schema.type == "string":
+        return [b"\x00" * 6 + b"\x02", *_value_parts(data.values, STRING, AvroRules()), b"\x00" * 2]
+    parts: Parts = [b"\x00" * 8 + b"\x02", varints(np.array([len(schema.fields)]))[0].as_py()]
+    for (name, field), column in zip(schema.fields, data.columns(), strict=True):
+        parts += anything_parts(Data(STRING, pa.array([name], pa.large_string()).take(pa.array([0] * len(data)))))
+        if column.null_count == len(data):
+            parts.append(b"\x00" * 9)
+        elif (field.type == "string" or field.name == SCHEMALESS) and not column.null_count:
+            parts += anything_parts(Data(field, column))
+        else:
+            raise RecordError(f"Avro has no schema for the map of a value without one, which has {field.type}.")
+    return [*parts, b"\x00"]
 
 
 def joined(parts: Parts, rows: int) -> pa.Array:

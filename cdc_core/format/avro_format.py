@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from cdc_core.envelope.batch import MISFIT, SCHEMALESS, Batch, Data
+from cdc_core.envelope.batch import MISFITS, SCHEMALESS, Batch, Data
 from cdc_core.envelope.json import dumps
 from cdc_core.errors import ConfigError, RecordError
-from cdc_core.format.avro_binary import BYTES, encoded_parts, joined
-from cdc_core.format.avro_schema import AvroRules, avro_name, avro_schema, canonical
+from cdc_core.format.avro_binary import BYTES, anything_parts, encoded_parts, joined
+from cdc_core.format.avro_schema import ANYTHING, AvroRules, avro_name, avro_schema, canonical
 from cdc_core.format.format import Placed, in_line
 from cdc_core.format.registry import Registered, Registry
 from cdc_core.schema.connect import ConnectSchema
@@ -109,9 +109,10 @@ class AvroFormat:
 
     def _messages(self, data: Data, batch: Batch, rows: np.ndarray) -> pa.Array:
         assert data.schema is not None
-        if data.schema.name in (SCHEMALESS, MISFIT):
+        if data.schema.name in MISFITS:
             raise RecordError("A value has no schema that fits it, which Avro needs.")
-        schema = self._schema(data.schema)
+        is_anything = data.schema.name == SCHEMALESS
+        schema = ANYTHING if is_anything else self._schema(data.schema)
         topics = batch.topic.take(pa.array(rows)).dictionary_encode()
         heads = []
         codes = topics.indices.to_numpy()
@@ -122,7 +123,8 @@ class AvroFormat:
             place = (int(batch.seq[first]), int(batch.sub[first]), self._rank)
             heads.append(b"\x00" + self._id(self._subject(topic, schema), schema, place).to_bytes(4, "big"))
         head: bytes | pa.Array = heads[0] if len(heads) == 1 else pa.array(heads, type=BYTES).take(topics.indices)
-        return joined([head, *encoded_parts(data, self._rules)], len(data))
+        parts = anything_parts(data) if is_anything else encoded_parts(data, self._rules)
+        return joined([head, *parts], len(data))
 
     def _schema(self, schema: ConnectSchema) -> Any:
         key = repr(schema)
@@ -134,6 +136,8 @@ class AvroFormat:
         if self._strategy == "TopicName":
             return f"{topic}-{self._side}"
         name = avro_name(schema)
+        if name is None:
+            raise RecordError(f"{self._strategy}Strategy needs the schema of a struct that is not optional.")
         return name if self._strategy == "RecordName" else f"{topic}-{name}"
 
     def _id(self, subject: str, schema: Any, place: tuple[int, int, int]) -> int:

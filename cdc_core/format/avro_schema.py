@@ -23,6 +23,19 @@ _PRECISION = "connect.decimal.precision"
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
+def _anything() -> dict[str, Any]:
+    """Return the schema of values that have none in Connect: one optional field for each type, of which one is set."""
+    kinds: dict[str, Any] = {kind: kind for kind in ("boolean", "bytes", "double", "float", "int", "long", "string")}
+    entry = [{"name": name, "type": "Anything"} for name in ("key", "value")]
+    kinds["array"] = {"type": "array", "items": "Anything"}
+    kinds["map"] = {"type": "array", "items": {"type": "record", "name": "MapEntry", "fields": entry}}
+    fields = [{"name": name, "type": ["null", kind], "default": None} for name, kind in kinds.items()]
+    return {"type": "record", "name": "Anything", "namespace": _SPACE, "fields": fields}
+
+
+ANYTHING = _anything()
+
+
 @dataclass(frozen=True, slots=True)
 class AvroRules:
     """``metadata``: with the connect.* properties. ``scrub``: names that Avro does not permit are changed.
@@ -42,9 +55,7 @@ class AvroRules:
 
     def name(self, name: str) -> str:
         """Return a name without dots as Avro permits it. Raises RecordError."""
-        if self.scrub and not _NAME.fullmatch(name) and name:
-            encoded = quote_plus(name, safe="*-._")
-            name = re.sub(r"[^A-Za-z0-9_]", "_", "x" + encoded if encoded[0].isdigit() else encoded)
+        name = self.scrubbed(name)
         if not _NAME.fullmatch(name):
             raise RecordError(
                 f"Avro does not permit the name {name}.",
@@ -52,20 +63,25 @@ class AvroRules:
             )
         return name
 
+    def scrubbed(self, name: str) -> str:
+        """Return a name without dots, changed if that is asked for. It may be one that Avro does not permit."""
+        if not self.scrub or _NAME.fullmatch(name) or not name:
+            return name
+        encoded = quote_plus(name, safe="*-._")
+        return re.sub(r"[^A-Za-z0-9_]", "_", "x" + encoded if encoded[0].isdigit() else encoded)
+
 
 def avro_schema(schema: ConnectSchema, rules: AvroRules) -> Any:
     """Return a schema as JSON value: a text for a primitive type, else an object, or a list for a union."""
     return _Maker(rules).make(schema, "")
 
 
-def avro_name(schema: Any) -> str:
-    """Return the full name of a record, or of a primitive type; the first that is not null of a union."""
-    if isinstance(schema, list):
-        return avro_name(next(one for one in schema if one != "null"))
-    if isinstance(schema, str):
-        return schema
+def avro_name(schema: Any) -> str | None:
+    """Return the full name of a record; other types, optional records among them, have none."""
+    if not isinstance(schema, dict) or schema["type"] != "record":
+        return None
     space = schema.get("namespace")
-    return f"{space}.{schema['name']}" if space else str(schema.get("name", schema["type"]))
+    return f"{space}.{schema['name']}" if space else str(schema["name"])
 
 
 def canonical(schema: Any) -> str:
@@ -198,12 +214,12 @@ class _Maker:
         return value
 
     def _names(self, name: str | None) -> tuple[str, str]:
-        """Return a record's namespace and name."""
+        """Return a record's namespace, which Avro does not verify, and its name."""
         if name is None:
             self._unnamed += 1
             return _SPACE, _DEFAULT_NAME + (str(self._unnamed) if self._unnamed > 1 else "")
         space, _, last = name.rpartition(".")
-        return (".".join(self._rules.name(part) for part in space.split(".")) if space else ""), self._rules.name(last)
+        return ".".join(map(self._rules.scrubbed, space.split("."))), self._rules.name(last)
 
 
 def _defaulted(schema: ConnectSchema) -> bool:

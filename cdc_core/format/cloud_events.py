@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from cdc_core.envelope.batch import STRING, TEXT, Batch, Data, struct
+from cdc_core.envelope.batch import MISFIT_LIST, STRING, TEXT, Batch, Data, struct
 from cdc_core.envelope.json import dumps, join, to_json
 from cdc_core.errors import ConfigError, RecordError
 from cdc_core.format.avro_format import AvroFormat
@@ -111,12 +111,14 @@ class CloudEventsFormat:
             for name in ("source", "op"):
                 found = [header.has() for header in batch.headers if header.key == name]
                 wanted &= np.logical_or.reduce(found) if found else False
-        elif data.schema is not None and data.schema.name is None and wanted.any():
+        elif data.schema is not None and data.schema.name in (None, MISFIT_LIST) and wanted.any():
             raise RecordError("A CloudEvent cannot be made of a value whose schema has no name.")
         elif not is_envelope(data):
             wanted &= False
         if wanted.any() and not data.is_struct:
             raise RecordError("A CloudEvent can only be made of a struct.")
+        if wanted.any() and not self._origin.headers and not {"before", "after"} <= set(_names(data)):
+            raise RecordError("A CloudEvent cannot be made of an event without the fields before and after.")
         return np.flatnonzero(wanted)
 
     def _events(self, data: Data, batch: Batch) -> pa.Array:
@@ -131,6 +133,11 @@ class CloudEventsFormat:
             names.append((name, schema))
             columns.append(values)
 
+        # The data's schema is registered first, even if the event cannot be made after it.
+        message: pa.Array | None = None
+        if self._avro is not None:
+            placed = batch.with_topics(lambda topic: f"{topic}-data") if self._event_avro else batch
+            message = self._avro.encode(content, placed)
         connector, prefix = (fields[name].cast(TEXT) for name in ("connector", "name"))
         add("id", STRING, self._custom(batch, "id", lambda: _identity(fields, rows)))
         add("source", STRING, join(["/debezium/", connector, "/", prefix], rows))
@@ -139,10 +146,7 @@ class CloudEventsFormat:
         add("type", STRING, self._custom(batch, "type", lambda: made))
         add("time", STRING, each(fields["ts_ms"], _time, TEXT))
         add("datacontenttype", STRING, _repeated("application/avro" if self._data_avro else "application/json", rows))
-        message: pa.Array | None = None
-        if self._avro is not None:
-            placed = batch.with_topics(lambda topic: f"{topic}-data") if self._event_avro else batch
-            message = self._avro.encode(content, placed)
+        if message is not None:
             numbers = [int.from_bytes(one[1:5], "big") for one in pc.binary_slice(message, 0, 5).to_pylist()]
             add("dataschema", STRING, join([f"{self._url}/schemas/ids/", pa.array(numbers, type=pa.int64())], rows))
         if self._tracing:

@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from cdc_core.envelope.batch import MISFIT, SCHEMALESS, TEXT, Batch, Data, Header, struct
+from cdc_core.envelope.batch import MISFITS, SCHEMALESS, TEXT, Batch, Data, Header, struct
 from cdc_core.envelope.json import Parts, dumps, join, json_parts, texts
 from cdc_core.envelope.record import schema_text
 from cdc_core.envelope.uniform import is_uniform
@@ -62,7 +62,7 @@ class JsonFormat:
     def _payload_parts(self, data: Data) -> Parts:
         schema = data.schema
         assert schema is not None
-        if schema.name == MISFIT:
+        if schema.name in MISFITS:
             raise RecordError(_MISFIT)
         if data.values.null_count and not schema.optional and (schema.default is None or not self._defaults):
             raise RecordError(f"A value is null whose schema {schema.name or schema.type} is required.")

@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from cdc_core.envelope.batch import TEXT, Batch, Data, default_of
+from cdc_core.envelope.batch import SCHEMALESS, TEXT, Batch, Data, default_of
 from cdc_core.envelope.json import quoted
 from cdc_core.errors import ConfigError, RecordError
 from cdc_core.format.format import Placed, in_line
@@ -180,16 +180,23 @@ def _nested_text(value: Any, schema: ConnectSchema) -> str:
 
 
 def _text(value: Any, schema: ConnectSchema) -> str:
+    if schema.name == SCHEMALESS and schema.type == "struct":
+        return "{" + ", ".join(f"{name}={_or_null(value[name], field)}" for name, field in schema.fields) + "}"
     if schema.type == "struct":
         # Java leaves fields out that are null.
         shown = (f"{name}={_text(value[name], field)}" for name, field in schema.fields if value[name] is not None)
         return "Struct{" + ",".join(shown) + "}"
     if schema.type == "array" and schema.items is not None:
-        return "[" + ", ".join("null" if one is None else _text(one, schema.items) for one in value) + "]"
+        items = schema.items
+        return "[" + ", ".join(_or_null(one, items) for one in value) + "]"
     if schema.type == "map" and schema.items is not None and schema.keys is not None:
         items, keys = schema.items, schema.keys
-        pairs = (f"{_text(one, keys)}={'null' if two is None else _text(two, items)}" for one, two in value)
+        pairs = (f"{_text(one, keys)}={_or_null(two, items)}" for one, two in value)
         return "{" + ", ".join(pairs) + "}"
     if schema.type == "bytes" and schema.name != DECIMAL:
         return f"java.nio.HeapByteBuffer[pos=0 lim={len(value)} cap={len(value)}]"
     return java_text(value, schema)
+
+
+def _or_null(value: Any, schema: ConnectSchema) -> str:
+    return "null" if value is None else _text(value, schema)

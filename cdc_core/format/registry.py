@@ -41,7 +41,8 @@ class Registry:
         self._urls = [url for url, _ in addresses]
         self._authorization = _authorization(settings, next((user for _, user in addresses if user), ""))
         self._normalize = settings.flag("normalize.schemas", False)
-        self._tls = _tls(settings)
+        self._headers = settings.below("request.header").all()
+        self._open = _opener(settings).open
 
     def register(self, subject: str, schema: Any) -> int:
         """Register a schema, or find it, and return its id. Raises RecordError, TransientError."""
@@ -88,10 +89,11 @@ class Registry:
 
     def _one(self, url: str, method: str, body: dict[str, Any] | None) -> dict[str, Any]:
         data = None if body is None else json.dumps(body).encode()
-        request = urllib.request.Request(url, data, {"Accept": _TYPE, "Content-Type": _TYPE}, method=method)
+        headers = {**self._headers, "Accept": _TYPE, "Content-Type": _TYPE}
+        request = urllib.request.Request(url, data, headers, method=method)
         if self._authorization:
             request.add_header("Authorization", self._authorization)
-        with urllib.request.urlopen(request, timeout=_SECONDS, context=self._tls) as answer:
+        with self._open(request, timeout=_SECONDS) as answer:
             found = json.loads(answer.read())
         if not isinstance(found, dict):
             raise ValueError("no JSON object")
@@ -137,6 +139,16 @@ def _authorization(settings: Settings, in_url: str) -> str:
         return f"Bearer {token}"
     user = info if source == "USER_INFO" else in_url
     return "Basic " + base64.b64encode(user.encode()).decode() if user else ""
+
+
+def _opener(settings: Settings) -> urllib.request.OpenerDirector:
+    """Return what opens connections: by the proxy that is configured, else by the environment's (``https_proxy``)."""
+    host, port = settings.get("proxy.host"), settings.number("proxy.port", 0, least=0)
+    if (host is None) != (port == 0):
+        raise ConfigError(f"{settings.name('proxy.host')} and {settings.name('proxy.port')} must be set together.")
+    proxies = None if host is None else dict.fromkeys(("http", "https"), f"http://{host}:{port}")
+    https = urllib.request.HTTPSHandler(context=_tls(settings))
+    return urllib.request.build_opener(urllib.request.ProxyHandler(proxies), https)
 
 
 def _tls(settings: Settings) -> ssl.SSLContext | None:

@@ -21,6 +21,7 @@ import logging
 import threading
 import time
 from collections import deque
+from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -29,7 +30,7 @@ import pyarrow as pa
 
 from cdc_core.errors import CdcError, TransientError
 from cdc_core.kafka.client import BrokerError, Reported, error_of
-from cdc_core.kafka.messages import Messages, Refused, Sent, key_columns
+from cdc_core.kafka.messages import NO_PARTITION, NOW, Batch, Messages, Refused, Sent, key_columns
 from cdc_core.kafka.positions import PositionTopic
 from cdc_core.kafka.topic_maker import TopicMaker
 
@@ -213,17 +214,40 @@ class Publisher:
         if self._settings.is_transactional and not self._in_transaction and records.num_rows:
             self._call("beginning a transaction", self._producer.begin_transaction)
             self._in_transaction = True
+        for found in self._messages.of(records):
+            if isinstance(found, Batch):
+                self._produce_together(found)
+            else:
+                self._produce(found)
+        self._producer.poll(0)
+        self._check_failed()
+
+    def _produce(self, messages: Iterable[Sent]) -> None:
         # row-wise: librdkafka takes one record per call; its bytes were made in columns
         produce, failed = self._producer.produce, self._failed_delivery
-        for sent, (topic, key, value, headers, partition, timestamp) in enumerate(self._messages.of(records), 1):
+        for sent, (topic, key, value, headers, partition, timestamp) in enumerate(messages, 1):
             try:
                 produce(topic, value, key, partition, on_delivery=failed, timestamp=timestamp, headers=headers)
             except Exception as error:
                 self._again((topic, key, value, headers, partition, timestamp), error)
             if sent % _CALLBACK_EVERY == 0:
                 self._producer.poll(0)
+
+    def _produce_together(self, batch: Batch) -> None:
+        """Produce records in one call. Once the queue is full, librdkafka takes none of the later ones either."""
+        from confluent_kafka import KafkaException
+
+        taken = self._producer.produce_batch(batch.topic, batch.messages, on_delivery=self._failed_delivery)
         self._producer.poll(0)
-        self._check_failed()
+        if taken == len(batch.messages):
+            return
+        # row-wise: only what was not taken
+        for message in batch.messages:
+            error = message.get("_error")
+            if error is not None:
+                is_full = error.name() == "_QUEUE_FULL"
+                raised = BufferError(error.str()) if is_full else KafkaException(error)
+                self._again((batch.topic, message["key"], message["value"], [], NO_PARTITION, NOW), raised)
 
     def _again(self, sent: Sent, error: Exception) -> None:
         """Wait for room in librdkafka's queue, and produce; a record that is too large is refused here, too."""

@@ -55,11 +55,11 @@ class TopicRules:
         return bool(self._default.settings) and dict(self.settings).get("enable", "true").strip().lower() == "true"
 
     def topic(self, name: str) -> NewTopic:
-        """Return how a topic is created."""
+        """Return how a topic is created. As in Connect a group takes the default's numbers, not its other settings."""
         group = next((one for one in self._groups if one.matches(name)), self._default)
         merged = {**self._default.settings, **group.settings}
         numbers = [_number(group.name, merged, key) for key in ("partitions", "replication.factor")]
-        config = {key: text for key, text in merged.items() if key not in _NOT_OF_A_TOPIC}
+        config = {key: text for key, text in group.settings.items() if key not in _NOT_OF_A_TOPIC}
         return NewTopic(name, numbers[0], numbers[1], config)
 
     @property

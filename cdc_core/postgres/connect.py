@@ -20,17 +20,20 @@ Connection = psycopg.Connection[tuple[Any, ...]]
 
 APPLICATION = "wal2lake"
 
-# Settings that determine the text of values, and time-outs that must not end a connection that waits intentionally. A
-# query from which row-level security would hide rows fails: a table read without them would look complete.
-_SESSION = {
+# Settings that determine the text of values. A query from which row-level security would hide rows fails: a table read
+# without them would look complete.
+_TEXTS = {
     "DateStyle": "ISO,MDY",
     "IntervalStyle": "postgres",
     "TimeZone": "UTC",
     "extra_float_digits": "3",
     "bytea_output": "hex",
-    "idle_in_transaction_session_timeout": "0",
+    "quote_all_identifiers": "off",
     "row_security": "off",
 }
+# Time-outs that must not end a connection that waits intentionally, and the version from which servers have them.
+_TIMEOUTS = {"idle_session_timeout": 140000, "transaction_timeout": 170000}
+_SESSION = {**_TEXTS, "idle_in_transaction_session_timeout": "0"}
 _DEAD_LINE_MS = 60_000
 # A name, an IPv4 or an IPv6 address, with or without brackets; a port only behind the former two and brackets.
 _ADDRESS = re.compile(r"(?P<host>\[[^\]]*\]|[^:\[]*|[^:\[]*:[^:\[]*:[^\[]*)(?::(?P<port>\d+))?")
@@ -77,8 +80,7 @@ def connect(
         connection = psycopg.connect(**parameters, autocommit=True)
     except psycopg.Error as error:
         raise connection_error(error, place(options), options.database_user, options.database_dbname) from None
-    if not replication:
-        _prepare(connection, options.database_initial_statements)
+    _prepare(connection, () if replication else options.database_initial_statements)
     return connection
 
 
@@ -169,13 +171,16 @@ def _parameters(options: PostgresOptions, application_name: str, statement_timeo
 
 def _prepare(connection: Connection, statements: tuple[str, ...]) -> None:
     try:
-        if connection.info.server_version >= 140000:
-            connection.execute("SET idle_session_timeout = 0")
+        timeouts = [name for name, since in _TIMEOUTS.items() if connection.info.server_version >= since]
+        if timeouts:
+            connection.execute("; ".join(f"SET {name} = 0" for name in timeouts).encode())
         for statement in statements:
             # bytes: psycopg would interpret a % in a str as a placeholder only if there are parameters; there are none.
             connection.execute(statement.encode())
         if statements:
-            connection.execute("SET row_security = off")
+            # They may have set these: the stream, which does not run them, would have other texts than snapshots.
+            kept = {**_TEXTS, "client_encoding": "UTF8", "standard_conforming_strings": "on"}
+            connection.execute("; ".join(f"SET {name} = '{value}'" for name, value in kept.items()).encode())
     except psycopg.Error as error:
         connection.close()
         raise server_error(error, "running database.initial.statements") from None

@@ -32,11 +32,12 @@ def server_info(connection: Connection) -> ServerInfo:
 
 # An insert position just after a page's header is, for a reader, the start of the page: no record ends in between, and
 # a target there would only be reached by the next record. Headers have 24 bytes, 40 on a segment's first page.
-_WAL_END = """
+_END = """
 SELECT lsn::text, (lsn - '0/0')::numeric % pg_size_bytes(current_setting('wal_segment_size'))
-FROM (SELECT CASE WHEN pg_is_in_recovery() THEN coalesce(pg_last_wal_receive_lsn(), pg_last_wal_replay_lsn())
-                  ELSE pg_current_wal_insert_lsn() END AS lsn) AS position
+FROM (SELECT CASE WHEN pg_is_in_recovery() THEN {standby} ELSE pg_current_wal_insert_lsn() END AS lsn) AS position
 """
+_WAL_END = _END.format(standby="coalesce(pg_last_wal_receive_lsn(), pg_last_wal_replay_lsn())")
+_SHOWN_END = _END.format(standby="pg_last_wal_replay_lsn()")
 
 
 # What a walsender sends: the WAL that is on disk, on a standby what is replayed.
@@ -62,8 +63,20 @@ def wal_end(connection: Connection) -> Lsn:
 
     On a standby: the LSN received.
     """
+    return _end(connection, _WAL_END)
+
+
+def shown_end(connection: Connection) -> Lsn:
+    """Return an LSN before which every commit is shown by snapshots that are taken from now on.
+
+    On a standby: the LSN replayed.
+    """
+    return _end(connection, _SHOWN_END)
+
+
+def _end(connection: Connection, query: str) -> Lsn:
     with translated("reading the end of the WAL"):
-        row = connection.execute(_WAL_END).fetchone()
+        row = connection.execute(query.encode()).fetchone()
     assert row is not None
     lsn, in_segment = Lsn.parse(row[0]), int(row[1])
     if in_segment == 40:

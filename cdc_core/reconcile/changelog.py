@@ -12,7 +12,7 @@ from dataclasses import replace
 import numpy as np
 import pyarrow as pa
 
-from cdc_core.errors import NotComparableError
+from cdc_core.errors import LakeError, NotComparableError
 from cdc_core.lake.delete_columns import CURRENT, POSITION
 from cdc_core.lake.delta.table import DeltaTable
 from cdc_core.lake.epochs import EpochRows
@@ -46,6 +46,7 @@ def check_changelog(target: Target, paths: LakePaths, scope: str, limit: int, mo
     """
     changelog = target.changelog
     if changelog is None:
+        _require_none(target)
         return ChangelogFound()
     rows = EpochRows.of(changelog, scope)
     events = _positions(rows)
@@ -66,6 +67,15 @@ def check_changelog(target: Target, paths: LakePaths, scope: str, limit: int, mo
     refused = _sorted_positions([] if quarantine is None else map(quarantine.read, quarantine.files))
     wrong = wrong_versions(target.lake, target.compared, changes, events, target.version.read_at, refused)
     return replace(found, versions=key_list(wrong.keys, target.compared.key, limit), removed=wrong.removed)
+
+
+def _require_none(target: Target) -> None:
+    """Raise LakeError if the lake table has a row of a change: then it should have a changelog."""
+    if any(file.maximum.get("__tx_index", -1) >= 0 for file in target.lake.files):
+        raise LakeError(
+            f"The changelog of {target.table.id} no longer exists, but its lake table has rows of changes.",
+            f"Restore it, or run wal2lake snapshot with {target.table.id}.",
+        )
 
 
 def _positions(rows: EpochRows) -> np.ndarray:

@@ -13,7 +13,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -57,6 +57,39 @@ class Found:
 
 
 @dataclass(frozen=True, slots=True)
+class _Sides:
+    """Both sides of a table with the digests of their rows: ``held`` by the lake, ``expected`` by the source."""
+
+    lake: LakeSide
+    source: SourceSide
+    held: np.ndarray
+    expected: np.ndarray
+
+    @classmethod
+    def read(cls, lake: LakeSide, source: SourceSide) -> _Sides:
+        """Read both at the same time."""
+        with ThreadPoolExecutor(1, thread_name_prefix="lake-side") as pool:
+            held = pool.submit(lake.digests)
+            expected = source.digests()
+            return cls(lake, source, held.result(), expected)
+
+    def after_truncates(self, is_cut: bool, is_emptied: bool) -> _Sides:
+        """Return the sides without the rows of a source that is ``is_cut``, and of a lake that is ``is_emptied``."""
+        none = self.held[:0]
+        return replace(self, held=none if is_emptied else self.held, expected=none if is_cut else self.expected)
+
+    def source_rows(self, digests: np.ndarray) -> pa.Table:
+        """Return the source's rows that have one of some sorted digests."""
+        is_any = is_among(self.expected, digests).any()
+        return self.source.rows(digests) if is_any else self.lake.compared.schema.empty_table()
+
+    def lake_rows(self, digests: np.ndarray) -> pa.Table:
+        """Return the lake's rows that have one of some sorted digests."""
+        is_any = is_among(self.held, digests).any()
+        return self.lake.rows(digests) if is_any else self.lake.compared.schema.empty_table()
+
+
+@dataclass(frozen=True, slots=True)
 class Comparison:
     """Compares tables under one snapshot of the source. ``limit``: how many keys of each kind are named.
 
@@ -88,27 +121,22 @@ class Comparison:
         """Compare all rows; None if the hashes of the server are not enough for it (``_judged``)."""
         is_large = sum(file.size for file in target.lake.files) >= self.spark_bytes
         lake = LakeSide(target.lake, target.compared, hashing, self.spark if is_large else None)
-        source = self._source(target, reader, reading, hashing)
-        with ThreadPoolExecutor(1, thread_name_prefix="lake-side") as pool:
-            lake_side = pool.submit(lake.digests)
-            expected = source.digests()
-            held = lake_side.result()
-        judged = self._judged(target, lake, source, held, expected, _MOST_HASHED if hashing else None)
-        return None if judged is None else _found(target, judged, len(expected), source, began)
+        sides = _Sides.read(lake, self._source(target, reader, reading, hashing))
+        judged = self._judged(target, sides, _MOST_HASHED if hashing else None)
+        return None if judged is None else _found(target, judged, len(sides.expected), sides.source, began)
 
     def surplus(self, target: Target, reader: SnapshotReader, reading: Reading) -> Surplus:
         """Return the rows that the lake table, which has no key, lacks and has too many of. Raises CdcError."""
         compared = target.compared
-        lake, source = LakeSide(target.lake, compared), self._source(target, reader, reading)
-        held, expected = lake.digests(), source.digests()
+        sides = _Sides.read(LakeSide(target.lake, compared), self._source(target, reader, reading))
         changes, is_cut, is_emptied = self._between(target)
         _check_complete(changes)
-        held, expected = held[:0] if is_emptied else held, expected[:0] if is_cut else expected
-        values, left = multiset_left(expected, held, changes, compared)
+        sides = sides.after_truncates(is_cut, is_emptied)
+        values, left = multiset_left(sides.expected, sides.held, changes, compared)
         lacks, exceeds = left > 0, left < 0
         images = [images_of(changes.ahead, "after", compared), images_of(changes.behind, "before", compared)]
-        mine = pa.concat_tables([*([] if is_cut else [source.rows(values[lacks])]), *images])
-        theirs = compared.schema.empty_table() if is_emptied else lake.rows(values[exceeds])
+        mine = pa.concat_tables([sides.source_rows(values[lacks]), *images])
+        theirs = sides.lake_rows(values[exceeds])
         return Surplus(
             picked(mine, compared, values[lacks], left[lacks]),
             picked(theirs, compared, values[exceeds], -left[exceeds]),
@@ -151,41 +179,30 @@ class Comparison:
         at = int(self.shown.lsn), self.taken_us
         return SourceSide(reader, target.typer, target.compared, reading, *at, self.pace, hashing)
 
-    def _judged(
-        self,
-        target: Target,
-        lake: LakeSide,
-        source: SourceSide,
-        held: np.ndarray,
-        expected: np.ndarray,
-        most_hashed: int | None,
-    ) -> Judged | None:
+    def _judged(self, target: Target, sides: _Sides, most_hashed: int | None) -> Judged | None:
         """Judge by the digests of both sides.
 
         ``most_hashed``: the digests are the server's hashes, and not more rows than this may have others; None if they
         are those of ``compared``. Returns None if more have, or the digests of changes are needed as well.
         """
-        compared, unlike = target.compared, surplus(held, expected)
+        compared, unlike = target.compared, surplus(sides.held, sides.expected)
         if not len(unlike) and not self.changes(target, Waiting()).ahead.num_rows:
             return Judged(Differences())
         changes, is_cut, is_emptied = self._between(target)
-        none = held[:0]
-        held, expected = none if is_emptied else held, none if is_cut else expected
+        sides = sides.after_truncates(is_cut, is_emptied)
         if compared.key is None and most_hashed is not None:
             return None
         if compared.key is None:
             _check_complete(changes)
-            return Judged(_without_keys(judge_multiset(expected, held, changes, compared), self.limit))
-        unlike = surplus(held, expected) if is_cut or is_emptied else unlike
-        mine_count, their_count = (int(np.count_nonzero(is_among(each, unlike))) for each in (expected, held))
-        if most_hashed is not None and mine_count + their_count > most_hashed:
+            return Judged(_without_keys(judge_multiset(sides.expected, sides.held, changes, compared), self.limit))
+        unlike = surplus(sides.held, sides.expected) if is_cut or is_emptied else unlike
+        missing, extra = (int(np.count_nonzero(is_among(each, unlike))) for each in (sides.expected, sides.held))
+        if most_hashed is not None and missing + extra > most_hashed:
             return None
-        if mine_count + their_count > _MOST_ROWS:
-            return _too_many(mine_count, their_count, changes)
-        empty = compared.schema.empty_table()
-        mine = source.rows(unlike) if is_among(expected, unlike).any() else empty
-        theirs = lake.rows(unlike) if is_among(held, unlike).any() else empty
-        return self._judged_keyed(target, lake, source, (mine, theirs), changes, is_cut, is_emptied)
+        if missing + extra > _MOST_ROWS:
+            return _too_many(missing, extra, changes)
+        rows = sides.source_rows(unlike), sides.lake_rows(unlike)
+        return self._judged_keyed(target, sides.lake, sides.source, rows, changes, is_cut, is_emptied)
 
     def _judged_keyed(
         self,

@@ -8,6 +8,7 @@ from datetime import date, datetime, time, timedelta
 from decimal import Decimal
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 
 from cdc_core.lake.names import RESCUED
@@ -47,8 +48,10 @@ def _is_digits(text: str | None) -> bool:
 
 
 def _texts(values: pa.Array) -> list[str | None]:
-    if pa.types.is_float32(values.type):
-        values = values.cast(pa.string())
+    if pa.types.is_floating(values.type):
+        return [None if value is None else _float(value) for value in values.to_numpy(zero_copy_only=False)]
+    if pa.types.is_map(values.type):
+        return [None if value is None else _pairs(value) for value in values.to_pylist()]
     if values.type == _ANY_NUMERIC:
         # The places of the type are not those of the column, which has none.
         return [None if value is None else _without_zeros(_text(value) or "") for value in values.to_pylist()]
@@ -99,13 +102,26 @@ def _fraction(text: str, micros: int) -> str:
     return text if not micros else f"{text}.{micros:06d}".rstrip("0")
 
 
-def _float(value: float) -> str:
+def _float(value: np.floating[Any] | float) -> str:
+    """Return the shortest text of a float of 64 or 32 bits, with an exponent where PostgreSQL prints one."""
     if math.isnan(value):
         return "NaN"
-    if value in (float("inf"), float("-inf")):
+    if math.isinf(value):
         return "Infinity" if value > 0 else "-Infinity"
-    text = repr(value)
-    return text[:-2] if text.endswith(".0") else text
+    text = np.format_float_scientific(value, trim="-", exp_digits=2)
+    exponent = int(text.partition("e")[2])
+    is_plain = -4 <= exponent < (6 if isinstance(value, np.float32) else 15)
+    return np.format_float_positional(value, trim="-") if is_plain else text
+
+
+def _pairs(entries: Sequence[tuple[str, str | None]]) -> str:
+    """Return the text of an hstore."""
+    return ", ".join(f"{_quoted(key)}=>{'NULL' if text is None else _quoted(text)}" for key, text in entries)
+
+
+def _quoted(text: str) -> str:
+    escaped = text.replace("\\", "\\\\").replace('"', '\\"')
+    return f'"{escaped}"'
 
 
 def _element(value: Any) -> str:
@@ -115,5 +131,5 @@ def _element(value: Any) -> str:
     if isinstance(value, list):
         return text
     if not text or text.upper() == "NULL" or _QUOTED & set(text):
-        return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'
+        return _quoted(text)
     return text

@@ -42,7 +42,7 @@ class LakeSide:
         self._lake = lake
         self._hashing = hashing
         self._spark = spark
-        self._compared = compared
+        self.compared = compared
         # Files of ended versions alone have no current row.
         self._files = [file for file in lake.files if not file.is_history]
         self._digests: list[np.ndarray] = []
@@ -54,7 +54,7 @@ class LakeSide:
 
     def rows(self, wanted: np.ndarray) -> pa.Table:
         """Return the live rows whose digest is among ``wanted`` (sorted), after ``digests``."""
-        parts = [self._compared.schema.empty_table()]
+        parts = [self.compared.schema.empty_table()]
         for file, digests in zip(self._files, self._digests, strict=True):
             hits = is_among(digests, wanted)
             if hits.any():
@@ -66,14 +66,14 @@ class LakeSide:
 
         Files are left out by their statistics.
         """
-        key = self._compared.key
+        key = self.compared.key
         assert key is not None
         if not keys.num_rows:
-            return self._compared.schema.empty_table()
+            return self.compared.schema.empty_table()
         index, _ = KeyIndex.of(key, keys)
         # A value that is only in the text of a row has no statistics.
         files = self._files if any(key.with_text) else Ranges.of(keys, key.names).candidates(self._files)
-        parts = [self._compared.schema.empty_table()]
+        parts = [self.compared.schema.empty_table()]
         for file in files:
             for rows in self._live(file):
                 mine = index.match(rows.select(key.read).combine_chunks()) >= 0
@@ -82,7 +82,7 @@ class LakeSide:
 
     def sample(self, count: int, rows: int, chance: random.Random) -> pa.Table:
         """Return the live rows among ``count`` runs of ``rows`` consecutive rows at random places of the files."""
-        parts = [self._compared.schema.empty_table()]
+        parts = [self.compared.schema.empty_table()]
         weights = [self._lake.row_count(file) for file in self._files]
         for file in chance.choices(self._files, weights, k=count) if any(weights) else ():
             total = self._lake.row_count(file)
@@ -91,14 +91,14 @@ class LakeSide:
             places = places[self._lake.unmarked(file, places)]
             if len(places):
                 found = self._lake.read_at(file, places)
-                parts.append(self._compared.conformed(found.filter(pa.array(is_live(found)))))
+                parts.append(self.compared.conformed(found.filter(pa.array(is_live(found)))))
         return pa.concat_tables(parts).combine_chunks()
 
     def _by_tasks(self) -> list[np.ndarray]:
         """Return the digests of each file's rows, computed in Spark tasks."""
         assert self._spark is not None
         spark, found = self._spark(), dict[str, bytes]()
-        task = LakeTask(self._lake.path, self._lake.version, self._compared, self._hashing)
+        task = LakeTask(self._lake.path, self._lake.version, self.compared, self._hashing)
         for files in self._jobs():
             groups = balanced(files, lambda file: file[1], 2 * parallelism(spark))
             found.update(run_tasks(spark, groups, task, "reading a lake table"))
@@ -120,10 +120,10 @@ class LakeSide:
         return self._digests_of(next(file for file in self._files if file.path == path))
 
     def _digests_of(self, file: DataFile) -> np.ndarray:
-        names = [*self._compared.read, *(name for name in (CURRENT, DELETED) if name in self._lake.schema.names)]
+        names = [*self.compared.read, *(name for name in (CURRENT, DELETED) if name in self._lake.schema.names)]
         # Each of some hundred steps costs the same for more rows at a time.
         batches = self._lake.batches(file, names, _AT_ONCE)
-        digest = self._compared.digests if self._hashing is None else self._hashing.digests
+        digest = self.compared.digests if self._hashing is None else self._hashing.digests
         parts = [digest(rows) for rows in self._conformed(batches)]
         return np.concatenate([np.zeros(0, dtype=np.uint64), *parts])
 
@@ -133,7 +133,7 @@ class LakeSide:
     def _conformed(self, batches: Iterator[pa.Table]) -> Iterator[pa.Table]:
         for rows in batches:
             live = is_live(rows)
-            yield self._compared.conformed(rows if live.all() else rows.filter(pa.array(live)))
+            yield self.compared.conformed(rows if live.all() else rows.filter(pa.array(live)))
 
 
 @dataclass(frozen=True, slots=True)

@@ -281,9 +281,10 @@ class ReconcileRun:
             return found
         except NotComparableError as error:
             return Found(left_out(table.id, error.message))
-        except pa.ArrowException as error:
+        except (pa.ArrowException, OSError) as error:
             _log.warning("%s could not be compared.", table.id, exc_info=error)
-            reason = f"its lake table has values that cannot be converted ({type(error).__name__})"
+            doing = "read" if isinstance(error, OSError) else "converted"
+            reason = f"its lake table has values that cannot be {doing} ({type(error).__name__})"
             return Found(left_out(table.id, reason, is_error=True))
         except CdcError as error:
             _log.debug("%s could not be compared: %s", table.id, error)

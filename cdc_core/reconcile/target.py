@@ -97,6 +97,7 @@ class Records:
         number = lake.txn(shape_app(self.scope, table.id)) or 0
         self._check_shape(table, history, number)
         typer = self.plan.typer(table)
+        _check_columns(table.id, typer, lake.schema)
         compared = Compared.of(typer.read_schema, lake.schema, merge_key(table))
         version = LakeVersion(place, number)
         if taken is not None:
@@ -115,6 +116,17 @@ class Records:
         shape = history.shapes.get(number)
         if shape is not None and not (same_shape(shape.table, table) and same_columns(shape.table, table)):
             raise NotComparableError("it was altered, and the lake table does not have its present columns yet")
+
+
+def _check_columns(table: TableId, typer: RowTyper, lake: pa.Schema) -> None:
+    """Raise LakeError for captured columns that the lake table should have, and has not."""
+    held = {name.lower() for name in lake.names} | {name.lower() for name in OWN_NAMES}
+    lacks = [name for name in typer.read_schema.names if name.lower() not in held]
+    if lacks:
+        raise LakeError(
+            f"The lake table of {table} lacks columns that are captured: {', '.join(lacks)}.",
+            f"If the connector file was changed, wal2lake run adds them; else run wal2lake snapshot with {table}.",
+        )
 
 
 def _left_out(table: TableSchema, compared: Compared, lake: pa.Schema) -> tuple[str, ...]:

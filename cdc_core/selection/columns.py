@@ -7,6 +7,7 @@ change values only: they are not applied to the event's key or to a default in a
 
 from __future__ import annotations
 
+import hashlib
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -16,12 +17,14 @@ from typing import Any
 import pyarrow as pa
 
 from cdc_core.schema.table import Column, TableSchema
+from cdc_core.selection.digests import DIGESTS
 from cdc_core.selection.mappers import Hash, Mask, Truncate, TruncateBytes
 from cdc_core.selection.options import SelectionOptions
 from cdc_core.selection.patterns import compile_all, matches_any
 from cdc_core.selection.source_type import is_bytes, is_character, is_textual, source_type
 
 Mapper = Callable[[pa.Array], pa.Array]
+EXCLUDED = "excluded"  # the treatment of a column that is not captured
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +45,24 @@ class ColumnPlan:
     hides: bool = False
     note: str = ""
     cut: int | None = None
+
+    @property
+    def treatment(self) -> str:
+        """What becomes of the column's values in the lake, as a text that is stored: empty if they are unchanged.
+
+        A salt is part of it only through a digest. Equal texts: equal values have become equal ones.
+        """
+        if not self.included:
+            return EXCLUDED
+        match self.mapper:
+            case None:
+                return ""
+            case Truncate(length) | TruncateBytes(length):
+                return f"truncated to {length}"
+            case Mask(length):
+                return f"masked with {length}"
+            case mapper:
+                return f"hashed {_digest(mapper)}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +104,14 @@ def lake_key_conflicts(table: TableSchema, plans: tuple[ColumnPlan, ...]) -> tup
         if plan is None or not plan.included or not (plan.mapper is None or whole_hash):
             conflicts.append(name)
     return tuple(conflicts)
+
+
+def _digest(mapper: Mapper) -> str:
+    assert isinstance(mapper, Hash)
+    whole = hashlib.new(DIGESTS[mapper.algorithm.upper()], usedforsecurity=False).digest_size * 2
+    length = min(mapper.length, whole) if mapper.length > 0 else whole
+    facts = (mapper.algorithm.upper(), mapper.salt, mapper.java_serialised, length)
+    return hashlib.sha256(repr(facts).encode()).hexdigest()[:16]
 
 
 @dataclass(frozen=True, slots=True)

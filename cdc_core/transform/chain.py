@@ -94,11 +94,21 @@ class Chain:
         self.unread = unread
 
     def apply(self, batch: Batch) -> list[Batch]:
-        """Return the records that result from all transforms. Raises RecordError."""
+        """Return the records that result from all transforms, batches by their first record. Raises RecordError.
+
+        What remembers the first that it saw, a step or the registry of schemas, thus sees the first record first.
+        """
         batches = [batch] if len(batch) else []
         for step in self.steps:
             batches = [made for one in batches for made in step.apply(one) if len(made)]
+            batches.sort(key=_first)
         return batches
+
+
+def _first(batch: Batch) -> tuple[int, int]:
+    """Return the place of a batch's first record."""
+    seq = int(batch.seq.min())
+    return seq, int(batch.sub[batch.seq == seq].min())
 
 
 def make_chain(options: TransformOptions) -> Chain:

@@ -8,6 +8,7 @@ import pyarrow.compute as pc
 
 from cdc_core.envelope.batch import TEXT, Batch, Data
 from cdc_core.envelope.json import texts
+from cdc_core.errors import RecordError
 from cdc_core.schema.connect import ConnectSchema
 from cdc_core.transform.fields import OPTIONAL_STRING, is_envelope
 from cdc_core.transform.settings import Settings
@@ -30,7 +31,7 @@ class ExtractChangedRecordState:
             return [batch]
         before, after = events.value.field("before"), events.value.field("after")
         if before is None or after is None or after.schema is None:
-            return [batch]
+            raise RecordError("The event has no field before or after, which ExtractChangedRecordState compares.")
         names = [name for name, _ in after.schema.fields]
         both = before.valid & after.valid
         differs = _differences(before, after) & both[:, None]

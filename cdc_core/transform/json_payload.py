@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
+from cdc_core.envelope.batch import MISFIT, MISFIT_LIST, SCHEMALESS
 from cdc_core.schema.connect import ConnectSchema
 from cdc_core.schema.naming import adjust_field_name
 from cdc_core.schema.options import NameAdjustmentMode
@@ -15,11 +16,11 @@ class NotExpandedError(Exception):
 
 
 class UnusableError(Exception):
-    """The text has no schema or, with ``has_schema``, is no value of it: it remains text, and the schema is its own."""
+    """The text has no schema, or is no value of it: it remains text, with a schema of the name ``name``."""
 
-    def __init__(self, *, has_schema: bool) -> None:
+    def __init__(self, name: str) -> None:
         super().__init__()
-        self.has_schema = has_schema
+        self.name = name
 
 
 class JsonPayload:
@@ -39,7 +40,7 @@ class JsonPayload:
         except (ValueError, RecursionError):
             raise NotExpandedError(field) from None
         if schema is None or schema.type != "struct":
-            raise UnusableError(has_schema=schema is not None)
+            raise UnusableError(SCHEMALESS if schema is None else MISFIT_LIST)
         return schema, self._value(node, schema)
 
     def _schema(self, key: str | None, node: Any) -> ConnectSchema | None:
@@ -85,9 +86,9 @@ class JsonPayload:
             assert schema.items is not None
             return [self._value(one, schema.items) for one in node]
         if isinstance(node, int) and _kind(node) == "double":
-            raise UnusableError(has_schema=True)
+            raise UnusableError(MISFIT)
         if schema.type != _kind(node):
-            raise UnusableError(has_schema=True)
+            raise UnusableError(MISFIT)
         return float(node) if schema.type == "double" else node
 
 

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from cdc_core.envelope.batch import SCHEMALESS, Batch, Data, constant, put
+from cdc_core.envelope.batch import SCHEMALESS, Batch, Data, constant, no_data, put
 from cdc_core.errors import ConfigError, RecordError
 from cdc_core.schema.connect import ConnectSchema
 from cdc_core.transform.field_path import FieldPath
@@ -184,6 +184,8 @@ class ExtractField:
             return [batch]
         schema_of(data, "field extraction")
         found = self._path.find(data)
+        if found is None and data.schema is not None and data.schema.name == SCHEMALESS:
+            return [self._side.put(batch, no_data(len(batch)))]
         if found is None:
             raise RecordError(f"Unknown field: {self._path.text}.")
         values = found.filled().values if self._defaults else found.values
@@ -210,7 +212,9 @@ class HoistField:
             return [self._side.put(batch, with_fields(outer, [pa.nulls(len(batch), pa.large_string())], len(batch)))]
         if data.values.null_count and not data.schema.optional and not data.schema.has_default:
             raise RecordError(f"The {self._side.lower()} is null, and its schema is not optional.")
-        schema = ConnectSchema("struct", fields=((self._field, data.schema),))
+        # Around a value without a schema there is a map without one.
+        name = SCHEMALESS if data.schema.name == SCHEMALESS else None
+        schema = ConnectSchema("struct", name=name, fields=((self._field, data.schema),))
         return [self._side.put(batch, with_fields(schema, [data.values], len(batch)))]
 
 

@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from cdc_core.envelope.batch import MISFIT, SCHEMALESS, TEXT, Batch, Data, arrow_type, no_data
+from cdc_core.envelope.batch import MISFITS, SCHEMALESS, TEXT, Batch, Data, arrow_type, no_data
 from cdc_core.errors import ConfigError, RecordError
 from cdc_core.schema.connect import ConnectSchema
 from cdc_core.schema.options import NameAdjustmentMode
@@ -113,7 +113,7 @@ class EventRouter:
         return [one.with_topics(renamed) for one in made]
 
     def _payloads(self, payload: Data) -> list[tuple[Data, np.ndarray]]:
-        """Return (payloads of one schema, their rows): expanded JSON has a schema of its own."""
+        """Return (payloads of one schema, their rows) by first row: expanded JSON has a schema of its own."""
         rows = np.arange(len(payload))
         if self._json is None or payload.schema is None or payload.schema.type != "string":
             return [(payload, rows)]
@@ -131,7 +131,7 @@ class EventRouter:
                 plain.append(at)
                 continue
             except UnusableError as error:
-                schema = ConnectSchema("string", optional=True, name=MISFIT if error.has_schema else SCHEMALESS)
+                schema = ConnectSchema("string", optional=True, name=error.name)
                 value = text
             which, values = found.setdefault(schema, ([], []))
             which.append(at)
@@ -140,7 +140,8 @@ class EventRouter:
             (Data(schema, pa.array(values, type=arrow_type(schema))), np.array(which))
             for schema, (which, values) in found.items()
         ]
-        return [*out, *([(payload.take(np.array(plain)), np.array(plain))] if plain else [])]
+        out += [(payload.take(np.array(plain)), np.array(plain))] if plain else []
+        return sorted(out, key=lambda one: int(one[1][0]))
 
     def _valued(self, batch: Batch, row: Data, payload: Data) -> list[Batch]:
         if self._wraps:
@@ -159,7 +160,7 @@ class EventRouter:
 
     def _wrapped(self, batch: Batch, row: Data, payload: Data) -> list[tuple[Batch, np.ndarray]]:
         """Return the values as structs of the payload and the additional columns, by version of their schema."""
-        if payload.schema is None or payload.schema.name in (SCHEMALESS, MISFIT):
+        if payload.schema is None or payload.schema.name in {SCHEMALESS, *MISFITS}:
             raise RecordError("The payload of an outbox event has no schema that fits its value.")
         fields, columns = [("payload", payload.schema)], [payload.values]
         for one in self._additional:

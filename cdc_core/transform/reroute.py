@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 
 from cdc_core.envelope.batch import STRING, Batch, Data, constant
 from cdc_core.errors import ConfigError, RecordError
+from cdc_core.schema.connect import ConnectSchema
 from cdc_core.schema.naming import adjust_schema_name
 from cdc_core.schema.options import NameAdjustmentMode
 from cdc_core.transform.fields import by_topic, is_envelope, schema_of, with_fields
@@ -37,7 +38,7 @@ class ByLogicalTableRouter:
     def __init__(self, settings: Settings, *, field: str = "__dbz__physicalTableIdentifier") -> None:
         self._regex = settings.regex("topic.regex")
         self._replace = settings.replacement("topic.replacement", self._regex)
-        name = settings.text("key.field.name", field)
+        name = settings.exact("key.field.name", field)
         regex = settings.regex("key.field.regex") if (settings.get("key.field.regex") or "").strip() else None
         if regex is not None and settings.get("key.field.replacement") is None:
             raise ConfigError(
@@ -50,6 +51,8 @@ class ByLogicalTableRouter:
         self._identity = _Identity(name, regex, replaced) if settings.flag("key.enforce.uniqueness", True) else None
         modes = [mode.value for mode in NameAdjustmentMode]
         self._mode = NameAdjustmentMode(settings.choice("schema.name.adjustment.mode", modes, "none"))
+        # As in Debezium the first topic decides the name of all keys, or values, that have the same schema.
+        self._schemas: dict[ConnectSchema, ConnectSchema] = {}
 
     def apply(self, batch: Batch) -> list[Batch]:
         """Rename per topic; records of other topics remain."""
@@ -73,19 +76,21 @@ class ByLogicalTableRouter:
         schema = schema_of(key, "updating the key's schema")
         fields, columns = list(schema.fields), key.columns()
         if self._identity is not None:
+            if not self._identity.field:
+                raise RecordError("key.field.name of ByLogicalTableRouter is empty, which names no field of the key.")
             if any(name == self._identity.field for name, _ in fields):
                 raise RecordError(f"The key has a field {self._identity.field} already.")
             fields.append((self._identity.field, STRING))
             columns.append(constant(self._identity.of(old), STRING, len(key)).values)
         renamed = schema.replace(name=self._name(f"{new}.Key"), fields=tuple(fields), default=None, has_default=False)
-        return with_fields(renamed, columns, len(key))
+        return with_fields(self._schemas.setdefault(schema, renamed), columns, len(key))
 
     def _value(self, value: Data, new: str) -> Data:
         schema = schema_of(value, "updating the value's schema")
         row = dict(schema.fields)["before"].replace(name=self._name(f"{new}.Value"))
         fields = tuple((name, row if name in ("before", "after") else field) for name, field in schema.fields)
         renamed = schema.replace(name=self._name(f"{new}.Envelope"), fields=fields)
-        return Data(renamed, value.values)
+        return Data(self._schemas.setdefault(schema, renamed), value.values)
 
     def _name(self, name: str) -> str:
         return adjust_schema_name(name, self._mode)

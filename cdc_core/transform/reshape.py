@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 
-from cdc_core.envelope.batch import Batch, Data
+from cdc_core.envelope.batch import SCHEMALESS, Batch, Data
 from cdc_core.errors import RecordError
 from cdc_core.schema.connect import ConnectSchema
 from cdc_core.transform.fields import Side, basics, schema_of, where_set, with_fields
@@ -62,7 +62,10 @@ class SetSchemaMetadata:
         data = self._side.get(batch)
         if data.schema is None:
             return [batch]
-        schema = data.schema
+        # As in Connect: a schema of another type has no fields, which it asks for.
+        schema = schema_of(data, "updating schema metadata")
+        if schema.name == SCHEMALESS:
+            raise RecordError("A value without a schema has no schema's name or version.")
         name = schema.name if self._name is None else self._name
         version = schema.version if self._version is None else self._version
         return [self._side.put(batch, Data(schema.replace(name=name, version=version), data.values))]

@@ -33,6 +33,11 @@ class Settings:
         self._read |= {f"{head}.{name}" for name in inner}
         return Settings(f"{self.prefix}.{head}", inner)
 
+    def all(self) -> dict[str, str]:
+        """Return every property with its text."""
+        self._read |= self._values.keys()
+        return dict(self._values)
+
     def name(self, name: str) -> str:
         """Return a property's full name."""
         return f"{self.prefix}.{name}"

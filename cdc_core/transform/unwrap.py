@@ -104,8 +104,8 @@ class ExtractNewRecordState:
             found = reference.of(events.value)
             if found is not None:
                 events = events.with_header(reference.name, found)
-        rows = (events.value.field(name) for name in ("before", "after"))
-        before, after = (np.zeros(len(events), dtype=bool) if one is None else one.valid for one in rows)
+        after = _field(events.value, "after").valid
+        before = np.zeros(len(events), dtype=bool) if after.all() else _field(events.value, "before").valid
         kept, _ = events.split(after)
         deleted, _ = events.split(before & ~after)  # a truncate has neither, and is dropped
         return [

@@ -105,10 +105,15 @@ def _as_java_iterates(pairs: _Pairs) -> _Pairs:
 
 
 def _split(text: pa.Array) -> _Pairs:
-    """Return keys and values of N hstore texts. Null rows have none; a row with unbalanced quotes is bad."""
+    """Return keys and values of N hstore texts. Null rows have none; a row with unbalanced quotes is bad.
+
+    So is one that ends with a backslash, which would escape the first byte of the next row: it is left out before any
+    row is read.
+    """
     data, starts, ends, valid = flatten(text)
-    bad = np.zeros(len(valid), dtype=bool)
-    index = np.flatnonzero(ends > starts)
+    bad, there = np.zeros(len(valid), dtype=bool), ends > starts
+    bad[there] = data[ends[there] - 1] == ord("\\")
+    index = np.flatnonzero(there & ~bad)
     data, starts, ends = gather(data, starts[index], ends[index])
     escapes, toggles = _quotes(data)
     quotes = per_row(toggles, starts)

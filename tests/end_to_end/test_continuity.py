@@ -332,6 +332,7 @@ def test_another_database_and_another_slot(pg: Cluster, program: Program, tmp_pa
     shop.database, shop.slot = first_name, first_slot
     pg.execute("postgres", f'alter database "{shop.database}" rename to "renamed_{shop.slot}"')
     shop.database = f"renamed_{shop.slot}"[:60]
+    pg.made.append(shop.database)  # so that its slots are dropped
     shop.change()
     shop.runs()
     # slot.name changed: everything is read again, as before.

@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import sysconfig
 import tempfile
 import venv
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
@@ -23,7 +25,7 @@ import pytest
 from cdc_core.config.connector import load
 from cdc_core.schema.table import TableId
 from tests.support.lake import lake_path, rows, write_properties
-from tests.support.waits import patient
+from tests.support.waits import patient, wait_until
 
 pytestmark = [pytest.mark.postgres, pytest.mark.spark, pytest.mark.slow]
 
@@ -37,6 +39,16 @@ from importlib.metadata import entry_points
 [found] = entry_points(group="console_scripts", name="{name}")
 sys.exit(found.load()())
 """
+# Where the packages lie, what Dagster's command line finds, and the log store's source.
+CONTENTS = """
+import cdc_core, pipelines
+from importlib.metadata import entry_points
+from importlib.resources import files
+print(cdc_core.__file__, pipelines.__file__)
+found = entry_points(group="dagster_dg_cli.registry_modules")
+print(*[one.load().Connector.__module__ for one in found if one.name == "wal2lake"])
+print(files("cdc_core.spark").joinpath("S3ConditionalLogStore.java").read_text())
+"""
 
 
 @dataclass(frozen=True)
@@ -48,22 +60,34 @@ class Installed:
 
     def run(self, name: str, *arguments: str, seconds: float = 120) -> subprocess.CompletedProcess[str]:
         """Run one of its programs by name with nothing of the checkout in the environment."""
+        with self.started(name, *arguments) as process:
+            stdout, stderr = process.communicate(timeout=patient(seconds))
+        return subprocess.CompletedProcess(process.args, process.returncode, stdout, stderr)
+
+    @contextmanager
+    def started(self, name: str, *arguments: str) -> Iterator[subprocess.Popen[str]]:
+        """The same in the background, killed at the end where it still runs."""
         clean = {
             variable: value
             for variable, value in os.environ.items()
             if not variable.startswith(("PYTHON", "PYSPARK", "DAGSTER", "VIRTUAL_ENV", "WAL2LAKE_"))
             or variable == "WAL2LAKE_DELTA_JARS"
         }
-        command = [str(self.home / "bin" / name), *arguments]
-        return subprocess.run(
-            command,
+        path = f"{self.home / 'bin'}{os.pathsep}{clean['PATH']}"
+        process = subprocess.Popen(
+            [str(self.home / "bin" / name), *arguments],
             cwd=self.folder,
-            env={**clean, "PATH": f"{self.home / 'bin'}{os.pathsep}{clean['PATH']}"},
-            capture_output=True,
+            env={**clean, "PATH": path},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
             text=True,
-            timeout=patient(seconds),
-            check=False,
         )
+        try:
+            yield process
+        finally:
+            if process.poll() is None:
+                process.kill()
+                process.communicate()
 
 
 def pip(*arguments: str) -> None:
@@ -93,7 +117,9 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Installed]:
     shutil.rmtree(source)
     home = folder / "venv"
     venv.create(home, symlinks=True)
-    pip("--python", str(home / "bin" / "python"), "install", "-q", "--no-deps", "--no-index", str(wheel))
+    pip(
+        "--python", str(home / "bin" / "python"), "install", "-q", "--no-compile", "--no-deps", "--no-index", str(wheel)
+    )
     # A folder that a .pth file names is searched after the environment's own; .pth files in it are not read, so that
     # the checkout, which is installed there as editable, is not found.
     own = sysconfig.get_path("purelib", vars={"base": str(home), "platbase": str(home)})
@@ -127,12 +153,11 @@ def properties_of(pg: Any, database: str, folder: Path) -> Path:
 
 
 def test_check_and_run_and_dagsters_code_location(pg, installed, tmp_path):
-    done = installed.run("python", "-c", "import cdc_core, pipelines; print(cdc_core.__file__, pipelines.__file__)")
-    assert all(path.startswith(str(installed.home)) for path in done.stdout.split()), done
-    group = "import importlib.metadata as m; found = m.entry_points(group='dagster_dg_cli.registry_modules')\n"
-    asked = "print(*[one.load().Connector.__module__ for one in found if one.name == 'wal2lake'])"
-    done = installed.run("python", "-c", group + asked)
-    assert done.stdout.strip() == "pipelines.component", done
+    done = installed.run("python", "-c", CONTENTS)
+    places, component, log_store = done.stdout.split("\n", 2)
+    assert all(path.startswith(str(installed.home)) for path in places.split()), done
+    assert component == "pipelines.component", done
+    assert "class S3ConditionalLogStore" in log_store, done
     home = tmp_path / "home"
     done = installed.run("wal2lake", "dagster-home", str(home))
     assert done.returncode == 0, done.stderr
@@ -143,22 +168,24 @@ def test_check_and_run_and_dagsters_code_location(pg, installed, tmp_path):
     pg.execute(database, "create table t (id int primary key, v text); insert into t values (1, 'a')")
     file = properties_of(pg, database, home / "connectors")
     assert installed.run("wal2lake", "check", str(file)).returncode == 0
-    assert installed.run("wal2lake", "run", str(file), "--until-idle", "1").returncode == 0
-    pg.execute(database, "update t set v = 'b'; insert into t values (2, 'c')")
-    # With a server's Java process of its own, as users run it; the log store's source is compiled there.
-    done = installed.run("wal2lake", "run", str(file), "--until-idle", "1")
-    assert done.returncode == 0, done.stderr[-3000:]
-    found = rows(lake_path(load(file), TableId("public", "t")))
-    assert sorted((row["id"], row["v"]) for row in found) == [(1, "b"), (2, "c")]
+    lake = lake_path(load(file), TableId("public", "t"))
+
+    def shows(*wanted: tuple[int, str]) -> bool:
+        return sorted((row["id"], row["v"]) for row in rows(lake)) == list(wanted)
+
+    # With a Java process of its own, as users run it.
+    with installed.started("wal2lake", "run", str(file), "--max-seconds", "480") as process:
+        wait_until(lambda: process.poll() is not None or shows((1, "a")), 120, "the snapshot")
+        pg.execute(database, "update t set v = 'b'; insert into t values (2, 'c')")
+        wait_until(lambda: process.poll() is not None or shows((1, "b"), (2, "c")), 120, "the changes")
+        process.send_signal(signal.SIGINT)
+        _, said = process.communicate(timeout=patient(120))
+        assert process.returncode == 0, said[-3000:]
+    assert shows((1, "b"), (2, "c")), said[-3000:]
     location = f"import os; os.environ['DAGSTER_HOME'] = {str(home)!r}\nfrom pipelines.definitions import defs\n"
     asked = "print(sorted(job.name for job in defs.resolve_all_job_defs()))"
     done = installed.run("python", "-c", location + asked)
     assert "test_stream_job" in done.stdout, done.stdout + done.stderr[-3000:]
-    source = (
-        "from importlib.resources import files; print(files('cdc_core.spark').joinpath('S3ConditionalLogStore.java')"
-    )
-    done = installed.run("python", "-c", source + ".read_text())")
-    assert "class S3ConditionalLogStore" in done.stdout, done.stderr
 
 
 def test_the_demo(installed):

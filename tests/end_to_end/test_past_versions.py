@@ -107,7 +107,7 @@ def test_spark_places_replayed_changes_when_no_stream_runs(pg, program, tmp_path
             "update docs set n = 1, body = 'now' where id = 1",
         )
         # A stream leaves no folder for what Spark is to merge; their parent stays.
-        assert list((tmp_path / "state").rglob("*")) == [tmp_path / "state" / "spool"]
+        assert [each for each in (tmp_path / "state").rglob("*") if each.is_dir()] == [tmp_path / "state" / "spool"]
         done = line.replay("--accept-all")
         assert done.returncode == 0, done.stdout + done.stderr[-3000:]
         assert versions(line) == versions_of_the_source(line, snapshot)

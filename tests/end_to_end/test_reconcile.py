@@ -231,7 +231,8 @@ def test_beside_a_stream_nothing_is_named_wrongly(pg, program, tmp_path):
     pg.execute(database, SCHEMA)
     for name in MODES:
         pg.execute(database, f"insert into {name} (id, v) select g, 'quiet' from generate_series(101, 140) g")
-    file = connector(pg, database, tmp_path)
+    # The writers never pause, so rounds would not either.
+    file = connector(pg, database, tmp_path, **{"wal2lake.freshness.seconds": "1"})
     assert program.stream(file).returncode == 0
     stop, chance = threading.Event(), random.Random(os.environ.get("WAL2LAKE_SEED", "7"))
 
@@ -243,7 +244,7 @@ def test_beside_a_stream_nothing_is_named_wrongly(pg, program, tmp_path):
             while not stop.wait(0.01):
                 connection.execute(statement(own))
 
-    with program.started("run", file, "--verbose", own_java=True) as running:
+    with program.started("run", file, "--verbose") as running:
         writers = [threading.Thread(target=write, args=(seed,)) for seed in range(3)]
         for writer in writers:
             writer.start()

@@ -11,10 +11,10 @@ BAD, FINE = TableId("public", "bad"), TableId("public", "fine")
 WIN1252 = "encoding 'WIN1252' lc_collate 'C' lc_ctype 'C' template template0"
 EUC_JP = "encoding 'EUC_JP' lc_collate 'C' lc_ctype 'C' template template0"
 
-# 600 MB, of which the text is longer than a message may be.
+# 512 MiB, of which the text is longer than a message may be.
 LARGE = (
     "(with x as materialized (select repeat('x', 1024 * 1024)::bytea as mib)"
-    " select string_agg(mib, '') from x, generate_series(1, 600))"
+    " select string_agg(mib, '') from x, generate_series(1, 512))"
 )
 
 

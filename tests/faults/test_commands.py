@@ -84,9 +84,17 @@ def test_connections_cut_under_snapshots_and_commands(pg: Cluster, program: Prog
             said = " ".join((done.stdout + done.stderr).split())
             assert done.returncode == code, said
             assert "127.0.0.1" in said and "Traceback" not in said, said
-        proxy.resume()
-        assert program.stream(file).returncode == 0
-        assert difference(equal, [BIG, SMALL]) == []
+        # So does a run with a limit; one without waits, for an earlier one has reached this server.
+        limited = program.run("run", file, "--until-idle", "0.2")
+        assert limited.returncode == 1 and "Waiting" not in limited.stderr, limited.stderr
+        with program.started("run", file) as run:
+            run.wait_for("Waiting, and trying again: ")
+            assert "127.0.0.1" in run.said()
+            proxy.resume()
+            run.wait_for("Going on after ")
+            wait_until(lambda: difference(equal, [BIG, SMALL]) == [], 90, "what changed meanwhile")
+            assert run.end(signal.SIGINT) == 0, run.said()[-3000:]
+            assert "Traceback" not in run.said()
         assert doubled_events(equal, SMALL) == 0
         events_go_on(pg, program, proxy, database, tmp_path)
     pg.drop_database(database)

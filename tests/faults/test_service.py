@@ -169,6 +169,7 @@ def test_one_run_survives_every_fault_and_a_kill(program, server, tmp_path):
         Proxy(server.host, server.port) as proxy,
     ):
         settings = {**lake_settings(tmp_path / "disk"), "wal2lake.state.path": str(tmp_path / "state")}
+        settings["wal2lake.freshness.seconds"] = "1"  # the load never pauses, so rounds would not either
         direct = server.properties(database, **settings)
         file = write_properties(tmp_path / "s.properties", {**direct, "database.port": proxy.port})
         (tmp_path / "state" / "spool").mkdir(parents=True)

@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import shutil
 import signal
-import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, closing, contextmanager
 from pathlib import Path
 
 import pytest
 
+from cdc_core.config.connector import load
+from cdc_core.postgres.rows.chunks import ChunkConnection
 from cdc_core.schema.table import TableId
 from tests.support.cluster import Cluster
 from tests.support.lake import difference, lake_settings, write_properties
 from tests.support.program import Program
-from tests.support.waits import patient, wait_until
+from tests.support.waits import repeated, wait_until
 
 pytestmark = [pytest.mark.postgres, pytest.mark.spark, pytest.mark.slow]
 
@@ -43,10 +44,25 @@ def test_a_standby_is_captured_and_promoted_while_streaming(program: Program, tm
         checked = program.run("check", file)
         assert checked.returncode == 0, checked.stdout
 
-        lake = tmp_path / "lake" / "test" / "public" / "orders"
+        with logging_snapshots(primary):  # a slot is made on a standby where the primary tells what runs
+            first = program.run("snapshot", file)
+        assert first.returncode == 0, first.stdout + first.stderr
+        # A transaction that is open while the table is read: the standby does not list it in the snapshot's text.
+        with primary.connect(database) as early:
+            early.autocommit = False
+            early.execute("update orders set v = 'open' where id in (90, 91); delete from orders where id = 92")
+            (xid,) = early.execute("select pg_current_xact_id()::text::bigint").fetchone()
+            primary.execute(database, "update orders set v = 'between' where id = 93")
+            caught_up(primary, standby)
+            with closing(ChunkConnection(load(file).postgres)) as reading:
+                visible = reading.read().visibility
+            assert visible.running == (xid,) and xid < visible.xmax
+            again = program.run("snapshot", file)
+            assert again.returncode == 0, again.stdout + again.stderr
+            early.commit()
+        caught_up(primary, standby)
         with program.started("run", file, "--max-seconds", "480") as run:
-            with logging_snapshots(primary):  # a slot is made on a standby where the primary tells what runs
-                wait_until(lambda: lake.exists() and difference(file, [ORDERS]) == [], 90, "the snapshot")
+            wait_until(lambda: difference(file, [ORDERS]) == [], 90, "what was open while the table was read")
             primary.execute(database, "update orders set v = 'second' where id < 50; delete from orders where id = 70")
             primary.execute(database, "insert into orders select g, 'second' from generate_series(200, 300) g")
             caught_up(primary, standby)
@@ -103,19 +119,6 @@ def caught_up(primary: Cluster, standby: Cluster) -> None:
     )
 
 
-@contextmanager
-def logging_snapshots(primary: Cluster) -> Iterator[None]:
+def logging_snapshots(primary: Cluster) -> AbstractContextManager[None]:
     """Let the primary write what runs into its WAL, as it does every 15 seconds while it is busy."""
-    done = threading.Event()
-
-    def log() -> None:
-        while not done.wait(0.3):
-            primary.execute("postgres", "select pg_log_standby_snapshot()")
-
-    thread = threading.Thread(target=log)
-    thread.start()
-    try:
-        yield
-    finally:
-        done.set()
-        thread.join(patient(20))
+    return repeated(lambda: primary.execute("postgres", "select pg_log_standby_snapshot()"), 0.3)

@@ -33,9 +33,9 @@ class Live:
         return [one for one in lines if kind in (None, one["kind"]) and work in (None, one.get("work"))]
 
     def wait(self, what, is_met):
-        # Each look is a query that the web server answers, for tens of milliseconds of computing.
+        # Each look may be a query that the web server answers, for tens of milliseconds of computing.
         try:
-            return wait_until(unmet_by(TransientError, is_met), STEP_SECONDS / PATIENCE, what, pause=0.5)
+            return wait_until(unmet_by(TransientError, is_met), STEP_SECONDS / PATIENCE, what, pause=1)
         except AssertionError:
             print(self.journal(), self.statuses())
             raise

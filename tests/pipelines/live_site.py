@@ -16,10 +16,14 @@ from cdc_core.observe.options import FreshnessWindow
 from cdc_core.snapshot.reports import SnapshotProgress, SnapshotReport
 from pipelines.connector.site import SnapshotPlan
 from pipelines.factory import definitions_of
+from pipelines.jobs import slot_runs
 from tests.pipelines.fake import ORDERS, PEOPLE, Backlog, merge, round_of, site, status_of, table, table_status
+from tests.support.waits import patient
 
 FOLDER = Path(os.environ["WAL2LAKE_TEST_FOLDER"])
 MOST_SECONDS = 1200
+# Beside other tests Dagster's daemon may take more than a minute until it retries a run.
+slot_runs.RETRY_SECONDS = patient(80)
 FRESHNESS = (FreshnessWindow(r"public\..*", None, 600),)
 PLAN = SnapshotPlan(os.environ.get("WAL2LAKE_TEST_CRON", ""), tables=("public.orders",))
 

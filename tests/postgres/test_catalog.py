@@ -267,3 +267,16 @@ def test_a_deferrable_key_identifies_no_lake_rows(each_pg: Cluster) -> None:
         described = Catalog(connection).describe(relation_of(found["late"], identity=ReplicaIdentity.FULL))
         assert (described.key, described.lake_key) == (("a",), ())
         assert TableSchema.from_json(described.to_json()).is_key_deferrable
+
+
+def test_a_constraint_that_is_not_valid_leaves_nulls_and_makes_no_key(embedded18: Cluster) -> None:
+    database = embedded18.database("unproven")
+    embedded18.execute(
+        database,
+        "create table t (k int, v int); insert into t values (null, 1), (null, 2); create unique index on t (k);"
+        "alter table t add constraint proven not null v, add constraint unproven not null k not valid",
+    )
+    with connect(options_for(embedded18, database)) as connection:
+        (found,) = Catalog(connection).tables(lambda _: True)
+    assert [column.optional for column in found.columns] == [True, False]
+    assert found.lake_key == ()

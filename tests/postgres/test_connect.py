@@ -26,6 +26,8 @@ SESSION = {
     "client_encoding": "UTF8",
 }
 
+TIME_OUTS = {"statement_timeout", "idle_in_transaction_session_timeout", "idle_session_timeout", "transaction_timeout"}
+
 
 @pytest.fixture(scope="module")
 def options(pg: Cluster) -> PostgresOptions:
@@ -59,6 +61,16 @@ def test_a_worker_connects_with_a_string_that_shows_no_password(options: Postgre
         assert connection.execute("SHOW statement_timeout").fetchone() == ("0",)
 
 
+def test_no_time_out_of_a_database_ends_a_connection(each_pg: Cluster) -> None:
+    database = each_pg.database("timeouts")
+    known = each_pg.execute(database, "select name from pg_settings")
+    mine = {name for (name,) in known} & TIME_OUTS
+    for name in mine:
+        each_pg.execute("postgres", f'alter database "{database}" set {name} = 60000')
+    with connect(options_for(each_pg, database), statement_timeout_ms=0) as connection:
+        assert {name: connection.execute(f"SHOW {name}").fetchone() for name in mine} == dict.fromkeys(mine, ("0",))
+
+
 def test_a_socket_folder_and_an_ipv6_address_serve_as_host(pg: Cluster, options: PostgresOptions) -> None:
     with connect(replace(options, database_hostname=str(pg.sockets))) as connection:
         assert connection.execute("SELECT inet_server_addr()").fetchone() == (None,)
@@ -76,6 +88,24 @@ def test_initial_statements_run_on_ordinary_connections_and_may_hold_a_percent_s
         assert connection.execute("SHOW search_path").fetchone() == ('"a%s"',)
     with connect(wished, replication=True) as connection:
         assert connection.execute("SHOW work_mem").fetchone() != ("7MB",)
+
+
+def test_texts_of_values_depend_on_no_setting_of_others(options: PostgresOptions) -> None:
+    texts = ("DateStyle = German", "IntervalStyle = iso_8601", "TimeZone = 'Asia/Kolkata'", "extra_float_digits = -5")
+    others = ("bytea_output = escape", "client_encoding = LATIN1", "quote_all_identifiers = on", "row_security = on")
+    initial = tuple(f"SET {setting}" for setting in (*texts, *others))
+    kept = ("DateStyle", "IntervalStyle", "TimeZone", "extra_float_digits", "bytea_output", "client_encoding",
+            "quote_all_identifiers", "row_security", "idle_session_timeout")  # fmt: skip
+    with (
+        connect(options) as plain,
+        connect(replace(options, database_initial_statements=initial)) as set_otherwise,
+        connect_with(connection_string(replace(options, database_initial_statements=initial))) as of_a_worker,
+        connect(options, replication=True) as replication,
+    ):
+        for name in kept:
+            wanted = plain.execute(f"SHOW {name}").fetchone()
+            for connection in (set_otherwise, of_a_worker, replication):
+                assert connection.execute(f"SHOW {name}").fetchone() == wanted, name
 
 
 def test_a_wrong_initial_statement_is_named_as_such(options: PostgresOptions) -> None:

@@ -265,7 +265,7 @@ def test_a_second_reader_is_refused_with_the_pid_of_the_first_after_its_retries(
     with ReplicationStream(options) as first:
         pid = wait_until(lambda: slot.inspect(connection, options.slot_name).active_pid)
         with pytest.raises(TransientError, match=f"in use by the server process with PID {pid}"):
-            ReplicationStream(options)
+            ReplicationStream(replace(options, slot_max_retries=0))
         threading.Timer(0.3, first.close).start()
         ReplicationStream(replace(options, slot_max_retries=50, slot_retry_delay_ms=100)).close()
 

@@ -33,10 +33,10 @@ from cdc_core.types.registry import resolve, rule_for
 from tests.support import sampling
 from tests.support.cluster import Cluster
 from tests.support.postgres_options import options_for
-from tests.support.waits import patient
+from tests.support.waits import wait_until
 from tests.unit.types.modes import MODES
 from tests.unit.types.samples import SAMPLES
-from tests.unit.types.source_table import SourceTable, same
+from tests.unit.types.source_table import Meaning, SourceTable, same
 
 pytestmark = pytest.mark.postgres
 
@@ -93,10 +93,13 @@ def rows(each_pg: Cluster) -> Iterator[CopyAndStream]:
             copied = by_id(decode_copy(data, names, str(TABLE)))
         state, runs = StreamState(), list[RelationRun]()
         with ReplicationStream(options) as stream:
-            while sum(run.raw.num_rows for run in runs) < len(rows):
-                segment = stream.read(10**6, 1 << 28, patient(20))
-                assert segment is not None, "the stream ended early"
-                runs += sort_segment(segment, state, lambda relation, lsn: table).runs
+
+            def has_all() -> bool:
+                segment = stream.read(10**6, 1 << 28, 0.2)  # a read takes all of its time
+                runs.extend(sort_segment(segment, state, lambda relation, lsn: table).runs if segment else ())
+                return sum(run.raw.num_rows for run in runs) >= len(rows)
+
+            wait_until(has_all, 30, "the stream's rows")
         raw = pa.Table.from_batches([run.raw for run in runs]).combine_chunks().to_batches()[0]
         yield CopyAndStream(source, table, copied, raw, decode_rows(raw, runs[0].relation))
     finally:
@@ -122,12 +125,12 @@ def test_the_lake_holds_what_the_source_means(rows: CopyAndStream) -> None:
     images = [pa.RecordBatch.from_struct_array(image) for image in (after, before)]
     lakes = [pa.Table.from_batches([batch]) for batch in (rows.typer.reads(rows.copied, 1, 1), *images)]
     for name in rows.source.cases:
+        meanings = rows.source.meanings(name)
         for lake in lakes:
-            lake_holds_what_the_source_means(rows, name, lake)
+            lake_holds_what_the_source_means(rows.source.column(name), meanings, lake)
 
 
-def lake_holds_what_the_source_means(rows: CopyAndStream, name: str, lake: pa.Table) -> None:
-    column, meanings = rows.source.column(name), rows.source.meanings(name)
+def lake_holds_what_the_source_means(column: str, meanings: dict[int, Meaning], lake: pa.Table) -> None:
     assert lake.num_rows == len(meanings)
     rescued = [dict(entries or ()) for entries in lake[RESCUED].to_pylist()]
     for row, found, texts in zip(lake["id"].to_pylist(), lake[column].to_pylist(), rescued, strict=True):

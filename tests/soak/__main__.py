@@ -1,9 +1,10 @@
 """Kills, restarts, cuts and stalls at random times under random changes; at every stop the lake equals its source.
 
-    python -m tests.soak --seconds 1800 [--seed N] [--server released17]
+    python -m tests.soak --seconds 1800 [--seed N] [--server released17] [--workers 2]
 
-Prints the seed first: it decides what is done, and the times between. Exit code 1 if a lake table differs, an event is
-in a changelog twice, a table is paused, or the run ends by itself.
+Prints the seed first: it decides what is done, and the times between. Each fault comes once before one comes again.
+Exit code 1 if a lake table differs, an event is in a changelog twice, a table is paused, or the run ends by itself.
+With ``--workers`` the runs use a Spark standalone cluster with speculation, whose workers are lost and come back.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 
 from cdc_core.config.connector import load
@@ -28,15 +30,41 @@ from tests.support.cluster import Cluster
 from tests.support.lake import changelog_path, difference, doubled_events, lake_settings, write_properties
 from tests.support.program import Program, Running
 from tests.support.proxy import Proxy
-from tests.support.spark_cluster import below, command_of
+from tests.support.spark_cluster import SparkCluster, below, command_of
 from tests.support.waits import patient, wait_until
 
 _SETTLE_SECONDS = 180.0
-_BETWEEN = (2.0, 12.0)  # seconds between two faults
 _START_SECONDS = 60.0
-_FAULTS_A_STOP = 6
-_NEED_A_STREAM = ("cut", "stall", "fast restart", "immediate restart")
+_NEED_A_STREAM = ("cut", "stall", "fast restart", "immediate restart", "overtaken", "maintenance")
+_END_SESSIONS = """
+select pg_terminate_backend(pid) from pg_stat_activity where datname = %s and application_name like 'wal2lake%%'
+"""
 _STEADY = [TableId("public", name) for name in ("accounts", "entries")]
+
+
+@dataclass(frozen=True)
+class Pace:
+    """``between``: seconds from one fault to the next. ``left_out``: faults that do not come.
+
+    Runs with ``own_java`` start as users' do; the others borrow a Java process that no fault may end.
+    """
+
+    between: tuple[float, float] = (2.0, 12.0)
+    faults_a_stop: int = 6
+    stall_seconds: float = 8.0
+    left_out: frozenset[str] = frozenset()
+    own_java: bool = True
+
+
+# What needs a Java process of the run's own, and what needs a cluster.
+OF_JAVA = frozenset({"kill Java", "kill a worker", "overtaken", "maintenance"})
+OF_CLUSTERS = frozenset({"lose a worker"})
+_SPECULATION = {
+    "wal2lake.spark.spark.speculation": "true",
+    "wal2lake.spark.spark.speculation.multiplier": "1.1",
+    "wal2lake.spark.spark.speculation.quantile": "0.1",
+    "wal2lake.spark.spark.speculation.minTaskRuntime": "50ms",
+}
 
 
 class Soak:
@@ -49,19 +77,18 @@ class Soak:
         folder: Path,
         program: Program,
         proxy: Proxy,
-        between: tuple[float, float] = _BETWEEN,
-        faults_a_stop: int = _FAULTS_A_STOP,
-        *,
-        cold: bool = True,
+        pace: Pace | None = None,
+        cluster: SparkCluster | None = None,
     ) -> None:
-        self.dice = random.Random(seed)
-        self.between, self.faults_a_stop, self.cold = between, faults_a_stop, cold
+        self.dice, self.pace, self.cluster = random.Random(seed), pace or Pace(), cluster
+        self._left_out = self.pace.left_out | (frozenset() if cluster else OF_CLUSTERS)
         self.server, self.folder, self.program, self.proxy = server, folder, program, proxy
         self.database = server.database("soak")
         server.execute("postgres", f"alter database {self.database} set logical_decoding_work_mem = '64kB'")
         self.work, self.load = Work(server, self.database, seed), Load(server, self.database, seed)
         self.done: Counter[str] = Counter()
-        self._closing = contextlib.ExitStack()
+        self._deck: list[str] = []
+        self._present = contextlib.ExitStack()
         self.work.setup()
         server.execute(self.database, f"create publication {self.database} for all tables")
         settings = {
@@ -71,20 +98,21 @@ class Soak:
             "signal.data.collection": f"public.{SIGNALS}",
             "incremental.snapshot.chunk.size": "500",
             "database.port": proxy.port,
+            **({**cluster.settings, **_SPECULATION} if cluster else {}),
         }
         direct = server.properties(self.database, **settings)
         self.file = write_properties(folder / "soak.properties", direct)
         self.direct = write_properties(folder / "direct.properties", {**direct, "database.port": server.port})
 
     def __call__(self, seconds: float) -> list[str]:
-        """Go on for some seconds; returns what is wrong."""
+        """Go on for some seconds, at least to the first stop; returns what is wrong."""
         end = time.monotonic() + seconds
         running = self._start()
         self.load.start()
         wrong: list[str] = []
         try:
-            while not wrong and time.monotonic() < end:
-                for _ in range(self.faults_a_stop):
+            while not wrong and (not self.done or time.monotonic() < end):
+                for _ in range(self.pace.faults_a_stop):
                     running = self._between(running)
                     running = self._fault(running)
                 wrong = self._settled(running)
@@ -101,15 +129,21 @@ class Soak:
             if wrong:
                 print(running.said()[-5000:], file=sys.stderr)
         finally:
-            self._closing.close()
+            self._present.close()
             self.work.close()
         return wrong
 
     def _start(self) -> Running:
-        return self._closing.enter_context(self.program.started("run", self.file, cold=self.cold, own_java=True))
+        """Start a run; the one before it, if any, is left behind."""
+        self._present.close()
+        return self._started(self._present)
+
+    def _started(self, until: contextlib.ExitStack) -> Running:
+        own = self.pace.own_java
+        return until.enter_context(self.program.started("run", self.file, cold=own, own_java=own))
 
     def _between(self, running: Running) -> Running:
-        until = time.monotonic() + self.dice.uniform(*self.between)
+        until = time.monotonic() + self.dice.uniform(*self.pace.between)
         while time.monotonic() < until:
             self.work.step()
             if running.process.poll() is not None:
@@ -121,15 +155,21 @@ class Soak:
             "kill": self._killed,
             "kill Java": self._java_killed,
             "kill a worker": self._worker_killed,
+            "lose a worker": self._worker_lost,
             "stop": self._stopped,
             "fast restart": lambda run: self._server(run, crash=False),
             "immediate restart": lambda run: self._server(run, crash=True),
             "cut": self._cut,
             "stall": self._stalled,
             "terminate": self._terminated,
+            "overtaken": self._overtaken,
+            "maintenance": self._maintained,
             "none": lambda run: run,
         }
-        name = self.dice.choice(list(faults))
+        if not self._deck:
+            self._deck = sorted(faults.keys() - self._left_out)
+            self.dice.shuffle(self._deck)
+        name = self._deck.pop()
         self.done[name] += 1
         if name in _NEED_A_STREAM:
             self._await_stream(running)
@@ -152,20 +192,29 @@ class Soak:
         return self._part_killed(running, "org.apache.spark.deploy.SparkSubmit")
 
     def _worker_killed(self, running: Running) -> Running:
-        return self._part_killed(running, "pyspark.daemon")
+        if self.cluster is None:
+            return self._part_killed(running, "pyspark.daemon")
+        _signal(self.cluster.python_of(self.cluster.newest)[-1:], signal.SIGKILL)
+        return running
+
+    def _worker_lost(self, running: Running) -> Running:
+        """A machine of the cluster is gone with its executor, and another one joins."""
+        assert self.cluster is not None
+        self.cluster.kill_worker(self.cluster.newest)
+        self.cluster.add_worker()
+        return running
 
     def _part_killed(self, running: Running, name: str) -> Running:
         """Kill the last process below the run that bears a name: Spark's Python daemon is before its workers."""
         found = [pid for pid in below(running.process.pid) if name in command_of(pid)]
-        if found:
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(found[-1], signal.SIGKILL)
+        _signal(found[-1:], signal.SIGKILL)
         return running
 
     def _stopped(self, running: Running) -> Running:
         code = running.end(signal.SIGINT, 180)
-        # One that is stopped while it still starts ends with 1, but without a stack.
-        if code and ("streaming" in running.said() or "Traceback" in running.said()):
+        # One that is stopped while it starts ends with 1; so does one whose table waits to be read again, and names it.
+        said = running.said()
+        if code and ("Traceback" in said or ("streaming" in said and "is not merged: " not in said)):
             raise SystemExit(f"an orderly stop ended with {code}: {running.said()[-5000:]}")
         return self._start()
 
@@ -179,7 +228,7 @@ class Soak:
 
     def _stalled(self, running: Running) -> Running:
         self.proxy.stall()
-        time.sleep(self.dice.uniform(0.5, 8.0))
+        time.sleep(self.dice.uniform(0.5, self.pace.stall_seconds))
         self.proxy.resume()
         return running
 
@@ -187,12 +236,38 @@ class Soak:
         self.server.execute("postgres", "select pg_terminate_backend(pid) from pg_stat_replication")
         return running
 
+    def _overtaken(self, running: Running) -> Running:
+        """Stop everything of a run; while it is stopped another one takes over, and then it is let go: it ends."""
+        stopped = [running.process.pid, *below(running.process.pid)]
+        _signal(stopped, signal.SIGSTOP)
+        with contextlib.ExitStack() as leaving:
+            leaving.push(self._present.pop_all())
+            # What a failover or an administrator does: the sessions of the stopped run would hold the claim for ever.
+            self.server.execute("postgres", _END_SESSIONS, [self.database])
+            taking = self._started(self._present)
+            self._await_stream(taking)
+            if taking.process.poll() is not None:
+                raise SystemExit(f"the run that was to take over ended: {taking.said()[-5000:]}")
+            time.sleep(self.dice.uniform(0.5, 3.0))
+            _signal(stopped, signal.SIGCONT)
+            code = running.end(seconds=90)
+            if code != 1 or "Traceback" in running.said():
+                raise SystemExit(f"the run that was overtaken ended with {code}: {running.said()[-5000:]}")
+        return taking
+
+    def _maintained(self, running: Running) -> Running:
+        """Compaction and clean-up of all tables by another process, beside the rounds."""
+        done = self.program.run("maintain", self.file, own_java=True)
+        if done.returncode:
+            raise SystemExit(f"maintain ended with {done.returncode}: {(done.stdout + done.stderr)[-5000:]}")
+        return running
+
     def _settled(self, running: Running) -> list[str]:
         """Compare while only the small transactions rest; what differs after a bounded time is wrong."""
         self.load.stopped.set()
         if self.load.is_alive():
             self.load.join(patient(30))
-        deadline, wrong = time.monotonic() + _SETTLE_SECONDS, ["not compared"]
+        deadline, wrong = time.monotonic() + patient(_SETTLE_SECONDS), ["not compared"]
         while wrong and time.monotonic() < deadline and running.process.poll() is None:
             time.sleep(1.0)
             wrong = self._different()
@@ -217,6 +292,12 @@ class Soak:
             return [f"{type(error).__name__}: {error}"]
 
 
+def _signal(pids: list[int], sign: int) -> None:
+    for pid in pids:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, sign)
+
+
 def _listed(counts: dict[str, int]) -> str:
     return ", ".join(f"{name} {number}" for name, number in sorted(counts.items()))
 
@@ -227,14 +308,20 @@ def main() -> int:
     asked.add_argument("--seconds", type=float, default=600)
     asked.add_argument("--seed", type=int, default=random.SystemRandom().randrange(10**6))
     asked.add_argument("--server", default="debian15")
+    asked.add_argument("--workers", type=int, default=0)
     given = asked.parse_args()
-    print(f"seed {given.seed}, {given.seconds:g} s, {given.server}, tables {', '.join(TABLES)}", flush=True)
+    spark = f"{given.workers} workers" if given.workers else "one process"
+    print(f"seed {given.seed}, {given.seconds:g} s, {given.server}, {spark}, tables {', '.join(TABLES)}", flush=True)
     folder, program = Path(tempfile.mkdtemp(prefix="w2l-soak-")), Program()
     server = Cluster.start(given.server, {"wal_sender_timeout": "6s"})
     wrong = ["it did not end"]
     try:
-        with Proxy(server.host, server.port) as proxy:
-            soak = Soak(given.seed, server, folder, program, proxy)
+        with contextlib.ExitStack() as closing:
+            proxy = closing.enter_context(Proxy(server.host, server.port))
+            cluster = None
+            if given.workers:
+                cluster = closing.enter_context(SparkCluster(folder / "cluster", given.workers))
+            soak = Soak(given.seed, server, folder, program, proxy, cluster=cluster)
             wrong = soak(given.seconds)
             print(f"done: {_listed(soak.done)}; {_listed(soak.work.counted)}")
     finally:

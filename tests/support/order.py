@@ -5,8 +5,9 @@ what a file's tests share (a database, an installed wheel) is made once. Without
 
 A Java process costs ten CPU seconds and its first merge as many. So the tests that use the session of their own process
 are for the first process, and it takes those that only start the command, or Dagster, when there is nothing else; the
-other processes the other way round; of them the second one those that merge by Spark. None is idle while anything is
-left. The tests of Dagster's UI mostly wait: the first process has them behind it before it starts its session.
+other processes the other way round; of them the second one those that merge by Spark, the others those that use the
+Kafka broker of their process. None is idle while anything is left. The tests of Dagster's UI mostly wait: the first
+process has them behind it before it starts its session.
 """
 
 from __future__ import annotations
@@ -39,6 +40,7 @@ _TEST_BY_TEST = (
     "tests/faults/test_lake_signal_kills.py",
     "tests/faults/test_standby.py",
     "tests/end_to_end/test_versions.py",
+    "tests/soak/test_soak.py",
     "tests/faults/test_large_transactions.py",
     "tests/faults/test_older_transactions.py",
     "tests/end_to_end/test_quarantine.py",
@@ -59,6 +61,7 @@ _BEFORE_OTHER_UNITS = (
 _TOGETHER = ("tests/unit/quality/",)
 _ROOT = Path(__file__).parents[2]
 _OWN_SESSION = re.compile(r"support\.spark import .*\b(SETTINGS|test_session)\b|[(,] ?spark(: \w+)?[,)]")
+_BROKER = re.compile(r"[(,] ?kafka: Broker[,)]|[(,] ?kafka[,)].*:$", re.MULTILINE)
 _COMMAND = re.compile(r"[(,] ?program(: \w+)?[,)]|live_dagster\(")
 
 
@@ -89,13 +92,14 @@ class Needs(Enum):
     SESSION = "the session of the tests"
     COMMAND = "the one that commands borrow"
     MERGES = "the same, and its first merge by Spark, which costs more than its start"
+    BROKER = "that of Kafka, beside the one that commands borrow"
     NONE = "none"
 
 
 # How late the first process, the second one, and each of the others takes them.
-_FIRST_WORKER = {Needs.SESSION: 0, Needs.NONE: 0, Needs.COMMAND: 1, Needs.MERGES: 2}
-_SECOND_WORKER = {Needs.MERGES: 0, Needs.COMMAND: 1, Needs.NONE: 2, Needs.SESSION: 3}
-_OTHER_WORKERS = {Needs.COMMAND: 0, Needs.NONE: 1, Needs.MERGES: 2, Needs.SESSION: 3}
+_FIRST_WORKER = {Needs.SESSION: 0, Needs.NONE: 0, Needs.COMMAND: 1, Needs.MERGES: 2, Needs.BROKER: 2}
+_SECOND_WORKER = {Needs.MERGES: 0, Needs.COMMAND: 1, Needs.NONE: 2, Needs.SESSION: 3, Needs.BROKER: 3}
+_OTHER_WORKERS = {Needs.COMMAND: 0, Needs.BROKER: 0, Needs.NONE: 1, Needs.MERGES: 2, Needs.SESSION: 3}
 
 
 def reluctance(scope: str, worker: str) -> int:
@@ -114,6 +118,8 @@ def _needs(file: str) -> Needs:
     text = path.read_text(encoding="utf-8") if path.is_file() else ""
     if _OWN_SESSION.search(text):
         return Needs.SESSION
+    if _BROKER.search(text):
+        return Needs.BROKER
     if _COMMAND.search(text):
         return Needs.MERGES if '"spark"' in text else Needs.COMMAND
     return Needs.NONE

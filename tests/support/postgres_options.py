@@ -7,10 +7,15 @@ from typing import Any
 from cdc_core.option import Secret
 from cdc_core.postgres.options import PostgresOptions, SslMode
 from tests.support.cluster import Cluster
+from tests.support.waits import patient
 
 
 def options_for(cluster: Cluster, database: str, **changes: Any) -> PostgresOptions:
-    """Slot and publication bear the database's name; retries are few and quick. ``changes`` are fields by name."""
+    """Slot and publication bear the database's name. ``changes`` are fields by name.
+
+    A slot in use is waited for: the server's process of a connection that was closed ends when it notices, which takes
+    seconds beside other work. A test that wants to be refused asks for no retries.
+    """
     fields: dict[str, Any] = {
         "database_hostname": cluster.host,
         "database_port": cluster.port,
@@ -20,7 +25,7 @@ def options_for(cluster: Cluster, database: str, **changes: Any) -> PostgresOpti
         "database_sslmode": SslMode.PREFER,
         "slot_name": database,
         "publication_name": database,
-        "slot_max_retries": 0,
+        "slot_max_retries": int(patient(200)),
         "slot_retry_delay_ms": 100,
     }
     return PostgresOptions(**{**fields, **changes})

@@ -26,14 +26,7 @@ from tests.support.spark import SETTINGS
 from tests.support.waits import patient, wait_until
 
 SECONDS = 540
-# A merge of a few rows spends a third of its time compiling expressions that it evaluates once or twice, and some on
-# planning again after each stage. The session of ``support/spark.py`` and runs with ``cold=True`` do both.
-_INTERPRETED = {
-    "spark.sql.codegen.wholeStage": "false",
-    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
-    "spark.sql.adaptive.enabled": "false",
-}
-_SPARK = {**SETTINGS, **_INTERPRETED, "spark.driver.memory": "1g"}
+_SPARK = {**SETTINGS, "spark.driver.memory": "1g"}
 _PROGRAM = Path(sys.executable).parent / "wal2lake"
 
 

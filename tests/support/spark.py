@@ -13,7 +13,16 @@ import pyarrow as pa
 # time that it grows Java marks the whole heap: a tenth of what the first merges cost. The parallel collectors' threads
 # and barriers are a seventh of what later ones cost.
 JAVA_OPTIONS = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m -XX:MetaspaceSize=300m"
+# A merge of a few rows spends a third of its time compiling expressions that it evaluates once or twice, and some on
+# planning again after each stage. Runs with ``cold=True``, the demo and the installed
+# package do both.
+_INTERPRETED = {
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+    "spark.sql.adaptive.enabled": "false",
+}
 SETTINGS = {
+    **_INTERPRETED,
     "spark.master": "local[2]",
     "spark.driver.memory": "2g",
     "spark.app.name": "wal2lake-tests",

@@ -66,6 +66,11 @@ class SparkCluster:
             lambda: self.said().count("Registering worker") >= number, _SECONDS, f"worker {number}; {self.said()}"
         )
 
+    @property
+    def newest(self) -> int:
+        """The number of the worker that was added last."""
+        return len(self._started) - 2
+
     def kill_worker(self, number: int) -> None:
         """Kill a worker with its executor and that one's Python processes, as the loss of a machine would."""
         for pid in [self._started[number + 1].pid, *below(self._started[number + 1].pid)]:

@@ -13,8 +13,10 @@ from __future__ import annotations
 
 import os
 import sys
+import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import TypeVar
 
 T = TypeVar("T")
@@ -90,3 +92,21 @@ def wait_until(
         if time.monotonic() > end:
             raise AssertionError(f"{what} did not come true within {seconds:g} s") from missing
         time.sleep(max(pause, min(_REST * (time.process_time() - before), _LONGEST_REST)))
+
+
+@contextmanager
+def repeated(work: Callable[[], object], pause: float) -> Iterator[None]:
+    """Call ``work`` in another thread, each ``pause`` seconds, until the end of the context."""
+    over = threading.Event()
+
+    def go_on() -> None:
+        while not over.wait(pause):
+            work()
+
+    thread = threading.Thread(target=go_on)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join(patient(30))

@@ -17,7 +17,7 @@ from cdc_core.engine.run_state import WaitingFile
 from cdc_core.errors import CdcError, SourceError, TransientError
 from cdc_core.postgres.connect import connect
 from cdc_core.postgres.preflight.check import run_checks
-from cdc_core.postgres.preflight.finding import Finding
+from cdc_core.postgres.preflight.finding import Finding, bad
 from cdc_core.postgres.replication import slot as slots
 from cdc_core.postgres.replication.slot import SlotInfo
 from cdc_core.postgres.server import wal_end
@@ -38,9 +38,17 @@ def check(context: RunContext) -> list[Finding]:
         found = continuity_finding(context)
         findings += [] if found is None else [found]
         findings += clash_findings(context)
+        findings += _misfit_findings(context)
     if context.has_kafka:
         findings += kafka_findings(context, _captured(context, findings))
     return findings
+
+
+def _misfit_findings(context: RunContext) -> list[Finding]:
+    """Return an error for each captured table for which a run would not start."""
+    with context.source() as source:
+        tables = context.lake_tables(source)
+    return [bad("lake tables", error.message, error.remedy) for error in context.misfits(tables)]
 
 
 def _captured(context: RunContext, findings: list[Finding]) -> list[TableSchema]:

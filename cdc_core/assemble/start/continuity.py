@@ -14,12 +14,12 @@ from dataclasses import dataclass, field, replace
 
 from cdc_core import failpoints
 from cdc_core.assemble.context import RunContext
-from cdc_core.engine.reading.continuity import Break, CommitWatch, Mismatch, judge
+from cdc_core.engine.reading.continuity import Break, CommitWatch, Mismatch, judge, record_lost
 from cdc_core.engine.reports import StreamStatus
 from cdc_core.errors import CdcError, SourceError, TransientError, UnreadableError
 from cdc_core.lake.delta.table import DeltaTable
 from cdc_core.lake.epochs import EpochRows, scope_of
-from cdc_core.lake.positions import changelog_position, lake_position
+from cdc_core.lake.positions import changelog_position, content_epoch, lake_position
 from cdc_core.lake.stores.changelog import read_changes
 from cdc_core.lake.stores.stream_log import LastCommit, StreamLog, StreamRecord, begin, read_stream
 from cdc_core.lsn import Lsn
@@ -43,13 +43,14 @@ class Held:
     """What the tables of a lake hold, and which of them have any position.
 
     ``lsn``: the lowest LSN at which a history has all of it. ``changelog_lsn``: the newest commit in a changelog, that
-    of the table ``at``.
+    of the table ``at``. ``epoch``: the latest of any lake table's content.
     """
 
     lsn: Lsn = field(default_factory=Lsn)
     changelog_lsn: Lsn = field(default_factory=Lsn)
     at: TableId | None = None
     tables: frozenset[TableId] = frozenset()
+    epoch: int = 0
 
 
 class Continuity:
@@ -73,7 +74,9 @@ class Continuity:
         self.held = held
         self.is_adopted = record is None and bool(held.tables)
         self.is_new = not self.is_adopted and (record is None or not record.confirmed)
-        self.mismatch = None if self.is_new else self._judged(facts)
+        lost = record_lost(0 if record is None else record.epoch, held.epoch, context.paths.stream)
+        self.is_new &= lost is None
+        self.mismatch = lost if lost is not None or self.is_new else self._judged(facts)
 
     @classmethod
     def of(cls, context: RunContext, tables: Sequence[TableSchema]) -> Continuity:
@@ -112,7 +115,7 @@ class Continuity:
         """
         if not self._has_begun():
             self._require_unused(source)
-            begin(self._log, self._present(self._facts), is_first=self.is_empty)
+            begin(self._log, self._present(self._facts), is_first=self.is_empty, after=self.held.epoch)
             failpoints.hit(failpoints.AFTER_EPOCH_BEGUN)
         self.mismatch = None
         self._follow(source)
@@ -309,15 +312,18 @@ def held_by(context: RunContext, record: StreamRecord | None, tables: Iterable[T
     paths = context.paths
     scope = context.slot if record is None else scope_of(record.slot, record.epoch)
 
-    def look(table: TableId) -> tuple[TableId, int, int, bool]:
+    def look(table: TableId) -> tuple[TableId, int, int, bool, int]:
         try:
-            lake = lake_position(DeltaTable.open(paths.lake(table)), scope, table)
+            opened = DeltaTable.open(paths.lake(table))
+            lake = lake_position(opened, scope, table)
             changes = changelog_position(DeltaTable.open(paths.changelog(table)), scope, table)
         except UnreadableError:
-            return table, 0, 0, False  # it is paused; the record and the other tables tell what the lake holds
+            return table, 0, 0, False, 0  # it is paused; the record and the other tables tell what the lake holds
         at = 0 if changes is None else changes.commit_lsn
         # A changelog's position is where the record of a commit begins; a lake table may be merged up to the WAL's end.
-        return table, at, max(at + bool(at), lake.lsn or 0), changes is not None or lake != (None, None)
+        is_held = changes is not None or lake != (None, None)
+        epoch = 0 if opened is None else content_epoch(opened, table)
+        return table, at, max(at + bool(at), lake.lsn or 0), is_held, epoch
 
     with ThreadPoolExecutor(_THREADS) as pool:
         found = list(pool.map(look, tables))
@@ -327,6 +333,7 @@ def held_by(context: RunContext, record: StreamRecord | None, tables: Iterable[T
         Lsn(0 if at is None else at[1]),
         None if at is None or not at[1] else at[0],
         frozenset(one[0] for one in found if one[3]),
+        max((one[4] for one in found), default=0),
     )
 
 

@@ -68,7 +68,7 @@ def _from_file(context: RunContext, path: Path) -> StoredOffset:
     if is_map(data):
         return choose(read_map(data, str(path)), context.config.connector_name, context.name, str(path))
     try:
-        return from_text(data.decode())
+        return from_text(data.decode("utf-8-sig"))
     except UnicodeDecodeError:
         raise ConfigError(
             f"{path} is neither a file of Connect's FileOffsetBackingStore nor JSON.",

@@ -53,6 +53,7 @@ class Break(StrEnum):
     SLOT_MISSING = "slot missing"
     SLOT_AHEAD = "slot ahead"
     BROKEN = "another history in the stream"
+    RECORD = "record lost"
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +67,18 @@ class Mismatch:
     def error(self) -> SourceError:
         """The error that ends an operation which needs the stream to continue."""
         return SourceError(self.message, self.remedy)
+
+
+def record_lost(recorded: int, held: int, path: str) -> Mismatch | None:
+    """Return a mismatch if lake tables are of a later epoch than the record of the stream, or than none (0)."""
+    if held <= recorded:
+        return None
+    found = f"knows {recorded} of them" if recorded else "is missing"
+    return Mismatch(
+        Break.RECORD,
+        f"The lake's tables were read again {held} times after gaps in their stream, but the record of the stream in "
+        f"{path} {found}: it was removed or is an older copy, so it is not known what the tables hold.",
+    )
 
 
 def departure(record: StreamRecord, facts: StreamFacts) -> Lsn | None:

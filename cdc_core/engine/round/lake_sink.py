@@ -91,7 +91,13 @@ class LakeSink:
     def positions(self, tables: Iterable[TableId]) -> dict[TableId, ChangelogPosition]:
         """Return the position of each table's changelog; the reader skips rows up to it that the slot sends again."""
         self._merge_states.open(tables)
+        if self._cuts is not None:
+            self._cuts.compare_with_last()
         return {table: s.changelog for table, s in self._merge_states if s.changelog is not None}
+
+    def leave_out(self, is_captured: Callable[[TableId], bool]) -> None:
+        """Record which tables of the lake are not captured by this run: they are re-read once they are again."""
+        self._watch.shapes.pauses.leave_out(is_captured)
 
     def apply(
         self,

@@ -29,6 +29,11 @@ class Cuts:
         self._committed: tuple[int, datetime] | None = None
         self._checked_at = float("-inf")
 
+    def compare_with_last(self) -> None:
+        """Compare the lake tables that are open with the newest recorded round."""
+        newest = self._log.newest_of_epoch()
+        self._merge_states.compare(() if newest is None else newest.tables)
+
     def note_commit(self, lsn: int, commit_ts_us: int | None) -> None:
         """Record the source's commit time (microseconds since 1970) of the last transaction up to ``lsn``."""
         if commit_ts_us is not None:

@@ -160,9 +160,7 @@ class Rounds:
             # round.
             merge_state.waiting = bool(done.quarantined.waiting)
         if outcome.lake is not None:
-            merge_state.version, merge_state.shown = outcome.lake.version, outcome.lake.lsn
-            merge_state.identity = outcome.lake.identity
-            merge_state.checked_at = time.monotonic()
+            self._states.note_merged(order.table, outcome.lake.version, outcome.lake.lsn, outcome.lake.identity)
         merge_state.shape.in_force = max(merge_state.shape.in_force, order.schema.shape)
         if merge_state.backlog is not None and outcome.merged is not None and merge_state.backlog <= outcome.merged:
             merge_state.backlog = None

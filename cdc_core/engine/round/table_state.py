@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -13,6 +14,7 @@ from cdc_core.engine.schema.state import TableShape
 from cdc_core.engine.schema.trouble import Trouble, trouble_of
 from cdc_core.errors import UnreadableError
 from cdc_core.lake.delete_columns import check_mode
+from cdc_core.lake.delta.foreign import foreign_commit
 from cdc_core.lake.delta.readable import open_complete
 from cdc_core.lake.delta.table import DeltaTable
 from cdc_core.lake.epochs import epoch_of
@@ -26,11 +28,14 @@ from cdc_core.lake.positions import (
     lake_position,
     shape_app,
 )
+from cdc_core.lake.stores.rounds import RecordedTable
 from cdc_core.lake.stores.snapshot_events import complete_snapshot_events
 from cdc_core.lake.stores.snapshot_log import TakenSnapshot, read_snapshots
 from cdc_core.lsn import Lsn
 from cdc_core.schema.changes import PauseCause
 from cdc_core.schema.table import TableId
+
+_log = logging.getLogger(__name__)
 
 _THREADS = 8
 _RETRY_SECONDS = 10.0
@@ -187,7 +192,46 @@ class MergeStates:
             except UnreadableError:
                 continue  # its next merge reports it
             if lake is not None and lake_position(lake, self._scope, table) == (merge_state.token, merge_state.shown):
+                self._note_foreign(table, lake.identity, lake.version)
                 merge_state.version, merge_state.identity = lake.version, lake.identity
+
+    def note_merged(self, table: TableId, version: int, lsn: int | None, identity: str | None) -> None:
+        """Note what a merge has written: the lake table's version, the merged LSN stored in it, and its id in Delta."""
+        merge_state = self._known[table]
+        self._note_foreign(table, identity, version - 1)
+        merge_state.version, merge_state.shown, merge_state.identity = version, lsn, identity
+        merge_state.checked_at = time.monotonic()
+
+    def compare(self, recorded: Iterable[RecordedTable]) -> None:
+        """Compare the lake tables with the versions that the newest round of earlier runs recorded.
+
+        A table with an earlier one is an older copy: it is to be re-read, because the slot does not send again what
+        such a copy of it and of its changelog lacks.
+        """
+        for one in recorded:
+            known = self._known.get(one.table)
+            is_same = known is not None and one.identity is not None and known.identity == one.identity
+            if known is None or not is_same or known.version is None or one.version is None:
+                continue
+            if known.version < one.version:
+                reason = f"its folder has version {known.version}, but version {one.version} was written: an older copy"
+                self._shapes.pauses.want_reread(one.table, reason)
+            else:
+                self._warn_of(one.table, foreign_commit(self._paths.lake(one.table), one.version, known.version))
+
+    def _note_foreign(self, table: TableId, identity: str | None, upto: int) -> None:
+        known = self._known[table]
+        if known.version is not None and known.identity == identity:
+            self._warn_of(table, foreign_commit(self._paths.lake(table), known.version, upto))
+
+    @staticmethod
+    def _warn_of(table: TableId, foreign: int | None) -> None:
+        if foreign is not None:
+            _log.warning(
+                "%s: version %d of its lake table was written by another program, so the table may differ from its "
+                "source. Compare them with wal2lake reconcile; wal2lake snapshot with %s reads the table again.",
+                *(table, foreign, table),
+            )
 
     def overlap(self, table: TableId) -> TakenSnapshot | None:
         """Return the snapshot whose rows the next slice may contain again; None once later changes are merged."""

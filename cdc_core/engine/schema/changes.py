@@ -29,6 +29,7 @@ from cdc_core.schema.fingerprint import Fingerprint
 from cdc_core.schema.plan import name_clash, row_key
 from cdc_core.schema.table import TableId, TableSchema
 from cdc_core.schema.unseen import streamed
+from cdc_core.selection.columns import EXCLUDED
 
 _log = logging.getLogger(__name__)
 
@@ -61,8 +62,13 @@ class Shapes:
         return self._is_poll_due
 
     def open(self, table: TableId, in_force: int | None) -> TableShape:
-        """Load the table's state; ``in_force`` is the number in its lake table's commits, None if there is none."""
-        return self.pauses.open(table, in_force)
+        """Load the table's state; ``in_force`` is the number in its lake table's commits, None if there is none.
+
+        A table whose columns the options now treat otherwise than its rows in the lake is to be re-read.
+        """
+        state = self.pauses.open(table, in_force)
+        self._compare_treatments(table, state)
+        return state
 
     def reopen(self, table: TableId, in_force: int | None) -> TableShape:
         """Reload the state after the table was re-read."""
@@ -167,6 +173,21 @@ class Shapes:
         state.reserved = state.newest + 1
         return state.reserved
 
+    def _compare_treatments(self, table: TableId, state: TableShape) -> None:
+        shape = state.shape
+        if shape is None:
+            return
+        now = self._steps.treatments(shape.table)
+        before = now if shape.treatments is None else shape.treatments
+        altered = {name for name, known in before.items() if now.get(name, known) != known}
+        if any(now[name] != EXCLUDED for name in altered):
+            names = ", ".join(sorted(altered))
+            self.pauses.want_reread(table, f"the connector file now treats columns otherwise than before: {names}")
+        elif shape.treatments is None or altered:
+            # An excluded column is not read again: it gets no values from now on, until it is captured again.
+            state.shape = state.shapes[shape.number] = dataclasses.replace(shape, treatments=now)
+            self._log.add_shapes([(table, state.shape)], self.pauses.recorded_at(table, shape.number))
+
     def _refuse(self, table: TableId, decision: Decision, lsn: int) -> None:
         assert decision.cause is not None
         self.pauses.pause(table, decision.cause, decision.reason, decision.remedy, lsn)
@@ -199,7 +220,7 @@ class Shapes:
     def _decide(self, base: TableSchema, version: TableSchema | None, current: TableSchema | None) -> Decision:
         captured = set(self._steps.captured(base)) | set(self._steps.captured(version) if version is not None else ())
         captured |= set(self._steps.captured(current) if current is not None else ())
-        return decide(
+        decision = decide(
             base,
             version,
             current,
@@ -208,6 +229,12 @@ class Shapes:
             captures=captured.__contains__,
             lake_columns=self._steps.lake_columns(self.of(base.id), base.id),
         )
+        if decision.verdict is Verdict.FOLLOW and decision.table is not None:
+            altered = self._steps.treated_otherwise(base, decision.table)
+            if altered:
+                reason = f"Masks or truncation of {base.id} are others for the changed columns: {', '.join(altered)}."
+                return Decision(Verdict.REREAD, decision.changes, reason=reason)
+        return decision
 
     def _follow(self, table: TableId, state: TableShape, decision: Decision, lsn: int) -> int:
         """Add the plan's step; returns the number of the resulting shape."""
@@ -237,7 +264,7 @@ class Shapes:
         """Store the next shape. ``decided``: the lake table is to get this shape."""
         number = state.newest + 1
         parent = None if columns is None or state.shape is None else state.shape.number
-        shape = Shape(number, table, columns, parent)
+        shape = Shape(number, table, columns, parent, self._steps.treatments(table))
         # A shape that a killed run decided in the same way keeps its number: changes in the changelog may refer to it.
         known = (each for each in state.shapes.values() if columns is not None and each.parent == parent is not None)
         same = next((e for e in known if e.projection == columns and same_shape(e.table, table)), None)

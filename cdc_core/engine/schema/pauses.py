@@ -7,7 +7,7 @@ made now is *owed*: the table is paused, or nothing has its name; it is made onc
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Protocol
 
 from cdc_core.engine.schema.state import TableShape
@@ -63,6 +63,22 @@ class Pauses:
         """Reload the state after the table was re-read."""
         self._histories = self._log.read()
         return self.open(table, in_force)
+
+    def recorded_at(self, table: TableId, shape: int) -> int:
+        """Return the LSN with which a shape was recorded; 0 if it is not known."""
+        return self._histories.get(table, History({})).lsns.get(shape, 0)
+
+    def leave_out(self, is_captured: Callable[[TableId], bool]) -> None:
+        """Record that tables of the lake that the options exclude are to be re-read once they are captured again.
+
+        Their changes from now on are not in the lake. A table under a name that is captured is not concerned.
+        """
+        for table, history in self._histories.items():
+            newest = max(history.shapes, default=0)
+            is_owed = history.reread is not None and history.reread[0] >= newest
+            if newest and not is_owed and table not in self.tables and not is_captured(table):
+                history.reread = (newest, "it was not captured for some time")
+                self._log.want_reread(table, history.reread[1], newest, 0)
 
     def pause(self, table: TableId, cause: PauseCause, reason: str, remedy: str, lsn: int) -> None:
         """Stop merging the table and log the reason; its changes are still appended to its changelog."""

@@ -18,7 +18,7 @@ from cdc_core.lake.stores.schema_log import Shape
 from cdc_core.schema.changes import Projected
 from cdc_core.schema.plan import row_key
 from cdc_core.schema.table import Column, TableId, TableSchema
-from cdc_core.selection.columns import plan_columns
+from cdc_core.selection.columns import EXCLUDED, plan_columns
 from cdc_core.types.registry import resolve
 
 
@@ -100,6 +100,20 @@ class SchemaSteps:
     def captured(self, table: TableSchema) -> tuple[str, ...]:
         """Return the names of the captured columns."""
         return tuple(plan.name for plan in plan_columns(table, self._plan.selection) if plan.included)
+
+    def treatments(self, table: TableSchema) -> dict[str, str]:
+        """Return what becomes of the values of each column by its name (``ColumnPlan.treatment``)."""
+        return self._plan.treatments(table)
+
+    def treated_otherwise(self, base: TableSchema, table: TableSchema) -> list[str]:
+        """Return columns of ``table`` whose values in rows of ``base`` were masked or truncated otherwise.
+
+        As after a rename to a name that an option lists, or with a hash that is cut to another length.
+        """
+        before, after = self.treatments(base), self.treatments(table)
+        old = {column.attnum: before[column.name] for column in base.columns if column.attnum}
+        new = {column.attnum: (column.name, after[column.name]) for column in table.columns if column.attnum}
+        return [name for number, (name, now) in new.items() if now != EXCLUDED and old.get(number, now) != now]
 
     def lake_type(self, column: Column) -> pa.DataType:
         """Return the type that a column has in the lake."""

@@ -1,9 +1,9 @@
 """What a run does about an error: it tries again, it ends and waits for a person, or one table is paused.
 
 ``POLICY`` is the one place that decides it. A cause is a class of error; the row of the nearest class applies. Before
-the run has reached its server and claimed its slot (``first``), most causes are mistakes of the configuration, which
-trying again would hide: a service manager that starts the run sees them at once. Afterwards (``later``) the same error
-is a fault that passes.
+a run of the connector has reached its server and claimed its slot (``first``), most causes are mistakes of the
+configuration, which trying again would hide: a service manager that starts the run sees them at once. Afterwards
+(``later``) the same error is a fault that passes.
 
 A retry begins the operation anew at what is durable: server and slot are identified again, the slot is claimed again,
 and the stream starts at the slot's position (``assemble/start/continuity``), so another server is never followed.

@@ -68,8 +68,14 @@ def unreadable_file(path: str, file: str, error: Exception | None = None) -> Cdc
     )
 
 
-def failed_commit(error: Exception) -> CdcError:
-    """Return the error for a commit that delta-rs did not make: of the storage, else of another writer."""
+def failed_commit(error: Exception, append_only: str = "") -> CdcError:
+    """Return the error for a commit that delta-rs did not make: of the storage, else of another writer.
+
+    ``append_only``: the path of a table that another program made so, if the commit removes files of it.
+    """
+    if append_only:
+        found = f"Rows of the Delta table {append_only} cannot be changed: its property delta.appendOnly is true."
+        return UnreadableError(f"{found} Remove the property.", "Remove the property.", append_only)
     return storage_fault(error) or CommitConflictError()
 
 

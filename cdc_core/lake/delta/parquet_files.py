@@ -200,6 +200,8 @@ class ParquetFiles:
             with self._folder.open_input(file.path) as source:
                 yield pq.ParquetFile(source)
         except (OSError, pa.ArrowInvalid) as error:
-            if not isinstance(error, (*NO_ACCESS, pa.ArrowInvalid)) and storage_fault(error) is None:
+            # Arrow says so of damaged pages of a file, and of what a store answers, too.
+            is_damaged = isinstance(error, pa.ArrowInvalid) or (self._folder.is_local and not error.errno)
+            if not isinstance(error, NO_ACCESS) and not is_damaged and storage_fault(error) is None:
                 raise
             raise unreadable_file(self._folder.path, file.path, error) from None

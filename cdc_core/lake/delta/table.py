@@ -44,8 +44,7 @@ _NTZ = "timestampNtz"
 _MAPPING = "columnMapping"
 _VECTORS = "deletionVectors"
 _ENABLED = "delta.enableDeletionVectors"
-_INTERVAL = "delta.checkpointInterval"
-_DEFAULT_INTERVAL = 100
+_INTERVAL, _DEFAULT_INTERVAL = "delta.checkpointInterval", 100
 _APPENDS_ONLY = "delta.appendOnly"
 _PLAIN_WRITER = 2
 _PLAIN_FEATURES = frozenset({_VECTORS, _NTZ, "appendOnly", "invariants"})
@@ -354,7 +353,8 @@ class DeltaTable:
                 ),
             )
         except CommitFailedError as error:
-            raise failed_commit(error) from None
+            is_fixed = bool(gone) and self.properties.get(_APPENDS_ONLY) == "true"
+            raise failed_commit(error, self.path if is_fixed else "") from None
 
     def _with_vectors(self, marked: Sequence[MarkedRows]) -> tuple[list[DataFile], list[DataFile]]:
         """Write one file with the vectors of files in which rows are marked; returns the files with it, and before.

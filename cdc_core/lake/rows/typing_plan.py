@@ -27,6 +27,10 @@ class TypingPlan:
         codecs = tuple(resolve(column, self.types) for column in table.columns)
         return RowTyper(table, plans, codecs, self.failure)
 
+    def treatments(self, table: TableSchema) -> dict[str, str]:
+        """Return what becomes of the values of each column (``ColumnPlan.treatment``)."""
+        return {plan.name: plan.treatment for plan in plan_columns(table, self.selection)}
+
     def has_masks(self, table: TableSchema) -> bool:
         """Whether some value of the table must be masked or removed before it may be written anywhere."""
         return any(plan.mapper is not None or not plan.included for plan in plan_columns(table, self.selection))

@@ -84,14 +84,19 @@ def beyond(rows: pa.Table, held: ChangelogPosition | None) -> pa.Table:
 
 
 def read_changes(
-    changelog: ChangeRows, from_lsn: int, to_lsn: int, needed: Callable[[pa.Table], pa.Table] | None = None
+    changelog: ChangeRows,
+    from_lsn: int,
+    to_lsn: int,
+    needed: Callable[[pa.Table], pa.Table] | None = None,
+    may_have: Callable[[DataFile], bool] = lambda file: True,
 ) -> pa.Table:
     """Return change rows with ``from_lsn < __commit_lsn <= to_lsn`` in stream order, without snapshot reads (index -1).
 
-    Files whose statistics exclude such rows are not opened. ``needed`` filters the rows of each file.
+    Files whose statistics exclude such rows are not opened, nor those that ``may_have`` excludes. ``needed`` filters
+    the rows of each file.
     """
     parts = []
-    for file in files_between(changelog, from_lsn, to_lsn):
+    for file in filter(may_have, files_between(changelog, from_lsn, to_lsn)):
         rows = between(changelog.read(file), from_lsn, to_lsn)
         parts.append(rows if needed is None else needed(rows))
     rows = pa.concat_tables(parts) if parts else changelog.schema.empty_table()

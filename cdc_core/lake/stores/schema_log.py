@@ -9,7 +9,7 @@ are merged.
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 
@@ -34,6 +34,7 @@ _SCHEMA = pa.schema(
         ("remedy", pa.string()),
         ("cause", pa.string()),
         ("recorded_at", pa.timestamp("us", tz="UTC")),
+        ("treatments", pa.string()),
     ]
 )
 _SHAPE, _PAUSED, _RESUMED, _REREAD = "shape", "paused", "resumed", "reread"
@@ -45,13 +46,15 @@ class Shape:
 
     (It then begins with a new snapshot.) ``table`` contains the columns of the stream, with attnums and fingerprint.
     The parent is not always the previous number: a shape that a run decided and did not apply is decided again by the
-    next.
+    next. ``treatments`` are those of the columns by name (``ColumnPlan.treatment``), None if a release that did not
+    store them recorded the shape.
     """
 
     number: int
     table: TableSchema
     projection: tuple[Projected, ...] | None = None
     parent: int | None = None
+    treatments: Mapping[str, str] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +115,9 @@ class ShapeLog:
             if row["kind"] == _SHAPE:
                 source = row["source"]
                 table = self._tables[source] = parsed.get(source) or TableSchema.from_json(source)
-                history.shapes[row["shape"]] = Shape(row["shape"], table, _projection(row["projection"]), row["parent"])
+                projection, treatments = _projection(row["projection"]), row["treatments"]
+                told = None if treatments is None else json.loads(treatments)
+                history.shapes[row["shape"]] = Shape(row["shape"], table, projection, row["parent"], told)
                 history.lsns[row["shape"]] = row["lsn"]
             elif row["kind"] == _REREAD:
                 history.reread = (row["shape"], row["reason"])
@@ -124,7 +129,7 @@ class ShapeLog:
         return found
 
     def add_shapes(self, shapes: Sequence[tuple[TableId, Shape]], lsn: int) -> None:
-        """Record shapes before a lake commit puts them in force."""
+        """Record shapes before a lake commit puts them in force; of two with one number the later one counts."""
         self._append(
             [
                 self._row(
@@ -135,6 +140,7 @@ class ShapeLog:
                     source=_bare(shape.table).to_json(),
                     parent=shape.parent,
                     projection=None if shape.projection is None else _to_json(shape.projection),
+                    treatments=None if shape.treatments is None else json.dumps(dict(shape.treatments)),
                 )
                 for table, shape in shapes
             ]

@@ -166,15 +166,17 @@ def read_stream(path: str) -> StreamRecord | None:
     return _record(DeltaTable.open(path))
 
 
-def begin(log: StreamLog, found: StreamRecord, *, is_first: bool) -> StreamRecord:
+def begin(log: StreamLog, found: StreamRecord, *, is_first: bool, after: int = 0) -> StreamRecord:
     """Begin an epoch of the stream ``found``, before anything of it is read into the lake; returns the record.
 
     The number follows that of the record in the log. Without a record it is 0 if the lake holds nothing yet
-    (``is_first``), else 1: what a release before the record wrote belongs to epoch 0. ``confirmed`` is 0, except of a
-    stream that was ``adopted``, whose slot has been seen.
+    (``is_first``), else 1: what a release before the record wrote belongs to epoch 0. It is later than ``after``, the
+    latest epoch of what the lake holds. ``confirmed`` is 0, except of a stream that was ``adopted``, whose slot has
+    been seen.
     """
     before = log.read()
     epoch = before.epoch + 1 if before is not None else 0 if is_first else 1
+    epoch = max(epoch, after + 1) if after else epoch
     confirmed = found.confirmed if found.adopted else Lsn(0)
     record = replace(found, epoch=epoch, confirmed=confirmed, last=None, broken="", gap="")
     log.write(record)

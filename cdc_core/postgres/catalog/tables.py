@@ -52,7 +52,7 @@ _LOGGED = "c.relpersistence = 'p'"
 # columns and needs no lock; a generated column's expression, which is stored like a default, needs it and is left out.
 _COLUMNS = """
 SELECT a.attrelid::bigint, a.attname, a.atttypid::bigint, a.atttypmod,
-       NOT a.attnotnull AND NOT coalesce(t.typnotnull, false),
+       NOT (a.attnotnull{validated}) AND NOT coalesce(t.typnotnull, false),
        e.text, {generated}, coalesce(e.text LIKE '%%nextval(%%', false),
        col_description(a.attrelid, a.attnum), a.attnum::int, {kind}, {missing}
 FROM pg_attribute a LEFT JOIN pg_attrdef d ON d.adrelid = a.attrelid AND d.adnum = a.attnum
@@ -60,6 +60,9 @@ LEFT JOIN pg_type t ON t.oid = a.atttypid AND t.typtype = 'd'
 CROSS JOIN LATERAL (SELECT CASE WHEN {kind} = '' THEN pg_get_expr(d.adbin, 0) END) AS e(text)
 WHERE a.attrelid = ANY(%s::oid[]) AND a.attnum > 0 AND NOT a.attisdropped ORDER BY a.attrelid, a.attnum
 """
+# From PostgreSQL 18 on a NOT NULL constraint may be NOT VALID: older rows may have nulls.
+_VALIDATED = """ AND NOT EXISTS (SELECT FROM pg_constraint n WHERE n.conrelid = a.attrelid AND n.contype = 'n'
+                                 AND n.conkey = ARRAY[a.attnum] AND NOT n.convalidated)"""
 # A partitioned table has no missing values; each of its leaves has its own.
 _LEAVES = """
 WITH RECURSIVE held(root, oid) AS (
@@ -418,6 +421,7 @@ def _schema(oid: int, facts: _Facts) -> TableSchema:
 
 def _columns_query(version: int) -> str:
     return _COLUMNS.format(
+        validated=_VALIDATED if version >= 180000 else "",
         generated="a.attgenerated <> ''" if version >= 120000 else "false",
         kind="a.attgenerated::text" if version >= 120000 else "''",
         # The array of one element as text, for every element type and delimiter.

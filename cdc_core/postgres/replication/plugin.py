@@ -31,6 +31,8 @@ _INSTEAD = {
     "streaming": "Set wal2lake.streaming.transactions=on instead, which chooses the protocol version, too.",
     "two_phase": "Remove it: a prepared transaction is captured when it is committed.",
 }
+# Parameters that leave changes out on the server, without a trace in the stream.
+_FILTERS = ("actions", "add-tables", "filter-tables", "filter-origins", "origin")
 _MEANS = {"on": "1", "true": "1", "t": "1", "yes": "1", "off": "0", "false": "0", "f": "0", "no": "0"}
 _FORMAT = "format-version"
 _IN_PROGRESS_FROM = 140000
@@ -96,6 +98,14 @@ def sends_truncates(options: PostgresOptions) -> bool:
         return False
     actions = dict(options.slot_stream_params).get("actions")
     return actions is None or "truncate" in actions
+
+
+def filters(options: PostgresOptions) -> list[str]:
+    """Return the names of parameters in slot.stream.params that leave changes of rows out on the server."""
+    given = dict(options.slot_stream_params)
+    needed = {"insert", "update", "delete"}
+    acts = {one.strip() for one in given.get("actions", "insert,update,delete").split(",")}
+    return [name for name in _FILTERS if name in given and not (name == "actions" and needed <= acts)]
 
 
 def warns_of_changes(options: PostgresOptions) -> bool:

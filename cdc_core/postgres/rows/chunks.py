@@ -14,7 +14,8 @@ from cdc_core.lsn import Lsn
 from cdc_core.postgres.connect import Connection, connect
 from cdc_core.postgres.options import PostgresOptions
 from cdc_core.postgres.rows.copy_out import copied
-from cdc_core.postgres.server import next_transaction, oldest_transaction, wal_end
+from cdc_core.postgres.rows.reading import begin_reading
+from cdc_core.postgres.server import next_transaction, oldest_transaction, shown_end, wal_end
 from cdc_core.postgres.sqlstate import translated
 from cdc_core.schema.table import TableId
 from cdc_core.visibility import Visibility
@@ -53,15 +54,10 @@ class ChunkConnection:
     def read(self, *selects: str) -> ReadTogether:
         """Return every query's rows as lines of COPY text, all in one snapshot, which is taken now."""
         with self._at("reading a chunk of a table") as connection:
-            connection.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
-            modern = connection.info.server_version >= 130000
-            row = connection.execute(
-                f"SELECT {'pg_current_snapshot' if modern else 'txid_current_snapshot'}()::text"
-            ).fetchone()
-            assert row is not None
+            visible = begin_reading(connection)
             rows = tuple(b"".join(copied(connection, select)) for select in selects)
             connection.execute("COMMIT")
-            return ReadTogether(str(row[0]), rows)
+            return ReadTogether(visible, rows)
 
     def insert(self, table: TableId, signal_id: str, kind: str, data: str) -> None:
         """Insert a row into the signal table, by the order of its three columns."""
@@ -81,13 +77,13 @@ class ChunkConnection:
             return wal_end(connection)
 
     def bound(self) -> tuple[Lsn, int]:
-        """Return the end of WAL R, and an id X of 32 bits: transactions committed up to R have an id before X.
+        """Return an LSN R, and an id X of 32 bits: transactions committed up to R have an id before X.
 
-        This holds because the end is queried first, and the next free id after it. A later snapshot whose xmin is at
-        least X shows everything that was committed up to R.
+        This holds because the end of WAL is queried first, and the next free id after it; a standby knows ids only of
+        what it has replayed. A later snapshot whose xmin is at least X shows everything that was committed up to R.
         """
         with self._at("reading the end of the WAL") as connection:
-            end = wal_end(connection)
+            end = shown_end(connection)
             row = connection.execute("SELECT age('3'::xid)").fetchone()
             assert row is not None
             return end, (3 + int(row[0])) % (1 << 32)

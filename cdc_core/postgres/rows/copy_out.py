@@ -25,6 +25,7 @@ from psycopg.pq.abc import PGconn
 from cdc_core.errors import LockedError, SourceError, TransientError, UnsendableRowError
 from cdc_core.lsn import Lsn
 from cdc_core.postgres.connect import Connection, ConnectionString, connect_with, has_raw_text
+from cdc_core.postgres.rows.reading import BEGIN, begin_reading, current_snapshot
 from cdc_core.postgres.server import wal_end
 from cdc_core.postgres.sqlstate import row_fault, server_error, translated
 from cdc_core.schema.table import TableId, TableSchema
@@ -63,16 +64,12 @@ class SnapshotHolder:
         with translated("taking a snapshot"):
             # Assigned outside: a transaction with an id would delay the creation of any slot in the meantime.
             txid = _draw_txid(connection)
-            connection.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
-            if imported is not None:
-                connection.execute(sql.SQL("SET TRANSACTION SNAPSHOT {}").format(sql.Literal(imported)))
-            visible = "pg_current_snapshot()" if connection.info.server_version >= 130000 else "txid_current_snapshot()"
+            visible = begin_reading(connection) if imported is None else _imported(connection, imported)
             row = connection.execute(
-                f"SELECT pg_export_snapshot(), {visible}::text, "
-                "(extract(epoch FROM current_timestamp) * 1000000)::numeric(20, 0)::bigint"
+                "SELECT pg_export_snapshot(), (extract(epoch FROM current_timestamp) * 1000000)::numeric(20, 0)::bigint"
             ).fetchone()
         assert row is not None
-        self.facts = SnapshotFacts(row[0], row[1], wal_end(connection), txid, row[2])
+        self.facts = SnapshotFacts(row[0], visible, wal_end(connection), txid, row[1])
 
     def __enter__(self) -> SnapshotHolder:
         return self
@@ -162,7 +159,7 @@ def copy_chunks(
     connection = connect_with(target)
     try:
         with translated("importing the snapshot"):
-            connection.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
+            connection.execute(BEGIN)
             if snapshot_name is not None:
                 connection.execute(sql.SQL("SET TRANSACTION SNAPSHOT {}").format(sql.Literal(snapshot_name)))
         yield from _copied(connection, copy_sql(select), chunk_bytes)
@@ -188,7 +185,7 @@ class SnapshotReader:
                 if self._connection.info.server_version >= _HAS_JIT:
                     # Each range is a statement of its own, and compiling it takes longer than it saves.
                     self._connection.execute("SET jit = off")
-                self._connection.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
+                self._connection.execute(BEGIN)
                 self._connection.execute(sql.SQL("SET TRANSACTION SNAPSHOT {}").format(sql.Literal(snapshot_name)))
         except BaseException:
             self._connection.close()
@@ -294,6 +291,13 @@ def _await_input(pg: PGconn, poll: select.poll) -> None:
     raise TransientError(
         f"The server has sent no row for {_SILENT_WAITS * _WAIT_MS // 1000} s.", "Check what blocks the query."
     )
+
+
+def _imported(connection: Connection, name: str) -> str:
+    """Begin a transaction with the snapshot that a slot's creation exported; return the text of it."""
+    connection.execute(BEGIN)
+    connection.execute(sql.SQL("SET TRANSACTION SNAPSHOT {}").format(sql.Literal(name)))
+    return current_snapshot(connection)
 
 
 def _draw_txid(connection: Connection) -> int | None:

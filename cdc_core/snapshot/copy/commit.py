@@ -14,6 +14,7 @@ from cdc_core.lake.delta.table import DeltaTable
 from cdc_core.lake.paths import LakePaths
 from cdc_core.lake.reduce.row_states import Truncation
 from cdc_core.lake.rows.row_keys import merge_key
+from cdc_core.lake.rows.typing_plan import TypingPlan
 from cdc_core.lake.schema.shape import lake_properties
 from cdc_core.lake.spark.register import register
 from cdc_core.lake.stores.schema_log import Shape, ShapeLog
@@ -29,7 +30,7 @@ from cdc_core.spark.errors import received
 
 
 def record_shapes(
-    log: ShapeLog, tables: Sequence[TableSchema], lsn: Lsn, given: Mapping[TableId, int] | None
+    log: ShapeLog, plan: TypingPlan, tables: Sequence[TableSchema], lsn: Lsn, given: Mapping[TableId, int] | None
 ) -> tuple[dict[TableId, int], frozenset[TableId]]:
     """Record the schema versions of a snapshot, which its commits put in force; returns their numbers.
 
@@ -38,7 +39,8 @@ def record_shapes(
     known = log.read()
     numbers = {t.id: max(known[t.id].shapes, default=0) + 1 if t.id in known else 1 for t in tables}
     numbers |= given or {}
-    log.add_shapes([(table.id, Shape(numbers[table.id], table)) for table in tables], lsn)
+    shapes = [Shape(numbers[table.id], table, treatments=plan.treatments(table)) for table in tables]
+    log.add_shapes([(shape.table.id, shape) for shape in shapes], lsn)
     return numbers, frozenset(table for table, history in known.items() if history.paused is not None)
 
 

@@ -158,7 +158,7 @@ class SnapshotRun:
             taken |= {name: attempts.continued(taken[name]) for name, attempts in earlier.items()}
             record_snapshots(self._paths.snapshots, taken, epoch_of(self._settings.scope))
             log = ShapeLog(self._paths.shapes, lake_properties(self._settings.history_minutes))
-            shapes, paused = record_shapes(log, [each.table for each in described], opened.lsn, numbers)
+            shapes, paused = record_shapes(log, self._plan, [each.table for each in described], opened.lsn, numbers)
             limits = RangeLimits(self._settings.rows_per_range, self._parallel_jobs(concurrent=is_concurrent))
             plans = plan_tables(described, taken, shapes, earlier, limits, self._source.catalog.key_bounds)
             commits = TableCommits(

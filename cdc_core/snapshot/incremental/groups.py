@@ -192,10 +192,10 @@ class GroupReader:
         return " AND ".join(f"({each})" for each in wanted)
 
     def note_bound(self) -> int:
-        """Take a bound; returns the end of WAL."""
+        """Take a bound; returns the end of WAL, which is behind everything that was read."""
         end, before = self._connection.bound()
         self._bounds = [*self._bounds[-_BOUNDS:], (int(end), before)]
-        return int(end)
+        return int(self._connection.wal_end())
 
     def floor(self, visible: str) -> int:
         """Return the LSN up to which a snapshot is known to show every commit."""

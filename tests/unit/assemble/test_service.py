@@ -10,7 +10,7 @@ from cdc_core.assemble import service
 from cdc_core.assemble.service import Service, ServiceHooks
 from cdc_core.config.connector import from_entries
 from cdc_core.engine.reports import StreamReport, Until
-from cdc_core.errors import CommitConflictError, InUseError, SourceError, UnreachableError
+from cdc_core.errors import CommitConflictError, InUseError, SourceError, UnknownHostError, UnreachableError
 from cdc_core.lsn import Lsn
 from cdc_core.postgres.sessions import Sessions
 from tests.support.waits import patient
@@ -73,7 +73,7 @@ def test_a_fault_that_passes_is_waited_for_and_said_once(tmp_path):
     assert report is not None and report.lsn == DONE.lsn
     assert [each.cause for each in said.waits] == [LOST.message]
     assert said.resumed == [4]
-    assert list((tmp_path / "state").iterdir()) == []
+    assert [path.name for path in (tmp_path / "state").iterdir()] == ["reached-shop-debezium.json"]
 
 
 def test_a_person_is_waited_for_by_ending(tmp_path):
@@ -89,6 +89,25 @@ def test_a_person_is_waited_for_by_ending(tmp_path):
 def test_before_the_server_was_reached_a_refusal_ends_the_run(tmp_path):
     with pytest.raises(UnreachableError):
         Service(Connector(tmp_path, [LOST], accepted=False), Until(), Said().hooks).run()
+
+
+def test_a_server_that_was_reached_before_is_waited_for_at_the_start(tmp_path):
+    Service(Connector(tmp_path, []), Until(), Said().hooks).run()
+    said = Said()
+    gone = UnknownHostError("The host name does not exist.", "Correct it.")
+    assert Service(Connector(tmp_path, [LOST, gone], accepted=False), Until(), said.hooks).run() is not None
+    assert [each.cause for each in said.waits] == [LOST.message] and said.resumed == [2]
+    # Not by a run that ends by itself, not with another address, and not what only a person can mend.
+    refused = SourceError("The server refuses the password.", "Correct it.")
+    for fault, until, changed in (
+        (LOST, Until(max_seconds=60.0), {}),
+        (LOST, Until(), {"database.port": "5433"}),
+        (LOST, Until(), {"database.hostname": "h2"}),
+        (LOST, Until(), {"errors.max.retries": "0"}),
+        (refused, Until(), {}),
+    ):
+        with pytest.raises(type(fault)):
+            Service(Connector(tmp_path, [fault], accepted=False, **changed), until, Said().hooks).run()
 
 
 def test_retries_have_a_limit(tmp_path):

@@ -23,6 +23,7 @@ from cdc_core.cli.status import _print, as_plain
 from cdc_core.engine.reports import Status, StreamReport, TableStatus
 from cdc_core.errors import SourceError
 from cdc_core.lsn import Lsn
+from cdc_core.offsets.reports import HandBack
 from cdc_core.schema.table import TableId
 from tests.support.waits import patient
 
@@ -229,6 +230,14 @@ def test_events_into_a_folder_that_does_not_exist_are_one_sentence(config, tmp_p
     assert called("envelopes", config, "-o", str(tmp_path / "gone" / "out.jsonl"), monkeypatch=monkeypatch) == 1
     said = capsys.readouterr().err
     assert f"The folder {tmp_path / 'gone'} of the output does not exist." in said and "Traceback" not in said
+
+
+def test_a_file_of_offsets_that_cannot_be_written_is_one_sentence(config, tmp_path, monkeypatch, capsys):
+    back = HandBack("shop", "shop", Lsn(7), "{}", ())
+    monkeypatch.setattr(Connector, "offsets", lambda self, name="": back)
+    file = tmp_path / "nowhere" / "offsets.dat"
+    assert called("offsets", config, "--format", "file", "--output", str(file), monkeypatch=monkeypatch) == 1
+    assert f"{file} cannot be written: No such file or directory." in capsys.readouterr().err
 
 
 def test_a_home_for_dagster_is_written_once_and_nothing_in_it_is_overwritten(tmp_path, monkeypatch, capsys):

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 from cdc_core.decode.pgoutput.stream_state import MARK_SCHEMA, SortedSegment
-from cdc_core.engine.reading.continuity import Break, BrokenStreamError, CommitWatch, departure, judge
+from cdc_core.engine.reading.continuity import Break, BrokenStreamError, CommitWatch, departure, judge, record_lost
 from cdc_core.engine.stream.confirmations import Confirmations
 from cdc_core.lake.stores.stream_log import LastCommit, StreamLog, StreamRecord, begin, read_stream
 from cdc_core.lsn import Lsn
@@ -184,3 +184,11 @@ def test_without_a_lake_a_position_is_sent_at_once() -> None:
     confirmations.confirm(1)
     confirmations.confirm(2, LAST)
     assert sent == [1, 2]
+
+
+@pytest.mark.parametrize(("recorded", "held", "said"), [(0, 0, None), (2, 1, None), (2, 2, None), (0, 1, "missing"),
+                                                        (1, 2, "knows 1 of them")])  # fmt: skip
+def test_a_record_is_not_older_than_the_tables(recorded: int, held: int, said: str | None) -> None:
+    found = record_lost(recorded, held, "lake/t/__stream")
+    assert (found is None) is (said is None)
+    assert found is None or (said in found.message and "wal2lake snapshot" in found.remedy)

@@ -5,7 +5,7 @@ import os
 import stat
 from datetime import UTC, datetime
 
-from cdc_core.engine.run_state import Waiting, WaitingFile, process_start
+from cdc_core.engine.run_state import ReachedFile, Waiting, WaitingFile, process_start
 
 WAITING = Waiting("No server is listening at h:1.", "Start it.", datetime(2026, 1, 2, tzinfo=UTC), 3)
 
@@ -34,6 +34,21 @@ def test_a_dead_run_waits_for_nothing(tmp_path):
     assert file.read() == WAITING
     path.write_text("{")
     assert file.read() is None
+
+
+def test_a_server_is_known_by_its_address(tmp_path):
+    def file(server):
+        return ReachedFile(tmp_path / "state", "shop", "debezium", server)
+
+    assert not file("h:1/d").is_reached()
+    file("h:1/d").note()
+    assert file("h:1/d").is_reached() and not file("h:2/d").is_reached()
+    (found,) = (tmp_path / "state").iterdir()
+    assert stat.S_IMODE(found.stat().st_mode) == 0o600
+    file("h:2/d").note()
+    assert file("h:2/d").is_reached() and not file("h:1/d").is_reached()
+    found.write_text("[")
+    assert not file("h:2/d").is_reached()
 
 
 def test_a_process_is_known_by_its_start():

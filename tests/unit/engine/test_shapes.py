@@ -18,7 +18,7 @@ from cdc_core.lake.delta.table import DeltaTable
 from cdc_core.lake.names import RESCUED
 from cdc_core.lake.rows.typing_plan import TypingPlan
 from cdc_core.lake.schema.shape import lake_schema
-from cdc_core.lake.stores.schema_log import ShapeLog
+from cdc_core.lake.stores.schema_log import Shape, ShapeLog
 from cdc_core.postgres.catalog.tables import ResolvedRelation
 from cdc_core.schema.changes import PauseCause, Policy, SchemaChanges
 from cdc_core.schema.relation import Relation, ReplicaIdentity
@@ -53,9 +53,15 @@ class Server:
         return ResolvedRelation(self.now, self.now)
 
 
-def shapes(folder: Path, server: Server, policy: Policy | None = None, lake: pa.Schema | None = None) -> Shapes:
+def shapes(
+    folder: Path,
+    server: Server,
+    policy: Policy | None = None,
+    lake: pa.Schema | None = None,
+    selection: SelectionOptions | None = None,
+) -> Shapes:
     log = ShapeLog(str(folder / "shapes"), {})
-    plan = TypingPlan(TypeOptions(), SelectionOptions())
+    plan = TypingPlan(TypeOptions(), selection or SelectionOptions())
     lake = lake or pa.schema([("id", pa.int32()), ("note", pa.string())])
     return Shapes(log, server, plan, policy or Policy(), lambda name: lake)  # type: ignore[arg-type]
 
@@ -238,3 +244,79 @@ def test_the_catalogue_is_read_before_a_record_only_if_values_may_have_changed(t
     server.stamp = "another"
     known.poll_if_altered(lambda: 320)
     assert server.looks == 2
+
+
+NOTES = (r"public\.orders\.note",)
+HASHED = SelectionOptions(column_mask_hash_v2=(("SHA-256", "salt", NOTES),))
+CUT = SelectionOptions(column_truncate_to_n_chars=(("3", NOTES),))
+
+
+@pytest.mark.parametrize(
+    ("before", "now"),
+    [
+        (SelectionOptions(), HASHED),
+        (HASHED, SelectionOptions()),
+        (HASHED, SelectionOptions(column_mask_hash_v2=(("SHA-256", "another", NOTES),))),
+        (HASHED, SelectionOptions(column_mask_hash=(("SHA-256", "salt", NOTES),))),
+        (CUT, SelectionOptions(column_truncate_to_n_chars=(("4", NOTES),))),
+        (CUT, SelectionOptions(column_mask_with_n_chars=(("3", NOTES),))),
+        (SelectionOptions(column_exclude_list=NOTES), SelectionOptions()),
+        (SelectionOptions(column_include_list=(r".*\.id",)), CUT),
+    ],
+)
+def test_columns_that_are_treated_otherwise_are_read_again(
+    tmp_path: Path, before: SelectionOptions, now: SelectionOptions
+) -> None:
+    first = table(ID, NOTE)
+    known = shapes(tmp_path, Server(first), selection=before)
+    known.open(ORDERS, None)
+    assert known.number(first, first, 90, 100) == 1
+    assert shapes(tmp_path, Server(first), selection=before).open(ORDERS, 1).reread is None
+    again = shapes(tmp_path, Server(first), selection=now).open(ORDERS, 1)
+    assert again.reread is not None and "note" in again.reread
+    # Recorded before a change of it is merged, whatever becomes of this run; and no salt is in it.
+    assert shapes(tmp_path, Server(first), selection=now).open(ORDERS, 1).reread is not None
+    stored = [entry.treatments for history in ShapeLog(str(tmp_path / "shapes"), {}).read().values()
+              for entry in history.shapes.values()]  # fmt: skip
+    assert all(treatments is not None and "salt" not in str(treatments) for treatments in stored)
+
+
+def test_a_column_that_was_not_captured_for_some_time_is_read_again(tmp_path: Path) -> None:
+    first, without = table(ID, NOTE), SelectionOptions(column_exclude_list=NOTES)
+    known = shapes(tmp_path, Server(first))
+    known.open(ORDERS, None)
+    known.number(first, first, 90, 100)
+    assert shapes(tmp_path, Server(first), selection=without).open(ORDERS, 1).reread is None
+    assert shapes(tmp_path, Server(first)).open(ORDERS, 1).reread is not None
+
+
+def test_what_an_earlier_release_did_with_columns_is_taken_as_it_is_now(tmp_path: Path) -> None:
+    first = table(ID, NOTE)
+    ShapeLog(str(tmp_path / "shapes"), {}).add_shapes([(ORDERS, Shape(1, first))], 77)
+    assert shapes(tmp_path, Server(first), selection=HASHED).open(ORDERS, 1).reread is None
+    history = ShapeLog(str(tmp_path / "shapes"), {}).read()[ORDERS]
+    assert history.shapes[1].treatments is not None and history.lsns == {1: 77}
+    assert shapes(tmp_path, Server(first)).open(ORDERS, 1).reread is not None
+
+
+def test_a_column_that_gets_a_masked_name_is_read_again(tmp_path: Path) -> None:
+    first, renamed = table(ID, column(2, "remark")), table(ID, NOTE, touched=(2,), version=2)
+    lake = pa.schema([("id", pa.int32()), ("remark", pa.string())])
+    for folder, selection, is_read in (("plain", None, False), ("masked", HASHED, True)):
+        known = shapes(tmp_path / folder, Server(first), lake=lake, selection=selection)
+        known.open(ORDERS, None)
+        known.number(first, first, 90, 100)
+        known.number(renamed, renamed, 200, 100)
+        assert (known.of(ORDERS).reread is not None) is is_read
+
+
+def test_a_table_that_was_not_captured_for_some_time_is_read_again(tmp_path: Path) -> None:
+    first = table(ID, NOTE)
+    begun(tmp_path, first)
+    elsewhere = shapes(tmp_path, Server(first))
+    elsewhere.pauses.leave_out(lambda name: True)
+    assert shapes(tmp_path, Server(first)).open(ORDERS, 1).reread is None
+    for _ in range(2):
+        shapes(tmp_path, Server(first)).pauses.leave_out(lambda name: False)
+    assert shapes(tmp_path, Server(first)).open(ORDERS, 1).reread is not None
+    assert shapes(tmp_path, Server(first)).open(ORDERS, 2).reread is None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import io
 import json
 from typing import Any
@@ -12,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cdc_core.envelope.batch import Data, arrow_type
+from cdc_core.envelope.batch import SCHEMALESS, Data, arrow_type
 from cdc_core.errors import ConfigError, RecordError, TransientError
 from cdc_core.format.avro_binary import encoded
 from cdc_core.format.avro_format import AvroFormat
@@ -21,6 +22,7 @@ from cdc_core.schema.connect import ConnectSchema
 from cdc_core.transform.settings import Settings
 from tests.support.registry import TestRegistry
 from tests.unit.transform.records import EVENT, ONE, batch, event, tombstones
+from tests.unit.transform.records import one as one_transform
 
 TEXT = ConnectSchema("string", optional=True)
 WIDE = ConnectSchema(
@@ -121,6 +123,24 @@ def test_names_that_avro_does_not_permit() -> None:
     with pytest.raises(RecordError, match="does not permit the name"):
         avro_schema(odd, AvroRules())
     assert avro_schema(odd, AvroRules(scrub=True))["fields"][0]["name"] == "x1__C3_A4"
+    # Avro looks at names only, not at namespaces.
+    space = ConnectSchema("struct", name="a.x y..B", fields=(("id", TEXT),))
+    assert avro_schema(space, AvroRules())["namespace"] == "a.x y."
+    assert avro_schema(space, AvroRules(scrub=True))["namespace"] == "a.x_y."
+
+
+def test_texts_without_a_schema() -> None:
+    """Connect has them of JSON that is to be expanded and has no type; the record names the type they are of."""
+    without = Data(ConnectSchema("string", optional=True, name=SCHEMALESS), pa.array(["[]", None], pa.large_string()))
+    with TestRegistry() as registry:
+        one, none = form(registry).encode(without, EVENTS).to_pylist()
+        value = read(json.loads(registry.schemas[0]), one[5:])
+        nothing = one_transform("HoistField$Value", field="line").apply(tombstones())[0]
+        [hoisted] = form(registry).encode(nothing.value, nothing).to_pylist()
+        [entry] = read(json.loads(registry.schemas[0]), hoisted[5:])["map"]
+    assert entry["key"]["string"] == "line" and not any(entry["value"].values())
+    assert none is None
+    assert {name: found for name, found in value.items() if found is not None} == {"string": "[]"}
 
 
 def form(registry: TestRegistry, **settings: str) -> AvroFormat:
@@ -141,6 +161,9 @@ def test_the_wire_format_and_the_subjects() -> None:
             made = form(registry, value__subject__name__strategy=f"{strategies}{name}Strategy")
             made.encode(EVENTS.value, EVENTS)
         assert list(registry.subjects) == ["p.s.t-value", "p.s.t.Envelope", "p.s.t-p.s.t.Envelope"]
+        optional = Data(EVENTS.value.schema.replace(optional=True), EVENTS.value.values)  # type: ignore[union-attr]
+        with pytest.raises(RecordError, match="RecordNameStrategy needs"):
+            made.encode(optional, EVENTS)
         assert form(registry).encode(tombstones().value, tombstones()).to_pylist() == [None]
         asked = len(registry.requests)
         once = form(registry)
@@ -187,3 +210,16 @@ def test_a_registry_that_does_not_answer() -> None:
     with pytest.raises(ConfigError, match="url is missing"):
         AvroFormat(Settings("key.converter", {}), is_key=True)
     assert EVENT.name == "p.s.t.Envelope"
+
+
+def test_headers_and_a_proxy() -> None:
+    """The test's registry answers as a proxy, too: the address that it is asked for is in the request."""
+    with TestRegistry(user="cdc:secret") as registry:
+        basic = "Basic " + base64.b64encode(b"cdc:secret").decode()
+        host, port = registry.url.removeprefix("http://").split(":")
+        by_proxy = {"schema__registry__url": "http://registry.invalid", "proxy__host": host, "proxy__port": port}
+        made = form(registry, **by_proxy, request__header__Authorization=basic)
+        assert made.encode(EVENTS.value, EVENTS).null_count == 0
+    assert registry.requests == [("POST", "/subjects/p.s.t-value/versions")]
+    with pytest.raises(ConfigError, match="must be set together"):
+        form(registry, proxy__host="h")

@@ -41,6 +41,8 @@ class FakeProducer:
         self.answers = threading.Event()
         self.answers.set()
         self.waiting = 0
+        # How many records of a batch the queue takes; all if None.
+        self.room: int | None = None
         # Callbacks of records whose batch the broker refuses.
         self.refused: list[Any] = []
 
@@ -55,6 +57,19 @@ class FakeProducer:
             return
         self.said.append((topic, value))
         self.waiting += 1
+
+    def produce_batch(self, topic: str, messages: list[dict[str, Any]], on_delivery: Any) -> int:
+        taken = 0
+        for message in messages:
+            if taken == self.room:
+                message["_error"] = KafkaError(KafkaError._QUEUE_FULL)
+                continue
+            try:
+                self.produce(topic, message["value"], message["key"], on_delivery=on_delivery)
+                taken += 1
+            except KafkaException as error:
+                message["_error"] = error.args[0]
+        return taken
 
     def flush(self, seconds: float) -> int:
         while self.refused:
@@ -122,6 +137,17 @@ def test_a_position_is_written_after_the_records_are_acknowledged(case: Case) ->
     assert case.publisher.settle()
     assert case.producer.said == [("t", b"a"), ("t", b"b"), "flushed", ("positions", b"one"), "flushed"]
     assert (case.publisher.durable, case.publisher.is_settled) == ("one", True)
+
+
+def test_what_the_full_queue_does_not_take_is_sent_in_its_order(case: Case) -> None:
+    case.producer.room = 1
+    case.put("a", "b", "c")
+    case.publisher.mark("one")
+    assert case.publisher.settle()
+    assert [value for topic, value in filter(lambda one: isinstance(one, tuple), case.producer.said)] == [
+        *(b"a", b"b", b"c"),
+        b"one",
+    ]
 
 
 def test_positions_that_wait_become_one(case: Case) -> None:

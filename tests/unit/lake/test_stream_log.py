@@ -83,6 +83,12 @@ def test_what_a_lake_held_before_it_had_a_record_belongs_to_epoch_0(path: str) -
     assert begin(opened(path), RECORD, is_first=False).epoch == 2
 
 
+def test_an_epoch_is_later_than_what_the_lake_holds_whatever_the_record_says(path: str) -> None:
+    assert begin(opened(path), RECORD, is_first=True, after=3).epoch == 4
+    assert begin(opened(path), RECORD, is_first=False, after=4).epoch == 5
+    assert begin(opened(path), RECORD, is_first=False, after=2).epoch == 6
+
+
 def test_a_run_that_outlasts_its_successor_is_refused(path: str) -> None:
     opened(path).write(RECORD)
     old, new = opened(path), opened(path)

@@ -287,6 +287,17 @@ def test_a_damaged_file_is_unreadable_however_it_is_read(table: DeltaTable, dama
             read(file)
 
 
+def test_a_file_with_a_damaged_page_is_unreadable(table: DeltaTable) -> None:
+    add(table, *range(100))
+    (file,) = table.files
+    path = Path(table.path) / file.path
+    data = path.read_bytes()
+    path.write_bytes(data[:4] + bytes(50) + data[54:])
+    for read in (table.read, lambda each: list(table.batches(each))):
+        with pytest.raises(UnreadableError):
+            read(file)
+
+
 def test_commits_of_our_own_are_not_loaded_and_the_log_may_forget_them(tmp_path: Path) -> None:
     """delta-rs' object stays behind; what it would tell is known, and it catches up where others committed."""
     schema = pa.schema([("id", pa.int64())])

@@ -100,6 +100,15 @@ def test_what_a_plug_in_does_not_send_is_said() -> None:
     assert "public.t.f" not in said(OutputPlugin.WAL2JSON, ("numeric-data-types-as-string", "1"))
 
 
+def test_parameters_that_leave_changes_out_are_found() -> None:
+    assert plugin.filters(options(OutputPlugin.WAL2JSON, ("actions", "insert, update,delete"))) == []
+    assert plugin.filters(options(OutputPlugin.WAL2JSON, ("actions", "insert"), ("add-tables", "*.t"))) == [
+        "actions",
+        "add-tables",
+    ]
+    assert plugin.filters(options(OutputPlugin.PGOUTPUT, ("origin", "none"))) == ["origin"]
+
+
 @pytest.mark.parametrize(
     ("warning", "message"),
     [

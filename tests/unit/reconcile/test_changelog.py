@@ -1,16 +1,19 @@
 """The check of a changelog: positions that are there twice, rows that its changes do not lead to. Keys that changed."""
 
 import random
+import shutil
+from dataclasses import replace
 from datetime import UTC, datetime
 
 import pytest
 
+from cdc_core.errors import LakeError
 from cdc_core.lake.delta.table import DeltaTable
 from cdc_core.lake.positions import lake_position
 from cdc_core.lake.rows.row_keys import merge_key
 from cdc_core.lake.rows.typing_plan import TypingPlan
 from cdc_core.lsn import Lsn
-from cdc_core.reconcile.between import LakeVersion, Waiting
+from cdc_core.reconcile.between import LakeVersion, Shown, Waiting, between, stored_changes
 from cdc_core.reconcile.changelog import check_changelog
 from cdc_core.reconcile.key_texts import key_texts
 from cdc_core.reconcile.lake_side import LakeSide
@@ -80,6 +83,14 @@ def test_positions_that_are_there_twice(one):
     assert (found.rows, found.doubled) == (5, 1)
 
 
+def test_a_changelog_that_was_removed(one):
+    shutil.rmtree(one.changelog)
+    with pytest.raises(LakeError, match=r"changelog of public\.items no longer exists"):
+        check_changelog(target(one), one.paths, SLOT, 10, 1 << 20)
+    one.snapshot(160, [row(1, "a", v=1)], lsn=160)
+    assert check_changelog(target(one), one.paths, SLOT, 10, 1 << 20).is_whole
+
+
 def test_keys_that_changed_since(one):
     def since(moment):
         keys = keys_since(target(one), one.paths, SLOT, moment, Waiting())
@@ -93,7 +104,36 @@ def test_keys_that_changed_since(one):
     assert since(Lsn(100)) is None
 
 
+def test_what_both_sides_have_is_not_read_from_a_changelog(one, monkeypatch):
+    """Beside a transaction that stays open no LSN is known up to which the snapshot shows every commit."""
+    one.append([change("c", 130, 0, None, row(6, "f"), xid=705), change("c", 140, 0, None, row(7, "g"), xid=702)], 140)
+    one.append([change("c", 150, 0, None, row(8, "h"), xid=703)], 150)
+    one.merge(140, token=50)
+    mine, opened = target(one), []
+    read = DeltaTable.read
+
+    def noted(self, file, columns=None):
+        opened.append((file.minimum["__commit_lsn"], columns is None))
+        return read(self, file, columns)
+
+    monkeypatch.setattr(DeltaTable, "read", noted)
+    shown = Shown("705:710:705", Lsn(200), 0)
+    found = between(mine.typer, mine.changelog, one.paths, SLOT, shown, mine.version, Waiting())
+    assert [each["after"]["k"] for each in found.ahead.to_pylist()] == ["f"]
+    assert [each["after"]["k"] for each in found.behind.to_pylist()] == ["h"]
+    assert {low for low, is_whole in opened if is_whole} == {130, 150}
+
+
 def test_a_sample_of_the_lake_has_live_rows_only(one):
     side = LakeSide(DeltaTable.open(one.lake), target(one).compared)
     found = {tuple(each.values()) for each in side.sample(20, 2, random.Random(1)).select(["h", "k"]).to_pylist()}
     assert found == {(1, "a"), (3, "c"), (5, "e")}
+
+
+def test_a_column_that_no_change_had_yet(one):
+    """Added or renamed after the last change: the changelog does not have it."""
+    added = replace(TABLE, columns=(*TABLE.columns, replace(TABLE.columns[-1], name="added", attnum=99)))
+    typer = TypingPlan(TypeOptions(), SelectionOptions()).typer(added)
+    changelog = DeltaTable.open(one.changelog)
+    none = changelog.read(changelog.files[0]).slice(0, 0)
+    assert stored_changes(none, typer, 7).num_rows == 0

@@ -38,7 +38,17 @@ def test_surplus_is_what_is_not_there_equally_often():
         (datetime(2024, 1, 1, 0, 0, 0, 500000, tzinfo=UTC), pa.timestamp("us", tz="UTC"), "2024-01-01 00:00:00.5+00"),
         (datetime(2024, 1, 1), pa.timestamp("us"), "2024-01-01 00:00:00"),
         (b"\x01\xff", pa.binary(), "\\x01ff"),
-        (1.0, pa.float64(), "1"),
+        *(
+            (value, pa.float64(), text)
+            for value, text in ((1.0, "1"), (-0.0, "-0"), (1e15, "1e+15"), (0.0001, "0.0001"))
+        ),
+        *((value, pa.float64(), text) for value, text in ((1.5e-5, "1.5e-05"), (123456789.125, "123456789.125"))),
+        *(
+            (value, pa.float32(), text)
+            for value, text in ((float("nan"), "NaN"), (16777216.0, "1.6777216e+07"), (1.1, "1.1"))
+        ),
+        (float("-inf"), pa.float64(), "-Infinity"),
+        ([("a", '1"'), ("b", None)], pa.map_(pa.string(), pa.string()), '"a"=>"1\\"", "b"=>NULL'),
         ([1, None], pa.list_(pa.int64()), "{1,NULL}"),
         (["a b", "", 'q"'], pa.list_(pa.string()), '{"a b","","q\\""}'),
     ],

@@ -10,6 +10,7 @@ from cdc_core.lake.delete_modes import DeleteModes
 from cdc_core.lake.rows.typing_plan import TypingPlan
 from cdc_core.lake.stores.schema_log import History, Pause, Shape
 from cdc_core.reconcile.target import Records
+from cdc_core.schema.table import Column
 from cdc_core.selection.options import SelectionOptions
 from cdc_core.snapshot.options import SnapshotOptions
 from cdc_core.types.options import TypeOptions
@@ -52,6 +53,12 @@ def test_tables_that_are_left_out(one):
         with pytest.raises(NotComparableError) as raised:
             records(one, **given).target(TABLE)
         assert reason in raised.value.message
+
+
+def test_a_lake_table_without_a_captured_column_is_an_error(one):
+    wider = replace(TABLE, columns=(*TABLE.columns, Column("later", TABLE.columns[0].type)))
+    with pytest.raises(LakeError, match="lacks columns that are captured: later"):
+        records(one, histories={TABLE.id: History({1: Shape(1, wider)})}).target(wider)
 
 
 def test_a_lake_table_that_is_not_there(tmp_path):

@@ -28,6 +28,7 @@ from tests.unit.transform.records import (
 
 PARTITION = "io.debezium.transforms.partitions.PartitionRouting"
 UNWRAP = "io.debezium.transforms.ExtractNewRecordState"
+CHANGED = "io.debezium.transforms.ExtractChangedRecordState"
 EVENTS = [event("c", after=ONE), event("u", ONE, TWO), event("d", before=TWO), event("t")]
 
 
@@ -63,6 +64,15 @@ def test_an_unwrapped_row_is_required_and_keeps_nulls() -> None:
     assert values(plain.apply(batch([event("c", after=ONE)]))) == [{**ONE, "__deleted": "false"}]
 
 
+def test_events_that_lack_a_field_fail() -> None:
+    """A transform before may have renamed it: what is an event is decided by the schema's name."""
+    fields = tuple(("now" if name == "after" else name, field) for name, field in EVENT.fields)
+    renamed = batch([{**event("c"), "now": ONE}], EVENT.replace(fields=fields))
+    for transform in (one(UNWRAP), one(CHANGED, header__changed__name="c")):
+        with pytest.raises(RecordError, match="after"):
+            transform.apply(renamed)
+
+
 def test_added_fields_and_headers() -> None:
     settings = {
         "add__fields": "op,source.db:base,nowhere",
@@ -90,7 +100,7 @@ def test_route_by_field() -> None:
 
 def test_changed_fields_and_fields_dropped_by_header() -> None:
     settings = {
-        "c.type": "io.debezium.transforms.ExtractChangedRecordState",
+        "c.type": CHANGED,
         "c.header.changed.name": "Changed",
         "c.header.unchanged.name": "Unchanged",
         "u.type": UNWRAP,
@@ -110,7 +120,7 @@ def test_changed_fields_and_fields_dropped_by_header() -> None:
 def test_other_records_pass() -> None:
     other = ConnectSchema("struct", name="p.Heartbeat", fields=(("ts_ms", ConnectSchema("int64")),))
     beat = batch([{"ts_ms": 1}], other)
-    for kind in (UNWRAP, "io.debezium.transforms.ExtractChangedRecordState"):
+    for kind in (UNWRAP, CHANGED):
         assert values(one(kind, header__changed__name="c").apply(beat)) == [{"ts_ms": 1}]
     assert values(one("io.debezium.transforms.outbox.EventRouter").apply(beat)) == [{"ts_ms": 1}]
 
@@ -131,12 +141,14 @@ def test_reroute_changes_topic_key_and_names() -> None:
         REROUTE, **settings, key__field__name="origin", key__field__regex=r"p\.(.*)", key__field__replacement="$1"
     )
     assert keys(named.apply(tombstones())) == [{"id": 1, "origin": "s.t"}]
+    with pytest.raises(RecordError, match="is empty"):
+        one(REROUTE, **settings, key__field__name="").apply(tombstones())
     assert names(one(REROUTE, topic__regex="P.*", topic__replacement="x").apply(batch(EVENTS[:1]))) == ["p.s.t"]
 
 
 def test_partitions_by_javas_hashes() -> None:
     settings = {"partition__payload__fields": "change.name", "partition__topic__num": "7"}
-    truncates, found = one(PARTITION, **settings).apply(batch(EVENTS))
+    found, truncates = one(PARTITION, **settings).apply(batch(EVENTS))
     # "a".hashCode() is 97, "b".hashCode() is 98; a truncate has neither.
     assert found.partition is not None and found.partition.to_pylist() == [97 % 7, 98 % 7, 98 % 7]
     assert truncates.partition is None and len(truncates) == 1

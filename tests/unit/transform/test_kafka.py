@@ -80,6 +80,9 @@ def test_hoist_field() -> None:
     assert values(one("HoistField$Value", field="row").apply(batch(ROWS[:1], PLAIN))) == [{"row": ROWS[0]}]
     with pytest.raises(RecordError):
         one("HoistField$Value", field="row").apply(batch([None], PLAIN))
+    # Connect's map without a schema has no field for any other name, which is null and no error.
+    [nothing] = one("HoistField$Value", field="row").apply(tombstones())
+    assert values(one("ExtractField$Value", field="other").apply(nothing)) == [None]
 
 
 def test_cast() -> None:
@@ -160,6 +163,8 @@ def test_flatten_and_schema_metadata() -> None:
     named = one("SetSchemaMetadata$Value", schema__name="Other", schema__version="0").apply(batch(ROWS, PLAIN))
     assert named[0].value.schema == PLAIN.replace(name="Other", version=0)
     assert values(one("SetSchemaMetadata$Value", schema__name="x").apply(tombstones())) == [None]
+    with pytest.raises(RecordError, match="Only structs"):
+        one("SetSchemaMetadata$Value", schema__name="x").apply(batch(["t"], ConnectSchema("string")))
 
 
 @pytest.mark.parametrize(

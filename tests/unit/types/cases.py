@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 from datetime import date, datetime
+from functools import cache
 
 from hypothesis import Phase, given, seed, settings
 from hypothesis import strategies as st
@@ -285,6 +286,7 @@ ARRAYS: dict[str, Case] = {
 ALL = CASES | ARRAYS
 
 
+@cache
 def drawn(case: Case, count: int, number: int) -> list[str | None]:
     """``count`` values of a case, a null first; the same for the same seed. Small types repeat themselves."""
     found: list[str | None] = [None]

@@ -23,6 +23,7 @@ TEXTS = [
     '"x"',
     '"x"=>"y" "z"',
     '"x',
+    '"x"=>"y", \\',
     '"x"=>NULL, "NULL"=>"NULL"',
     '"Nn"=>"N"',
 ]
@@ -46,7 +47,7 @@ def test_natural_map_keeps_the_servers_order() -> None:
         [("a", None)],
         [('a"b', "c\\"), ("é😀", "=>"), ("", "")],
     ]
-    assert bad_places(natural.convert, *TEXTS) == [5, 6, 7, 8]
+    assert bad_places(natural.convert, *TEXTS) == [5, 6, 7, 8, 9]
 
 
 def test_json_text_in_the_order_of_a_hash_map() -> None:

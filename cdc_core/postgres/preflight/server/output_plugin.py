@@ -23,11 +23,25 @@ _SPECIAL = (700, 701, 1700)
 
 
 def check(context: Context) -> list[Finding]:
-    """Run the check; there is nothing to check for pgoutput, which is part of the server."""
+    """Run the check; of pgoutput, which is part of the server, only what leaves changes out is of interest."""
     options = context.options
     if options.plugin_name.has_publication:
+        return _filters(options)
+    return [_installed(context), *limits(options, context.tables), *_filters(options)]
+
+
+def _filters(options: PostgresOptions) -> list[Finding]:
+    names = plugin.filters(options)
+    if not names:
         return []
-    return [_installed(context), *limits(options, context.tables)]
+    return [
+        doubtful(
+            NAME,
+            f"The server leaves changes out because of {listed(names)} in slot.stream.params and cannot say which, "
+            "so that lake tables may differ from their sources.",
+            "Remove them, and exclude tables from the capture by table.*.list.",
+        )
+    ]
 
 
 def _installed(context: Context) -> Finding:
