@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import shutil
 import signal
-from collections.abc import Iterator
-from contextlib import AbstractContextManager, closing, contextmanager
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -13,10 +11,10 @@ import pytest
 from cdc_core.config.connector import load
 from cdc_core.postgres.rows.chunks import ChunkConnection
 from cdc_core.schema.table import TableId
-from tests.support.cluster import Cluster
 from tests.support.lake import difference, lake_settings, write_properties
 from tests.support.program import Program
-from tests.support.waits import repeated, wait_until
+from tests.support.standby import caught_up, logging_snapshots, servers
+from tests.support.waits import wait_until
 
 pytestmark = [pytest.mark.postgres, pytest.mark.spark, pytest.mark.slow]
 
@@ -77,48 +75,3 @@ def test_a_standby_is_captured_and_promoted_while_streaming(program: Program, tm
         assert done.returncode == 0, done.stdout + done.stderr[-3000:]
         assert difference(file, [ORDERS]) == []
         assert "snapshot" not in done.stdout, "read again, though the history covers the position"
-
-
-@contextmanager
-def servers() -> Iterator[tuple[Cluster, Cluster]]:
-    """A primary and its standby."""
-    primary = Cluster.start("embedded18", {"wal_keep_size": "1GB"})
-    standby: Cluster | None = None
-    try:
-        primary.execute("postgres", "select pg_create_physical_replication_slot('of_standby', true)")
-        primary.halt()
-        folder = primary.sockets / "standby"
-        shutil.copytree(primary.data, folder)
-        owner = primary.data.stat()
-        for path in [folder, *folder.rglob("*")]:
-            shutil.chown(path, owner.st_uid, owner.st_gid)
-        for slot in (folder / "pg_replslot").iterdir():
-            shutil.rmtree(slot)
-        (folder / "standby.signal").touch()
-        shutil.chown(folder / "standby.signal", owner.st_uid, owner.st_gid)
-        primary.restart()
-        follows = {
-            "primary_conninfo": f"host={primary.sockets} port={primary.port} user={primary.user} dbname=postgres",
-            "primary_slot_name": "of_standby",
-            "hot_standby_feedback": "on",
-            "wal_receiver_status_interval": "1s",
-        }
-        standby = Cluster.start("embedded18", follows, folder)
-        yield primary, standby
-    finally:
-        if standby is not None:
-            standby.stop()
-        primary.stop()
-
-
-def caught_up(primary: Cluster, standby: Cluster) -> None:
-    """Wait until the standby shows what the primary has now."""
-    end = primary.execute("postgres", "select pg_current_wal_lsn()")[0][0]
-    wait_until(
-        lambda: standby.execute("postgres", "select pg_last_wal_replay_lsn() >= %s::pg_lsn", [end])[0][0], 60, "replay"
-    )
-
-
-def logging_snapshots(primary: Cluster) -> AbstractContextManager[None]:
-    """Let the primary write what runs into its WAL, as it does every 15 seconds while it is busy."""
-    return repeated(lambda: primary.execute("postgres", "select pg_log_standby_snapshot()"), 0.3)

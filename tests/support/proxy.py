@@ -6,6 +6,7 @@ with Proxy(cluster.host, cluster.port) as proxy:
     proxy.stall()    # nothing passes, nobody is told
     proxy.resume()
     proxy.abandon()  # the open connections are stalled for good, new ones are not
+    proxy.lead_to(other.host, other.port)  # new connections go there
     proxy.answer(b"HTTP/1.1 503 Slow Down\\r\\n…")  # the relay itself answers
 """
 
@@ -79,6 +80,10 @@ class Proxy:
             self._forsaken |= {id(end) for end in self._open}
             self._kept += self._open
             self._open = []
+
+    def lead_to(self, host: str, port: int) -> None:
+        """Relay new connections to another server."""
+        self._target = (host, port)
 
     def resume(self) -> None:
         """End a stall or a refusal."""

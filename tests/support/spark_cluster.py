@@ -76,6 +76,15 @@ class SparkCluster:
         for pid in [self._started[number + 1].pid, *below(self._started[number + 1].pid)]:
             _kill(pid)
 
+    def kill_worker_of(self, pid: int) -> None:
+        """Kill the worker below which a process is."""
+        (number,) = [each for each, one in enumerate(self._started[1:]) if pid in below(one.pid)]
+        self.kill_worker(number)
+
+    def below(self) -> list[int]:
+        """All processes below master and workers."""
+        return [pid for each in self._started for pid in below(each.pid)]
+
     def python_of(self, number: int) -> list[int]:
         """The Python processes of a worker's executor that run tasks; their daemon is not among them."""
         found = [pid for pid in below(self._started[number + 1].pid) if "pyspark" in command_of(pid)]
