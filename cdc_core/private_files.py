@@ -1,13 +1,16 @@
-"""Files and folders that only their owner may read: what a run spools contains rows of the source."""
+"""Files and folders that only their owner may read: what a run spools contains rows of the source. Locks on files."""
 
 from __future__ import annotations
 
+import fcntl
 import os
 import stat
+import time
 from contextlib import suppress
 from pathlib import Path
 
 _FOLDER, _FILE = 0o700, 0o600
+_LOCK_NAP_SECONDS = 0.01
 
 
 def private_folder(path: Path) -> Path:
@@ -40,6 +43,40 @@ def write_private(path: Path, content: bytes) -> None:
     create_private(partial)
     partial.write_bytes(content)
     partial.replace(path)
+
+
+def lock_file(path: Path, *, create: bool = False, waits: bool = False) -> int | None:
+    """Lock a file for this process by the kernel, which releases it when the process ends and not before.
+
+    Returns the descriptor, open for reading and writing; its close releases the lock. None if another process has the
+    lock (``waits``: waits for it), the storage has no locks, or (not ``create``) there is no such file.
+    Raises OSError if the file cannot be opened.
+    """
+    while True:
+        try:
+            lock = os.open(path, os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT if create else 0), _FILE)
+        except FileNotFoundError:
+            if create:
+                raise
+            return None
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(lock)
+            if not waits:
+                return None
+            time.sleep(_LOCK_NAP_SECONDS)
+            continue
+        except OSError:
+            os.close(lock)
+            return None
+        with suppress(FileNotFoundError):
+            if os.path.samestat(os.fstat(lock), path.stat()):
+                return lock
+        # Removed by another process between opening and locking: the lock protects nothing.
+        os.close(lock)
+        if not create:
+            return None
 
 
 def _narrow(path: Path) -> None:

@@ -15,6 +15,7 @@ from cdc_core.assemble.backlog import start_in_thread
 from cdc_core.assemble.prerequisites import check_delete_mode, folder_finding, raise_bad
 from cdc_core.config.connector import ConnectorConfig
 from cdc_core.engine.run_folder import RunFolder
+from cdc_core.engine.run_state import state_file
 from cdc_core.engine.scratch import spark_scratch
 from cdc_core.errors import CdcError, MissingKeyError, SourceError, TableError, UnreadableError
 from cdc_core.lake.rows.row_keys import check_key
@@ -23,7 +24,7 @@ from cdc_core.lake.rows.typing_plan import TypingPlan
 from cdc_core.offsets.delivered import Adoption
 from cdc_core.postgres.connect import place
 from cdc_core.postgres.replication.slot import SlotInfo
-from cdc_core.postgres.sessions import Sessions
+from cdc_core.postgres.sessions import SessionFile, Sessions
 from cdc_core.postgres.source import Source
 from cdc_core.schema.table import TableId, TableSchema
 from cdc_core.selection.columns import lake_key_conflicts, plan_columns
@@ -154,6 +155,8 @@ class RunContext:
     def source(self) -> Source:
         """The source; a context manager that is not entered yet."""
         config = self.config
+        if self.sessions.file is None:
+            self.sessions.file = SessionFile(state_file(config.state_path, "sessions", self.name, self.slot))
         include = config.snapshot.snapshot_include_collection_list
         return Source(config.postgres, config.selection, include, self.told, self.sessions)
 

@@ -15,7 +15,6 @@ either; a living run touches it every _TOUCH_SECONDS. On storage without locks n
 
 from __future__ import annotations
 
-import fcntl
 import json
 import logging
 import os
@@ -23,7 +22,6 @@ import re
 import shutil
 import socket
 import threading
-import time
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import asdict
@@ -31,7 +29,7 @@ from pathlib import Path
 
 from cdc_core.errors import LakeError
 from cdc_core.lake.rows.run_files import Owner
-from cdc_core.private_files import private_folder
+from cdc_core.private_files import lock_file, private_folder
 
 _log = logging.getLogger(__name__)
 
@@ -55,7 +53,7 @@ class RunFolder:
         try:
             private_folder(parent.parent)
             private_folder(parent)
-            self._lock = _taken(self._lock_path, create=True)
+            self._lock = lock_file(self._lock_path, create=True, waits=True)  # one that removes leftovers holds it
             if self._lock is not None:
                 facts = {"host": socket.gethostname(), "pid": os.getpid(), **asdict(owner)}
                 os.write(self._lock, json.dumps(facts).encode())
@@ -92,38 +90,11 @@ class RunFolder:
                 os.utime(self._lock_path)
 
 
-def _taken(path: Path, *, create: bool) -> int | None:
-    """Return the descriptor of the locked file; None if the storage has no locks, or (not ``create``) it is locked."""
-    while True:
-        try:
-            lock = os.open(path, os.O_RDWR | (os.O_CREAT if create else 0), 0o600)
-        except FileNotFoundError:
-            return None
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            os.close(lock)
-            if not create:
-                return None
-            time.sleep(0.01)  # a run that removes leftovers holds it for a moment
-            continue
-        except OSError:
-            os.close(lock)
-            return None
-        with suppress(FileNotFoundError):
-            if os.path.samestat(os.fstat(lock), path.stat()):
-                return lock
-        # Removed by another run between opening and locking: the lock protects nothing.
-        os.close(lock)
-        if not create:
-            return None
-
-
 def _remove_ended(parent: Path, own: int) -> None:
     """Remove the folders of runs whose process has ended. Errors are ignored: a later run tries again."""
     now = os.fstat(own).st_mtime  # the storage's clock
     for path in _found(parent, f"*{_LOCK}"):
-        lock = _taken(path, create=False)
+        lock = lock_file(path)
         if lock is None:
             continue
         with suppress(OSError):

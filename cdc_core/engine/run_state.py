@@ -2,6 +2,7 @@
 
     <state path>/waiting-<topic.prefix>-<slot>.json     exists while a run waits; of the process that it names
     <state path>/reached-<topic.prefix>-<slot>.json     the address that a run of this connector has read from last
+    <state path>/sessions-<topic.prefix>-<slot>.json    the server's sessions of the last claim (``postgres/sessions``)
 
 ``wal2lake status`` shows the former. A process that was killed leaves it behind: it counts only while that process
 exists, which is recognised by its id and the time of its start; a file of another host counts as long as it is there.
@@ -38,7 +39,7 @@ class WaitingFile:
 
     def __init__(self, state: Path, name: str, slot: str) -> None:
         self._state = state
-        self.path = _path(state, "waiting", name, slot)
+        self.path = state_file(state, "waiting", name, slot)
 
     def write(self, waiting: Waiting) -> None:
         """Record that this process waits."""
@@ -83,7 +84,7 @@ class ReachedFile:
     def __init__(self, state: Path, name: str, slot: str, server: str) -> None:
         self._state, self._server = state, server
         self._is_noted = False
-        self.path = _path(state, "reached", name, slot)
+        self.path = state_file(state, "reached", name, slot)
 
     def note(self) -> None:
         """Record that a run reads from there; once."""
@@ -103,7 +104,8 @@ class ReachedFile:
             return False
 
 
-def _path(state: Path, kind: str, name: str, slot: str) -> Path:
+def state_file(state: Path, kind: str, name: str, slot: str) -> Path:
+    """Return where a connector keeps facts of one kind in its state folder."""
     plain = re.sub(r"[^\w-]", "_", f"{name}-{slot}", flags=re.ASCII)[:120]
     return state / f"{kind}-{plain}.json"
 

@@ -35,6 +35,10 @@ _TEXTS = {
 _TIMEOUTS = {"idle_session_timeout": 140000, "transaction_timeout": 170000}
 _SESSION = {**_TEXTS, "idle_in_transaction_session_timeout": "0"}
 _DEAD_LINE_MS = 60_000
+# Both sides ask: the server has to end the session of a machine that is gone, for it may hold a claim. On a server
+# tcp_user_timeout would end a stream that is read slowly on purpose, too.
+_PROBES = {"keepalives_idle": 30, "keepalives_interval": 10, "keepalives_count": 3}
+_SERVERS_PROBES = {f"tcp_{name}": str(value) for name, value in _PROBES.items()}
 # A name, an IPv4 or an IPv6 address, with or without brackets; a port only behind the former two and brackets.
 _ADDRESS = re.compile(r"(?P<host>\[[^\]]*\]|[^:\[]*|[^:\[]*:[^:\[]*:[^\[]*)(?::(?P<port>\d+))?")
 
@@ -142,6 +146,8 @@ def _host_and_port(text: str, port: int) -> tuple[str, int]:
 
 def _parameters(options: PostgresOptions, application_name: str, statement_timeout_ms: int) -> dict[str, Any]:
     session = {**_SESSION, "statement_timeout": str(statement_timeout_ms)}
+    if options.database_tcp_keep_alive:
+        session |= _SERVERS_PROBES
     parameters: dict[str, Any] = {
         **_address(options),
         "user": options.database_user,
@@ -160,12 +166,7 @@ def _parameters(options: PostgresOptions, application_name: str, statement_timeo
         "keepalives": int(options.database_tcp_keep_alive),
     }
     if options.database_tcp_keep_alive:
-        parameters |= {
-            "keepalives_idle": 30,
-            "keepalives_interval": 10,
-            "keepalives_count": 3,
-            "tcp_user_timeout": _DEAD_LINE_MS,
-        }
+        parameters |= {**_PROBES, "tcp_user_timeout": _DEAD_LINE_MS}
     return {name: value for name, value in parameters.items() if value is not None}
 
 

@@ -178,7 +178,7 @@ class PostgresOptions:
         "database.sslrootcert", "", "File of the certificates that the server's is verified against."
     )
     database_tcp_keep_alive: bool = option(
-        "database.tcpKeepAlive", True, "Whether TCP keepalive probes are sent on idle connections."
+        "database.tcpKeepAlive", True, "Whether TCP keepalive probes are sent on idle connections, by the server too."
     )
     database_initial_statements: tuple[str, ...] = option(
         "database.initial.statements",

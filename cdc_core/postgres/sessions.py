@@ -1,21 +1,30 @@
-"""The server's sessions of this process that hold a claim or the slot, so that a later attempt can end them.
+"""The server's sessions of a connector that hold a claim or the slot, so that a later claim can end them.
 
 A connection that is lost on this side may live on at the server: a firewall that drops packets tells nobody, and the
-server's own time-outs take minutes, or hours for a session that only holds a lock. Meanwhile its claim and the slot are
-taken, by a process that cannot use them any more. So the next attempt of the same process ends its former sessions
-first. A session is identified by its process id and its start: another one, also of another run, is never ended.
+server's own time-outs take a minute (``connect``), or end nothing where a proxy between the two still answers.
+Meanwhile its claim and the slot are taken, by nobody who could use them. So the next claim ends them first: those of
+earlier attempts of the same process, and those of a process that has ended (``SessionFile``). A session is identified
+by its process id and its start: another one, also of another run, is never ended.
 """
 
 from __future__ import annotations
 
-from contextlib import suppress
+import json
+import os
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import psycopg
 
 from cdc_core.errors import CdcError
 from cdc_core.postgres.connect import Connection
 from cdc_core.postgres.sqlstate import translated
+from cdc_core.private_files import lock_file, private_folder
+
+_Session = tuple[int, str]
 
 _SELF = "SELECT pid, backend_start::text FROM pg_stat_activity WHERE pid = pg_backend_pid()"
 _END = (
@@ -24,13 +33,51 @@ _END = (
 )
 
 
+class SessionFile:
+    """The sessions of the process that claimed last, in a file of the connector's state folder.
+
+    It is locked while that process has its claim, by the kernel: who can lock it may end what it names. Of another host
+    nothing is ended: its lock may not be visible here. Errors of the file system are ignored.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._lock: int | None = None
+
+    @contextmanager
+    def locked(self) -> Iterator[list[_Session]]:
+        """Lock the file until the end of the context, and return what it names; nothing if another process has it."""
+        lock: int | None = None
+        with suppress(OSError):
+            private_folder(self._path.parent)
+            lock = lock_file(self._path, create=True)
+        if lock is None:
+            yield []
+            return
+        try:
+            self._lock = lock
+            yield _named(lock)
+        finally:
+            self._lock = None
+            os.close(lock)
+
+    def write(self, sessions: list[_Session]) -> None:
+        """Replace what it names, if it is locked by this object."""
+        if self._lock is not None:
+            content = json.dumps({"host": socket.gethostname(), "sessions": sessions}).encode()
+            with suppress(OSError):
+                os.ftruncate(self._lock, 0)
+                os.pwrite(self._lock, content, 0)
+
+
 @dataclass(slots=True)
 class Sessions:
     """The sessions of one connector in this process. ``was_accepted``: the slot was claimed at least once."""
 
+    file: SessionFile | None = None
     was_accepted: bool = False
-    _present: list[tuple[int, str]] = field(default_factory=list)
-    _former: list[tuple[int, str]] = field(default_factory=list)
+    _present: list[_Session] = field(default_factory=list)
+    _former: list[_Session] = field(default_factory=list)
 
     def note(self, connection: Connection) -> None:
         """Remember a connection that holds a claim or the slot. Raises CdcError."""
@@ -38,14 +85,39 @@ class Sessions:
             row = connection.execute(_SELF).fetchone()
         if row is not None:
             self._present.append((int(row[0]), str(row[1])))
+            if self.file is not None:
+                self.file.write(self._present)
 
     def forsake(self) -> None:
         """What is remembered belongs to an attempt that has ended."""
         self._former, self._present = self._present, []
 
-    def end_former(self, connection: Connection) -> None:
-        """End what the server still has of an attempt that has ended. Without the privilege nothing is ended."""
-        former, self._former = self._former, []
-        for pid, begun in former:
+    @contextmanager
+    def claiming(self, connection: Connection) -> Iterator[None]:
+        """End what the server still has of claims that are over; the context is that of the next one.
+
+        Without the privilege nothing is ended.
+        """
+        if self.file is None:
+            self._end(connection, [])
+            yield
+            return
+        with self.file.locked() as named:
+            self._end(connection, named)
+            yield
+
+    def _end(self, connection: Connection, named: list[_Session]) -> None:
+        former, self._former = [*self._former, *named], []
+        for pid, begun in dict.fromkeys(former):
             with suppress(psycopg.Error, CdcError):
                 connection.execute(_END, (pid, begun))
+
+
+def _named(lock: int) -> list[_Session]:
+    try:
+        found = json.loads(os.pread(lock, os.fstat(lock).st_size, 0) or b"{}")
+        if found.get("host") != socket.gethostname():
+            return []
+        return [(int(pid), str(begun)) for pid, begun in found["sessions"]]
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return []

@@ -86,7 +86,7 @@ class Published:
 class Source:
     """One connector's server, opened once per run. A context manager.
 
-    ``sessions`` are those of this process, also of earlier attempts, which ``claim`` ends.
+    ``sessions`` are those of the connector; ``claim`` ends what is left of claims that are over.
     ``told`` holds the warnings that were logged: several sources of one process that share it log each one once.
     ``on_slot`` is called with the consistent point of a slot that was just created, before anything is read at it.
     Raises SourceError, TransientError or ConfigError, each with what was found and what to do.
@@ -134,7 +134,7 @@ class Source:
         Waits some seconds for a run that was just killed: the server needs a moment to detect that its connection is
         closed.
         """
-        self._sessions.end_former(self._connection)
+        self._closing.enter_context(self._sessions.claiming(self._connection))
         deadline = time.monotonic() + _CLAIM_SECONDS
         while not self._is_free(self.options.slot_name):
             if time.monotonic() >= deadline:

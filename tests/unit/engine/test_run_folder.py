@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from cdc_core import private_files
 from cdc_core.engine import run_folder
 from cdc_core.engine.reading.spool import ReadSpoolFiles, Spool
 from cdc_core.engine.run_folder import RunFolder
@@ -112,7 +113,7 @@ def test_storage_without_locks_is_used_without_removing_anything(tmp_path: Path,
     def refuse(*_: object) -> None:
         raise OSError(37, "No locks available")
 
-    monkeypatch.setattr(run_folder.fcntl, "flock", refuse)
+    monkeypatch.setattr(private_files.fcntl, "flock", refuse)
     with RunFolder(tmp_path, "shop", owner("1")) as folder:
         assert folder.path.is_dir() and (tmp_path / "old-1").is_dir()
     assert "without file locks" in caplog.text
