@@ -50,8 +50,9 @@ commit;
 # A snapshot's rows are not judged, so the rows to be refused come later.
 REFUSED = "insert into visits values ({r} + 1000, -{r});"
 EVOLUTION = "alter table lines add column e{r} int; alter table notes add column e{r} text default 'there';"
-# So few messages a batch that one run makes dozens of small files.
+# So few messages a batch that these make more small files of one table than any table waits for (20).
 SMALL_BATCHES = {"wal2lake.batch.max.rows": "3"}
+MANY_BATCHES = "insert into log (what) select 'many ' || g from generate_series(1, 75) g;"
 
 # Where the run is killed, and under which engine. ":2" is the second time that the place is reached.
 ARROW = [
@@ -158,7 +159,11 @@ def test_killed_at_every_step_the_lake_still_equals_the_source(pg, program, tmp_
         if name in (failpoints.DURING_EVOLUTION, failpoints.AFTER_EVOLUTION):
             pg.execute(database, EVOLUTION.format(r=number))
         pg.execute(database, CHANGES.format(r=number))
-        run(step, **(SMALL_BATCHES if name == failpoints.DURING_COMPACTION else {}))
+        if name == failpoints.DURING_COMPACTION:
+            pg.execute(database, MANY_BATCHES)
+            run(step, **SMALL_BATCHES)
+        else:
+            run(step)
     run()
     file = properties()
     assert difference(file, TABLES) == []
