@@ -101,6 +101,11 @@ class RunContext:
         return "t" if self.has_lake and not told else ""
 
     @property
+    def unpublished(self) -> tuple[str, ...]:
+        """Operations (c, u, d, t) that need not be published."""
+        return tuple(each for each in self.config.selection.skipped_operations if each not in self.published_always)
+
+    @property
     def plan(self) -> TypingPlan:
         """The types of a captured table's columns."""
         config = self.config

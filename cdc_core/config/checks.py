@@ -236,7 +236,8 @@ def _signals_not_heard(packages: Mapping[str, Any], given: Mapping[str, str]) ->
 
 
 def _lake_that_differs(packages: Mapping[str, Any], given: Mapping[str, str]) -> Iterable[str]:
-    skipped = [op for op in packages["selection"].skipped_operations if op != "t"]
+    told = "skipped.operations" in given  # the default has t, which a lake needs
+    skipped = [op for op in packages["selection"].skipped_operations if op != "t" or told]
     if skipped and "lake" in packages["engine"].sinks and packages["lake"].lake_path:
         yield f"skipped.operations excludes {', '.join(skipped)}: lake tables will differ from the source."
 

@@ -6,7 +6,7 @@ import logging
 import os
 import socket
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -29,7 +29,7 @@ from cdc_core.postgres.rows.copy_out import SnapshotHolder
 from cdc_core.postgres.server import next_transaction, oldest_transaction, sendable_end, server_info, wal_end
 from cdc_core.postgres.sessions import Sessions
 from cdc_core.schema.table import TableId, TableSchema
-from cdc_core.selection.options import SelectionOptions
+from cdc_core.selection.options import OPERATIONS, SelectionOptions
 from cdc_core.selection.tables import TableSelection
 
 _log = logging.getLogger(__name__)
@@ -41,6 +41,7 @@ _SILENT = {
     _UNLOGGED: "UNLOGGED and is not captured: the WAL does not contain its changes.",
 }
 
+_STATEMENT = "Lake and events will lack these changes; wal2lake check prints the statement that corrects it."
 _OLDER_SECONDS = 90.0
 _OLDER_PAUSE_SECONDS = 0.1
 _CLAIM_SECONDS, _CLAIM_NAP_SECONDS = 5.0, 0.1
@@ -224,6 +225,8 @@ class Source:
             self._warn(partition_names.unheard_text(name))
         for text in partition_names.silent_partitions(self._connection, found.own):
             self._warn(text)
+        for leaf, text in partition_names.unlike_partitions(self._connection, found.own).items():
+            self._warn(f"{text} Run ALTER TABLE {leaf} REPLICA IDENTITY FULL, then wal2lake snapshot with the table.")
         return found.own
 
     def published(self) -> list[TableId]:
@@ -238,14 +241,30 @@ class Source:
         if self._has_publication and self.options.publication_autocreate_mode is PublicationAutocreateMode.DISABLED:
             publication.ensure(self._connection, self.options, tables)
 
-    def require_publication(self) -> None:
-        """Raise SourceError if there is no publication: without it some servers stream nothing and report no error."""
+    def require_publication(self, tables: Sequence[TableSchema] = (), unneeded: Sequence[str] = OPERATIONS) -> None:
+        """Raise SourceError if there is no publication: without it some servers stream nothing and report no error.
+
+        Log messages name those of ``tables``, and operations but ``unneeded`` ones (c, u, d, t), that it leaves out.
+        """
+        if not self._has_publication:
+            return
         name = self.options.publication_name
-        if self._has_publication and not publication.inspect(self._connection, name).exists:
+        found = publication.inspect(self._connection, name)
+        if not found.exists:
             raise SourceError(
                 f'Publication "{name}" no longer exists, and the slot {self.options.slot_name} depends on it.',
                 "Re-read all tables with wal2lake snapshot: it creates the publication again.",
             )
+        unsent = publication.unsent_operations(found, unneeded)
+        # A table of the lake whose changes are sent under another name is paused with that reason.
+        marks = {table.id: table.fingerprint and table.fingerprint.publication for table in tables}
+        lacking = [
+            str(name) for name, mark in marks.items() if name not in found.published and not (mark and not mark.is_own)
+        ]
+        if unsent:
+            self._warn(f"{publication.unsent_text(found, unsent)} {_STATEMENT}")
+        if lacking:
+            self._warn(f'Publication "{name}" does not include {", ".join(sorted(lacking))}. {_STATEMENT}')
 
     def publish(self, tables: list[TableSchema], *, always: str = "") -> Published:
         """Create or alter publication and replica identities according to the options.

@@ -25,6 +25,7 @@ from cdc_core.selection.source_type import is_bytes, is_character, is_textual, s
 
 Mapper = Callable[[pa.Array], pa.Array]
 EXCLUDED = "excluded"  # the treatment of a column that is not captured
+SKIPPED = ""  # beside the treatments of columns by name: the operations on rows that are left out
 
 
 @dataclass(frozen=True, slots=True)

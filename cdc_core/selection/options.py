@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from cdc_core.option import option, parse_patterns
 
 OPERATIONS = ("c", "u", "d", "t")
+ROW_OPERATIONS = frozenset("cud")
 
 
 def parse_skipped_operations(text: str) -> tuple[str, ...]:

@@ -10,7 +10,7 @@ import pytest
 from cdc_core.option import Secret
 from cdc_core.postgres.catalog.tables import Catalog
 from cdc_core.postgres.connect import connect
-from cdc_core.postgres.replication.partition_names import silent_partitions
+from cdc_core.postgres.replication.partition_names import silent_partitions, unlike_partitions
 from cdc_core.postgres.rows.copy_out import select_sql
 from cdc_core.schema.table import TableId
 from tests.support.cluster import Cluster
@@ -150,3 +150,26 @@ def test_partitions_whose_changes_the_wal_does_not_have_are_named(each_pg: Clust
         assert silent_partitions(connection, own) == []
     assert first.startswith("Partition kept.bare of public.above is UNLOGGED")
     assert second.startswith("Partition public.far of public.above is a foreign table")
+
+
+def test_partitions_whose_old_rows_do_not_identify_rows_of_their_table_are_named(
+    each_pg: Cluster, database: str
+) -> None:
+    each_pg.execute(
+        database,
+        """
+        create unique index on mid_1 (id, v); create unique index other on kept.low (v);
+        alter table kept.low alter v set not null; alter table mid_1 replica identity full;
+        alter table kept.low replica identity using index other;
+        create table keyless (id int, v text) partition by range (id);
+        create table keyless_1 partition of keyless (primary key (id)) for values from (0) to (9);
+        create table keyless_2 partition of keyless for values from (9) to (99);
+        alter table keyless replica identity full; alter table keyless_2 replica identity full;
+        """,
+    )
+    with connect(options_for(each_pg, database)) as connection:
+        tables = Catalog(connection).tables(lambda name: name.table in ("root", "keyless", "plain"))
+        found = unlike_partitions(connection, tables)
+    assert set(found) == {TableId("kept", "low"), TableId("public", "keyless_1")}
+    assert "another replica identity than public.root" in found[TableId("kept", "low")]
+    assert "without v," in found[TableId("public", "keyless_1")]

@@ -15,8 +15,10 @@ from cdc_core.postgres.options import IdentityRule, PostgresOptions, Publication
 from cdc_core.postgres.replication import publication
 from cdc_core.postgres.replication.publication import PublicationChange
 from cdc_core.postgres.replication.replica_identity import autoset, rule_for
+from cdc_core.postgres.source import Source
 from cdc_core.schema.relation import ReplicaIdentity
 from cdc_core.schema.table import TableId, TableSchema
+from cdc_core.selection.options import SelectionOptions
 from tests.support.cluster import Cluster
 from tests.support.postgres_options import options_for
 
@@ -199,3 +201,19 @@ def test_a_table_of_somebody_else_is_reported_and_left(
         [change] = autoset(weak, (IdentityRule("public.a", "FULL"),), tables_of(weak))
     assert "Only the owner of table public.a may run ALTER TABLE" in change.problem
     assert {table.id: table.identity for table in tables_of(connection)}[A] is ReplicaIdentity.DEFAULT
+
+
+def test_what_the_publication_leaves_out_is_said_once(
+    each_pg: Cluster, options: PostgresOptions, caplog: pytest.LogCaptureFixture
+) -> None:
+    each_pg.execute(
+        options.database_dbname, 'create publication "the ""pub""" for table a with (publish = \'insert, update\')'
+    )
+    with Source(options, SelectionOptions(), ()) as source:
+        tables = source.catalog.tables(lambda name: name in (A, C))
+        source.require_publication()
+        assert caplog.messages == []
+        for _ in range(2):
+            source.require_publication(tables, ("t",))
+    unsent, lacking = caplog.messages
+    assert "does not publish delete." in unsent and "does not include public.c." in lacking

@@ -23,6 +23,7 @@ from cdc_core.postgres.rows.chunks import ChunkConnection
 from cdc_core.postgres.source import Source
 from cdc_core.schema.table import TableId, TableSchema
 from cdc_core.schema.unseen import streamed
+from cdc_core.selection.options import ROW_OPERATIONS
 
 if TYPE_CHECKING:  # loads Arrow, which most callers do not need
     from cdc_core.lake.stores.reconciliations import ReconciliationLog
@@ -31,8 +32,6 @@ if TYPE_CHECKING:  # loads Arrow, which most callers do not need
     from cdc_core.reconcile.reports import ReconcileReport, TableResult
     from cdc_core.reconcile.run import Part
     from cdc_core.reconcile.target import Records
-
-_CHANGES_OF_ROWS = frozenset("cud")
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,7 +207,7 @@ def _records(context: RunContext) -> Records:
         context.plan,
         config.lake.delete_modes,
         config.snapshot,
-        frozenset(config.selection.skipped_operations) & _CHANGES_OF_ROWS,
+        frozenset(config.selection.skipped_operations) & ROW_OPERATIONS,
         ShapeLog(paths.shapes, {}).read(),
         read_snapshots(paths.snapshots, epoch_of(scope)),
     )

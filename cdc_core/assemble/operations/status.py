@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 from cdc_core.assemble.backlog import SlotBacklog
@@ -29,7 +30,8 @@ from cdc_core.selection.tables import TableSelection
 def check(context: RunContext) -> list[Finding]:
     """Check the server and the lake's folder. Changes nothing."""
     config = context.config
-    findings = run_checks(config.postgres, TableSelection(config.selection).includes, config.selection)
+    selection = replace(config.selection, skipped_operations=context.unpublished)
+    findings = run_checks(config.postgres, TableSelection(selection).includes, selection)
     if context.has_lake:
         findings.append(lake_finding(config))
     findings.append(folder_finding("state", "wal2lake.state.path", str(config.state_path)))

@@ -53,7 +53,7 @@ def stream(
                 f"Replication slot {context.slot} does not exist: nothing has been captured yet.",
                 "Take the first snapshot.",
             )
-        source.require_publication()
+        source.require_publication(tables, context.unpublished)
         proof = None
         if context.has_lake:
             proof = Continuity.of(context, tables)

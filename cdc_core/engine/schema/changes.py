@@ -23,13 +23,13 @@ from cdc_core.errors import TableError
 from cdc_core.lake.rows.typing_plan import TypingPlan
 from cdc_core.lake.schema.view import View
 from cdc_core.lake.stores.schema_log import Pause, Shape, ShapeLog
-from cdc_core.schema.changes import Decision, Policy, Projected, SchemaChanges, Verdict, project
+from cdc_core.schema.changes import Decision, PauseCause, Policy, Projected, SchemaChanges, Verdict, project
 from cdc_core.schema.evolution import decide
 from cdc_core.schema.fingerprint import Fingerprint
 from cdc_core.schema.plan import name_clash, row_key
 from cdc_core.schema.table import TableId, TableSchema
 from cdc_core.schema.unseen import streamed
-from cdc_core.selection.columns import EXCLUDED
+from cdc_core.selection.columns import EXCLUDED, SKIPPED
 
 _log = logging.getLogger(__name__)
 
@@ -94,11 +94,7 @@ class Shapes:
             is_unknown = state.shape is None and not state.shapes
             state.by_version[version.version] = self._number(state, version, current, lsn, read_at)
             if is_unknown and read_at is None and self._reads_new_tables:
-                self.pauses.want_reread(
-                    version.id,
-                    "it was added to the captured tables, and its existing rows are not in the lake",
-                    is_first=True,
-                )
+                self._read_new(state, version.id, current, lsn)
         return state.by_version[version.version]
 
     def adopt(self, table: TableSchema, wal_lsn: Callable[[], int]) -> Shape:
@@ -179,14 +175,29 @@ class Shapes:
             return
         now = self._steps.treatments(shape.table)
         before = now if shape.treatments is None else shape.treatments
-        altered = {name for name, known in before.items() if now.get(name, known) != known}
-        if any(now[name] != EXCLUDED for name in altered):
+        altered = {name for name, known in before.items() if now.get(name, known) != known} - {SKIPPED}
+        # A release that did not record them may have skipped operations; it warned at each start.
+        missed = set(before.get(SKIPPED, "")) - set(now[SKIPPED])
+        if missed:
+            self.pauses.want_reread(
+                table, f"skipped.operations has left out changes until now: {', '.join(sorted(missed))}"
+            )
+        elif any(now[name] != EXCLUDED for name in altered):
             names = ", ".join(sorted(altered))
             self.pauses.want_reread(table, f"the connector file now treats columns otherwise than before: {names}")
-        elif shape.treatments is None or altered:
+        elif shape.treatments != now:
             # An excluded column is not read again: it gets no values from now on, until it is captured again.
             state.shape = state.shapes[shape.number] = dataclasses.replace(shape, treatments=now)
             self._log.add_shapes([(table, state.shape)], self.pauses.recorded_at(table, shape.number))
+
+    def _read_new(self, state: TableShape, table: TableId, current: TableSchema | None, lsn: int) -> None:
+        # A partition that was detached and attached again has changes under its own name, and gets no others.
+        decision = None if state.shape is None or current is None else self._decide(state.shape.table, None, current)
+        if decision is not None and decision.cause is PauseCause.PUBLISHED_OTHERWISE:
+            self._refuse(table, decision, lsn)
+        else:
+            reason = "it was added to the captured tables, and its existing rows are not in the lake"
+            self.pauses.want_reread(table, reason, is_first=True)
 
     def _refuse(self, table: TableId, decision: Decision, lsn: int) -> None:
         assert decision.cause is not None

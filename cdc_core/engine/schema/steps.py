@@ -102,7 +102,7 @@ class SchemaSteps:
         return tuple(plan.name for plan in plan_columns(table, self._plan.selection) if plan.included)
 
     def treatments(self, table: TableSchema) -> dict[str, str]:
-        """Return what becomes of the values of each column by its name (``ColumnPlan.treatment``)."""
+        """Return what becomes of the values of each column by its name (``TypingPlan.treatments``)."""
         return self._plan.treatments(table)
 
     def treated_otherwise(self, base: TableSchema, table: TableSchema) -> list[str]:

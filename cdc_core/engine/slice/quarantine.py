@@ -20,7 +20,7 @@ import pyarrow.compute as pc
 from cdc_core.engine.reports import CheckReport, QuarantineReport
 from cdc_core.engine.slice.order import Merge, Replay
 from cdc_core.engine.slice.past_versions import NO_ENDS, Kept, beside, differ, keep_past, still_there
-from cdc_core.engine.slice.schema_versions import by_shape, projected
+from cdc_core.engine.slice.schema_versions import by_shape, projected, require_key_of
 from cdc_core.errors import TableError
 from cdc_core.lake.delete_columns import mode_of
 from cdc_core.lake.delete_modes import DeleteMode
@@ -31,6 +31,7 @@ from cdc_core.lake.paths import LakePaths
 from cdc_core.lake.positions import LakePosition
 from cdc_core.lake.reduce.deferred_changes import REMOVAL, UPSERT, defer
 from cdc_core.lake.rows.row_keys import merge_key
+from cdc_core.lake.rows.survey import survey
 from cdc_core.lake.stores.changelog import read_positions
 from cdc_core.lake.stores.quarantine import (
     ENDED,
@@ -162,8 +163,11 @@ class TableQuarantine:
                 f"Run wal2lake snapshot with {table}.",
                 str(table),
             )
-        views = merge.schema.views
-        parts = [projected(merge.schema, shape, rows) for shape, rows in by_shape(read)] if views else [read]
+        found = by_shape(read) if merge.schema.views else []
+        for shape, changes in found:
+            if not survey(changes).only_inserts:
+                require_key_of(merge.schema, shape, merge.table)
+        parts = [projected(merge.schema, shape, changes) for shape, changes in found] or [read]
         rows = pa.concat_tables([conform(part, schema) for part in parts])
         refused, reasons = np.ones(rows.num_rows, dtype=bool), places.column("reasons").to_pylist()
         if merge.replay is not None and not merge.replay.drop:

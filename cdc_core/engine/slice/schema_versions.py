@@ -73,6 +73,12 @@ def key_of(schema: TargetSchema, shape: int) -> int:
     return shape
 
 
+def require_key_of(schema: TargetSchema, shape: int, table: TableSchema) -> None:
+    """Raise RereadNeededError if updates and deletes of a shape identify rows by another key than ``table`` has."""
+    if _key(schema, shape)[0] != row_key(table):
+        raise _unreadable(table.id, "its key is another one than that of updates or deletes in quarantine")
+
+
 def _key(schema: TargetSchema, shape: int) -> tuple[tuple[str, ...] | None, tuple[str, ...]]:
     """Return the key columns under a shape, by their current names, and the columns that its old rows lack of one.
 

@@ -75,7 +75,7 @@ def failed_commit(error: Exception, append_only: str = "") -> CdcError:
     """
     if append_only:
         found = f"Rows of the Delta table {append_only} cannot be changed: its property delta.appendOnly is true."
-        return UnreadableError(f"{found} Remove the property.", "Remove the property.", append_only)
+        return UnreadableError(found, "Remove the property.", append_only)
     return storage_fault(error) or CommitConflictError()
 
 

@@ -82,9 +82,14 @@ def check_old_rows(facts: Survey, keyed: bool, table: TableSchema) -> None:
             str(table.id),
         )
     if facts.lost if keyed else facts.without_before:
+        each = (
+            " for the table and each of its partitions"
+            if table.fingerprint and table.fingerprint.is_partitioned
+            else ""
+        )
         raise TableError(
             f"{table.id} has updates or deletes that do not identify the changed row.",
-            f"Add a primary key, or run ALTER TABLE {table.id} REPLICA IDENTITY FULL, and take a new snapshot of "
+            f"Add a primary key, or run ALTER TABLE {table.id} REPLICA IDENTITY FULL{each}, and take a new snapshot of "
             "the table.",
             str(table.id),
         )

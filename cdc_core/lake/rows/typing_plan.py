@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from cdc_core.envelope.options import FailureHandlingMode
 from cdc_core.lake.rows.change_rows import RowTyper
 from cdc_core.schema.table import TableSchema
-from cdc_core.selection.columns import plan_columns
-from cdc_core.selection.options import SelectionOptions
+from cdc_core.selection.columns import SKIPPED, plan_columns
+from cdc_core.selection.options import ROW_OPERATIONS, SelectionOptions
 from cdc_core.types.options import TypeOptions
 from cdc_core.types.registry import resolve
 
@@ -28,8 +28,12 @@ class TypingPlan:
         return RowTyper(table, plans, codecs, self.failure)
 
     def treatments(self, table: TableSchema) -> dict[str, str]:
-        """Return what becomes of the values of each column (``ColumnPlan.treatment``)."""
-        return {plan.name: plan.treatment for plan in plan_columns(table, self.selection)}
+        """Return what becomes of the values of each column (``ColumnPlan.treatment``).
+
+        ``SKIPPED``, which is no column's name, has the operations on rows that are left out.
+        """
+        skipped = "".join(sorted(ROW_OPERATIONS & set(self.selection.skipped_operations)))
+        return {plan.name: plan.treatment for plan in plan_columns(table, self.selection)} | {SKIPPED: skipped}
 
     def has_masks(self, table: TableSchema) -> bool:
         """Whether some value of the table must be masked or removed before it may be written anywhere."""

@@ -46,8 +46,8 @@ class Shape:
 
     (It then begins with a new snapshot.) ``table`` contains the columns of the stream, with attnums and fingerprint.
     The parent is not always the previous number: a shape that a run decided and did not apply is decided again by the
-    next. ``treatments`` are those of the columns by name (``ColumnPlan.treatment``), None if a release that did not
-    store them recorded the shape.
+    next. ``treatments`` are those of the columns by name, and of operations (``TypingPlan.treatments``), None if a
+    release that did not store them recorded the shape.
     """
 
     number: int

@@ -40,6 +40,21 @@ JOIN pg_class r ON r.oid = h.root JOIN pg_namespace rn ON rn.oid = r.relnamespac
 WHERE c.relkind = 'f' OR c.relkind = 'r' AND c.relpersistence = 'u' ORDER BY 1, 2
 """
 
+# A replica identity is not inherited: old rows have the columns of the partition's own.
+_IDENTITIES = """
+WITH RECURSIVE held(root, oid) AS (
+    SELECT oid, oid FROM pg_class WHERE oid = ANY(%s::oid[])
+    UNION ALL
+    SELECT h.root, i.inhrelid FROM held h JOIN pg_inherits i ON i.inhparent = h.oid
+)
+SELECT h.root::bigint, n.nspname, c.relname, array_agg(a.attname::text)
+FROM held h JOIN pg_class c ON c.oid = h.oid JOIN pg_namespace n ON n.oid = c.relnamespace
+JOIN pg_index x ON x.indrelid = c.oid AND x.indimmediate
+     AND CASE c.relreplident WHEN 'd' THEN x.indisprimary WHEN 'i' THEN x.indisreplident ELSE false END
+JOIN pg_attribute a ON a.attrelid = c.oid AND a.attnum = ANY((x.indkey::int2[])[0:x.indnkeyatts - 1])
+WHERE c.relkind = 'r' GROUP BY 1, 2, 3 ORDER BY 2, 3
+"""
+
 
 @dataclass(frozen=True, slots=True)
 class NamedTables:
@@ -127,3 +142,26 @@ def silent_partitions(connection: Connection, tables: Sequence[TableSchema]) -> 
         "its rows as they were when the table was read."
         for schema, name, root_schema, root, is_foreign in rows
     ]
+
+
+def unlike_partitions(connection: Connection, tables: Sequence[TableSchema]) -> dict[TableId, str]:
+    """Return one sentence about each partition whose old rows lack columns by which the table's rows are identified.
+
+    ``tables`` are those whose changes are sent under their own names. Partitions without a replica identity are left
+    out, as PostgreSQL refuses their updates and deletes. Raises SourceError or TransientError.
+    """
+    roots = {table.oid: table for table in tables if table.fingerprint and table.fingerprint.is_partitioned}
+    if not roots:
+        return {}
+    with translated("reading the replica identities of partitions"):
+        rows = connection.execute(_IDENTITIES, (list(roots),)).fetchall()
+    found = {}
+    for oid, schema, name, sent in rows:
+        root = roots[oid]
+        lacking = sorted(set(root.row_key or [column.name for column in root.columns]) - set(sent))
+        if lacking:
+            found[TableId(schema, name)] = (
+                f"Partition {TableId(schema, name)} has another replica identity than {root.id}: the server sends its "
+                f"old rows without {', '.join(lacking)}, and its updates and deletes do not identify rows of {root.id}."
+            )
+    return found

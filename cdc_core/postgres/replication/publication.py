@@ -119,6 +119,16 @@ def ensure(
     return PublicationChange(info.name, created=True, added=tuple(wanted) if _lists(mode) else ())
 
 
+def unsent_operations(info: PublicationInfo, skipped_operations: Sequence[str]) -> list[str]:
+    """Return the operations (insert, update, delete, truncate) that are not published, without skipped ones."""
+    return [word for code, word in _OPERATIONS if code not in skipped_operations and word not in info.operations]
+
+
+def unsent_text(info: PublicationInfo, words: Sequence[str]) -> str:
+    """Return a sentence about operations that a publication leaves out."""
+    return f'Publication "{info.name}" does not publish {", ".join(words)}.'
+
+
 def drop(connection: Connection, name: str) -> None:
     """Drop a publication if it exists. Raises SourceError or TransientError."""
     with translated(f'dropping publication "{name}"'):

@@ -399,6 +399,7 @@ def test_texts_with_structure_become_values():
     [
         ({"heartbeat.action.query": "select 1"}, "heartbeat.action.query has no effect"),
         ({"skipped.operations": "d", "wal2lake.lake.path": "/l"}, "lake tables will differ from the source"),
+        ({"skipped.operations": "t", "wal2lake.lake.path": "/l"}, "excludes t: lake tables will differ"),
         ({"plugin.name": ""}, "pgoutput is used, where Debezium would use decoderbufs"),
         ({"snapshot.select.statement.overrides.a.b": "select 1"}, "The statements for a.b have no effect"),
         (

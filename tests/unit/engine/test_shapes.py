@@ -218,6 +218,19 @@ def test_a_column_without_changes_is_found_again_after_an_earlier_change_came_fi
     assert shape is not None and [each.name for each in shape.table.columns] == ["id", "note", "one", "two"]
 
 
+@pytest.mark.parametrize("is_own", [True, False])
+def test_a_partition_that_gets_no_changes_of_its_own_any_more_is_not_read(tmp_path: Path, is_own: bool) -> None:
+    first = table(ID, NOTE)
+    assert first.fingerprint is not None and first.fingerprint.publication is not None
+    mark = dataclasses.replace(first.fingerprint.publication, via_root=True, is_own=is_own)
+    now = dataclasses.replace(first, fingerprint=dataclasses.replace(first.fingerprint, publication=mark))
+    known = shapes(tmp_path, Server(now))
+    known.open(ORDERS, None)
+    known.number(first, now, 90, None)
+    state = known.of(ORDERS)
+    assert (state.reread is not None, state.paused is not None) == (is_own, not is_own)
+
+
 @pytest.mark.parametrize("is_first", [False, True])
 def test_the_policy_pauses_what_else_would_be_read_again(tmp_path: Path, is_first: bool) -> None:
     first = table(ID, NOTE)
@@ -288,6 +301,20 @@ def test_a_column_that_was_not_captured_for_some_time_is_read_again(tmp_path: Pa
     known.number(first, first, 90, 100)
     assert shapes(tmp_path, Server(first), selection=without).open(ORDERS, 1).reread is None
     assert shapes(tmp_path, Server(first)).open(ORDERS, 1).reread is not None
+
+
+def test_a_table_whose_changes_were_skipped_for_some_time_is_read_again(tmp_path: Path) -> None:
+    first = table(ID, NOTE)
+
+    def reread_with(*skipped: str) -> str | None:
+        chosen = SelectionOptions(skipped_operations=skipped)
+        return shapes(tmp_path, Server(first), selection=chosen).open(ORDERS, 1).reread
+
+    known = shapes(tmp_path, Server(first))
+    known.open(ORDERS, None)
+    known.number(first, first, 90, 100)
+    assert reread_with("t") is None and reread_with("t", "d") is None and reread_with("d", "u") is None
+    assert "d, u" in (reread_with("t") or "")
 
 
 def test_what_an_earlier_release_did_with_columns_is_taken_as_it_is_now(tmp_path: Path) -> None:

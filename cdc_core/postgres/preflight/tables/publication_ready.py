@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from cdc_core.postgres.options import OutputPlugin, PublicationAutocreateMode
 from cdc_core.postgres.preflight.context import Context, listed
@@ -12,6 +12,7 @@ from cdc_core.postgres.preflight.statements import (
     create_publication,
     drop_from_publication,
     grant_create,
+    identity_full,
     publish_operations,
 )
 from cdc_core.postgres.replication import partition_names, publication
@@ -44,7 +45,8 @@ def check(context: Context) -> list[Finding]:
     mode = context.options.publication_autocreate_mode
     names = partition_names.named(context.connection, context.options, context.tables)
     silent = partition_names.silent_partitions(context.connection, names.own)
-    told = [*unheard_verdicts(names.unheard), *silent_verdicts(silent)]
+    unlike = partition_names.unlike_partitions(context.connection, names.own)
+    told = [*unheard_verdicts(names.unheard), *silent_verdicts(silent), *unlike_verdicts(unlike)]
     make = _creation(context, ids)
     if not info.exists and context.server.is_standby:
         return [*told, standby_verdict(info.name, make)]
@@ -86,6 +88,12 @@ def silent_verdicts(texts: Sequence[str]) -> list[Finding]:
     """``texts``: what is said of partitions whose changes are not in the WAL."""
     remedy = "Make it an ordinary partition (ALTER TABLE … SET LOGGED), detach it, or read the table again when needed."
     return [doubtful(NAME, text, remedy) for text in texts]
+
+
+def unlike_verdicts(texts: Mapping[TableId, str]) -> list[Finding]:
+    """``texts``: what is said of partitions whose replica identity does not identify rows of their table."""
+    remedy = "As the partition's owner run, and read the table again if the partition was changed before:"
+    return [doubtful(NAME, text, remedy, identity_full(leaf)) for leaf, text in texts.items()]
 
 
 def standby_verdict(name: str, make: str = "") -> Finding:
@@ -197,18 +205,10 @@ def existing_verdicts(
                 add_to_publication(info.name, uncovered),
             )
         )
-    wanted = [word for code, word in (("c", "insert"), ("u", "update"), ("d", "delete"), ("t", "truncate"))
-              if code not in skipped_operations]  # fmt: skip
-    unsent = [word for word in wanted if word not in info.operations]
+    unsent = publication.unsent_operations(info, skipped_operations)
     if unsent:
-        findings.append(
-            doubtful(
-                NAME,
-                f'Publication "{info.name}" does not publish {listed(unsent)}.',
-                "As its owner run:",
-                publish_operations(info.name, wanted),
-            )
-        )
+        make_whole = publish_operations(info.name, [*info.operations, *unsent])
+        findings.append(doubtful(NAME, publication.unsent_text(info, unsent), "As its owner run:", make_whole))
     return findings or [good(NAME, f'Publication "{info.name}" includes all {len(captured)} captured tables.', make)]
 
 
