@@ -24,7 +24,10 @@ _JAVA = "-XX:+UseSerialGC -Xshare:auto"
 
 
 class SparkCluster:
-    """``workers`` with one core and 1 GB each, the executor's heap 512 MB. ``jvm`` are the options of executors."""
+    """``workers`` with one core and 1 GB each, the executor's heap 512 MB. ``jvm`` are the options of executors.
+
+    Each has an address of its own: Spark repeats a slow task (speculation) on another host only.
+    """
 
     def __init__(self, folder: Path, workers: int = 2, jvm: str = JAVA_OPTIONS) -> None:
         folder.mkdir(parents=True)
@@ -44,7 +47,7 @@ class SparkCluster:
 
     def __enter__(self) -> SparkCluster:
         try:
-            self._start("master.Master", "--port", str(self._port))
+            self._start("127.0.0.1", "master.Master", "--port", str(self._port))
             for _ in range(self._count):
                 self.add_worker()
         except BaseException:
@@ -61,7 +64,9 @@ class SparkCluster:
         """Start another worker, and wait until the master knows it."""
         number = len(self._started)
         here = str(self._folder / f"worker-{number}")
-        self._start("worker.Worker", "--cores", "1", "--memory", "1G", "--work-dir", here, self.url)
+        self._start(
+            f"127.0.0.{number + 1}", "worker.Worker", "--cores", "1", "--memory", "1G", "--work-dir", here, self.url
+        )
         wait_until(
             lambda: self.said().count("Registering worker") >= number, _SECONDS, f"worker {number}; {self.said()}"
         )
@@ -101,15 +106,15 @@ class SparkCluster:
                 _kill(pid)
             process.wait(patient(20))
 
-    def _start(self, name: str, *arguments: str) -> None:
+    def _start(self, host: str, name: str, *arguments: str) -> None:
         home = Path(_find_spark_home())
         java = Path(os.environ["JAVA_HOME"]) / "bin" / "java" if os.environ.get("JAVA_HOME") else Path("java")
         order = [str(java), "-cp", f"{home}/conf:{home}/jars/*", "-Xmx192m", *_JAVA.split(), "-XX:TieredStopAtLevel=1"]
-        order += ["-Dspark.ui.enabled=false", f"org.apache.spark.deploy.{name}", "--host", "127.0.0.1"]
+        order += ["-Dspark.ui.enabled=false", f"org.apache.spark.deploy.{name}", "--host", host]
         environment = {
             **os.environ,
             "SPARK_HOME": str(home),
-            "SPARK_LOCAL_IP": "127.0.0.1",
+            "SPARK_LOCAL_IP": host,
             "SPARK_SCALA_VERSION": "2.13",
         }
         with self._log.open("ab") as log:
