@@ -345,6 +345,32 @@ def test_a_cut_line_is_noticed_at_once_and_a_silent_one_in_bounded_time(pg: Clus
             proxy.resume()
 
 
+def test_a_silent_line_is_noticed_by_a_caller_that_only_ticks(pg: Cluster) -> None:
+    with captured(pg) as options, Proxy(pg.host, pg.port) as proxy:
+        through = replace(options, database_port=proxy.port, status_update_interval_ms=100)
+        with ReplicationStream(through, silence_seconds=2.0) as stream:
+            ticked(stream, 3.0)  # an idle server answers
+            # Much that is not read is no silence: the server may be unable to send more.
+            pg.execute(
+                options.database_dbname, "insert into t select g, repeat('x', 500) from generate_series(1, 9000) g"
+            )
+            ticked(stream, 3.0)
+            while stream.read(10_000, 1 << 20, 0.5) is not None:
+                pass
+            proxy.stall()
+            with pytest.raises(TransientError, match="has sent nothing for 2 s"):
+                ticked(stream, patient(20))
+            proxy.resume()
+
+
+def ticked(stream: ReplicationStream, seconds: float) -> None:
+    """Tick as the reader does while nothing has room for what it would read."""
+    until = time.monotonic() + seconds
+    while time.monotonic() < until:
+        stream.tick()
+        time.sleep(0.05)
+
+
 def test_closing_is_quick_while_the_server_has_much_to_send(each_pg: Cluster, options: PostgresOptions) -> None:
     each_pg.execute(
         options.database_dbname, "insert into t select g, repeat('x', 200) from generate_series(1, 50000) g"

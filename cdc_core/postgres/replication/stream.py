@@ -32,12 +32,13 @@ from psycopg.pq.abc import PGconn
 
 from cdc_core.clock import postgres_now_us
 from cdc_core.decode.segment import FRAME_HEADER, Segment
-from cdc_core.errors import CdcError, ProtocolError, ServerBusyError, SourceError, UnreachableError
+from cdc_core.errors import CdcError, ProtocolError, ServerBusyError, SourceError
 from cdc_core.lsn import Lsn
 from cdc_core.postgres.connect import Connection, connect, has_raw_text
 from cdc_core.postgres.options import LsnFlushMode, PostgresOptions
 from cdc_core.postgres.replication import plugin
 from cdc_core.postgres.replication import slot as slots
+from cdc_core.postgres.replication.silence import Silence
 from cdc_core.postgres.sqlstate import row_fault, server_error
 
 _XLOG_DATA, _KEEPALIVE = ord("w"), ord("k")
@@ -95,9 +96,9 @@ class ReplicationStream:
         self._poll.register(self._pg.socket, select.POLLIN)
         self._has_tls = self._pg.ssl_in_use
         self._status_seconds = _status_seconds(options, patience_ms)
-        self._silence_seconds = _silence_seconds(patience_ms) if silence_seconds is None else silence_seconds
+        silence_seconds = _silence_seconds(patience_ms) if silence_seconds is None else silence_seconds
+        self._silence = Silence(self._pg.socket, silence_seconds)
         self._last_status = time.monotonic()
-        self._silent_seconds = 0.0
         # Frames in place of changes that wal2json leaves out with a warning, which arrives in their place.
         self._left_out: list[bytes] = []
         if plugin.warns_of_changes(options):
@@ -165,9 +166,13 @@ class ReplicationStream:
         return Segment(buffer, np.frombuffer(ends, dtype=np.int64))
 
     def tick(self) -> None:
-        """Send a status message if one is due; for a reading thread that has to wait for something else."""
+        """Send a status message if one is due, and notice silence; for a reading thread that waits for something else.
+
+        Raises as ``read`` does.
+        """
         try:
             self._keep_in_touch()
+            self._silence.look()
         except psycopg.Error as error:
             raise self._lost(error) from None
 
@@ -200,7 +205,7 @@ class ReplicationStream:
                     return True
             else:
                 self._note_keepalive(bytes(data), has_frames=bool(ends))
-            self._silent_seconds = 0.0
+            self._silence.ended()
         if length == -1:
             raise self._ended()
         return False
@@ -218,19 +223,11 @@ class ReplicationStream:
             if readable:
                 time.sleep(_NAP_SECONDS)
             else:
-                self._note_silence(time.monotonic() - before)
+                self._silence.lasts(time.monotonic() - before)
                 if not self._has_tls:
                     return
         # With TLS, bytes may be buffered in the library although the socket is not readable, so it is read in any case.
         self._pg.consume_input()
-
-    def _note_silence(self, seconds: float) -> None:
-        self._silent_seconds += seconds
-        if self._silent_seconds > self._silence_seconds:
-            raise UnreachableError(
-                f"The server has sent nothing for {self._silence_seconds:g} s and did not reply to status updates.",
-                "Check the network connection to the server; the stream resumes from the slot's position.",
-            )
 
     def _note_keepalive(self, message: bytes, has_frames: bool) -> None:
         if message[0] != _KEEPALIVE or len(message) != _KEEPALIVE_BODY.size:
