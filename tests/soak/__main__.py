@@ -1,8 +1,9 @@
 """Kills, restarts, cuts and stalls at random times under random changes; at every stop the lake equals its source.
 
-    python -m tests.soak --seconds 1800 [--seed N] [--server released17] [--workers 2]
+    python -m tests.soak --seconds 1800 [--seed N] [--server released17] [--workers 2] [--often overtaken]
 
-Prints the seed first: it decides what is done, and the times between. Each fault comes once before one comes again.
+Prints the seed first: it decides what is done, and the times between. Each fault comes once before one comes again;
+that of ``--often`` after each other one, too.
 Exit code 1 if a lake table differs, an event is in a changelog twice, a table is paused, or the run ends by itself.
 With ``--workers`` the runs use a Spark standalone cluster with speculation, whose workers are lost and come back.
 """
@@ -46,6 +47,7 @@ _STEADY = [TableId("public", name) for name in ("accounts", "entries")]
 class Pace:
     """``between``: seconds from one fault to the next. ``left_out``: faults that do not come.
 
+    ``often``: a fault that comes after each other one, too.
     Runs with ``own_java`` start as users' do; the others borrow a Java process that no fault may end.
     """
 
@@ -54,6 +56,7 @@ class Pace:
     stall_seconds: float = 8.0
     left_out: frozenset[str] = frozenset()
     own_java: bool = True
+    often: str = ""
 
 
 # What needs a Java process of the run's own, and what needs a cluster.
@@ -169,6 +172,8 @@ class Soak:
         if not self._deck:
             self._deck = sorted(faults.keys() - self._left_out)
             self.dice.shuffle(self._deck)
+            if self.pace.often:
+                self._deck = [each for name in self._deck for each in (self.pace.often, name)]
         name = self._deck.pop()
         self.done[name] += 1
         if name in _NEED_A_STREAM:
@@ -309,6 +314,7 @@ def main() -> int:
     asked.add_argument("--seed", type=int, default=random.SystemRandom().randrange(10**6))
     asked.add_argument("--server", default="debian15")
     asked.add_argument("--workers", type=int, default=0)
+    asked.add_argument("--often", default="")
     given = asked.parse_args()
     spark = f"{given.workers} workers" if given.workers else "one process"
     print(f"seed {given.seed}, {given.seconds:g} s, {given.server}, {spark}, tables {', '.join(TABLES)}", flush=True)
@@ -321,7 +327,7 @@ def main() -> int:
             cluster = None
             if given.workers:
                 cluster = closing.enter_context(SparkCluster(folder / "cluster", given.workers))
-            soak = Soak(given.seed, server, folder, program, proxy, cluster=cluster)
+            soak = Soak(given.seed, server, folder, program, proxy, Pace(often=given.often), cluster)
             wrong = soak(given.seconds)
             print(f"done: {_listed(soak.done)}; {_listed(soak.work.counted)}")
     finally:
