@@ -64,9 +64,13 @@ class Shapes:
     def open(self, table: TableId, in_force: int | None) -> TableShape:
         """Load the table's state; ``in_force`` is the number in its lake table's commits, None if there is none.
 
-        A table whose columns the options now treat otherwise than its rows in the lake is to be re-read.
+        A table whose columns the options now treat otherwise than its rows in the lake is to be re-read; so is one of
+        which the log does not have the shape in force, so that no change of the source would be found.
         """
         state = self.pauses.open(table, in_force)
+        if in_force and state.shape is None:
+            reason = "the record of its columns, __shapes, was removed or replaced by an older copy"
+            self.pauses.want_reread(table, reason)
         self._compare_treatments(table, state)
         return state
 
