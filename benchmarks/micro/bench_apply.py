@@ -28,7 +28,7 @@ from cdc_core.lake.apply.changes import Changes, apply, bytes_to_scan, prepare
 from cdc_core.lake.apply.staging import GONE, staged
 from cdc_core.lake.delete_modes import DeleteMode
 from cdc_core.lake.delta.table import DeltaTable
-from cdc_core.lake.schema.shape import lake_properties, lake_schema
+from cdc_core.lake.schema.lake_schema import lake_properties, lake_schema
 from cdc_core.schema.pg_type import PgType
 from cdc_core.schema.table import Column, TableId, TableSchema
 

@@ -45,7 +45,7 @@ from cdc_core.lake.delta.table import DeltaTable
 from cdc_core.lake.index.key_positions import KeyPositions
 from cdc_core.lake.maintenance.compaction import maintain_after
 from cdc_core.lake.rows.row_keys import KeyColumns
-from cdc_core.lake.schema.shape import lake_properties
+from cdc_core.lake.schema.lake_schema import lake_properties
 
 FILE_ROWS = 400_000
 INDEX_BYTES = 1 << 40

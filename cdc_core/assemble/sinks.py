@@ -14,7 +14,7 @@ from cdc_core.engine.reading.tables import TableRegistry
 from cdc_core.engine.round.lake import Lake, SourceWatch, Work
 from cdc_core.engine.round.lake_sink import LakeSink
 from cdc_core.engine.run_folder import RunFolder
-from cdc_core.engine.schema.changes import Shapes
+from cdc_core.engine.schema.changes import SchemaVersions
 from cdc_core.engine.slice.lake_tables import LakeTables
 from cdc_core.engine.slice.task import SliceTask
 from cdc_core.engine.slice.write import LakeWriter
@@ -69,14 +69,14 @@ def open_lake(
 ) -> LakeSink:
     """The sink that writes to the lake; it must be closed. ``records_rounds``: see ``LakeSink``."""
     from cdc_core.lake.delta.table import DeltaTable
-    from cdc_core.lake.schema.shape import lake_properties
-    from cdc_core.lake.stores.schema_log import ShapeLog
+    from cdc_core.lake.schema.lake_schema import lake_properties
+    from cdc_core.lake.stores.schema_log import SchemaLog
 
     config, plan, paths = context.config, context.plan, context.paths
     checks = table_checks(context, registry)
     catalog = source.describing()
-    shapes = Shapes(
-        ShapeLog(paths.shapes, lake_properties(config.lake.lake_history_minutes)),
+    schema_versions = SchemaVersions(
+        SchemaLog(paths.schema_versions, lake_properties(config.lake.lake_history_minutes)),
         catalog,
         plan,
         config.lake.schema_policy,
@@ -84,8 +84,8 @@ def open_lake(
         reads_new_tables=context.lake_mode.first,
     )
     unsent = UnsentChanges(paths, context.scope)
-    rereads = Rereads(lambda table, shape: reread(context, table, shape, spark, unsent))
-    watch = SourceWatch(shapes, rereads, source.wal_lsn)
+    rereads = Rereads(lambda table, schema_version: reread(context, table, schema_version, spark, unsent))
+    watch = SourceWatch(schema_versions, rereads, source.wal_lsn)
     writer = LakeWriter.of(config.lake, folder.path, folder.owner, config.state_path.absolute() / "index")
     tables = LakeTables.of(config.lake, folder.path)
     task = SliceTask(folder.owner.run, context.scope, paths, plan, checks, tables, writer)

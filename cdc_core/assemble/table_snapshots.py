@@ -90,17 +90,17 @@ def _warn_of_misfits(context: RunContext, tables: Sequence[TableSchema]) -> None
 
 def _leave_to_stream(context: RunContext, tables: Sequence[TableSchema]) -> None:
     """Record that the stream is to read tables, which it does once their older transactions have ended."""
-    from cdc_core.lake.schema.shape import lake_properties
-    from cdc_core.lake.stores.schema_log import ShapeLog
+    from cdc_core.lake.schema.lake_schema import lake_properties
+    from cdc_core.lake.stores.schema_log import SchemaLog
 
     if not tables:
         return
-    log = ShapeLog(context.paths.shapes, lake_properties(context.config.lake.lake_history_minutes))
+    log = SchemaLog(context.paths.schema_versions, lake_properties(context.config.lake.lake_history_minutes))
     histories = log.read()
     for table in tables:
         known = histories.get(table.id)
         reason = "it was published while older transactions were open, and is read after they have ended"
-        log.want_reread(table.id, reason, max(known.shapes, default=0) if known is not None else 0, 0)
+        log.want_reread(table.id, reason, max(known.versions, default=0) if known is not None else 0, 0)
         _log.warning("%s is not read yet: %s", table.id, reason)
 
 
@@ -126,9 +126,9 @@ def _taken(
 
 
 def reread(
-    context: RunContext, table: TableId, shape: int, spark: Callable[[], Any], unsent: UnsentChanges
+    context: RunContext, table: TableId, schema_version: int, spark: Callable[[], Any], unsent: UnsentChanges
 ) -> SnapshotReport:
-    """Re-read one table into the lake while streaming continues; ``shape`` is the number of the table's new shape.
+    """Re-read one table into the lake while streaming continues; ``schema_version`` is the number of its new one.
 
     ``unsent`` is the same object at every attempt: each waits for a moment only, because other tables may wait for
     their turn. Raises OlderTransactionsError until the transactions have ended that the table waits for.
@@ -149,7 +149,7 @@ def reread(
         merged = lake_position(DeltaTable.open(context.paths.lake(table)), context.scope, table).lsn
         with received(f"re-reading {table}"):
             run = _run(context, source, spark())
-            return run.reread(described, None if merged is None else Lsn(merged), shape)
+            return run.reread(described, None if merged is None else Lsn(merged), schema_version)
 
 
 def blocking_snapshot(
@@ -158,7 +158,7 @@ def blocking_snapshot(
     """Read tables into the lake at one consistent point while streaming is paused; altered tables are left out.
 
     So are those that wait for older transactions (``unsent``, the same object at every attempt). ``numbers`` are the
-    numbers of the tables' new shapes. The error of a table that cannot be read is its result.
+    numbers of the tables' new schema versions. The error of a table that cannot be read is its result.
     """
     from cdc_core.lake.delta.table import DeltaTable
     from cdc_core.lake.positions import lake_position

@@ -15,7 +15,7 @@ from cdc_core.lake.paths import LakePaths
 from cdc_core.lake.positions import LakePosition, changelog_position, lake_position
 from cdc_core.lake.stores.changelog import count_after
 from cdc_core.lake.stores.quarantine import waiting_reasons
-from cdc_core.lake.stores.schema_log import History, ShapeLog
+from cdc_core.lake.stores.schema_log import History, SchemaLog
 from cdc_core.lsn import Lsn
 from cdc_core.postgres.connect import connect
 from cdc_core.postgres.options import PostgresOptions
@@ -52,19 +52,20 @@ def lake_status(
 ) -> tuple[dict[TableId, TableStatus], str]:
     """Return each table's snapshot, changelog and lake positions from the logs alone; with ``count``, also lake rows.
 
-    The second value is why the log of the tables' shapes could not be read, empty if it could. ``tables`` is None if
-    the server could not be queried: all tables that were captured last are included. A paused table that is captured
-    (``includes``) is included even if the server no longer lists it as one to capture: it may be UNLOGGED, or dropped.
+    The second value is why the log of the tables' schema versions could not be read, empty if it could. ``tables`` is
+    None if the server could not be queried: all tables that were captured last are included. A paused table that is
+    captured (``includes``) is included even if the server no longer lists it as one to capture: it may be UNLOGGED, or
+    dropped.
     """
     histories: dict[TableId, History] = {}
     problem = ""
     try:
-        histories = ShapeLog(paths.shapes, {}).read()
+        histories = SchemaLog(paths.schema_versions, {}).read()
     except (CdcError, OSError) as error:
         problem = _said(error)
     listed = {table.id for table in tables or ()}
-    others = {name: h for name, h in histories.items() if name not in listed and includes(name) and h.shapes}
-    lost = [h.shapes[max(h.shapes)].table for h in others.values() if tables is None or h.paused is not None]
+    others = {name: h for name, h in histories.items() if name not in listed and includes(name) and h.versions}
+    lost = [h.versions[max(h.versions)].table for h in others.values() if tables is None or h.paused is not None]
     tables = sorted(lost, key=lambda table: table.id) if tables is None else [*tables, *lost]
 
     def look(table: TableSchema) -> TableStatus:
@@ -107,7 +108,7 @@ def _said(error: Exception) -> str:
 
 def paused_now(paths: LakePaths, scope: str, table: TableId) -> Paused | None:
     """Return why a table is paused, from the logs alone; None if it is not."""
-    history = ShapeLog(paths.shapes, {}).read().get(table)
+    history = SchemaLog(paths.schema_versions, {}).read().get(table)
     lake = lake_position(DeltaTable.open(paths.lake(table)), scope, table)
     return _paused(history, DeltaTable.open(paths.changelog(table)), lake, scope)
 

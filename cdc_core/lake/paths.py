@@ -121,7 +121,7 @@ class LakePaths:
         return self._at("__incremental")
 
     @property
-    def shapes(self) -> str:
+    def schema_versions(self) -> str:
         """The versions of its source that each lake table has had."""
         return self._at("__shapes")
 

@@ -11,7 +11,7 @@ table's data and its position are thus one atomic write, and no second store can
     changelog   wal2lake:<scope>:<schema.table>:expired       day (since 1970) on which old rows were last removed
     lake        wal2lake:<scope>:<schema.table>:snapshot      token of the snapshot in force
     lake        wal2lake:<scope>:<schema.table>:<token>       commit LSN to which it is merged since that snapshot
-    lake        wal2lake:<scope>:<schema.table>:shape         number of the source's version that it has
+    lake        wal2lake:<scope>:<schema.table>:schema version         number of the source's version that it has
     lake        wal2lake:<scope>:<schema.table>:landings      number of writes of incremental snapshots' rows
     changelog   wal2lake:<scope>:<schema.table>:chunks        ordinal of the last such rows that are in it
     lake        wal2lake:<schema.table>:epoch                 epoch of its content, from epoch 1 on
@@ -133,8 +133,8 @@ def snapshot_app(scope: str, table: TableId) -> str:
     return _app(scope, table, "snapshot")
 
 
-def shape_app(scope: str, table: TableId) -> str:
-    """The id for the number of a lake table's shape (``stores/schema_log``)."""
+def schema_version_app(scope: str, table: TableId) -> str:
+    """The id for the number of a lake table's schema version (``stores/schema_log``)."""
     return _app(scope, table, "shape")
 
 

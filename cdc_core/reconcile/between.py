@@ -22,7 +22,7 @@ from cdc_core.decode.pgoutput.tuples import decode_rows
 from cdc_core.decode.plugin import Translator
 from cdc_core.engine.reading.slot_reader import truncate_row
 from cdc_core.engine.reading.tables import TableRegistry
-from cdc_core.engine.schema.steps import same_columns, same_shape
+from cdc_core.engine.schema.steps import same_columns, same_layout
 from cdc_core.errors import NotComparableError, SourceError
 from cdc_core.lake.delta.conform import conform
 from cdc_core.lake.delta.data_file import DataFile
@@ -34,7 +34,7 @@ from cdc_core.lake.positions import ChangelogPosition, LakePosition, changelog_p
 from cdc_core.lake.rows.change_rows import RowTyper
 from cdc_core.lake.rows.survey import hidden, in_order
 from cdc_core.lake.rows.typing_plan import TypingPlan
-from cdc_core.lake.schema.change_columns import SHAPE, shapes_of, viewed
+from cdc_core.lake.schema.change_columns import SCHEMA_VERSION, schema_versions_of, viewed
 from cdc_core.lake.stores.changelog import read_changes, read_positions
 from cdc_core.lake.stores.quarantine import refused_among, waiting_rows
 from cdc_core.lsn import Lsn
@@ -70,7 +70,7 @@ class LakeVersion:
     """
 
     place: LakePosition
-    shape: int
+    schema_version: int
     visible: str | None = None
     read_at: int = 0
 
@@ -160,7 +160,7 @@ class SlotChanges:
             table = self._tables.get(run.table.id)
             if table is None:
                 continue
-            if not (same_shape(run.table, table) and same_columns(run.table, table)):
+            if not (same_layout(run.table, table) and same_columns(run.table, table)):
                 waiting.altered.add(table.id)
                 continue
             typer = self._plan.typer(run.table)
@@ -202,9 +202,11 @@ def between(
         rows, low = EpochRows.of(changelog, scope), min(shown.floor, lake.place.merged)
         may_have = partial(_may_lie_between, rows=rows, shown=shown, lake=lake)
         held = read_changes(rows, low, 2**62, lambda found: _needed(found, shown, lake), may_have)
-        parts = [stored_changes(held, typer, lake.shape), *parts]
+        parts = [stored_changes(held, typer, lake.schema_version), *parts]
         if quarantine is not None:
-            refused = stored_changes(read_positions(rows, waiting_rows(quarantine, lake.place)), typer, lake.shape)
+            refused = stored_changes(
+                read_positions(rows, waiting_rows(quarantine, lake.place)), typer, lake.schema_version
+            )
     every = in_order(pa.concat_tables([typer.change_schema.empty_table(), *parts]).combine_chunks())
     in_lake, seen = _is_in_lake(every, lake), ~hidden(every, shown.visible)
     lost = np.zeros(every.num_rows, dtype=bool)
@@ -214,15 +216,15 @@ def between(
     return Between(every.filter(pa.array(ahead)), every.filter(pa.array(behind)), refused)
 
 
-def stored_changes(rows: pa.Table, typer: RowTyper, shape: int) -> pa.Table:
-    """Return rows of a changelog in the typer's columns. Raises NotComparableError for rows of another shape."""
+def stored_changes(rows: pa.Table, typer: RowTyper, schema_version: int) -> pa.Table:
+    """Return rows of a changelog in the typer's columns. Raises NotComparableError for rows of another version."""
     if not rows.num_rows:
         # A column that was added or renamed since the last change is not in the changelog.
         return typer.change_schema.empty_table()
-    if set(np.unique(shapes_of(rows)).tolist()) - {shape}:
+    if set(np.unique(schema_versions_of(rows)).tolist()) - {schema_version}:
         raise NotComparableError("it was altered, and changes from before that are not in both the lake and the source")
-    if SHAPE in rows.schema.names:
-        rows = viewed(rows, shape, [each.name for each in typer.row_type if each.name != RESCUED])
+    if SCHEMA_VERSION in rows.schema.names:
+        rows = viewed(rows, schema_version, [each.name for each in typer.row_type if each.name != RESCUED])
     return _in_columns(rows, typer)
 
 

@@ -96,7 +96,7 @@ def _merged_changes(target: Target, rows: EpochRows) -> pa.Table:
     found = read_changes(rows, 0, version.place.merged)
     if version.visible is not None:
         found = found.filter(pa.array(hidden(found, version.visible)))
-    return stored_changes(found, target.typer, version.shape)
+    return stored_changes(found, target.typer, version.schema_version)
 
 
 def _wrong_keys(target: Target, changes: pa.Table, quarantine: DeltaTable | None, limit: int) -> KeyList:

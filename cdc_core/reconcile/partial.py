@@ -58,7 +58,7 @@ def keys_since(target: Target, paths: LakePaths, scope: str, since: Since, waiti
         if found.num_rows and is_op(found, "t").any():
             return None
         if found.num_rows:
-            parts.append(_keys_of(stored_changes(found, target.typer, target.version.shape), compared))
+            parts.append(_keys_of(stored_changes(found, target.typer, target.version.schema_version), compared))
     for found in waiting.changes.get(table, ()):
         if is_op(found, "t").any():
             return None

@@ -148,7 +148,7 @@ class Repair:
                     f"the running stream has not merged the changes up to {reached} within {self.wait_seconds:g} s"
                 )
             time.sleep(_POLL_SECONDS)
-        schema = TargetSchema(target.table, target.version.shape)
+        schema = TargetSchema(target.table, target.version.schema_version)
         snapshot = SnapshotInForce(place.merge_token, place.lsn)
         return Merge(schema, snapshot, target.table, max(last_begin(passed), place.merged))
 

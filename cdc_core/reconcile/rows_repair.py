@@ -55,7 +55,7 @@ def write_surplus(slices: SliceTask, target: Target, found: Surplus) -> None:
     """
     place = target.version.place
     snapshot = SnapshotInForce(place.merge_token, place.lsn)
-    merge = Merge(TargetSchema(target.table, target.version.shape), snapshot, target.table, place.merged)
+    merge = Merge(TargetSchema(target.table, target.version.schema_version), snapshot, target.table, place.merged)
     changes = MultisetChanges(found.count, True, _net_rows(target, found))
     if isinstance(slices.writer.write_chunks(target.lake, merge, changes, slices.scope), Staged):
         raise NotComparableError("the rows that differ, and their files, are too large for one commit")

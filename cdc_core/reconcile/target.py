@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from cdc_core.engine.schema.steps import same_columns, same_shape
+from cdc_core.engine.schema.steps import same_columns, same_layout
 from cdc_core.errors import LakeError, NotComparableError, TableError
 from cdc_core.lake.delete_columns import check_mode
 from cdc_core.lake.delete_modes import DeleteModes
@@ -16,7 +16,7 @@ from cdc_core.lake.delta.table import DeltaTable
 from cdc_core.lake.epochs import epoch_of
 from cdc_core.lake.names import OWN_NAMES, RESCUED
 from cdc_core.lake.paths import LakePaths
-from cdc_core.lake.positions import is_of_earlier_epoch, lake_position, shape_app
+from cdc_core.lake.positions import is_of_earlier_epoch, lake_position, schema_version_app
 from cdc_core.lake.rows.change_rows import RowTyper
 from cdc_core.lake.rows.row_keys import merge_key
 from cdc_core.lake.rows.typing_plan import TypingPlan
@@ -77,7 +77,7 @@ class Records:
             raise NotComparableError(f"skipped.operations leaves out changes of its rows ({left})")
         lake = open_complete(self.paths.lake(table.id))
         place = lake_position(lake, self.scope, table.id)
-        if lake is None and history is not None and history.shapes:
+        if lake is None and history is not None and history.versions:
             raise LakeError(
                 f"The lake table of {table.id} no longer exists.", f"Run wal2lake snapshot with {table.id}."
             )
@@ -94,8 +94,8 @@ class Records:
             check_mode(lake.schema, self.modes.of(table.id), table.id)
         except TableError as error:
             raise NotComparableError(error.message) from None
-        number = lake.txn(shape_app(self.scope, table.id)) or 0
-        self._check_shape(table, history, number)
+        number = lake.txn(schema_version_app(self.scope, table.id)) or 0
+        self._check_schema_version(table, history, number)
         typer = self.plan.typer(table)
         _check_columns(table.id, typer, lake.schema)
         compared = Compared.of(typer.read_schema, lake.schema, merge_key(table))
@@ -108,13 +108,15 @@ class Records:
     def _taken(self, table: TableId, token: int) -> TakenSnapshot | None:
         return read_snapshots(self.paths.snapshots, epoch_of(self.scope)).get((table, token))
 
-    def _check_shape(self, table: TableSchema, history: History | None, number: int) -> None:
+    def _check_schema_version(self, table: TableSchema, history: History | None, number: int) -> None:
         if history is None:
             return
         if history.reread is not None and number <= history.reread[0]:
             raise NotComparableError(f"it is to be read again: {history.reread[1]}")
-        shape = history.shapes.get(number)
-        if shape is not None and not (same_shape(shape.table, table) and same_columns(shape.table, table)):
+        schema_version = history.versions.get(number)
+        if schema_version is not None and not (
+            same_layout(schema_version.table, table) and same_columns(schema_version.table, table)
+        ):
             raise NotComparableError("it was altered, and the lake table does not have its present columns yet")
 
 

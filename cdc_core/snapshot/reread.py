@@ -34,7 +34,8 @@ class Reread:
 class Rereads:
     """Accepts requests and returns finished re-reads.
 
-    ``take`` reads one table into the lake, with the given number for its new shape; it runs in this object's thread.
+    ``take`` reads one table into the lake, with the given number for its new schema version; it runs in this object's
+    thread.
     """
 
     def __init__(self, take: RereadTable) -> None:
@@ -47,12 +48,12 @@ class Rereads:
     def __contains__(self, table: object) -> bool:
         return table in self._asked
 
-    def request(self, table: TableId, shape: int) -> None:
+    def request(self, table: TableId, schema_version: int) -> None:
         """Request a re-read of the table, unless one is in progress already."""
         if table in self._asked:
             return
         self._asked.add(table)
-        self._wanted.put((table, shape))
+        self._wanted.put((table, schema_version))
         if self._thread is None:
             self._thread = threading.Thread(target=self._run, name="reread", daemon=True)
             self._thread.start()
@@ -83,9 +84,9 @@ class Rereads:
 
     def _run(self) -> None:
         while (wanted := self._wanted.get()) is not None:
-            table, shape = wanted
+            table, schema_version = wanted
             try:
-                self._done.put(Reread(table, self._take(table, shape), None))
+                self._done.put(Reread(table, self._take(table, schema_version), None))
             except CdcError as error:
                 self._done.put(Reread(table, None, error))
             except Exception as error:

@@ -21,8 +21,8 @@ from cdc_core.errors import OlderTransactionsError
 from cdc_core.lake.delta.table import DeltaTable
 from cdc_core.lake.epochs import epoch_of
 from cdc_core.lake.paths import LakePaths
-from cdc_core.lake.positions import lake_position, shape_app
-from cdc_core.lake.stores.schema_log import History, ShapeLog
+from cdc_core.lake.positions import lake_position, schema_version_app
+from cdc_core.lake.stores.schema_log import History, SchemaLog
 from cdc_core.lake.stores.snapshot_log import read_snapshots
 from cdc_core.schema.table import TableId, TableSchema
 
@@ -93,7 +93,7 @@ def still_open(tables: Sequence[TableSchema]) -> OlderTransactionsError:
 
 def newly_published(paths: LakePaths, scope: str, tables: Sequence[TableSchema]) -> list[TableSchema]:
     """Return the tables that were never read, or are published in another way than when they were read."""
-    histories = ShapeLog(paths.shapes, {}).read()
+    histories = SchemaLog(paths.schema_versions, {}).read()
     attempts: dict[TableId, set[int]] = {}
     for (table, _), taken in read_snapshots(paths.snapshots, epoch_of(scope)).items():
         attempts.setdefault(table, set()).add(int(taken.lsn))
@@ -107,12 +107,14 @@ def newly_published(paths: LakePaths, scope: str, tables: Sequence[TableSchema])
 def _is_new(paths: LakePaths, scope: str, table: TableSchema, history: History, attempts: set[int]) -> bool:
     """``attempts`` are the LSNs of the table's snapshots, finished or not."""
     opened = DeltaTable.open(paths.lake(table.id))
-    number = None if opened is None else opened.txn(shape_app(scope, table.id))
+    number = None if opened is None else opened.txn(schema_version_app(scope, table.id))
     if lake_position(opened, scope, table.id).token is None:
-        before = [shape for number, shape in history.shapes.items() if history.lsns[number] in attempts]
+        before = [
+            schema_version for number, schema_version in history.versions.items() if history.lsns[number] in attempts
+        ]
     else:
-        before = [shape for shape in history.shapes.values() if shape.number == number]
-    return all(published_as(shape.table) != published_as(table) for shape in before)
+        before = [schema_version for schema_version in history.versions.values() if schema_version.number == number]
+    return all(published_as(schema_version.table) != published_as(table) for schema_version in before)
 
 
 def published_digest(tables: Iterable[TableSchema]) -> str:

@@ -98,7 +98,7 @@ def site_of(config: ConnectorConfig, file: Path | None, open_engine: Callable[[]
 def _lake_fields(config: ConnectorConfig, table: TableSchema) -> Sequence[Any]:
     """The columns that the lake table of a source table is created with. Takes a quarter of a millisecond."""
     from cdc_core.lake.rows.typing_plan import TypingPlan
-    from cdc_core.lake.schema.shape import lake_schema
+    from cdc_core.lake.schema.lake_schema import lake_schema
 
     failure = config.envelope.event_converting_failure_handling_mode
     row = TypingPlan(config.types, config.selection, failure).typer(table).row_type

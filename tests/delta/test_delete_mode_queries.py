@@ -12,7 +12,7 @@ import pytest
 
 from cdc_core.lake.delete_modes import DeleteMode
 from cdc_core.lake.delta.table import DeltaTable
-from cdc_core.lake.schema.shape import lake_schema
+from cdc_core.lake.schema.lake_schema import lake_schema
 from tests.support.spark import row_type
 
 PAGE = Path(__file__).parents[2] / "docs" / "delete-modes.md"

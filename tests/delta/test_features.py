@@ -15,8 +15,8 @@ from cdc_core.lake.delta.row_count import row_count
 from cdc_core.lake.delta.table import DeltaTable
 from cdc_core.lake.maintenance.compaction import compact
 from cdc_core.lake.schema.features import EvolutionMethod, FeaturePolicy, announce, features_on
+from cdc_core.lake.schema.lake_schema import lake_properties, lake_schema
 from cdc_core.lake.schema.project import Step, StepColumn, evolve
-from cdc_core.lake.schema.shape import lake_properties, lake_schema
 from cdc_core.lake.spark.commit import enable, transaction
 from cdc_core.lake.spark.evolve import adopt_by_spark, evolve_by_spark
 from cdc_core.lake.write.replace import commit_snapshot, write_rows
@@ -204,7 +204,7 @@ def test_a_snapshot_replaces_content_schema_and_positions(spark: Any, tmp_path: 
             "s",
             TableId("public", "t"),
             token=token,
-            shape=token,
+            schema_version=token,
             facts={"lsn": "0/1"},
             spark=spark,
         )

@@ -12,7 +12,7 @@ from cdc_core.lake.apply.changes import prepare
 from cdc_core.lake.delete_columns import as_live
 from cdc_core.lake.delete_modes import DeleteMode
 from cdc_core.lake.names import helper
-from cdc_core.lake.schema.shape import lake_schema
+from cdc_core.lake.schema.lake_schema import lake_schema
 from cdc_core.schema.pg_type import PgType
 from cdc_core.schema.relation import ReplicaIdentity
 from cdc_core.schema.table import Column, TableId, TableSchema

@@ -19,7 +19,7 @@ from cdc_core.lake.delete_columns import COLUMNS
 from cdc_core.lake.delete_modes import DeleteMode
 from cdc_core.lake.delta.row_count import row_count
 from cdc_core.lake.reduce.row_states import Truncation
-from cdc_core.lake.schema.shape import lake_schema
+from cdc_core.lake.schema.lake_schema import lake_schema
 from cdc_core.lake.write.replace import commit_snapshot, write_rows
 from cdc_core.lake.write.replace import prepare as prepare_lake
 from tests.delta.kept_model import KeptModel
@@ -51,7 +51,15 @@ class Reader:
         files = write_rows(lake, bare.to_batches(max_chunksize=max(1, len(rows) // 2)), schema)
         kept = KeptRows(key, Truncation(lsn, -1, NO_TIME), 0 if self.spark else 1 << 40)
         commit_snapshot(
-            lake, files, schema, self.scope, TABLE.id, token=self.token, shape=self.token, spark=self.spark, kept=kept
+            lake,
+            files,
+            schema,
+            self.scope,
+            TABLE.id,
+            token=self.token,
+            schema_version=self.token,
+            spark=self.spark,
+            kept=kept,
         )
 
     def change(self, changes: list[dict[str, Any]]) -> None:

@@ -13,8 +13,8 @@ from cdc_core.lake.delta.table import DeltaTable
 from cdc_core.lake.maintenance.cleaning import clean
 from cdc_core.lake.options import MergeEngine
 from cdc_core.lake.schema.features import FeaturePolicy, features_on
+from cdc_core.lake.schema.lake_schema import lake_properties, lake_schema
 from cdc_core.lake.schema.project import Step, StepColumn
-from cdc_core.lake.schema.shape import lake_properties, lake_schema
 from cdc_core.lake.spark.commit import clustered_by, enable_missing
 from cdc_core.lake.spark.evolve import evolve_by_spark
 from cdc_core.lake.write.maintain import Retention, maintain
@@ -45,7 +45,7 @@ def snapshot(side: OneTable, files: int, rows: int) -> DeltaTable:
             for at in range(rows)
         ]
         written += write_rows(lake, pa.Table.from_pylist(made, schema=lake_schema(side.row)).to_batches(), lake.schema)
-    commit_snapshot(lake, written, lake.schema, "slot", TABLE.id, token=1, shape=1)
+    commit_snapshot(lake, written, lake.schema, "slot", TABLE.id, token=1, schema_version=1)
     lake.refresh()
     return lake
 
@@ -107,7 +107,7 @@ def test_clustering_and_timestamps_come_on_and_spark_merges_from_then_on(tmp_pat
         [{"id": 1, "v": "again", "__commit_lsn": 20, "__tx_index": -1, "__commit_ts": AT}], schema=lake_schema(ROW)
     )
     files = write_rows(lake, rows.to_batches(), lake_schema(ROW))
-    commit_snapshot(lake, files, lake_schema(ROW), "slot", TABLE.id, token=20, shape=2, spark=spark)
+    commit_snapshot(lake, files, lake_schema(ROW), "slot", TABLE.id, token=20, schema_version=2, spark=spark)
     assert [row["v"] for row in side.rows] == ["again"]
     assert clustered_by(spark, lake.path) == ["id"]
 

@@ -17,7 +17,7 @@ import pytest
 
 from cdc_core.lake.apply.changes import prepare
 from cdc_core.lake.apply.strategy import MergeStrategy
-from cdc_core.lake.schema.shape import lake_schema
+from cdc_core.lake.schema.lake_schema import lake_schema
 from cdc_core.schema.pg_type import PgType
 from cdc_core.schema.table import Column, TableId, TableSchema
 from tests.delta.source_model import KEYLESS, ROW, TABLE, SourceTable, plain

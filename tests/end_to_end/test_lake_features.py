@@ -173,7 +173,7 @@ def features_of(file: Path, table: str) -> set[str]:
 
 
 def has_written_rows(file: Path, table: str) -> bool:
-    """Whether a commit that brought the table to a later shape named data files."""
+    """Whether a commit that brought the table to a later schema version named data files."""
     log = lake_path(load(file), TableId("public", table)) / "_delta_log"
     found = False
     for commit in sorted(log.glob("*.json")):

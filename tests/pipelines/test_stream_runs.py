@@ -20,9 +20,9 @@ from dagster._core.remote_origin import RegisteredCodeLocationOrigin, RemoteJobO
 from cdc_core.engine.reports import BatchReport
 from cdc_core.errors import SourceError, TransientError
 from cdc_core.lake.paths import LakePaths
-from cdc_core.lake.schema.shape import ensure_table
+from cdc_core.lake.schema.lake_schema import ensure_table
 from cdc_core.lake.stores.changelog import Reached, append_changes
-from cdc_core.lake.stores.schema_log import ShapeLog
+from cdc_core.lake.stores.schema_log import SchemaLog
 from cdc_core.lsn import Lsn
 from cdc_core.observe.options import CheckLevel
 from cdc_core.schema.changes import PauseCause
@@ -79,7 +79,9 @@ def wait_for(is_met):
 
 def test_a_paused_table_shows_since_when_what_waits_and_what_to_do(instance, tmp_path):
     paths = LakePaths(str(tmp_path), "shop")
-    paused = ShapeLog(paths.shapes, {}).pause(PEOPLE, PauseCause.UNLOGGED, "It is UNLOGGED.", "Make it LOGGED.", 4_000)
+    paused = SchemaLog(paths.schema_versions, {}).pause(
+        PEOPLE, PauseCause.UNLOGGED, "It is UNLOGGED.", "Make it LOGGED.", 4_000
+    )
     changelog = ensure_table(paths.changelog(PEOPLE), change_schema(row_type(id=pa.int64())), PEOPLE, {})
     waiting = [change("c", 5_000, number, None, {"id": number}) for number in range(3)]
     append_changes(changelog, pa.Table.from_pylist(waiting, changelog.schema), "slot_a", PEOPLE, Reached(5_000, None))

@@ -24,7 +24,7 @@ from cdc_core.lake.delta.table import DeltaTable
 from cdc_core.lake.options import MergeEngine
 from cdc_core.lake.paths import LakePaths
 from cdc_core.lake.positions import ChangelogPosition, LakePosition, changelog_position, lake_position
-from cdc_core.lake.schema.shape import changelog_properties, ensure_table
+from cdc_core.lake.schema.lake_schema import changelog_properties, ensure_table
 from cdc_core.lake.stores.changelog import Reached, append_changes
 from cdc_core.lake.write.replace import SnapshotFacts, commit_snapshot, prepare, write_rows
 from cdc_core.quality.options import QualityOptions
@@ -95,14 +95,16 @@ class OneTable:
         made = conform(self.changes(rows), changelog.schema)
         return append_changes(changelog, made, SLOT, self.table.id, Reached(whole, cut))
 
-    def snapshot(self, token: int, rows: Iterable[dict[str, Any]], lsn: int = 0, shape: int = 0) -> SnapshotFacts:
-        """Make rows the lake's content, at the position and in the shape given."""
+    def snapshot(
+        self, token: int, rows: Iterable[dict[str, Any]], lsn: int = 0, schema_version: int = 0
+    ) -> SnapshotFacts:
+        """Make rows the lake's content, at the position and in the schema version given."""
         at = {"__commit_lsn": lsn, "__tx_index": -1, "__commit_ts": AT}
         schema = lake_schema(self.row)
         made = pa.Table.from_pylist([{**at, **row} for row in rows], schema=schema)
         lake = prepare(self.lake, schema, self.table.id, 1)
         files = write_rows(lake, made.to_batches(), schema)
-        return commit_snapshot(lake, files, schema, SLOT, self.table.id, token=token, shape=shape)
+        return commit_snapshot(lake, files, schema, SLOT, self.table.id, token=token, schema_version=schema_version)
 
     def order(self, to: int, token: int = 0, visible: str | None = None) -> SliceOrder:
         """A merge of what waits in the changelog."""

@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 from cdc_core.lake.apply.changes import Changes, apply
 from cdc_core.lake.apply.staging import staged
 from cdc_core.lake.delta.table import DeltaTable
-from cdc_core.lake.schema.shape import lake_properties
+from cdc_core.lake.schema.lake_schema import lake_properties
 from cdc_core.lsn import Lsn
 
 ARROW, SPARK = "arrow", "spark"

@@ -39,12 +39,12 @@ def maintain(
     """
     from cdc_core.lake.spark.register import register
     from cdc_core.lake.stores.round_lookup import renew_newest
-    from cdc_core.lake.stores.schema_log import ShapeLog
+    from cdc_core.lake.stores.schema_log import SchemaLog
     from cdc_core.lake.write.maintain import Retention, maintain
 
     context.config.require_lake()
     options, paths = context.config.lake, context.paths
-    known = sorted(ShapeLog(paths.shapes, {}).read())
+    known = sorted(SchemaLog(paths.schema_versions, {}).read())
     unknown = [name for name in tables or () if name not in known]
     if unknown:
         raise TableError(f"{unknown[0]} is not in the lake.", "Check the name.", str(unknown[0]))
@@ -80,5 +80,5 @@ def _places(paths: Any, tables: Sequence[TableId], *, own: bool) -> Iterator[tup
         yield None, "rounds", paths.rounds
         yield None, "stream", paths.stream
         yield None, "snapshots", paths.snapshots
-        yield None, "shapes", paths.shapes
+        yield None, "shapes", paths.schema_versions
         yield None, "reconciliations", paths.reconciliations

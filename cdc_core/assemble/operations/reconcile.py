@@ -196,7 +196,7 @@ def _gone(
 
 def _records(context: RunContext) -> Records:
     from cdc_core.lake.epochs import epoch_of
-    from cdc_core.lake.stores.schema_log import ShapeLog
+    from cdc_core.lake.stores.schema_log import SchemaLog
     from cdc_core.lake.stores.snapshot_log import read_snapshots
     from cdc_core.reconcile.target import Records
 
@@ -208,6 +208,6 @@ def _records(context: RunContext) -> Records:
         config.lake.delete_modes,
         config.snapshot,
         frozenset(config.selection.skipped_operations) & ROW_OPERATIONS,
-        ShapeLog(paths.shapes, {}).read(),
+        SchemaLog(paths.schema_versions, {}).read(),
         read_snapshots(paths.snapshots, epoch_of(scope)),
     )

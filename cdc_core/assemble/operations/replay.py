@@ -71,11 +71,11 @@ def _rest(sink: LakeSink, reached: Lsn, last: RoundReport) -> Iterator[RoundRepo
 
 def _require_read(context: RunContext, table: TableSchema) -> None:
     """Raise TableError for a table that was never read, unless it is paused or to be read: it has nothing to replay."""
-    from cdc_core.lake.stores.schema_log import ShapeLog
+    from cdc_core.lake.stores.schema_log import SchemaLog
 
     if context.known_tables([table]):
         return
-    history = ShapeLog(context.paths.shapes, {}).read().get(table.id)
+    history = SchemaLog(context.paths.schema_versions, {}).read().get(table.id)
     if history is None or (history.paused is None and history.reread is None):
         raise TableError(
             f"{table.id} has not been read into the lake yet: there is nothing to replay.",

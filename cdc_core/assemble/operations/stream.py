@@ -156,13 +156,15 @@ def _following(proof: Continuity | None, source: Source) -> Callable[[], None]:
 
 def _recorded_types(context: RunContext) -> list[PgType]:
     """Return the types of the columns that the lake has, or had: changes with them may wait when a type is dropped."""
-    from cdc_core.lake.stores.schema_log import ShapeLog
+    from cdc_core.lake.stores.schema_log import SchemaLog
 
     if not context.has_lake:
         return []
-    histories = ShapeLog(context.paths.shapes, {}).read().values()
-    shapes = [shape for history in histories for _, shape in sorted(history.shapes.items())]
-    return [column.type for shape in shapes for column in shape.table.columns]
+    histories = SchemaLog(context.paths.schema_versions, {}).read().values()
+    schema_versions = [
+        schema_version for history in histories for _, schema_version in sorted(history.versions.items())
+    ]
+    return [column.type for schema_version in schema_versions for column in schema_version.table.columns]
 
 
 def _delivered(context: RunContext) -> DeliveredFilter | None:

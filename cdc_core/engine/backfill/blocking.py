@@ -22,7 +22,7 @@ class Lake(Protocol):
     """The operations of the lake that blocking snapshots use."""
 
     def reserve(self, tables: Sequence[TableId]) -> dict[TableId, int] | None:
-        """Reserve numbers for the shapes that the tables get when they are read; None while one is being read."""
+        """Reserve numbers for the schema versions that tables get when they are read; None while one is being read."""
 
     def note_read(self, table: TableId) -> None:
         """Reload the state of a table that was read."""

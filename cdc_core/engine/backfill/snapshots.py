@@ -80,7 +80,7 @@ class Lake(Protocol):
     """The operations of the lake that snapshots use (``cdc_core.engine.round.backfill_target.BackfillTarget``)."""
 
     def is_current(self, table: TableSchema) -> bool:
-        """Whether the lake table has the shape of this description of its source and is merged by rounds."""
+        """Whether the lake table has the schema version of this description of its source and is merged by rounds."""
 
     def order_for_chunks(self, table: TableId, reached: int, passed: int) -> Merge | None:
         """Return the order once the lake table is merged up to ``reached``; None before that."""
@@ -89,7 +89,7 @@ class Lake(Protocol):
         """Write rows to the lake table."""
 
     def reserve(self, tables: Sequence[TableId]) -> dict[TableId, int] | None:
-        """Reserve numbers for the shapes that the tables get when they are read; None while one is being read."""
+        """Reserve numbers for the schema versions that tables get when they are read; None while one is being read."""
 
     def note_read(self, table: TableId) -> None:
         """Reload the state of a table that was read."""

@@ -17,7 +17,7 @@ import pyarrow as pa
 from cdc_core import failpoints
 from cdc_core.engine.slice.order import Merge
 from cdc_core.engine.slice.outcome import Applied, Staged
-from cdc_core.engine.slice.schema_versions import by_shape, keyed_slices
+from cdc_core.engine.slice.schema_versions import by_schema_version, keyed_slices
 from cdc_core.engine.slice.task import SliceTask
 from cdc_core.errors import CdcError, LakeError, RereadNeededError, TransientError
 from cdc_core.lake.apply.changes import Changes
@@ -62,7 +62,7 @@ class ChunkOutcome:
     """The result. ``rest`` are the keys to be read again, None if they cannot be converted to text.
 
     ``applied`` was committed, ``staged`` Spark has to merge; both are None without chunks. ``evolves``: Spark has to
-    change the table's shape first.
+    change the table's schema version first.
     """
 
     table: TableId
@@ -143,7 +143,7 @@ class ChunkTask:
     def _changes(self, order: ChunkOrder) -> pa.Table:
         """Return the changes up to the order's LSN that the oldest chunk does not show, or not yet searched for moves.
 
-        They are in the columns of the shape in force.
+        They are in the columns of the schema version in force.
         """
         wanted = order.target
         schema = self.slices.plan.typer(wanted.table).change_schema
@@ -159,7 +159,7 @@ class ChunkTask:
             return rows if late.all() else rows.filter(pa.array(late))
 
         held = read_changes(EpochRows.of(changelog, self.slices.scope), low, wanted.to_lsn, needed)
-        found = list(keyed_slices(wanted, by_shape(held)))
+        found = list(keyed_slices(wanted, by_schema_version(held)))
         if len(found) > 1:
             raise RereadNeededError(
                 f"The key of {wanted.table.id} changed while its rows were read.", "They will be re-read."
@@ -186,7 +186,7 @@ class ChunkTask:
             pa.concat_tables([chunk.rows for chunk in chunks]),
             slices.scope,
             wanted.table.id,
-            shape=wanted.schema.shape,
+            schema_version=wanted.schema.schema_version,
             lsn=order.reached,
             ordinal=order.ordinal,
             history_minutes=slices.writer.history_minutes,

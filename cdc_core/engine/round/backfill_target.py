@@ -1,8 +1,8 @@
 """The lake tables as snapshots write them between two rounds (``engine/backfill``), which do so at rounds' positions.
 
 Rows of chunks are written to a table that is merged past the chunks' LSN, without changing what rounds know of it but
-that LSN. Blocking snapshots write by themselves; they get the numbers of the shapes they create from here, and what
-they wrote is loaded again.
+that LSN. Blocking snapshots write by themselves; they get the numbers of the schema versions they create from here, and
+what they wrote is loaded again.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from cdc_core.engine.round.jobs import spark_merge
 from cdc_core.engine.round.lake import SourceWatch, Work
 from cdc_core.engine.round.orders import Orders
 from cdc_core.engine.round.table_state import MergeStates
-from cdc_core.engine.schema.steps import same_columns, same_shape
+from cdc_core.engine.schema.steps import same_columns, same_layout
 from cdc_core.engine.slice.order import Merge
 from cdc_core.errors import CdcError, TransientError
 from cdc_core.lsn import last_begin
@@ -34,16 +34,20 @@ class BackfillTarget:
         self._watch = watch
 
     def is_current(self, table: TableSchema) -> bool:
-        """Whether the lake table has the shape of this description of its source and is merged by rounds.
+        """Whether the lake table has the schema version of this description of its source and is merged by rounds.
 
-        For a table that the lake does not know, the description becomes its first shape.
+        For a table that the lake does not know, the description becomes its first schema version.
         """
-        state = self._states.of(table.id).shape
+        state = self._states.of(table.id).versions
         if state.holds_back or table.id in self._watch.rereads:
             return False
-        known = self._watch.shapes.adopt(table, self._watch.wal_lsn) if state.shape is None else state.shape
+        known = (
+            self._watch.schema_versions.adopt(table, self._watch.wal_lsn)
+            if state.schema_version is None
+            else state.schema_version
+        )
         is_followed = state.waiting is None and state.in_force == known.number
-        return is_followed and same_shape(known.table, table) and same_columns(known.table, table)
+        return is_followed and same_layout(known.table, table) and same_columns(known.table, table)
 
     def order_for_chunks(self, table: TableId, reached: int, passed: int) -> Merge | None:
         """Return what a task needs to write incremental-snapshot rows, once changes up to ``reached`` are merged.
@@ -73,14 +77,14 @@ class BackfillTarget:
         return outcome
 
     def reserve(self, tables: Sequence[TableId]) -> dict[TableId, int] | None:
-        """Reserve numbers for the shapes that these tables get when they are read.
+        """Reserve numbers for the schema versions that these tables get when they are read.
 
         Returns None while one of them is being read.
         """
         if any(table in self._watch.rereads for table in tables):
             return None
         self._states.open(table for table in tables if not self._states.knows(table))
-        return {table: self._watch.shapes.reserve(table) for table in tables}
+        return {table: self._watch.schema_versions.reserve(table) for table in tables}
 
     def note_read(self, table: TableId) -> None:
         """Load the table's merge state again after a snapshot of it was taken."""

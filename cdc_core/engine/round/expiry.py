@@ -55,7 +55,7 @@ class Expiry:
         until then.
         """
         upto = merge_state.merged
-        if upto is None or merge_state.shape.reread is not None:
+        if upto is None or merge_state.versions.reread is not None:
             return None
         if needed is not None:
             upto = min(upto, needed)

@@ -56,7 +56,7 @@ def long_merges(work: Work, orders: Sequence[SliceOrder]) -> list[str]:
 
 
 def evolve(work: Work, orders: Sequence[SliceOrder], outcomes: Sequence[SliceOutcome]) -> list[SliceOutcome]:
-    """Change tables with Spark whose new shape a task cannot apply, then merge the changes that need that shape."""
+    """Change tables with Spark whose new schema version a task cannot apply, then merge the changes that need it."""
     found, again, task = {outcome.table: outcome for outcome in outcomes}, [], work.task
     for order in orders:
         if not found[order.table].evolves:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from cdc_core.engine.schema.changes import Shapes
+from cdc_core.engine.schema.changes import SchemaVersions
 from cdc_core.engine.slice.task import SliceTask
 from cdc_core.lake.options import LakeOptions
 from cdc_core.lake.paths import LakePaths
@@ -33,8 +33,8 @@ class Work:
 
 @dataclass(frozen=True, slots=True)
 class SourceWatch:
-    """State for following changes without events: the shapes, tables being re-read, and the server's end of WAL."""
+    """State for following changes without events: schema versions, tables being re-read, the server's end of WAL."""
 
-    shapes: Shapes
+    schema_versions: SchemaVersions
     rereads: Rereads
     wal_lsn: Callable[[], int]

@@ -68,18 +68,18 @@ class LakeSink:
         self._registry = registry
         self._watch = watch
         self._references = references
-        self._merge_states = MergeStates(paths, lake.scope, options, watch.shapes)
+        self._merge_states = MergeStates(paths, lake.scope, options, watch.schema_versions)
         self._expiry = Expiry(paths, lake.scope, self._merge_states, options.changelog_retention_days)
         log = RoundLog(paths.rounds, options.lake_history_minutes, epoch_of(lake.scope))
         self._cuts = (
-            Cuts(log, self._merge_states, lambda: watch.shapes.poll_if_altered(watch.wal_lsn))
+            Cuts(log, self._merge_states, lambda: watch.schema_versions.poll_if_altered(watch.wal_lsn))
             if records_rounds
             else None
         )
         if references is not None and records_rounds:
             references.recall(log.newest_of_epoch())
         self._validations = Validations(docs_path)
-        orders = Orders(self._merge_states, watch.shapes, registry, ConstraintsSeen(watch.wal_lsn))
+        orders = Orders(self._merge_states, watch.schema_versions, registry, ConstraintsSeen(watch.wal_lsn))
         self._upkeep = Upkeep(lambda order: run_upkeep(work, order))
         self._rounds = Rounds(
             work, self._merge_states, orders, watch, self._validations, self._cuts, references, self._upkeep
@@ -97,7 +97,7 @@ class LakeSink:
 
     def leave_out(self, is_captured: Callable[[TableId], bool]) -> None:
         """Record which tables of the lake are not captured by this run: they are re-read once they are again."""
-        self._watch.shapes.pauses.leave_out(is_captured)
+        self._watch.schema_versions.pauses.leave_out(is_captured)
 
     def apply(
         self,
@@ -131,9 +131,9 @@ class LakeSink:
         """
         return (
             self._rounds.has_rest
-            or self._watch.shapes.is_poll_due
+            or self._watch.schema_versions.is_poll_due
             or self._watch.rereads.are_under_way
-            or any(s.shape.is_on_its_way or s.is_waiting(self._merge_states.passed) for _, s in self._merge_states)
+            or any(s.versions.is_on_its_way or s.is_waiting(self._merge_states.passed) for _, s in self._merge_states)
         )
 
     @property
@@ -151,10 +151,10 @@ class LakeSink:
         for ended in self._watch.rereads.finished():
             self._note_reread(ended, passed)
         self.note_renamed()
-        if self._watch.shapes.is_poll_due or time.monotonic() - self._checked_at >= _POLL_SECONDS:
+        if self._watch.schema_versions.is_poll_due or time.monotonic() - self._checked_at >= _POLL_SECONDS:
             self._checked_at = time.monotonic()
-            self._watch.shapes.poll(self._watch.wal_lsn)
-        self._watch.shapes.follow_passed(passed)
+            self._watch.schema_versions.poll(self._watch.wal_lsn)
+        self._watch.schema_versions.follow_passed(passed)
         self._start_rereads()
         self._expiry.between_rounds(needed)
         if self._cuts is not None:
@@ -165,14 +165,14 @@ class LakeSink:
 
         Raises TableError if the cause of the pause still exists.
         """
-        if not self._watch.shapes.can_go_on(table):
+        if not self._watch.schema_versions.can_go_on(table):
             return False
-        self._watch.shapes.pauses.resume(table, lsn)
+        self._watch.schema_versions.pauses.resume(table, lsn)
         return True
 
     def note_renamed(self) -> None:
         """Record re-reads of renamed tables before the slot is confirmed: changes under the new name are not stored."""
-        note_names(self._watch.shapes.pauses, self._registry.take_names())
+        note_names(self._watch.schema_versions.pauses, self._registry.take_names())
 
     def close(self) -> None:
         """Wait, for a bounded time, until background work ends: maintenance, re-reads and validations."""
@@ -181,12 +181,12 @@ class LakeSink:
         self._validations.close({str(table): self._paths.quarantine(table) for table, _ in self._merge_states})
 
     def _start_rereads(self) -> None:
-        shapes, rereads = self._watch.shapes, self._watch.rereads
+        schema_versions, rereads = self._watch.schema_versions, self._watch.rereads
         for table, merge_state in self._merge_states:
-            shape = merge_state.shape
-            is_wanted = shape.reread is not None and shape.paused is None and not merge_state.has_failed
-            if is_wanted and table not in rereads and shapes.pauses.can_be_read(table):
-                rereads.request(table, shapes.reserve(table))
+            versions = merge_state.versions
+            is_wanted = versions.reread is not None and versions.paused is None and not merge_state.has_failed
+            if is_wanted and table not in rereads and schema_versions.pauses.can_be_read(table):
+                rereads.request(table, schema_versions.reserve(table))
 
     def _note_reread(self, ended: Reread, passed: int) -> None:
         """Update a table whose re-read ended. Transient errors are retried; after other errors the table is paused."""
@@ -202,4 +202,4 @@ class LakeSink:
             merge_state.failed_at, merge_state.error = time.monotonic(), str(error)
             return
         remedy = remedy_then_replay(error, table)
-        self._watch.shapes.pauses.pause(table, PauseCause.REREAD_FAILED, error.message, remedy, passed)
+        self._watch.schema_versions.pauses.pause(table, PauseCause.REREAD_FAILED, error.message, remedy, passed)

@@ -1,6 +1,7 @@
-"""The orders of a round: what each table's task is to append, up to which LSN it merges, and in which shape.
+"""The orders of a round: what each table's task is to append, up to which LSN it merges, and in which schema version.
 
-New shapes of a table are numbered here, before its rows are appended under these numbers; that may pause the table.
+New schema versions of a table are numbered here, before its rows are appended under these numbers; that may pause the
+table.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from cdc_core.engine.checks.constraints import ConstraintsSeen
 from cdc_core.engine.reading.batch import Batch
 from cdc_core.engine.reading.tables import TableRegistry
 from cdc_core.engine.round.table_state import MergeStates, first_lsn
-from cdc_core.engine.schema.changes import Shapes
+from cdc_core.engine.schema.changes import SchemaVersions
 from cdc_core.engine.slice.order import (
     Merge,
     MergeOrder,
@@ -31,10 +32,14 @@ class Orders:
     """Creates orders from the merge states of the tables. For one thread."""
 
     def __init__(
-        self, states: MergeStates, shapes: Shapes, registry: TableRegistry, constraints: ConstraintsSeen
+        self,
+        states: MergeStates,
+        schema_versions: SchemaVersions,
+        registry: TableRegistry,
+        constraints: ConstraintsSeen,
     ) -> None:
         self._states = states
-        self._shapes = shapes
+        self._schema_versions = schema_versions
         self._registry = registry
         self._constraints = constraints
 
@@ -51,7 +56,7 @@ class Orders:
     def of_chunks(self, table: TableId, at: int) -> Merge:
         """Return the table, merged up to ``at``, for a task that writes rows of a snapshot to it."""
         order = self._order(table, at)
-        schema = replace(order.schema, views=self._shapes.views(table))
+        schema = replace(order.schema, views=self._schema_versions.views(table))
         return Merge.of(replace(order, schema=schema, snapshot=replace(order.snapshot, visible=None)))
 
     def _of_batch(self, batch: Batch, table: TableId, to_lsn: int) -> SliceOrder:
@@ -60,11 +65,11 @@ class Orders:
         for version in versions:
             first = int(version.commits[0][0])
             current = self._registry.resolved_at(version.table)
-            number = self._shapes.number(version.table, current, first, merge_state.token)
+            number = self._schema_versions.number(version.table, current, first, merge_state.token)
             files += [(number, str(path)) for path in version.paths]
         whole = batch.complete_to(table)
         is_whole = (whole is not None and whole <= to_lsn) or merge_state.is_due(to_lsn)
-        # Numbering the shapes may have paused the table.
+        # Numbering the schema versions may have paused the table.
         goes_on = is_whole and not self._states.holds_back(table, to_lsn)
         order = self._order(table, to_lsn if goes_on else None, {number for number, _ in files})
         spool = SpoolFiles(
@@ -77,13 +82,13 @@ class Orders:
         return replace(order, append=spool)
 
     def _is_plain(self, order: SliceOrder) -> bool:
-        """Whether the rows of a batch are all that is merged, and in the lake table's shape."""
+        """Whether the rows of a batch are all that is merged, and in the lake table's schema version."""
         schema, state = order.schema, self._states.of(order.table)
         is_mixed = state.backlog is not None or state.waiting or bool(schema.steps or schema.views)
         return not is_mixed and not order.snapshot.visible
 
     def _order(self, table: TableId, to_lsn: int | None, numbers: Iterable[int] = ()) -> SliceOrder:
-        """Return the order without rows of a batch. ``numbers`` are the shapes of those that the caller adds."""
+        """Return the order without rows of a batch. ``numbers``: schema versions of those that the caller adds."""
         state = self._states.of(table)
         merge = None
         if to_lsn is not None:
@@ -92,15 +97,15 @@ class Orders:
 
     def _schema(self, table: TableId, to_lsn: int | None, numbers: Iterable[int]) -> TargetSchema:
         merge_state, known = self._states.of(table), self._known(table)
-        state = merge_state.shape
-        number = 0 if state.shape is None else state.shape.number
-        is_mixed = merge_state.backlog is not None or any(each != number for each in numbers) or bool(state.pending)
+        versions = merge_state.versions
+        number = 0 if versions.schema_version is None else versions.schema_version.number
+        is_mixed = merge_state.backlog is not None or any(each != number for each in numbers) or bool(versions.pending)
         is_mixed |= merge_state.waiting
         return TargetSchema(
             known,
-            shape=number,
-            steps=state.pending,
-            views=self._shapes.views(table) if is_mixed and to_lsn is not None else {},
+            schema_version=number,
+            steps=versions.pending,
+            views=self._schema_versions.views(table) if is_mixed and to_lsn is not None else {},
             since={} if to_lsn is None else self._constraints.since(known),
         )
 
@@ -120,12 +125,12 @@ class Orders:
         given = {order.table: order for order in orders}
         for table, replay in replays.items():
             merge_state = self._states.of(table)
-            if merge_state.shape.holds_back:
+            if merge_state.versions.holds_back:
                 continue
             order = given.get(table) or self._order(table, max(to_lsn, just_after(merge_state.merged or 0)))
             given[table] = order.with_replay(replay)
         return list(given.values())
 
     def _known(self, table: TableId) -> TableSchema:
-        shape = self._states.of(table).shape.shape
-        return self._registry.current(table) if shape is None else shape.table
+        schema_version = self._states.of(table).versions.schema_version
+        return self._registry.current(table) if schema_version is None else schema_version.table

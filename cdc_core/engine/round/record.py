@@ -107,16 +107,16 @@ def state_at(merge_state: MergeState, read_at: int | None, lsn: int) -> TableSta
 
     ``read_at`` is the LSN of the snapshot in force while no later change is merged, else None.
     """
-    shape, merged = merge_state.shape, merge_state.merged
+    versions, merged = merge_state.versions, merge_state.merged
     waits = merge_state.backlog is not None and merge_state.backlog <= lsn
     # ``backlog`` may be the commit of an incomplete transaction; ``whole`` is the last complete one before it.
     lacks = merge_state.whole is not None and (merged is None or merged < merge_state.whole)
     rules = (
-        (TableState.PAUSED, shape.paused is not None),
-        (TableState.REREADING, shape.reread is not None),
+        (TableState.PAUSED, versions.paused is not None),
+        (TableState.REREADING, versions.reread is not None),
         (TableState.UNREAD, merge_state.version is None),
         (TableState.FAILED, merge_state.failed_at is not None),
         (TableState.AHEAD, (merged or 0) > lsn or (read_at or 0) > lsn),
-        (TableState.BEHIND, waits or lacks or bool(shape.pending)),
+        (TableState.BEHIND, waits or lacks or bool(versions.pending)),
     )
     return next((state for state, holds in rules if holds), TableState.CURRENT)

@@ -221,7 +221,7 @@ class References:
         """Whether both tables are merged up to the round's LSN."""
         behind = [table for table in (key.table, key.parent) if not _is_at(table, states, to_lsn, round_)]
         for table in behind:
-            paused = states.of(table).shape.paused
+            paused = states.of(table).versions.paused
             if paused is not None:
                 self._tell(f"Foreign key {key.name} of {key.table} is not checked while {table} is paused.")
         if not behind and states.of(key.parent).token is None:

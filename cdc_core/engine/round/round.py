@@ -12,7 +12,8 @@ The job appends the batch to the changelogs and, where a task can, merges. What 
    after this step is needed for that, and it may take minutes or fail for one table, which would hold back the server's
    WAL. The positions of the changelogs that the driver knows are brought forward before it, so that a table whose merge
    fails from here on has a backlog, and later rounds merge it.
-3. *Tables whose shape only Spark can change* are changed, and their changes merged by a second job. Before the next
+3. *Tables whose schema version only Spark can change* are changed, and their changes merged by a second job. Before the
+next
    step, because a slice of that job, too, may turn out to be too large for a task.
 4. *Spark's MERGE* of staged slices.
 5. *Table features* of new tables are enabled. After the merges, because only Spark writes a table with features: a
@@ -145,7 +146,7 @@ class Rounds:
         """Update the table's merge state from the outcome; returns its report, None if nothing was merged."""
         merge_state, done = self._states.of(order.table), outcome.done
         if outcome.error is not None:
-            paths, pauses = self._work.task.paths, self._watch.shapes.pauses
+            paths, pauses = self._work.task.paths, self._watch.schema_versions.pauses
             note_failure(order.table, outcome.error, self._states, pauses, paths, self._reread_limit)
             return None
         if outcome.lost is not None or order.merge is None:
@@ -161,7 +162,7 @@ class Rounds:
             merge_state.waiting = bool(done.quarantined.waiting)
         if outcome.lake is not None:
             self._states.note_merged(order.table, outcome.lake.version, outcome.lake.lsn, outcome.lake.identity)
-        merge_state.shape.in_force = max(merge_state.shape.in_force, order.schema.shape)
+        merge_state.versions.in_force = max(merge_state.versions.in_force, order.schema.schema_version)
         if merge_state.backlog is not None and outcome.merged is not None and merge_state.backlog <= outcome.merged:
             merge_state.backlog = None
         check = self._validations.with_verdict(done.check)
@@ -170,7 +171,7 @@ class Rounds:
     def _failed(self, outcomes: Sequence[SliceOutcome]) -> dict[TableId, str]:
         """Return why tables are not merged up to the round's LSN; of several reasons, the pause."""
         failed = {outcome.table: str(outcome.error) for outcome in outcomes if outcome.error is not None}
-        paused = {table for table, state in self._states if state.shape.paused is not None}
+        paused = {table for table, state in self._states if state.versions.paused is not None}
         unmerged = self._states.unmerged
         return {**unmerged, **failed, **{table: unmerged[table] for table in paused}}
 

@@ -1,4 +1,4 @@
-"""Merge state of each table: position of its changelog, position and shape of its lake table."""
+"""Merge state of each table: position of its changelog, position and schema version of its lake table."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field
 
-from cdc_core.engine.schema.changes import Shapes
-from cdc_core.engine.schema.state import TableShape
+from cdc_core.engine.schema.changes import SchemaVersions
+from cdc_core.engine.schema.state import TableVersions
 from cdc_core.engine.schema.trouble import Trouble, trouble_of
 from cdc_core.errors import UnreadableError
 from cdc_core.lake.delete_columns import check_mode
@@ -26,7 +26,7 @@ from cdc_core.lake.positions import (
     changelog_position,
     is_of_earlier_epoch,
     lake_position,
-    shape_app,
+    schema_version_app,
 )
 from cdc_core.lake.stores.rounds import RecordedTable
 from cdc_core.lake.stores.snapshot_events import complete_snapshot_events
@@ -59,7 +59,7 @@ class MergeState:
     its folders cannot be used.
     """
 
-    shape: TableShape
+    versions: TableVersions
     changelog: ChangelogPosition | None = None
     token: int | None = None
     merged: int | None = None
@@ -94,24 +94,24 @@ class MergeState:
     @property
     def awaits_retry(self) -> bool:
         """Whether the last merge failed and is to be retried."""
-        has_more = self.backlog is not None or bool(self.shape.pending) or self.shape.holds_back
+        has_more = self.backlog is not None or bool(self.versions.pending) or self.versions.holds_back
         return self.failed_at is not None and has_more
 
     def is_due(self, to_lsn: int) -> bool:
         """Whether a round without a batch has work for the table: transactions complete at ``to_lsn``, or steps."""
-        if self.shape.holds_back or self.has_failed:
+        if self.versions.holds_back or self.has_failed:
             return False
-        return bool(self.shape.pending) or (self.backlog is not None and self.backlog <= to_lsn)
+        return bool(self.versions.pending) or (self.backlog is not None and self.backlog <= to_lsn)
 
 
 class MergeStates:
     """The merge states of all tables, read from the tables' commits when first needed."""
 
-    def __init__(self, paths: LakePaths, scope: str, options: LakeOptions, shapes: Shapes) -> None:
+    def __init__(self, paths: LakePaths, scope: str, options: LakeOptions, schema_versions: SchemaVersions) -> None:
         self._paths = paths
         self._scope = scope
         self._options = options
-        self._shapes = shapes
+        self._schema_versions = schema_versions
         self._known: dict[TableId, MergeState] = {}
         self._snapshots = read_snapshots(paths.snapshots, epoch_of(scope))
         self.passed = 0
@@ -121,15 +121,15 @@ class MergeStates:
         """Load the merge states of several tables in parallel."""
         wanted = list(tables)
         with ThreadPoolExecutor(_THREADS) as pool:
-            # In parallel only what concerns one table's folders: the shapes may be used by one thread only.
+            # In parallel only what concerns one table's folders: the schema versions may be used by one thread only.
             failed = list(pool.map(self._complete_events, wanted))
             found = list(pool.map(self._read, wanted, failed))
         for table, (merge_state, in_force) in zip(wanted, found, strict=True):
-            merge_state.shape = self._shapes.open(table, in_force)
+            merge_state.versions = self._schema_versions.open(table, in_force)
             self._known[table] = merge_state
             if merge_state.is_former:
                 reason = "its rows are of another server, or from before a gap"
-                self._shapes.pauses.want_reread(table, reason, is_first=True)
+                self._schema_versions.pauses.want_reread(table, reason, is_first=True)
             if merge_state.trouble is not None:
                 self.note_trouble(table, merge_state.trouble)
 
@@ -144,7 +144,7 @@ class MergeStates:
         self._snapshots = read_snapshots(self._paths.snapshots, epoch_of(self._scope))
         before = self._known.get(table)
         merge_state, in_force = self._read(table, self._complete_events(table))
-        merge_state.shape = self._shapes.reopen(table, in_force)
+        merge_state.versions = self._schema_versions.reopen(table, in_force)
         if before is not None:
             merge_state.failed_at, merge_state.error = before.failed_at, before.error
         self._known[table] = merge_state
@@ -161,9 +161,9 @@ class MergeStates:
         merge_state = self._known[table]
         merge_state.trouble = trouble
         if trouble.loses_changes:
-            self._shapes.pauses.require_reread(table, trouble.reason)
+            self._schema_versions.pauses.require_reread(table, trouble.reason)
         lsn = merge_state.merged or 0
-        self._shapes.pauses.pause(table, PauseCause.FOLDER, trouble.reason, trouble.remedy, lsn)
+        self._schema_versions.pauses.pause(table, PauseCause.FOLDER, trouble.reason, trouble.remedy, lsn)
 
     def knows(self, table: TableId) -> bool:
         """Whether the table's merge state has been loaded."""
@@ -173,7 +173,7 @@ class MergeStates:
     def unmerged(self) -> dict[TableId, str]:
         """The tables that are not merged, with the reason; of several reasons, the pause."""
         failed = {table: state.error for table, state in self if state.awaits_retry}
-        return failed | {table: s.shape.paused.reason for table, s in self if s.shape.paused is not None}
+        return failed | {table: s.versions.paused.reason for table, s in self if s.versions.paused is not None}
 
     def __iter__(self) -> Iterator[tuple[TableId, MergeState]]:
         return iter(list(self._known.items()))
@@ -215,7 +215,7 @@ class MergeStates:
                 continue
             if known.version < one.version:
                 reason = f"its folder has version {known.version}, but version {one.version} was written: an older copy"
-                self._shapes.pauses.want_reread(one.table, reason)
+                self._schema_versions.pauses.want_reread(one.table, reason)
             else:
                 self._warn_of(one.table, foreign_commit(self._paths.lake(one.table), one.version, known.version))
 
@@ -244,7 +244,7 @@ class MergeStates:
     def holds_back(self, table: TableId, to_lsn: int) -> bool:
         """Whether nothing may be merged into the table in a round to ``to_lsn``."""
         known = self._known[table]
-        return known.has_failed or known.shape.holds_back or known.is_waiting(max(self.passed, to_lsn))
+        return known.has_failed or known.versions.holds_back or known.is_waiting(max(self.passed, to_lsn))
 
     def is_due(self, table: TableId, to_lsn: int) -> bool:
         """Whether a round to ``to_lsn`` without a batch has work for the table."""
@@ -269,7 +269,7 @@ class MergeStates:
         return None
 
     def _read(self, table: TableId, failed: UnreadableError | None) -> tuple[MergeState, int | None]:
-        """Return the state and the number of the lake table's shape, by reading the table's commits.
+        """Return the state and the number of the lake table's schema version, by reading the table's commits.
 
         If its folders cannot be used, or ``failed`` says so, it has only the position of its changelog, if readable.
         """
@@ -278,7 +278,7 @@ class MergeStates:
                 return self._read_commits(table)
             except UnreadableError as error:
                 failed = error
-        merge_state = MergeState(TableShape(), trouble=trouble_of(failed, table, self._paths))
+        merge_state = MergeState(TableVersions(), trouble=trouble_of(failed, table, self._paths))
         with suppress(UnreadableError):
             changelog = DeltaTable.open(self._paths.changelog(table))
             merge_state.changelog = changelog_position(changelog, self._scope, table)
@@ -292,7 +292,7 @@ class MergeStates:
         if opened is not None:
             check_mode(opened.schema, self._options.delete_modes.of(table), table)
         lake = lake_position(opened, self._scope, table)
-        merge_state = MergeState(TableShape(), token=lake.token, merged=lake.lsn, engine=self._options.merge_engine)
+        merge_state = MergeState(TableVersions(), token=lake.token, merged=lake.lsn, engine=self._options.merge_engine)
         merge_state.waiting = DeltaTable.open(self._paths.quarantine(table)) is not None
         taken = self._snapshots.get((table, lake.merge_token))
         if taken is not None and taken.since is not None:
@@ -306,7 +306,7 @@ class MergeStates:
             merge_state.changelog = found
             if lake.lsn is None or lake.lsn < found.commit_lsn:
                 merge_state.backlog = found.commit_lsn
-        return merge_state, None if opened is None else opened.txn(shape_app(self._scope, table))
+        return merge_state, None if opened is None else opened.txn(schema_version_app(self._scope, table))
 
     def _is_mixed(self, table: TableId) -> bool:
         """Whether the snapshot in force has rows that it does not show, and that are thus no read events of it."""

@@ -10,8 +10,8 @@ import logging
 from collections.abc import Callable, Iterable
 from typing import Protocol
 
-from cdc_core.engine.schema.state import TableShape
-from cdc_core.lake.stores.schema_log import History, ShapeLog
+from cdc_core.engine.schema.state import TableVersions
+from cdc_core.lake.stores.schema_log import History, SchemaLog
 from cdc_core.schema.changes import PauseCause, Policy, SchemaChanges
 from cdc_core.schema.fingerprint import Fingerprint
 from cdc_core.schema.table import TableId, TableSchema
@@ -38,20 +38,20 @@ class Pauses:
     For one thread.
     """
 
-    def __init__(self, log: ShapeLog, catalogue: Catalogue, policy: Policy) -> None:
+    def __init__(self, log: SchemaLog, catalogue: Catalogue, policy: Policy) -> None:
         self._log = log
         self._catalogue = catalogue
         self._policy = policy
         self._histories: dict[TableId, History] = log.read()
-        self.tables: dict[TableId, TableShape] = {}
+        self.tables: dict[TableId, TableVersions] = {}
 
-    def open(self, table: TableId, in_force: int | None) -> TableShape:
+    def open(self, table: TableId, in_force: int | None) -> TableVersions:
         """Load the table's state; ``in_force`` is the number in its lake table's commits, None if there is none."""
         history = self._histories.get(table, History({}))
-        state = TableShape(dict(history.shapes), in_force=in_force or 0, paused=history.paused)
-        if in_force is not None and in_force in history.shapes:
-            state.shape = history.shapes[in_force]
-            state.seen = state.shape.table.fingerprint
+        state = TableVersions(dict(history.versions), in_force=in_force or 0, paused=history.paused)
+        if in_force is not None and in_force in history.versions:
+            state.schema_version = history.versions[in_force]
+            state.seen = state.schema_version.table.fingerprint
         if history.reread is not None and (in_force or 0) <= history.reread[0]:
             state.reread, state.owed = (
                 (history.reread[1], None) if history.paused is None else (None, history.reread[1])
@@ -59,14 +59,14 @@ class Pauses:
         self.tables[table] = state
         return state
 
-    def reopen(self, table: TableId, in_force: int | None) -> TableShape:
+    def reopen(self, table: TableId, in_force: int | None) -> TableVersions:
         """Reload the state after the table was re-read."""
         self._histories = self._log.read()
         return self.open(table, in_force)
 
-    def recorded_at(self, table: TableId, shape: int) -> int:
-        """Return the LSN with which a shape was recorded; 0 if it is not known."""
-        return self._histories.get(table, History({})).lsns.get(shape, 0)
+    def recorded_at(self, table: TableId, schema_version: int) -> int:
+        """Return the LSN with which a schema version was recorded; 0 if it is not known."""
+        return self._histories.get(table, History({})).lsns.get(schema_version, 0)
 
     def leave_out(self, is_captured: Callable[[TableId], bool]) -> None:
         """Record that tables of the lake that the options exclude are to be re-read once they are captured again.
@@ -74,7 +74,7 @@ class Pauses:
         Their changes from now on are not in the lake. A table under a name that is captured is not concerned.
         """
         for table, history in self._histories.items():
-            newest = max(history.shapes, default=0)
+            newest = max(history.versions, default=0)
             is_owed = history.reread is not None and history.reread[0] >= newest
             if newest and not is_owed and table not in self.tables and not is_captured(table):
                 history.reread = (newest, "it was not captured for some time")
@@ -116,7 +116,7 @@ class Pauses:
         state = self.tables.get(table)
         if state is None:
             history = self._histories[table]
-            newest = max(history.shapes)
+            newest = max(history.versions)
             if history.reread is None or history.reread[0] < newest:
                 history.reread = (newest, reason)
                 self._log.want_reread(table, reason, newest, 0)
@@ -150,7 +150,10 @@ class Pauses:
         found: dict[int, list[TableId]] = {}
         for table in self.tables.keys() | self._histories.keys():
             state = self.tables.get(table)
-            shapes = self._histories[table].shapes.values() if state is None else [state.shape] if state.shape else []
-            for oid in {shape.table.oid for shape in shapes} & oids:
+            if state is None:
+                versions = list(self._histories[table].versions.values())
+            else:
+                versions = [] if state.schema_version is None else [state.schema_version]
+            for oid in {version.table.oid for version in versions} & oids:
                 found.setdefault(oid, []).append(table)
         return found

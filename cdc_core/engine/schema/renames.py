@@ -9,7 +9,7 @@ under that name, or nowhere; so the first name's lake table must be re-read befo
     the name is paused       the re-read is recorded and made when it is resumed
 
 This also holds for names that this run has not opened because they did not exist when it began. Everything is recorded
-in the shape log before the slot's position is advanced past the message, so a later run does not depend on it.
+in the schema version log before the slot's position is advanced past the message, so a later run does not depend on it.
 """
 
 from __future__ import annotations

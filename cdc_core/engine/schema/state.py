@@ -1,29 +1,29 @@
-"""The state of one table's shapes: the one in force, the steps to the next, and why it is paused or re-read."""
+"""One table's schema versions: the one in force, the steps to the next, and why it is paused or re-read."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 
 from cdc_core.lake.schema.project import Step
-from cdc_core.lake.stores.schema_log import Pause, Shape
+from cdc_core.lake.stores.schema_log import Pause, SchemaVersion
 from cdc_core.schema.changes import Decision
 from cdc_core.schema.fingerprint import Fingerprint
 
 
 @dataclass(slots=True)
-class TableShape:
-    """State of one table. ``shape`` is the one decided last, ``in_force`` the number stored in the lake table.
+class TableVersions:
+    """State of one table. ``schema_version`` is the one decided last, ``in_force`` the number stored in the lake table.
 
     ``reread`` is the reason why the table must be re-read, ``paused`` the reason why it is not merged. ``waiting`` is a
     plan that is applied once the stream has passed its LSN, because no row has changed since the source changed.
     ``absent``: the table did not exist when it was to be re-read. ``owed`` is the reason for a recorded re-read that
     does not hold back changes: the table is paused, or nothing has its name now.
-    ``reserved`` is the number of the shape that the table gets when it is re-read.
+    ``reserved`` is the number of the schema version that the table gets when it is re-read.
     """
 
-    shapes: dict[int, Shape] = field(default_factory=dict)
+    schema_versions: dict[int, SchemaVersion] = field(default_factory=dict)
     steps: dict[int, Step] = field(default_factory=dict)
-    shape: Shape | None = None
+    schema_version: SchemaVersion | None = None
     in_force: int = 0
     reread: str | None = None
     absent: bool = False
@@ -37,7 +37,7 @@ class TableShape:
     @property
     def newest(self) -> int:
         """The highest number that is assigned or reserved."""
-        return max([self.reserved, self.in_force, *self.shapes])
+        return max([self.reserved, self.in_force, *self.schema_versions])
 
     @property
     def holds_back(self) -> bool:
@@ -53,13 +53,13 @@ class TableShape:
     @property
     def pending(self) -> tuple[Step, ...]:
         """The steps not yet applied to the lake table."""
-        if self.shape is None or not self.in_force:
+        if self.schema_version is None or not self.in_force:
             return ()
         found: list[Step] = []
-        at: int | None = self.shape.number
+        at: int | None = self.schema_version.number
         while at is not None and at != self.in_force:
             if at not in self.steps:
                 return ()
             found.append(self.steps[at])
-            at = self.shapes[at].parent
+            at = self.schema_versions[at].parent
         return tuple(reversed(found)) if at is not None else ()

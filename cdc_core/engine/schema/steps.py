@@ -1,6 +1,6 @@
 """How rows of one schema version of a table become rows of the next: the steps between a table's versions.
 
-Nothing is decided or stored here: the versions (shapes) and the steps known so far are in ``TableShape``.
+Nothing is decided or stored here: the versions and the steps known so far are in ``TableVersions``.
 """
 
 from __future__ import annotations
@@ -10,11 +10,11 @@ from collections.abc import Callable, Sequence
 
 import pyarrow as pa
 
-from cdc_core.engine.schema.state import TableShape
+from cdc_core.engine.schema.state import TableVersions
 from cdc_core.lake.rows.typing_plan import TypingPlan
 from cdc_core.lake.schema.project import Step, StepColumn, own_columns
 from cdc_core.lake.schema.view import View
-from cdc_core.lake.stores.schema_log import Shape
+from cdc_core.lake.stores.schema_log import SchemaVersion
 from cdc_core.schema.changes import Projected
 from cdc_core.schema.plan import row_key
 from cdc_core.schema.table import Column, TableId, TableSchema
@@ -29,43 +29,43 @@ class SchemaSteps:
         self._plan = plan
         self._lake_schema = lake_schema
 
-    def views(self, state: TableShape) -> dict[int, View]:
-        """Return how to read change rows of each shape that the table has had."""
-        if state.shape is None:
+    def views(self, state: TableVersions) -> dict[int, View]:
+        """Return how to read change rows of each schema version that the table has had."""
+        if state.schema_version is None:
             return {}
-        target, found = state.shape, {}
-        for number, shape in state.shapes.items():
+        target, found = state.schema_version, {}
+        for number, schema_version in state.schema_versions.items():
             steps = self.way(state, number, target)
-            found[number] = View(self.captured(shape.table), shape.table, steps)
+            found[number] = View(self.captured(schema_version.table), schema_version.table, steps)
         return found
 
-    def way(self, state: TableShape, number: int, target: Shape) -> tuple[Step, ...] | None:
-        """Return the steps from a shape to ``target``: none if rows of both are read alike, None without a way."""
+    def way(self, state: TableVersions, number: int, target: SchemaVersion) -> tuple[Step, ...] | None:
+        """Return the steps from a version to ``target``: none if rows of both are read alike, None without a way."""
         if number == target.number:
             return ()
-        shape, found, at = state.shapes[number].table, list[Step](), target
-        # From parent to parent: a shape that was decided but never applied is not an ancestor of the target.
+        schema_version, found, at = state.schema_versions[number].table, list[Step](), target
+        # From parent to parent: a schema version that was decided but never applied is not an ancestor of the target.
         while at.parent is not None and at.number != number:
             step = state.steps.get(at.number) or self._stored_step(state, at.number)
             if step is None:
                 break
             found.append(step)
-            at = state.shapes[at.parent]
+            at = state.schema_versions[at.parent]
         if at.number == number:
             return tuple(reversed(found))
-        return () if same_shape(shape, target.table) and same_columns(shape, target.table) else None
+        return () if same_layout(schema_version, target.table) and same_columns(schema_version, target.table) else None
 
-    def step(self, state: TableShape, name: TableId, shape: Shape) -> Step:
-        """Return the step to a shape from its parent; ``shape`` has a projection."""
-        assert shape.projection is not None
-        types = {each.name: each.type for each in self._lake_fields(state, name, shape.parent or 0)}
-        before = state.shapes.get(shape.parent or 0)
-        if shape.number <= state.in_force and before is not None:
+    def step(self, state: TableVersions, name: TableId, schema_version: SchemaVersion) -> Step:
+        """Return the step to a schema version from its parent; ``schema_version`` has a projection."""
+        assert schema_version.projection is not None
+        types = {each.name: each.type for each in self._lake_fields(state, name, schema_version.parent or 0)}
+        before = state.schema_versions.get(schema_version.parent or 0)
+        if schema_version.number <= state.in_force and before is not None:
             # A step of an earlier run: the lake table has changed since, and its names may now be those of other
             # columns.
             types |= {column.name: self.lake_type(column) for column in before.table.columns}
         columns = []
-        for each in shape.projection:
+        for each in schema_version.projection:
             if each.column is None:
                 kind = types.get(each.source or "", pa.string())
                 columns.append(StepColumn(each.name, each.source, kind))
@@ -77,11 +77,11 @@ class SchemaSteps:
                 value = converted.values[0]
                 text = each.fill if not value.is_valid else None
             columns.append(StepColumn(each.name, each.source, natural.arrow_type, value, text))
-        return Step(shape.number, tuple(columns))
+        return Step(schema_version.number, tuple(columns))
 
-    def lake_columns(self, state: TableShape, table: TableId) -> list[str]:
-        """Return the names of the lake table's data columns in the shape decided last."""
-        number = 0 if state.shape is None else state.shape.number
+    def lake_columns(self, state: TableVersions, table: TableId) -> list[str]:
+        """Return the names of the lake table's data columns in the schema version decided last."""
+        number = 0 if state.schema_version is None else state.schema_version.number
         return [each.name for each in self._lake_fields(state, table, number)]
 
     def masked(self, columns: Sequence[Projected], table: TableSchema) -> tuple[Projected, ...]:
@@ -119,27 +119,27 @@ class SchemaSteps:
         """Return the type that a column has in the lake."""
         return resolve(column, self._plan.types).natural.arrow_type
 
-    def _lake_fields(self, state: TableShape, table: TableId, before: int) -> list[pa.Field]:
+    def _lake_fields(self, state: TableVersions, table: TableId, before: int) -> list[pa.Field]:
         """Return the lake table's data columns after the step ``before``; without such a step, its current ones."""
         step = state.steps.get(before)
         if step is not None and before > state.in_force:
             return [pa.field(each.name, each.type) for each in step.columns]
         schema = self._lake_schema(table)
         if schema is None:
-            assert state.shape is not None
-            return [pa.field(c.name, self.lake_type(c)) for c in state.shape.table.columns]
+            assert state.schema_version is not None
+            return [pa.field(c.name, self.lake_type(c)) for c in state.schema_version.table.columns]
         own = own_columns(schema)
         return [each for each in schema if each not in own]
 
-    def _stored_step(self, state: TableShape, number: int) -> Step | None:
-        """Return the step of a shape that an earlier run stored."""
-        shape = state.shapes.get(number)
-        if shape is None or shape.projection is None:
+    def _stored_step(self, state: TableVersions, number: int) -> Step | None:
+        """Return the step of a schema version that an earlier run stored."""
+        schema_version = state.schema_versions.get(number)
+        if schema_version is None or schema_version.projection is None:
             return None
-        return self.step(state, shape.table.id, shape)
+        return self.step(state, schema_version.table.id, schema_version)
 
 
-def same_shape(one: TableSchema, other: TableSchema) -> bool:
+def same_layout(one: TableSchema, other: TableSchema) -> bool:
     """Whether rows of both are read in the same way: same columns, types, key and replica identity."""
     return (
         [(c.name, c.type.oid, c.modifier) for c in one.columns]

@@ -30,7 +30,7 @@ from cdc_core.lake.positions import changelog_position
 from cdc_core.lake.rows.run_files import Owner
 from cdc_core.lake.rows.typing_plan import TypingPlan
 from cdc_core.lake.schema.change_columns import stored, stored_schema
-from cdc_core.lake.schema.shape import changelog_properties, ensure_table
+from cdc_core.lake.schema.lake_schema import changelog_properties, ensure_table
 from cdc_core.lake.stores.changelog import append_changes, commit_append
 from cdc_core.schema.table import TableId
 
@@ -68,26 +68,28 @@ class ChangelogWriter:
             return Appended(sum(file.rows for file in source.written), None)
 
     def decoded(self, table: TableId, files: Sequence[tuple[int, str]], shown: Shown) -> list[Decoded]:
-        """Return the change rows of spool files in stream order, one table per run of files of the same shape."""
+        """Return the change rows of spool files in stream order, one table per run of files of one schema version."""
         found, read = [], ReadSpoolFiles(self.plan, self.owner, str(table), shown)
-        for shape, run in itertools.groupby(files, key=lambda file: file[0]):
+        for schema_version, run in itertools.groupby(files, key=lambda file: file[0]):
             batches = list(read(tuple(path for _, path in run)))
-            found.append((shape, pa.Table.from_batches(batches)))
+            found.append((schema_version, pa.Table.from_batches(batches)))
         return found
 
     def changelog(self, table: TableId, versions: Sequence[Decoded]) -> DeltaTable:
         """Create or widen the changelog of a table so that it has every column of the versions (at least one)."""
         path, properties = self.paths.changelog(table), changelog_properties(self.history_minutes)
         found = opened(self.run, path)
-        for shape, rows in versions:
-            wanted = stored_schema(rows.schema, shape, None if found is None else found.schema, epoch_of(self.scope))
+        for schema_version, rows in versions:
+            wanted = stored_schema(
+                rows.schema, schema_version, None if found is None else found.schema, epoch_of(self.scope)
+            )
             found = ensure_table(path, wanted, table, properties, found)
         assert found is not None
         return keep(self.run, found)
 
-    def stored(self, changelog: DeltaTable, shape: int, rows: pa.Table) -> pa.Table:
+    def stored(self, changelog: DeltaTable, schema_version: int, rows: pa.Table) -> pa.Table:
         """Return decoded rows in the columns of the changelog."""
-        return stored(rows, shape, changelog.schema, epoch_of(self.scope))
+        return stored(rows, schema_version, changelog.schema, epoch_of(self.scope))
 
     def _append(self, table: TableId, source: SpoolFiles, shown: Shown, watch: Stopwatch) -> Appended:
         with watch("decode"):
@@ -95,7 +97,7 @@ class ChangelogWriter:
         with watch("append"):
             changelog = self.changelog(table, versions)
             since = changelog.version
-            rows = pa.concat_tables([self.stored(changelog, shape, each) for shape, each in versions])
+            rows = pa.concat_tables([self.stored(changelog, schema_version, each) for schema_version, each in versions])
             count = append_changes(changelog, rows, self.scope, table, source.reached)
             if not rows.num_rows:  # all of them were left out: the position that they reach is stored nevertheless
                 self._commit(table, source, (), changelog)

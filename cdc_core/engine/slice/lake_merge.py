@@ -24,7 +24,7 @@ from cdc_core.engine.slice.outcome import Applied, Merged, Staged, Stopwatch
 from cdc_core.engine.slice.past_versions import with_replay
 from cdc_core.engine.slice.plan import AddFiles, InParts, Nothing, Plan, SurplusFirst, Whole
 from cdc_core.engine.slice.quarantine import CheckedSlice, Filtered, TableQuarantine
-from cdc_core.engine.slice.schema_versions import Decoded, by_shape, keyed_slices, unseen
+from cdc_core.engine.slice.schema_versions import Decoded, by_schema_version, keyed_slices, unseen
 from cdc_core.engine.slice.write import LakeWriter
 from cdc_core.errors import TransientError
 from cdc_core.lake.delta.conflicts import on_conflict
@@ -132,7 +132,7 @@ class LakeMerge:
         """Delete surplus rows of the snapshot in force, in a separate commit before that of every change (LSN 1)."""
         merge, states = plan.merge.up_to(_SURPLUS_LSN), None
         for found in changes_between(self._changelog(merge.table.id), plan.first, plan.last):
-            for part, changes in keyed_slices(plan.merge, by_shape(in_order(found))):
+            for part, changes in keyed_slices(plan.merge, by_schema_version(in_order(found))):
                 # No DDL was executed between the two snapshots, so there is one key.
                 merge = part.up_to(_SURPLUS_LSN)
                 states = states or LastStates(merge.table, lake.schema)
@@ -156,7 +156,7 @@ class LakeMerge:
         Changes identify their rows by the key in force at their time.
         """
         merge, may_wait = plan.merge, plan.merge.waiting
-        slices = keyed_slices(merge, [(shape, each) for shape, each in plan.rows if each.num_rows])
+        slices = keyed_slices(merge, [(schema_version, each) for schema_version, each in plan.rows if each.num_rows])
         if merge.replay is not None:
             stands = self._position(lake, merge)
             slices = with_replay(merge, merge.replay, lake.schema, stands.lsn, slices)
@@ -236,12 +236,14 @@ class LakeMerge:
 def _unmerged(rows: list[Decoded], at: LakePosition, merge: Merge) -> tuple[Decoded, ...]:
     """Return the rows of a batch that are not in the lake table, up to the merge's LSN."""
     visible = merge.snapshot.visible
-    return tuple((shape, unseen(between(each, at.merged, merge.to_lsn), visible)) for shape, each in rows)
+    return tuple(
+        (schema_version, unseen(between(each, at.merged, merge.to_lsn), visible)) for schema_version, each in rows
+    )
 
 
 def _not_shown(rows: pa.Table, merge: Merge) -> tuple[Decoded, ...]:
-    """Return changelog rows by shape without those that the snapshot in force shows."""
-    return tuple(by_shape(unseen(rows, merge.snapshot.visible)))
+    """Return changelog rows by schema version without those that the snapshot in force shows."""
+    return tuple(by_schema_version(unseen(rows, merge.snapshot.visible)))
 
 
 def _result(done: Applied | Staged | None) -> Merged:

@@ -19,11 +19,11 @@ from cdc_core.lake.delta.opened import keep, opened
 from cdc_core.lake.delta.table import DeltaTable
 from cdc_core.lake.epochs import epoch_of
 from cdc_core.lake.options import LakeOptions
-from cdc_core.lake.positions import epoch_app, shape_app
+from cdc_core.lake.positions import epoch_app, schema_version_app
 from cdc_core.lake.rows.typing_plan import TypingPlan
 from cdc_core.lake.schema.features import EvolutionMethod, FeaturePolicy, announce, writer_of
+from cdc_core.lake.schema.lake_schema import ensure_table, lake_properties, lake_schema, merge_schemas
 from cdc_core.lake.schema.project import Step, evolve
-from cdc_core.lake.schema.shape import ensure_table, lake_properties, lake_schema, merge_schemas
 from cdc_core.spark.errors import received
 
 
@@ -47,7 +47,7 @@ class LakeTables:
         None if only Spark can change its schema, which only the driver can call (``evolve_with_spark``). Raises
         TableError if it cannot have the schema.
         """
-        source, app = wanted.table, shape_app(scope, wanted.table.id)
+        source, app = wanted.table, schema_version_app(scope, wanted.table.id)
         found, mode = opened(run, path), self.modes.of(source.id)
         if found is not None:
             check_mode(found.schema, mode, source.id)
@@ -59,11 +59,11 @@ class LakeTables:
             return None
         properties = lake_properties(self.history_minutes)
         made = keep(run, ensure_table(path, schema, source.id, properties, found))
-        if wanted.shape and made.txn(app) is None:
+        if wanted.schema_version and made.txn(app) is None:
             # An empty table begins in this epoch; one with rows has got its epoch with its snapshot.
             begins = epoch_of(scope) and not made.files
             own = {epoch_app(source.id): epoch_of(scope)} if begins else {}
-            on_conflict(lambda: made.commit(txns={app: wanted.shape, **own}), made)
+            on_conflict(lambda: made.commit(txns={app: wanted.schema_version, **own}), made)
         return made
 
     def evolve_with_spark(self, spark: Any, path: str, scope: str, wanted: TargetSchema, plan: TypingPlan) -> None:
@@ -71,11 +71,11 @@ class LakeTables:
         from cdc_core.lake.spark.commit import cluster
         from cdc_core.lake.spark.evolve import adopt_by_spark, evolve_by_spark
 
-        source, lake, app = wanted.table, existing(path), shape_app(scope, wanted.table.id)
+        source, lake, app = wanted.table, existing(path), schema_version_app(scope, wanted.table.id)
         steps = _not_taken(lake, wanted, app)
         with received(f"changing the lake table of {source.id}"):
             if steps:
-                evolution, told = self.features.evolution(lake, steps), {"shape": str(wanted.shape)}
+                evolution, told = self.features.evolution(lake, steps), {"shape": str(wanted.schema_version)}
                 enabled = evolve_by_spark(spark, lake, steps, evolution, app, told, Path(self.staging))
                 announce(str(source.id), enabled)
                 failpoints.hit(failpoints.AFTER_EVOLUTION)
@@ -83,7 +83,7 @@ class LakeTables:
             schema = lake_schema(plan.typer(source).row_type, self.modes.of(source.id))
             if _lacks(lake, schema, wanted, app):
                 grown = merge_schemas(lake.schema, plain_schema(schema), source.id)
-                txns = {app: wanted.shape} if wanted.shape else {}
+                txns = {app: wanted.schema_version} if wanted.schema_version else {}
                 announce(str(source.id), adopt_by_spark(spark, lake, grown, txns, {"slot": scope}))
             lake.refresh()
             cluster(spark, path, self.features.cluster_by(lake, source))
@@ -108,7 +108,7 @@ class LakeTables:
         if self.features.evolution(lake, steps).method is not EvolutionMethod.ARROW:
             return False
         failpoints.hit(failpoints.DURING_EVOLUTION)
-        evolve(lake, steps, app, {"shape": str(wanted.shape)})
+        evolve(lake, steps, app, {"shape": str(wanted.schema_version)})
         failpoints.hit(failpoints.AFTER_EVOLUTION)
         return True
 
@@ -135,8 +135,8 @@ def _not_taken(lake: DeltaTable, wanted: TargetSchema, app: str) -> list[Step]:
 
 
 def _lacks(lake: DeltaTable, schema: pa.Schema, wanted: TargetSchema, app: str) -> bool:
-    """Whether the shape's number, or columns of a schema, are missing. Raises TableError if they cannot be added."""
-    if wanted.shape and lake.txn(app) is None:
+    """Whether the version's number, or columns of a schema, are missing. Raises TableError if they cannot be added."""
+    if wanted.schema_version and lake.txn(app) is None:
         return True
     plain = plain_schema(schema)
     return not plain.equals(lake.schema) and not merge_schemas(lake.schema, plain, wanted.table.id).equals(lake.schema)

@@ -29,7 +29,7 @@ from cdc_core.engine.slice.apply_method import ApplyMethod, method_for_parts, ta
 from cdc_core.engine.slice.order import Merge
 from cdc_core.engine.slice.outcome import Applied, Merged, Staged, Stopwatch
 from cdc_core.engine.slice.quarantine import CheckedSlice, too_many
-from cdc_core.engine.slice.schema_versions import by_shape, key_of, keyed_slices, unseen
+from cdc_core.engine.slice.schema_versions import by_schema_version, key_of, keyed_slices, unseen
 from cdc_core.engine.slice.write import LakeWriter
 from cdc_core.errors import CommitConflictError, TransientError
 from cdc_core.lake.apply.added import Inserts, Replacement
@@ -187,15 +187,19 @@ class LargeSlice:
             yield pa.concat_tables(held)
 
     def _rows(self) -> Iterator[pa.Table]:
-        """Yield the slice's rows in stream order in the columns of the shape in force, a few megabytes at a time."""
+        """Yield the slice's rows in stream order in the columns of the version in force, a few megabytes at a time."""
         merge, keys = self.merge, set()
         schema: pa.Schema | None = None
         for found in stream_changes(self.changelog, self.merged, merge.to_lsn):
-            shapes = by_shape(unseen(found, merge.snapshot.visible))
-            keys |= {key_of(merge.schema, shape) for shape, _ in shapes} if merge.schema.views else {0}
+            schema_versions = by_schema_version(unseen(found, merge.snapshot.visible))
+            keys |= (
+                {key_of(merge.schema, schema_version) for schema_version, _ in schema_versions}
+                if merge.schema.views
+                else {0}
+            )
             if len(keys) > 1:
                 raise _NotDivisibleError
-            for _, rows in keyed_slices(merge, shapes):
+            for _, rows in keyed_slices(merge, schema_versions):
                 schema = schema or rows.schema
                 if not rows.schema.equals(schema):
                     raise _NotDivisibleError
@@ -203,7 +207,7 @@ class LargeSlice:
                 yield rows
                 del rows  # a row may be large, and would stay in memory while the next one is read
             octets = found.nbytes
-            del found, shapes
+            del found, schema_versions
             release(octets)
 
     def _merge_buckets(self) -> Merged:

@@ -42,7 +42,7 @@ class Replay:
 
 @dataclass(frozen=True, slots=True)
 class TargetSchema:
-    """The schema version that the lake table is to have: its number ``shape``, and the source table as of it.
+    """The schema version that the lake table is to have: its number ``schema_version``, and the source table as of it.
 
     ``steps`` lead to it from the one that the lake table may have. ``views`` define, by number, how change rows of a
     schema version are read; empty if all rows have this one. ``since`` maps columns to the commit LSN up to which their
@@ -50,7 +50,7 @@ class TargetSchema:
     """
 
     table: TableSchema
-    shape: int = 0
+    schema_version: int = 0
     steps: tuple[Step, ...] = ()
     views: Mapping[int, View] = field(default_factory=dict)
     since: Mapping[str, int] = field(default_factory=dict)
@@ -82,7 +82,7 @@ class SnapshotInForce:
 
 @dataclass(frozen=True, slots=True)
 class SpoolFiles:
-    """Rows of a batch in its spool files, in stream order, each with the number of the shape it was written under.
+    """Rows of a batch in its spool files, in stream order, each with the number of its schema version.
 
     The append reaches ``reached``; ``position`` is the end of the changelog as known by the driver, None before its
     first row. ``only_inserts``: the rows can simply be added to the lake table if nothing is quarantined.
@@ -136,7 +136,7 @@ class SliceOrder:
 
     @property
     def files(self) -> tuple[tuple[int, str], ...]:
-        """The spool files to be appended, with the numbers of their shapes."""
+        """The spool files to be appended, with the numbers of their schema versions."""
         return self.append.files if isinstance(self.append, SpoolFiles) else ()
 
     @property

@@ -119,8 +119,8 @@ class SliceOutcome:
     ``appended`` rows are durable even if a later step failed (``error``). ``merged`` is the LSN up to which the lake
     table is merged, ``done`` what was done, before an error too. ``lake`` is None if the lake table was not opened.
     ``lost``: the changelog cannot be used, and the rows were not stored. ``evolves``: nothing was merged because Spark
-    has to change the lake table's shape first. ``upkeep`` is maintenance that is due, for which no round waits.
-    ``waits``: not everything was merged, because indexes of keys are to be made first (one of ``upkeep``).
+    has to change the lake table's schema version first. ``upkeep`` is maintenance that is due, for which no round
+    waits. ``waits``: not everything was merged, because indexes of keys are to be made first (one of ``upkeep``).
     """
 
     table: TableId

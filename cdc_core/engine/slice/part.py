@@ -76,7 +76,11 @@ class SlicePart:
             return PartOutcome(order.table, part.number, self._stream(part), None)
         versions = log.decoded(order.table, part.files, order.snapshot.shown)
         changelog = log.changelog(order.table, versions)
-        batches = (batch for shape, rows in versions for batch in log.stored(changelog, shape, rows).to_batches())
+        batches = (
+            batch
+            for schema_version, rows in versions
+            for batch in log.stored(changelog, schema_version, rows).to_batches()
+        )
         written = changelog.write_stream(batches, changelog.schema, order.rows + 1)
         arrived = None
         if _may_be_added(order) and len(versions) == 1:
@@ -86,15 +90,18 @@ class SlicePart:
     def _stream(self, part: PartOrder) -> tuple[DataFile, ...]:
         """Write a part that is too large for memory to changelog files, a few megabytes at a time."""
         task, table, log = self.task, part.order.table, self.task.changelogs
-        runs = [(shape, tuple(path for _, path in run)) for shape, run in itertools.groupby(part.files, lambda f: f[0])]
+        runs = [
+            (schema_version, tuple(path for _, path in run))
+            for schema_version, run in itertools.groupby(part.files, lambda f: f[0])
+        ]
         read = ReadSpoolFiles(task.plan, task.writer.owner, str(table), part.order.snapshot.shown)
-        first = [(shape, next(read(paths)).schema.empty_table()) for shape, paths in runs]
+        first = [(schema_version, next(read(paths)).schema.empty_table()) for schema_version, paths in runs]
         changelog = log.changelog(table, first)
         batches = (
             each
-            for shape, paths in runs
+            for schema_version, paths in runs
             for rows in read(paths)
-            for each in log.stored(changelog, shape, pa.Table.from_batches([rows])).to_batches()
+            for each in log.stored(changelog, schema_version, pa.Table.from_batches([rows])).to_batches()
         )
         return tuple(changelog.write_stream(batches, changelog.schema, part.order.rows + 1))
 

@@ -44,7 +44,7 @@ class SurplusFirst:
 
 @dataclass(frozen=True, slots=True)
 class Whole:
-    """Change rows by shape, in stream order, without those that the snapshot in force shows."""
+    """Change rows by schema version, in stream order, without those that the snapshot in force shows."""
 
     merge: Merge
     rows: tuple[Decoded, ...]

@@ -20,7 +20,7 @@ import pyarrow.compute as pc
 from cdc_core.engine.reports import CheckReport, QuarantineReport
 from cdc_core.engine.slice.order import Merge, Replay
 from cdc_core.engine.slice.past_versions import NO_ENDS, Kept, beside, differ, keep_past, still_there
-from cdc_core.engine.slice.schema_versions import by_shape, projected, require_key_of
+from cdc_core.engine.slice.schema_versions import by_schema_version, projected, require_key_of
 from cdc_core.errors import TableError
 from cdc_core.lake.delete_columns import mode_of
 from cdc_core.lake.delete_modes import DeleteMode
@@ -163,11 +163,11 @@ class TableQuarantine:
                 f"Run wal2lake snapshot with {table}.",
                 str(table),
             )
-        found = by_shape(read) if merge.schema.views else []
-        for shape, changes in found:
+        found = by_schema_version(read) if merge.schema.views else []
+        for schema_version, changes in found:
             if not survey(changes).only_inserts:
-                require_key_of(merge.schema, shape, merge.table)
-        parts = [projected(merge.schema, shape, changes) for shape, changes in found] or [read]
+                require_key_of(merge.schema, schema_version, merge.table)
+        parts = [projected(merge.schema, schema_version, changes) for schema_version, changes in found] or [read]
         rows = pa.concat_tables([conform(part, schema) for part in parts])
         refused, reasons = np.ones(rows.num_rows, dtype=bool), places.column("reasons").to_pylist()
         if merge.replay is not None and not merge.replay.drop:

@@ -1,4 +1,4 @@
-"""Converts change rows of several shapes into slices that can be merged into the lake table in its current shape."""
+"""Converts change rows of several schema versions into slices in the lake table's current one."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ import pyarrow as pa
 from cdc_core.engine.slice.order import Merge, TargetSchema
 from cdc_core.errors import RereadNeededError
 from cdc_core.lake.rows.survey import invisible
-from cdc_core.lake.schema.change_columns import SHAPE, shapes_of, viewed
+from cdc_core.lake.schema.change_columns import SCHEMA_VERSION, schema_versions_of, viewed
 from cdc_core.lake.schema.project import project_changes
 from cdc_core.lake.schema.view import View
 from cdc_core.schema.plan import row_key
 from cdc_core.schema.table import TableId, TableSchema
 
 Decoded = tuple[int, pa.Table]
-"""The number of a shape, and change rows that were decoded under it."""
+"""The number of a schema version, and change rows that were decoded under it."""
 
 
-def by_shape(rows: pa.Table) -> list[Decoded]:
-    """Split changelog rows in stream order where the shape changes; the columns remain the changelog's."""
-    numbers = shapes_of(rows)
+def by_schema_version(rows: pa.Table) -> list[Decoded]:
+    """Split changelog rows in stream order where the schema version changes; the columns remain the changelog's."""
+    numbers = schema_versions_of(rows)
     cuts = np.flatnonzero(np.diff(numbers)) + 1
     bounds = [0, *cuts.tolist(), len(numbers)]
     return [(int(numbers[low]), rows.slice(low, high - low)) for low, high in itertools.pairwise(bounds) if high > low]
@@ -36,10 +36,10 @@ def unseen(rows: pa.Table, visible: str | None) -> pa.Table:
 
 
 def keyed_slices(merge: Merge, found: Sequence[Decoded]) -> Iterator[tuple[Merge, pa.Table]]:
-    """Yield slices in the columns of the shape in force, each with a merge up to its own end; one slice per key.
+    """Yield slices in the columns of the version in force, each with a merge up to its own end; one slice per key.
 
-    Raises RereadNeededError if rows of some shape cannot be converted to the lake table's shape, or the key changed
-    within a transaction that changed rows before and after.
+    Raises RereadNeededError if rows of some schema version cannot be converted to the lake table's schema version, or
+    the key changed within a transaction that changed rows before and after.
     """
     schema = merge.schema
     if not found:
@@ -47,13 +47,16 @@ def keyed_slices(merge: Merge, found: Sequence[Decoded]) -> Iterator[tuple[Merge
     if not schema.views:
         yield merge, pa.concat_tables([rows for _, rows in found], promote_options="default")
         return
-    keyed = [(key_of(schema, shape), rows) for shape, rows in ((s, projected(schema, s, r)) for s, r in found)]
+    keyed = [
+        (key_of(schema, schema_version), rows)
+        for schema_version, rows in ((s, projected(schema, s, r)) for s, r in found)
+    ]
     runs = [
         (key, pa.concat_tables([rows for _, rows in run], promote_options="default"))
         for key, run in itertools.groupby(keyed, key=lambda pair: pair[0])
     ]
-    for number, (shape, rows) in enumerate(runs):
-        keyed_merge = merge.under_key_of(_at(schema, shape))
+    for number, (schema_version, rows) in enumerate(runs):
+        keyed_merge = merge.under_key_of(_at(schema, schema_version))
         if number == len(runs) - 1:
             yield keyed_merge, rows
             return
@@ -63,28 +66,28 @@ def keyed_slices(merge: Merge, found: Sequence[Decoded]) -> Iterator[tuple[Merge
         yield keyed_merge.up_to(end), rows
 
 
-def key_of(schema: TargetSchema, shape: int) -> int:
-    """Return the first shape from which on the table has had the key that it has under this one."""
-    wanted = _key(schema, shape)
+def key_of(schema: TargetSchema, schema_version: int) -> int:
+    """Return the first schema version from which on the table has had the key that it has under this one."""
+    wanted = _key(schema, schema_version)
     for number in sorted(schema.views, reverse=True):
-        if number <= shape and _key(schema, number) != wanted:
+        if number <= schema_version and _key(schema, number) != wanted:
             break
-        shape = min(shape, number)
-    return shape
+        schema_version = min(schema_version, number)
+    return schema_version
 
 
-def require_key_of(schema: TargetSchema, shape: int, table: TableSchema) -> None:
-    """Raise RereadNeededError if updates and deletes of a shape identify rows by another key than ``table`` has."""
-    if _key(schema, shape)[0] != row_key(table):
+def require_key_of(schema: TargetSchema, schema_version: int, table: TableSchema) -> None:
+    """Raise RereadNeededError if updates and deletes of a version identify rows by another key than ``table`` has."""
+    if _key(schema, schema_version)[0] != row_key(table):
         raise _unreadable(table.id, "its key is another one than that of updates or deletes in quarantine")
 
 
-def _key(schema: TargetSchema, shape: int) -> tuple[tuple[str, ...] | None, tuple[str, ...]]:
-    """Return the key columns under a shape, by their current names, and the columns that its old rows lack of one.
+def _key(schema: TargetSchema, schema_version: int) -> tuple[tuple[str, ...] | None, tuple[str, ...]]:
+    """Return the key columns under a version, by their current names, and the columns that its old rows lack of one.
 
     The first is None if a key column no longer exists.
     """
-    view = schema.views.get(shape)
+    view = schema.views.get(schema_version)
     table = schema.table if view is None else view.table
     return row_key(table) if view is None else _named_now(view, row_key(table)), table.unsent_identity
 
@@ -98,10 +101,10 @@ def _named_now(view: View, names: tuple[str, ...]) -> tuple[str, ...] | None:
     return names
 
 
-def _at(schema: TargetSchema, shape: int) -> TableSchema:
-    """Return the schema's table with the key of a shape. Raises RereadNeededError if a key column no longer exists."""
-    view = schema.views.get(shape)
-    if view is None or _key(schema, shape) == (row_key(schema.table), schema.table.unsent_identity):
+def _at(schema: TargetSchema, schema_version: int) -> TableSchema:
+    """Return the schema's table with the key of a version. Raises RereadNeededError if a key column is gone."""
+    view = schema.views.get(schema_version)
+    if view is None or _key(schema, schema_version) == (row_key(schema.table), schema.table.unsent_identity):
         return schema.table
     keyed = view.table
     # Under REPLICA IDENTITY FULL every column is flagged, and a column dropped since does not identify rows.
@@ -112,7 +115,7 @@ def _at(schema: TargetSchema, shape: int) -> TableSchema:
         primary = keyed.primary_key
     if keyed.unsent_identity:
         flagged = keyed.identity_key
-    if _key(schema, shape)[0] is None or primary is None:
+    if _key(schema, schema_version)[0] is None or primary is None:
         raise _unreadable(schema.table.id, "a key column that its changes refer to no longer exists")
     return replace(
         schema.table,
@@ -124,14 +127,14 @@ def _at(schema: TargetSchema, shape: int) -> TableSchema:
     )
 
 
-def projected(schema: TargetSchema, shape: int, rows: pa.Table) -> pa.Table:
-    """Convert changelog rows of one shape to the shape in force. Raises RereadNeededError if that is not possible."""
-    view: View | None = schema.views.get(shape)
+def projected(schema: TargetSchema, schema_version: int, rows: pa.Table) -> pa.Table:
+    """Convert changelog rows of one version to the one in force. Raises RereadNeededError if that is not possible."""
+    view: View | None = schema.views.get(schema_version)
     if view is None:
-        raise _unreadable(schema.table.id, f"shape {shape} is not recorded")
+        raise _unreadable(schema.table.id, f"schema version {schema_version} is not recorded")
     if view.steps is None:
         raise _unreadable(schema.table.id, "it has changes of an earlier table of the same name")
-    rows = viewed(rows, shape, view.columns) if SHAPE in rows.schema.names else rows
+    rows = viewed(rows, schema_version, view.columns) if SCHEMA_VERSION in rows.schema.names else rows
     return project_changes(rows, view.steps)
 
 

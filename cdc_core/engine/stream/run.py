@@ -26,8 +26,8 @@ must be durable, and so must the record of the position itself (``continuity``).
 * ``_round``, the end of the last complete transaction of a batch. Durable before: every row of the batch, in its
   changelog (``Sink.apply`` calls ``on_durable`` after all appends); the signals of the batch, in the stored progress of
   snapshots (``SignalSink.apply`` stores it first); tables that were renamed, as tables to be re-read (at the start of
-  ``LakeSink.apply``, and by ``note_renamed`` for a batch that has nothing to append). A changed shape needs no record
-  here: it is announced together with a row, and the row's slice records it before it is appended.
+  ``LakeSink.apply``, and by ``note_renamed`` for a batch that has nothing to append). A changed schema version needs no
+  record here: it is announced together with a row, and the row's slice records it before it is appended.
 * ``_confirm_silence``, the end of the WAL that the server had read when nothing came. Durable before: as above for
   every batch, because there is a position only when all that was received is done; renamed tables by ``note_renamed``.
 

@@ -53,7 +53,7 @@ from cdc_core.lake.reduce.soft import reduce_soft
 from cdc_core.lake.rows.images import chosen, column, image, texts_of, validity
 from cdc_core.lake.rows.row_keys import KeyColumns, KeyIndex
 from cdc_core.lake.rows.survey import hidden, is_op, unsent
-from cdc_core.lake.schema.shape import bare_schema
+from cdc_core.lake.schema.lake_schema import bare_schema
 from cdc_core.lake.stores.snapshot_events import as_reads
 
 _POSITION = ("__commit_lsn", "__tx_index")

@@ -35,7 +35,7 @@ from cdc_core.lake.rows.codes import Tuples
 from cdc_core.lake.rows.images import column, rescued_of, texts_of, validity
 from cdc_core.lake.rows.row_keys import KeyColumns, KeyIndex
 from cdc_core.lake.schema.features import writer_of
-from cdc_core.lake.schema.shape import holds
+from cdc_core.lake.schema.lake_schema import holds
 from cdc_core.schema.table import TableId
 
 _ROWS_PER_FILE = 1_000_000

@@ -13,7 +13,7 @@ import time
 from deltalake.exceptions import DeltaError
 
 from cdc_core.lake.delta.table import DeltaTable
-from cdc_core.lake.schema.shape import file_hours
+from cdc_core.lake.schema.lake_schema import file_hours
 
 # A file of vectors is written just before its commit, so one of this age that no commit names is not needed.
 _UNNAMED_HOURS = 24

@@ -21,7 +21,7 @@ from cdc_core.lake.maintenance.cleaning import clean
 from cdc_core.lake.maintenance.moving import Part, move
 from cdc_core.lake.maintenance.wear import PASS_BYTES, worn, worn_parts
 from cdc_core.lake.schema.features import writer_of
-from cdc_core.lake.schema.shape import phase
+from cdc_core.lake.schema.lake_schema import phase
 
 _SMALLEST = 64 << 10
 _FACTOR = 8

@@ -19,7 +19,7 @@ class KeyEvents:
     """Every event at every key it touched, ordered by time; a key change first leaves the old key.
 
     ``key`` numbers the keys from 0, ``row`` the change rows. ``deleted``: the event removed the row. ``moved``: by a
-    key change. ``begins``: it wrote a row where there was none. All of shape [T].
+    key change. ``begins``: it wrote a row where there was none. All of schema version [T].
     """
 
     key: np.ndarray

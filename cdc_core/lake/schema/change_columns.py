@@ -1,12 +1,12 @@
-"""The names under which a changelog stores the columns of each shape of its table.
+"""The names under which a changelog stores the columns of each schema version of its table.
 
-A changelog contains the events of every shape that its table has had. A column whose new type the existing column
-cannot represent is stored as an additional column ``name@shape``; so is one whose name Delta cannot distinguish from
-another, and one whose own name has that form, so that it is never taken for a version of another column. Reading uses
-the same rule: a shape's column is the field with the greatest number that is not greater than the shape's, else the
-plain one. Older versions stored a column ``x@1`` of the source as it is: a field that has the name of one of the
-shape's own columns is no version of another. If ``name@shape`` is such a field, it is extended to the length of a
-helper column.
+A changelog contains the events of every schema version that its table has had. A column whose new type the existing
+column cannot represent is stored as an additional column ``name@number``; so is one whose name Delta cannot distinguish
+from another, and one whose own name has that form, so that it is never taken for a version of another column. Reading
+uses the same rule: a schema version's column is the field with the greatest number that is not greater than the schema
+version's, else the plain one. Older versions stored a column ``x@1`` of the source as it is: a field that has the name
+of one of the schema version's own columns is no version of another. If ``name@number`` is such a field, it is extended
+to the length of a helper column.
 """
 
 from __future__ import annotations
@@ -21,30 +21,30 @@ from cdc_core.errors import InvariantError
 from cdc_core.lake.delta.conform import conform, plain_type
 from cdc_core.lake.names import EPOCH, HELPER_LENGTH, META, RESCUED, helper
 from cdc_core.lake.rows.images import column, validity
-from cdc_core.lake.schema.shape import holds
+from cdc_core.lake.schema.lake_schema import holds
 
-SHAPE = "__shape"
+SCHEMA_VERSION = "__shape"
 _VERSION = re.compile(r"(?P<name>.+)@(?P<shape>0|[1-9][0-9]*)", re.DOTALL | re.ASCII)
 _IMAGES = ("before", "after")
 
 
-def stored_schema(rows: pa.Schema, shape: int, changelog: pa.Schema | None, epoch: int = 0) -> pa.Schema:
-    """Return the schema for storing change rows of a shape, given the changelog's (None: it does not exist yet).
+def stored_schema(rows: pa.Schema, schema_version: int, changelog: pa.Schema | None, epoch: int = 0) -> pa.Schema:
+    """Return the schema for storing change rows of a version, given the changelog's (None: it does not exist yet).
 
     In epochs after the first (``epochs``) it has the column of the epoch.
     """
     held = None if changelog is None else changelog.field("after").type
     row = rows.field("after").type
-    names = _stored_names(row, shape, held)
+    names = _stored_names(row, schema_version, held)
     kept = pa.struct([pa.field(name, plain_type(each.type)) for name, each in zip(names, row, strict=True)])
     fields = [pa.field(each.name, kept if each.name in _IMAGES else each.type) for each in rows]
-    fields.append(pa.field(SHAPE, pa.int64()))
+    fields.append(pa.field(SCHEMA_VERSION, pa.int64()))
     return pa.schema([*fields, pa.field(EPOCH, pa.int64())] if epoch else fields)
 
 
-def stored(rows: pa.Table, shape: int, changelog: pa.Schema, epoch: int = 0) -> pa.Table:
-    """Convert change rows of a shape to the changelog's schema, which has the column of the epoch if that is not 0."""
-    wanted = stored_schema(rows.schema, shape, changelog)
+def stored(rows: pa.Table, schema_version: int, changelog: pa.Schema, epoch: int = 0) -> pa.Table:
+    """Convert change rows of a version to the changelog's schema, which has the epoch's column if that is not 0."""
+    wanted = stored_schema(rows.schema, schema_version, changelog)
     for image in _IMAGES:
         at = rows.schema.get_field_index(image)
         struct = column(rows, image)
@@ -54,7 +54,7 @@ def stored(rows: pa.Table, shape: int, changelog: pa.Schema, epoch: int = 0) -> 
             mask=pa.array(~validity(struct)),
         )
         rows = rows.set_column(at, image, renamed)
-    rows = rows.append_column(SHAPE, pa.array(np.full(rows.num_rows, shape, dtype=np.int64)))
+    rows = rows.append_column(SCHEMA_VERSION, pa.array(np.full(rows.num_rows, schema_version, dtype=np.int64)))
     if epoch:
         rows = rows.append_column(EPOCH, pa.array(np.full(rows.num_rows, epoch, dtype=np.int64)))
     return conform(rows, changelog)
@@ -70,13 +70,13 @@ def empty_changes(lake: pa.Schema) -> pa.Table:
     return pa.schema(fields).empty_table()
 
 
-def viewed(rows: pa.Table, shape: int, columns: Sequence[str]) -> pa.Table:
-    """Convert changelog rows of one shape back to the shape's own column names, and ``__rescued``."""
-    kept = rows.drop_columns([SHAPE]) if SHAPE in rows.schema.names else rows
+def viewed(rows: pa.Table, schema_version: int, columns: Sequence[str]) -> pa.Table:
+    """Convert changelog rows of one schema version back to the schema version's own column names, and ``__rescued``."""
+    kept = rows.drop_columns([SCHEMA_VERSION]) if SCHEMA_VERSION in rows.schema.names else rows
     for image in _IMAGES:
         struct = column(kept, image)
         names = [each.name for each in struct.type]
-        places = [_place(names, name, shape, columns) for name in columns] + [names.index(RESCUED)]
+        places = [_place(names, name, schema_version, columns) for name in columns] + [names.index(RESCUED)]
         picked = pa.StructArray.from_arrays(
             [struct.field(place) for place in places],
             names=[*columns, RESCUED],
@@ -86,14 +86,14 @@ def viewed(rows: pa.Table, shape: int, columns: Sequence[str]) -> pa.Table:
     return kept
 
 
-def shapes_of(rows: pa.Table) -> np.ndarray:
-    """Return each row's shape; 0 in changelogs written before shapes existed. Shape: table[N] -> int64[N]."""
-    if SHAPE not in rows.schema.names:
+def schema_versions_of(rows: pa.Table) -> np.ndarray:
+    """Return each row's schema version; 0 where none was recorded. Shape: table[N] -> int64[N]."""
+    if SCHEMA_VERSION not in rows.schema.names:
         return np.zeros(rows.num_rows, dtype=np.int64)
-    return np.asarray(column(rows, SHAPE).fill_null(0).to_numpy(zero_copy_only=False))
+    return np.asarray(column(rows, SCHEMA_VERSION).fill_null(0).to_numpy(zero_copy_only=False))
 
 
-def _stored_names(row: pa.StructType, shape: int, held: pa.StructType | None) -> list[str]:
+def _stored_names(row: pa.StructType, schema_version: int, held: pa.StructType | None) -> list[str]:
     out: list[str] = []
     taken = {RESCUED}
     existing = {} if held is None else {each.name: each.type for each in held}
@@ -101,11 +101,11 @@ def _stored_names(row: pa.StructType, shape: int, held: pa.StructType | None) ->
     columns = [each.name for each in list(row)[:-1]]
     own = {name.lower() for name in columns}
     for each in list(row)[:-1]:
-        name = _newest(existing, each.name, shape, columns)
+        name = _newest(existing, each.name, schema_version, columns)
         is_held = name not in existing or holds(existing[name], plain_type(each.type))
         is_version = name == each.name and name not in existing and _VERSION.fullmatch(name) is not None
         if not is_held or is_version or name.lower() in taken:
-            name = f"{each.name}@{shape}"
+            name = f"{each.name}@{schema_version}"
             if name.lower() in taken | own or (name in existing and not holds(existing[name], plain_type(each.type))):
                 name = helper(name)
         taken.add(name.lower())
@@ -113,21 +113,26 @@ def _stored_names(row: pa.StructType, shape: int, held: pa.StructType | None) ->
     return [*out, row.field(row.num_fields - 1).name]
 
 
-def _newest(existing: Iterable[str], name: str, shape: int, columns: Sequence[str]) -> str:
-    """Return the field of column ``name`` of a shape with these columns; the plain name if there is no version."""
+def _newest(existing: Iterable[str], name: str, schema_version: int, columns: Sequence[str]) -> str:
+    """Return the field of column ``name`` of a version with these columns; the plain name if there is no other."""
     best, found = -1, name
     for each in existing:
         parts = _VERSION.fullmatch(each.rstrip("_") if len(each.encode()) >= HELPER_LENGTH else each)
-        if parts is not None and parts["name"] == name and best < int(parts["shape"]) <= shape and each not in columns:
+        if (
+            parts is not None
+            and parts["name"] == name
+            and best < int(parts["shape"]) <= schema_version
+            and each not in columns
+        ):
             best, found = int(parts["shape"]), each
     return found
 
 
-def _place(names: list[str], name: str, shape: int, columns: Sequence[str]) -> int:
-    found = _newest(names, name, shape, columns)
+def _place(names: list[str], name: str, schema_version: int, columns: Sequence[str]) -> int:
+    found = _newest(names, name, schema_version, columns)
     if found in names:
         return names.index(found)
     lower = [each.lower() for each in names]
     if found.lower() in lower:
         return lower.index(found.lower())
-    raise InvariantError(f"The changelog has no column {name} of shape {shape}.")
+    raise InvariantError(f"The changelog has no column {name} of schema version {schema_version}.")

@@ -1,7 +1,7 @@
-"""Converts rows of one shape of a table to the next: renamed, widened, filled, by column.
+"""Converts rows of one schema version of a table to the next: renamed, widened, filled, by column.
 
-The same projection is used for the lake table's rows and the images of change rows decoded under an older shape, so the
-result does not depend on whether a row's last event is before or after the change.
+The same projection is used for the lake table's rows and the images of change rows decoded under an older schema
+version, so the result does not depend on whether a row's last event is before or after the change.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class StepColumn:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """From one shape to the next: every column of the lake after it, in order, except metadata columns."""
+    """From one schema version to the next: every column of the lake after it, in order, except metadata columns."""
 
     number: int
     columns: tuple[StepColumn, ...]
@@ -51,12 +51,12 @@ class Step:
 
 
 def project_rows(rows: pa.Table, step: Step) -> pa.Table:
-    """Convert lake rows (or flattened images) to the next shape. Metadata columns are last and unchanged."""
+    """Convert lake rows (or flattened images) to the next schema version. Metadata columns are last and unchanged."""
     return _projected(rows, step, np.ones(rows.num_rows, dtype=bool))
 
 
 def project_changes(changes: pa.Table, steps: Sequence[Step]) -> pa.Table:
-    """Convert change rows of an older shape to the last step's shape. Shape: table[N] -> table[N]."""
+    """Convert change rows of an older schema version to the last step's schema version. Shape: table[N] -> table[N]."""
     for step in steps:
         for image in ("before", "after"):
             struct = column(changes, image)
@@ -104,7 +104,7 @@ def traced(columns: Sequence[str], steps: Sequence[Step]) -> list[Traced]:
 
 
 def evolve(lake: DeltaTable, steps: Sequence[Step], app: str, metadata: Mapping[str, str]) -> None:
-    """Change the lake table to the last step's shape, in one commit with its number. Raises CommitConflictError.
+    """Change the lake table to the last step's version, in one commit with its number. Raises CommitConflictError.
 
     Only adding columns of nulls writes no rows; everything else rewrites the table, one file at a time.
     """

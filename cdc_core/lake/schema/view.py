@@ -10,9 +10,9 @@ from cdc_core.schema.table import TableSchema
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """How change rows of one shape are read: their columns, their table's key, and the steps to the shape in force.
+    """How change rows of one schema version are read: their columns, their table's key, the steps to the one in force.
 
-    ``steps`` is None if no sequence of steps leads to the shape in force.
+    ``steps`` is None if no sequence of steps leads to the schema version in force.
     """
 
     columns: tuple[str, ...]

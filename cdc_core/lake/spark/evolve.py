@@ -1,4 +1,4 @@
-"""Changes the shape or content of lake tables that only Spark can write, in one Delta commit each."""
+"""Changes the schema version or content of lake tables that only Spark can write, in one Delta commit each."""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ from cdc_core.lake.names import RESCUED, helper
 from cdc_core.lake.reduce.latest import image_schema
 from cdc_core.lake.reduce.row_states import Truncation
 from cdc_core.lake.schema.features import lacking_for_names
-from cdc_core.lake.schema.shape import holds
+from cdc_core.lake.schema.lake_schema import holds
 from cdc_core.lake.spark.commit import enable, transaction
 from cdc_core.lake.spark.evolve import TEXTS, as_declared, fields_of, spark_type
 from cdc_core.lake.spark.expressions import comparable, field_of, quoted, same_key

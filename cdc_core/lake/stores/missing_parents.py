@@ -16,7 +16,7 @@ from cdc_core.lake.delete_columns import POSITION, is_live, live_column, mode_of
 from cdc_core.lake.delta.candidates import Content, Ranges
 from cdc_core.lake.rows.codes import Tuples
 from cdc_core.lake.rows.images import column, validity
-from cdc_core.lake.schema.shape import holds
+from cdc_core.lake.schema.lake_schema import holds
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ import pyarrow as pa
 from cdc_core.lake.delta.log_table import all_rows, append_rows, log_table
 from cdc_core.lake.delta.table import DeltaTable
 from cdc_core.lake.maintenance.compaction import maintain_after
-from cdc_core.lake.schema.shape import lake_properties
+from cdc_core.lake.schema.lake_schema import lake_properties
 
 # The columns are the fields of Debezium's notification record, with a timestamp type.
 _SCHEMA = pa.schema(

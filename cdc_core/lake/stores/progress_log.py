@@ -13,7 +13,7 @@ import pyarrow as pa
 from cdc_core.lake.delta.log_table import all_rows, log_table
 from cdc_core.lake.delta.table import DeltaTable
 from cdc_core.lake.maintenance.compaction import maintain_after
-from cdc_core.lake.schema.shape import lake_properties
+from cdc_core.lake.schema.lake_schema import lake_properties
 
 _SCHEMA = pa.schema([("progress", pa.string()), ("recorded_at", pa.timestamp("us", tz="UTC"))])
 

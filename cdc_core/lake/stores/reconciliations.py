@@ -15,7 +15,7 @@ from cdc_core.lake.delta.conflicts import on_conflict
 from cdc_core.lake.delta.log_table import all_rows, append_rows, log_table
 from cdc_core.lake.delta.table import DeltaTable
 from cdc_core.lake.maintenance.compaction import maintain_after
-from cdc_core.lake.schema.shape import lake_properties
+from cdc_core.lake.schema.lake_schema import lake_properties
 from cdc_core.lsn import Lsn
 from cdc_core.schema.table import TableId
 

@@ -1,9 +1,9 @@
 """The versions of its source that each lake table has had, and whether it is paused or to be re-read.
 
-A *shape* is a numbered version of a table in the lake. It is recorded here before the lake table's own commit puts it
-in force with a ``txn`` that contains the number (``positions.shape_app``): an entry without a commit is ignored. Change
-rows contain the number of the shape under which they were decoded, so that they can be read with it however late they
-are merged.
+A *schema version* is a numbered version of a table in the lake. It is recorded here before the lake table's own commit
+puts it in force with a ``txn`` that contains the number (``positions.schema_version_app``): an entry without a commit
+is ignored. Change rows contain the number of the schema version under which they were decoded, so that they can be read
+with it however late they are merged.
 """
 
 from __future__ import annotations
@@ -37,17 +37,17 @@ _SCHEMA = pa.schema(
         ("treatments", pa.string()),
     ]
 )
-_SHAPE, _PAUSED, _RESUMED, _REREAD = "shape", "paused", "resumed", "reread"
+_VERSION, _PAUSED, _RESUMED, _REREAD = "shape", "paused", "resumed", "reread"
 
 
 @dataclass(frozen=True, slots=True)
-class Shape:
-    """One shape. ``projection`` converts the lake's rows from the shape ``parent``; None if that is not possible.
+class SchemaVersion:
+    """One version. ``projection`` converts the lake's rows from the version ``parent``; None if that is not possible.
 
     (It then begins with a new snapshot.) ``table`` contains the columns of the stream, with attnums and fingerprint.
-    The parent is not always the previous number: a shape that a run decided and did not apply is decided again by the
-    next. ``treatments`` are those of the columns by name, and of operations (``TypingPlan.treatments``), None if a
-    release that did not store them recorded the shape.
+    The parent is not always the previous number: a schema version that a run decided and did not apply is decided again
+    by the next. ``treatments`` are those of the columns by name, and of operations (``TypingPlan.treatments``), None if
+    a release that did not store them recorded the schema version.
     """
 
     number: int
@@ -80,19 +80,19 @@ class Pause:
 
 @dataclass(slots=True)
 class History:
-    """The log entries of one table: its shapes by number, the current pause, and why it is to be re-read.
+    """The log entries of one table: its schema versions by number, the current pause, and why it is to be re-read.
 
-    ``reread`` applies while the lake table's shape is at most the given number: a re-read creates a later one.
-    ``lsns`` are the LSNs with which the shapes were recorded: for a snapshot's, its own.
+    ``reread`` applies while the lake table's schema version is at most the given number: a re-read creates a later one.
+    ``lsns`` are the LSNs with which the schema versions were recorded: for a snapshot's, its own.
     """
 
-    shapes: dict[int, Shape]
+    versions: dict[int, SchemaVersion]
     paused: Pause | None = None
     reread: tuple[int, str] | None = None
     lsns: dict[int, int] = field(default_factory=dict)
 
 
-class ShapeLog:
+class SchemaLog:
     """The log of one connector. For one thread; small, a few rows per schema change."""
 
     def __init__(self, path: str, properties: dict[str, str]) -> None:
@@ -112,12 +112,12 @@ class ShapeLog:
         # row-wise: one row per schema change
         for row in rows.sort_by([("recorded_at", "ascending"), ("shape", "ascending")]).to_pylist():
             history = found.setdefault(TableId(row["schema_name"], row["table_name"]), History({}))
-            if row["kind"] == _SHAPE:
+            if row["kind"] == _VERSION:
                 source = row["source"]
                 table = self._tables[source] = parsed.get(source) or TableSchema.from_json(source)
                 projection, treatments = _projection(row["projection"]), row["treatments"]
                 told = None if treatments is None else json.loads(treatments)
-                history.shapes[row["shape"]] = Shape(row["shape"], table, projection, row["parent"], told)
+                history.versions[row["shape"]] = SchemaVersion(row["shape"], table, projection, row["parent"], told)
                 history.lsns[row["shape"]] = row["lsn"]
             elif row["kind"] == _REREAD:
                 history.reread = (row["shape"], row["reason"])
@@ -128,23 +128,9 @@ class ShapeLog:
                 history.paused = None
         return found
 
-    def add_shapes(self, shapes: Sequence[tuple[TableId, Shape]], lsn: int) -> None:
-        """Record shapes before a lake commit puts them in force; of two with one number the later one counts."""
-        self._append(
-            [
-                self._row(
-                    table,
-                    _SHAPE,
-                    lsn,
-                    shape=shape.number,
-                    source=_bare(shape.table).to_json(),
-                    parent=shape.parent,
-                    projection=None if shape.projection is None else _to_json(shape.projection),
-                    treatments=None if shape.treatments is None else json.dumps(dict(shape.treatments)),
-                )
-                for table, shape in shapes
-            ]
-        )
+    def add_versions(self, versions: Sequence[tuple[TableId, SchemaVersion]], lsn: int) -> None:
+        """Record versions before a lake commit puts them in force; of two with one number the later one counts."""
+        self._append([self._version_row(table, version, lsn) for table, version in versions])
 
     def pause(self, table: TableId, cause: PauseCause, reason: str, remedy: str, lsn: int) -> Pause:
         """Record that a table is paused at ``lsn``."""
@@ -155,14 +141,26 @@ class ShapeLog:
         """Record that a table is resumed."""
         self._append([self._row(table, _RESUMED, lsn)])
 
-    def want_reread(self, table: TableId, reason: str, shape: int, lsn: int) -> None:
-        """Record that a table with a shape up to ``shape`` must be re-read, also if this run ends before that."""
-        self._append([self._row(table, _REREAD, lsn, shape=shape, reason=reason)])
+    def want_reread(self, table: TableId, reason: str, schema_version: int, lsn: int) -> None:
+        """Record that a table up to ``schema_version`` must be re-read, also if this run ends before that."""
+        self._append([self._row(table, _REREAD, lsn, shape=schema_version, reason=reason)])
 
     @staticmethod
     def _row(table: TableId, kind: str, lsn: int, **facts: object) -> dict[str, object]:
         named = {"schema_name": table.schema, "table_name": table.table, "kind": kind, "lsn": int(lsn)}
         return {**named, "recorded_at": datetime.now(UTC), **facts}
+
+    def _version_row(self, table: TableId, version: SchemaVersion, lsn: int) -> dict[str, object]:
+        return self._row(
+            table,
+            _VERSION,
+            lsn,
+            shape=version.number,
+            source=_bare(version.table).to_json(),
+            parent=version.parent,
+            projection=None if version.projection is None else _to_json(version.projection),
+            treatments=None if version.treatments is None else json.dumps(dict(version.treatments)),
+        )
 
     def _append(self, rows: list[dict[str, object]]) -> None:
         if rows:

@@ -11,9 +11,9 @@ from cdc_core.lake.delta.conflicts import on_conflict
 from cdc_core.lake.delta.table import DeltaTable
 from cdc_core.lake.epochs import epoch_of
 from cdc_core.lake.names import META, OWN_NAMES
-from cdc_core.lake.positions import chunks_app, lake_position, reads_app, shape_app
+from cdc_core.lake.positions import chunks_app, lake_position, reads_app, schema_version_app
 from cdc_core.lake.schema.change_columns import stored, stored_schema
-from cdc_core.lake.schema.shape import changelog_properties, ensure_table
+from cdc_core.lake.schema.lake_schema import changelog_properties, ensure_table
 from cdc_core.schema.table import TableId
 
 
@@ -27,8 +27,8 @@ def complete_snapshot_events(lake: str, changelog: str, scope: str, table: Table
     force exactly once, and none of one that did not. A snapshot into which changes were merged while its rows were not
     requested stays without them.
 
-    A read has the shape of the lake table, ``__commit_lsn`` and ``__lsn`` of the snapshot, ``__tx_index`` -1, null
-    ``__xid``, the snapshot's time, nothing unchanged, null ``before``. Positions and merges ignore reads. Raises
+    A read has the schema version of the lake table, ``__commit_lsn`` and ``__lsn`` of the snapshot, ``__tx_index`` -1,
+    null ``__xid``, the snapshot's time, nothing unchanged, null ``before``. Positions and merges ignore reads. Raises
     TransientError after repeated conflicts.
     """
     source = DeltaTable.open(lake)
@@ -39,9 +39,9 @@ def complete_snapshot_events(lake: str, changelog: str, scope: str, table: Table
     known = DeltaTable.open(changelog)
     if known is not None and (known.txn(app) or -1) >= token:
         return None
-    shape = source.txn(shape_app(scope, table)) or 0
+    schema_version = source.txn(schema_version_app(scope, table)) or 0
     epoch = epoch_of(scope)
-    wanted = stored_schema(_read_schema(source.schema), shape, None if known is None else known.schema, epoch)
+    wanted = stored_schema(_read_schema(source.schema), schema_version, None if known is None else known.schema, epoch)
     target = ensure_table(changelog, wanted, table, changelog_properties(history_minutes), known)
 
     def attempt() -> int | None:
@@ -49,7 +49,7 @@ def complete_snapshot_events(lake: str, changelog: str, scope: str, table: Table
             return None  # the commit that was made first contains them
         # Nothing was merged into the snapshot yet, so no row of it is marked as deleted.
         parts = (_shown(source.read(file, whole=True), token) for file in source.files)
-        files = [target.write(stored(as_reads(rows), shape, target.schema, epoch)) for rows in parts]
+        files = [target.write(stored(as_reads(rows), schema_version, target.schema, epoch)) for rows in parts]
         return target.commit(files, txns={app: token}, metadata={"slot": scope, "reads": token})
 
     return on_conflict(attempt, target)
@@ -61,7 +61,7 @@ def append_chunk(
     scope: str,
     table: TableId,
     *,
-    shape: int,
+    schema_version: int,
     lsn: int,
     ordinal: int,
     history_minutes: int,
@@ -78,13 +78,13 @@ def append_chunk(
     rows = rows.set_column(place, rows.schema.field(place), pa.array(np.full(rows.num_rows, lsn, dtype=np.int64)))
     made = as_reads(rows)
     epoch = epoch_of(scope)
-    wanted = stored_schema(made.schema, shape, None if known is None else known.schema, epoch)
+    wanted = stored_schema(made.schema, schema_version, None if known is None else known.schema, epoch)
     target = ensure_table(changelog, wanted, table, changelog_properties(history_minutes), known)
 
     def attempt() -> int | None:
         if (target.txn(app) or 0) >= ordinal:
             return None
-        file = target.write(stored(made, shape, target.schema, epoch))
+        file = target.write(stored(made, schema_version, target.schema, epoch))
         return target.commit([file], txns={app: ordinal}, metadata={"slot": scope, "chunk": ordinal})
 
     return on_conflict(attempt, target)

@@ -32,7 +32,7 @@ from cdc_core.lake.delta.log_table import all_rows, log_table
 from cdc_core.lake.delta.table import DeltaTable
 from cdc_core.lake.maintenance.cleaning import clean
 from cdc_core.lake.maintenance.compaction import is_its_turn
-from cdc_core.lake.schema.shape import lake_properties
+from cdc_core.lake.schema.lake_schema import lake_properties
 from cdc_core.lsn import Lsn
 
 _SCHEMA = pa.schema(

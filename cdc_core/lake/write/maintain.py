@@ -20,7 +20,7 @@ from cdc_core.lake.delta.table import DeltaTable
 from cdc_core.lake.maintenance.cleaning import vacuum
 from cdc_core.lake.maintenance.compaction import compact, passable, renew
 from cdc_core.lake.schema.features import writer_of
-from cdc_core.lake.schema.shape import file_hours
+from cdc_core.lake.schema.lake_schema import file_hours
 
 _MIN = 2
 # More than between rounds, which would have to wait.

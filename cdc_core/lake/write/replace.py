@@ -28,11 +28,11 @@ from cdc_core.lake.positions import (
     former_merges,
     lake_position,
     merge_app,
-    shape_app,
+    schema_version_app,
     snapshot_app,
 )
 from cdc_core.lake.schema.features import writer_of
-from cdc_core.lake.schema.shape import check_names, lake_properties, spread
+from cdc_core.lake.schema.lake_schema import check_names, lake_properties, spread
 from cdc_core.schema.table import TableId
 
 _FILE_ROWS = 1_000_000
@@ -76,7 +76,7 @@ def commit_snapshot(
     table: TableId,
     *,
     token: int,
-    shape: int = 0,
+    schema_version: int = 0,
     facts: Mapping[str, str | int] | None = None,
     spark: Any = None,
     kept: KeptRows | None = None,
@@ -84,13 +84,13 @@ def commit_snapshot(
     """Replace the lake table's content and schema by ``files``, and put ``token`` in force, in one commit.
 
     The rows' ``__commit_lsn`` must not be greater than that of any change that the snapshot does not show. ``token``
-    must be greater than the one in force: this also invalidates the merges of the former snapshot. ``shape`` is the
-    number of the table's version under which the rows were read (``stores/schema_log``), 0 for none. ``facts`` are
-    added to the commit's metadata. Commits made to the table since it was opened are replaced too. Rows of a table with
-    features that delta-rs does not write are written through ``spark``, and ``files`` are removed after that. If the
-    delete mode keeps rows, ``kept`` defines which rows the snapshot does not show (``kept_rows``); rows of an earlier
-    epoch are before the snapshot, whatever their LSNs are. A run of an earlier epoch cannot commit after this. Raises
-    InvariantError for a token that is not greater, TransientError after eight conflicts with other writers.
+    must be greater than the one in force: this also invalidates the merges of the former snapshot. ``schema_version``
+    is the number of the table's version under which the rows were read (``stores/schema_log``), 0 for none. ``facts``
+    are added to the commit's metadata. Commits made to the table since it was opened are replaced too. Rows of a table
+    with features that delta-rs does not write are written through ``spark``, and ``files`` are removed after that. If
+    the delete mode keeps rows, ``kept`` defines which rows the snapshot does not show (``kept_rows``); rows of an
+    earlier epoch are before the snapshot, whatever their LSNs are. A run of an earlier epoch cannot commit after this.
+    Raises InvariantError for a token that is not greater, TransientError after eight conflicts with other writers.
     """
     content = plain_schema(schema)
 
@@ -109,8 +109,8 @@ def commit_snapshot(
             txns |= former_merges(lake, scope, table)
         if epoch:
             txns[epoch_app(table)] = epoch
-        if shape:
-            txns[shape_app(scope, table)] = shape
+        if schema_version:
+            txns[schema_version_app(scope, table)] = schema_version
         meta = {"slot": scope, "snapshot": token, **(facts or {})}
         if kept is not None and keeps_rows(lake, content):
             check_modes(lake.schema, content, table)

@@ -15,9 +15,9 @@ from cdc_core.lake.paths import LakePaths
 from cdc_core.lake.reduce.row_states import Truncation
 from cdc_core.lake.rows.row_keys import merge_key
 from cdc_core.lake.rows.typing_plan import TypingPlan
-from cdc_core.lake.schema.shape import lake_properties
+from cdc_core.lake.schema.lake_schema import lake_properties
 from cdc_core.lake.spark.register import register
-from cdc_core.lake.stores.schema_log import Shape, ShapeLog
+from cdc_core.lake.stores.schema_log import SchemaLog, SchemaVersion
 from cdc_core.lake.stores.snapshot_events import complete_snapshot_events
 from cdc_core.lake.write.replace import commit_snapshot
 from cdc_core.lsn import Lsn
@@ -29,18 +29,18 @@ from cdc_core.snapshot.reports import SnapshotReport
 from cdc_core.spark.errors import received
 
 
-def record_shapes(
-    log: ShapeLog, plan: TypingPlan, tables: Sequence[TableSchema], lsn: Lsn, given: Mapping[TableId, int] | None
+def record_schema_versions(
+    log: SchemaLog, plan: TypingPlan, tables: Sequence[TableSchema], lsn: Lsn, given: Mapping[TableId, int] | None
 ) -> tuple[dict[TableId, int], frozenset[TableId]]:
     """Record the schema versions of a snapshot, which its commits put in force; returns their numbers.
 
     Also returns the tables that are paused. ``given`` are numbers that were reserved.
     """
     known = log.read()
-    numbers = {t.id: max(known[t.id].shapes, default=0) + 1 if t.id in known else 1 for t in tables}
+    numbers = {t.id: max(known[t.id].versions, default=0) + 1 if t.id in known else 1 for t in tables}
     numbers |= given or {}
-    shapes = [Shape(numbers[table.id], table, treatments=plan.treatments(table)) for table in tables]
-    log.add_shapes([(shape.table.id, shape) for shape in shapes], lsn)
+    schema_versions = [SchemaVersion(numbers[table.id], table, treatments=plan.treatments(table)) for table in tables]
+    log.add_versions([(schema_version.table.id, schema_version) for schema_version in schema_versions], lsn)
     return numbers, frozenset(table for table, history in known.items() if history.paused is not None)
 
 
@@ -82,7 +82,7 @@ class TableCommits:
             settings.scope,
             table,
             token=plan.taken.token,
-            shape=plan.shape,
+            schema_version=plan.schema_version,
             facts={"lsn": str(lsn)},
             spark=self._spark,
             kept=self._kept(plan.table, lsn),
@@ -124,7 +124,7 @@ class TableCommits:
     def _resume(self, table: TableId, lsn: Lsn) -> None:
         """Resume a paused table after it was read."""
         with self._lock:
-            log = ShapeLog(self._paths.shapes, lake_properties(self._settings.history_minutes))
+            log = SchemaLog(self._paths.schema_versions, lake_properties(self._settings.history_minutes))
             history = log.read().get(table)
             if history is not None and history.paused is not None:
                 log.resume(table, lsn)

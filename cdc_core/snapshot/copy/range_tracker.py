@@ -13,7 +13,7 @@ from cdc_core.lake.paths import LakePaths
 from cdc_core.lake.rows.row_keys import merge_key
 from cdc_core.lake.rows.typing_plan import TypingPlan
 from cdc_core.lake.schema.features import writer_of
-from cdc_core.lake.schema.shape import lake_properties
+from cdc_core.lake.schema.lake_schema import lake_properties
 from cdc_core.lake.stores.range_log import FinishedRange, RangeLog
 from cdc_core.lake.stores.snapshot_log import TakenSnapshot
 from cdc_core.postgres.source import OpenSnapshot, Source

@@ -25,15 +25,15 @@ from cdc_core.errors import CdcError, LockedError, NotUtf8Error, TransientError,
 from cdc_core.lake.epochs import epoch_of
 from cdc_core.lake.paths import LakePaths
 from cdc_core.lake.rows.typing_plan import TypingPlan
-from cdc_core.lake.schema.shape import lake_properties
-from cdc_core.lake.stores.schema_log import ShapeLog
+from cdc_core.lake.schema.lake_schema import lake_properties
+from cdc_core.lake.stores.schema_log import SchemaLog
 from cdc_core.lake.stores.snapshot_log import TakenSnapshot, record_snapshots, tokens_before
 from cdc_core.lsn import Lsn
 from cdc_core.postgres.connect import connection_string
 from cdc_core.postgres.source import OpenSnapshot, Source
 from cdc_core.schema.table import TableId, TableSchema
 from cdc_core.schema.unseen import streamed
-from cdc_core.snapshot.copy.commit import TableCommits, record_shapes
+from cdc_core.snapshot.copy.commit import TableCommits, record_schema_versions
 from cdc_core.snapshot.copy.description import Describer, TableDescription
 from cdc_core.snapshot.copy.range_tracker import RangeTracker
 from cdc_core.snapshot.copy.reading import TableRead, read_ranges
@@ -99,22 +99,25 @@ class SnapshotRun:
             UnsentChanges(self._paths, self._settings.scope).require(self._source, again, OLDER_SECONDS)
         raise locked[0] if locked else _changed(left[0].id)
 
-    def reread(self, table: TableSchema, merged: Lsn | None, shape: int) -> SnapshotReport:
+    def reread(self, table: TableSchema, merged: Lsn | None, schema_version: int) -> SnapshotReport:
         """Replace one table's lake content while the stream continues; ``merged`` is the LSN up to which it is merged.
 
-        ``shape`` is the number of the new shape. Changes up to ``merged`` need not be checked again: the snapshot
-        contains their result, once every transaction of that time has ended. Raises TransientError if the table was
-        altered meanwhile: then the lake is unchanged.
+        ``schema_version`` is the number of the new schema version. Changes up to ``merged`` need not be checked again:
+        the snapshot contains their result, once every transaction of that time has ended. Raises TransientError if the
+        table was altered meanwhile: then the lake is unchanged.
         """
         floor = merged if self._source.await_older_transactions() else None
         opened = self._source.open_concurrent_snapshot()
-        (report,) = self._take([table], opened, {table.id: floor}, None, {table.id: shape})
+        (report,) = self._take([table], opened, {table.id: floor}, None, {table.id: schema_version})
         if report is None:
             raise _changed(table.id)
         return report
 
     def take_together(
-        self, tables: Sequence[TableSchema], merged: Mapping[TableId, Lsn | None], shapes: Mapping[TableId, int]
+        self,
+        tables: Sequence[TableSchema],
+        merged: Mapping[TableId, Lsn | None],
+        schema_versions: Mapping[TableId, int],
     ) -> dict[TableId, SnapshotReport | CdcError]:
         """``reread`` for several tables at one point in time; those that were altered meanwhile are left out.
 
@@ -126,7 +129,7 @@ class SnapshotRun:
         results = TableResults(raises=False)
         try:
             opened = self._source.open_concurrent_snapshot()
-            self._take(tables, opened, floors, results.listen, shapes, results)
+            self._take(tables, opened, floors, results.listen, schema_versions, results)
         except CdcError as error:
             results.note_all(tables, error)
         return results.final
@@ -157,10 +160,12 @@ class SnapshotRun:
             earlier = {} if tracker is None else tracker.earlier(described, taken, opened)
             taken |= {name: attempts.continued(taken[name]) for name, attempts in earlier.items()}
             record_snapshots(self._paths.snapshots, taken, epoch_of(self._settings.scope))
-            log = ShapeLog(self._paths.shapes, lake_properties(self._settings.history_minutes))
-            shapes, paused = record_shapes(log, self._plan, [each.table for each in described], opened.lsn, numbers)
+            log = SchemaLog(self._paths.schema_versions, lake_properties(self._settings.history_minutes))
+            schema_versions, paused = record_schema_versions(
+                log, self._plan, [each.table for each in described], opened.lsn, numbers
+            )
             limits = RangeLimits(self._settings.rows_per_range, self._parallel_jobs(concurrent=is_concurrent))
-            plans = plan_tables(described, taken, shapes, earlier, limits, self._source.catalog.key_bounds)
+            plans = plan_tables(described, taken, schema_versions, earlier, limits, self._source.catalog.key_bounds)
             commits = TableCommits(
                 self._spark,
                 self._paths,

@@ -33,14 +33,14 @@ class PlannedRange:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TablePlan:
-    """How a table is read, in ``ranges``, as the snapshot ``taken`` of the schema version ``shape``.
+    """How a table is read, in ``ranges``, as the snapshot ``taken`` of the schema version ``schema_version``.
 
     ``earlier`` are the attempts that this one continues. ``reads_leaves``: its partitions are read by their own names.
     """
 
     description: TableDescription
     taken: TakenSnapshot
-    shape: int
+    schema_version: int
     ranges: tuple[PlannedRange, ...]
     earlier: EarlierAttempts
     reads_leaves: bool = False
@@ -68,7 +68,7 @@ class RangeLimits:
 def plan_tables(
     described: Sequence[TableDescription],
     taken: Mapping[TableId, TakenSnapshot],
-    shapes: Mapping[TableId, int],
+    schema_versions: Mapping[TableId, int],
     earlier: Mapping[TableId, EarlierAttempts],
     limits: RangeLimits,
     key_bounds: KeyBoundsOf,
@@ -84,7 +84,7 @@ def plan_tables(
             TablePlan(
                 each,
                 taken[name],
-                shapes[name],
+                schema_versions[name],
                 tuple(ranges or _ranges(each, attempts, most, key_bounds)),
                 attempts,
                 reads_leaves=bool(ranges),

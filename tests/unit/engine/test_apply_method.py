@@ -14,7 +14,7 @@ from cdc_core.lake.delete_modes import DeleteMode
 from cdc_core.lake.options import MergeEngine
 from cdc_core.lake.rows.survey import Survey
 from cdc_core.lake.schema.features import Writer
-from cdc_core.lake.schema.shape import lake_schema
+from cdc_core.lake.schema.lake_schema import lake_schema
 from tests.support.spark import row_type
 
 MOST = 1_000

@@ -7,7 +7,7 @@ import pytest
 
 from cdc_core.engine.round.record import Cuts, state_at
 from cdc_core.engine.round.table_state import MergeState
-from cdc_core.engine.schema.state import TableShape
+from cdc_core.engine.schema.state import TableVersions
 from cdc_core.lake.stores.rounds import RoundLog, TableState
 from cdc_core.lake.stores.schema_log import Pause
 from cdc_core.schema.table import TableId
@@ -17,8 +17,8 @@ AT = datetime(2026, 1, 1, tzinfo=UTC)
 
 
 def merge_state(**facts):
-    shape = facts.pop("shape", TableShape())
-    return MergeState(shape, version=3, token=5, **facts)
+    versions = facts.pop("versions", TableVersions())
+    return MergeState(versions, version=3, token=5, **facts)
 
 
 @pytest.mark.parametrize(
@@ -35,8 +35,8 @@ def merge_state(**facts):
         ({"merged": 90, "backlog": 101, "whole": 90}, None, TableState.CURRENT),
         ({"whole": 90}, None, TableState.BEHIND),
         ({"merged": 90, "failed_at": 1.0}, None, TableState.FAILED),
-        ({"merged": 90, "shape": TableShape(reread="why")}, None, TableState.REREADING),
-        ({"merged": 90, "shape": TableShape(paused=Pause("", "", 1, AT))}, None, TableState.PAUSED),
+        ({"merged": 90, "versions": TableVersions(reread="why")}, None, TableState.REREADING),
+        ({"merged": 90, "versions": TableVersions(paused=Pause("", "", 1, AT))}, None, TableState.PAUSED),
     ],
 )
 def test_state(facts, read_at, wanted):
@@ -44,7 +44,7 @@ def test_state(facts, read_at, wanted):
 
 
 def test_a_table_without_a_lake_table_is_unread():
-    assert state_at(MergeState(TableShape()), None, 100) is TableState.UNREAD
+    assert state_at(MergeState(TableVersions()), None, 100) is TableState.UNREAD
 
 
 class Known(dict):
@@ -108,13 +108,13 @@ def test_a_later_run_goes_on_where_the_last_one_ended(log, tmp_path):
 
 
 def test_what_changes_without_a_round_is_written_down_too(log, monkeypatch):
-    known = Known({A: merge_state(merged=70, shape=TableShape(reread="why"))})
+    known = Known({A: merge_state(merged=70, versions=TableVersions(reread="why"))})
     cuts = Cuts(log, known, lambda: None)
     now = SimpleNamespace(monotonic=lambda: clock[0])
     clock = [1000.0]
     monkeypatch.setattr("cdc_core.engine.round.record.time", now)
     cuts.between_rounds(100)
-    known[A].shape.reread = None
+    known[A].versions.reread = None
     cuts.between_rounds(110)
     assert recorded(log) == [(76, None)], "it looks seldom"
     clock[0] += 6
@@ -155,7 +155,7 @@ def test_a_table_altered_without_an_event_is_not_part_of_the_round(log):
     known = Known({A: merge_state(merged=100), B: merge_state(merged=100)})
 
     def look():
-        known[A].shape.reread = "its values were rewritten"
+        known[A].versions.reread = "its values were rewritten"
 
     Cuts(log, known, look).record(100)
     assert {one.table: one.state for one in log.newest().tables} == {

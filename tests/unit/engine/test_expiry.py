@@ -8,7 +8,7 @@ import pytest
 from cdc_core.engine.round import expiry
 from cdc_core.engine.round.expiry import Expiry
 from cdc_core.engine.round.table_state import MergeState
-from cdc_core.engine.schema.changes import TableShape
+from cdc_core.engine.schema.changes import TableVersions
 from cdc_core.lake.maintenance.retention import DAY_US
 from tests.delta.source_model import ROW, TABLE
 from tests.support.one_table import SLOT, OneTable
@@ -32,7 +32,7 @@ def one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> OneTable:
 
 def left(one: OneTable, needed: dict[Any, int] | None = None, **state: Any) -> list[int]:
     """The LSNs of the changes that stay."""
-    states: Any = [(T, MergeState(**{"shape": TableShape(), "merged": 30, "shown": 30, **state}))]
+    states: Any = [(T, MergeState(**{"versions": TableVersions(), "merged": 30, "shown": 30, **state}))]
     Expiry(one.paths, SLOT, states, 1).between_rounds(needed)
     return [lsn for lsn, _ in one.events]
 
@@ -47,7 +47,7 @@ def test_what_an_incremental_snapshot_still_reads_stays(one: OneTable, scanned: 
 
 
 def test_changes_of_a_table_that_is_read_again_stay(one: OneTable) -> None:
-    assert left(one, shape=TableShape(reread="its columns were changed")) == [10, 20, 30, 40]
+    assert left(one, versions=TableVersions(reread="its columns were changed")) == [10, 20, 30, 40]
 
 
 def test_changes_before_the_first_merge_into_a_snapshot_stay(one: OneTable) -> None:

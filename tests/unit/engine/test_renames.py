@@ -10,7 +10,7 @@ from cdc_core.engine.reading.tables import SeenName
 from cdc_core.engine.schema.renames import note_names
 from cdc_core.schema.changes import PauseCause
 from cdc_core.schema.table import TableId
-from tests.unit.engine.test_shapes import ID, NOTE, begun, read_again, shapes
+from tests.unit.engine.test_schema_versions import ID, NOTE, begun, read_again, schema_versions
 from tests.unit.schema.versions import ORDERS, table
 
 FIRST = table(ID, NOTE)
@@ -32,7 +32,7 @@ def test_changes_under_another_name_are_missing_under_its_own(tmp_path: Path, se
     known, server = begun(tmp_path, FIRST)
     note_names(known.pauses, [seen])
     assert (known.of(ORDERS).reread is not None) is is_reread
-    assert (shapes(tmp_path, server).open(ORDERS, 1).reread is not None) is is_reread
+    assert (schema_versions(tmp_path, server).open(ORDERS, 1).reread is not None) is is_reread
     assert read_again(tmp_path, FIRST).open(ORDERS, 2).reread is None
 
 
@@ -66,7 +66,7 @@ def test_a_paused_table_is_read_when_it_is_resumed(tmp_path: Path) -> None:
     known.pauses.pause(ORDERS, PauseCause.FOLDER, "Its reason.", "Its remedy.", 200)
     note_names(known.pauses, [AWAY])
     assert known.of(ORDERS).reread is None and not known.can_go_on(ORDERS)
-    later = shapes(tmp_path, server)
+    later = schema_versions(tmp_path, server)
     assert later.open(ORDERS, 1).reread is None and not later.can_go_on(ORDERS)
     later.pauses.resume(ORDERS, 300)
     assert later.of(ORDERS).reread is not None
@@ -76,7 +76,7 @@ def test_a_name_that_did_not_exist_when_the_run_began_is_remembered(tmp_path: Pa
     begun(tmp_path, FIRST)
     _, server = begun(tmp_path / "other", FIRST)
     server.now = None
-    run = shapes(tmp_path, server)
+    run = schema_versions(tmp_path, server)
     for _ in range(2):
         note_names(run.pauses, [AWAY])
-    assert shapes(tmp_path, server).open(ORDERS, 1).reread == "it was changed while its name was public.away"
+    assert schema_versions(tmp_path, server).open(ORDERS, 1).reread == "it was changed while its name was public.away"

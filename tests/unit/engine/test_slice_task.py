@@ -1,4 +1,4 @@
-"""A table's slice through the engine's task: histories, repeats, shapes; no Spark, no server."""
+"""A table's slice through the engine's task: histories, repeats, schema versions; no Spark, no server."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ def test_a_changelog_that_is_gone_is_named(tmp_path: Path) -> None:
         one.merge(10)
 
 
-def shapes(folder: Path, row: pa.StructType, *key: str) -> OneTable:
+def schema_versions(folder: Path, row: pa.StructType, *key: str) -> OneTable:
     columns = tuple(Column(name, PgType(25, "text"), optional=False) for name in key)
     return OneTable(folder, TableSchema(SHAPES, 16403, columns, primary_key=key), row)
 
@@ -121,7 +121,7 @@ def append(one: OneTable, lsn: int, *rows: dict[str, Any]) -> None:
 
 def test_columns_are_added_dropped_and_narrowed(tmp_path: Path) -> None:
     wide = row_type(id=pa.int64(), price=pa.decimal128(12, 4), tags=pa.list_(pa.int32()))
-    one = shapes(tmp_path, wide, "id")
+    one = schema_versions(tmp_path, wide, "id")
     append(one, 10, change("c", 0, 0, None, {"id": 1, "price": Decimal("1.25"), "tags": [1, None]}))
     one.merge(10)
     # price is narrower, tags is gone, "at" and "the name" came.
@@ -147,7 +147,7 @@ def test_columns_are_added_dropped_and_narrowed(tmp_path: Path) -> None:
 
 
 def test_a_type_that_the_table_cannot_hold_stops_it(tmp_path: Path) -> None:
-    one = shapes(tmp_path, row_type(id=pa.int32(), a=pa.string()), "id")
+    one = schema_versions(tmp_path, row_type(id=pa.int32(), a=pa.string()), "id")
     append(one, 10, change("c", 0, 0, None, {"id": 1, "a": "x"}))
     one.row = row_type(id=pa.int64())
     with pytest.raises(TableError, match=r"after\.id|before\.id") as caught:
@@ -160,7 +160,7 @@ def test_a_type_that_the_table_cannot_hold_stops_it(tmp_path: Path) -> None:
 
 
 def test_a_lake_table_that_cannot_hold_the_type_fails_alone_and_keeps_its_rows(tmp_path: Path) -> None:
-    one = shapes(tmp_path, row_type(id=pa.int64()), "id")
+    one = schema_versions(tmp_path, row_type(id=pa.int64()), "id")
     append(one, 10, change("c", 0, 0, None, {"id": 1}))
     one.merge(10)
     one.row = row_type(id=pa.string())
@@ -169,8 +169,8 @@ def test_a_lake_table_that_cannot_hold_the_type_fails_alone_and_keeps_its_rows(t
     assert [row["id"] for row in one.rows] == [1]
 
 
-def test_a_snapshot_replaces_the_shape_too(tmp_path: Path) -> None:
-    one = shapes(tmp_path, row_type(id=pa.int32(), a=pa.int32()), "id")
+def test_a_snapshot_replaces_the_schema_version_too(tmp_path: Path) -> None:
+    one = schema_versions(tmp_path, row_type(id=pa.int32(), a=pa.int32()), "id")
     one.snapshot(1, [{"id": 1, "a": 2}])
     one.row = row_type(id=pa.int64(), a=pa.timestamp("us"), **{"b c": pa.string()})
     one.snapshot(2, [{"id": 1, "b c": "x"}])
@@ -183,7 +183,7 @@ def test_a_snapshot_replaces_the_shape_too(tmp_path: Path) -> None:
 
 
 def test_an_unsent_key_is_taken_from_the_old_tuple(tmp_path: Path) -> None:
-    one = shapes(tmp_path, row_type(k=pa.string(), v=pa.int32()), "k")
+    one = schema_versions(tmp_path, row_type(k=pa.string(), v=pa.int32()), "k")
     append(one, 10, change("c", 0, 0, None, {"k": "long", "v": 1}), change("c", 0, 1, None, {"k": "b", "v": 1}))
     one.merge(10)
     append(one, 20, change("u", 0, 0, {"k": "long"}, {"k": None, "v": 2}, ["k"]))

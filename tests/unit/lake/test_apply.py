@@ -16,7 +16,7 @@ from cdc_core.lake.apply.rewrite import Rewrite
 from cdc_core.lake.apply.strategy import MergeStrategy
 from cdc_core.lake.delta.candidates import Ranges
 from cdc_core.lake.delta.data_file import DataFile
-from cdc_core.lake.schema.shape import lake_schema
+from cdc_core.lake.schema.lake_schema import lake_schema
 from cdc_core.schema.pg_type import PgType
 from cdc_core.schema.relation import ReplicaIdentity
 from cdc_core.schema.table import Column, TableId, TableSchema

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from cdc_core.lake.delta.conform import conform
 from cdc_core.lake.schema.change_columns import stored, stored_schema, viewed
-from cdc_core.lake.schema.shape import merge_schemas
+from cdc_core.lake.schema.lake_schema import merge_schemas
 from cdc_core.schema.table import TableId
 from tests.support.spark import TEXTS, change_schema, row_type
 
@@ -36,28 +36,33 @@ NAMES = ["x", "x@1", "x@2", "x@1@2", "@1", "x@", "x@02", "__rescued", "a b", "a.
         max_size=5,
     )
 )
-def test_every_column_of_every_shape_is_read_back_from_the_changelog(shapes: list[dict[str, str]]) -> None:
-    """Each shape is written twice: what it stored first may not change where it stores the next rows."""
+def test_every_column_of_every_schema_version_is_read_back_from_the_changelog(
+    schema_versions: list[dict[str, str]],
+) -> None:
+    """Each schema version is written twice: what it stored first may not change where it stores the next rows."""
     changelog: pa.Schema | None = None
     written: list[pa.Table] = []
-    order = [*range(1, len(shapes) + 1), *range(1, len(shapes) + 1)]
+    order = [*range(1, len(schema_versions) + 1), *range(1, len(schema_versions) + 1)]
     for number in sorted(order):
-        rows = changes(shapes[number - 1], number)
+        rows = changes(schema_versions[number - 1], number)
         wanted = stored_schema(rows.schema, number, changelog)
         changelog = wanted if changelog is None else merge_schemas(changelog, wanted, TableId("s", "t"))
         written.append(stored(rows, number, changelog))
-        for each, shape in zip(written, sorted(order), strict=False):
-            columns = list(shapes[shape - 1])
-            found = viewed(conform(each, changelog), shape, columns).column("after").combine_chunks()
-            expected = changes(shapes[shape - 1], shape).column("after").combine_chunks()
+        for each, schema_version in zip(written, sorted(order), strict=False):
+            columns = list(schema_versions[schema_version - 1])
+            found = viewed(conform(each, changelog), schema_version, columns).column("after").combine_chunks()
+            expected = changes(schema_versions[schema_version - 1], schema_version).column("after").combine_chunks()
             kept = {name: found.field(place).to_pylist() for place, name in enumerate(columns)}
             assert kept == {name: expected.field(place).to_pylist() for place, name in enumerate(columns)}
 
 
-def changes(columns: dict[str, str], shape: int) -> pa.Table:
-    """One change row whose every value names its column and shape."""
+def changes(columns: dict[str, str], schema_version: int) -> pa.Table:
+    """One change row whose every value names its column and schema version."""
     kinds = {"int": pa.int32(), "text": pa.string()}
-    values = [shape * 100 + NAMES.index(n) if kind == "int" else f"{n} of {shape}" for n, kind in columns.items()]
+    values = [
+        schema_version * 100 + NAMES.index(n) if kind == "int" else f"{n} of {schema_version}"
+        for n, kind in columns.items()
+    ]
     fields = [pa.field(name, kinds[kind]) for name, kind in columns.items()]
     image = pa.struct([*fields, pa.field("__rescued", TEXTS)])
     arrays = [pa.array([value], each.type) for value, each in zip(values, fields, strict=True)]

@@ -114,12 +114,12 @@ def test_a_read_looks_like_a_change(tmp_path: Path) -> None:
     }
 
 
-def test_reads_of_another_shape_stand_beside_what_cannot_hold_them(tmp_path: Path) -> None:
+def test_reads_of_another_schema_version_stand_beside_what_cannot_hold_them(tmp_path: Path) -> None:
     numbers = OneTable(tmp_path, TABLE, row_type(k=pa.string(), v=pa.int32()))
-    numbers.snapshot(6, [{"k": "a", "v": 1, "__rescued": None}], lsn=5, shape=1)
+    numbers.snapshot(6, [{"k": "a", "v": 1, "__rescued": None}], lsn=5, schema_version=1)
     assert complete_snapshot_events(numbers.lake, numbers.changelog, SLOT, T, 1) is not None
     texts = OneTable(tmp_path, TABLE, row_type(k=pa.string(), v=pa.string()))
-    texts.snapshot(9, [{"k": "a", "v": "one", "__rescued": None}], lsn=8, shape=2)
+    texts.snapshot(9, [{"k": "a", "v": "one", "__rescued": None}], lsn=8, schema_version=2)
     assert complete_snapshot_events(texts.lake, texts.changelog, SLOT, T, 1) is not None
     found = sorted(lake_rows(texts.changelog), key=lambda row: row["__lsn"])
     assert [(row["__shape"], row["after"]["v"], row["after"]["v@2"]) for row in found] == [

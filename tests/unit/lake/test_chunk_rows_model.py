@@ -20,7 +20,7 @@ from cdc_core.lake.delete_columns import as_live
 from cdc_core.lake.delete_modes import DeleteMode
 from cdc_core.lake.delta.conform import plain_schema
 from cdc_core.lake.rows.survey import hidden
-from cdc_core.lake.schema.shape import lake_schema
+from cdc_core.lake.schema.lake_schema import lake_schema
 from tests.delta.source_model import ROW, TABLE, SourceTable, plain
 from tests.support.content import MemoryContent
 from tests.support.hows import HOWS, prepared, ways_of

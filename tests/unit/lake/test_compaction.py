@@ -16,7 +16,7 @@ from cdc_core.lake.delta.data_file import DataFile
 from cdc_core.lake.delta.table import DeltaTable
 from cdc_core.lake.maintenance.cleaning import clean
 from cdc_core.lake.maintenance.compaction import choose, compact, maintain_after
-from cdc_core.lake.schema.shape import lake_properties, spread
+from cdc_core.lake.schema.lake_schema import lake_properties, spread
 from tests.support.spark import lake_rows
 
 SCHEMA = pa.schema([("id", pa.int64()), ("text", pa.string())])

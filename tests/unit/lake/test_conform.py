@@ -1,4 +1,4 @@
-"""Arrow tables in a Delta table's shape, and the bounds of their values."""
+"""Arrow tables in a Delta table's schema version, and the bounds of their values."""
 
 from __future__ import annotations
 

@@ -20,8 +20,8 @@ from cdc_core.lake.delta.row_count import row_count
 from cdc_core.lake.delta.table import DeltaTable
 from cdc_core.lake.maintenance.compaction import compact
 from cdc_core.lake.rows.row_keys import check_key
+from cdc_core.lake.schema.lake_schema import lake_schema
 from cdc_core.lake.schema.project import Step, StepColumn, evolve
-from cdc_core.lake.schema.shape import lake_schema
 from cdc_core.schema.plan import name_clash
 from cdc_core.schema.table import TableId
 from tests.delta.source_model import KEYLESS, ROW, TABLE

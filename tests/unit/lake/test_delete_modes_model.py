@@ -15,7 +15,7 @@ from cdc_core.lake.apply.changes import Changes, apply, bytes_to_scan, prepare
 from cdc_core.lake.apply.rewrite import Rewrite
 from cdc_core.lake.delete_columns import as_live
 from cdc_core.lake.delete_modes import DeleteMode
-from cdc_core.lake.schema.shape import lake_schema
+from cdc_core.lake.schema.lake_schema import lake_schema
 from tests.delta.kept_model import KeptModel
 from tests.delta.source_model import ROW, TABLE, SourceTable
 from tests.support.content import MemoryContent

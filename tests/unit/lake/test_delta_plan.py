@@ -1,4 +1,4 @@
-"""The parts of the lake that need no table: paths, ids of positions, shapes."""
+"""The parts of the lake that need no table: paths, ids of positions, schema versions."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from cdc_core.lake.positions import (
     reads_app,
     snapshot_app,
 )
-from cdc_core.lake.schema.shape import check_names, holds, lake_properties, merge_schemas
+from cdc_core.lake.schema.lake_schema import check_names, holds, lake_properties, merge_schemas
 from cdc_core.lake.spark.expressions import quoted
 from cdc_core.schema.table import TableId
 

@@ -25,7 +25,7 @@ from cdc_core.lake.positions import (
 from cdc_core.lake.reduce.row_states import Truncation
 from cdc_core.lake.reduce.surplus_rows import changes_between
 from cdc_core.lake.schema.change_columns import stored, stored_schema
-from cdc_core.lake.schema.shape import changelog_properties, ensure_table
+from cdc_core.lake.schema.lake_schema import changelog_properties, ensure_table
 from cdc_core.lake.stores.changelog import (
     Reached,
     append_changes,

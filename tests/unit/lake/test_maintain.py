@@ -13,7 +13,7 @@ import pytest
 from cdc_core.lake.delta.conflicts import on_conflict
 from cdc_core.lake.delta.table import DeltaTable
 from cdc_core.lake.maintenance.compaction import compact, maintain_after
-from cdc_core.lake.schema.shape import changelog_properties, lake_properties
+from cdc_core.lake.schema.lake_schema import changelog_properties, lake_properties
 from cdc_core.lake.write import maintain as maintain_module
 from cdc_core.lake.write.maintain import Retention, maintain
 from tests.support.spark import lake_rows

@@ -20,7 +20,7 @@ from cdc_core.lake.delta.table import DeltaTable
 from cdc_core.lake.maintenance.compaction import compact, maintain_after, renew
 from cdc_core.lake.maintenance.moving import Part, move
 from cdc_core.lake.maintenance.wear import worn, worn_parts
-from cdc_core.lake.schema.shape import lake_properties
+from cdc_core.lake.schema.lake_schema import lake_properties
 from cdc_core.lake.write.maintain import Retention, maintain
 from tests.support.sampling import examples
 from tests.support.spark import lake_rows

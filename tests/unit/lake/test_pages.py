@@ -20,7 +20,7 @@ from cdc_core.lake.delete_modes import DeleteMode
 from cdc_core.lake.delta.pages import NOT_READ, Pages, page_places
 from cdc_core.lake.delta.table import DeltaTable
 from cdc_core.lake.delta.thrift import I32, I64, LIST, STRUCT, ThriftReader, written
-from cdc_core.lake.schema.shape import lake_schema
+from cdc_core.lake.schema.lake_schema import lake_schema
 from tests.support.sampling import examples
 
 MAKERS: dict[str, tuple[pa.DataType, Any]] = {

@@ -17,7 +17,7 @@ from cdc_core.lake.apply.ways import Ways
 from cdc_core.lake.delete_columns import as_live
 from cdc_core.lake.delete_modes import DeleteMode, DeleteModes
 from cdc_core.lake.delta.table import DeltaTable
-from cdc_core.lake.schema.shape import lake_schema
+from cdc_core.lake.schema.lake_schema import lake_schema
 from cdc_core.lake.stores.quarantine import refused_among
 from cdc_core.quality.options import QualityOptions, UserRule
 from tests.delta.source_model import KEYLESS, ROW, TABLE

@@ -16,7 +16,7 @@ from cdc_core.lake.reduce.latest import ReducedSlice, reduce_slice
 from cdc_core.lake.rows.row_keys import KeyColumns, merge_key
 from cdc_core.lake.rows.row_lineage import KeyEvents, lineages
 from cdc_core.lake.rows.survey import Survey, after_position, check_old_rows, invisible, survey
-from cdc_core.lake.schema.shape import lake_schema
+from cdc_core.lake.schema.lake_schema import lake_schema
 from cdc_core.schema.pg_type import PgType
 from cdc_core.schema.relation import ReplicaIdentity
 from cdc_core.schema.table import Column, TableId, TableSchema

@@ -7,7 +7,7 @@ import pytest
 
 from cdc_core.lake.rows.row_keys import KeyIndex
 from cdc_core.lake.rows.survey import hidden
-from cdc_core.lake.schema.shape import lake_schema
+from cdc_core.lake.schema.lake_schema import lake_schema
 from cdc_core.reconcile.judge import Between, after_truncate, judge_keyed, judge_multiset
 from cdc_core.reconcile.key_texts import key_texts
 from cdc_core.reconcile.rows import Compared, is_among, surplus

@@ -11,7 +11,7 @@ import pytest
 
 from cdc_core.lake.delete_modes import DeleteMode
 from cdc_core.lake.rows.survey import in_order
-from cdc_core.lake.schema.shape import lake_schema
+from cdc_core.lake.schema.lake_schema import lake_schema
 from cdc_core.reconcile.rows import Compared
 from cdc_core.reconcile.versions import WrongVersions, wrong_versions
 from tests.delta.kept_model import KeptModel, Version

@@ -32,7 +32,7 @@ def described(**given: Any) -> TableDescription:
 def planned(description: TableDescription, earlier: EarlierAttempts | None = None) -> TablePlan:
     attempts = {} if earlier is None else {NAME: earlier}
     (plan,) = plan_tables([description], {NAME: TAKEN}, {NAME: 2}, attempts, LIMITS, lambda *_: None)
-    assert (plan.taken, plan.shape) == (TAKEN, 2)
+    assert (plan.taken, plan.schema_version) == (TAKEN, 2)
     return plan
 
 

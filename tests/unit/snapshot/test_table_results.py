@@ -43,7 +43,7 @@ def taken(monkeypatch):
         run._settings = SimpleNamespace(
             options=locking, may_resume=True, rows_per_range=10, history_minutes=0, scope="slot"
         )
-        run._paths, run._plan, run._spark = SimpleNamespace(snapshots="", shapes=""), None, None
+        run._paths, run._plan, run._spark = SimpleNamespace(snapshots="", schema_versions=""), None, None
         run._source.catalog, run._tokens = SimpleNamespace(key_bounds=None), {}
         discarded: list[TableId] = []
 
@@ -57,10 +57,12 @@ def taken(monkeypatch):
             made = [results.attempt(table.id, lambda table=table: described(table)) for table in tables]
             return [each for each in made if each is not None]
 
-        def plans(described: Any, taken: Any, shapes: Any, earlier: Any, *_: Any) -> list[TablePlan]:
+        def plans(described: Any, taken: Any, schema_versions: Any, earlier: Any, *_: Any) -> list[TablePlan]:
             attempts = EarlierAttempts()
             return [
-                TablePlan(each, taken[each.table.id], shapes[each.table.id], (PlannedRange("select"),), attempts)
+                TablePlan(
+                    each, taken[each.table.id], schema_versions[each.table.id], (PlannedRange("select"),), attempts
+                )
                 for each in described
             ]
 
@@ -77,10 +79,10 @@ def taken(monkeypatch):
 
         run._describer = SimpleNamespace(describe=describe)
         run._parallel_jobs = lambda **_: 1
-        for name in ("record_snapshots", "epoch_of", "connection_string", "ShapeLog", "lake_properties"):
+        for name in ("record_snapshots", "epoch_of", "connection_string", "SchemaLog", "lake_properties"):
             monkeypatch.setattr(module, name, lambda *_: "")
         versions = {table.id: 1 for table in (GOOD, BAD, LAST)}
-        monkeypatch.setattr(module, "record_shapes", lambda *_: (versions, frozenset()))
+        monkeypatch.setattr(module, "record_schema_versions", lambda *_: (versions, frozenset()))
         monkeypatch.setattr(module, "plan_tables", plans)
         monkeypatch.setattr(module, "unaltered", lambda catalog, plans: list(plans))
         monkeypatch.setattr(module, "TableCommits", lambda *_: SimpleNamespace(commit=commit))

@@ -1,4 +1,4 @@
-"""The shapes of a table as the engine keeps them: numbers, ways between them, and what a crash must not forget."""
+"""A table's schema versions as the engine keeps them: numbers, steps between them, and what a crash must not forget."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ import pyarrow as pa
 import pytest
 
 from cdc_core.engine.reading.tables import TableRegistry
-from cdc_core.engine.schema.changes import Shapes
+from cdc_core.engine.schema.changes import SchemaVersions
 from cdc_core.engine.slice.order import TargetSchema
 from cdc_core.engine.slice.schema_versions import key_of
 from cdc_core.lake.delta.log_table import append_rows
 from cdc_core.lake.delta.table import DeltaTable
 from cdc_core.lake.names import RESCUED
 from cdc_core.lake.rows.typing_plan import TypingPlan
-from cdc_core.lake.schema.shape import lake_schema
-from cdc_core.lake.stores.schema_log import Shape, ShapeLog
+from cdc_core.lake.schema.lake_schema import lake_schema
+from cdc_core.lake.stores.schema_log import SchemaLog, SchemaVersion
 from cdc_core.postgres.catalog.tables import ResolvedRelation
 from cdc_core.schema.changes import PauseCause, Policy, SchemaChanges
 from cdc_core.schema.relation import Relation, ReplicaIdentity
@@ -53,32 +53,32 @@ class Server:
         return ResolvedRelation(self.now, self.now)
 
 
-def shapes(
+def schema_versions(
     folder: Path,
     server: Server,
     policy: Policy | None = None,
     lake: pa.Schema | None = None,
     selection: SelectionOptions | None = None,
-) -> Shapes:
-    log = ShapeLog(str(folder / "shapes"), {})
+) -> SchemaVersions:
+    log = SchemaLog(str(folder / "shapes"), {})
     plan = TypingPlan(TypeOptions(), selection or SelectionOptions())
     lake = lake or pa.schema([("id", pa.int32()), ("note", pa.string())])
-    return Shapes(log, server, plan, policy or Policy(), lambda name: lake)  # type: ignore[arg-type]
+    return SchemaVersions(log, server, plan, policy or Policy(), lambda name: lake)  # type: ignore[arg-type]
 
 
-def begun(folder: Path, first: TableSchema) -> tuple[Shapes, Server]:
-    """A table whose snapshot of LSN 100 is in force as shape 1."""
+def begun(folder: Path, first: TableSchema) -> tuple[SchemaVersions, Server]:
+    """A table whose snapshot of LSN 100 is in force as schema version 1."""
     server = Server(first)
-    found = shapes(folder, server)
+    found = schema_versions(folder, server)
     found.open(ORDERS, None)
     assert found.number(first, first, 90, 100) == 1
     return found, server
 
 
-def read_again(folder: Path, again: TableSchema) -> Shapes:
-    """The shapes of a run after one that has read the table again, as shape 2."""
-    ShapeLog(str(folder / "shapes"), {}).add_shapes([(ORDERS, Shape(2, again))], 300)
-    return shapes(folder, Server(again))
+def read_again(folder: Path, again: TableSchema) -> SchemaVersions:
+    """The schema versions of a run after one that has read the table again, as schema version 2."""
+    SchemaLog(str(folder / "shapes"), {}).add_versions([(ORDERS, SchemaVersion(2, again))], 300)
+    return schema_versions(folder, Server(again))
 
 
 def test_a_column_that_came_back_under_its_name_is_not_the_one_that_went(tmp_path: Path) -> None:
@@ -93,7 +93,7 @@ def test_a_step_keeps_a_source_column_that_begins_as_the_lakes_own_do(tmp_path: 
     mine = column(3, "__v", INT)
     first, renamed = table(ID, NOTE, mine), table(ID, column(2, "remark"), mine, touched=(2,), version=2)
     row = pa.struct([("id", pa.int32()), ("note", pa.string()), ("__v", pa.int32()), (RESCUED, pa.string())])
-    known = shapes(tmp_path, Server(first), lake=lake_schema(row))
+    known = schema_versions(tmp_path, Server(first), lake=lake_schema(row))
     known.open(ORDERS, None)
     assert known.number(first, first, 90, 100) == 1
     known.number(renamed, renamed, 200, 100)
@@ -116,23 +116,23 @@ def test_rows_of_the_time_before_a_snapshot_change_nothing_about_it(tmp_path: Pa
     older = table(ID, column(2, "text_of"), version=2)
     number = known.number(older, older, 99, 100)
     assert number == 2
-    assert known.of(ORDERS).shape is known.of(ORDERS).shapes[1]
+    assert known.of(ORDERS).schema_version is known.of(ORDERS).schema_versions[1]
     assert known.of(ORDERS).reread is None
     # Whatever of them the snapshot does not show can be read in no way.
     assert known.views(ORDERS)[2].steps is None
 
 
-def test_reading_again_outlives_the_run_until_a_later_shape_is_in_force(tmp_path: Path) -> None:
+def test_reading_again_outlives_the_run_until_a_later_schema_version_is_in_force(tmp_path: Path) -> None:
     first = table(ID, NOTE)
     known, server = begun(tmp_path, first)
     known.pauses.want_reread(ORDERS, "its rows were rewritten")
-    assert shapes(tmp_path, server).open(ORDERS, 1).reread == "its rows were rewritten"
-    assert shapes(tmp_path, server).open(ORDERS, None).reread is not None
+    assert schema_versions(tmp_path, server).open(ORDERS, 1).reread == "its rows were rewritten"
+    assert schema_versions(tmp_path, server).open(ORDERS, None).reread is not None
     assert known.reserve(ORDERS) == 2
     assert read_again(tmp_path, first).open(ORDERS, 2).reread is None
 
 
-def test_a_shape_of_the_stream_never_takes_the_number_of_one_being_read(tmp_path: Path) -> None:
+def test_a_schema_version_of_the_stream_never_takes_the_number_of_one_being_read(tmp_path: Path) -> None:
     first = table(ID, NOTE)
     known, _ = begun(tmp_path, first)
     known.pauses.want_reread(ORDERS, "its rows were rewritten")
@@ -158,7 +158,7 @@ def test_the_key_goes_by_its_new_name_for_changes_of_before(tmp_path: Path) -> N
     known, _ = begun(tmp_path, first)
     renamed = table(column(1, "nr", INT), NOTE, version=2, primary_key=("nr",), identity_key=("nr",), touched=(1,))
     assert known.number(renamed, renamed, 200, 100) == 2
-    schema = TargetSchema(renamed, shape=2, views=known.views(ORDERS))
+    schema = TargetSchema(renamed, schema_version=2, views=known.views(ORDERS))
     assert key_of(schema, 1) == key_of(schema, 2) == 1
 
 
@@ -186,7 +186,7 @@ def test_a_pause_recorded_without_its_cause_goes_by_its_remedy(tmp_path: Path, r
     assert log is not None
     row = {"schema_name": ORDERS.schema, "table_name": ORDERS.table, "kind": "paused", "lsn": 7, "reason": "R."}
     append_rows(log, [{**row, "remedy": remedy, "recorded_at": datetime.now(UTC)}], log.schema)
-    known = shapes(tmp_path, Server(table(ID, NOTE)))
+    known = schema_versions(tmp_path, Server(table(ID, NOTE)))
     found = known.open(ORDERS, 1)
     assert found.paused is not None and found.paused.cause is None
     known.poll(lambda: 500)
@@ -196,7 +196,7 @@ def test_a_pause_recorded_without_its_cause_goes_by_its_remedy(tmp_path: Path, r
 def test_the_cause_of_a_pause_is_kept(tmp_path: Path) -> None:
     known, _ = begun(tmp_path, table(ID, NOTE))
     known.pauses.pause(ORDERS, PauseCause.FOLDER, "Its reason.", "Its remedy; it is then re-read.", 200)
-    again = shapes(tmp_path, Server(table(ID, NOTE)))
+    again = schema_versions(tmp_path, Server(table(ID, NOTE)))
     again.open(ORDERS, 1)
     again.poll(lambda: 500)
     paused = again.of(ORDERS).paused
@@ -220,8 +220,13 @@ def test_a_column_without_changes_is_found_again_after_an_earlier_change_came_fi
     known.poll(lambda: 500)
     assert not known.is_poll_due
     assert known.follow_passed(500) == [ORDERS]
-    shape = known.of(ORDERS).shape
-    assert shape is not None and [each.name for each in shape.table.columns] == ["id", "note", "one", "two"]
+    schema_version = known.of(ORDERS).schema_version
+    assert schema_version is not None and [each.name for each in schema_version.table.columns] == [
+        "id",
+        "note",
+        "one",
+        "two",
+    ]
 
 
 @pytest.mark.parametrize("is_own", [True, False])
@@ -230,7 +235,7 @@ def test_a_partition_that_gets_no_changes_of_its_own_any_more_is_not_read(tmp_pa
     assert first.fingerprint is not None and first.fingerprint.publication is not None
     mark = dataclasses.replace(first.fingerprint.publication, via_root=True, is_own=is_own)
     now = dataclasses.replace(first, fingerprint=dataclasses.replace(first.fingerprint, publication=mark))
-    known = shapes(tmp_path, Server(now))
+    known = schema_versions(tmp_path, Server(now))
     known.open(ORDERS, None)
     known.number(first, now, 90, None)
     state = known.of(ORDERS)
@@ -240,7 +245,7 @@ def test_a_partition_that_gets_no_changes_of_its_own_any_more_is_not_read(tmp_pa
 @pytest.mark.parametrize("is_first", [False, True])
 def test_the_policy_pauses_what_else_would_be_read_again(tmp_path: Path, is_first: bool) -> None:
     first = table(ID, NOTE)
-    known = shapes(tmp_path, Server(first), Policy(changes=SchemaChanges.PAUSE))
+    known = schema_versions(tmp_path, Server(first), Policy(changes=SchemaChanges.PAUSE))
     known.open(ORDERS, None)
     known.number(first, first, 90, 100)
     known.pauses.want_reread(ORDERS, "it was changed under another name", is_first=is_first)
@@ -287,26 +292,26 @@ def test_columns_that_are_treated_otherwise_are_read_again(
     tmp_path: Path, before: SelectionOptions, now: SelectionOptions
 ) -> None:
     first = table(ID, NOTE)
-    known = shapes(tmp_path, Server(first), selection=before)
+    known = schema_versions(tmp_path, Server(first), selection=before)
     known.open(ORDERS, None)
     assert known.number(first, first, 90, 100) == 1
-    assert shapes(tmp_path, Server(first), selection=before).open(ORDERS, 1).reread is None
-    again = shapes(tmp_path, Server(first), selection=now).open(ORDERS, 1)
+    assert schema_versions(tmp_path, Server(first), selection=before).open(ORDERS, 1).reread is None
+    again = schema_versions(tmp_path, Server(first), selection=now).open(ORDERS, 1)
     assert again.reread is not None and "note" in again.reread
     # Recorded before a change of it is merged, whatever becomes of this run; and no salt is in it.
-    assert shapes(tmp_path, Server(first), selection=now).open(ORDERS, 1).reread is not None
-    stored = [entry.treatments for history in ShapeLog(str(tmp_path / "shapes"), {}).read().values()
-              for entry in history.shapes.values()]  # fmt: skip
+    assert schema_versions(tmp_path, Server(first), selection=now).open(ORDERS, 1).reread is not None
+    stored = [entry.treatments for history in SchemaLog(str(tmp_path / "shapes"), {}).read().values()
+              for entry in history.versions.values()]  # fmt: skip
     assert all(treatments is not None and "salt" not in str(treatments) for treatments in stored)
 
 
 def test_a_column_that_was_not_captured_for_some_time_is_read_again(tmp_path: Path) -> None:
     first, without = table(ID, NOTE), SelectionOptions(column_exclude_list=NOTES)
-    known = shapes(tmp_path, Server(first))
+    known = schema_versions(tmp_path, Server(first))
     known.open(ORDERS, None)
     known.number(first, first, 90, 100)
-    assert shapes(tmp_path, Server(first), selection=without).open(ORDERS, 1).reread is None
-    assert shapes(tmp_path, Server(first)).open(ORDERS, 1).reread is not None
+    assert schema_versions(tmp_path, Server(first), selection=without).open(ORDERS, 1).reread is None
+    assert schema_versions(tmp_path, Server(first)).open(ORDERS, 1).reread is not None
 
 
 def test_a_table_whose_changes_were_skipped_for_some_time_is_read_again(tmp_path: Path) -> None:
@@ -314,9 +319,9 @@ def test_a_table_whose_changes_were_skipped_for_some_time_is_read_again(tmp_path
 
     def reread_with(*skipped: str) -> str | None:
         chosen = SelectionOptions(skipped_operations=skipped)
-        return shapes(tmp_path, Server(first), selection=chosen).open(ORDERS, 1).reread
+        return schema_versions(tmp_path, Server(first), selection=chosen).open(ORDERS, 1).reread
 
-    known = shapes(tmp_path, Server(first))
+    known = schema_versions(tmp_path, Server(first))
     known.open(ORDERS, None)
     known.number(first, first, 90, 100)
     assert reread_with("t") is None and reread_with("t", "d") is None and reread_with("d", "u") is None
@@ -326,27 +331,27 @@ def test_a_table_whose_changes_were_skipped_for_some_time_is_read_again(tmp_path
 def test_a_table_whose_record_is_lost_is_read_again(tmp_path: Path) -> None:
     first = table(ID, NOTE)
     begun(tmp_path / "lost", first)
-    found = shapes(tmp_path, Server(first))
+    found = schema_versions(tmp_path, Server(first))
     assert found.open(ORDERS, 1).reread is not None and found.reserve(ORDERS) == 2
-    # Never read, or written by a release that recorded no shapes.
-    assert shapes(tmp_path / "new", Server(first)).open(ORDERS, None).reread is None
-    assert shapes(tmp_path / "lost", Server(first)).open(ORDERS, 1).reread is None
+    # Never read, or written by a release that recorded no schema versions.
+    assert schema_versions(tmp_path / "new", Server(first)).open(ORDERS, None).reread is None
+    assert schema_versions(tmp_path / "lost", Server(first)).open(ORDERS, 1).reread is None
 
 
 def test_what_an_earlier_release_did_with_columns_is_taken_as_it_is_now(tmp_path: Path) -> None:
     first = table(ID, NOTE)
-    ShapeLog(str(tmp_path / "shapes"), {}).add_shapes([(ORDERS, Shape(1, first))], 77)
-    assert shapes(tmp_path, Server(first), selection=HASHED).open(ORDERS, 1).reread is None
-    history = ShapeLog(str(tmp_path / "shapes"), {}).read()[ORDERS]
-    assert history.shapes[1].treatments is not None and history.lsns == {1: 77}
-    assert shapes(tmp_path, Server(first)).open(ORDERS, 1).reread is not None
+    SchemaLog(str(tmp_path / "shapes"), {}).add_versions([(ORDERS, SchemaVersion(1, first))], 77)
+    assert schema_versions(tmp_path, Server(first), selection=HASHED).open(ORDERS, 1).reread is None
+    history = SchemaLog(str(tmp_path / "shapes"), {}).read()[ORDERS]
+    assert history.versions[1].treatments is not None and history.lsns == {1: 77}
+    assert schema_versions(tmp_path, Server(first)).open(ORDERS, 1).reread is not None
 
 
 def test_a_column_that_gets_a_masked_name_is_read_again(tmp_path: Path) -> None:
     first, renamed = table(ID, column(2, "remark")), table(ID, NOTE, touched=(2,), version=2)
     lake = pa.schema([("id", pa.int32()), ("remark", pa.string())])
     for folder, selection, is_read in (("plain", None, False), ("masked", HASHED, True)):
-        known = shapes(tmp_path / folder, Server(first), lake=lake, selection=selection)
+        known = schema_versions(tmp_path / folder, Server(first), lake=lake, selection=selection)
         known.open(ORDERS, None)
         known.number(first, first, 90, 100)
         known.number(renamed, renamed, 200, 100)
@@ -356,10 +361,10 @@ def test_a_column_that_gets_a_masked_name_is_read_again(tmp_path: Path) -> None:
 def test_a_table_that_was_not_captured_for_some_time_is_read_again(tmp_path: Path) -> None:
     first = table(ID, NOTE)
     begun(tmp_path, first)
-    elsewhere = shapes(tmp_path, Server(first))
+    elsewhere = schema_versions(tmp_path, Server(first))
     elsewhere.pauses.leave_out(lambda name: True)
-    assert shapes(tmp_path, Server(first)).open(ORDERS, 1).reread is None
+    assert schema_versions(tmp_path, Server(first)).open(ORDERS, 1).reread is None
     for _ in range(2):
-        shapes(tmp_path, Server(first)).pauses.leave_out(lambda name: False)
-    assert shapes(tmp_path, Server(first)).open(ORDERS, 1).reread is not None
+        schema_versions(tmp_path, Server(first)).pauses.leave_out(lambda name: False)
+    assert schema_versions(tmp_path, Server(first)).open(ORDERS, 1).reread is not None
     assert read_again(tmp_path, first).open(ORDERS, 2).reread is None
