@@ -180,6 +180,11 @@ def lake_position(lake: DeltaTable | None, scope: str, table: TableId) -> LakePo
     return LakePosition(token, lake.txn(merge_app(scope, table, token or 0)))
 
 
+def has_rows_of_changes(lake: DeltaTable) -> bool:
+    """Whether a lake table has a row that a change has written, so that it has had a changelog."""
+    return any(file.maximum.get("__tx_index", -1) >= 0 for file in lake.files)
+
+
 def content_epoch(lake: DeltaTable, table: TableId) -> int:
     """Return the epoch of a lake table's content, 0 for an empty table that was never read."""
     return lake.txn(epoch_app(table)) or 0

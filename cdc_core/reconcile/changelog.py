@@ -17,7 +17,7 @@ from cdc_core.lake.delete_columns import CURRENT, POSITION
 from cdc_core.lake.delta.table import DeltaTable
 from cdc_core.lake.epochs import EpochRows
 from cdc_core.lake.paths import LakePaths
-from cdc_core.lake.positions import expired_app
+from cdc_core.lake.positions import expired_app, has_rows_of_changes
 from cdc_core.lake.reduce.latest import reduce_slice
 from cdc_core.lake.rows.row_keys import KeyIndex
 from cdc_core.lake.rows.survey import hidden
@@ -71,7 +71,7 @@ def check_changelog(target: Target, paths: LakePaths, scope: str, limit: int, mo
 
 def _require_none(target: Target) -> None:
     """Raise LakeError if the lake table has a row of a change: then it should have a changelog."""
-    if any(file.maximum.get("__tx_index", -1) >= 0 for file in target.lake.files):
+    if has_rows_of_changes(target.lake):
         raise LakeError(
             f"The changelog of {target.table.id} no longer exists, but its lake table has rows of changes.",
             f"Restore it, or run wal2lake snapshot with {target.table.id}.",

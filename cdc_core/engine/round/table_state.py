@@ -24,6 +24,7 @@ from cdc_core.lake.positions import (
     ChangelogPosition,
     changelog_app,
     changelog_position,
+    has_rows_of_changes,
     is_of_earlier_epoch,
     lake_position,
     schema_version_app,
@@ -292,6 +293,8 @@ class MergeStates:
         if opened is not None:
             check_mode(opened.schema, self._options.delete_modes.of(table), table)
         lake = lake_position(opened, self._scope, table)
+        if changelog is None and opened is not None and has_rows_of_changes(opened):
+            _log.warning("%s: its changelog no longer exists: a new one is begun, without the earlier changes.", table)
         merge_state = MergeState(TableVersions(), token=lake.token, merged=lake.lsn, engine=self._options.merge_engine)
         merge_state.waiting = DeltaTable.open(self._paths.quarantine(table)) is not None
         taken = self._snapshots.get((table, lake.merge_token))
