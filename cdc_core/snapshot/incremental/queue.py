@@ -87,10 +87,10 @@ class SnapshotQueue:
     def refuse(self, collection: Collection, status: ScanStatus) -> None:
         """Report that a table is not read."""
         if status is ScanStatus.NO_PRIMARY_KEY:
+            surrogate = f", or no column {collection.surrogate_key}" if collection.surrogate_key else ""
             _log.warning(
-                "%s is skipped by the incremental snapshot: it has no key. %s",
-                collection.table,
-                self._remedy,
+                "%s is skipped by the incremental snapshot: it has no key%s. %s",
+                *(collection.table, surrogate, self._remedy),
             )
         else:
             _log.warning(
