@@ -22,11 +22,14 @@ _CHUNK = 65536
 
 
 class Proxy:
-    """Relays 127.0.0.1:``port`` to ``host``:``target_port``. ``connections`` counts those accepted so far."""
+    """Relays 127.0.0.1:``port`` (or ``listener``) to ``host``:``target_port``.
 
-    def __init__(self, host: str, target_port: int) -> None:
+    ``connections`` counts those accepted so far.
+    """
+
+    def __init__(self, host: str, target_port: int, listener: socket.socket | None = None) -> None:
         self._target = (host, target_port)
-        self._listener = socket.create_server(("127.0.0.1", 0))
+        self._listener = listener or socket.create_server(("127.0.0.1", 0))
         self.port = int(self._listener.getsockname()[1])
         self.connections = 0
         self._open: list[socket.socket] = []

@@ -54,7 +54,7 @@ def one(server: Cluster, program: Program, phase: str, what: str) -> tuple[list[
         folder = Path(closing.enter_context(tempfile.TemporaryDirectory(prefix="w2l-places-")))
         try:
             here = closing.enter_context(ground(program, server, fault.needs, folder))
-            proxy = closing.enter_context(Proxy(here.server.host, here.server.port))
+            proxy = closing.enter_context(Proxy(here.server.host, here.server.port, here.line and here.line.listener()))
             tried = Tried(here, folder, proxy, PHASES[phase], fault)
             return tried(), tried.said
         except (AssertionError, SystemExit) as error:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
-import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -23,6 +22,7 @@ if TYPE_CHECKING:
     from tests.soak.places.tried import Tried
 
 _FULL_SECONDS = 6.0
+_UNPLUGGED_SECONDS = 75.0
 _SPECULATION = {
     "wal2lake.spark.spark.speculation": "true",
     "wal2lake.spark.spark.speculation.multiplier": "1.1",
@@ -38,7 +38,8 @@ Action = Callable[["Tried", Running], None]
 class Fault:
     """``holds``: a worker that was stopped is let go only when the lake is equal: it outlives its attempt.
 
-    ``needs``: small ``disks``, a Spark ``cluster``, a ``standby``, or ``dagster``, in which the phase then runs.
+    ``needs``: small ``disks``, a ``line``, a Spark ``cluster``, a ``standby``, or ``dagster``, in which the phase then
+    runs.
     """
 
     happens: Action
@@ -92,14 +93,18 @@ def _full(name: str) -> Action:
 
         def again() -> None:
             ballast.unlink(missing_ok=True)
-            tried.is_over.set()
 
-        tried.is_over.clear()
-        timer = threading.Timer(_FULL_SECONDS, again)
-        timer.daemon = True
-        timer.start()
+        tried.later(_FULL_SECONDS, again)
 
     return fault
+
+
+def _unplug(tried: Tried, running: Running) -> None:
+    """For longer than TCP tries: what is lost then is noticed by nothing else."""
+    line = tried.ground.line
+    assert line is not None
+    line.unplug()
+    tried.later(_UNPLUGGED_SECONDS, line.plug)
 
 
 def _fail_over(tried: Tried, running: Running) -> None:
@@ -120,6 +125,7 @@ FAULTS: dict[str, Fault] = {
     "kill Java": Fault(_kill_java, holds=True),
     "cut": Fault(lambda tried, running: tried.proxy.cut()),
     "stall": Fault(lambda tried, running: tried.proxy.abandon()),
+    "line unplugged": Fault(_unplug, needs="line"),
     "fast restart": Fault(lambda tried, running: tried.server.restart()),
     "immediate restart": Fault(lambda tried, running: tried.server.restart(crash=True)),
     "failover": Fault(_fail_over, needs="standby"),

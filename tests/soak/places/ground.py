@@ -1,4 +1,4 @@
-"""What pairs stand on: the server, with a standby if it is promoted; small disks; a Spark cluster."""
+"""What pairs stand on: the server, with a standby if it is promoted; small disks; a Spark cluster; a line."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tests.support.cluster import Cluster
+from tests.support.line import Line
 from tests.support.program import Program
 from tests.support.spark_cluster import SparkCluster
 from tests.support.standby import servers
@@ -19,17 +20,20 @@ _SETTINGS = {"wal_sender_timeout": "6s"}
 
 @dataclass(frozen=True)
 class Ground:
-    """One pair's. ``cluster`` and ``standby`` are None where the fault does not need them."""
+    """One pair's. ``cluster``, ``standby`` and ``line`` are None where the fault does not need them."""
 
     server: Cluster
     program: Program
     cluster: SparkCluster | None = None
     standby: Cluster | None = None
+    line: Line | None = None
 
     @property
     def settings(self) -> dict[str, str]:
         """What a connector's file needs on this ground."""
         more = {"slot.failover": "true"} if self.standby is not None else {}
+        if self.line is not None:
+            more["database.hostname"] = self.line.address
         return {**more, **(self.cluster.settings if self.cluster is not None else {})}
 
 
@@ -44,6 +48,8 @@ def ground(program: Program, server: Cluster, needs: str, folder: Path) -> Itera
         elif needs == "standby":
             primary, standby = closing.enter_context(servers(**_SETTINGS, sync_replication_slots="on"))
             yield Ground(primary, program, standby=standby)
+        elif needs == "line":
+            yield Ground(server, program, line=closing.enter_context(Line()))
         else:
             yield Ground(server, program)
 

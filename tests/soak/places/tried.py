@@ -6,7 +6,7 @@ import contextlib
 import os
 import signal
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from cdc_core.config.connector import load
@@ -50,7 +50,7 @@ class Tried:
             **fault.settings,
         }
         self.file = self._written("p.properties", **{"database.port": proxy.port})
-        self.direct = self._written("d.properties")
+        self.direct = self._written("d.properties", **{"database.hostname": self.server.host})
 
     def __call__(self) -> list[str]:
         """Do it; returns what is wrong."""
@@ -66,15 +66,27 @@ class Tried:
         cluster = self.ground.cluster
         return [running.process.pid, *below(running.process.pid), *(cluster.below() if cluster else [])]
 
+    def later(self, seconds: float, ends: Callable[[], None]) -> None:
+        """The fault lasts for some seconds, and then ``ends``."""
+
+        def end() -> None:
+            ends()
+            self.is_over.set()
+
+        self.is_over.clear()
+        timer = threading.Timer(seconds, end)
+        timer.daemon = True
+        timer.start()
+
     def go_on_at(self, server: Cluster) -> None:
         """Another server has taken over."""
         self.server = server
         self.proxy.lead_to(server.host, server.port)
-        self.direct = self._written("d.properties")
+        self.direct = self._written("d.properties", **{"database.hostname": server.host})
 
     def _written(self, name: str, **more: object) -> Path:
         # The standby's copy of the slot, and the database, bear the primary's names.
-        return write_properties(self.folder / name, self.server.properties(self.database, **self._settings, **more))
+        return write_properties(self.folder / name, self.server.properties(self.database, **{**self._settings, **more}))
 
     def _prepare(self) -> None:
         if self.phase.before is None:
