@@ -242,11 +242,16 @@ class Soak:
         return running
 
     def _overtaken(self, running: Running) -> Running:
-        """Stop everything of a run; while it is stopped another one takes over, and then it is let go: it ends."""
+        """Stop everything of a run; while it is stopped another one takes over, and then it is let go: one of them ends.
+
+        Nearly always that is the one that was stopped. But a worker of it may have been about to commit, and does so
+        now; the other run then begins anew, for which it gives its claim up, and the former may get it.
+        """
         stopped = [running.process.pid, *below(running.process.pid)]
         _signal(stopped, signal.SIGSTOP)
+        former = self._present.pop_all()
         with contextlib.ExitStack() as leaving:
-            leaving.push(self._present.pop_all())
+            leaving.push(former)
             # What a failover or an administrator does: the sessions of the stopped run would hold the claim for ever.
             self.server.execute("postgres", _END_SESSIONS, [self.database])
             taking = self._started(self._present)
@@ -255,9 +260,16 @@ class Soak:
                 raise SystemExit(f"the run that was to take over ended: {taking.said()[-5000:]}")
             time.sleep(self.dice.uniform(0.5, 3.0))
             _signal(stopped, signal.SIGCONT)
-            code = running.end(seconds=90)
-            if code != 1 or "Traceback" in running.said():
-                raise SystemExit(f"the run that was overtaken ended with {code}: {running.said()[-5000:]}")
+            both = (running, taking)
+            ended = wait_until(lambda: [run for run in both if run.process.poll() is not None], 90, "the end of one")
+            if len(ended) > 1 or ended[0].end() != 1 or any("Traceback" in run.said() for run in both):
+                said = "\n".join(f"{run.process.poll()}: {run.said()[-3000:]}" for run in both)
+                raise SystemExit(f"of a run and the one that took over: {said}")
+            if ended == [taking]:
+                print(f"the run that had been stopped went on; the other one: {taking.said()[-600:]}", flush=True)
+                self._present.close()
+                self._present = former.pop_all()
+                return running
         return taking
 
     def _maintained(self, running: Running) -> Running:
