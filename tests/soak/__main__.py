@@ -40,6 +40,10 @@ _NEED_A_STREAM = ("cut", "stall", "fast restart", "immediate restart", "overtake
 _END_SESSIONS = """
 select pg_terminate_backend(pid) from pg_stat_activity where datname = %s and application_name like 'wal2lake%%'
 """
+_SLOT_USERS = """
+select active_pid, backend_start, application_name, state, wait_event, now() from pg_replication_slots
+left join pg_stat_activity on pid = active_pid where database = %s
+"""
 _STEADY = [TableId("public", name) for name in ("accounts", "entries")]
 
 
@@ -242,7 +246,7 @@ class Soak:
         return running
 
     def _overtaken(self, running: Running) -> Running:
-        """Stop everything of a run; while it is stopped another one takes over, and then it is let go: one of them ends.
+        """Stop everything of a run; while it is stopped another one takes over; it is let go, and one of them ends.
 
         Nearly always that is the one that was stopped. But a worker of it may have been about to commit, and does so
         now; the other run then begins anew, for which it gives its claim up, and the former may get it.
@@ -257,7 +261,8 @@ class Soak:
             taking = self._started(self._present)
             self._await_stream(taking)
             if taking.process.poll() is not None:
-                raise SystemExit(f"the run that was to take over ended: {taking.said()[-5000:]}")
+                users = self.server.execute("postgres", _SLOT_USERS, [self.database])
+                raise SystemExit(f"the run that was to take over ended: {taking.said()[-5000:]}; the slot: {users}")
             time.sleep(self.dice.uniform(0.5, 3.0))
             _signal(stopped, signal.SIGCONT)
             both = (running, taking)
