@@ -100,12 +100,14 @@ class CommitConflictError(TransientError):
 
 
 class InProgressLimitError(TransientError):
-    """Transactions in progress are larger than what may be kept of them: they must be read after their commit."""
+    """Transactions in progress, or prepared, are larger than what may be kept: they must be read after their commit."""
 
     def __init__(self, max_bytes: int) -> None:
         super().__init__(
-            f"Transactions in progress exceed wal2lake.streaming.transactions.max.bytes ({max_bytes:,} bytes).",
-            "Set wal2lake.streaming.transactions=off, or raise the limit.",
+            "Transactions in progress and prepared ones exceed wal2lake.streaming.transactions.max.bytes "
+            f"({max_bytes:,} bytes).",
+            "Set wal2lake.streaming.transactions=off and wal2lake.streaming.transactions.two.phase=false, or raise the "
+            "limit.",
         )
         self.args = (max_bytes,)
 

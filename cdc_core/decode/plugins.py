@@ -17,16 +17,16 @@ def translator(
     relations: Relations,
     folder: Path | None = None,
     *,
-    in_progress: bool = False,
+    before_commit: bool = False,
     max_bytes: int = MAX_BYTES,
 ) -> Translator:
     """Return the translator of a plug-in, by the name that the server knows it by.
 
-    ``folder``: where a large transaction is kept, None: the system's. ``in_progress``: pgoutput may send transactions
-    before they have ended, of which at most ``max_bytes`` are kept.
+    ``folder``: where a large transaction is kept, None: the system's. ``before_commit``: pgoutput may send transactions
+    in progress and prepared ones, of which at most ``max_bytes`` are kept.
     """
     if plugin == DECODERBUFS:
         return DecoderbufsTranslator(relations, folder)
     if plugin == WAL2JSON:
         return Wal2JsonTranslator(relations)
-    return InProgressTranslator(folder, max_bytes=max_bytes) if in_progress else NoTranslator()
+    return InProgressTranslator(folder, max_bytes=max_bytes) if before_commit else NoTranslator()

@@ -390,7 +390,7 @@ class Source:
             self.options.plugin_name.on_server,
             relations,
             folder,
-            in_progress=self.options.sends_in_progress,
+            before_commit=self.options.sends_in_progress or self.options.sends_at_prepare,
             max_bytes=self.options.streaming_transactions_max_bytes,
         )
 

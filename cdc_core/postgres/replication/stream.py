@@ -339,6 +339,7 @@ def _attach(
                 connection.execute("SET client_min_messages = warning")
             if has_raw_text(connection):
                 connection.execute("SET client_encoding = SQL_ASCII")
+            slots.clear_two_phase(connection, slot)
             connection.execute(start)
             return connection, int(row[0]) if row else 0
         except psycopg.Error as error:
