@@ -231,6 +231,13 @@ def test_the_messages_of_version_1_come_out(
     assert without_relations(translated(server.sent, step, memory_bytes)) == server.expected
 
 
+def kinds_of(server: Server) -> bytes:
+    """Return the kinds of what is passed on, whose rows have the relations that they were sent with."""
+    frames = translated(server.sent, 100, 1 << 20)
+    assert without_relations(frames) == server.expected
+    return b"".join(each[25:26] for each in frames)
+
+
 def test_a_relation_is_passed_on_where_version_1_has_it() -> None:
     """Announced inside a prepared transaction, used by another one before the first is decided."""
     server = Server()
@@ -238,8 +245,28 @@ def test_a_relation_is_passed_on_where_version_1_has_it() -> None:
     server.small([0])
     server.small([0])
     server.decide(0, commits=True)
-    kinds = b"".join(each[25:26] for each in translated(server.sent, 100, 1 << 20))
-    assert kinds == b"BRIC" + b"BIC" + b"BRIC"
+    assert kinds_of(server) == b"BRIC" + b"BIC" + b"BRIC"
+
+
+def test_a_relation_that_was_replaced_meanwhile_is_passed_on_again_for_both() -> None:
+    server = Server()
+    server.small([0])
+    server.prepare(0, [0, 1])
+    server.alter(OIDS[0])
+    server.small([0])
+    server.decide(0, commits=True)
+    server.small([0, 1])
+    assert kinds_of(server) == b"BRIC" + b"BRIC" + b"RBIRIC" + b"BRIIC"
+
+
+def test_what_the_blocks_of_a_transaction_announced_is_announced_to_all_when_it_commits() -> None:
+    server = Server()
+    server.small([0])
+    server.alter(OIDS[0])
+    server.stream(0, [0])
+    server.decide(0, commits=True)
+    server.small([0])
+    assert kinds_of(server) == b"BRIC" + b"BRIC" + b"BIC"
 
 
 ROW = plain.insert(OIDS[0], ["v"])
