@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import random
+import threading
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
@@ -11,7 +12,7 @@ from typing import Any
 import psycopg
 import pytest
 
-from cdc_core.errors import SourceError
+from cdc_core.errors import InUseError, SourceError
 from cdc_core.postgres.connect import connect
 from cdc_core.postgres.options import InProgress, PostgresOptions
 from cdc_core.postgres.preflight.server import slot_ready
@@ -21,6 +22,7 @@ from cdc_core.postgres.server import wal_end
 from tests.postgres.sessions_model import Reader, Session
 from tests.support.cluster import Cluster
 from tests.support.postgres_options import options_for
+from tests.support.waits import patient
 
 pytestmark = pytest.mark.postgres
 
@@ -194,6 +196,22 @@ def test_what_is_peeked_has_prepared_transactions_at_their_commit(preparing: Clu
         ]
         assert bytes(kinds) == b"BRIC"
         assert not slot.inspect(connection, asked.slot_name).has_two_phase
+
+
+def test_a_slot_that_is_still_in_use_is_waited_for(preparing: Cluster, database: str) -> None:
+    """A start that left two_phase to such a slot could begin the moment it is free, with what was sent before."""
+    asked = options_for(preparing, database, streaming_transactions_two_phase=True)
+    other = Reader(asked)
+    prepare(preparing, database, "1", "insert into own_1 (v) values ('one')")
+    other.read_to(wal(preparing, database))
+    with connect(asked) as connection:
+        pid = slot.inspect(connection, asked.slot_name).active_pid
+    with connect(asked, replication=True) as replication:
+        with pytest.raises(InUseError, match=f"PID {pid}"):
+            slot.clear_two_phase(replication, asked.slot_name, seconds=0.2)
+        threading.Timer(0.5, other.close).start()
+        slot.clear_two_phase(replication, asked.slot_name, seconds=patient(60))
+        assert not slot.inspect(replication, asked.slot_name).has_two_phase
 
 
 def test_an_older_server_is_refused_with_what_to_do(debian15: Cluster) -> None:

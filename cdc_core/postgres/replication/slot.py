@@ -188,26 +188,29 @@ def check_server(options: PostgresOptions, version: int) -> None:
         )
 
 
-def clear_two_phase(replication: Connection, name: str) -> None:
-    """Take two_phase from a slot that is not in use: prepared transactions are sent whole at COMMIT PREPARED then.
+def clear_two_phase(replication: Connection, name: str, seconds: float = _ALTER_SECONDS) -> None:
+    """Take two_phase from a slot, so that prepared transactions are sent whole at COMMIT PREPARED.
 
     With two_phase the server sends one at PREPARE, in whatever protocol version, and never again once a later position
     was confirmed. A stream that is started with it afterwards has it from its own start on. Does nothing before
-    PostgreSQL 18. Raises psycopg.Error.
+    PostgreSQL 18. Unlike other commands the server's waits for a slot in use: here for some seconds.
+
+    Raises psycopg.Error, and InUseError if the slot is still in use then.
     """
     if replication.info.server_version < TWO_PHASE_FROM:
         return
     slot = inspect(replication, name)
-    if not slot.has_two_phase or slot.active:
+    if not slot.has_two_phase:
         return
-    # Unlike START_REPLICATION the command waits for a slot that somebody has begun to use meanwhile.
-    timer = threading.Timer(_ALTER_SECONDS, _cancel, (replication,))
+    timer = threading.Timer(seconds, _cancel, (replication,))
     timer.daemon = True
     timer.start()
     try:
         replication.execute(
             sql.SQL("ALTER_REPLICATION_SLOT {} (TWO_PHASE false)").format(sql.Identifier(validate_slot_name(name)))
         )
+    except psycopg.errors.QueryCanceled:
+        raise in_use(name, slot.active_pid) from None
     finally:
         timer.cancel()
 

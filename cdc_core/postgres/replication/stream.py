@@ -32,7 +32,7 @@ from psycopg.pq.abc import PGconn
 
 from cdc_core.clock import postgres_now_us
 from cdc_core.decode.segment import FRAME_HEADER, Segment
-from cdc_core.errors import CdcError, ProtocolError, ServerBusyError, SourceError
+from cdc_core.errors import CdcError, InUseError, ProtocolError, ServerBusyError, SourceError
 from cdc_core.lsn import Lsn
 from cdc_core.postgres.connect import Connection, connect, has_raw_text
 from cdc_core.postgres.options import LsnFlushMode, PostgresOptions
@@ -342,11 +342,14 @@ def _attach(
             slots.clear_two_phase(connection, slot)
             connection.execute(start)
             return connection, int(row[0]) if row else 0
-        except psycopg.Error as error:
+        except (psycopg.Error, InUseError) as error:
             connection.close()
-            failure = _stream_error(error, slot, options.publication_name)
-            is_in_use = isinstance(error, psycopg.errors.ObjectInUse)
-            if not is_in_use or time.monotonic() >= deadline:
+            failure: CdcError
+            if isinstance(error, InUseError):
+                failure = error
+            else:
+                failure = _stream_error(error, slot, options.publication_name)
+            if not isinstance(failure, InUseError) or time.monotonic() >= deadline:
                 raise failure from None
         time.sleep(min(_LOOK_SECONDS, options.slot_retry_delay_ms / 1000))
 
