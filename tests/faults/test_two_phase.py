@@ -66,7 +66,11 @@ def test_prepared_transactions_outlive_kills_of_the_run_and_of_the_server(
         """A row beside them, behind which everything up to here was received: it is in the lake, and they are not."""
         preparing.execute(database, f"insert into notes values ({number}, 'beside')")
         wait_until(lambda: rows(notes, f"select id from t where id = {number}"), 90, "the row beside them")
-        assert difference(file, [NOTES, OTHER]) == []
+        is_locked = "altered" in prepared()
+        assert difference(file, [NOTES] if is_locked else [NOTES, OTHER]) == []
+
+    def prepared() -> set[str]:
+        return {name for (name,) in preparing.execute(database, "select gid from pg_prepared_xacts")}
 
     with program.started("run", file, "--max-seconds", "480") as run:
         merged(301)

@@ -344,11 +344,7 @@ def _attach(
             return connection, int(row[0]) if row else 0
         except (psycopg.Error, InUseError) as error:
             connection.close()
-            failure: CdcError
-            if isinstance(error, InUseError):
-                failure = error
-            else:
-                failure = _stream_error(error, slot, options.publication_name)
+            failure = error if isinstance(error, InUseError) else _stream_error(error, slot, options.publication_name)
             if not isinstance(failure, InUseError) or time.monotonic() >= deadline:
                 raise failure from None
         time.sleep(min(_LOOK_SECONDS, options.slot_retry_delay_ms / 1000))
