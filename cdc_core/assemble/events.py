@@ -9,8 +9,9 @@ from cdc_core.assemble.context import RunContext, recreate_lost_slot
 from cdc_core.assemble.signals.envelopes import envelope_signals
 from cdc_core.engine.envelopes.acknowledged import OnBatch
 from cdc_core.engine.envelopes.output import Output, Position
-from cdc_core.engine.envelopes.run import EnvelopeRun, OnProgress
+from cdc_core.engine.envelopes.run import EnvelopeRun
 from cdc_core.engine.envelopes.segments import SharedSegments
+from cdc_core.engine.envelopes.table_rows import OnProgress, TableRows
 from cdc_core.engine.reports import StreamReport, Until
 from cdc_core.envelope.context import EnvelopeContext
 from cdc_core.errors import OlderTransactionsError, TransientError
@@ -62,7 +63,8 @@ class Events:
         self._notifier = notifier
         self._mode = mode_actions(config.snapshot)
         self._is_lost = self._mode.position_lost and source.slot().is_lost
-        self._run = EnvelopeRun(source, records, config.types, config.selection, config.snapshot, notifier)
+        self._rows = TableRows(source.options, records, config.types, config.selection, config.snapshot)
+        self._run = EnvelopeRun(source, records, self._rows, config.selection, config.snapshot, notifier)
         if beside_lake:
             self._tables = source.tables()
             self._left = self._run.resume(output)
@@ -127,7 +129,7 @@ class Events:
                 envelope_signals(
                     self._context,
                     self._source,
-                    self._run,
+                    self._rows,
                     chunks,
                     self._notifier,
                     self._left.progress,

@@ -8,7 +8,7 @@ from pathlib import Path
 from cdc_core.assemble.context import RunContext
 from cdc_core.assemble.signals.kafka import kafka_channel
 from cdc_core.assemble.signals.own_file import OWN_INTERVAL_MS, own_signals
-from cdc_core.engine.envelopes.run import EnvelopeRun
+from cdc_core.engine.envelopes.table_rows import TableRows
 from cdc_core.postgres.rows.chunks import ChunkConnection
 from cdc_core.postgres.source import Source
 from cdc_core.schema.table import TableSchema
@@ -27,7 +27,7 @@ _log = logging.getLogger(__name__)
 def envelope_signals(
     context: RunContext,
     source: Source,
-    run: EnvelopeRun,
+    rows: TableRows,
     chunks: ChunkConnection,
     notifier: Notifier,
     progress: str,
@@ -73,7 +73,7 @@ def envelope_signals(
         source.published,
         refusal,
     )
-    return EnvelopeSignals(snapshots, processor, run.row_events, run.included)
+    return EnvelopeSignals(snapshots, processor, rows.read_events, rows.included)
 
 
 def signal_table(source: Source) -> TableSchema | None:

@@ -7,58 +7,44 @@ After a kill the next run continues without losing a record; what is repeated is
 from __future__ import annotations
 
 import logging
-import re
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable
 from contextlib import closing
 from dataclasses import replace
 
 import numpy as np
 import pyarrow as pa
 
-from cdc_core.decode.copy_text import LineCutter, decode_copy
 from cdc_core.decode.pgoutput.stream_state import SortedSegment
-from cdc_core.decode.raw_columns import RawColumns
 from cdc_core.engine.envelopes.acknowledged import Acknowledged, OnBatch
 from cdc_core.engine.envelopes.output import Output, Position
 from cdc_core.engine.envelopes.segments import Segments, SlotSegments
+from cdc_core.engine.envelopes.table_rows import ROOM_SECONDS, OnProgress, TableRows
 from cdc_core.engine.reading.delivered import DeliveredFilter
 from cdc_core.engine.reading.idle import IdleEnd
 from cdc_core.engine.reading.tables import TableRegistry
 from cdc_core.engine.reports import StreamReport, Until
 from cdc_core.envelope.context import EnvelopeContext
-from cdc_core.envelope.snapshot_events import SnapshotEvents
 from cdc_core.envelope.stream_events import StreamEvents
-from cdc_core.envelope.table_events import SnapshotFacts, TableEvents
 from cdc_core.lsn import Lsn
 from cdc_core.offsets.delivered import Delivered
-from cdc_core.postgres.connect import connect, connection_string
+from cdc_core.postgres.connect import connect
 from cdc_core.postgres.replication.stream import ReplicationStream
-from cdc_core.postgres.rows.copy_out import copy_chunks, select_from, select_sql
-from cdc_core.postgres.source import OpenSnapshot, Source
-from cdc_core.schema.table import TableId, TableSchema
-from cdc_core.selection.columns import plan_columns
+from cdc_core.postgres.source import Source
+from cdc_core.schema.table import TableSchema
 from cdc_core.selection.messages import MessageSelection
 from cdc_core.selection.options import SelectionOptions
 from cdc_core.snapshot.notifications import BLOCKING, INITIAL, Notifier, SnapshotStatus
-from cdc_core.snapshot.options import SnapshotLockingMode, SnapshotOptions
-from cdc_core.snapshot.reports import SnapshotProgress
+from cdc_core.snapshot.options import SnapshotOptions
 from cdc_core.snapshot.signals.envelopes import EnvelopeSignals
-from cdc_core.types.options import TypeOptions
-from cdc_core.types.registry import resolve
 
 _log = logging.getLogger(__name__)
-
-OnProgress = Callable[[SnapshotProgress], None]
 
 _MANY_ROWS = 200
 _SEGMENT_SECONDS = 0.2
 _CHUNK_SECONDS = 0.005
-# How often is asked whether the output has room, and how long is waited at the end for what it has not written.
-_ROOM_SECONDS = 0.02
+# How long is waited at the end for what the output has not written.
 _SETTLE_SECONDS = 30.0
-# As in Debezium, the filter of a blocking snapshot may be a complete statement.
-_STATEMENT = re.compile(r"\s*(select|with|values|table)\b", re.IGNORECASE)
 
 
 class EnvelopeRun:
@@ -68,21 +54,20 @@ class EnvelopeRun:
         self,
         source: Source,
         context: EnvelopeContext,
-        types: TypeOptions,
+        rows: TableRows,
         selection: SelectionOptions,
         snapshot: SnapshotOptions,
         notifier: Notifier,
     ) -> None:
         self._source = source
         self._context = context
-        self._types = types
+        self._rows = rows
         self._selection = selection
         self._snapshot = snapshot
         self._notifier = notifier
         self._position = Position()
         self._signals: EnvelopeSignals | None = None
         self._acknowledged: Acknowledged | None = None
-        self._on_progress: OnProgress | None = None
         self._is_calm = True
 
     def use_signals(self, signals: EnvelopeSignals) -> None:
@@ -91,7 +76,7 @@ class EnvelopeRun:
 
     def tell(self, on_progress: OnProgress | None, on_batch: OnBatch | None) -> None:
         """Report the rows of snapshots, table by table, and what of the stream is durable."""
-        self._on_progress = on_progress
+        self._rows.on_progress = on_progress
         self._acknowledged = None if on_batch is None else Acknowledged(on_batch)
 
     def resume(self, output: Output) -> Position:
@@ -112,7 +97,7 @@ class EnvelopeRun:
         names = ",".join(str(table.id) for table in tables)
         self._notifier.notify(INITIAL, SnapshotStatus.STARTED, data_collections=names)
         try:
-            written = self._read(tables, self._source.open_snapshot(), output, {}, lambda: None)
+            written = self._rows.write(tables, self._source.open_snapshot(), output, {}, lambda: None)
         except BaseException:
             self._notifier.notify(INITIAL, SnapshotStatus.ABORTED, data_collections=names)
             raise
@@ -122,47 +107,6 @@ class EnvelopeRun:
         self._notifier.notify(INITIAL, SnapshotStatus.COMPLETED, data_collections=names, total_rows_scanned=written)
         time.sleep(self._snapshot.streaming_delay_ms / 1000)
         return written
-
-    def _read(
-        self,
-        tables: list[TableSchema],
-        opened: OpenSnapshot,
-        output: Output,
-        conditions: Mapping[TableId, str],
-        meanwhile: Callable[[], None],
-    ) -> int:
-        """Write the tables' rows as of one snapshot; returns their number. ``meanwhile`` is called after each block of
-        rows.
-        """
-        try:
-            if self._snapshot.snapshot_locking_mode is SnapshotLockingMode.SHARED:
-                opened.holder.lock([table.id for table in tables], self._snapshot.snapshot_lock_timeout_ms)
-            facts = SnapshotFacts(int(opened.lsn), opened.holder.facts.txid, opened.holder.facts.timestamp_us)
-            events = SnapshotEvents()
-            written = 0
-            for table in tables:
-                rows = self._counted(table.id, self._rows(table, opened, conditions.get(table.id, "")))
-                for block in events.table(self.row_events(table), rows, facts):
-                    written += output.write(block)
-                    output.show_rows()
-                    meanwhile()
-                    while not output.has_room:
-                        time.sleep(_ROOM_SECONDS)
-                        meanwhile()
-            return written + output.write(events.finish())
-        finally:
-            opened.close()
-
-    def _counted(self, table: TableId, blocks: Iterator[RawColumns]) -> Iterator[RawColumns]:
-        """Report the rows of a table as they are read."""
-        rows = 0
-        for block in blocks:
-            rows += len(block)
-            if self._on_progress is not None:
-                self._on_progress(SnapshotProgress(table, rows, None, done=False))
-            yield block
-        if self._on_progress is not None:
-            self._on_progress(SnapshotProgress(table, rows, None, done=True))
 
     def _blocking(self, segments: Segments, output: Output) -> int:
         """Take the blocking snapshots that signals requested, while streaming is paused; returns the number of rows."""
@@ -175,7 +119,7 @@ class EnvelopeRun:
         tables = [found[name] for name in conditions if name in found]
         names = ",".join(str(table.id) for table in tables)
         self._notifier.notify(BLOCKING, SnapshotStatus.STARTED, data_collections=names)
-        written = self._read(tables, self._source.open_concurrent_snapshot(), output, conditions, segments.tick)
+        written = self._rows.write(tables, self._source.open_concurrent_snapshot(), output, conditions, segments.tick)
         self._signals.blocking_done()
         self._position = replace(self._position, progress=self._signals.progress.to_json())
         output.mark(self._position)
@@ -210,7 +154,7 @@ class EnvelopeRun:
         """As ``stream``, with the segments of any reader; what was written last may not be durable yet."""
         events = StreamEvents(
             self._context,
-            self._table_events,
+            self._rows.change_events,
             wants_message=MessageSelection(self._selection).includes,
             heartbeat_ms=self._source.options.heartbeat_interval_ms,
         )
@@ -223,7 +167,7 @@ class EnvelopeRun:
             self._confirm(output, segments)
             if not output.has_room:
                 segments.tick()
-                time.sleep(_ROOM_SECONDS)
+                time.sleep(ROOM_SECONDS)
                 reason = "request" if should_stop() else None
                 continue
             found = segments.next(self._segment_seconds())
@@ -279,7 +223,7 @@ class EnvelopeRun:
     def _settle(self, output: Output, segments: Segments) -> None:
         """Wait until what was marked is durable, and confirm it; what is not by then is written again."""
         deadline = time.monotonic() + _SETTLE_SECONDS
-        while not (is_settled := output.settle(_ROOM_SECONDS)) and time.monotonic() < deadline:
+        while not (is_settled := output.settle(ROOM_SECONDS)) and time.monotonic() < deadline:
             segments.tick()
         if not is_settled:
             _log.warning("Not everything was written by the end of the run; the next run writes the rest.")
@@ -334,35 +278,6 @@ class EnvelopeRun:
         output.write(records.slice(whole))
         output.flush()
         return int(records.num_rows)
-
-    def _rows(self, table: TableSchema, opened: OpenSnapshot, condition: str) -> Iterator[RawColumns]:
-        """Read the rows of a snapshot. ``condition``: SQL of a signal, either a condition or a complete statement."""
-        names = self.included(table)
-        own = condition if _STATEMENT.match(condition) else self._snapshot.statement_of(str(table.id))
-        if own is None:
-            select = select_sql(table.id, names, f"({condition})" if condition else "")
-        else:
-            # The user's statement may return columns in any order: they are selected by name.
-            select = select_from(own, names)
-        cutter = LineCutter()
-        for chunk in copy_chunks(connection_string(self._source.options), opened.holder.name, select):
-            whole = cutter.feed(chunk)
-            if whole:
-                yield decode_copy(whole, names, str(table.id))
-        cutter.finish(str(table.id))
-
-    def included(self, table: TableSchema) -> tuple[str, ...]:
-        """The columns that rows contain. An excluded column is not read, even if it is part of the key."""
-        return tuple(plan.name for plan in plan_columns(table, self._selection) if plan.included)
-
-    def row_events(self, table: TableSchema) -> TableEvents:
-        """Create the events of rows that a query reads."""
-        return self._table_events(table, snapshot=True)
-
-    def _table_events(self, table: TableSchema, snapshot: bool = False) -> TableEvents:
-        codecs = {column.name: resolve(column, self._types) for column in table.columns}
-        plans = plan_columns(table, self._selection, snapshot=snapshot)
-        return TableEvents(table, codecs, self._context, plans, snapshot=snapshot)
 
     def _act(self, due: float) -> float:
         """Run heartbeat.action.query if it is due; returns when it is due next (monotonic seconds)."""
