@@ -30,6 +30,7 @@ from pathlib import Path
 from cdc_core.errors import LakeError
 from cdc_core.lake.rows.run_files import Owner
 from cdc_core.private_files import lock_file, private_folder
+from cdc_core.storage_faults import storage_fault
 
 _log = logging.getLogger(__name__)
 
@@ -44,12 +45,16 @@ class RunFolder:
     """A context manager: the folder exists while it is open. ``path`` is the folder, ``owner`` the run."""
 
     def __init__(self, parent: Path, name: str, owner: Owner) -> None:
-        """Create and lock the folder ``<name>-<run>`` in ``parent``; LakeError if it cannot be created."""
+        """Create and lock the folder ``<name>-<run>`` in ``parent``.
+
+        Raises StorageError if there is no room for it, LakeError if it cannot be created.
+        """
         self.owner = owner
         plain = re.sub(r"[^\w-]", "_", name, flags=re.ASCII)[:60]
         self.path = parent / f"{plain}-{owner.run}"
         self._lock_path = parent / f"{self.path.name}{_LOCK}"
         self._ended = threading.Event()
+        self._lock: int | None = None
         try:
             private_folder(parent.parent)
             private_folder(parent)
@@ -59,7 +64,9 @@ class RunFolder:
                 os.write(self._lock, json.dumps(facts).encode())
             self.path.mkdir(0o700)
         except OSError as error:
-            raise LakeError(
+            with suppress(OSError):
+                self.close()
+            raise storage_fault(error) or LakeError(
                 f"The folder {self.path} for temporary files cannot be created ({error.strerror}).",
                 "Make wal2lake.state.path a folder that this user may write to.",
             ) from None

@@ -97,6 +97,10 @@ class Watched:
         said = self._fresh()
         return said.count(WAITING) == said.count(GOING_ON) >= 1
 
+    def says_or_ends(self, text):
+        """Whether it has said something since the last fault, or will not say it any more."""
+        return text in self._fresh() or not self._runs()
+
     def _runs(self):
         return self.running.process.poll() is None
 
@@ -194,7 +198,7 @@ def test_one_run_survives_every_fault_and_a_kill(program, server, tmp_path):
             proxy.abandon()
             watched.fault("connections that stall for good, and stay open at the server", "has sent nothing for")
             proxy.refuse()
-            wait_until(lambda: WAITING in watched._fresh() or not watched._runs(), 60, "the wait")
+            wait_until(lambda: watched.says_or_ends(WAITING), 60, "the wait")
             told = program.run("status", file, "--json", own_java=True).stdout
             proxy.resume()
             assert '"waiting": {"cause": ' in told
@@ -202,8 +206,8 @@ def test_one_run_survives_every_fault_and_a_kill(program, server, tmp_path):
             if is_small:
                 for disk in ("disk", "state"):
                     ballast = tmp_path / disk / "ballast"
-                    fill(ballast)
-                    wait_until(lambda: "is full" in watched._fresh() or not watched._runs(), 60, "the full disk")
+                    # What the run removes meanwhile gives room again, so it is filled again and again.
+                    wait_until(lambda b=ballast: fill(b) or watched.says_or_ends("is full"), 60, "the full disk")
                     ballast.unlink()
                     watched.fault(f"a full disk of {disk}", "is full")
 
@@ -250,10 +254,6 @@ def files(folder):
 
 def fill(path):
     """Fill the disk to the last byte."""
-    with path.open("wb") as ballast:
-        try:
-            while True:
-                ballast.write(b"\0" * 65536)
-                ballast.flush()
-        except OSError:
-            pass
+    with suppress(OSError), path.open("ab", buffering=0) as ballast:
+        while True:
+            ballast.write(b"\0" * 65536)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import signal
@@ -18,7 +19,7 @@ from cdc_core import private_files
 from cdc_core.engine import run_folder
 from cdc_core.engine.reading.spool import ReadSpoolFiles, Spool
 from cdc_core.engine.run_folder import RunFolder
-from cdc_core.errors import LakeError, TransientError
+from cdc_core.errors import LakeError, StorageError, TransientError
 from cdc_core.lake.rows.run_files import Owner, check_parquet, write_parquet
 from tests.support.waits import patient, wait_until
 from tests.unit.engine.streaming import ORDERS, plan, table_of
@@ -123,6 +124,19 @@ def test_a_state_path_that_is_a_file_is_an_error_with_a_remedy(tmp_path: Path) -
     (tmp_path / "state").write_text("")
     with pytest.raises(LakeError, match=r"cannot be created .* Make wal2lake.state.path a folder"):
         RunFolder(tmp_path / "state" / "spool", "shop", owner("1"))
+
+
+def test_without_room_for_it_the_run_may_try_again_and_nothing_is_left(tmp_path: Path, monkeypatch) -> None:
+    def no_room(*_: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    for module, call in ((os, "write"), (Path, "mkdir")):
+        with monkeypatch.context() as full:
+            (tmp_path / "spool").mkdir(exist_ok=True)
+            full.setattr(module, call, no_room)
+            with pytest.raises(StorageError, match="is full"):
+                RunFolder(tmp_path / "spool", "shop", owner("1"))
+        assert list((tmp_path / "spool").iterdir()) == []
 
 
 def test_a_spool_file_is_read_only_by_its_run_and_for_its_table(tmp_path: Path) -> None:
