@@ -22,7 +22,7 @@ import psycopg
 from cdc_core.errors import CdcError
 from cdc_core.postgres.connect import Connection
 from cdc_core.postgres.sqlstate import translated
-from cdc_core.private_files import lock_file, private_folder
+from cdc_core.private_files import lock_file
 
 _Session = tuple[int, str]
 
@@ -37,7 +37,8 @@ class SessionFile:
     """The sessions of the process that claimed last, in a file of the connector's state folder.
 
     It is locked while that process has its claim, by the kernel: who can lock it may end what it names. Of another host
-    nothing is ended: its lock may not be visible here. Errors of the file system are ignored.
+    nothing is ended: its lock may not be visible here. Without the folder there is no file: what the first run of a
+    connector leaves is left to the server's time-outs. Errors of the file system are ignored.
     """
 
     def __init__(self, path: Path) -> None:
@@ -48,9 +49,10 @@ class SessionFile:
     def locked(self) -> Iterator[list[_Session]]:
         """Lock the file until the end of the context, and return what it names; nothing if another process has it."""
         lock: int | None = None
+        # A start that is refused leaves nothing behind, so the folder is not made for this file.
         with suppress(OSError):
-            private_folder(self._path.parent)
-            lock = lock_file(self._path, create=True)
+            if self._path.parent.is_dir():
+                lock = lock_file(self._path, create=True)
         if lock is None:
             yield []
             return

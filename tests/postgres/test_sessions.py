@@ -45,6 +45,7 @@ class Claims:
 def claims(pg: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Claims]:
     monkeypatch.setattr(source_module, "_CLAIM_SECONDS", 1.0)
     with Proxy(pg.host, pg.port) as proxy:
+        (tmp_path / "state").mkdir(mode=0o700)  # as the connector's first run has left it
         yield Claims(pg, proxy, tmp_path / "state")
 
 

@@ -212,7 +212,8 @@ class SchemaVersions:
             if state.schema_version is None or current is None
             else self._decide(state.schema_version.table, None, current)
         )
-        if decision is not None and decision.cause is PauseCause.PUBLISHED_OTHERWISE:
+        is_leaf = current is not None and not (current.fingerprint and current.fingerprint.is_partitioned)
+        if is_leaf and decision is not None and decision.cause is PauseCause.PUBLISHED_OTHERWISE:
             self._refuse(table, decision, lsn)
         else:
             reason = "it was added to the captured tables, and its existing rows are not in the lake"
