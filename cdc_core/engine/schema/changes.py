@@ -206,18 +206,16 @@ class SchemaVersions:
             )
 
     def _read_new(self, state: TableVersions, table: TableId, current: TableSchema | None, lsn: int) -> None:
-        # A partition that was detached and attached again has changes under its own name, and gets no others.
-        decision = (
-            None
-            if state.schema_version is None or current is None
-            else self._decide(state.schema_version.table, None, current)
-        )
-        is_leaf = current is not None and not (current.fingerprint and current.fingerprint.is_partitioned)
-        if is_leaf and decision is not None and decision.cause is PauseCause.PUBLISHED_OTHERWISE:
-            self._refuse(table, decision, lsn)
-        else:
-            reason = "it was added to the captured tables, and its existing rows are not in the lake"
-            self.pauses.want_reread(table, reason, is_first=True)
+        # A partition that was detached and attached again has changes under its own name, and gets no others. A root
+        # whose partitions are sent under their own names is truncated under its name.
+        if current is not None and state.schema_version is not None:
+            is_root = current.fingerprint is not None and current.fingerprint.is_partitioned
+            decision = self._decide(state.schema_version.table, None, current)
+            if not is_root and decision.cause is PauseCause.PUBLISHED_OTHERWISE:
+                self._refuse(table, decision, lsn)
+                return
+        reason = "it was added to the captured tables, and its existing rows are not in the lake"
+        self.pauses.want_reread(table, reason, is_first=True)
 
     def _refuse(self, table: TableId, decision: Decision, lsn: int) -> None:
         assert decision.cause is not None
