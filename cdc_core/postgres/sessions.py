@@ -4,7 +4,8 @@ A connection that is lost on this side may live on at the server: a firewall tha
 server's own time-outs take a minute (``connect``), or end nothing where a proxy between the two still answers.
 Meanwhile its claim and the slot are taken, by nobody who could use them. So the next claim ends them first: those of
 earlier attempts of the same process, and those of a process that has ended (``SessionFile``). A session is identified
-by its process id and its start: another one, also of another run, is never ended.
+by its process id and its start: another one, also of another run, is never ended. One request is not enough for a
+walsender with unsent changes, so it is repeated until the server has ended what is named, for some seconds.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from __future__ import annotations
 import json
 import os
 import socket
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
@@ -31,6 +33,9 @@ _END = (
     "SELECT pg_terminate_backend(pid) FROM pg_stat_activity "
     "WHERE pid = %s AND backend_start = %s::timestamptz AND usename = current_user"
 )
+# The first request may leave a walsender waiting to send the error that ends it, on a line that takes nothing more.
+_END_SECONDS = 5.0
+_END_INTERVAL_SECONDS = 0.1
 
 
 class SessionFile:
@@ -110,9 +115,13 @@ class Sessions:
 
     def _end(self, connection: Connection, named: list[_Session]) -> None:
         former, self._former = [*self._former, *named], []
-        for pid, begun in dict.fromkeys(former):
-            with suppress(psycopg.Error, CdcError):
-                connection.execute(_END, (pid, begun))
+        left = list(dict.fromkeys(former))
+        deadline = time.monotonic() + _END_SECONDS
+        with suppress(psycopg.Error, CdcError):
+            while left := [one for one in left if connection.execute(_END, one).fetchone() is not None]:
+                if time.monotonic() > deadline:
+                    return
+                time.sleep(_END_INTERVAL_SECONDS)
 
 
 def _named(lock: int) -> list[_Session]:

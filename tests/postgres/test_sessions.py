@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from pathlib import Path
 
 import psycopg
@@ -19,10 +19,12 @@ from cdc_core.selection.options import SelectionOptions
 from tests.support.cluster import Cluster
 from tests.support.postgres_options import options_for
 from tests.support.proxy import Proxy
+from tests.support.waits import wait_until
 
 pytestmark = pytest.mark.postgres
 
 _SESSIONS = "select count(*) from pg_stat_activity where datname = %s and application_name = 'wal2lake'"
+_BLOCKED = "select 1 from pg_stat_activity where backend_type = 'walsender' and wait_event = 'WalSenderWriteData'"
 
 
 class Claims:
@@ -75,6 +77,30 @@ def test_the_claim_of_a_process_that_lives_is_not(claims: Claims) -> None:
             second.claim("lake")
         assert claims.left() >= 1
         assert json.loads(claims.file.read_text())["sessions"], "the second one has overwritten what the first wrote"
+
+
+def test_a_walsender_that_cannot_send_is_ended(claims: Claims) -> None:
+    """One pg_terminate_backend does not end it where its question to the client has filled the line.
+
+    It asks after half of wal_sender_timeout, and would end by itself after the whole.
+    """
+    pg, slot = claims.pg, claims.database
+    pg.execute(slot, "create table t (v text)")
+    pg.execute(slot, "select pg_create_logical_replication_slot(%s, 'test_decoding')", [slot])
+    pg.execute("postgres", f"alter database {slot} set wal_sender_timeout = '8s'")
+    options = options_for(pg, slot, database_port=claims.proxy.port)
+    file = SessionFile(claims.file)
+    noted = Sessions(file)
+    with file.locked(), closing(connect(options, replication=True)) as stream:
+        noted.note(stream)
+        stream.pgconn.exec_(f"START_REPLICATION SLOT {slot} LOGICAL 0/0".encode())
+        claims.proxy.abandon()
+        pg.execute(slot, "insert into t select repeat('x', 1000) from generate_series(1, 30000)")
+        wait_until(lambda: pg.execute("postgres", _BLOCKED), 30, "a walsender that cannot send")
+        pg.execute("postgres", "select pg_sleep(4.3)")
+    with claims.source() as second:
+        second.claim("lake")
+        assert pg.execute(slot, "select active from pg_replication_slots where slot_name = %s", [slot]) == [(False,)]
 
 
 @pytest.mark.parametrize("content", ["", "[]", '{"sessions": 1}', "{", '{"host": "elsewhere", "sessions": [[1, "x"]]}'])
