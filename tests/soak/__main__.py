@@ -258,7 +258,8 @@ class Soak:
             leaving.push(former)
             # What a failover or an administrator does: the sessions of the stopped run would hold the claim for ever.
             # A walsender that cannot send is ended by a second request only (postgres/sessions).
-            wait_until(lambda: not self.server.execute("postgres", _END_SESSIONS, [self.database]), 10, "sessions to end")
+            sessions = (_END_SESSIONS, [self.database])
+            wait_until(lambda: not self.server.execute("postgres", *sessions), 10, "the end of its sessions")
             taking = self._started(self._present)
             self._await_stream(taking)
             if taking.process.poll() is not None:
