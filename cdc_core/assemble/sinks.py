@@ -9,7 +9,7 @@ from cdc_core.assemble.context import RunContext
 from cdc_core.assemble.quality import reference_checks, table_checks
 from cdc_core.assemble.signals.lake import lake_with_signals
 from cdc_core.assemble.table_snapshots import reread
-from cdc_core.engine.reading.slot_reader import SignalTable
+from cdc_core.engine.reading.batch_builder import SignalTable
 from cdc_core.engine.reading.tables import TableRegistry
 from cdc_core.engine.round.lake import Lake, SourceWatch, Work
 from cdc_core.engine.round.lake_sink import LakeSink

@@ -20,7 +20,7 @@ from cdc_core.decode.pgoutput.classify import sort_segment
 from cdc_core.decode.pgoutput.stream_state import SortedSegment, StreamState
 from cdc_core.decode.pgoutput.tuples import decode_rows
 from cdc_core.decode.plugin import Translator
-from cdc_core.engine.reading.slot_reader import truncate_row
+from cdc_core.engine.reading.batch_builder import truncate_row
 from cdc_core.engine.reading.tables import TableRegistry
 from cdc_core.engine.schema.steps import same_columns, same_layout
 from cdc_core.errors import NotComparableError, SourceError

@@ -13,8 +13,10 @@ from cdc_core.assemble.metrics import connected, meter
 from cdc_core.assemble.notifications import open_notifier
 from cdc_core.assemble.sinks import open_sink
 from cdc_core.assemble.start.continuity import Continuity, require_read
+from cdc_core.engine.reading.batch_builder import BatchBuilder
 from cdc_core.engine.reading.continuity import BrokenStreamError
 from cdc_core.engine.reading.delivered import DeliveredFilter
+from cdc_core.engine.reading.segment_sorter import SegmentSorter
 from cdc_core.engine.reading.slot_reader import BatchBounds, SlotReader
 from cdc_core.engine.reading.spool import Spool
 from cdc_core.engine.reading.tables import TableRegistry
@@ -101,16 +103,15 @@ def _drain(
             closing(_connected(context, proof)) as replication,
             SlotReader(
                 replication,
-                registry.describe,
-                positions,
-                Spool(folder.path, folder.owner),
-                context.plan,
+                SegmentSorter(
+                    registry.describe,
+                    None if proof is None else proof.watch(),
+                    None if events is None else events.segments,
+                    _delivered(context),
+                ),
+                BatchBuilder(Spool(folder.path, folder.owner), context.plan, positions, signals),
                 bounds,
-                signals,
-                None if proof is None else proof.watch(),
-                None if events is None else events.segments,
                 source.translator(catalog, tables, folder.path),
-                delivered=_delivered(context),
                 on_lost=source.abandon,
             ) as reader,
             nullcontext() if events is None else events.running(),

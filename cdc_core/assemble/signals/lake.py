@@ -15,7 +15,7 @@ from cdc_core.assemble.signals.own_file import OWN_INTERVAL_MS, adopt_earlier_si
 from cdc_core.assemble.table_snapshots import blocking_snapshot
 from cdc_core.engine.backfill.blocking import BlockingSnapshots
 from cdc_core.engine.backfill.snapshots import LakeSnapshots
-from cdc_core.engine.reading.slot_reader import SignalTable
+from cdc_core.engine.reading.batch_builder import SignalTable
 from cdc_core.engine.round.lake_sink import LakeSink
 from cdc_core.engine.run_folder import RunFolder
 from cdc_core.engine.stream.signal_sink import SignalSink

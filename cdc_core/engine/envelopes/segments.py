@@ -113,7 +113,7 @@ class SlotSegments:
 
 
 class SharedSegments:
-    """``Segments`` that the reader of another run passes on (``slot_reader.Tap``), bounded in bytes.
+    """``Segments`` that the reader of another run passes on (``segment_sorter.Tap``), bounded in bytes.
 
     The reader's thread puts; one thread takes; a third asks up to where the slot may be confirmed. Segments are kept in
     memory, not in files: the clear text of masked columns must not be written anywhere.

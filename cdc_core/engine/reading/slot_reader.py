@@ -29,8 +29,8 @@ Contract
 * ``idle_position`` is a position that may be confirmed although no captured transaction ends there. It is None while
   any batch is not done, or any message is not sorted: otherwise the confirmation would pass changes that are only in
   the spool.
-* Rows at or before ``positions``, which the caller read from the changelogs, are dropped here. If a position were too
-  high, changes would be missing; one that is too low is noticed by the append, which compares again.
+* Rows at or before the builder's positions, which the caller read from the changelogs, are dropped. If a position
+  were too high, changes would be missing; one that is too low is noticed by the append, which compares again.
 * Transactions that were not confirmed are sent again to the next reader, from their Begin, in other segments and
   batches. The positions of their rows are the same.
 """
@@ -40,30 +40,17 @@ from __future__ import annotations
 import queue
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Protocol
 
-import numpy as np
-import pyarrow as pa
-
-from cdc_core.decode.pgoutput.classify import sort_segment
-from cdc_core.decode.pgoutput.stream_state import SortedSegment, StreamState, Truncate
 from cdc_core.decode.plugin import NoTranslator, Translator
-from cdc_core.decode.raw_batch import RAW_SCHEMA
 from cdc_core.decode.segment import Segment
-from cdc_core.engine.reading.batch import Batch, rows_in_changelog
-from cdc_core.engine.reading.continuity import CommitWatch
-from cdc_core.engine.reading.delivered import DeliveredFilter
-from cdc_core.engine.reading.segment_parts import SegmentPart, parts_of
-from cdc_core.engine.reading.spool import Spool
-from cdc_core.engine.reading.spool_writer import SpoolWriter
+from cdc_core.engine.reading.batch import Batch
+from cdc_core.engine.reading.batch_builder import BatchBuilder
+from cdc_core.engine.reading.segment_parts import SegmentPart
+from cdc_core.engine.reading.segment_sorter import SegmentSorter
 from cdc_core.errors import UnreachableError
-from cdc_core.lake.positions import ChangelogPosition
-from cdc_core.lake.rows.typing_plan import TypingPlan
-from cdc_core.schema.relation import Relation
-from cdc_core.schema.table import TableId, TableSchema
-from cdc_core.snapshot.signals.rows import signal_rows
 
 _SEGMENT_ROWS = 50_000
 _SEGMENT_BYTES = 16 << 20
@@ -91,26 +78,6 @@ class Stream(Protocol):
         """The server's end of WAL in its last message."""
 
 
-class Tap(Protocol):
-    """What else gets every segment, in stream order, before a batch with its rows is handed over: another destination.
-
-    While it has no room nothing more is read; batches are still handed over. Called by the reader's threads.
-    """
-
-    @property
-    def has_room(self) -> bool:
-        """Whether more segments may be put."""
-
-    def put(self, found: SortedSegment) -> None:
-        """Take a segment."""
-
-    def note_silence(self, wal_end: int) -> None:
-        """Take an end of the server's WAL before which every segment was put."""
-
-
-Describe = Callable[[Relation, int], TableSchema | None]
-
-
 @dataclass(frozen=True, slots=True)
 class BatchBounds:
     """Limits of a micro-batch and of the spool as a whole."""
@@ -118,14 +85,6 @@ class BatchBounds:
     max_rows: int
     max_bytes: int
     spool_bytes: int
-
-
-@dataclass(frozen=True, slots=True)
-class SignalTable:
-    """The signal table. ``is_kept``: it is also captured like any other table."""
-
-    table: TableId
-    is_kept: bool
 
 
 @dataclass(slots=True)
@@ -143,7 +102,7 @@ class _Progress:
 class SlotReader:
     """Reads a stream into micro-batches. A context manager; the caller uses ``next_batch`` and ``done``.
 
-    ``delivered`` leaves out what another connector has delivered; ``tap`` gets it.
+    ``translator`` turns another plug-in's messages into pgoutput's.
     ``on_lost`` is called, in the thread concerned, when the connection to the server is lost: another connection may
     wait for an answer that never comes. ``lost`` is then why.
     """
@@ -151,39 +110,24 @@ class SlotReader:
     def __init__(
         self,
         stream: Stream,
-        describe: Describe,
-        positions: Mapping[TableId, ChangelogPosition],
-        spool: Spool,
-        plan: TypingPlan,
+        sorter: SegmentSorter,
+        builder: BatchBuilder,
         bounds: BatchBounds,
-        signals: SignalTable | None = None,
-        watch: CommitWatch | None = None,
-        tap: Tap | None = None,
         translator: Translator | None = None,
         *,
-        delivered: DeliveredFilter | None = None,
         on_lost: Callable[[], None] = lambda: None,
     ) -> None:
+        self._stream, self._sorter, self._builder, self._bounds = stream, sorter, builder, bounds
         self._translator: Translator = translator or NoTranslator()
         self._kept = 0
-        self._watch = watch
-        self._tap = tap
-        self._delivered = delivered
         self._on_lost = on_lost
         self.lost: UnreachableError | None = None
-        self._signals = signals
-        self._stream = stream
-        self._describe = describe
-        self._positions = dict(positions)
-        self._writer = SpoolWriter(spool, plan)
-        self._bounds = bounds
         self._segments: queue.Queue[Segment | None] = queue.Queue(_QUEUED_SEGMENTS)
         self._batches: queue.Queue[Batch | BaseException] = queue.Queue(_QUEUED_BATCHES)
         self._wanted = threading.Event()
         self._stop = threading.Event()
         self._closed = threading.Event()
         self._progress = _Progress()
-        self._state = StreamState()
         self._threads = [
             threading.Thread(target=self._guard, args=(body,), name=name, daemon=True)
             for name, body in (("slot-reader", self._read), ("slot-sorter", self._sort))
@@ -234,8 +178,8 @@ class SlotReader:
         with self._progress.lock:
             busy = self._progress.outstanding_batches or self._progress.unsorted
             position = None if busy or not self._progress.idle_wal_end else self._progress.idle_wal_end
-        if position is not None and self._watch is not None:
-            self._watch.note_silence(position)
+        if position is not None:
+            self._sorter.note_idle(position)
         return position
 
     @property
@@ -295,14 +239,12 @@ class SlotReader:
         with self._progress.lock:
             if self._progress.unsorted == 0:
                 self._progress.idle_wal_end = wal_end
-                if self._tap is not None:
-                    self._tap.note_silence(wal_end)
+                self._sorter.note_silence(wal_end)
 
     def _sort(self) -> None:
-        batch = Batch(1)
         while not self._stop.is_set():
-            if self._tap is not None and not self._tap.has_room:
-                batch = self._handed_over(batch)
+            if not self._sorter.has_room:
+                self._hand_over_if_due()
                 time.sleep(_POLL_SECONDS)
                 continue
             try:
@@ -311,26 +253,14 @@ class SlotReader:
                 segment = None
             if segment is not None:
                 for each in self._translator.feed(segment):
-                    batch = self._sorted(batch, each)
+                    for part in self._sorter.parts(each):
+                        self._add(part)
+                        self._hand_over_if_due()
                     self._wait_for_room()
                 self._note_sorted()
             else:
-                batch = self._handed_over(batch)
+                self._hand_over_if_due()
             self._wait_for_room()
-
-    def _sorted(self, batch: Batch, segment: Segment) -> Batch:
-        """Add a segment of pgoutput's messages to the batch; returns the batch to be filled."""
-        found = sort_segment(segment, self._state, self._describe)
-        if self._watch is not None:
-            self._watch.note(found)
-        if self._tap is not None:
-            self._tap.put(found)
-        if self._delivered is not None:
-            found = self._delivered.rest(found)
-        for part in parts_of(found, self._state.open):
-            self._take(batch, part)
-            batch = self._handed_over(batch)
-        return batch
 
     def _note_sorted(self) -> None:
         # A translator that keeps messages counts as one segment that is not sorted: they are nowhere else.
@@ -339,26 +269,17 @@ class SlotReader:
             self._progress.unsorted += keeps - self._kept - 1
         self._kept = keeps
 
-    def _take(self, batch: Batch, found: SegmentPart) -> None:
-        was_empty, known = not self._has_content(batch), (batch.rows, len(batch.signals))
-        self._add(batch, found)
-        is_opened = was_empty and self._has_content(batch)
+    def _add(self, part: SegmentPart) -> None:
+        added = self._builder.add(part)
         with self._progress.lock:
-            self._progress.outstanding_batches += is_opened
-            if (batch.rows, len(batch.signals)) != known:
+            self._progress.outstanding_bytes += added.bytes
+            self._progress.outstanding_batches += added.is_first
+            if added.is_change:
                 self._progress.last_data = time.monotonic()
 
-    def _handed_over(self, batch: Batch) -> Batch:
-        """Return the batch to be filled: a new one if this one was due, and is the caller's now."""
-        if not (self._has_content(batch) and self._is_due(batch)):
-            return batch
-        self._writer.flush()
-        self._hand_over(batch)
-        return Batch(batch.number + 1)
-
-    @staticmethod
-    def _has_content(batch: Batch) -> bool:
-        return batch.rows > 0 or batch.complete_lsn is not None or batch.open_lsn is not None
+    def _hand_over_if_due(self) -> None:
+        if self._builder.has_content and self._is_due(self._builder.batch):
+            self._hand_over(self._builder.take())
 
     def _is_due(self, batch: Batch) -> bool:
         if batch.rows >= self._bounds.max_rows or batch.bytes >= self._bounds.max_bytes:
@@ -381,64 +302,3 @@ class SlotReader:
             except queue.Full:
                 if self._closed.is_set() or (self._stop.is_set() and not isinstance(item, BaseException)):
                     return
-
-    def _add(self, batch: Batch, found: SegmentPart) -> None:
-        pieces: list[tuple[TableSchema, pa.RecordBatch, Relation | None]]
-        pieces = [(run.table, run.raw, run.relation) for run in found.runs]
-        pieces += [(table, truncate_row(cut), None) for cut in found.truncates for table in cut.tables]
-        # In stream order, so that a table's versions are in the order in which they were in force.
-        if self._signals is not None:
-            batch.signals += signal_rows(found.runs, self._signals.table)
-            if not self._signals.is_kept:
-                pieces = [piece for piece in pieces if piece[0].id != self._signals.table]
-        for table, raw, relation in sorted(pieces, key=lambda piece: piece[1].column("seq")[0].as_py()):
-            self._add_rows(batch, table, raw, relation)
-        if found.last_commit is not None:
-            last = found.last_commit
-            batch.complete_lsn, batch.confirm_lsn = last.lsn, last.end_lsn
-            batch.last_xid, batch.last_ts_us, batch.last_commit_ts_us = last.xid, last.ts_us, last.ts_us
-        batch.open_lsn = found.open_lsn
-
-    def _add_rows(self, batch: Batch, table: TableSchema, raw: pa.RecordBatch, relation: Relation | None) -> None:
-        known = rows_in_changelog(self._positions.get(table.id, ChangelogPosition(0)), raw)
-        if known is not None:
-            raw = raw.filter(pa.array(~known))
-        if raw.num_rows == 0:
-            return
-        files, size = batch.files_of(table), raw.nbytes
-        files.note(raw, relation is not None and _only_inserts(raw))
-        if relation is None:
-            self._writer.add_truncates(files, raw)
-        else:
-            self._writer.add(files, relation, raw, size)
-        batch.rows += raw.num_rows
-        batch.bytes += size
-        with self._progress.lock:
-            self._progress.outstanding_bytes += size
-
-
-def _only_inserts(raw: pa.RecordBatch) -> bool:
-    """Whether every message is an Insert, determined by its first byte."""
-    payload = raw.column("payload")
-    octets = np.frombuffer(payload.buffers()[2], dtype=np.uint8)
-    wide = pa.types.is_large_binary(payload.type)
-    offsets = np.frombuffer(payload.buffers()[1], dtype=np.int64 if wide else np.int32)
-    starts = offsets[payload.offset : payload.offset + len(payload)]
-    return bool((octets[starts] == ord("I")).all())
-
-
-def truncate_row(truncate: Truncate) -> pa.RecordBatch:
-    """Return a truncate as the one row of its tables. Shape: RAW_SCHEMA[1]"""
-    values = {
-        "seq": truncate.seq,
-        "lsn": truncate.lsn,
-        "commit_lsn": truncate.commit_lsn,
-        "tx_index": truncate.tx_index,
-        "prior_end_lsn": truncate.prior_end_lsn,
-        "xid": truncate.xid,
-        "commit_ts_us": truncate.commit_ts_us,
-        "origin": truncate.origin,
-        "origin_lsn": truncate.origin_lsn,
-        "payload": b"",
-    }
-    return pa.RecordBatch.from_pylist([values], schema=RAW_SCHEMA)

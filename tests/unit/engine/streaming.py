@@ -8,6 +8,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from cdc_core.decode.segment import Segment
+from cdc_core.engine.reading.batch_builder import BatchBuilder
+from cdc_core.engine.reading.segment_sorter import SegmentSorter
 from cdc_core.engine.reading.slot_reader import BatchBounds, SlotReader
 from cdc_core.engine.reading.spool import Spool
 from cdc_core.lake.positions import ChangelogPosition
@@ -104,4 +106,5 @@ def reader(
     bounds = BatchBounds(rows, 1 << 20, spool_bytes)
     folder.mkdir(parents=True, exist_ok=True)
     made = found or plan()
-    return SlotReader(stream, lambda each, lsn: table_of(each), positions or {}, Spool(folder, Owner()), made, bounds)
+    sorter = SegmentSorter(lambda each, lsn: table_of(each))
+    return SlotReader(stream, sorter, BatchBuilder(Spool(folder, Owner()), made, positions or {}), bounds)

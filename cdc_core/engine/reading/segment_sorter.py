@@ -1,0 +1,82 @@
+"""Received segments as parts of transactions, in stream order: what the sorter's thread does before rows are kept.
+
+What else has to see every change sees it here, before a batch with its rows is handed over: the check of the stream's
+identity (``CommitWatch``), and another destination (``Tap``). What another connector has delivered already is left
+out behind them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Protocol
+
+from cdc_core.decode.pgoutput.classify import sort_segment
+from cdc_core.decode.pgoutput.stream_state import SortedSegment, StreamState
+from cdc_core.decode.segment import Segment
+from cdc_core.engine.reading.continuity import CommitWatch
+from cdc_core.engine.reading.delivered import DeliveredFilter
+from cdc_core.engine.reading.segment_parts import SegmentPart, parts_of
+from cdc_core.schema.relation import Relation
+from cdc_core.schema.table import TableSchema
+
+Describe = Callable[[Relation, int], TableSchema | None]
+
+
+class Tap(Protocol):
+    """What else gets every segment, in stream order, before a batch with its rows is handed over: another destination.
+
+    While it has no room nothing more is read; batches are still handed over. Called by the reader's threads.
+    """
+
+    @property
+    def has_room(self) -> bool:
+        """Whether more segments may be put."""
+
+    def put(self, found: SortedSegment) -> None:
+        """Take a segment."""
+
+    def note_silence(self, wal_end: int) -> None:
+        """Take an end of the server's WAL before which every segment was put."""
+
+
+class SegmentSorter:
+    """Sorts the segments of one stream. ``delivered`` leaves out what another connector has delivered; ``tap`` gets it.
+
+    ``describe`` returns the table of a Relation message at an LSN, None for one that is not captured.
+    """
+
+    def __init__(
+        self,
+        describe: Describe,
+        watch: CommitWatch | None = None,
+        tap: Tap | None = None,
+        delivered: DeliveredFilter | None = None,
+    ) -> None:
+        self._describe, self._watch, self._tap, self._delivered = describe, watch, tap, delivered
+        self._state = StreamState()
+
+    @property
+    def has_room(self) -> bool:
+        """Whether what else gets the segments takes more."""
+        return self._tap is None or self._tap.has_room
+
+    def parts(self, segment: Segment) -> Iterator[SegmentPart]:
+        """Return a segment of pgoutput's messages in parts. Raises BrokenStreamError."""
+        found = sort_segment(segment, self._state, self._describe)
+        if self._watch is not None:
+            self._watch.note(found)
+        if self._tap is not None:
+            self._tap.put(found)
+        if self._delivered is not None:
+            found = self._delivered.rest(found)
+        yield from parts_of(found, self._state.open)
+
+    def note_silence(self, wal_end: int) -> None:
+        """Every segment before this end of the server's WAL was sorted."""
+        if self._tap is not None:
+            self._tap.note_silence(wal_end)
+
+    def note_idle(self, position: int) -> None:
+        """The position may be confirmed although no captured transaction ends there. Raises BrokenStreamError."""
+        if self._watch is not None:
+            self._watch.note_silence(position)
