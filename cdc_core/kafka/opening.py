@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING
 
 from cdc_core.kafka import settings as java
 from cdc_core.kafka.client import REACH_SECONDS, Reported, error_of, open_admin, open_producer
+from cdc_core.kafka.delivery import Delivery, DeliverySettings
 from cdc_core.kafka.messages import Messages
 from cdc_core.kafka.options import ExactlyOnce, KafkaOptions
 from cdc_core.kafka.positions import PositionTopic, position_topic
-from cdc_core.kafka.publisher import Publisher, PublisherSettings
+from cdc_core.kafka.publisher import Publisher
 from cdc_core.kafka.topic_maker import TopicMaker
 from cdc_core.kafka.topics import TopicRules
 
@@ -53,16 +54,10 @@ def open_publisher(options: KafkaOptions, connector: Connector) -> Iterator[tupl
     if is_transactional:
         _init_transactions(producer, servers, reported)
     stored = positions.read(java.consumer_settings(options), servers)
-    publisher = Publisher(
-        producer,
-        PublisherSettings(
-            servers, options.kafka_stall_timeout_ms / 1000, is_transactional, leaves_out=connector.leaves_out
-        ),
-        positions,
-        topics,
-        Messages(are_texts=connector.headers_are_texts),
-        reported,
-    )
+    seconds = options.kafka_stall_timeout_ms / 1000
+    made = DeliverySettings(servers, seconds, is_transactional, leaves_out=connector.leaves_out)
+    messages = Messages(are_texts=connector.headers_are_texts)
+    publisher = Publisher(Delivery(producer, made, positions, topics, messages, reported))
     try:
         yield publisher, stored
     finally:

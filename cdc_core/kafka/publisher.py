@@ -11,71 +11,29 @@ record is, too; only then may the slot be confirmed up to it.
 * Exactly once: records and position are in one Kafka transaction, which ends at a mark. A run that is killed leaves a
   transaction that the next one aborts before it reads the position (``init_transactions``).
 
-Waiting is bounded: an error is raised if nothing is acknowledged for the stall time-out. Errors of the thread are
-raised in the caller's next call.
+Waiting is bounded (``delivery``). Errors of the thread are raised in the caller's next call.
 """
 
 from __future__ import annotations
 
-import logging
 import threading
 import time
 from collections import deque
-from collections.abc import Iterable
-from contextlib import suppress
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from cdc_core.errors import CdcError, TransientError
-from cdc_core.kafka.client import BrokerError, Reported, error_of
-from cdc_core.kafka.messages import NO_PARTITION, NOW, Batch, Messages, Refused, Sent, key_columns
-from cdc_core.kafka.positions import PositionTopic
-from cdc_core.kafka.topic_maker import TopicMaker
-
-if TYPE_CHECKING:
-    from confluent_kafka import Producer
-
-_log = logging.getLogger(__name__)
+from cdc_core.kafka.delivery import Delivery
 
 _QUEUED_BYTES = 64 << 20
 _POLL_SECONDS = 0.1
 _JOIN_SECONDS = 30.0
-_WARN_SECONDS = 10.0
-_CALLBACK_EVERY = 1_000
-_CALL_SECONDS = 1.0
-_ABORT_SECONDS = 5.0
-
-
-@dataclass(frozen=True, slots=True)
-class PublisherSettings:
-    """``leaves_out``: records that Kafka does not take are left out with a warning (errors.tolerance=all)."""
-
-    servers: str
-    stall_seconds: float
-    is_transactional: bool = False
-    leaves_out: bool = False
 
 
 class Publisher:
     """The way to Kafka of one run. The public methods are for one thread, the caller's; ``close`` at the end."""
 
-    def __init__(
-        self,
-        producer: Producer,
-        settings: PublisherSettings,
-        positions: PositionTopic,
-        topics: TopicMaker,
-        messages: Messages,
-        reported: Reported,
-    ) -> None:
-        self._producer = producer
-        self._settings = settings
-        self._positions = positions
-        self._topics = topics
-        self._messages = messages
-        self._reported = reported
+    def __init__(self, delivery: Delivery) -> None:
+        self._delivery = delivery
         self._changed = threading.Condition()
         self._queue: deque[pa.Table | str] = deque()
         self._queued_bytes = 0
@@ -84,8 +42,6 @@ class Publisher:
         self._durable = ""
         self._error: BaseException | None = None
         self._is_closed = False
-        self._in_transaction = False
-        self._failed: list[tuple[Any, Refused | None]] = []
         self._thread = threading.Thread(target=self._guard, name="kafka-publisher", daemon=True)
         self._thread.start()
 
@@ -143,7 +99,7 @@ class Publisher:
     def close(self) -> None:
         """End the thread; what is not acknowledged is sent again by the next run. Never raises."""
         with self._changed:
-            self._is_closed = True
+            self._is_closed = self._delivery.is_stopped = True
             self._changed.notify_all()
         self._thread.join(_JOIN_SECONDS)
 
@@ -165,17 +121,7 @@ class Publisher:
                 self._error = error
                 self._changed.notify_all()
         finally:
-            self._abort()
-            self._producer.purge()
-            self._producer.poll(0)
-
-    def _abort(self) -> None:
-        """End a transaction that the run leaves open, so that readers need not wait for its time-out."""
-        from confluent_kafka import KafkaException
-
-        if self._in_transaction:
-            with suppress(KafkaException):
-                self._producer.abort_transaction(_ABORT_SECONDS)
+            self._delivery.close()
 
     def _run(self) -> None:
         while True:
@@ -184,9 +130,11 @@ class Publisher:
                 return
             if isinstance(item, str):
                 if not self._has_mark():
-                    self._store(item)
+                    self._delivery.store(item)
+                    with self._changed:
+                        self._durable = item
             else:
-                self._send(item)
+                self._delivery.send(item)
             with self._changed:
                 self._pending -= 1
                 self._queued_bytes -= 0 if isinstance(item, str) else item.nbytes
@@ -201,205 +149,9 @@ class Publisher:
                 if self._queue:
                     return self._queue.popleft()
                 self._changed.wait(_POLL_SECONDS)
-            self._producer.poll(0)
-            self._check_failed()
+            self._delivery.serve()
 
     def _has_mark(self) -> bool:
         """Whether a later mark waits, with which this one becomes durable at the cost of one."""
         with self._changed:
             return any(isinstance(item, str) for item in self._queue)
-
-    def _send(self, records: pa.Table) -> None:
-        self._topics.make(records.column("topic").unique().to_pylist())
-        if self._settings.is_transactional and not self._in_transaction and records.num_rows:
-            self._call("beginning a transaction", self._producer.begin_transaction)
-            self._in_transaction = True
-        for found in self._messages.of(records):
-            if isinstance(found, Batch):
-                self._produce_together(found)
-            else:
-                self._produce(found)
-        self._producer.poll(0)
-        self._check_failed()
-
-    def _produce(self, messages: Iterable[Sent]) -> None:
-        # row-wise: librdkafka takes one record per call; its bytes were made in columns
-        produce, failed = self._producer.produce, self._failed_delivery
-        for sent, (topic, key, value, headers, partition, timestamp) in enumerate(messages, 1):
-            try:
-                produce(topic, value, key, partition, on_delivery=failed, timestamp=timestamp, headers=headers)
-            except Exception as error:
-                self._again((topic, key, value, headers, partition, timestamp), error)
-            if sent % _CALLBACK_EVERY == 0:
-                self._producer.poll(0)
-
-    def _produce_together(self, batch: Batch) -> None:
-        """Produce records in one call. Once the queue is full, librdkafka takes none of the later ones either."""
-        from confluent_kafka import KafkaException
-
-        taken = self._producer.produce_batch(batch.topic, batch.messages, on_delivery=self._failed_delivery)
-        self._producer.poll(0)
-        if taken == len(batch.messages):
-            return
-        # row-wise: only what was not taken
-        for message in batch.messages:
-            error = message.get("_error")
-            if error is not None:
-                is_full = error.name() == "_QUEUE_FULL"
-                raised = BufferError(error.str()) if is_full else KafkaException(error)
-                self._again((batch.topic, message["key"], message["value"], [], NO_PARTITION, NOW), raised)
-
-    def _again(self, sent: Sent, error: Exception) -> None:
-        """Wait for room in librdkafka's queue, and produce; a record that is too large is refused here, too."""
-        topic, key, value, headers, partition, timestamp = sent
-        from confluent_kafka import KafkaException
-
-        patience = _Patience(self)
-        while isinstance(error, BufferError):
-            self._producer.poll(_POLL_SECONDS)
-            self._check_failed()
-            patience.check()
-            try:
-                self._producer.produce(
-                    topic,
-                    value,
-                    key,
-                    partition,
-                    on_delivery=self._failed_delivery,
-                    timestamp=timestamp,
-                    headers=headers,
-                )
-                return
-            except (BufferError, KafkaException) as again:
-                error = again
-        if not isinstance(error, KafkaException):
-            raise error
-        self._refuse(error.args[0], Refused.of(topic, key, value, headers))
-
-    def _store(self, position: str) -> None:
-        """Make everything before the position durable, and the position."""
-        if self._settings.is_transactional:
-            if not self._in_transaction:
-                self._call("beginning a transaction", self._producer.begin_transaction)
-            self._positions.write(self._producer, position, self._failed_delivery)
-            self._await_all()
-            self._call("committing a transaction", lambda: self._producer.commit_transaction(_CALL_SECONDS))
-            self._in_transaction = False
-        else:
-            self._await_all()
-            self._positions.write(self._producer, position, self._failed_delivery)
-            self._await_all()
-        with self._changed:
-            self._durable = position
-
-    def _await_all(self) -> None:
-        """Wait until every record is acknowledged. Raises an error if nothing is for the stall time-out."""
-        patience = _Patience(self)
-        while self._producer.flush(_POLL_SECONDS):
-            self._check_failed()
-            patience.check()
-        self._check_failed()
-
-    def _call(self, doing: str, method: Any) -> None:
-        """Call a method of transactions, again while it fails for a reason that passes."""
-        from confluent_kafka import KafkaException
-
-        patience = _Patience(self)
-        while True:
-            try:
-                method()
-                return
-            except KafkaException as error:
-                if not error.args[0].retriable():
-                    raise self._error_of(error.args[0], doing) from None
-                patience.check()
-
-    def _failed_delivery(self, error: Any, message: Any) -> None:
-        """Take what could not be delivered; called by ``poll`` and ``flush``, where nothing may be raised."""
-        if error is not None:
-            found = None
-            if message is not None and message.topic() is not None:
-                found = Refused.of(message.topic(), message.key(), message.value(), message.headers() or [])
-            self._failed.append((error, found))
-
-    def _check_failed(self) -> None:
-        failed, self._failed = self._failed, []
-        for error, message in failed:
-            if message is None:
-                raise self._error_of(error, "writing records")
-            self._refuse(error, message)
-
-    def _refuse(self, error: Any, message: Refused) -> None:
-        """Raise the error of a record that Kafka does not take, or leave the record out."""
-        if error.name() != "MSG_SIZE_TOO_LARGE":
-            raise self._error_of(error, f"writing to topic {message.topic}")
-        if self._is_for_broker(message):
-            self._check_batch(message)
-        found = self._too_large(message)
-        if not self._settings.leaves_out or (self._in_transaction and self._is_for_broker(message)):
-            raise found
-        _log.warning("An event is left out: %s", found.message)
-
-    def _error_of(self, error: Any, doing: str) -> CdcError:
-        """Return an error as one of ours; the producer's own, if that is why it does nothing any more."""
-        self._producer.poll(0)
-        is_fatal = error.name() == "_FATAL" and self._reported.fatal is not None
-        return error_of(self._reported.fatal if is_fatal else error, self._settings.servers, doing)
-
-    def _is_for_broker(self, message: Refused) -> bool:
-        return message.size <= self._positions.most_bytes
-
-    def _check_batch(self, message: Refused) -> None:
-        """Raise an error if the broker has refused a batch, of which not this record is too large."""
-        limit = self._topics.limits([message.topic]).get(message.topic)
-        if limit is None or message.whole <= limit:
-            most = "" if limit is None else f" of {limit:,} bytes"
-            raise TransientError(
-                f"A batch of records of topic {message.topic} is larger than the topic's max.message.bytes{most}.",
-                "Run again: batches are made for the topics that exist. If transforms rename topics, set "
-                f"producer.batch.size to at most {'this limit' if limit is None else limit}.",
-            )
-
-    def _too_large(self, message: Refused) -> CdcError:
-        columns = ", ".join(key_columns(message.key))
-        limit = (
-            "the topic's max.message.bytes or the broker's message.max.bytes"
-            if self._is_for_broker(message)
-            else f"the producer's max.request.size of {self._positions.most_bytes:,} bytes"
-        )
-        return BrokerError(
-            f"A record of topic {message.topic} has {message.size:,} bytes"
-            f"{f' (its key: {columns})' if columns else ''}, more than {limit}.",
-            "Raise both limits (producer.max.request.size, max.message.bytes), exclude the column, or set "
-            "errors.tolerance=all to leave such records out.",
-        )
-
-
-class _Patience:
-    """How long the publisher waits while nothing is acknowledged."""
-
-    def __init__(self, publisher: Publisher) -> None:
-        self._publisher = publisher
-        self._waiting = len(publisher._producer)
-        self._since = self._warned = time.monotonic()
-
-    def check(self) -> None:
-        """Raise an error if it is over, or the run ends."""
-        publisher, now = self._publisher, time.monotonic()
-        waiting = len(publisher._producer)
-        if waiting != self._waiting:
-            self._waiting, self._since = waiting, now
-        silent = now - self._since
-        if publisher._reported.refused or silent > publisher._settings.stall_seconds:
-            raise publisher._reported.unreachable(silent)
-        if publisher._is_closed:
-            raise TransientError("The run ended before Kafka had acknowledged its records.")
-        if now - max(self._warned, self._since) > _WARN_SECONDS:
-            self._warned = now
-            _log.warning(
-                "Kafka at %s has acknowledged nothing for %d s; %d records wait.%s",
-                publisher._settings.servers,
-                silent,
-                waiting,
-                f" Its last error: {publisher._reported.last}." if publisher._reported.last else "",
-            )

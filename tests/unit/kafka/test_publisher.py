@@ -14,9 +14,10 @@ from confluent_kafka import KafkaError, KafkaException
 from cdc_core.envelope.record import records
 from cdc_core.errors import TransientError
 from cdc_core.kafka.client import BrokerError, Reported
+from cdc_core.kafka.delivery import Delivery, DeliverySettings
 from cdc_core.kafka.messages import Messages
 from cdc_core.kafka.positions import PositionTopic
-from cdc_core.kafka.publisher import Publisher, PublisherSettings
+from cdc_core.kafka.publisher import Publisher
 from tests.support.waits import wait_until
 
 TEXT = pa.large_string()
@@ -109,8 +110,9 @@ class Case:
     def __init__(self, **settings: Any) -> None:
         self.producer = FakeProducer()
         fakes: Any = (self.producer, NoTopics())
-        made = PublisherSettings("broker:1", **{"stall_seconds": 30.0, **settings})
-        self.publisher = Publisher(fakes[0], made, POSITIONS, fakes[1], Messages(), Reported("broker:1"))
+        made = DeliverySettings("broker:1", **{"stall_seconds": 30.0, **settings})
+        delivery = Delivery(fakes[0], made, POSITIONS, fakes[1], Messages(), Reported("broker:1"))
+        self.publisher = Publisher(delivery)
 
     def put(self, *values: str, topic: str = "t") -> None:
         rows = len(values)
