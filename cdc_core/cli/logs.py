@@ -100,7 +100,7 @@ def set_up(log_format: str | None = None, configured: LogFormat = LogFormat.TEXT
     handler.setFormatter(_Json(verbose) if chosen is LogFormat.JSON else _Text(verbose))
     if not verbose:
         # By the handler, too: a library sets the level of its loggers when it is used first.
-        handler.addFilter(lambda record: record.name.partition(".")[0] not in _NOISY)
+        handler.addFilter(lambda record: not _is_noise(record))
     root = logging.getLogger()
     for former in [each for each in root.handlers if isinstance(each, _Stderr)]:
         root.removeHandler(former)
@@ -113,6 +113,12 @@ def set_up(log_format: str | None = None, configured: LogFormat = LogFormat.TEXT
         logging.getLogger(name).setLevel(logging.DEBUG if verbose else logging.INFO)
     for name in _NOISY:
         logging.getLogger(name).setLevel(logging.NOTSET if verbose else logging.CRITICAL)
+
+
+def _is_noise(record: logging.LogRecord) -> bool:
+    # py4j reports a lost connection by the root logger, which nothing of wal2lake uses.
+    is_of_root = record.name == logging.root.name and record.levelno < logging.WARNING
+    return is_of_root or record.name.partition(".")[0] in _NOISY
 
 
 def is_json() -> bool:

@@ -21,10 +21,11 @@ TABLE = TableId("public", "t")
 @pytest.fixture(autouse=True)
 def restored(monkeypatch):
     root = logging.getLogger()
-    before = root.handlers[:]
+    before, level = root.handlers[:], root.level
     monkeypatch.delenv(VERBOSE_VARIABLE, raising=False)
     yield
     root.handlers[:] = before
+    root.setLevel(level)
     os.environ.pop(VERBOSE_VARIABLE, None)
     RELAYED.clear()
     for name in (*logs._SPOKEN, *logs._NOISY):
@@ -45,6 +46,8 @@ def test_text_is_the_message_without_a_stack(capsys):
     library = logging.getLogger("great_expectations.data_context")
     library.setLevel(logging.INFO)
     library.info("Created temporary directory '/tmp/x' for ephemeral docs site")
+    logging.getLogger().setLevel(logging.INFO)
+    logging.info("Exception while sending command.", exc_info=True)
     assert capsys.readouterr().err == "snapshot: 3 rows\nIt failed.\n"
 
 
