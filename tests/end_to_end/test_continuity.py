@@ -17,7 +17,7 @@ from cdc_core.schema.table import TableId
 from tests.support.cluster import Cluster
 from tests.support.lake import difference, lake_settings, write_properties
 from tests.support.program import Program
-from tests.support.waits import wait_until
+from tests.support.waits import repeated, wait_until
 
 pytestmark = [pytest.mark.postgres, pytest.mark.spark, pytest.mark.slow]
 
@@ -229,6 +229,21 @@ def test_no_data_and_a_slot_that_is_gone(pg: Cluster, program: Program, tmp_path
     assert done.returncode != 0
     assert "not read again" in done.stderr
     shop.reread(**mode)
+
+
+def test_a_slot_that_is_gone_when_its_snapshot_is_taken(pg: Cluster, program: Program, tmp_path: Path) -> None:
+    """As after a failover, whose standby does not have a new slot yet."""
+    shop = Shop(program, tmp_path, pg)
+    with program.started("run", shop.file(), WAL2LAKE_FAILPOINT="after-snapshot-commit:1:stop") as run:
+        stat = Path(f"/proc/{run.process.pid}/stat")
+        wait_until(lambda: stat.read_text().rpartition(")")[2].split()[0] == "T", 120, "the snapshot's commit")
+        shop.drop_slot()
+        # Each table stops it once.
+        with repeated(lambda: run.process.send_signal(signal.SIGCONT), 0.1):
+            assert run.end() == 1
+        assert "no longer exists, and lake tables depend on it" in run.said()
+    shop.change()
+    shop.reread()
 
 
 def test_a_slot_that_is_confirmed_by_hand(pg: Cluster, program: Program, tmp_path: Path) -> None:

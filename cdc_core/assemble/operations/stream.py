@@ -51,6 +51,9 @@ def stream(
     with context.claimed() as source:
         tables, found = context.checked(source)
         if not found.exists or found.confirmed_lsn is None:
+            if context.has_lake:
+                # A server that has taken over lacks the slot of a snapshot that was just taken.
+                Continuity.of(context, tables).require()
             raise SourceError(
                 f"Replication slot {context.slot} does not exist: nothing has been captured yet.",
                 "Take the first snapshot.",
