@@ -41,7 +41,6 @@ class Publisher:
         self._unmarked = 0
         self._durable = ""
         self._error: BaseException | None = None
-        self._is_closed = False
         self._thread = threading.Thread(target=self._guard, name="kafka-publisher", daemon=True)
         self._thread.start()
 
@@ -99,7 +98,7 @@ class Publisher:
     def close(self) -> None:
         """End the thread; what is not acknowledged is sent again by the next run. Never raises."""
         with self._changed:
-            self._is_closed = self._delivery.is_stopped = True
+            self._delivery.is_stopped = True
             self._changed.notify_all()
         self._thread.join(_JOIN_SECONDS)
 
@@ -144,7 +143,7 @@ class Publisher:
         """Wait for the next item; None at the end. Callbacks are served meanwhile."""
         while True:
             with self._changed:
-                if self._is_closed:
+                if self._delivery.is_stopped:
                     return None
                 if self._queue:
                     return self._queue.popleft()

@@ -16,6 +16,7 @@ import pytest
 from cdc_core.schema.table import TableId
 from tests.support.cluster import Cluster
 from tests.support.lake import difference, lake_settings, write_properties
+from tests.support.processes import state
 from tests.support.program import Program
 from tests.support.waits import repeated, wait_until
 
@@ -235,8 +236,7 @@ def test_a_slot_that_is_gone_when_its_snapshot_is_taken(pg: Cluster, program: Pr
     """As after a failover, whose standby does not have a new slot yet."""
     shop = Shop(program, tmp_path, pg)
     with program.started("run", shop.file(), WAL2LAKE_FAILPOINT="after-snapshot-commit:1:stop") as run:
-        stat = Path(f"/proc/{run.process.pid}/stat")
-        wait_until(lambda: stat.read_text().rpartition(")")[2].split()[0] == "T", 120, "the snapshot's commit")
+        wait_until(lambda: state(run.process.pid) == "T", 120, "the snapshot's commit")
         shop.drop_slot()
         # Each table stops it once.
         with repeated(lambda: run.process.send_signal(signal.SIGCONT), 0.1):

@@ -12,6 +12,7 @@ import pytest
 from cdc_core import failpoints
 from cdc_core.schema.table import TableId
 from tests.support.lake import difference, doubled_events, lake_settings, write_properties
+from tests.support.processes import state
 from tests.support.waits import wait_until
 
 pytestmark = [pytest.mark.postgres, pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(900)]
@@ -34,14 +35,6 @@ delete from keyless where ctid in (select ctid from keyless where v = 1 limit 5)
 commit;
 delete from items where id % 5 = 0;
 """
-
-
-def state(pid: int) -> str:
-    """The process's state as Linux tells it; empty where it is gone."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-    except OSError:
-        return ""
 
 
 def parent(pid: int) -> int:

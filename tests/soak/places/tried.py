@@ -17,6 +17,7 @@ from tests.soak.places.ground import Ground
 from tests.soak.places.phases import CHANGE, SCHEMA, TABLES, Phase
 from tests.support.cluster import Cluster
 from tests.support.lake import changelog_path, difference, doubled_events, lake_settings, write_properties
+from tests.support.processes import state
 from tests.support.program import Running
 from tests.support.proxy import Proxy
 from tests.support.spark_cluster import below
@@ -212,14 +213,6 @@ class Tried:
                 yield
         finally:
             self._release()
-
-
-def state(pid: int) -> str:
-    """The process's state as Linux tells it; empty where it is gone."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-    except OSError:
-        return ""
 
 
 def _go_on(pids: list[int]) -> None:
