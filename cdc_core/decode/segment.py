@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
 
-# A frame of the replication stream: 'w', WAL start, WAL end, server clock (three int64), then the plugin's message.
-FRAME_HEADER = 25
+# A frame of the replication stream begins with 'w', WAL start, WAL end, server clock; the plugin's message follows.
+HEADER = struct.Struct("!cQQq")
+FRAME_HEADER = HEADER.size
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Iterator
 from contextlib import closing
 
 from psycopg import sql
 
-from cdc_core.decode.segment import Segment
+from cdc_core.decode.segment import HEADER, Segment
 from cdc_core.lsn import Lsn
 from cdc_core.postgres.connect import Connection, connect
 from cdc_core.postgres.options import PostgresOptions
@@ -16,7 +15,6 @@ from cdc_core.postgres.replication import plugin
 from cdc_core.postgres.replication import slot as slots
 from cdc_core.postgres.sqlstate import translated
 
-_FRAME = struct.Struct("!cQQq")  # kind, WAL start, WAL end, clock: as in the frames of the replication stream
 _FRAMES = 20_000
 
 
@@ -36,7 +34,7 @@ def peek(connection: Connection, options: PostgresOptions, upto: Lsn) -> Iterato
     with translated("reading the changes that wait in the slot"), closing(connection.cursor()) as cursor:
         frames: list[bytes] = []
         for lsn, data in cursor.stream(query, binary=True):  # row-wise: only what no run has read yet
-            frames.append(_FRAME.pack(b"w", lsn, lsn, 0) + data)
+            frames.append(HEADER.pack(b"w", lsn, lsn, 0) + data)
             if len(frames) == _FRAMES:
                 yield Segment.of(frames)
                 frames = []

@@ -16,6 +16,9 @@ from cdc_core.errors import UnreachableError
 
 # With more than that unread the receiving window may be closed, and a living server cannot send.
 _MOST_UNREAD = 4096
+# The server ends a connection whose client is silent for wal_sender_timeout; this side allows it the same time, in
+# which it is asked for a reply at least three times.
+_LEAST_SECONDS, _MOST_SECONDS = 5.0, 300.0
 # What one look adds at most: the process may have been stopped in between.
 _LONGEST_SECONDS = 1.0
 
@@ -50,6 +53,12 @@ class Silence:
             self._silent, self._unread = 0.0, unread
             return
         self.lasts(min(passed, _LONGEST_SECONDS))
+
+
+def allowed_seconds(timeout_ms: int) -> float:
+    """Return the silence that a server with this wal_sender_timeout (0: none) is allowed."""
+    wanted = timeout_ms / 1000 or _MOST_SECONDS
+    return max(_LEAST_SECONDS, min(wanted, _MOST_SECONDS))
 
 
 def _unread_bytes(descriptor: int) -> int:
