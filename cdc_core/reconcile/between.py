@@ -45,6 +45,7 @@ from cdc_core.postgres.replication.peek import peek
 from cdc_core.postgres.server import sendable_end
 from cdc_core.reconcile.judge import Between
 from cdc_core.schema.table import TableId, TableSchema
+from cdc_core.visibility import Visibility
 
 _POLL_SECONDS = 0.05
 _FLUSH_SECONDS = 10.0
@@ -60,6 +61,12 @@ class Shown:
     visible: str
     lsn: Lsn
     floor: int
+
+    @classmethod
+    def of(cls, visible: str, lsn: Lsn, bound: tuple[Lsn, int]) -> Shown:
+        """Return what a snapshot shows; ``bound`` was taken before it (``ChunkConnection.bound``)."""
+        end, before = bound
+        return cls(visible, lsn, int(end) if Visibility.parse(visible).shows_all_before(before) else 0)
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ it must lead to the versions, too (``versions``).
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pyarrow as pa
@@ -34,9 +34,21 @@ from cdc_core.reconcile.versions import wrong_versions
 _POSITION = POSITION[:2]
 
 
-def changelog_bytes(target: Target) -> int:
-    """Return the size of a table's changelog."""
-    return 0 if target.changelog is None else sum(file.size for file in target.changelog.files)
+@dataclass(frozen=True, slots=True)
+class ChangelogCheck:
+    """The check of the changelogs that are not larger than ``most_bytes``. ``limit``: how many keys are named."""
+
+    paths: LakePaths
+    scope: str
+    limit: int
+    most_bytes: int
+
+    def of(self, target: Target) -> ChangelogFound | None:
+        """Return what is found in a table's changelog, None if that is too large to be read whole. Raises LakeError."""
+        files = () if target.changelog is None else target.changelog.files
+        if sum(file.size for file in files) > self.most_bytes:
+            return None
+        return check_changelog(target, self.paths, self.scope, self.limit, self.most_bytes)
 
 
 def check_changelog(target: Target, paths: LakePaths, scope: str, limit: int, most_bytes: int) -> ChangelogFound:

@@ -11,8 +11,9 @@ rows, which are read by COPY and typed as the lake's are.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -20,9 +21,9 @@ import numpy as np
 import pyarrow as pa
 
 from cdc_core.errors import NotComparableError
-from cdc_core.lake.paths import LakePaths
+from cdc_core.postgres.catalog.tables import TableSize
 from cdc_core.postgres.rows.copy_out import SnapshotReader
-from cdc_core.reconcile.between import Shown, SlotChanges, Waiting, between
+from cdc_core.reconcile.between import SlotChanges, Waiting, between
 from cdc_core.reconcile.judge import (
     Between,
     Judged,
@@ -35,12 +36,15 @@ from cdc_core.reconcile.judge import (
 )
 from cdc_core.reconcile.lake_side import LakeSide
 from cdc_core.reconcile.partial import Since, keys_since, sampled_rows
-from cdc_core.reconcile.reports import Differences, Key, KeyList, State, TableResult
+from cdc_core.reconcile.read_plan import Reading, ReadPlan
+from cdc_core.reconcile.reports import Differences, Key, KeyList, TableResult
 from cdc_core.reconcile.row_hash import RowHash
 from cdc_core.reconcile.rows import is_among, surplus
 from cdc_core.reconcile.rows_repair import Surplus, picked
-from cdc_core.reconcile.source_side import Pace, Reading, SourceSide
-from cdc_core.reconcile.target import Target
+from cdc_core.reconcile.source_side import Pace, SourceSide
+from cdc_core.reconcile.target import Records, Target
+from cdc_core.reconcile.view import View
+from cdc_core.schema.table import TableSchema
 
 # Rows that differ are held in memory to be told apart by their keys.
 _MOST_ROWS = 2_000_000
@@ -90,46 +94,80 @@ class _Sides:
 
 
 @dataclass(frozen=True, slots=True)
-class Comparison:
-    """Compares tables under one snapshot of the source. ``limit``: how many keys of each kind are named.
+class Comparisons:
+    """Opens comparisons, each of one table under one snapshot of the source. The fields are common to all of them.
 
-    ``spark`` starts a session whose tasks read lake tables of at least ``spark_bytes``.
+    ``limit``: how many keys of each kind are named. ``spark`` starts a session whose tasks read lake tables of at least
+    ``spark_bytes``.
     """
 
-    paths: LakePaths
-    scope: str
-    shown: Shown
-    taken_us: int
+    records: Records
     slot: SlotChanges
+    plan: ReadPlan
     pace: Pace
     limit: int
     spark: Callable[[], Any]
     spark_bytes: int
 
-    def compare(self, target: Target, reader: SnapshotReader, reading: Reading) -> Found:
-        """Compare all rows of a table. Raises CdcError."""
+    @contextmanager
+    def open(self, table: TableSchema, view: View, size: TableSize | None = None) -> Iterator[Comparison]:
+        """Open the comparison with the present version of the lake table. ``size``: see ``ReadPlan.of``.
+
+        Raises NotComparableError with the reason why the table is left out, or another CdcError.
+        """
+        target = self.records.target(table)
+        reading = self.plan.of(target, size)
+        with view.reader() as reader:
+            yield Comparison(self, view, target, reading, reader)
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """Compares one table under the snapshot ``view``; ``reader`` reads its rows. The methods raise CdcError."""
+
+    common: Comparisons
+    view: View
+    target: Target
+    reading: Reading
+    reader: SnapshotReader
+
+    def compare(self) -> Found:
+        """Compare all rows."""
         began = time.monotonic()
-        hashing = RowHash.of(target.typer, target.compared) if reading.can_hash else None
-        found = None if hashing is None else self._compared(target, reader, reading, hashing, began)
-        found = found or self._compared(target, reader, reading, None, began)
+        hashing = RowHash.of(self.target.typer, self.target.compared) if self.reading.can_hash else None
+        found = None if hashing is None else self._compared(hashing, began)
+        found = found or self._compared(None, began)
         assert found is not None
         return found
 
-    def _compared(
-        self, target: Target, reader: SnapshotReader, reading: Reading, hashing: RowHash | None, began: float
-    ) -> Found | None:
-        """Compare all rows; None if the hashes of the server are not enough for it (``_judged``)."""
-        is_large = sum(file.size for file in target.lake.files) >= self.spark_bytes
-        lake = LakeSide(target.lake, target.compared, hashing, self.spark if is_large else None)
-        sides = _Sides.read(lake, self._source(target, reader, reading, hashing))
-        judged = self._judged(target, sides, _MOST_HASHED if hashing else None)
-        return None if judged is None else _found(target, judged, len(sides.expected), sides.source, began)
+    def compare_keys(self, keys: pa.Table) -> Found:
+        """Compare the rows with some keys, whose columns are ``KeyColumns.read``."""
+        began, lake, source = time.monotonic(), self._lake(), self._source()
+        rows = source.of_keys(keys), lake.of_keys(keys)
+        if not keys.num_rows:
+            return _found(self.target, Judged(Differences()), 0, source, began)
+        return self._found(lake, source, rows, began)
 
-    def surplus(self, target: Target, reader: SnapshotReader, reading: Reading) -> Surplus:
-        """Return the rows that the lake table, which has no key, lacks and has too many of. Raises CdcError."""
-        compared = target.compared
-        sides = _Sides.read(LakeSide(target.lake, compared), self._source(target, reader, reading))
-        changes, is_cut, is_emptied = self._between(target)
+    def compare_sample(self, count: int, seed: int) -> Found:
+        """Compare the rows of ``count`` ranges of each side, chosen by ``seed``."""
+        if self.target.compared.key is None:
+            raise NotComparableError("rows of a table without a key cannot be compared by a sample")
+        began, lake, source = time.monotonic(), self._lake(), self._source()
+        rows = sampled_rows(self.target, source, lake, self.reading.ranges, count, seed)
+        return self._found(lake, source, rows, began)
+
+    def keys_since(self, since: Since) -> pa.Table | None:
+        """Return the keys that changed up to the snapshot; None if all rows have to be compared."""
+        records = self.common.records
+        # Awaited first: a change that gets into the changelog later would be after the next comparison's moment.
+        waiting = self.common.slot.upto(self.view.shown.lsn)
+        return keys_since(self.target, records.paths, records.scope, since, waiting)
+
+    def surplus(self) -> Surplus:
+        """Return the rows that the lake table, which has no key, lacks and has too many of."""
+        compared = self.target.compared
+        sides = _Sides.read(self._lake(), self._source())
+        changes, is_cut, is_emptied = self._between()
         _check_complete(changes)
         sides = sides.after_truncates(is_cut, is_emptied)
         values, left = multiset_left(sides.expected, sides.held, changes, compared)
@@ -142,59 +180,42 @@ class Comparison:
             picked(theirs, compared, values[exceeds], -left[exceeds]),
         )
 
-    def compare_keys(self, target: Target, reader: SnapshotReader, reading: Reading, keys: pa.Table) -> Found:
-        """Compare the rows with some keys, whose columns are ``KeyColumns.read``. Raises CdcError."""
-        began = time.monotonic()
-        lake, source = LakeSide(target.lake, target.compared), self._source(target, reader, reading)
-        rows = source.of_keys(keys), lake.of_keys(keys)
-        if not keys.num_rows:
-            return _found(target, Judged(Differences()), 0, source, began)
-        return self._found(target, lake, source, rows, began)
+    def _lake(self, hashing: RowHash | None = None, spark: Callable[[], Any] | None = None) -> LakeSide:
+        return LakeSide(self.target.lake, self.target.compared, hashing, spark)
 
-    def keys_since(self, target: Target, since: Since) -> pa.Table | None:
-        """Return the keys that changed up to the snapshot; None if all rows have to be compared. Raises CdcError."""
-        # Awaited first: a change that gets into the changelog later would be after the next comparison's moment.
-        waiting = self.slot.upto(self.shown.lsn)
-        return keys_since(target, self.paths, self.scope, since, waiting)
+    def _source(self, hashing: RowHash | None = None) -> SourceSide:
+        target, at = self.target, (int(self.view.shown.lsn), self.view.taken_us)
+        return SourceSide(self.reader, target.typer, target.compared, self.reading, *at, self.common.pace, hashing)
 
-    def compare_sample(self, target: Target, reader: SnapshotReader, reading: Reading, count: int, seed: int) -> Found:
-        """Compare the rows of ``count`` ranges of each side, chosen by ``seed``. Raises CdcError."""
-        if target.compared.key is None:
-            raise NotComparableError("rows of a table without a key cannot be compared by a sample")
-        began = time.monotonic()
-        lake, source = LakeSide(target.lake, target.compared), self._source(target, reader, reading)
-        rows = sampled_rows(target, source, lake, reading.ranges, count, seed)
-        return self._found(target, lake, source, rows, began)
+    def _compared(self, hashing: RowHash | None, began: float) -> Found | None:
+        """Compare all rows; None if the hashes of the server are not enough for it (``_judged``)."""
+        is_large = sum(file.size for file in self.target.lake.files) >= self.common.spark_bytes
+        lake = self._lake(hashing, self.common.spark if is_large else None)
+        sides = _Sides.read(lake, self._source(hashing))
+        judged = self._judged(sides, _MOST_HASHED if hashing else None)
+        return None if judged is None else _found(self.target, judged, len(sides.expected), sides.source, began)
 
-    def _found(
-        self, target: Target, lake: LakeSide, source: SourceSide, rows: tuple[pa.Table, pa.Table], began: float
-    ) -> Found:
-        changes, is_cut, is_emptied = self._between(target)
-        judged = self._judged_keyed(target, lake, source, rows, changes, is_cut, is_emptied)
-        return _found(target, judged, rows[0].num_rows, source, began)
+    def _found(self, lake: LakeSide, source: SourceSide, rows: tuple[pa.Table, pa.Table], began: float) -> Found:
+        judged = self._judged_keyed(lake, source, rows, *self._between())
+        return _found(self.target, judged, rows[0].num_rows, source, began)
 
-    def _source(
-        self, target: Target, reader: SnapshotReader, reading: Reading, hashing: RowHash | None = None
-    ) -> SourceSide:
-        at = int(self.shown.lsn), self.taken_us
-        return SourceSide(reader, target.typer, target.compared, reading, *at, self.pace, hashing)
-
-    def _judged(self, target: Target, sides: _Sides, most_hashed: int | None) -> Judged | None:
+    def _judged(self, sides: _Sides, most_hashed: int | None) -> Judged | None:
         """Judge by the digests of both sides.
 
         ``most_hashed``: the digests are the server's hashes, and not more rows than this may have others; None if they
         are those of ``compared``. Returns None if more have, or the digests of changes are needed as well.
         """
-        compared, unlike = target.compared, surplus(sides.held, sides.expected)
-        if not len(unlike) and not self.changes(target, Waiting()).ahead.num_rows:
+        compared, unlike = self.target.compared, surplus(sides.held, sides.expected)
+        if not len(unlike) and not self._changes(Waiting()).ahead.num_rows:
             return Judged(Differences())
-        changes, is_cut, is_emptied = self._between(target)
+        changes, is_cut, is_emptied = self._between()
         sides = sides.after_truncates(is_cut, is_emptied)
         if compared.key is None and most_hashed is not None:
             return None
         if compared.key is None:
             _check_complete(changes)
-            return Judged(_without_keys(judge_multiset(sides.expected, sides.held, changes, compared), self.limit))
+            found = judge_multiset(sides.expected, sides.held, changes, compared)
+            return Judged(_without_keys(found, self.common.limit))
         unlike = surplus(sides.held, sides.expected) if is_cut or is_emptied else unlike
         missing, extra = (int(np.count_nonzero(is_among(each, unlike))) for each in (sides.expected, sides.held))
         if most_hashed is not None and missing + extra > most_hashed:
@@ -202,11 +223,10 @@ class Comparison:
         if missing + extra > _MOST_ROWS:
             return _too_many(missing, extra, changes)
         rows = sides.source_rows(unlike), sides.lake_rows(unlike)
-        return self._judged_keyed(target, sides.lake, sides.source, rows, changes, is_cut, is_emptied)
+        return self._judged_keyed(sides.lake, sides.source, rows, changes, is_cut, is_emptied)
 
     def _judged_keyed(
         self,
-        target: Target,
         lake: LakeSide,
         source: SourceSide,
         rows: tuple[pa.Table, pa.Table],
@@ -215,36 +235,35 @@ class Comparison:
         is_emptied: bool,
     ) -> Judged:
         """Judge rows of both sides. Of one that was truncated, nothing that was read is there any more."""
-        empty = target.compared.schema.empty_table()
+        compared = self.target.compared
+        empty = compared.schema.empty_table()
 
         def more(keys: pa.Table) -> tuple[pa.Table, pa.Table]:
             return empty if is_cut else source.of_keys(keys), empty if is_emptied else lake.of_keys(keys)
 
         mine, theirs = empty if is_cut else rows[0], empty if is_emptied else rows[1]
-        return judge_keyed(mine, theirs, changes, target.compared, self.limit, more)
+        return judge_keyed(mine, theirs, changes, compared, self.common.limit, more)
 
-    def _between(self, target: Target) -> tuple[Between, bool, bool]:
+    def _between(self) -> tuple[Between, bool, bool]:
         """Return the changes after the last truncate on each side, and whether there was one for source and lake."""
-        changes = self.changes(target, self.slot.upto(self.shown.lsn))
+        changes = self._changes(self.common.slot.upto(self.view.shown.lsn))
         (ahead, is_cut), (behind, is_emptied) = after_truncate(changes.ahead), after_truncate(changes.behind)
         return Between(ahead, behind, changes.refused), is_cut, is_emptied
 
-    def changes(self, target: Target, waiting: Waiting) -> Between:
-        """Return the changes between the source's snapshot and the lake's version, ``waiting`` those in the slot only.
-
-        Raises NotComparableError.
-        """
-        return between(target.typer, target.changelog, self.paths, self.scope, self.shown, target.version, waiting)
+    def _changes(self, waiting: Waiting) -> Between:
+        """Return the changes between the snapshot and the lake's version; ``waiting`` are those in the slot only."""
+        target, records = self.target, self.common.records
+        at = target.typer, target.changelog, records.paths, records.scope
+        return between(*at, self.view.shown, target.version, waiting)
 
 
 def _found(target: Target, judged: Judged, rows: int, source: SourceSide, began: float) -> Found:
     """Return the result. Raises NotComparableError if all that remains is undecided."""
-    state = State.DIFFERENT if judged.found.count else State.EQUAL
-    if state is State.EQUAL and judged.found.undecided.count:
+    if not judged.found.count and judged.found.undecided.count:
         raise NotComparableError(f"{judged.found.undecided.count} of its rows are changed by a change under way")
     result = TableResult(
         target.table.id,
-        state,
+        judged.found.state,
         rows,
         found=judged.found,
         columns_left_out=target.left_out,

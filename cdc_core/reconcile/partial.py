@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import datetime
 
 import numpy as np
@@ -23,14 +24,33 @@ from cdc_core.lake.stores.changelog import files_between
 from cdc_core.lsn import Lsn
 from cdc_core.reconcile.between import Waiting, stored_changes
 from cdc_core.reconcile.lake_side import LakeSide
+from cdc_core.reconcile.read_plan import SAMPLE_ROWS
 from cdc_core.reconcile.rows import Compared
 from cdc_core.reconcile.source_side import SourceSide
 from cdc_core.reconcile.target import Target
+from cdc_core.schema.table import TableId
 
-SAMPLE_ROWS = 10_000
 _LAST = 2**62
 
 Since = Lsn | datetime
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """Which rows are compared: all, those that changed after ``since`` (by table), or a ``sample`` of so many ranges.
+
+    ``seed`` decides which ranges. ``is_since``: a table that ``since`` does not contain is compared as a whole.
+    """
+
+    since: Mapping[TableId, Since] = field(default_factory=dict)
+    sample: int | None = None
+    seed: int = 0
+    is_since: bool = False
+
+    @property
+    def kind(self) -> str:
+        """How the results call it."""
+        return "sample" if self.sample is not None else "since" if self.since or self.is_since else "all"
 
 
 def keys_since(target: Target, paths: LakePaths, scope: str, since: Since, waiting: Waiting) -> pa.Table | None:

@@ -35,10 +35,10 @@ from cdc_core.postgres.rows.chunks import ChunkConnection
 from cdc_core.reconcile.between import Shown, SlotChanges, between
 from cdc_core.reconcile.judge import touched_keys
 from cdc_core.reconcile.key_texts import key_texts
-from cdc_core.reconcile.source_side import Reading, has_texts, typed
+from cdc_core.reconcile.read_plan import Reading, has_texts
+from cdc_core.reconcile.source_side import typed
 from cdc_core.reconcile.target import Target
 from cdc_core.snapshot.incremental.groups import ChunkFile
-from cdc_core.visibility import Visibility
 
 _log = logging.getLogger(__name__)
 
@@ -99,8 +99,7 @@ class Repair:
         can_seek = has_texts(target.typer, target.compared)
         read = self.connection.read(*(reading.of_keys(key_texts(keys, key)) if can_seek else reading.ranges))
         reached = self.connection.wal_end()
-        floor = int(bound[0]) if Visibility.parse(read.visible).shows_all_before(bound[1]) else 0
-        shown = Shown(read.visible, reached, floor)
+        shown = Shown.of(read.visible, reached, bound)
         merge = self._merge(target, reached)
         waits = self._waiting(target, shown, keys)
         rows = typed(target.typer, b"".join(read.rows), merge.to_lsn, now_us())
@@ -115,7 +114,8 @@ class Repair:
         if rows.num_rows or gone.num_rows:
             # A run may have merged more meanwhile: the later the position is read, the fewer commits are in the way.
             merge = self._merge(target, reached)
-            chunk = ChunkFile(self._file(target, rows), rows.num_rows, read.visible, floor, self._file(target, gone))
+            own, others = self._file(target, rows), self._file(target, gone)
+            chunk = ChunkFile(own, rows.num_rows, shown.visible, shown.floor, others)
             self._apply(ChunkOrder(merge, (chunk,), merge.to_lsn, int(reached)))
         return dict.fromkeys(np.flatnonzero(waits).tolist(), _WAITS)
 

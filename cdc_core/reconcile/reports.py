@@ -49,6 +49,16 @@ class Differences:
         """The number of rows that differ."""
         return self.missing.count + self.extra.count + self.changed.count
 
+    @property
+    def state(self) -> State:
+        """The state of a table that has them."""
+        return State.DIFFERENT if self.count else State.EQUAL
+
+    def cut(self, limit: int) -> Differences:
+        """Return them with at most ``limit`` keys of each kind named."""
+        kinds = (self.missing, self.extra, self.changed, self.quarantined, self.undecided)
+        return Differences(*(KeyList(each.count, each.keys[:limit]) for each in kinds))
+
 
 @dataclass(frozen=True, slots=True)
 class Unrepaired:
@@ -186,6 +196,11 @@ class TableResult:
             plain["is_error"],
             ChangelogFound.from_plain(plain["changelog"]),
         )
+
+
+def left_out(table: TableId, reason: str, *, is_error: bool = False) -> TableResult:
+    """Return the result of a table that was not compared."""
+    return TableResult(table, State.LEFT_OUT, reason=reason, is_error=is_error)
 
 
 @dataclass(frozen=True, slots=True)

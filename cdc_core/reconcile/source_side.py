@@ -12,22 +12,14 @@ import pyarrow as pa
 from cdc_core.decode.copy_text import LineCutter, decode_copy
 from cdc_core.lake.rows.change_rows import RowTyper
 from cdc_core.lake.rows.row_keys import KeyIndex
-from cdc_core.postgres.rows.chunk_sql import keys_sql
 from cdc_core.postgres.rows.copy_out import SnapshotReader
 from cdc_core.reconcile.key_texts import key_texts
-from cdc_core.reconcile.reports import Key
+from cdc_core.reconcile.read_plan import Reading, has_texts
 from cdc_core.reconcile.row_hash import RowHash, parsed
 from cdc_core.reconcile.rows import Compared, is_among
-from cdc_core.schema.pg_type import PgType, TypeKind
-from cdc_core.schema.plan import row_key
-from cdc_core.schema.table import TableSchema
 
 _MOST_SLEEP = 1.0
-_KEYS, _MOST_KEYS = 500, 10_000
-_WITH_TEXT = {
-    *("bool", "int2", "int4", "int8", "oid", "numeric", "float4", "float8", "text", "varchar", "bpchar", "name"),
-    *("citext", "uuid", "date", "timestamp", "timestamptz", "bytea", "inet", "cidr", "macaddr", "macaddr8", "ltree"),
-}
+_MOST_KEYS = 10_000
 
 
 class Pace:
@@ -52,47 +44,6 @@ class Cost:
 
     rows: int = 0
     octets: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class Reading:
-    """The statements that read ``columns`` of a table: all of its rows in ``ranges``, or those with given keys.
-
-    ``condition`` is the publication's row filter, "" for none. ``can_hash``: the rows of a range are so few that the
-    server can return their hashes as one value.
-    """
-
-    table: TableSchema
-    columns: tuple[str, ...]
-    ranges: tuple[str, ...]
-    condition: str = ""
-    can_hash: bool = False
-
-    def of_keys(self, keys: Sequence[Key]) -> list[str]:
-        """Return the statements for the rows with the keys."""
-        only = self.table.fingerprint is not None and not self.table.fingerprint.is_partitioned
-        names = row_key(self.table)
-        condition = f"({self.condition})" if self.condition else ""
-        return [
-            keys_sql(self.table.id, self.columns, names, keys[at : at + _KEYS], condition=condition, only=only)
-            for at in range(0, len(keys), _KEYS)
-        ]
-
-
-def has_texts(typer: RowTyper, compared: Compared) -> bool:
-    """Whether the source's rows can be found by the texts of their keys: not if those are masked, or have no text."""
-    if compared.key is None:
-        return False
-    masked = {plan.name for plan in typer.plans if plan.mapper is not None}
-    names = row_key(typer.table)
-    return not masked & set(names) and all(_has_text(typer.table.column(name).type) for name in names)
-
-
-def _has_text(kind: PgType) -> bool:
-    """Whether ``key_texts`` of the type's values are texts that PostgreSQL reads as them."""
-    if kind.kind in (TypeKind.DOMAIN, TypeKind.ARRAY):
-        return kind.inner is not None and _has_text(kind.inner)
-    return kind.kind is TypeKind.ENUM or kind.name in _WITH_TEXT
 
 
 class SourceSide:

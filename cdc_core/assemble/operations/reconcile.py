@@ -18,7 +18,6 @@ from cdc_core.assemble.start.continuity import expect_server
 from cdc_core.engine.reading.tables import TableRegistry
 from cdc_core.errors import ConfigError
 from cdc_core.lsn import Lsn
-from cdc_core.postgres.connect import connection_string
 from cdc_core.postgres.rows.chunks import ChunkConnection
 from cdc_core.postgres.source import Source
 from cdc_core.schema.table import TableId, TableSchema
@@ -28,9 +27,11 @@ from cdc_core.selection.options import ROW_OPERATIONS
 if TYPE_CHECKING:  # loads Arrow, which most callers do not need
     from cdc_core.lake.stores.reconciliations import ReconciliationLog
     from cdc_core.reconcile.between import SlotChanges
-    from cdc_core.reconcile.repair import Repair
+    from cdc_core.reconcile.changelog import ChangelogCheck
+    from cdc_core.reconcile.compare import Comparisons
+    from cdc_core.reconcile.partial import Part
+    from cdc_core.reconcile.repair_run import RepairRun
     from cdc_core.reconcile.reports import ReconcileReport, TableResult
-    from cdc_core.reconcile.run import Part
     from cdc_core.reconcile.target import Records
 
 
@@ -62,8 +63,9 @@ def reconcile(
     Raises CdcError; what concerns one table alone is in its result.
     """
     from cdc_core.reconcile.journal import Journal
-    from cdc_core.reconcile.reports import ReconcileReport
-    from cdc_core.reconcile.run import ReconcileRun, View, left_out
+    from cdc_core.reconcile.reports import ReconcileReport, left_out
+    from cdc_core.reconcile.run import ReconcileRun
+    from cdc_core.reconcile.view import View
 
     config, tell = context.config, on_table or (lambda result: None)
     config.require_lake()
@@ -82,23 +84,26 @@ def reconcile(
         journal = Journal.open(_journal(context), _log(context), part.kind, records.scope, resume=asked.resume)
         compared = [table for table in named if table not in silent and table.id not in journal.done]
         slot = _slot_changes(context, source, compared)
-        target, options = connection_string(config.postgres), config.reconcile
+        comparisons = _comparisons(context, source, records, slot, asked)
+        changelogs = _changelog_check(context, records, asked) if part.kind == "all" else None
+        results = dict(journal.done)
+
+        def note(result: TableResult) -> None:
+            journal.note(result, lsn)
+            tell(result)
+            results[result.table] = result
+
+        found = []
         with View.open(source, bounds) as view:
             lsn = view.shown.lsn
-
-            def told(result: TableResult) -> None:
-                journal.note(result, lsn)
-                tell(result)
-
-            run = ReconcileRun(source, records, target, slot, options, asked.limit, part, context.spark, told)
-            found = run.compare(compared, view)
-        results = {**journal.done, **{each.result.table: each.result for each in found}}
+            for each in ReconcileRun(source, comparisons, part, changelogs).compare(compared, view):
+                note(each.result)
+                found.append(each)
         if asked.repair and any(each.result.found.count for each in found):
-            with _repair(context, source, slot, compared) as repair:
+            with _repair_run(context, source, bounds, comparisons, changelogs, compared) as run:
                 for table, each in zip(compared, found, strict=True):
                     if each.result.found.count:
-                        results[table.id] = run.repair(table, each, repair, bounds)
-                        told(results[table.id])
+                        note(run.repair(table, each))
         journal.close()
         unsent = "it is UNLOGGED, so the WAL does not contain its changes"
         absent = [left_out(name, "the source has no such table any more") for name in gone]
@@ -122,6 +127,24 @@ def _slot_changes(context: RunContext, source: Source, compared: list[TableSchem
     )
 
 
+def _comparisons(context: RunContext, source: Source, records: Records, slot: SlotChanges, asked: Asked) -> Comparisons:
+    from cdc_core.reconcile.compare import Comparisons
+    from cdc_core.reconcile.read_plan import ReadPlan
+    from cdc_core.reconcile.source_side import Pace
+
+    options = context.config.reconcile
+    plan = ReadPlan(source, options.reconcile_rows_per_second, is_sample=asked.sample is not None)
+    pace = Pace(options.reconcile_rows_per_second)
+    return Comparisons(records, slot, plan, pace, asked.limit, context.spark, options.reconcile_spark_bytes)
+
+
+def _changelog_check(context: RunContext, records: Records, asked: Asked) -> ChangelogCheck:
+    from cdc_core.reconcile.changelog import ChangelogCheck
+
+    most_bytes = context.config.reconcile.reconcile_changelog_bytes
+    return ChangelogCheck(records.paths, records.scope, asked.limit, most_bytes)
+
+
 def _journal(context: RunContext) -> Path:
     return context.config.state_path.resolve() / f"reconcile-{context.slot}-{lake_digest(context)}.json"
 
@@ -138,12 +161,12 @@ def _part(context: RunContext, asked: Asked, tables: Sequence[TableId]) -> Part:
     """Which rows are compared; a table that was never compared as a whole is."""
     from cdc_core.lake.epochs import epoch_of
     from cdc_core.lake.stores.reconciliations import read_reconciliations
-    from cdc_core.reconcile.run import Part
+    from cdc_core.reconcile.partial import Part
 
     if asked.sample is not None:
         return Part(sample=asked.sample, seed=time.time_ns())
     if asked.since is None:
-        return Part(changelog_bytes=context.config.reconcile.reconcile_changelog_bytes)
+        return Part()
     if not isinstance(asked.since, str):
         return Part(since=dict.fromkeys(tables, asked.since))
     last: dict[TableId, Lsn | datetime] = {}
@@ -154,12 +177,20 @@ def _part(context: RunContext, asked: Asked, tables: Sequence[TableId]) -> Part:
 
 
 @contextmanager
-def _repair(context: RunContext, source: Source, slot: SlotChanges, tables: Sequence[TableSchema]) -> Iterator[Repair]:
-    """What writes rows to lake tables, beside a run or without one."""
+def _repair_run(
+    context: RunContext,
+    source: Source,
+    bounds: ChunkConnection,
+    comparisons: Comparisons,
+    changelogs: ChangelogCheck | None,
+    tables: Sequence[TableSchema],
+) -> Iterator[RepairRun]:
+    """What repairs tables, beside a run or without one."""
     from cdc_core.engine.slice.lake_tables import LakeTables
     from cdc_core.engine.slice.task import SliceTask
     from cdc_core.engine.slice.write import LakeWriter
     from cdc_core.reconcile.repair import Repair
+    from cdc_core.reconcile.repair_run import RepairRun
 
     config = context.config
     with context.run_folder() as folder, closing(ChunkConnection(config.postgres)) as connection:
@@ -169,7 +200,8 @@ def _repair(context: RunContext, source: Source, slot: SlotChanges, tables: Sequ
         checks = table_checks(context, TableRegistry(source.catalog, source.includes(), tables))
         task = SliceTask(folder.owner.run, context.scope, context.paths, context.plan, checks, lakes, writer)
         wait = config.reconcile.reconcile_wait_seconds
-        yield Repair(connection, task, folder.path, slot, context.spark, wait)
+        repair = Repair(connection, task, folder.path, comparisons.slot, context.spark, wait)
+        yield RepairRun(source, bounds, comparisons, changelogs, repair)
 
 
 def _captured(context: RunContext, source: Source) -> tuple[list[TableSchema], list[TableSchema]]:

@@ -1,0 +1,51 @@
+"""One snapshot of the source, which tables are compared with: what it shows, and the connection that reads under it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+
+from cdc_core.postgres.connect import ConnectionString, connection_string
+from cdc_core.postgres.rows.chunks import ChunkConnection
+from cdc_core.postgres.rows.copy_out import SnapshotReader
+from cdc_core.postgres.source import OpenSnapshot, Source
+from cdc_core.reconcile.between import Shown
+
+
+class View:
+    """An open snapshot. ``target`` is how the server is reached by the connection that reads rows. For one thread."""
+
+    def __init__(self, opened: OpenSnapshot, shown: Shown, target: ConnectionString) -> None:
+        self.shown = shown
+        self.taken_us = opened.holder.facts.timestamp_us
+        self._name = opened.holder.name
+        self._target = target
+        self._reader: SnapshotReader | None = None
+
+    @classmethod
+    @contextmanager
+    def open(cls, source: Source, bounds: ChunkConnection) -> Iterator[View]:
+        """Take a snapshot; it is closed at the end of the context. Raises SourceError or TransientError."""
+        bound = bounds.bound()
+        with closing(source.open_concurrent_snapshot()) as opened:
+            facts = opened.holder.facts
+            view = cls(opened, Shown.of(facts.visible, facts.lsn, bound), connection_string(source.options))
+            try:
+                yield view
+            finally:
+                view._close_reader()
+
+    @contextmanager
+    def reader(self) -> Iterator[SnapshotReader]:
+        """The connection for one table's rows: the same for all of them, but another one after an error."""
+        self._reader = self._reader or SnapshotReader(self._target, self._name)
+        try:
+            yield self._reader
+        except BaseException:
+            self._close_reader()
+            raise
+
+    def _close_reader(self) -> None:
+        if self._reader is not None:
+            self._reader.close()
+            self._reader = None
