@@ -14,7 +14,13 @@ from cdc_core.engine.reading.tables import TableRegistry
 from cdc_core.engine.round.lake import Lake, SourceWatch, Work
 from cdc_core.engine.round.lake_sink import LakeSink
 from cdc_core.engine.run_folder import RunFolder
-from cdc_core.engine.schema.changes import SchemaVersions
+from cdc_core.engine.schema.catalogue import Catalogue
+from cdc_core.engine.schema.catalogue_watch import CatalogueWatch
+from cdc_core.engine.schema.decisions import SchemaDecisions
+from cdc_core.engine.schema.known_tables import KnownTables
+from cdc_core.engine.schema.pauses import Pauses
+from cdc_core.engine.schema.steps import SchemaSteps
+from cdc_core.engine.schema.versions import SchemaVersions
 from cdc_core.engine.slice.lake_tables import LakeTables
 from cdc_core.engine.slice.task import SliceTask
 from cdc_core.engine.slice.write import LakeWriter
@@ -68,24 +74,10 @@ def open_lake(
     records_rounds: bool = True,
 ) -> LakeSink:
     """The sink that writes to the lake; it must be closed. ``records_rounds``: see ``LakeSink``."""
-    from cdc_core.lake.delta.table import DeltaTable
-    from cdc_core.lake.schema.lake_schema import lake_properties
-    from cdc_core.lake.stores.schema_log import SchemaLog
-
     config, plan, paths = context.config, context.plan, context.paths
     checks = table_checks(context, registry)
     catalog = source.describing()
-    schema_versions = SchemaVersions(
-        SchemaLog(paths.schema_versions, lake_properties(config.lake.lake_history_minutes)),
-        catalog,
-        plan,
-        config.lake.schema_policy,
-        lambda table: None if (lake := DeltaTable.open(paths.lake(table))) is None else lake.schema,
-        reads_new_tables=context.lake_mode.first,
-    )
-    unsent = UnsentChanges(paths, context.scope)
-    rereads = Rereads(lambda table, schema_version: reread(context, table, schema_version, spark, unsent))
-    watch = SourceWatch(schema_versions, rereads, source.wal_lsn)
+    watch = _source_watch(context, source, catalog, spark)
     writer = LakeWriter.of(config.lake, folder.path, folder.owner, config.state_path.absolute() / "index")
     tables = LakeTables.of(config.lake, folder.path)
     task = SliceTask(folder.owner.run, context.scope, paths, plan, checks, tables, writer)
@@ -98,3 +90,25 @@ def open_lake(
         docs_path=config.quality.quality_docs_path,
         references=reference_checks(context, catalog, registry),
     )
+
+
+def _source_watch(context: RunContext, source: Source, catalogue: Catalogue, spark: Callable[[], Any]) -> SourceWatch:
+    """What follows when the source's tables themselves change; reads what the lake has recorded of them."""
+    from cdc_core.lake.delta.table import DeltaTable
+    from cdc_core.lake.schema.lake_schema import lake_properties
+    from cdc_core.lake.stores.schema_log import SchemaLog
+
+    options, paths = context.config.lake, context.paths
+    policy = options.schema_policy
+    log = SchemaLog(paths.schema_versions, lake_properties(options.lake_history_minutes))
+    tables = KnownTables(log)
+    pauses = Pauses(log, tables, catalogue, policy)
+    steps = SchemaSteps(
+        context.plan, lambda table: None if (lake := DeltaTable.open(paths.lake(table))) is None else lake.schema
+    )
+    decisions = SchemaDecisions(steps, policy)
+    versions = SchemaVersions(log, tables, pauses, steps, decisions, reads_new_tables=context.lake_mode.first)
+    unsent = UnsentChanges(paths, context.scope)
+    rereads = Rereads(lambda table, schema_version: reread(context, table, schema_version, spark, unsent))
+    compared = CatalogueWatch(catalogue, tables, pauses, decisions, versions)
+    return SourceWatch(tables, pauses, versions, compared, rereads, source.wal_lsn)

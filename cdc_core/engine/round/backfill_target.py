@@ -42,7 +42,7 @@ class BackfillTarget:
         if state.holds_back or table.id in self._watch.rereads:
             return False
         known = (
-            self._watch.schema_versions.adopt(table, self._watch.wal_lsn)
+            self._watch.schema_versions.adopt(table, self._watch.wal_lsn())
             if state.schema_version is None
             else state.schema_version
         )

@@ -6,7 +6,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from cdc_core.engine.schema.changes import SchemaVersions
+from cdc_core.engine.schema.catalogue_watch import CatalogueWatch
+from cdc_core.engine.schema.known_tables import KnownTables
+from cdc_core.engine.schema.pauses import Pauses
+from cdc_core.engine.schema.versions import SchemaVersions
 from cdc_core.engine.slice.task import SliceTask
 from cdc_core.lake.options import LakeOptions
 from cdc_core.lake.paths import LakePaths
@@ -33,8 +36,14 @@ class Work:
 
 @dataclass(frozen=True, slots=True)
 class SourceWatch:
-    """State for following changes without events: schema versions, tables being re-read, the server's end of WAL."""
+    """What follows when the source's tables themselves change: the states of ``tables``, and what changes them.
 
+    ``catalogue`` finds what the stream does not announce; ``wal_lsn`` returns the server's end of WAL.
+    """
+
+    tables: KnownTables
+    pauses: Pauses
     schema_versions: SchemaVersions
+    catalogue: CatalogueWatch
     rereads: Rereads
     wal_lsn: Callable[[], int]

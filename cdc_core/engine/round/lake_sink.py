@@ -1,7 +1,7 @@
 """The lake sink of the engine: rounds over Delta tables, and what is done between them.
 
 A round is in ``round``, rows that snapshots write between rounds in ``backfill_target``. If a table's source changed,
-the lake table is altered, is re-read concurrently with rounds, or is paused (``schema_changes``); the other tables are
+the lake table is altered, is re-read concurrently with rounds, or is paused (``engine/schema``); the other tables are
 not delayed. All parts use the merge states of the tables (``table_state``), in one thread.
 """
 
@@ -68,11 +68,11 @@ class LakeSink:
         self._registry = registry
         self._watch = watch
         self._references = references
-        self._merge_states = MergeStates(paths, lake.scope, options, watch.schema_versions)
+        self._merge_states = MergeStates(lake, watch)
         self._expiry = Expiry(paths, lake.scope, self._merge_states, options.changelog_retention_days)
         log = RoundLog(paths.rounds, options.lake_history_minutes, epoch_of(lake.scope))
         self._cuts = (
-            Cuts(log, self._merge_states, lambda: watch.schema_versions.poll_if_altered(watch.wal_lsn))
+            Cuts(log, self._merge_states, lambda: watch.catalogue.poll_if_altered(watch.wal_lsn))
             if records_rounds
             else None
         )
@@ -97,7 +97,7 @@ class LakeSink:
 
     def leave_out(self, is_captured: Callable[[TableId], bool]) -> None:
         """Record which tables of the lake are not captured by this run: they are re-read once they are again."""
-        self._watch.schema_versions.pauses.leave_out(is_captured)
+        self._watch.pauses.leave_out(is_captured)
 
     def apply(
         self,
@@ -131,7 +131,7 @@ class LakeSink:
         """
         return (
             self._rounds.has_rest
-            or self._watch.schema_versions.is_poll_due
+            or self._watch.catalogue.is_poll_due
             or self._watch.rereads.are_under_way
             or any(s.versions.is_on_its_way or s.is_waiting(self._merge_states.passed) for _, s in self._merge_states)
         )
@@ -151,9 +151,9 @@ class LakeSink:
         for ended in self._watch.rereads.finished():
             self._note_reread(ended, passed)
         self.note_renamed()
-        if self._watch.schema_versions.is_poll_due or time.monotonic() - self._checked_at >= _POLL_SECONDS:
+        if self._watch.catalogue.is_poll_due or time.monotonic() - self._checked_at >= _POLL_SECONDS:
             self._checked_at = time.monotonic()
-            self._watch.schema_versions.poll(self._watch.wal_lsn)
+            self._watch.catalogue.poll(self._watch.wal_lsn)
         self._watch.schema_versions.follow_passed(passed)
         self._start_rereads()
         self._expiry.between_rounds(needed)
@@ -165,14 +165,14 @@ class LakeSink:
 
         Raises TableError if the cause of the pause still exists.
         """
-        if not self._watch.schema_versions.can_go_on(table):
+        if not self._watch.catalogue.can_go_on(table):
             return False
-        self._watch.schema_versions.pauses.resume(table, lsn)
+        self._watch.pauses.resume(table, lsn)
         return True
 
     def note_renamed(self) -> None:
         """Record re-reads of renamed tables before the slot is confirmed: changes under the new name are not stored."""
-        note_names(self._watch.schema_versions.pauses, self._registry.take_names())
+        note_names(self._watch.tables, self._watch.pauses, self._registry.take_names())
 
     def close(self) -> None:
         """Wait, for a bounded time, until background work ends: maintenance, re-reads and validations."""
@@ -181,12 +181,12 @@ class LakeSink:
         self._validations.close({str(table): self._paths.quarantine(table) for table, _ in self._merge_states})
 
     def _start_rereads(self) -> None:
-        schema_versions, rereads = self._watch.schema_versions, self._watch.rereads
+        watch, rereads = self._watch, self._watch.rereads
         for table, merge_state in self._merge_states:
             versions = merge_state.versions
             is_wanted = versions.reread is not None and versions.paused is None and not merge_state.has_failed
-            if is_wanted and table not in rereads and schema_versions.pauses.can_be_read(table):
-                rereads.request(table, schema_versions.reserve(table))
+            if is_wanted and table not in rereads and watch.pauses.can_be_read(table):
+                rereads.request(table, watch.schema_versions.reserve(table))
 
     def _note_reread(self, ended: Reread, passed: int) -> None:
         """Update a table whose re-read ended. Transient errors are retried; after other errors the table is paused."""
@@ -202,4 +202,4 @@ class LakeSink:
             merge_state.failed_at, merge_state.error = time.monotonic(), str(error)
             return
         remedy = remedy_then_replay(error, table)
-        self._watch.schema_versions.pauses.pause(table, PauseCause.REREAD_FAILED, error.message, remedy, passed)
+        self._watch.pauses.pause(table, PauseCause.REREAD_FAILED, error.message, remedy, passed)

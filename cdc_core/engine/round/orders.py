@@ -13,7 +13,7 @@ from cdc_core.engine.checks.constraints import ConstraintsSeen
 from cdc_core.engine.reading.batch import Batch
 from cdc_core.engine.reading.tables import TableRegistry
 from cdc_core.engine.round.table_state import MergeStates, first_lsn
-from cdc_core.engine.schema.changes import SchemaVersions
+from cdc_core.engine.schema.versions import SchemaVersions
 from cdc_core.engine.slice.order import (
     Merge,
     MergeOrder,

@@ -146,7 +146,7 @@ class Rounds:
         """Update the table's merge state from the outcome; returns its report, None if nothing was merged."""
         merge_state, done = self._states.of(order.table), outcome.done
         if outcome.error is not None:
-            paths, pauses = self._work.task.paths, self._watch.schema_versions.pauses
+            paths, pauses = self._work.task.paths, self._watch.pauses
             note_failure(order.table, outcome.error, self._states, pauses, paths, self._reread_limit)
             return None
         if outcome.lost is not None or order.merge is None:

@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field
 
-from cdc_core.engine.schema.changes import SchemaVersions
+from cdc_core.engine.round.lake import Lake, SourceWatch
 from cdc_core.engine.schema.state import TableVersions
 from cdc_core.engine.schema.trouble import Trouble, trouble_of
 from cdc_core.errors import UnreadableError
@@ -18,8 +18,7 @@ from cdc_core.lake.delta.foreign import foreign_commit
 from cdc_core.lake.delta.readable import open_complete
 from cdc_core.lake.delta.table import DeltaTable
 from cdc_core.lake.epochs import epoch_of
-from cdc_core.lake.options import LakeOptions, MergeEngine
-from cdc_core.lake.paths import LakePaths
+from cdc_core.lake.options import MergeEngine
 from cdc_core.lake.positions import (
     ChangelogPosition,
     changelog_app,
@@ -108,13 +107,13 @@ class MergeState:
 class MergeStates:
     """The merge states of all tables, read from the tables' commits when first needed."""
 
-    def __init__(self, paths: LakePaths, scope: str, options: LakeOptions, schema_versions: SchemaVersions) -> None:
-        self._paths = paths
-        self._scope = scope
-        self._options = options
-        self._schema_versions = schema_versions
+    def __init__(self, lake: Lake, watch: SourceWatch) -> None:
+        self._paths = lake.paths
+        self._scope = lake.scope
+        self._options = lake.options
+        self._watch = watch
         self._known: dict[TableId, MergeState] = {}
-        self._snapshots = read_snapshots(paths.snapshots, epoch_of(scope))
+        self._snapshots = read_snapshots(lake.paths.snapshots, epoch_of(lake.scope))
         self.passed = 0
         """The LSN up to which everything received from the server is in the changelogs."""
 
@@ -126,11 +125,11 @@ class MergeStates:
             failed = list(pool.map(self._complete_events, wanted))
             found = list(pool.map(self._read, wanted, failed))
         for table, (merge_state, in_force) in zip(wanted, found, strict=True):
-            merge_state.versions = self._schema_versions.open(table, in_force)
+            merge_state.versions = self._watch.schema_versions.open(table, in_force)
             self._known[table] = merge_state
             if merge_state.is_former:
                 reason = "its rows are of another server, or from before a gap"
-                self._schema_versions.pauses.want_reread(table, reason, is_first=True)
+                self._watch.pauses.want_reread(table, reason, is_first=True)
             if merge_state.trouble is not None:
                 self.note_trouble(table, merge_state.trouble)
 
@@ -145,7 +144,7 @@ class MergeStates:
         self._snapshots = read_snapshots(self._paths.snapshots, epoch_of(self._scope))
         before = self._known.get(table)
         merge_state, in_force = self._read(table, self._complete_events(table))
-        merge_state.versions = self._schema_versions.reopen(table, in_force)
+        merge_state.versions = self._watch.tables.reopen(table, in_force)
         if before is not None:
             merge_state.failed_at, merge_state.error = before.failed_at, before.error
         self._known[table] = merge_state
@@ -162,9 +161,9 @@ class MergeStates:
         merge_state = self._known[table]
         merge_state.trouble = trouble
         if trouble.loses_changes:
-            self._schema_versions.pauses.require_reread(table, trouble.reason)
+            self._watch.pauses.require_reread(table, trouble.reason)
         lsn = merge_state.merged or 0
-        self._schema_versions.pauses.pause(table, PauseCause.FOLDER, trouble.reason, trouble.remedy, lsn)
+        self._watch.pauses.pause(table, PauseCause.FOLDER, trouble.reason, trouble.remedy, lsn)
 
     def knows(self, table: TableId) -> bool:
         """Whether the table's merge state has been loaded."""
@@ -216,7 +215,7 @@ class MergeStates:
                 continue
             if known.version < one.version:
                 reason = f"its folder has version {known.version}, but version {one.version} was written: an older copy"
-                self._schema_versions.pauses.want_reread(one.table, reason)
+                self._watch.pauses.want_reread(one.table, reason)
             else:
                 self._warn_of(one.table, foreign_commit(self._paths.lake(one.table), one.version, known.version))
 

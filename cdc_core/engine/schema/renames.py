@@ -18,18 +18,19 @@ import logging
 from collections.abc import Iterable
 
 from cdc_core.engine.reading.tables import SeenName
+from cdc_core.engine.schema.known_tables import KnownTables
 from cdc_core.engine.schema.pauses import Pauses
 
 _log = logging.getLogger(__name__)
 
 
-def note_names(pauses: Pauses, seen: Iterable[SeenName]) -> None:
+def note_names(tables: KnownTables, pauses: Pauses, seen: Iterable[SeenName]) -> None:
     """Record re-reads of the lake tables that lack the changes of tables announced under other names.
 
     ``seen`` is in the order of the stream. Raises SourceError or TransientError.
     """
     wanted = [each for each in seen if each.oid]
-    holders = pauses.holders({each.oid for each in wanted}) if wanted else {}
+    holders = tables.holders({each.oid for each in wanted}) if wanted else {}
     for each in wanted:
         for table in holders.get(each.oid, ()):
             if table != each.name:

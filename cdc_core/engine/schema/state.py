@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from cdc_core.lake.schema.project import Step
-from cdc_core.lake.stores.schema_log import Pause, SchemaVersion
+from cdc_core.lake.stores.schema_log import History, Pause, SchemaVersion
 from cdc_core.schema.changes import Decision
 from cdc_core.schema.fingerprint import Fingerprint
 
@@ -18,7 +18,11 @@ class TableVersions:
     plan that is applied once the stream has passed its LSN, because no row has changed since the source changed.
     ``absent``: the table did not exist when it was to be re-read. ``owed`` is the reason for a recorded re-read that
     does not hold back changes: the table is paused, or nothing has its name now.
-    ``reserved`` is the number of the schema version that the table gets when it is re-read.
+    ``reserved`` is the number of the schema version that the table gets when it is re-read. ``seen`` is the fingerprint
+    up to which changes in the catalogue were decided on, ``by_version`` the numbers of this run's Relation messages.
+
+    ``pauses`` sets ``reread``, ``absent``, ``owed`` and ``paused``; ``versions`` the others, of which a round sets
+    ``in_force`` once it has committed.
     """
 
     schema_versions: dict[int, SchemaVersion] = field(default_factory=dict)
@@ -33,6 +37,19 @@ class TableVersions:
     seen: Fingerprint | None = None
     by_version: dict[int, int] = field(default_factory=dict)
     reserved: int = 0
+
+    @classmethod
+    def of(cls, history: History, in_force: int | None) -> TableVersions:
+        """Return the state that follows from the log and from the number in the lake table's commits, if it has one."""
+        state = cls(dict(history.versions), in_force=in_force or 0, paused=history.paused)
+        if in_force is not None and in_force in history.versions:
+            state.schema_version = history.versions[in_force]
+            state.seen = state.schema_version.table.fingerprint
+        if history.reread is not None and (in_force or 0) <= history.reread[0]:
+            state.reread, state.owed = (
+                (history.reread[1], None) if history.paused is None else (None, history.reread[1])
+            )
+        return state
 
     @property
     def newest(self) -> int:

@@ -55,6 +55,12 @@ class SchemaSteps:
             return tuple(reversed(found))
         return () if same_layout(schema_version, target.table) and same_columns(schema_version, target.table) else None
 
+    def has_ways(self, state: TableVersions) -> bool:
+        """Whether rows of all versions after the one decided last can be read as rows of it."""
+        assert state.schema_version is not None
+        later = [number for number in state.schema_versions if number > state.schema_version.number]
+        return all(self.way(state, number, state.schema_version) is not None for number in later)
+
     def step(self, state: TableVersions, name: TableId, schema_version: SchemaVersion) -> Step:
         """Return the step to a schema version from its parent; ``schema_version`` has a projection."""
         assert schema_version.projection is not None

@@ -30,22 +30,22 @@ AWAY = SeenName(FIRST.oid, TableId("public", "away"), True)
 )
 def test_changes_under_another_name_are_missing_under_its_own(tmp_path: Path, seen: SeenName, is_reread: bool) -> None:
     known, server = begun(tmp_path, FIRST)
-    note_names(known.pauses, [seen])
-    assert (known.of(ORDERS).reread is not None) is is_reread
-    assert (schema_versions(tmp_path, server).open(ORDERS, 1).reread is not None) is is_reread
-    assert read_again(tmp_path, FIRST).open(ORDERS, 2).reread is None
+    note_names(known.tables, known.pauses, [seen])
+    assert (known.tables.of(ORDERS).reread is not None) is is_reread
+    assert (schema_versions(tmp_path, server).versions.open(ORDERS, 1).reread is not None) is is_reread
+    assert read_again(tmp_path, FIRST).versions.open(ORDERS, 2).reread is None
 
 
 def test_a_name_that_nothing_has_is_read_once_it_exists_again(tmp_path: Path) -> None:
     known, server = begun(tmp_path, FIRST)
     server.now = None
-    note_names(known.pauses, [AWAY])
-    state = known.of(ORDERS)
+    note_names(known.tables, known.pauses, [AWAY])
+    state = known.tables.of(ORDERS)
     assert state.reread is None and not state.holds_back and not state.is_on_its_way
-    known.poll(lambda: 300)
-    assert known.of(ORDERS).reread is None
+    known.catalogue.poll(lambda: 300)
+    assert known.tables.of(ORDERS).reread is None
     server.now = FIRST
-    known.poll(lambda: 300)
+    known.catalogue.poll(lambda: 300)
     assert state.reread == "it was changed while its name was public.away" and known.pauses.can_be_read(ORDERS)
 
 
@@ -53,23 +53,23 @@ def test_a_table_that_is_to_be_read_and_does_not_exist_keeps_no_run_from_ending(
     known, server = begun(tmp_path, FIRST)
     known.pauses.want_reread(ORDERS, "its rows were rewritten")
     server.now = None
-    state = known.of(ORDERS)
+    state = known.tables.of(ORDERS)
     assert state.is_on_its_way and not known.pauses.can_be_read(ORDERS)
     assert state.holds_back and not state.is_on_its_way
     server.now = FIRST
-    known.poll(lambda: 300)
+    known.catalogue.poll(lambda: 300)
     assert state.is_on_its_way and known.pauses.can_be_read(ORDERS)
 
 
 def test_a_paused_table_is_read_when_it_is_resumed(tmp_path: Path) -> None:
     known, server = begun(tmp_path, FIRST)
     known.pauses.pause(ORDERS, PauseCause.FOLDER, "Its reason.", "Its remedy.", 200)
-    note_names(known.pauses, [AWAY])
-    assert known.of(ORDERS).reread is None and not known.can_go_on(ORDERS)
+    note_names(known.tables, known.pauses, [AWAY])
+    assert known.tables.of(ORDERS).reread is None and not known.catalogue.can_go_on(ORDERS)
     later = schema_versions(tmp_path, server)
-    assert later.open(ORDERS, 1).reread is None and not later.can_go_on(ORDERS)
+    assert later.versions.open(ORDERS, 1).reread is None and not later.catalogue.can_go_on(ORDERS)
     later.pauses.resume(ORDERS, 300)
-    assert later.of(ORDERS).reread is not None
+    assert later.tables.of(ORDERS).reread is not None
 
 
 def test_a_name_that_did_not_exist_when_the_run_began_is_remembered(tmp_path: Path) -> None:
@@ -78,5 +78,8 @@ def test_a_name_that_did_not_exist_when_the_run_began_is_remembered(tmp_path: Pa
     server.now = None
     run = schema_versions(tmp_path, server)
     for _ in range(2):
-        note_names(run.pauses, [AWAY])
-    assert schema_versions(tmp_path, server).open(ORDERS, 1).reread == "it was changed while its name was public.away"
+        note_names(run.tables, run.pauses, [AWAY])
+    assert (
+        schema_versions(tmp_path, server).versions.open(ORDERS, 1).reread
+        == "it was changed while its name was public.away"
+    )

@@ -4,13 +4,19 @@ from __future__ import annotations
 
 import dataclasses
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
 
 from cdc_core.engine.reading.tables import TableRegistry
-from cdc_core.engine.schema.changes import SchemaVersions
+from cdc_core.engine.schema.catalogue_watch import CatalogueWatch
+from cdc_core.engine.schema.decisions import SchemaDecisions
+from cdc_core.engine.schema.known_tables import KnownTables
+from cdc_core.engine.schema.pauses import Pauses
+from cdc_core.engine.schema.steps import SchemaSteps
+from cdc_core.engine.schema.versions import SchemaVersions
 from cdc_core.engine.slice.order import TargetSchema
 from cdc_core.engine.slice.schema_versions import key_of
 from cdc_core.lake.delta.log_table import append_rows
@@ -53,29 +59,44 @@ class Server:
         return ResolvedRelation(self.now, self.now)
 
 
+@dataclasses.dataclass
+class Parts:
+    """What follows the schemas of a source in one run."""
+
+    tables: KnownTables
+    pauses: Pauses
+    versions: SchemaVersions
+    catalogue: CatalogueWatch
+
+
 def schema_versions(
     folder: Path,
     server: Server,
     policy: Policy | None = None,
     lake: pa.Schema | None = None,
     selection: SelectionOptions | None = None,
-) -> SchemaVersions:
+) -> Parts:
     log = SchemaLog(str(folder / "shapes"), {})
     plan = TypingPlan(TypeOptions(), selection or SelectionOptions())
     lake = lake or pa.schema([("id", pa.int32()), ("note", pa.string())])
-    return SchemaVersions(log, server, plan, policy or Policy(), lambda name: lake)  # type: ignore[arg-type]
+    policy = policy or Policy()
+    tables, steps = KnownTables(log), SchemaSteps(plan, lambda name: lake)
+    pauses, decisions = Pauses(log, tables, server, policy), SchemaDecisions(steps, policy)  # type: ignore[arg-type]
+    versions = SchemaVersions(log, tables, pauses, steps, decisions)
+    catalogue = CatalogueWatch(server, tables, pauses, decisions, versions)  # type: ignore[arg-type]
+    return Parts(tables, pauses, versions, catalogue)
 
 
-def begun(folder: Path, first: TableSchema) -> tuple[SchemaVersions, Server]:
+def begun(folder: Path, first: TableSchema) -> tuple[Parts, Server]:
     """A table whose snapshot of LSN 100 is in force as schema version 1."""
     server = Server(first)
     found = schema_versions(folder, server)
-    found.open(ORDERS, None)
-    assert found.number(first, first, 90, 100) == 1
+    found.versions.open(ORDERS, None)
+    assert found.versions.number(first, first, 90, 100) == 1
     return found, server
 
 
-def read_again(folder: Path, again: TableSchema) -> SchemaVersions:
+def read_again(folder: Path, again: TableSchema) -> Parts:
     """The schema versions of a run after one that has read the table again, as schema version 2."""
     SchemaLog(str(folder / "shapes"), {}).add_versions([(ORDERS, SchemaVersion(2, again))], 300)
     return schema_versions(folder, Server(again))
@@ -85,8 +106,8 @@ def test_a_column_that_came_back_under_its_name_is_not_the_one_that_went(tmp_pat
     first = table(ID, NOTE)
     again = table(ID, column(3, "note"), version=2)
     known, _ = begun(tmp_path, first)
-    assert known.number(again, again, 200, 100) != 1
-    assert known.of(ORDERS).reread is not None
+    assert known.versions.number(again, again, 200, 100) != 1
+    assert known.tables.of(ORDERS).reread is not None
 
 
 def test_a_step_keeps_a_source_column_that_begins_as_the_lakes_own_do(tmp_path: Path) -> None:
@@ -94,10 +115,10 @@ def test_a_step_keeps_a_source_column_that_begins_as_the_lakes_own_do(tmp_path: 
     first, renamed = table(ID, NOTE, mine), table(ID, column(2, "remark"), mine, touched=(2,), version=2)
     row = pa.struct([("id", pa.int32()), ("note", pa.string()), ("__v", pa.int32()), (RESCUED, pa.string())])
     known = schema_versions(tmp_path, Server(first), lake=lake_schema(row))
-    known.open(ORDERS, None)
-    assert known.number(first, first, 90, 100) == 1
-    known.number(renamed, renamed, 200, 100)
-    [step] = known.of(ORDERS).pending
+    known.versions.open(ORDERS, None)
+    assert known.versions.number(first, first, 90, 100) == 1
+    known.versions.number(renamed, renamed, 200, 100)
+    [step] = known.tables.of(ORDERS).pending
     assert [(each.name, each.source) for each in step.columns] == [("id", "id"), ("remark", "note"), ("__v", "__v")]
 
 
@@ -114,31 +135,31 @@ def test_the_book_tells_the_new_column_from_the_old_one(tmp_path: Path) -> None:
 def test_rows_of_the_time_before_a_snapshot_change_nothing_about_it(tmp_path: Path) -> None:
     known, _ = begun(tmp_path, table(ID, NOTE))
     older = table(ID, column(2, "text_of"), version=2)
-    number = known.number(older, older, 99, 100)
+    number = known.versions.number(older, older, 99, 100)
     assert number == 2
-    assert known.of(ORDERS).schema_version is known.of(ORDERS).schema_versions[1]
-    assert known.of(ORDERS).reread is None
+    assert known.tables.of(ORDERS).schema_version is known.tables.of(ORDERS).schema_versions[1]
+    assert known.tables.of(ORDERS).reread is None
     # Whatever of them the snapshot does not show can be read in no way.
-    assert known.views(ORDERS)[2].steps is None
+    assert known.versions.views(ORDERS)[2].steps is None
 
 
 def test_reading_again_outlives_the_run_until_a_later_schema_version_is_in_force(tmp_path: Path) -> None:
     first = table(ID, NOTE)
     known, server = begun(tmp_path, first)
     known.pauses.want_reread(ORDERS, "its rows were rewritten")
-    assert schema_versions(tmp_path, server).open(ORDERS, 1).reread == "its rows were rewritten"
-    assert schema_versions(tmp_path, server).open(ORDERS, None).reread is not None
-    assert known.reserve(ORDERS) == 2
-    assert read_again(tmp_path, first).open(ORDERS, 2).reread is None
+    assert schema_versions(tmp_path, server).versions.open(ORDERS, 1).reread == "its rows were rewritten"
+    assert schema_versions(tmp_path, server).versions.open(ORDERS, None).reread is not None
+    assert known.versions.reserve(ORDERS) == 2
+    assert read_again(tmp_path, first).versions.open(ORDERS, 2).reread is None
 
 
 def test_a_schema_version_of_the_stream_never_takes_the_number_of_one_being_read(tmp_path: Path) -> None:
     first = table(ID, NOTE)
     known, _ = begun(tmp_path, first)
     known.pauses.want_reread(ORDERS, "its rows were rewritten")
-    reserved = known.reserve(ORDERS)
+    reserved = known.versions.reserve(ORDERS)
     later = table(ID, column(2, "text_of"), version=2)
-    assert known.number(later, later, 300, 100) > reserved
+    assert known.versions.number(later, later, 300, 100) > reserved
 
 
 def test_a_dropped_column_does_not_come_back_to_older_changes_by_a_new_one(tmp_path: Path) -> None:
@@ -146,9 +167,9 @@ def test_a_dropped_column_does_not_come_back_to_older_changes_by_a_new_one(tmp_p
     known, _ = begun(tmp_path, first)
     without = table(ID, version=2, changes={"attributes": 2})
     again = table(ID, column(3, "note"), version=3)
-    assert known.number(without, without, 200, 100) == 2
-    assert known.number(again, again, 300, 100) == 3
-    steps = known.views(ORDERS)[1].steps
+    assert known.versions.number(without, without, 200, 100) == 2
+    assert known.versions.number(again, again, 300, 100) == 3
+    steps = known.versions.views(ORDERS)[1].steps
     assert steps is not None and [step.number for step in steps] == [2, 3]
     assert next(each for each in steps[1].columns if each.name == "note").source is None
 
@@ -157,8 +178,8 @@ def test_the_key_goes_by_its_new_name_for_changes_of_before(tmp_path: Path) -> N
     first = table(ID, NOTE)
     known, _ = begun(tmp_path, first)
     renamed = table(column(1, "nr", INT), NOTE, version=2, primary_key=("nr",), identity_key=("nr",), touched=(1,))
-    assert known.number(renamed, renamed, 200, 100) == 2
-    schema = TargetSchema(renamed, schema_version=2, views=known.views(ORDERS))
+    assert known.versions.number(renamed, renamed, 200, 100) == 2
+    schema = TargetSchema(renamed, schema_version=2, views=known.versions.views(ORDERS))
     assert key_of(schema, 1) == key_of(schema, 2) == 1
 
 
@@ -168,13 +189,13 @@ def test_a_refused_table_is_read_again_once_its_remedy_was_done(tmp_path: Path) 
     assert first.fingerprint is not None and first.fingerprint.publication is not None
     silent = table(ID, NOTE, changes={"publication": replaced_entries(first)})
     server.now = silent
-    known.poll(lambda: 500)
-    assert known.of(ORDERS).paused is not None
-    known.poll(lambda: 501)
-    assert known.of(ORDERS).paused is not None
+    known.catalogue.poll(lambda: 500)
+    assert known.tables.of(ORDERS).paused is not None
+    known.catalogue.poll(lambda: 501)
+    assert known.tables.of(ORDERS).paused is not None
     server.now = table(ID, NOTE, changes={"publication": replaced_entries(first, oid=9)})
-    known.poll(lambda: 502)
-    assert known.of(ORDERS).paused is None and known.of(ORDERS).reread is not None
+    known.catalogue.poll(lambda: 502)
+    assert known.tables.of(ORDERS).paused is None and known.tables.of(ORDERS).reread is not None
 
 
 @pytest.mark.parametrize(
@@ -187,9 +208,9 @@ def test_a_pause_recorded_without_its_cause_goes_by_its_remedy(tmp_path: Path, r
     row = {"schema_name": ORDERS.schema, "table_name": ORDERS.table, "kind": "paused", "lsn": 7, "reason": "R."}
     append_rows(log, [{**row, "remedy": remedy, "recorded_at": datetime.now(UTC)}], log.schema)
     known = schema_versions(tmp_path, Server(table(ID, NOTE)))
-    found = known.open(ORDERS, 1)
+    found = known.versions.open(ORDERS, 1)
     assert found.paused is not None and found.paused.cause is None
-    known.poll(lambda: 500)
+    known.catalogue.poll(lambda: 500)
     assert (found.paused is None, found.reread is not None) == (is_reread, is_reread)
 
 
@@ -197,9 +218,9 @@ def test_the_cause_of_a_pause_is_kept(tmp_path: Path) -> None:
     known, _ = begun(tmp_path, table(ID, NOTE))
     known.pauses.pause(ORDERS, PauseCause.FOLDER, "Its reason.", "Its remedy; it is then re-read.", 200)
     again = schema_versions(tmp_path, Server(table(ID, NOTE)))
-    again.open(ORDERS, 1)
-    again.poll(lambda: 500)
-    paused = again.of(ORDERS).paused
+    again.versions.open(ORDERS, 1)
+    again.catalogue.poll(lambda: 500)
+    paused = again.tables.of(ORDERS).paused
     assert paused is not None and paused.cause is PauseCause.FOLDER and not paused.ends_by_reread
 
 
@@ -212,21 +233,38 @@ def test_a_column_without_changes_is_found_again_after_an_earlier_change_came_fi
     known, server = begun(tmp_path, table(ID, NOTE))
     one, two = column(3, "one", INT), column(4, "two", INT)
     server.now = table(ID, NOTE, one, two)
-    known.poll(lambda: 500)
-    assert known.of(ORDERS).is_on_its_way and not known.is_poll_due
+    known.catalogue.poll(lambda: 500)
+    assert known.tables.of(ORDERS).is_on_its_way and not known.catalogue.is_poll_due
     # Rows that were written between the two ALTER TABLE.
-    known.number(dataclasses.replace(table(ID, NOTE, one), version=2), server.now, 200, 100)
-    assert known.is_poll_due
-    known.poll(lambda: 500)
-    assert not known.is_poll_due
-    assert known.follow_passed(500) == [ORDERS]
-    schema_version = known.of(ORDERS).schema_version
+    known.versions.number(dataclasses.replace(table(ID, NOTE, one), version=2), server.now, 200, 100)
+    assert known.catalogue.is_poll_due
+    known.catalogue.poll(lambda: 500)
+    assert not known.catalogue.is_poll_due
+    assert known.versions.follow_passed(500) == [ORDERS]
+    schema_version = known.tables.of(ORDERS).schema_version
     assert schema_version is not None and [each.name for each in schema_version.table.columns] == [
         "id",
         "note",
         "one",
         "two",
     ]
+
+
+def test_a_change_that_was_found_is_not_found_again_at_a_later_lsn(tmp_path: Path) -> None:
+    known, server = begun(tmp_path, table(ID, NOTE))
+    server.now = table(ID, NOTE, column(3, "one", INT))
+    for lsn in (500, 600):
+        known.catalogue.poll(partial(int, lsn))
+    assert known.versions.follow_passed(500) == [ORDERS]
+
+
+def test_a_paused_table_goes_on_only_if_all_its_changes_can_be_read(tmp_path: Path) -> None:
+    known, _ = begun(tmp_path, table(ID, NOTE))
+    known.pauses.pause(ORDERS, PauseCause.FOLDER, "Its reason.", "Its remedy.", 200)
+    assert known.catalogue.can_go_on(ORDERS)
+    meanwhile = table(ID, column(2, "text_of"), version=2)
+    known.versions.number(meanwhile, meanwhile, 300, 100)
+    assert not known.catalogue.can_go_on(ORDERS)
 
 
 @pytest.mark.parametrize("is_own", [True, False])
@@ -236,9 +274,9 @@ def test_a_partition_that_gets_no_changes_of_its_own_any_more_is_not_read(tmp_pa
     mark = dataclasses.replace(first.fingerprint.publication, via_root=True, is_own=is_own)
     now = dataclasses.replace(first, fingerprint=dataclasses.replace(first.fingerprint, publication=mark))
     known = schema_versions(tmp_path, Server(now))
-    known.open(ORDERS, None)
-    known.number(first, now, 90, None)
-    state = known.of(ORDERS)
+    known.versions.open(ORDERS, None)
+    known.versions.number(first, now, 90, None)
+    state = known.tables.of(ORDERS)
     assert (state.reread is not None, state.paused is not None) == (is_own, not is_own)
 
 
@@ -246,11 +284,11 @@ def test_a_partition_that_gets_no_changes_of_its_own_any_more_is_not_read(tmp_pa
 def test_the_policy_pauses_what_else_would_be_read_again(tmp_path: Path, is_first: bool) -> None:
     first = table(ID, NOTE)
     known = schema_versions(tmp_path, Server(first), Policy(changes=SchemaChanges.PAUSE))
-    known.open(ORDERS, None)
-    known.number(first, first, 90, 100)
+    known.versions.open(ORDERS, None)
+    known.versions.number(first, first, 90, 100)
     known.pauses.want_reread(ORDERS, "it was changed under another name", is_first=is_first)
-    assert (known.of(ORDERS).paused is None) is is_first
-    assert (known.of(ORDERS).reread is not None) is is_first
+    assert (known.tables.of(ORDERS).paused is None) is is_first
+    assert (known.tables.of(ORDERS).reread is not None) is is_first
 
 
 def replaced_entries(first: TableSchema, oid: int = 0) -> object:
@@ -262,11 +300,11 @@ def replaced_entries(first: TableSchema, oid: int = 0) -> object:
 
 def test_the_catalogue_is_read_before_a_record_only_if_values_may_have_changed(tmp_path: Path) -> None:
     known, server = begun(tmp_path, table(ID, NOTE))
-    known.poll_if_altered(lambda: 300)
-    known.poll_if_altered(lambda: 310)
+    known.catalogue.poll_if_altered(lambda: 300)
+    known.catalogue.poll_if_altered(lambda: 310)
     assert server.looks == 1
     server.stamp = "another"
-    known.poll_if_altered(lambda: 320)
+    known.catalogue.poll_if_altered(lambda: 320)
     assert server.looks == 2
 
 
@@ -293,13 +331,13 @@ def test_columns_that_are_treated_otherwise_are_read_again(
 ) -> None:
     first = table(ID, NOTE)
     known = schema_versions(tmp_path, Server(first), selection=before)
-    known.open(ORDERS, None)
-    assert known.number(first, first, 90, 100) == 1
-    assert schema_versions(tmp_path, Server(first), selection=before).open(ORDERS, 1).reread is None
-    again = schema_versions(tmp_path, Server(first), selection=now).open(ORDERS, 1)
+    known.versions.open(ORDERS, None)
+    assert known.versions.number(first, first, 90, 100) == 1
+    assert schema_versions(tmp_path, Server(first), selection=before).versions.open(ORDERS, 1).reread is None
+    again = schema_versions(tmp_path, Server(first), selection=now).versions.open(ORDERS, 1)
     assert again.reread is not None and "note" in again.reread
     # Recorded before a change of it is merged, whatever becomes of this run; and no salt is in it.
-    assert schema_versions(tmp_path, Server(first), selection=now).open(ORDERS, 1).reread is not None
+    assert schema_versions(tmp_path, Server(first), selection=now).versions.open(ORDERS, 1).reread is not None
     stored = [entry.treatments for history in SchemaLog(str(tmp_path / "shapes"), {}).read().values()
               for entry in history.versions.values()]  # fmt: skip
     assert all(treatments is not None and "salt" not in str(treatments) for treatments in stored)
@@ -308,10 +346,10 @@ def test_columns_that_are_treated_otherwise_are_read_again(
 def test_a_column_that_was_not_captured_for_some_time_is_read_again(tmp_path: Path) -> None:
     first, without = table(ID, NOTE), SelectionOptions(column_exclude_list=NOTES)
     known = schema_versions(tmp_path, Server(first))
-    known.open(ORDERS, None)
-    known.number(first, first, 90, 100)
-    assert schema_versions(tmp_path, Server(first), selection=without).open(ORDERS, 1).reread is None
-    assert schema_versions(tmp_path, Server(first)).open(ORDERS, 1).reread is not None
+    known.versions.open(ORDERS, None)
+    known.versions.number(first, first, 90, 100)
+    assert schema_versions(tmp_path, Server(first), selection=without).versions.open(ORDERS, 1).reread is None
+    assert schema_versions(tmp_path, Server(first)).versions.open(ORDERS, 1).reread is not None
 
 
 def test_a_table_whose_changes_were_skipped_for_some_time_is_read_again(tmp_path: Path) -> None:
@@ -319,11 +357,11 @@ def test_a_table_whose_changes_were_skipped_for_some_time_is_read_again(tmp_path
 
     def reread_with(*skipped: str) -> str | None:
         chosen = SelectionOptions(skipped_operations=skipped)
-        return schema_versions(tmp_path, Server(first), selection=chosen).open(ORDERS, 1).reread
+        return schema_versions(tmp_path, Server(first), selection=chosen).versions.open(ORDERS, 1).reread
 
     known = schema_versions(tmp_path, Server(first))
-    known.open(ORDERS, None)
-    known.number(first, first, 90, 100)
+    known.versions.open(ORDERS, None)
+    known.versions.number(first, first, 90, 100)
     assert reread_with("t") is None and reread_with("t", "d") is None and reread_with("d", "u") is None
     assert "d, u" in (reread_with("t") or "")
 
@@ -332,19 +370,19 @@ def test_a_table_whose_record_is_lost_is_read_again(tmp_path: Path) -> None:
     first = table(ID, NOTE)
     begun(tmp_path / "lost", first)
     found = schema_versions(tmp_path, Server(first))
-    assert found.open(ORDERS, 1).reread is not None and found.reserve(ORDERS) == 2
+    assert found.versions.open(ORDERS, 1).reread is not None and found.versions.reserve(ORDERS) == 2
     # Never read, or written by a release that recorded no schema versions.
-    assert schema_versions(tmp_path / "new", Server(first)).open(ORDERS, None).reread is None
-    assert schema_versions(tmp_path / "lost", Server(first)).open(ORDERS, 1).reread is None
+    assert schema_versions(tmp_path / "new", Server(first)).versions.open(ORDERS, None).reread is None
+    assert schema_versions(tmp_path / "lost", Server(first)).versions.open(ORDERS, 1).reread is None
 
 
 def test_what_an_earlier_release_did_with_columns_is_taken_as_it_is_now(tmp_path: Path) -> None:
     first = table(ID, NOTE)
     SchemaLog(str(tmp_path / "shapes"), {}).add_versions([(ORDERS, SchemaVersion(1, first))], 77)
-    assert schema_versions(tmp_path, Server(first), selection=HASHED).open(ORDERS, 1).reread is None
+    assert schema_versions(tmp_path, Server(first), selection=HASHED).versions.open(ORDERS, 1).reread is None
     history = SchemaLog(str(tmp_path / "shapes"), {}).read()[ORDERS]
     assert history.versions[1].treatments is not None and history.lsns == {1: 77}
-    assert schema_versions(tmp_path, Server(first)).open(ORDERS, 1).reread is not None
+    assert schema_versions(tmp_path, Server(first)).versions.open(ORDERS, 1).reread is not None
 
 
 def test_a_column_that_gets_a_masked_name_is_read_again(tmp_path: Path) -> None:
@@ -352,10 +390,10 @@ def test_a_column_that_gets_a_masked_name_is_read_again(tmp_path: Path) -> None:
     lake = pa.schema([("id", pa.int32()), ("remark", pa.string())])
     for folder, selection, is_read in (("plain", None, False), ("masked", HASHED, True)):
         known = schema_versions(tmp_path / folder, Server(first), lake=lake, selection=selection)
-        known.open(ORDERS, None)
-        known.number(first, first, 90, 100)
-        known.number(renamed, renamed, 200, 100)
-        assert (known.of(ORDERS).reread is not None) is is_read
+        known.versions.open(ORDERS, None)
+        known.versions.number(first, first, 90, 100)
+        known.versions.number(renamed, renamed, 200, 100)
+        assert (known.tables.of(ORDERS).reread is not None) is is_read
 
 
 def test_a_table_that_was_not_captured_for_some_time_is_read_again(tmp_path: Path) -> None:
@@ -363,8 +401,8 @@ def test_a_table_that_was_not_captured_for_some_time_is_read_again(tmp_path: Pat
     begun(tmp_path, first)
     elsewhere = schema_versions(tmp_path, Server(first))
     elsewhere.pauses.leave_out(lambda name: True)
-    assert schema_versions(tmp_path, Server(first)).open(ORDERS, 1).reread is None
+    assert schema_versions(tmp_path, Server(first)).versions.open(ORDERS, 1).reread is None
     for _ in range(2):
         schema_versions(tmp_path, Server(first)).pauses.leave_out(lambda name: False)
-    assert schema_versions(tmp_path, Server(first)).open(ORDERS, 1).reread is not None
-    assert read_again(tmp_path, first).open(ORDERS, 2).reread is None
+    assert schema_versions(tmp_path, Server(first)).versions.open(ORDERS, 1).reread is not None
+    assert read_again(tmp_path, first).versions.open(ORDERS, 2).reread is None

@@ -1,0 +1,22 @@
+"""What following a source's schema asks of the source."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Protocol
+
+from cdc_core.schema.fingerprint import Fingerprint
+from cdc_core.schema.table import TableId, TableSchema
+
+
+class Catalogue(Protocol):
+    """The queries to the source (``cdc_core.postgres.catalog.tables.Catalog``)."""
+
+    def current(self, name: TableId) -> TableSchema | None:
+        """Return the table as it is now, with its fingerprint; None if it does not exist."""
+
+    def fingerprints(self, oids: Iterable[int]) -> dict[int, Fingerprint]:
+        """Return the fingerprints by oid."""
+
+    def storage_stamp(self, oids: Iterable[int]) -> str:
+        """Return a text that is another one once the tables' values may have changed without an event."""

@@ -1,0 +1,110 @@
+"""Finds in the catalogue what the stream does not announce: changes without a change of a row, and ended pauses."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from cdc_core.engine.schema.catalogue import Catalogue
+from cdc_core.engine.schema.decisions import SchemaDecisions
+from cdc_core.engine.schema.known_tables import KnownTables
+from cdc_core.engine.schema.pauses import Pauses
+from cdc_core.engine.schema.state import TableVersions
+from cdc_core.engine.schema.versions import SchemaVersions
+from cdc_core.lake.stores.schema_log import Pause
+from cdc_core.schema.changes import Verdict
+from cdc_core.schema.fingerprint import Fingerprint
+from cdc_core.schema.table import TableId
+
+
+class CatalogueWatch:
+    """Compares the tables that are open with the catalogue. For one thread."""
+
+    def __init__(
+        self,
+        catalogue: Catalogue,
+        tables: KnownTables,
+        pauses: Pauses,
+        decisions: SchemaDecisions,
+        versions: SchemaVersions,
+    ) -> None:
+        self._catalogue = catalogue
+        self._tables = tables
+        self._pauses = pauses
+        self._decisions = decisions
+        self._versions = versions
+        self._dropped_plans = 0
+        self._stamp: str | None = None
+
+    @property
+    def is_poll_due(self) -> bool:
+        """Whether ``poll`` must run again because an earlier change of the stream replaced one that it had found."""
+        return self._versions.dropped_plans != self._dropped_plans
+
+    def poll(self, wal_lsn: Callable[[], int]) -> None:
+        """Check if fingerprints in the catalogue changed without a Relation message. Two queries for all tables."""
+        self._pauses.find_returned()
+        # A table that was renamed to another captured name is known by both names.
+        known = [
+            (state.schema_version.table.oid, table, state)
+            for table, state in self._tables.opened.items()
+            if state.schema_version is not None and state.reread is None
+        ]
+        for table, state in self._tables.opened.items():
+            if state.schema_version is None and state.paused is not None:
+                self._look_at_paused(table, state, state.paused)
+        marks = self._catalogue.fingerprints({oid for oid, _, _ in known})
+        self._dropped_plans = self._versions.dropped_plans
+        for oid, table, state in known:
+            found = marks.get(oid)
+            if state.paused is not None:
+                self._look_at_paused(table, state, state.paused)
+                continue
+            # A table that no longer exists may be created again at any time.
+            is_known = found is not None and found == state.seen and state.seen.is_exact
+            if is_known and found is not None and not (state.seen and state.seen.may_have_been_renamed(found)):
+                continue
+            self._look(table, state, found, wal_lsn)
+
+    def poll_if_altered(self, wal_lsn: Callable[[], int]) -> None:
+        """As ``poll``, but only if values may have changed without an event since the last call. One small query.
+
+        Everything that was committed before the call is seen, so what is recorded after it as current is.
+        """
+        opened = self._tables.opened.values()
+        oids = {state.schema_version.table.oid for state in opened if state.schema_version is not None}
+        stamp = self._catalogue.storage_stamp(oids)
+        if stamp != self._stamp:
+            self._stamp = stamp
+            self.poll(wal_lsn)
+
+    def can_go_on(self, table: TableId) -> bool:
+        """Whether a paused table's changes can be merged with its source's current schema version, without a re-read.
+
+        Raises TableError if the cause of the pause still exists.
+        """
+        state = self._tables.of(table)
+        if state.schema_version is None or state.reread is not None or state.owed is not None:
+            return False
+        return self._decisions.can_go_on(table, state, self._catalogue.current(table))
+
+    def _look(
+        self, table: TableId, state: TableVersions, found: Fingerprint | None, wal_lsn: Callable[[], int]
+    ) -> None:
+        """Handle a table whose fingerprint changed, or that no longer exists."""
+        current = self._catalogue.current(table)
+        # Queried after the catalogue: every change visible there was committed before this LSN.
+        lsn = wal_lsn()
+        decision = self._decisions.decide(state, None, current)
+        self._versions.note_seen(table, found if current is None else current.fingerprint)
+        if decision.verdict is not Verdict.FOLLOW:
+            self._pauses.hold_back(table, decision, lsn)
+        elif current is not None:
+            self._versions.follow_after(table, decision, lsn)
+
+    def _look_at_paused(self, table: TableId, state: TableVersions, paused: Pause) -> None:
+        """Resume a paused table by a re-read if the user has removed the cause of the pause."""
+        if self._decisions.ends_by_itself(paused) and self._decisions.is_cause_gone(
+            table, state, self._catalogue.current(table)
+        ):
+            self._pauses.resume(table, paused.lsn)
+            self._pauses.want_reread(table, "the cause of the pause no longer exists")

@@ -1,0 +1,91 @@
+"""Decides what follows for a lake table when its source, or the connector file, is another than before.
+
+    Relation message of another version  ─▶ decide (schema/evolution) ─▶ FOLLOW   a step for the lake, at this position
+    fingerprint in the catalogue changed ─▶                          ─▶ REREAD   only this table is re-read
+                                                                     ─▶ REFUSE   only this table is paused
+
+Nothing is changed here: ``versions`` does what follows from a message, ``catalogue_watch`` from the catalogue.
+"""
+
+from __future__ import annotations
+
+from cdc_core.engine.schema.state import TableVersions
+from cdc_core.engine.schema.steps import SchemaSteps
+from cdc_core.errors import TableError
+from cdc_core.lake.stores.schema_log import Pause, SchemaVersion
+from cdc_core.schema.changes import Decision, Policy, SchemaChanges, Verdict
+from cdc_core.schema.evolution import decide
+from cdc_core.schema.plan import name_clash
+from cdc_core.schema.table import TableId, TableSchema
+from cdc_core.schema.unseen import streamed
+from cdc_core.selection.columns import EXCLUDED, SKIPPED
+
+
+class SchemaDecisions:
+    """The decisions under one ``policy``, about columns as ``steps`` has them in the lake."""
+
+    def __init__(self, steps: SchemaSteps, policy: Policy) -> None:
+        self._steps = steps
+        self._policy = policy
+
+    def decide(self, state: TableVersions, announced: TableSchema | None, current: TableSchema | None) -> Decision:
+        """Decide how the table gets from the version decided last, which it must have, to the next.
+
+        ``announced`` is the version of a Relation message, None if there was none; ``current`` is the catalogue's
+        description, None if the table does not exist.
+        """
+        assert state.schema_version is not None
+        base = state.schema_version.table
+        captured = {name for each in (base, announced, current) if each for name in self._steps.captured(each)}
+        decision = decide(
+            base,
+            announced,
+            current,
+            lake_type=self._steps.lake_type,
+            policy=self._policy,
+            captures=captured.__contains__,
+            lake_columns=self._steps.lake_columns(state, base.id),
+        )
+        if decision.verdict is Verdict.FOLLOW and decision.table is not None:
+            altered = self._steps.treated_otherwise(base, decision.table)
+            if altered:
+                reason = f"Masks or truncation of {base.id} are others for the changed columns: {', '.join(altered)}."
+                return Decision(Verdict.REREAD, decision.changes, reason=reason)
+        return decision
+
+    def reread_by_options(self, schema_version: SchemaVersion) -> str:
+        """Return why the connector file requires that a table in this version is re-read; empty if it does not.
+
+        It does if it now treats columns or operations otherwise than when the lake's rows were read.
+        """
+        now = self._steps.treatments(schema_version.table)
+        before = now if schema_version.treatments is None else schema_version.treatments
+        altered = {name for name, known in before.items() if now.get(name, known) != known} - {SKIPPED}
+        # A release that did not record them may have skipped operations; it warned at each start.
+        missed = set(before.get(SKIPPED, "")) - set(now[SKIPPED])
+        if missed:
+            return f"skipped.operations has left out changes until now: {', '.join(sorted(missed))}"
+        # An excluded column is not read again: it gets no values from now on, until it is captured again.
+        if any(now[name] != EXCLUDED for name in altered):
+            return f"the connector file now treats columns otherwise than before: {', '.join(sorted(altered))}"
+        return ""
+
+    def ends_by_itself(self, paused: Pause) -> bool:
+        """Whether the pause ends, by a re-read, once its cause no longer exists, without a command of the user."""
+        return paused.ends_by_reread and self._policy.changes is not SchemaChanges.PAUSE
+
+    def is_cause_gone(self, table: TableId, state: TableVersions, current: TableSchema | None) -> bool:
+        """Whether a paused table can be re-read as the catalogue describes it now."""
+        if current is None or name_clash(table, self._steps.captured(streamed(current))) is not None:
+            return False
+        return state.schema_version is None or self.decide(state, None, current).verdict is not Verdict.REFUSE
+
+    def can_go_on(self, table: TableId, state: TableVersions, current: TableSchema | None) -> bool:
+        """Whether a paused table's changes can be merged with its source's current schema version, without a re-read.
+
+        Raises TableError if the cause of the pause still exists.
+        """
+        decision = self.decide(state, None, current)
+        if decision.verdict is Verdict.REFUSE and self._policy.changes is not SchemaChanges.PAUSE:
+            raise TableError(decision.reason, decision.remedy, str(table))
+        return decision.verdict is Verdict.FOLLOW and not decision.operations and self._steps.has_ways(state)

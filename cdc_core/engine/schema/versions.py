@@ -1,0 +1,215 @@
+"""The schema versions of the source that each lake table has had: numbers them, and stores what was decided of each.
+
+Events are appended to the changelog in all cases, each with the number of the schema version under which it was
+decoded: no table delays the others, and the changes to a table while it was paused or re-read are in its changelog, in
+order.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+
+from cdc_core.engine.schema.decisions import SchemaDecisions
+from cdc_core.engine.schema.known_tables import KnownTables
+from cdc_core.engine.schema.pauses import Pauses
+from cdc_core.engine.schema.state import TableVersions
+from cdc_core.engine.schema.steps import SchemaSteps, same_columns, same_layout
+from cdc_core.lake.schema.view import View
+from cdc_core.lake.stores.schema_log import SchemaLog, SchemaVersion
+from cdc_core.schema.changes import Decision, PauseCause, Projected, Verdict, project
+from cdc_core.schema.fingerprint import Fingerprint
+from cdc_core.schema.plan import row_key
+from cdc_core.schema.table import TableId, TableSchema
+
+_log = logging.getLogger(__name__)
+
+
+class SchemaVersions:
+    """The schema versions of every table. For one thread.
+
+    ``dropped_plans`` counts the changes found in the catalogue that were not applied, because the stream announced an
+    earlier one: the catalogue is to be compared again.
+    """
+
+    def __init__(
+        self,
+        log: SchemaLog,
+        tables: KnownTables,
+        pauses: Pauses,
+        steps: SchemaSteps,
+        decisions: SchemaDecisions,
+        *,
+        reads_new_tables: bool = True,
+    ) -> None:
+        self._log = log
+        self._tables = tables
+        self._pauses = pauses
+        self._steps = steps
+        self._decisions = decisions
+        self._reads_new_tables = reads_new_tables
+        self.dropped_plans = 0
+
+    def open(self, table: TableId, in_force: int | None) -> TableVersions:
+        """Load the table's state; ``in_force`` is the number in its lake table's commits, None if there is none.
+
+        A table whose columns the options now treat otherwise than its rows in the lake is to be re-read; so is one of
+        which the log does not have the schema version in force, so that no change of the source would be found.
+        """
+        state = self._tables.open(table, in_force)
+        if in_force and state.schema_version is None:
+            reason = "the record of its columns, __shapes, was removed or replaced by an older copy"
+            self._pauses.want_reread(table, reason)
+        if state.schema_version is not None:
+            reason = self._decisions.reread_by_options(state.schema_version)
+            if reason:
+                self._pauses.want_reread(table, reason)
+            else:
+                self._record_treatments(table, state, state.schema_version)
+        return state
+
+    def views(self, table: TableId) -> dict[int, View]:
+        """Return how to read change rows of each schema version that the table has had."""
+        return self._steps.views(self._tables.of(table))
+
+    def number(self, version: TableSchema, current: TableSchema | None, lsn: int, read_at: int | None) -> int:
+        """Return the number of a version of the table in the stream. Decides about a new one, and stores the decision.
+
+        ``current`` is the catalogue's description at the time of the Relation message, None if the table no longer
+        existed. ``lsn`` is that of the version's first rows, ``read_at`` that of the snapshot in force: a table that is
+        not in the lake and was never read is read.
+        """
+        state = self._tables.of(version.id)
+        if version.version not in state.by_version:
+            is_unknown = state.schema_version is None and not state.schema_versions
+            state.by_version[version.version] = self._number(state, version, current, lsn, read_at)
+            if is_unknown and read_at is None and self._reads_new_tables:
+                self._read_new(state, version.id, current, lsn)
+        return state.by_version[version.version]
+
+    def adopt(self, table: TableSchema, lsn: int) -> SchemaVersion:
+        """Store a description, read at ``lsn``, as the first schema version of a table that is not in the lake yet."""
+        return self._add(self._tables.of(table.id), table.id, table, None, lsn)
+
+    def reserve(self, table: TableId) -> int:
+        """Reserve the number of the schema version that a re-read creates; later rows get greater numbers."""
+        state = self._tables.of(table)
+        state.reserved = state.newest + 1
+        return state.reserved
+
+    def note_seen(self, table: TableId, seen: Fingerprint | None) -> None:
+        """Note the fingerprint up to which the catalogue's changes of the table were decided on; None if it is gone."""
+        self._tables.of(table).seen = seen
+
+    def follow_after(self, table: TableId, decision: Decision, lsn: int) -> None:
+        """Follow a change that no message has announced: at once if only the description changed.
+
+        Else once the stream has passed ``lsn``, before which the source changed.
+        """
+        state = self._tables.of(table)
+        if decision.operations:
+            state.waiting = (lsn, decision)
+        else:
+            self._follow(table, state, decision, lsn)
+
+    def follow_passed(self, passed: int) -> list[TableId]:
+        """Apply the plans whose LSN the stream has passed without a change of a row; returns their tables."""
+        done = []
+        for table, state in self._tables.opened.items():
+            if state.waiting is None or state.waiting[0] > passed or state.holds_back:
+                continue
+            lsn, decision = state.waiting
+            state.waiting = None
+            self._follow(table, state, decision, lsn)
+            done.append(table)
+        return done
+
+    def _record_treatments(self, table: TableId, state: TableVersions, version: SchemaVersion) -> None:
+        now = self._steps.treatments(version.table)
+        if version.treatments != now:
+            state.schema_version = state.schema_versions[version.number] = dataclasses.replace(version, treatments=now)
+            recorded_at = self._tables.history(table).lsns.get(version.number, 0)
+            self._log.add_versions([(table, state.schema_version)], recorded_at)
+
+    def _read_new(self, state: TableVersions, table: TableId, current: TableSchema | None, lsn: int) -> None:
+        # A partition that was detached and attached again has changes under its own name, and gets no others. A root
+        # whose partitions are sent under their own names is truncated under its name.
+        if current is not None and state.schema_version is not None:
+            is_root = current.fingerprint is not None and current.fingerprint.is_partitioned
+            decision = self._decisions.decide(state, None, current)
+            if not is_root and decision.cause is PauseCause.PUBLISHED_OTHERWISE:
+                self._pauses.hold_back(table, decision, lsn)
+                return
+        reason = "it was added to the captured tables, and its existing rows are not in the lake"
+        self._pauses.want_reread(table, reason, is_first=True)
+
+    def _number(
+        self, state: TableVersions, version: TableSchema, current: TableSchema | None, lsn: int, read_at: int | None
+    ) -> int:
+        base = state.schema_version
+        if base is None:
+            first = version if current is None else dataclasses.replace(version, fingerprint=current.fingerprint)
+            return self._add(state, version.id, first, None, lsn).number
+        if same_layout(base.table, version) and same_columns(base.table, version):
+            return base.number
+        # From before the snapshot, which already shows what these rows changed, so no decision is needed.
+        is_late = read_at is not None and lsn <= read_at
+        if state.holds_back or is_late:
+            return self._add(state, version.id, version, None, lsn, decided=False).number
+        # The stream decides, at its position; a change found by a poll may be later than that.
+        self.dropped_plans += state.waiting is not None
+        state.waiting = None
+        decision = self._decisions.decide(state, version, current)
+        if decision.verdict is Verdict.FOLLOW:
+            return self._follow(version.id, state, decision, lsn)
+        self._pauses.hold_back(version.id, decision, lsn)
+        return self._add(state, version.id, version, None, lsn, decided=False).number
+
+    def _follow(self, table: TableId, state: TableVersions, decision: Decision, lsn: int) -> int:
+        """Add the plan's step; returns the number of the resulting schema version."""
+        assert decision.table is not None and state.schema_version is not None
+        state.seen = decision.table.fingerprint
+        has_key = row_key(decision.table) == row_key(state.schema_version.table)
+        if has_key and not any(operation.changes_lake for operation in decision.operations):
+            state.schema_version = dataclasses.replace(state.schema_version, table=decision.table)
+            state.schema_versions[state.schema_version.number] = state.schema_version
+            return state.schema_version.number
+        projected = project(self._steps.lake_columns(state, table), decision.operations)
+        columns = self._steps.masked(projected, decision.table)
+        for change in decision.changes:
+            _log.warning("%s: %s %s", table, change.kind.value, change.column)
+        return self._add(state, table, decision.table, columns, lsn).number
+
+    def _add(
+        self,
+        state: TableVersions,
+        name: TableId,
+        table: TableSchema,
+        columns: tuple[Projected, ...] | None,
+        lsn: int,
+        *,
+        decided: bool = True,
+    ) -> SchemaVersion:
+        """Store the next schema version. ``decided``: the lake table is to get this schema version."""
+        number = state.newest + 1
+        parent = None if columns is None or state.schema_version is None else state.schema_version.number
+        schema_version = SchemaVersion(number, table, columns, parent, self._steps.treatments(table))
+        # A schema version that a killed run decided in the same way keeps its number: changes in the changelog may
+        # refer to it.
+        known = (
+            each for each in state.schema_versions.values() if columns is not None and each.parent == parent is not None
+        )
+        same = next((e for e in known if e.projection == columns and same_layout(e.table, table)), None)
+        if same is not None:
+            schema_version = dataclasses.replace(same, table=table)
+            number = schema_version.number
+        if columns is not None:
+            state.steps[number] = self._steps.step(state, name, schema_version)
+        if same is None:
+            self._log.add_versions([(name, schema_version)], lsn)
+        state.schema_versions[number] = schema_version
+        if decided:
+            state.schema_version = schema_version
+            state.seen = table.fingerprint
+            state.in_force = state.in_force or number
+        return schema_version
