@@ -68,9 +68,8 @@ class Delivery:
     def send(self, records: pa.Table) -> None:
         """Give records (RECORDS) to librdkafka, which sends them. Raises CdcError."""
         self._topics.make(records.column("topic").unique().to_pylist())
-        if self._settings.is_transactional and not self._in_transaction and records.num_rows:
-            self._call("beginning a transaction", self._producer.begin_transaction)
-            self._in_transaction = True
+        if records.num_rows:
+            self._begin()
         for found in self._messages.of(records):
             if isinstance(found, Batch):
                 self._produce_together(found)
@@ -80,17 +79,14 @@ class Delivery:
 
     def store(self, position: str) -> None:
         """Make everything before the position durable, and the position. Raises CdcError."""
-        if self._settings.is_transactional:
-            if not self._in_transaction:
-                self._call("beginning a transaction", self._producer.begin_transaction)
-            self._positions.write(self._producer, position, self._failed_delivery)
+        self._begin()
+        if not self._in_transaction:
             self._await_all()
+        self._produce([self._positions.record(position)])
+        self._await_all()
+        if self._in_transaction:
             self._call("committing a transaction", lambda: self._producer.commit_transaction(_CALL_SECONDS))
             self._in_transaction = False
-        else:
-            self._await_all()
-            self._positions.write(self._producer, position, self._failed_delivery)
-            self._await_all()
 
     def serve(self) -> None:
         """Take what librdkafka tells. Raises CdcError."""
@@ -109,6 +105,12 @@ class Delivery:
                 self._producer.abort_transaction(_ABORT_SECONDS)
         self._producer.purge()
         self._producer.poll(0)
+
+    def _begin(self) -> None:
+        """Begin a transaction, if records are written in transactions and none is open."""
+        if self._settings.is_transactional and not self._in_transaction:
+            self._call("beginning a transaction", self._producer.begin_transaction)
+            self._in_transaction = True
 
     def _produce(self, messages: Iterable[Sent]) -> None:
         # row-wise: librdkafka takes one record per call; its bytes were made in columns

@@ -14,11 +14,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from cdc_core.kafka.client import REACH_SECONDS, Reported, error_of, open_reader
+from cdc_core.kafka.messages import NO_PARTITION, NOW, Sent
 from cdc_core.kafka.topic_maker import TopicMaker
 from cdc_core.kafka.topics import NewTopic
 
 if TYPE_CHECKING:
-    from confluent_kafka import Consumer, Producer
+    from confluent_kafka import Consumer
 
 _CONFIG = {"cleanup.policy": "compact", "segment.bytes": "1048576", "min.cleanable.dirty.ratio": "0.1"}
 _FIRST_LOOK = 64
@@ -45,14 +46,9 @@ class PositionTopic:
         if self.name not in topics.existing():
             topics.create(NewTopic(self.name, 1, _BROKERS_CHOICE, _CONFIG))
 
-    def write(self, producer: Producer, position: str, on_delivery: Any) -> None:
-        """Produce a position's record."""
-        while True:
-            try:
-                producer.produce(self.name, position.encode(), self.key, on_delivery=on_delivery)
-                return
-            except BufferError:
-                producer.poll(_POLL_SECONDS)
+    def record(self, position: str) -> Sent:
+        """Return the record that stores a position."""
+        return self.name, self.key, position.encode(), [], NO_PARTITION, NOW
 
     def read(self, settings: Mapping[str, str], servers: str) -> str:
         """Return the last position, empty if there is none. Raises CdcError."""

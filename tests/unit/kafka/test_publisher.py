@@ -18,7 +18,7 @@ from cdc_core.kafka.delivery import Delivery, DeliverySettings
 from cdc_core.kafka.messages import Messages
 from cdc_core.kafka.positions import PositionTopic
 from cdc_core.kafka.publisher import Publisher
-from tests.support.waits import wait_until
+from tests.support.waits import patient, wait_until
 
 TEXT = pa.large_string()
 POSITIONS = PositionTopic("positions", b"key", most_bytes=100)
@@ -44,6 +44,8 @@ class FakeProducer:
         self.waiting = 0
         # How many records of a batch the queue takes; all if None.
         self.room: int | None = None
+        # Whether the queue takes no record at all.
+        self.is_full = False
         # Callbacks of records whose batch the broker refuses.
         self.refused: list[Any] = []
 
@@ -51,6 +53,8 @@ class FakeProducer:
         return self.waiting
 
     def produce(self, topic: str, value: bytes, key: bytes, *_: Any, **more: Any) -> None:
+        if self.is_full:
+            raise BufferError
         if value and len(value) > 100:
             raise KafkaException(KafkaError(KafkaError.MSG_SIZE_TOO_LARGE))
         if value and value.startswith(b"refused"):
@@ -186,6 +190,39 @@ def test_records_and_position_are_one_transaction(case: Case) -> None:
     case.publisher.close()
     # Readers need not wait for the time-out of what is left open.
     assert case.producer.said[-2:] == ["abort", "purged"]
+
+
+@pytest.mark.parametrize("case", [{"is_transactional": True}], indirect=True)
+def test_the_transaction_of_a_position_alone_is_not_left_open(case: Case) -> None:
+    case.publisher.mark("one")
+    assert case.publisher.settle()
+    assert case.producer.said == ["begin", ("positions", b"one"), "flushed", "commit"]
+    case.producer.answers.clear()
+    case.publisher.mark("two")
+    wait_until(lambda: case.producer.said[-1] == ("positions", b"two"), 5, "the position")
+    case.publisher.close()
+    assert case.producer.said[4:] == ["begin", ("positions", b"two"), "abort", "purged"]
+
+
+@pytest.mark.parametrize("case", [{"is_transactional": True}], indirect=True)
+def test_a_transaction_whose_commit_fails_is_aborted(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(seconds: float) -> None:
+        raise KafkaException(KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED))
+
+    monkeypatch.setattr(case.producer, "commit_transaction", refuse)
+    case.publisher.mark("one")
+    with pytest.raises(BrokerError, match="does not permit committing a transaction"):
+        case.publisher.settle()
+    case.publisher.close()
+    assert case.producer.said == ["begin", ("positions", b"one"), "flushed", "abort", "purged"]
+
+
+@pytest.mark.parametrize("case", [{"is_transactional": True, "stall_seconds": 0.2}], indirect=True)
+def test_waiting_for_room_for_a_position_is_bounded(case: Case) -> None:
+    case.producer.is_full = True
+    case.publisher.mark("one")
+    with pytest.raises(TransientError, match="did not answer within"):
+        case.publisher.settle(patient(10))
 
 
 def test_a_record_that_is_too_large_ends_the_run_without_its_value(case: Case) -> None:
