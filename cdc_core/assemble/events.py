@@ -8,6 +8,7 @@ from contextlib import closing, contextmanager
 from cdc_core.assemble.context import RunContext, recreate_lost_slot
 from cdc_core.assemble.signals.envelopes import envelope_signals
 from cdc_core.engine.envelopes.acknowledged import OnBatch
+from cdc_core.engine.envelopes.marked_output import MarkedOutput
 from cdc_core.engine.envelopes.output import Output, Position
 from cdc_core.engine.envelopes.run import EnvelopeRun
 from cdc_core.engine.envelopes.segments import SharedSegments
@@ -58,16 +59,16 @@ class Events:
         config = context.config
         self._context = context
         self._source = source
-        self._output = output
+        self._marked = MarkedOutput(output)
         self._apart = apart
         self._notifier = notifier
         self._mode = mode_actions(config.snapshot)
         self._is_lost = self._mode.position_lost and source.slot().is_lost
         self._rows = TableRows(source.options, records, config.types, config.selection, config.snapshot)
-        self._run = EnvelopeRun(source, records, self._rows, config.selection, config.snapshot, notifier)
+        self._run = EnvelopeRun(source, records, self._rows, config.selection, config.snapshot, notifier, self._marked)
         if beside_lake:
             self._tables = source.tables()
-            self._left = self._run.resume(output)
+            self._left = self._marked.open()
             return
         recreate_lost_slot(source, self._mode.position_lost)
         self._tables = source.tables()
@@ -77,7 +78,7 @@ class Events:
                 "Tables were added to the publication, and older transactions are still open.",
                 "End them (see pg_stat_activity, oldest xact_start first) and run again.",
             )
-        self._left = self._run.resume(output)
+        self._left = self._marked.open()
         if self._left.makes_slot and self._left.in_snapshot and self._mode.interrupted:
             # The rows that it wrote are removed, or repeated; the new slot exports a snapshot with which they are read.
             source.drop_slot()
@@ -85,7 +86,8 @@ class Events:
 
     def tell(self, on_progress: OnProgress | None = None, on_batch: OnBatch | None = None) -> None:
         """Report the rows of snapshots, and what of the stream is durable."""
-        self._run.tell(on_progress, on_batch)
+        self._rows.on_progress = on_progress
+        self._marked.report(on_batch)
 
     @property
     def tables(self) -> list[TableSchema]:
@@ -96,7 +98,7 @@ class Events:
         """Write the rows that the snapshot mode requires, if any; returns their number. Makes the slot."""
         if _reads(self._mode, self._left, self._found.exists, self._is_lost):
             chosen = [table for table in self._tables if self._source.selection.includes_in_snapshot(table.id)]
-            return self._run.snapshot(self._context.in_reading_order(self._source, chosen), self._output)
+            return self._run.snapshot(self._context.in_reading_order(self._source, chosen))
         if not self._found.exists:
             self._source.make_slot()
         return 0
@@ -106,9 +108,7 @@ class Events:
         is_new = self._apart and not self._left.lsn
         goes_on = should_stop or (lambda: False)
         with self._signals(inbox):
-            return self._run.stream(
-                self._tables, self._output, until, goes_on, None if is_new else self._found.confirmed_lsn
-            )
+            return self._run.stream(self._tables, until, goes_on, None if is_new else self._found.confirmed_lsn)
 
     def follow(self, segments: SharedSegments, should_stop: Callable[[], bool], inbox: Inbox) -> None:
         """Write segments of a run into the lake until it stops; ``inbox`` supplies all signals but the source's."""
@@ -119,7 +119,7 @@ class Events:
             )
         segments.start_after(self._left.lsn)
         with self._signals(inbox, beside_lake=True):
-            self._run.follow(segments, self._output, Until(), should_stop)
+            self._run.follow(segments, Until(), should_stop)
 
     @contextmanager
     def _signals(self, inbox: Inbox | None, *, beside_lake: bool = False) -> Iterator[None]:

@@ -20,6 +20,9 @@ import pyarrow as pa
 
 from cdc_core.lsn import Lsn
 
+ROOM_SECONDS = 0.02
+"""How often is asked whether an output has room."""
+
 _NOWHERE = Lsn(0)
 
 

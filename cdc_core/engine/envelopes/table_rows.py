@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from cdc_core.decode.copy_text import LineCutter, decode_copy
 from cdc_core.decode.raw_columns import RawColumns
-from cdc_core.engine.envelopes.output import Output
+from cdc_core.engine.envelopes.output import ROOM_SECONDS, Output
 from cdc_core.envelope.context import EnvelopeContext
 from cdc_core.envelope.snapshot_events import SnapshotEvents
 from cdc_core.envelope.table_events import SnapshotFacts, TableEvents
@@ -26,8 +26,6 @@ from cdc_core.types.registry import resolve
 
 OnProgress = Callable[[SnapshotProgress], None]
 
-# How often is asked whether the output has room.
-ROOM_SECONDS = 0.02
 # As in Debezium, the filter of a blocking snapshot may be a complete statement.
 _STATEMENT = re.compile(r"\s*(select|with|values|table)\b", re.IGNORECASE)
 
