@@ -165,6 +165,7 @@ class ReplicationStream:
                 buffer += data
                 append(len(buffer))
                 if len(ends) >= max_rows or len(buffer) >= max_bytes:
+                    self._silence.ended()
                     return True
             else:
                 self._note_keepalive(bytes(data), has_frames=bool(ends))
