@@ -9,8 +9,8 @@ from typing import Any
 from cdc_core.assemble.context import RunContext
 from cdc_core.assemble.metrics import meter
 from cdc_core.assemble.notifications import OnNotification, open_notifier
-from cdc_core.assemble.start.continuity import expect_server
 from cdc_core.assemble.start.pauses import pause_unread
+from cdc_core.assemble.start.recorded_stream import expect_server
 from cdc_core.engine.schema.trouble import trouble_of
 from cdc_core.errors import CdcError, LakeError, TableError
 from cdc_core.lake.schema.features import FeaturePolicy

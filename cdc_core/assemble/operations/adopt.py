@@ -15,6 +15,7 @@ from cdc_core.assemble.kafka import StoredPosition, stored_position
 from cdc_core.assemble.start.continuity import Continuity
 from cdc_core.assemble.start.offset_in_slot import OffsetInSlot
 from cdc_core.assemble.start.offset_source import OffsetPlace, stored_offset
+from cdc_core.assemble.start.recorded_stream import RecordedStream
 from cdc_core.engine.envelopes.output import Position
 from cdc_core.engine.reading.continuity import Break
 from cdc_core.errors import ConfigError, SourceError
@@ -93,7 +94,8 @@ class _Takeover:
             if position is not None and wanted is not None:
                 position.write(wanted)
             if proof is not None and gap is not None:
-                proof.adopt(self._source, Adoption(self._fills, self._offset.lsn, delivered).to_json(), gap)
+                adopted = Adoption(self._fills, self._offset.lsn, delivered).to_json()
+                RecordedStream(self._context, self._source, proof).adopt(adopted, gap)
         return self._report(is_new=gap is not None or wanted is not None)
 
     def _report(self, *, is_new: bool) -> AdoptReport:

@@ -9,6 +9,7 @@ from cdc_core.assemble.context import RunContext
 from cdc_core.assemble.notifications import OnNotification
 from cdc_core.assemble.start.clashes import without_clashes
 from cdc_core.assemble.start.continuity import Continuity
+from cdc_core.assemble.start.recorded_stream import RecordedStream
 from cdc_core.assemble.table_snapshots import OnProgress, take
 from cdc_core.engine.reading.continuity import Break
 from cdc_core.snapshot.modes import ModeActions
@@ -36,12 +37,12 @@ def initial_snapshot(
                 _log.warning("%s All tables are read again.", proof.mismatch.message)
                 spark = context.ready(spark)
                 wanted += [t for t in tables if t.id in proof.held.tables and t not in wanted]
-                proof.begin(source)
+                RecordedStream(context, source, proof).begin()
             else:
                 if proof.is_new and (mode.later or mode.first or not found.exists):
                     # Before anything is created in the lake or at the source: if Java is missing, nothing remains.
                     spark = context.ready(spark)
-                proof.join(source)
+                RecordedStream(context, source, proof).join()
         if context.has_lake and (mode.later or mode.first or is_broken or not found.exists):
             known, unusable = context.in_lake(tables)
             known = set() if mode.later or is_broken else known

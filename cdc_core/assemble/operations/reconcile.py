@@ -14,7 +14,7 @@ from cdc_core.assemble.context import RunContext
 from cdc_core.assemble.prerequisites import chosen_tables
 from cdc_core.assemble.quality import table_checks
 from cdc_core.assemble.signals.own_file import lake_digest
-from cdc_core.assemble.start.continuity import expect_server
+from cdc_core.assemble.start.recorded_stream import expect_server
 from cdc_core.engine.reading.tables import TableRegistry
 from cdc_core.errors import ConfigError
 from cdc_core.lsn import Lsn

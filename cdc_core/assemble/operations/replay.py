@@ -11,6 +11,7 @@ from cdc_core.assemble.prerequisites import chosen_tables
 from cdc_core.assemble.quality import table_checks
 from cdc_core.assemble.sinks import open_lake
 from cdc_core.assemble.start.continuity import Continuity
+from cdc_core.assemble.start.recorded_stream import RecordedStream
 from cdc_core.assemble.table_snapshots import OnProgress, take
 from cdc_core.engine.reading.tables import TableRegistry
 from cdc_core.engine.reports import QuarantineReport, ReplayReport, RoundReport
@@ -38,7 +39,7 @@ def replay(
         _require_rules(context, chosen[0], again.accept)
         # Not before it is known that there is something to do: Spark takes seconds to start.
         session = context.session(spark)
-        Continuity.of(context, captured).join(source)
+        RecordedStream(context, source, Continuity.of(context, captured)).join()
         registry = TableRegistry(source.describing(), source.includes(), [streamed(each) for each in captured])
         # One table is merged up to the end of its own changelog, which the other tables need not have reached.
         with (

@@ -10,6 +10,7 @@ from cdc_core.assemble.notifications import OnNotification
 from cdc_core.assemble.prerequisites import chosen_tables
 from cdc_core.assemble.start.clashes import without_clashes
 from cdc_core.assemble.start.continuity import Continuity
+from cdc_core.assemble.start.recorded_stream import RecordedStream
 from cdc_core.assemble.table_snapshots import OnProgress, take
 from cdc_core.schema.table import TableId
 from cdc_core.snapshot.reports import SnapshotReport
@@ -34,10 +35,11 @@ def snapshot(
         if any(table.id in proof.held.tables for table in others):
             proof.require()
         spark = context.ready(spark)
+        recorded = RecordedStream(context, source, proof)
         if proof.mismatch is not None:
-            proof.begin(source)
+            recorded.begin()
         else:
-            proof.join(source)
+            recorded.join()
         published = source.publish(captured, always=context.published_always)
         # Changes of a table that is added to the publication again were not published meanwhile: it is re-read, too.
         again = [table for table in others if table.id in published.added]
@@ -51,5 +53,5 @@ def snapshot(
         for error in unusable.values():
             raise error
         if not others:
-            proof.note_all_read()
+            recorded.note_all_read()
         return reports

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import closing, nullcontext
-from functools import partial
 from typing import Any
 
 from cdc_core.assemble.beside import EventsBeside, record_topics_of
@@ -12,7 +11,9 @@ from cdc_core.assemble.context import RunContext
 from cdc_core.assemble.metrics import connected, meter
 from cdc_core.assemble.notifications import open_notifier
 from cdc_core.assemble.sinks import open_sink
-from cdc_core.assemble.start.continuity import Continuity, require_read
+from cdc_core.assemble.start.continuity import Continuity
+from cdc_core.assemble.start.held import require_read
+from cdc_core.assemble.start.recorded_stream import RecordedStream
 from cdc_core.engine.reading.batch_builder import BatchBuilder
 from cdc_core.engine.reading.continuity import BrokenStreamError
 from cdc_core.engine.reading.delivered import DeliveredFilter
@@ -59,11 +60,12 @@ def stream(
                 "Take the first snapshot.",
             )
         source.require_publication(tables, context.unpublished)
-        proof = None
+        recorded = None
         if context.has_lake:
             proof = Continuity.of(context, tables)
-            proof.join(source)
-            require_read(context, proof, source, tables)
+            recorded = RecordedStream(context, source, proof)
+            recorded.join()
+            require_read(context, recorded.record, proof.held, source, tables)
         # The publication is not changed here: a table added to it would lack earlier changes.
         start = found.confirmed_lsn
         metered = meter(context)
@@ -72,7 +74,7 @@ def stream(
             connected(metered, [str(table.id) for table in tables]),
         ):
             report = _drain(
-                context, source, tables, start, until, session, metered.hooks(hooks), notifier, inbox, proof
+                context, source, tables, start, until, session, metered.hooks(hooks), notifier, inbox, recorded
             )
         if report.stopped_by != "time":
             source.drop_on_stop()
@@ -89,7 +91,7 @@ def _drain(
     hooks: Hooks,
     notifier: Notifier,
     inbox: Inbox | None,
-    proof: Continuity | None,
+    recorded: RecordedStream | None,
 ) -> StreamReport:
     engine = context.config.engine
     catalog = _describing(context, source)
@@ -103,12 +105,12 @@ def _drain(
         )
         with (
             closing(sink),
-            closing(_connected(context, proof)) as replication,
+            closing(_connected(context, recorded)) as replication,
             SlotReader(
                 replication,
                 SegmentSorter(
                     registry.describe,
-                    None if proof is None else proof.watch(),
+                    None if recorded is None else recorded.watch(),
                     None if events is None else events.segments,
                     _delivered(context),
                 ),
@@ -122,8 +124,8 @@ def _drain(
             gate = None if events is None else events.gate(replication.confirm)
             confirm = replication.confirm if gate is None else gate.confirm
             into = sink if events is None or gate is None else events.sink(sink, gate)
-            confirmations = Confirmations(confirm, None if proof is None else proof.log)
-            pause, follow = engine.freshness_seconds / 2, _following(proof, source)
+            confirmations = Confirmations(confirm, None if recorded is None else recorded.log)
+            pause, follow = engine.freshness_seconds / 2, _following(recorded)
             run = StreamRun(
                 reader, into, confirmations, pause, start, source.sendable_lsn, hooks, before_durable=follow
             )
@@ -135,8 +137,8 @@ def _drain(
             except UnreachableError as error:
                 raise reader.lost or error from None  # others end because of the stream's connection, not knowing why
             except BrokenStreamError as error:
-                if proof is not None:
-                    proof.note_broken(error.message)
+                if recorded is not None:
+                    recorded.note_broken(error.message)
                 raise
 
 
@@ -153,9 +155,9 @@ def _describing(context: RunContext, source: Source) -> Catalog:
     return catalog
 
 
-def _following(proof: Continuity | None, source: Source) -> Callable[[], None]:
+def _following(recorded: RecordedStream | None) -> Callable[[], None]:
     """Return what is done before anything received is durable."""
-    return (lambda: None) if proof is None else partial(proof.follow_promotion, source)
+    return (lambda: None) if recorded is None else recorded.follow_promotion
 
 
 def _recorded_types(context: RunContext) -> list[PgType]:
@@ -177,10 +179,10 @@ def _delivered(context: RunContext) -> DeliveredFilter | None:
     return None if adoption is None or adoption.fills else DeliveredFilter(adoption.delivered)
 
 
-def _connected(context: RunContext, proof: Continuity | None) -> ReplicationStream:
+def _connected(context: RunContext, recorded: RecordedStream | None) -> ReplicationStream:
     def check(connection: Connection) -> None:
         context.sessions.note(connection)
-        if proof is not None:
-            proof.check_connection(connection)
+        if recorded is not None:
+            recorded.check_connection(connection)
 
     return ReplicationStream(context.config.postgres, check=check)

@@ -1,0 +1,111 @@
+"""What the tables of a lake hold of their stream, by the positions in their commits."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+
+from cdc_core.assemble.context import RunContext
+from cdc_core.errors import SourceError, UnreadableError
+from cdc_core.lake.delta.table import DeltaTable
+from cdc_core.lake.epochs import EpochRows, scope_of
+from cdc_core.lake.positions import changelog_position, content_epoch, lake_position
+from cdc_core.lake.stores.changelog import read_changes
+from cdc_core.lake.stores.stream_log import LastCommit, StreamRecord
+from cdc_core.lsn import Lsn
+from cdc_core.postgres.source import Source
+from cdc_core.schema.table import TableId, TableSchema
+
+_THREADS = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """What the tables of a lake hold, and which of them have any position.
+
+    ``lsn``: the lowest LSN at which a history has all of it. ``changelog_lsn``: the newest commit in a changelog, that
+    of the table ``at``. ``epoch``: the latest of any lake table's content.
+    """
+
+    lsn: Lsn = field(default_factory=Lsn)
+    changelog_lsn: Lsn = field(default_factory=Lsn)
+    at: TableId | None = None
+    tables: frozenset[TableId] = frozenset()
+    epoch: int = 0
+
+
+def held_by(context: RunContext, record: StreamRecord | None, tables: Iterable[TableId]) -> Held:
+    """Return what the tables of the lake hold in the epoch of the record."""
+    paths = context.paths
+    scope = context.slot if record is None else scope_of(record.slot, record.epoch)
+
+    def look(table: TableId) -> tuple[TableId, int, int, bool, int]:
+        try:
+            opened = DeltaTable.open(paths.lake(table))
+            lake = lake_position(opened, scope, table)
+            changes = changelog_position(DeltaTable.open(paths.changelog(table)), scope, table)
+        except UnreadableError:
+            return table, 0, 0, False, 0  # it is paused; the record and the other tables tell what the lake holds
+        at = 0 if changes is None else changes.commit_lsn
+        # A changelog's position is where the record of a commit begins; a lake table may be merged up to the WAL's end.
+        is_held = changes is not None or lake != (None, None)
+        epoch = 0 if opened is None else content_epoch(opened, table)
+        return table, at, max(at + bool(at), lake.lsn or 0), is_held, epoch
+
+    with ThreadPoolExecutor(_THREADS) as pool:
+        found = list(pool.map(look, tables))
+    at = max(found, key=lambda one: one[1], default=None)
+    return Held(
+        Lsn(max((one[2] for one in found), default=0)),
+        Lsn(0 if at is None else at[1]),
+        None if at is None or not at[1] else at[0],
+        frozenset(one[0] for one in found if one[3]),
+        max((one[4] for one in found), default=0),
+    )
+
+
+def last_commit(context: RunContext, record: StreamRecord | None, held: Held) -> LastCommit | None:
+    """Return the newest transaction of the changelogs (``Held.changelog_lsn``); None if its rows have expired."""
+    changelog = None if held.at is None else DeltaTable.open(context.paths.changelog(held.at))
+    if changelog is None:
+        return None
+    lsn = held.changelog_lsn
+    rows = read_changes(EpochRows(changelog, 0 if record is None else record.epoch), lsn - 1, lsn)
+    if rows is None or not rows.num_rows:
+        return None
+    xid, at = rows.column("__xid")[-1].as_py(), rows.column("__commit_ts")[-1].cast("int64").as_py()
+    return None if xid is None else LastCommit(lsn, int(xid), int(at))
+
+
+def require_read(
+    context: RunContext, record: StreamRecord | None, held: Held, source: Source, tables: Iterable[TableSchema]
+) -> None:
+    """Raise SourceError if a table has rows from before the present epoch, which new changes do not continue.
+
+    A table that the stream reads by itself, because it has no snapshot, is left to it.
+    """
+    first = context.lake_mode.first
+    if record is None or not record.epoch:
+        return
+    names = [table.id for table in tables if source.selection.is_table(table.id)]
+    unread = [each for each in names if each not in held.tables]
+    left = [
+        each
+        for each in unread
+        if not (first and source.selection.includes_in_snapshot(each)) and _has_rows(context, each)
+    ]
+    if left:
+        raise SourceError(
+            f"The lake's rows of {', '.join(map(str, left))} are from another server or from before changes that are "
+            "missing: they were not read again yet.",
+            f"Run wal2lake snapshot with {' '.join(map(str, left))}.",
+        )
+
+
+def _has_rows(context: RunContext, table: TableId) -> bool:
+    try:
+        lake = DeltaTable.open(context.paths.lake(table))
+    except UnreadableError:
+        return False  # the stream pauses it
+    return lake is not None and bool(lake.files)
