@@ -81,15 +81,17 @@ def open_consumer(settings: Mapping[str, str], reported: Reported) -> Consumer:
     return _made(lambda given: module.Consumer(given, logger=_library), settings, reported, "signal.consumer")
 
 
-def open_reader(settings: Mapping[str, str], group: str, reported: Reported) -> Consumer:
+def open_reader(
+    settings: Mapping[str, str], group: str, reported: Reported, *, isolation: str = "read_committed"
+) -> Consumer:
     """Create a consumer for reading assigned partitions to their ends (``_PARTITION_EOF``): what is committed there.
 
-    It stores no offsets in ``group``. Raises ConfigError.
+    With ``isolation`` read_uncommitted also what is not. It stores no offsets in ``group``. Raises ConfigError.
     """
     own = {
         "group.id": group,
         "enable.auto.commit": "false",
-        "isolation.level": "read_committed",
+        "isolation.level": isolation,
         "enable.partition.eof": "true",
     }
     return open_consumer({**settings, **own}, reported)

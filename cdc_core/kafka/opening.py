@@ -53,6 +53,8 @@ def open_publisher(options: KafkaOptions, connector: Connector) -> Iterator[tupl
     producer = open_producer(settings, reported)
     if is_transactional:
         _init_transactions(producer, servers, reported)
+    if options.offsets_storage_topic:
+        positions.await_others(java.consumer_settings(options), servers)
     stored = positions.read(java.consumer_settings(options), servers)
     seconds = options.kafka_stall_timeout_ms / 1000
     made = DeliverySettings(servers, seconds, is_transactional, leaves_out=connector.leaves_out)

@@ -1,4 +1,4 @@
-"""The connector's position in Kafka: the last record of a compacted topic of one partition.
+"""The connector's position in Kafka: the last record with its key, of a compacted topic of one partition.
 
 Read back at the start of a run, with isolation.level=read_committed, so that a position is seen if and only if the
 records before it are. The topic contains positions only, so it is read from its end: the last offsets may be marks of
@@ -10,9 +10,11 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Mapping
+from contextlib import closing
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from cdc_core.errors import TransientError
 from cdc_core.kafka.client import REACH_SECONDS, Reported, error_of, open_reader
 from cdc_core.kafka.messages import NO_PARTITION, NOW, Sent
 from cdc_core.kafka.topic_maker import TopicMaker
@@ -24,6 +26,7 @@ if TYPE_CHECKING:
 _CONFIG = {"cleanup.policy": "compact", "segment.bytes": "1048576", "min.cleanable.dirty.ratio": "0.1"}
 _FIRST_LOOK = 64
 _POLL_SECONDS = 0.2
+_OTHERS_SECONDS = 30.0
 _BROKERS_CHOICE = -1
 _NEW = frozenset(
     {
@@ -49,6 +52,33 @@ class PositionTopic:
     def record(self, position: str) -> Sent:
         """Return the record that stores a position."""
         return self.name, self.key, position.encode(), [], NO_PARTITION, NOW
+
+    def await_others(self, settings: Mapping[str, str], servers: str) -> None:
+        """Wait until no transaction is open in the topic: what lies behind its begin cannot be read, own positions too.
+
+        For a topic that connectors share: one that was killed leaves its transaction open until its next start, or its
+        time-out. Raises TransientError if that lasts, and CdcError.
+        """
+        from confluent_kafka import KafkaException
+
+        name, deadline = f"{self.name}-reader", time.monotonic() + _OTHERS_SECONDS
+        with (
+            closing(open_reader(settings, name, Reported(servers))) as committed,
+            closing(open_reader(settings, name, Reported(servers), isolation="read_uncommitted")) as every,
+        ):
+            try:
+                _, end = self._bounds(every)
+                while self._bounds(committed)[1] < end:
+                    if time.monotonic() > deadline:
+                        raise TransientError(
+                            f"A transaction of another connector is open in topic {self.name}, so the positions after "
+                            "its begin cannot be read.",
+                            "Start that connector, or run again after its producer.transaction.timeout.ms. A connector "
+                            "with an offsets.storage.topic of its own does not depend on others.",
+                        )
+                    time.sleep(_POLL_SECONDS)
+            except KafkaException as error:
+                raise error_of(error.args[0], servers, "reading the connector's position") from None
 
     def read(self, settings: Mapping[str, str], servers: str) -> str:
         """Return the last position, empty if there is none. Raises CdcError."""

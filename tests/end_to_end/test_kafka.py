@@ -14,13 +14,19 @@ from typing import Any
 from urllib.request import urlopen
 
 import pytest
+from confluent_kafka import Producer
 
 from cdc_core.demo.broker import Broker, Secured
 from cdc_core.demo.processes import free_port
+from cdc_core.errors import TransientError
+from cdc_core.kafka import positions
+from cdc_core.kafka.opening import Connector as KafkaConnector
+from cdc_core.kafka.opening import open_publisher
+from cdc_core.kafka.options import KafkaOptions
 from cdc_core.lsn import Lsn
 from cdc_core.schema.table import TableId
 from tests.support.cluster import Cluster
-from tests.support.kafka import Topics, await_broker, certified, started_broker
+from tests.support.kafka import SECONDS, Topics, await_broker, certified, started_broker
 from tests.support.lake import difference, lake_settings, write_properties
 from tests.support.program import Program, Running
 from tests.support.waits import patient, wait_until
@@ -181,6 +187,33 @@ def test_a_broker_that_goes_and_comes_back(pg: Cluster, frail: Broker, program: 
         assert run.end(signal.SIGTERM) == 0, run.said()
     assert all(one == list(range(9)) for one in states(topics.messages("gone.public.items")).values())
     pg.drop_database(database)
+
+
+def test_a_position_behind_the_open_transaction_of_another_connector_is_not_missed(
+    node: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shared = KafkaOptions(bootstrap_servers=node.servers, offsets_storage_topic="shared_positions")
+    own = KafkaConnector("shared", "slot")
+    other = Producer({"bootstrap.servers": node.servers, "transactional.id": "killed"})
+    other.init_transactions(SECONDS)
+    with open_publisher(shared, own) as (publisher, _):
+        publisher.mark("one")
+        assert publisher.settle(SECONDS)
+        other.begin_transaction()
+        other.produce("shared_positions", "its own", "another")
+        assert other.flush(SECONDS) == 0
+        publisher.mark("two")
+        assert publisher.settle(SECONDS)
+    monkeypatch.setattr(positions, "_OTHERS_SECONDS", 0.5)
+    with (
+        pytest.raises(TransientError, match="transaction of another connector is open in topic shared_positions"),
+        open_publisher(shared, own),
+    ):
+        pass
+    other.abort_transaction(SECONDS)
+    monkeypatch.undo()
+    with open_publisher(shared, own) as (_, stored):
+        assert stored == "two"
 
 
 def test_a_record_that_is_too_large(pg: Cluster, node: Broker, program: Program, tmp_path: Path) -> None:
