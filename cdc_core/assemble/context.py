@@ -21,6 +21,7 @@ from cdc_core.errors import CdcError, MissingKeyError, SourceError, TableError, 
 from cdc_core.lake.rows.row_keys import check_key
 from cdc_core.lake.rows.run_files import Owner
 from cdc_core.lake.rows.typing_plan import TypingPlan
+from cdc_core.lake.stores.stream_log import StreamReader
 from cdc_core.offsets.delivered import Adoption
 from cdc_core.postgres.connect import place
 from cdc_core.postgres.replication.slot import SlotInfo
@@ -40,7 +41,7 @@ class RunContext:
     """One connector's configuration and the resources that an operation opens with it. Holds no open resource itself.
 
     ``told`` are the warnings about the source that were logged (``Source``), ``sessions`` the server's sessions that
-    hold its claims.
+    hold its claims, ``recorded`` reads the lake's record of the stream.
 
     Methods raise CdcError, with a message and a remedy.
     """
@@ -48,6 +49,7 @@ class RunContext:
     config: ConnectorConfig
     told: set[str] = field(default_factory=set, compare=False, repr=False)
     sessions: Sessions = field(default_factory=Sessions, compare=False, repr=False)
+    recorded: StreamReader = field(default_factory=StreamReader, compare=False, repr=False)
 
     @property
     def name(self) -> str:
@@ -63,17 +65,14 @@ class RunContext:
     def scope(self) -> str:
         """The scope of the lake's positions: the slot, and the epoch of the stream that the lake has recorded."""
         from cdc_core.lake.epochs import scope_of
-        from cdc_core.lake.stores.stream_log import read_stream
 
-        record = read_stream(self.paths.stream)
+        record = self.recorded.read(self.paths.stream)
         return scope_of(self.slot, 0 if record is None else record.epoch)
 
     @property
     def adoption(self) -> Adoption | None:
         """What the lake recorded when it took its stream over from another connector; None if it did not."""
-        from cdc_core.lake.stores.stream_log import read_stream
-
-        record = read_stream(self.paths.stream) if self.has_lake else None
+        record = self.recorded.read(self.paths.stream) if self.has_lake else None
         return Adoption.from_json(record.adopted) if record is not None and record.adopted else None
 
     @property

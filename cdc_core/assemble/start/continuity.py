@@ -15,7 +15,7 @@ from cdc_core.assemble.start.held import Held, held_by
 from cdc_core.engine.reading.continuity import Mismatch, judge, record_lost
 from cdc_core.engine.reports import StreamStatus
 from cdc_core.errors import CdcError, TransientError
-from cdc_core.lake.stores.stream_log import StreamLog, StreamRecord, read_stream
+from cdc_core.lake.stores.stream_log import StreamLog, StreamRecord
 from cdc_core.lsn import Lsn
 from cdc_core.postgres.connect import connect
 from cdc_core.postgres.preflight.finding import Finding, bad, doubtful, good
@@ -98,7 +98,7 @@ def present_stream(context: RunContext, facts: StreamFacts) -> StreamRecord:
 
 def stream_status(context: RunContext, tables: Sequence[TableSchema]) -> StreamStatus | None:
     """Return the recorded stream and whether the server's slot continues it; None for a lake without a record."""
-    record = read_stream(context.paths.stream)
+    record = context.recorded.read(context.paths.stream)
     if record is None:
         return None
     mismatch: str | None

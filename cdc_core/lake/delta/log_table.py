@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 
 from cdc_core.lake.delta.conflicts import on_conflict
 from cdc_core.lake.delta.conform import conform
+from cdc_core.lake.delta.folder import Folder
 from cdc_core.lake.delta.table import DeltaTable
 
 
@@ -48,3 +51,24 @@ def all_rows(log: DeltaTable | None, schema: pa.Schema, kept: dict[str, pa.Table
         kept.clear()
         kept.update({file.path: found[file.path] for file in log.files if file.vector is None})
     return pa.concat_tables(found.values())
+
+
+def state_of(path: str) -> tuple[str, int, int] | None:
+    """Return the newest entry of a table's log: its name, inode, and time in nanoseconds since 1970.
+
+    What is committed changes it, and so does a table that was removed and created again, restored or moved. None where
+    that cannot be told cheaply: there is no log, or it is in an object store.
+    """
+    folder = Folder(path)
+    if not folder.is_local:
+        return None
+    log = Path(folder.uri) / "_delta_log"
+    try:
+        with os.scandir(log) as entries:
+            newest = max((each.name for each in entries if each.name.endswith(".json")), default=None)
+        if newest is None:
+            return None
+        found = (log / newest).stat()
+    except OSError:
+        return None
+    return newest, found.st_ino, found.st_mtime_ns

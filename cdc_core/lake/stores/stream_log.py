@@ -28,7 +28,7 @@ from typing import Any
 import pyarrow as pa
 
 from cdc_core.errors import CommitConflictError
-from cdc_core.lake.delta.log_table import all_rows, log_table
+from cdc_core.lake.delta.log_table import all_rows, log_table, state_of
 from cdc_core.lake.delta.table import DeltaTable
 from cdc_core.lake.maintenance.cleaning import clean
 from cdc_core.lake.maintenance.compaction import is_its_turn
@@ -164,6 +164,23 @@ class StreamLog:
 def read_stream(path: str) -> StreamRecord | None:
     """Return the record at ``path``; None for a lake that has none. Raises LakeError if it cannot be read."""
     return _record(DeltaTable.open(path))
+
+
+class StreamReader:
+    """``read_stream`` for who asks often: the record is read again only when the log's folder shows a change."""
+
+    def __init__(self) -> None:
+        self._last: tuple[tuple[str, tuple[str, int, int]], StreamRecord | None] | None = None
+
+    def read(self, path: str) -> StreamRecord | None:
+        """Return the record at ``path``; None for a lake that has none. Raises LakeError if it cannot be read."""
+        state, last = state_of(path), self._last
+        if state is not None and last is not None and last[0] == (path, state):
+            return last[1]
+        record = read_stream(path)
+        # What was committed between the two reads is found next time, when the folder's state is a later one.
+        self._last = None if state is None else ((path, state), record)
+        return record
 
 
 def begin(log: StreamLog, found: StreamRecord, *, is_first: bool, after: int = 0) -> StreamRecord:

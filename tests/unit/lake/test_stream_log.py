@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from cdc_core.errors import CommitConflictError
-from cdc_core.lake.stores.stream_log import LastCommit, StreamLog, StreamRecord, begin, read_stream
+from cdc_core.lake.stores import stream_log
+from cdc_core.lake.stores.stream_log import LastCommit, StreamLog, StreamReader, StreamRecord, begin, read_stream
 from cdc_core.lsn import Lsn
 
 RECORD = StreamRecord(
@@ -66,6 +68,38 @@ def test_many_confirmations_leave_no_data_files_and_are_read_after_a_checkpoint(
         log.confirm(Lsn(lsn), None)
     assert read_stream(path) == replace(RECORD, confirmed=Lsn(1_129))
     assert len(list(Path(path).glob("*.parquet"))) == 1
+
+
+def test_a_reader_reads_again_only_what_has_changed(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    reads = []
+    monkeypatch.setattr(stream_log, "read_stream", lambda path: reads.append(path) or read_stream(path))
+    reader = StreamReader()
+    assert (reader.read(path), reader.read(path)) == (None, None)
+    log = opened(path)
+    log.write(RECORD)
+    assert reader.read(path) is reader.read(path)
+    log.confirm(Lsn(800), None)
+    assert reader.read(path) == reader.read(path) == log.known
+    assert len(reads) == 4
+
+
+@pytest.mark.parametrize("how", ["removed", "created again", "another", "moved"])
+def test_a_reader_does_not_take_one_lake_for_another(path: str, tmp_path: Path, how: str) -> None:
+    opened(path).write(RECORD)
+    reader, other = StreamReader(), replace(RECORD, system_id="8", epoch=3)
+    assert reader.read(path) == RECORD
+    if how == "another":
+        elsewhere = str(tmp_path / "other")
+        opened(elsewhere).write(other)
+        assert reader.read(elsewhere) == other
+        return
+    shutil.rmtree(path)
+    if how == "created again":  # the log's entries have the same names
+        opened(path).write(other)
+    elif how == "moved":
+        opened(str(tmp_path / "other")).write(other)
+        (tmp_path / "other").rename(path)
+    assert reader.read(path) == (None if how == "removed" else other)
 
 
 def test_a_new_epoch_has_no_position_of_the_one_before(path: str) -> None:
