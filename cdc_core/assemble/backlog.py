@@ -1,16 +1,10 @@
-"""The backlog of the slot, read with one cheap query, and starting a session in a background thread."""
+"""The backlog of the slot, read with one cheap query."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from concurrent.futures import Future
 from dataclasses import dataclass
-from threading import Thread
-from typing import Any
 
 from cdc_core.lsn import Lsn
-
-_START_SECONDS = 300.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,17 +36,3 @@ class SlotBacklog:
     def has_changes(self) -> bool:
         """Whether there may be changes to read or signals to process. An idle server writes some WAL too."""
         return self.slot_exists and (self.has_signals or (self.lag_bytes or 0) > 0)
-
-
-def start_in_thread(start: Callable[[], Any]) -> Callable[[], Any]:
-    """Run ``start`` in a background thread; the returned function waits for its result, for some minutes at most."""
-    started: Future[Any] = Future()
-
-    def run() -> None:
-        try:
-            started.set_result(start())
-        except BaseException as error:
-            started.set_exception(error)
-
-    Thread(target=run, name="spark-start", daemon=True).start()
-    return lambda: started.result(_START_SECONDS)

@@ -11,8 +11,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from cdc_core.assemble.backlog import start_in_thread
 from cdc_core.assemble.prerequisites import check_delete_mode, folder_finding, raise_bad
+from cdc_core.assemble.session_start import SessionStart
 from cdc_core.config.connector import ConnectorConfig
 from cdc_core.engine.run_folder import RunFolder
 from cdc_core.engine.run_state import state_file
@@ -138,14 +138,17 @@ class RunContext:
         options = " ".join(each[_JAVA_OPTIONS] for each in (own, given) if _JAVA_OPTIONS in each)
         return self.ready(get_context({**own, **given, **({_JAVA_OPTIONS: options} if options else {})}))
 
-    def session(self, given: Any) -> Callable[[], Any]:
+    def session(self, given: Any, *, when_asked: bool = False) -> Callable[[], Any]:
         """A function that returns the session: the given one, or one that is being started in a background thread.
 
-        ``given`` may be a function that starts it.
+        ``given`` may be a function that starts it. ``when_asked``: it is not started before the function is called.
         """
-        if given is None or callable(given):
-            return start_in_thread(self.spark if given is None else lambda: self.ready(given()))
-        return lambda: self.ready(given)
+        if given is not None and not callable(given):
+            return lambda: self.ready(given)
+        start = SessionStart(self.spark if given is None else lambda: self.ready(given()))
+        if not when_asked:
+            start.begin()
+        return start
 
     def ready(self, session: Any) -> Any:
         """A session (None: the process's own) that is configured for the lake's storage."""

@@ -47,8 +47,9 @@ def stream(
 ) -> StreamReport:
     """Stream changes from the slot to the sink until a limit of ``until`` is reached; they are merged by then."""
     context.config.require_carried()
-    # Spark takes seconds to start: this happens while the server is queried and the first changes are read.
-    session = context.session(spark)
+    # Spark takes seconds to start: this happens while the server is queried and the first changes are read. A run that
+    # ends when nothing is left often finds nothing, so it starts Spark for the first changes only.
+    session = context.session(spark, when_asked=until.idle_seconds is not None)
     with context.claimed() as source:
         tables, found = context.checked(source)
         if not found.exists or found.confirmed_lsn is None:

@@ -1,0 +1,39 @@
+"""Starting a Spark session in a background thread, at once or when it is first asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent.futures import Future
+from threading import Lock, Thread
+from typing import Any
+
+_START_SECONDS = 300.0
+
+
+class SessionStart:
+    """A session that is started once, by ``begin`` or by the first call; any thread may call it."""
+
+    def __init__(self, start: Callable[[], Any]) -> None:
+        self._start = start
+        self._started: Future[Any] = Future()
+        self._lock = Lock()
+        self._has_begun = False
+
+    def __call__(self) -> Any:
+        """The session; waits for some minutes at most until it has started. Raises what its start raised."""
+        self.begin()
+        return self._started.result(_START_SECONDS)
+
+    def begin(self) -> None:
+        """Start it, without waiting, unless this was done before."""
+        with self._lock:
+            if self._has_begun:
+                return
+            self._has_begun = True
+        Thread(target=self._run, name="spark-start", daemon=True).start()
+
+    def _run(self) -> None:
+        try:
+            self._started.set_result(self._start())
+        except BaseException as error:
+            self._started.set_exception(error)
