@@ -110,3 +110,17 @@ def test_what_is_not_captured_keeps_no_run_from_ending(each_pg, program, tmp_pat
         stop.set()
         writing.join(patient(20))
         open_one.close()
+
+
+def test_a_run_that_finds_nothing_starts_no_java(pg, program, tmp_path):
+    database = prepared(pg, "no_java")
+    file = connector(pg, database, tmp_path)
+    without = {"own_java": True, "JAVA_HOME": "/nonexistent"}
+    assert program.stream(file).returncode == 0
+    idle = program.stream(file, **without)
+    assert idle.returncode == 0, idle.stderr
+    pg.execute(database, "insert into kept values (100, 'new')")
+    refused = program.stream(file, **without)
+    assert refused.returncode == 1 and "Java" in refused.stderr, refused.stderr
+    assert program.stream(file).returncode == 0
+    assert difference(file, [KEPT]) == []

@@ -86,7 +86,7 @@ FLOORS = {
         {"copy"},
     ],
     "cdc_core.assemble": [
-        {"backlog", "prerequisites"},
+        {"backlog", "prerequisites", "session_start"},
         {"context"},
         {"kafka_state", "metrics", "notifications", "quality"},
         {"start"},

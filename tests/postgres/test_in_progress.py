@@ -37,7 +37,7 @@ def test_what_is_read_while_in_progress_is_what_protocol_1_sends(each_pg: Cluste
         stack.callback(other.close)
         origin = f"{database}_origin"
         each_pg.execute(database, "select pg_replication_origin_create(%s)", [origin])
-        stack.callback(each_pg.execute, "postgres", "select pg_replication_origin_drop(%s)", [origin])
+        stack.callback(each_pg.drop_origin, origin)
         sessions = [
             Session(number, stack.enter_context(contextlib.closing(each_pg.connect(database))), dice)
             for number in range(_SESSIONS)

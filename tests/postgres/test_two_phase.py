@@ -104,7 +104,7 @@ def test_what_is_read_at_prepare_is_what_protocol_1_sends(
         stack.callback(other.close)
         origin = f"{database}_origin"
         preparing.execute(database, "select pg_replication_origin_create(%s)", [origin])
-        stack.callback(preparing.execute, "postgres", "select pg_replication_origin_drop(%s)", [origin])
+        stack.callback(preparing.drop_origin, origin)
         sessions = [
             Preparing(number, stack.enter_context(contextlib.closing(preparing.connect(database))), dice)
             for number in range(_SESSIONS)

@@ -192,6 +192,10 @@ class Cluster:
                 self.execute("postgres", "select pg_terminate_backend(%s)", [pid])
             _retry(lambda slot=slot: self.execute("postgres", "select pg_drop_replication_slot(%s)", [slot]))
 
+    def drop_origin(self, name: str) -> None:
+        """Drop a replication origin. The session that had it set up may be gone for its client, not yet for the server."""
+        _retry(lambda: self.execute("postgres", "select pg_replication_origin_drop(%s)", [name]))
+
     @property
     def is_up(self) -> bool:
         """Whether the server was started and has not been stopped."""

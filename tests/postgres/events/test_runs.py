@@ -431,7 +431,7 @@ def test_the_origin_is_shown_by_its_transaction_and_by_messages_behind_it(debian
             ],
             "insert into t values (3, 'c')",
         )
-        one.sql("select pg_replication_origin_drop('" + one.database + "')")
+        debian15.drop_origin(one.database)
     sources = [record["value"]["payload"]["source"] for record in records]
     assert [source["origin"] for source in sources] == [None, "DBNAME", "DBNAME", None]
     assert [source["origin_lsn"] for source in sources] == [None, 0xABCD, 0xABCD, None]
