@@ -193,7 +193,7 @@ class Cluster:
             _retry(lambda slot=slot: self.execute("postgres", "select pg_drop_replication_slot(%s)", [slot]))
 
     def drop_origin(self, name: str) -> None:
-        """Drop a replication origin. The session that had it set up may be gone for its client, not yet for the server."""
+        """Drop a replication origin. The server may still hold it for a session that its client has closed."""
         _retry(lambda: self.execute("postgres", "select pg_replication_origin_drop(%s)", [name]))
 
     @property
