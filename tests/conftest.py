@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import warnings
 from collections.abc import Iterator
@@ -13,6 +14,7 @@ from hypothesis import HealthCheck, settings
 from cdc_core.demo.broker import Broker
 from tests.support import released
 from tests.support.cluster import Cluster, binaries, server_version
+from tests.support.cores import keep_to_one
 from tests.support.order import LongestFirst, rank
 from tests.support.sampling import examples, explores
 from tests.support.spark import JAVA_OPTIONS
@@ -33,6 +35,21 @@ settings.register_profile(
 )
 settings.register_profile("long", max_examples=2000, deadline=None, suppress_health_check=list(HealthCheck))
 settings.load_profile("wal2lake")
+
+
+# What is imported and collected stays until the end: the collector need not look at it again and again.
+gc.disable()
+
+
+def pytest_configure() -> None:
+    """Before anything is started: what a test starts keeps to the core of its process."""
+    keep_to_one()
+
+
+def pytest_collection_finish() -> None:
+    """From now on the collector looks at what tests make only."""
+    gc.freeze()
+    gc.enable()
 
 
 def pytest_report_header() -> list[str]:

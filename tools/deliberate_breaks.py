@@ -65,6 +65,8 @@ def run_tests(tree: Path, tests: tuple[str, ...], seconds: float = SECONDS) -> i
     command = [sys.executable, "-m", "pytest", "-q", "-x", "--no-header", "-p", "no:cacheprovider", *tests]
     paths = os.pathsep.join([str(tree), *filter(None, [os.environ.get("PYTHONPATH")])])
     environment = {**os.environ, "PYTHONPATH": paths, "PYTHONDONTWRITEBYTECODE": "1"}
+    # Options for the tests of the caller: a plug-in that they name may be in the tree of the caller only.
+    environment.pop("PYTEST_ADDOPTS", None)
     try:
         done = subprocess.run(
             command, cwd=tree, env=environment, capture_output=True, check=False, timeout=seconds, text=True

@@ -45,3 +45,9 @@ def test_a_test_that_fails_anyway_proves_nothing(tree: Path):
 def test_a_test_that_does_not_end_is_stopped(tree: Path):
     (tree / "test_made.py").write_text("import time\n\n\ndef test_long():\n    time.sleep(60)\n")
     assert run_tests(tree, ("test_made.py",), seconds=3) is None
+
+
+@pytest.mark.slow
+def test_options_of_the_caller_are_not_those_of_the_tree(tree: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("PYTEST_ADDOPTS", "-p a.plugin.that.the.tree.lacks")
+    assert run_tests(tree, ("test_made.py",)) == 0
