@@ -175,7 +175,8 @@ class Cluster:
     def database(self, prefix: str = "db", *, name: str | None = None, options: str = "") -> str:
         """Create a fresh empty database and return its name (``prefix`` and eight random characters)."""
         database = name or f"{prefix}_{uuid.uuid4().hex[:8]}"
-        self.execute("postgres", f'create database "{database}" {options}')
+        # Copying files takes half of the CPU time of copying each page by way of the WAL.
+        self.execute("postgres", f'create database "{database}" strategy file_copy {options}')
         self.made.append(database)
         return database
 
