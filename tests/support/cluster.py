@@ -34,6 +34,7 @@ import psycopg
 
 from cdc_core.demo.processes import free_port
 from tests.support import released
+from tests.support.memory_folder import data_folder
 from tests.support.waits import patient
 
 USER = "postgres"
@@ -119,7 +120,7 @@ class Cluster:
         programs = binaries(flavour)
         if programs is None:
             raise ClusterError(f"{flavour} is not installed")
-        owned = [Path(tempfile.mkdtemp(prefix="w2l-"))]
+        owned = [data_folder()]
         if folder is None:
             folder = owned[0] / "data"
         account = _account()
