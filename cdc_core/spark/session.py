@@ -299,4 +299,6 @@ def _local_cores(master: str) -> int:
         return int(match[1])
     if master == "local":
         return 1
+    if hasattr(os, "sched_getaffinity"):  # not on macOS
+        return len(os.sched_getaffinity(0))  # as Java counts them
     return os.cpu_count() or 2

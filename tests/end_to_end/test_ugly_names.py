@@ -98,7 +98,9 @@ def test_every_table_has_its_own_folder(pg: Cluster, program: Program, tmp_path:
     assert replayed.returncode == 0, replayed.stderr
     status = program.run("status", file(), "--json")
     assert {one["table"] for one in json.loads(status.stdout)["tables"]} == {str(table) for table in TABLES}
-    kept = program.run("maintain", file())
+    kept = program.run("maintain", file(), "--json")
     assert kept.returncode == 0, kept.stderr[-2000:]
+    reports = [json.loads(line) for line in kept.stdout.splitlines()]
+    assert {str(table) for table in TABLES} <= {one["table"] for one in reports if one["kind"] == "lake"}
     judge()
     pg.drop_database(database)

@@ -8,7 +8,6 @@ import json
 import random
 import threading
 from bisect import bisect_right
-from contextlib import closing
 from functools import cache, partial
 
 import pyarrow as pa
@@ -21,7 +20,6 @@ from cdc_core.lake.stores.rounds import RoundLog, TableState
 from cdc_core.lsn import Lsn
 from cdc_core.schema.table import TableId
 from tests.support.lake import difference, lake_path, write_properties
-from tests.support.program import Program
 from tests.support.waits import patient, wait_until
 
 pytestmark = [pytest.mark.postgres, pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(1800)]
@@ -224,55 +222,6 @@ def test_every_round_is_one_state_of_the_source(pg, program, tmp_path, engine):
     for row in newest["tables"]:
         table = TableId(*row["table"].split("."))
         assert read(config, table, row["version"]) == writer.after[-1][table]
-
-
-def test_upkeep_and_rounds_give_way_to_each_other(pg, program, tmp_path):
-    """OPTIMIZE and VACUUM by another process while the stream goes on, of tables that Arrow and that Spark writes."""
-    database = pg.database("cuts_upkeep")
-    pg.execute(database, SCHEMA)
-    settings = {
-        "schema.include.list": "public",
-        "wal2lake.lake.path": str(tmp_path / "lake"),
-        "wal2lake.state.path": str(tmp_path / "state"),
-        # A slice of the clustered table is a merge by Spark, which costs a second of computing each time.
-        "wal2lake.freshness.seconds": "5",
-        "wal2lake.lake.history.minutes": "60",
-        "wal2lake.lake.clustered.tables": "public.counter",
-    }
-    file = write_properties(tmp_path / "cuts.properties", pg.properties(database, **settings))
-    config = load(file)
-    writer = Writer(pg, database, seed=11, at_once=40, pause=0.2)
-    assert program.stream(file).returncode == 0
-    told = []
-    # The other process has a Java process of its own: the one that is lent to all holds the stream's session. It is
-    # started before the rounds, which would go on all the while.
-    with closing(Program(beside=program)) as upkeep:
-        assert upkeep.run("maintain", file).returncode == 0
-        writer.start()
-        with program.started("run", file) as running:
-            for count in (3, 2):
-                some_rounds(config, count)
-                done = upkeep.run("maintain", file, "--json")
-                assert done.returncode == 0, done.stderr[-3000:]
-                told += [json.loads(line) for line in done.stdout.splitlines()]
-            some_rounds(config, 1)
-            writer.stopped.set()
-            writer.join(patient(30))
-            assert running.end(15, seconds=120) == 0, running.said()[-3000:]
-    assert writer.error is None and not writer.is_alive()
-    assert program.stream(file).returncode == 0
-    assert difference(file, list(COLUMNS)) == []
-    rounds, whole = check_rounds(config, writer)
-    assert rounds > 6 and whole > 2
-    engines = {(row["table"], row["engine"]) for row in told if row["kind"] == "lake"}
-    assert ("public.counter", "spark") in engines and ("public.accounts", "arrow") in engines
-    assert sum(row["rewritten"] for row in told) > 10
-
-
-def some_rounds(config, count) -> None:
-    """Wait for so many rounds more: each table has as many new files."""
-    wanted = rounds_of(config) + count
-    wait_until(lambda: rounds_of(config) >= wanted, 120, "rounds")
 
 
 def rounds_of(config) -> int:

@@ -30,7 +30,7 @@ def test_a_bound_is_passed_once_every_transaction_of_its_time_has_ended(each_pg,
     connection = ChunkConnection(options)
     nothing: Any = None
     reader = GroupReader(
-        connection, nothing, ChunkReader(connection, SelectionOptions(), (), 5), nothing, tmp_path, Owner()
+        connection, lambda: nothing, ChunkReader(connection, SelectionOptions(), (), 5), nothing, tmp_path, Owner()
     )
     older = pg.connect(database)
     try:

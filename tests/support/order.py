@@ -24,6 +24,7 @@ from xdist.scheduler import LoadScopeScheduling
 _TEST_BY_TEST = (
     "tests/pipelines/test_live_snapshots.py",
     "tests/faults/test_cuts.py",
+    "tests/faults/test_cuts_upkeep.py",
     "tests/pipelines/test_live_runs.py",
     "tests/faults/test_large_slices.py",
     "tests/end_to_end/test_schema_changes.py",

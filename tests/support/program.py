@@ -22,21 +22,20 @@ from typing import IO, Any
 import pytest
 
 from tests.support.forked import Forked, ForkServer
-from tests.support.spark import SETTINGS
+from tests.support.spark import COMMAND_SETTINGS
 from tests.support.waits import patient, wait_until
 
 SECONDS = 540
-_SPARK = {**SETTINGS, "spark.driver.memory": "1g"}
 _PROGRAM = Path(sys.executable).parent / "wal2lake"
 
 
 class Program:
     """Runs the command line. ``spark_log`` holds what the borrowed Java process has written, ``settings`` are Spark's
-    beside the usual ones. ``beside`` is one that has imports to lend: they cost five CPU seconds.
+    beside the usual ones.
     """
 
-    def __init__(self, settings: dict[str, str] | None = None, beside: Program | None = None) -> None:
-        self._settings, self._beside = settings or {}, beside
+    def __init__(self, settings: dict[str, str] | None = None) -> None:
+        self._settings = settings or {}
         self.spark_log = Path(tempfile.mkdtemp(prefix="w2l-spark-")) / "spark.log"
         self._gateway: Any = None
         self._forks: ForkServer | None = None
@@ -115,8 +114,6 @@ class Program:
     @property
     def forks(self) -> ForkServer:
         """What runs borrow their imports from."""
-        if self._beside is not None:
-            return self._beside.forks
         if self._forks is None:
             self._forks = ForkServer()
         return self._forks
@@ -155,7 +152,7 @@ class Program:
             from cdc_core.spark.session import spark_conf
 
             conf = SparkConf(loadDefaults=False)
-            for key, value in spark_conf({**_SPARK, **self._settings}).items():
+            for key, value in spark_conf({**COMMAND_SETTINGS, **self._settings}).items():
                 conf.set(key, value)
             with self.spark_log.open("wb") as log:
                 self._gateway = launch_gateway(conf, {"stdout": log, "stderr": log})

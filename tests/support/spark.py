@@ -13,6 +13,15 @@ import pyarrow as pa
 # time that it grows Java marks the whole heap: a tenth of what the first merges cost. The parallel collectors' threads
 # and barriers are a seventh of what later ones cost.
 JAVA_OPTIONS = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m -XX:MetaspaceSize=300m"
+# A task costs more than what it does with a few rows: one where Spark would make two takes a tenth less. Runs of the
+# command have as many as cores.
+_ONE_TASK = {
+    "spark.sql.shuffle.partitions": "1",
+    "spark.default.parallelism": "1",
+    "spark.sql.leafNodeDefaultParallelism": "1",
+    "spark.sql.files.minPartitionNum": "1",
+    "spark.databricks.delta.snapshotPartitions": "1",
+}
 # A merge of a few rows spends a third of its time compiling expressions that it evaluates once or twice, and some on
 # planning again after each stage. Runs with ``cold=True``, the demo and the installed
 # package do both.
@@ -21,13 +30,14 @@ _INTERPRETED = {
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",
     "spark.sql.adaptive.enabled": "false",
 }
-SETTINGS = {
+COMMAND_SETTINGS = {
     **_INTERPRETED,
     "spark.master": "local[2]",
-    "spark.driver.memory": "2g",
+    "spark.driver.memory": "1g",
     "spark.app.name": "wal2lake-tests",
     "spark.driver.extraJavaOptions": JAVA_OPTIONS,
 }
+SETTINGS = {**COMMAND_SETTINGS, **_ONE_TASK, "spark.driver.memory": "2g"}
 AT = datetime(2026, 1, 2, 3, 4, 5, 678901, tzinfo=UTC)
 TEXTS = pa.map_(pa.string(), pa.string())
 POSITION = [

@@ -90,7 +90,7 @@ def lake_with_signals(
         conditions_block=False,
     )
     reader = GroupReader(
-        cutter.connection, source.describing(), cutter, context.plan, folder.path, folder.owner, chunks_unsent
+        cutter.connection, source.describing, cutter, context.plan, folder.path, folder.owner, chunks_unsent
     )
     snapshots = LakeSnapshots(
         queue,

@@ -15,9 +15,10 @@ from __future__ import annotations
 import dataclasses
 import time
 import uuid
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from threading import Event
 
@@ -99,14 +100,14 @@ class ChunkGroup:
 class GroupReader:
     """Reads one group at a time. ``folder`` is readable by the lake's tasks, and belongs to the run ``owner``.
 
-    ``catalog``, ``connection`` and ``unsent`` are used only in this object's thread. ``unsent`` decides whether a table
-    has to wait for older transactions (None: never).
+    ``catalog``, ``connection`` and ``unsent`` are used only in this object's thread. Both connections are opened on
+    first use. ``unsent`` decides whether a table has to wait for older transactions (None: never).
     """
 
     def __init__(
         self,
         connection: ChunkConnection,
-        catalog: Catalog,
+        catalog: Callable[[], Catalog],
         cutter: ChunkReader,
         plan: TypingPlan,
         folder: Path,
@@ -116,7 +117,7 @@ class GroupReader:
         self._connection = connection
         self._unsent = unsent
         self._complete: set[object] = set()
-        self._catalog = catalog
+        self._catalog = cache(catalog)
         self._cutter = cutter
         self._plan = plan
         self._folder = folder
@@ -155,7 +156,7 @@ class GroupReader:
     def _read(self, state: LakeProgress, enough: Event) -> ChunkGroup:
         collection = state.progress.current
         assert collection is not None
-        found = self._catalog.current(collection.table)
+        found = self._catalog().current(collection.table)
         if found is None:
             return ChunkGroup(collection, None, state.progress, ended=ScanStatus.UNKNOWN_SCHEMA)
         table = streamed(found)
@@ -173,7 +174,7 @@ class GroupReader:
             bounded=True,
         )
         made = _Group(self, collection, query, state, enough).read()
-        after = self._catalog.current(collection.table)
+        after = self._catalog().current(collection.table)
         if after is None or not is_unaltered(table, streamed(after)):
             made.discard()
             return ChunkGroup(collection, table, state.progress, is_altered=True)
@@ -188,7 +189,7 @@ class GroupReader:
 
     def _condition(self, table: TableSchema, own: str) -> str:
         """The signal's condition and the publication's row filter: rows that it excludes have no events either."""
-        wanted = [each for each in (own, self._catalog.row_filter(table)) if each.strip()]
+        wanted = [each for each in (own, self._catalog().row_filter(table)) if each.strip()]
         return " AND ".join(f"({each})" for each in wanted)
 
     def note_bound(self) -> int:
