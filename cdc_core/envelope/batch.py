@@ -203,6 +203,19 @@ class Batch:
             None if self.timestamp is None else self.timestamp.take(pa.array(rows)),
         )
 
+    def first(self) -> tuple[int, int]:
+        """Return the place of the first record, (seq, sub). There must be one."""
+        seq = int(self.seq.min())
+        return seq, int(self.sub[self.seq == seq].min())
+
+    def by_topic(self) -> list[Batch]:
+        """Return the records of each topic, by the first row."""
+        topics = self.topic.dictionary_encode()
+        if len(topics.dictionary) < 2:
+            return [self]
+        codes = topics.indices.to_numpy()
+        return [self.take(np.flatnonzero(codes == code)) for code in range(len(topics.dictionary))]
+
     def split(self, mask: np.ndarray) -> tuple[Batch, Batch]:
         """Return the records where ``mask``, and the others."""
         if mask.all():

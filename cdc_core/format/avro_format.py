@@ -49,6 +49,7 @@ class AvroFormat:
 
     suffix = "_avro"
     shows_headers = False
+    registers = True
 
     def __init__(self, settings: Settings, *, is_key: bool) -> None:
         self._side = "key" if is_key else "value"

@@ -82,6 +82,7 @@ class CloudEventsFormat:
             self._avro = AvroFormat(avro, is_key=False)
             self._url = avro.text("schema.registry.url").strip()
         self.suffix = "_avro" if self._event_avro else ""
+        self.registers = self._data_avro
 
     def encode(self, data: Data, batch: Batch) -> pa.Array:
         """Return CloudEvents as JSON texts or Avro messages; null for records that are none."""

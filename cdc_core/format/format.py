@@ -14,10 +14,14 @@ Placed = tuple[tuple[int, int, int, int], str]
 
 
 class Format(Protocol):
-    """A converter. ``suffix`` is added to ``key`` or ``value`` in lines; ``shows_headers``: lines have headers."""
+    """A converter. ``suffix`` is added to ``key`` or ``value`` in lines; ``shows_headers``: lines have headers.
+
+    ``registers``: a registry numbers the schemas of records in the order in which it is asked.
+    """
 
     suffix: str
     shows_headers: bool
+    registers: bool
 
     def encode(self, data: Data, batch: Batch) -> pa.Array:
         """Return every record's message key or value.

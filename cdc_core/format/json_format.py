@@ -26,6 +26,7 @@ class JsonFormat:
 
     suffix = ""
     shows_headers = True
+    registers = False
 
     def __init__(self, settings: Settings, *, schemas: bool = True) -> None:
         self.schemas = settings.flag("schemas.enable", schemas)

@@ -25,6 +25,7 @@ class StringFormat:
 
     suffix = ""
     shows_headers = True
+    registers = False
 
     def __init__(self, settings: Settings) -> None:
         encoding = settings.text("converter.encoding", "UTF-8")
@@ -59,6 +60,7 @@ class BytesFormat:
 
     suffix = ""
     shows_headers = True
+    registers = False
 
     def __init__(self, delegate: JsonFormat | None, *, takes_buffers: bool = True) -> None:
         self._delegate = delegate
@@ -93,6 +95,7 @@ class NumberFormat:
 
     suffix = ""
     shows_headers = True
+    registers = False
 
     def __init__(self, kind: str, octets: str) -> None:
         self._kind = kind

@@ -101,14 +101,8 @@ class Chain:
         batches = [batch] if len(batch) else []
         for step in self.steps:
             batches = [made for one in batches for made in step.apply(one) if len(made)]
-            batches.sort(key=_first)
+            batches.sort(key=Batch.first)
         return batches
-
-
-def _first(batch: Batch) -> tuple[int, int]:
-    """Return the place of a batch's first record."""
-    seq = int(batch.seq.min())
-    return seq, int(batch.sub[batch.seq == seq].min())
 
 
 def make_chain(options: TransformOptions) -> Chain:

@@ -35,7 +35,7 @@ def ids(table: DeltaTable) -> list[int]:
 
 def everywhere(table: DeltaTable, spark: Any) -> list[list[int]]:
     """The ids in order, as each reader finds them."""
-    by_spark = [row.id for row in spark.read.format("delta").load(table.path).select("id").orderBy("id").collect()]
+    by_spark = sorted(spark.read.format("delta").load(table.path).select("id").toArrow().column("id").to_pylist())
     stream = QueryBuilder().register("t", RawTable(table.path)).execute("select id from t")
     arrow = pa.table(stream.read_all())
     by_delta_rs = sorted(arrow.column("id").to_pylist())

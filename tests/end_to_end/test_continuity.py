@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from cdc_core import failpoints
 from cdc_core.schema.table import TableId
 from tests.support.cluster import Cluster
 from tests.support.lake import difference, lake_settings, write_properties
@@ -393,6 +394,22 @@ def test_a_restored_backup(program: Program, tmp_path: Path, own: list[Cluster])
     server.restart()
     for _ in range(5):
         shop.sql("create table if not exists other (id int); insert into other values (1)")
+        shop.sql("select pg_switch_wal()")
+    shop.refused("did not send the transaction")
+    shop.runs(**{"snapshot.mode": "when_needed"})
+
+    # What was captured last is in a changelog, but not in the record, which the backup continues.
+    server.halt()
+    later = copied(server.data, server.sockets / "later")
+    server.restart()
+    shop.change()
+    program.killed_at(failpoints.BEFORE_CONFIRM, shop.file())
+    server.halt()
+    shutil.rmtree(server.data)
+    copied(later, server.data)
+    server.restart()
+    for _ in range(3):
+        shop.change()
         shop.sql("select pg_switch_wal()")
     shop.refused("did not send the transaction")
     shop.runs(**{"snapshot.mode": "when_needed"})

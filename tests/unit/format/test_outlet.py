@@ -10,15 +10,16 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from cdc_core.envelope.batch import Data, arrow_type, constant
+from cdc_core.envelope.batch import Batch, Data, arrow_type, constant
 from cdc_core.envelope.record import in_order
 from cdc_core.errors import ConfigError, RecordError
+from cdc_core.format.avro_format import AvroFormat
 from cdc_core.format.json_format import JsonFormat
 from cdc_core.format.options import NUMBER_CONVERTERS, FormatOptions
 from cdc_core.format.outlet import EventOutlet, make_outlet
 from cdc_core.format.plain import NumberFormat
 from cdc_core.schema.connect import ConnectSchema
-from cdc_core.transform.chain import Chain
+from cdc_core.transform.chain import Chain, Step
 from cdc_core.transform.options import ErrorTolerance, TransformOptions
 from cdc_core.transform.settings import Settings
 from tests.support.registry import TestRegistry
@@ -201,3 +202,28 @@ def test_converters_of_numbers(kind: str, value: object, octets: bytes) -> None:
     assert made.encode(found, EVENTS).to_pylist() == [octets, None]
     with pytest.raises(RecordError, match="cannot write string"):
         made.encode(constant("x", ConnectSchema("string"), 1), EVENTS)
+
+
+class BySchema:
+    """Expanded payloads divide records by schema, whatever their topics are: 0 and 2 have a text, 1 a number."""
+
+    def apply(self, records: Batch) -> list[Batch]:
+        texts, numbers = records.split(np.array([True, False, True]))
+        return [
+            replace(texts, value=data(ConnectSchema("string"), ["x", "y"])),
+            replace(numbers, value=data(ConnectSchema("int64"), [1])),
+        ]
+
+
+def test_a_registry_gets_the_schemas_of_each_topic_in_the_order_of_its_records() -> None:
+    plain = JsonFormat(Settings("x", {}))
+    given = replace(batch([event("c", after=ONE)] * 3), topic=pa.array(["a", "b", "b"], type=pa.large_string()))
+    with TestRegistry() as registry:
+        avro = AvroFormat(Settings("x", {"schema.registry.url": registry.url}), is_key=False)
+        made = EventOutlet(Chain((Step(BySchema()),)), plain, avro, plain, True, ErrorTolerance.NONE, is_raw=True)
+        assert made.records(given).column("seq").to_pylist() == [0, 1, 2]
+        found = {
+            subject: [json.loads(registry.schemas[number - 1]) for number in numbers]
+            for subject, numbers in registry.subjects.items()
+        }
+    assert found == {"a-value": ["string"], "b-value": ["long", "string"]}
