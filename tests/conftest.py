@@ -6,6 +6,7 @@ import gc
 import os
 import warnings
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -21,6 +22,10 @@ from tests.support.spark import JAVA_OPTIONS
 
 # For every Java process of Spark, whoever starts it: commands, the demo, Dagster's runs.
 os.environ.setdefault("SPARK_SUBMIT_OPTS", JAVA_OPTIONS)
+# For every Python process, see there.
+os.environ["PYTHONPATH"] = os.pathsep.join(
+    dict.fromkeys([str(Path(__file__).parent / "support" / "site"), *filter(None, [os.environ.get("PYTHONPATH")])])
+)
 
 _shared: list[Cluster] = []  # the servers of this process that all tests use
 FLAVOURS = ("debian15", "released16", "released17", "embedded18")

@@ -20,7 +20,7 @@ def test_upkeep_and_rounds_give_way_to_each_other(pg, program, spark, tmp_path):
         "wal2lake.lake.path": str(tmp_path / "lake"),
         "wal2lake.state.path": str(tmp_path / "state"),
         # A slice of the clustered table is a merge by Spark, which costs a second of computing each time.
-        "wal2lake.freshness.seconds": "5",
+        "wal2lake.freshness.seconds": "8",
         "wal2lake.lake.history.minutes": "60",
         "wal2lake.lake.clustered.tables": "public.counter",
     }

@@ -106,6 +106,7 @@ class Cluster:
     made: list[str] = field(default_factory=list)
     _owned: list[Path] = field(default_factory=list)
     _process: subprocess.Popen[bytes] | None = None
+    _kept: psycopg.Connection[tuple[Any, ...]] | None = None
 
     @classmethod
     def start(
@@ -148,6 +149,9 @@ class Cluster:
     def halt(self, *, crash: bool = False) -> None:
         """End the server but keep its data: a fast shutdown, or as if the power had failed."""
         process, self._process = self._process, None
+        if self._kept is not None:
+            self._kept.close()
+            self._kept = None
         if process is None:
             return
         # SIGINT is a fast shutdown, SIGQUIT an immediate one without a checkpoint; SIGKILL would leave the children.
@@ -177,26 +181,26 @@ class Cluster:
         """Create a fresh empty database and return its name (``prefix`` and eight random characters)."""
         database = name or f"{prefix}_{uuid.uuid4().hex[:8]}"
         # Copying files takes half of the CPU time of copying each page by way of the WAL.
-        self.execute("postgres", f'create database "{database}" strategy file_copy {options}')
+        self._administer(f'create database "{database}" strategy file_copy {options}')
         self.made.append(database)
         return database
 
     def drop_database(self, name: str) -> None:
         """Drop a database with its slots and connections, where it exists."""
         self.drop_slots([name])
-        self.execute("postgres", f'drop database if exists "{name}" with (force)')
+        self._administer(f'drop database if exists "{name}" with (force)')
 
     def drop_slots(self, databases: list[str]) -> None:
         """Drop the slots of these databases, and end whoever uses them. A slot keeps all WAL since its position."""
         find = "select slot_name, active_pid from pg_replication_slots where database = any(%s)"
-        for slot, pid in self.execute("postgres", find, [databases]):
+        for slot, pid in self._administer(find, [databases]):
             if pid is not None:
-                self.execute("postgres", "select pg_terminate_backend(%s)", [pid])
-            _retry(lambda slot=slot: self.execute("postgres", "select pg_drop_replication_slot(%s)", [slot]))
+                self._administer("select pg_terminate_backend(%s)", [pid])
+            _retry(lambda slot=slot: self._administer("select pg_drop_replication_slot(%s)", [slot]))
 
     def drop_origin(self, name: str) -> None:
         """Drop a replication origin. The server may still hold it for a session that its client has closed."""
-        _retry(lambda: self.execute("postgres", "select pg_replication_origin_drop(%s)", [name]))
+        _retry(lambda: self._administer("select pg_replication_origin_drop(%s)", [name]))
 
     @property
     def is_up(self) -> bool:
@@ -230,6 +234,18 @@ class Cluster:
             while cursor.nextset():
                 pass
             return cursor.fetchall() if cursor.description else []
+
+    def _administer(self, sql: str, params: Any = None) -> list[tuple[Any, ...]]:
+        """As ``execute``, on one connection to the database postgres: half of all sessions would be for this only."""
+        if self._kept is not None:
+            try:
+                self._kept.execute("")
+            except psycopg.OperationalError:  # the server was restarted, or ended the session
+                self._kept = None
+        if self._kept is None:
+            self._kept = self.connect(unix=True, prepare_threshold=None)
+        cursor = self._kept.execute(sql, params)
+        return cursor.fetchall() if cursor.description else []
 
     def run_script(self, database: str, path: Path | str, seconds: float = 300) -> None:
         """Run a file through psql: statement by statement, each its own transaction, stopping at the first error."""
