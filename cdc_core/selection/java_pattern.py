@@ -84,12 +84,15 @@ class _Parser:
             return atom
         if not atom:
             raise self._text.refused("a quantifier after nothing that it could repeat", begin)
-        if self._text.peek() and self._text.peek() in "?+":
-            quantifier += self._text.peek()
-            self._text.at += 1
+        made = f"(?:{atom}){quantifier}"
+        if self._text.takes("?"):
+            made += "?"
+        elif self._text.takes("+"):
+            # The same as Python's own possessive quantifiers, which before 3.11.5 repeat some groups wrongly.
+            made = f"(?>{made})"
         if self._text.peek() and self._text.peek() in "?*+{":
             raise self._text.refused("a quantifier of a quantifier")
-        return f"(?:{atom}){quantifier}"
+        return made
 
     def _atom(self) -> str:
         if self._text.peek() in ("(", "\\"):

@@ -15,6 +15,7 @@ import tarfile
 import tempfile
 import zipfile
 from pathlib import Path
+from typing import Any
 
 from cdc_core.spark.ivy import retrieve
 
@@ -53,6 +54,8 @@ def _download(version: str, folder: Path) -> None:
         with zipfile.ZipFile(Path(own) / "jars" / f"{artifact}-{version}.jar") as jar:
             (name,) = [each for each in jar.namelist() if each.endswith(".txz")]
             with jar.open(name) as packed, tarfile.open(fileobj=packed, mode="r:xz") as archive:
-                archive.extractall(Path(own) / "server", filter="data")
+                # What keeps an archive from writing elsewhere is new in Python 3.11.4.
+                safe: Any = {"filter": "data"} if hasattr(tarfile, "data_filter") else {}
+                archive.extractall(Path(own) / "server", **safe)
         shutil.rmtree(folder, ignore_errors=True)
         (Path(own) / "server").rename(folder)

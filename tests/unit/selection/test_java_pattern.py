@@ -9,6 +9,7 @@ import warnings
 
 import pytest
 
+from cdc_core.selection.java_pattern import to_python
 from cdc_core.selection.patterns import compile_pattern
 
 # Reads lines of a pattern and strings in base64; prints E, or for each string whether the pattern matches all of it.
@@ -342,6 +343,12 @@ def _class_of(random_: random.Random, depth: int) -> str:
             else _class_of(random_, depth - 1)
         )
     return f"[{''.join(parts)}]"
+
+
+@pytest.mark.parametrize("pattern", ["a?+", "a*+", "a++", "a{2,3}+"])
+def test_possessive_quantifiers_become_atomic_groups(pattern: str) -> None:
+    """Python has them, but before 3.11.5 some of them repeat wrongly: ``(?!(?:1|a))*+`` matched a."""
+    assert to_python(pattern, ignore_case=False) == f"(?>(?:a){pattern[1:-1]})"
 
 
 @pytest.mark.slow
