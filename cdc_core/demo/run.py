@@ -212,7 +212,7 @@ class Demo:
         """Compare repeatedly until all tables are equal or the time limit is reached; returns the last comparisons."""
         deadline = time.monotonic() + _CATCH_UP_SECONDS
         while True:
-            found = [compare(self._options, table, self._lake_path(table)) for table in TABLES]
+            found = compare(self._options, {table: self._lake_path(table) for table in TABLES})
             if all(one.is_equal for one in found) or time.monotonic() > deadline or self.hooks.should_stop():
                 return found
             time.sleep(2.0)

@@ -7,14 +7,14 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
-from cdc_core.postgres.connect import connect
+from cdc_core.postgres.connect import Connection, connect
 from cdc_core.postgres.options import PostgresOptions
 from cdc_core.schema.table import TableId
 
@@ -69,20 +69,27 @@ def lake_state(path: Path) -> LakeState | None:
     return LakeState(int(found.column("n")[0].as_py()), age)
 
 
-def compare(options: PostgresOptions, table: TableId, path: Path) -> Comparison:
-    """Compare every row. Text is compared as text, numbers as numbers, timestamps as timestamps."""
+def compare(options: PostgresOptions, tables: Mapping[TableId, Path]) -> list[Comparison]:
+    """Compare every row of each table with the lake table at its path, one table after the other, not in one snapshot.
+
+    Text is compared as text, numbers as numbers, timestamps as timestamps.
+    """
     with connect(options) as connection:
-        described = connection.execute(
-            "select attname, format_type(atttypid, atttypmod) from pg_attribute"
-            " where attrelid = %s::regclass and attnum > 0 and not attisdropped order by attnum",
-            [f'"{table.schema}"."{table.table}"'],
-        ).fetchall()
-        found = _lake_table(path)
-        held_names = None if found is None else {field.name for field in found.schema().fields}
-        absent = tuple(name for name, _ in described if held_names is not None and name not in held_names)
-        described = [column for column in described if column[0] not in absent]
-        select = ", ".join(_source_expression(name, kind) for name, kind in described)
-        source = Counter(tuple(map(_plain, row)) for row in connection.execute(_select(select, table)))
+        return [_compared(connection, table, path) for table, path in tables.items()]
+
+
+def _compared(connection: Connection, table: TableId, path: Path) -> Comparison:
+    described = connection.execute(
+        "select attname, format_type(atttypid, atttypmod) from pg_attribute"
+        " where attrelid = %s::regclass and attnum > 0 and not attisdropped order by attnum",
+        [f'"{table.schema}"."{table.table}"'],
+    ).fetchall()
+    found = _lake_table(path)
+    held_names = None if found is None else {field.name for field in found.schema().fields}
+    absent = tuple(name for name, _ in described if held_names is not None and name not in held_names)
+    described = [column for column in described if column[0] not in absent]
+    select = ", ".join(_source_expression(name, kind) for name, kind in described)
+    source = Counter(tuple(map(_plain, row)) for row in connection.execute(_select(select, table)))
     lake: Counter[tuple[Any, ...]] = Counter()
     if found is not None:
         names = ", ".join(f'"{name}"' for name in ["__rescued", *(name for name, _ in described)])

@@ -127,6 +127,7 @@ DOORS = {
         "cdc_core/demo/",
         "cdc_core/lake/delta/table.py",
         "cdc_core/lake/delta/loaded.py",
+        "cdc_core/lake/delta/recent.py",
         "cdc_core/lake/delta/folder.py",
         "cdc_core/lake/maintenance/cleaning.py",
     ),

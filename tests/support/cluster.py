@@ -18,6 +18,7 @@ import hashlib
 import hmac
 import os
 import pwd
+import re
 import shutil
 import signal
 import subprocess
@@ -25,12 +26,14 @@ import tempfile
 import threading
 import time
 import uuid
+from contextlib import suppress
 from dataclasses import dataclass, field
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import psycopg
+from psycopg.pq import TransactionStatus
 
 from cdc_core.demo.processes import free_port
 from tests.support import released
@@ -56,6 +59,11 @@ _SETTINGS: dict[str, Any] = {
     "log_min_messages": "warning",
     "autovacuum_naptime": "1h",
 }
+
+
+# What a session takes when it begins, or may only be done to a database in which there is no other one.
+_OF_SESSIONS = re.compile(r"\b(database|role|user|system)\b", re.IGNORECASE)
+_KEPT_SESSIONS = 4
 
 
 class ClusterError(RuntimeError):
@@ -106,7 +114,7 @@ class Cluster:
     made: list[str] = field(default_factory=list)
     _owned: list[Path] = field(default_factory=list)
     _process: subprocess.Popen[bytes] | None = None
-    _kept: psycopg.Connection[tuple[Any, ...]] | None = None
+    _kept: dict[str, psycopg.Connection[tuple[Any, ...]]] = field(default_factory=dict)
 
     @classmethod
     def start(
@@ -149,9 +157,7 @@ class Cluster:
     def halt(self, *, crash: bool = False) -> None:
         """End the server but keep its data: a fast shutdown, or as if the power had failed."""
         process, self._process = self._process, None
-        if self._kept is not None:
-            self._kept.close()
-            self._kept = None
+        self._let_go()
         if process is None:
             return
         # SIGINT is a fast shutdown, SIGQUIT an immediate one without a checkpoint; SIGKILL would leave the children.
@@ -181,26 +187,26 @@ class Cluster:
         """Create a fresh empty database and return its name (``prefix`` and eight random characters)."""
         database = name or f"{prefix}_{uuid.uuid4().hex[:8]}"
         # Copying files takes half of the CPU time of copying each page by way of the WAL.
-        self._administer(f'create database "{database}" strategy file_copy {options}')
+        self._run("postgres", f'create database "{database}" strategy file_copy {options}')
         self.made.append(database)
         return database
 
     def drop_database(self, name: str) -> None:
         """Drop a database with its slots and connections, where it exists."""
         self.drop_slots([name])
-        self._administer(f'drop database if exists "{name}" with (force)')
+        self._run("postgres", f'drop database if exists "{name}" with (force)')
 
     def drop_slots(self, databases: list[str]) -> None:
         """Drop the slots of these databases, and end whoever uses them. A slot keeps all WAL since its position."""
         find = "select slot_name, active_pid from pg_replication_slots where database = any(%s)"
-        for slot, pid in self._administer(find, [databases]):
+        for slot, pid in self._run("postgres", find, [databases]):
             if pid is not None:
-                self._administer("select pg_terminate_backend(%s)", [pid])
-            _retry(lambda slot=slot: self._administer("select pg_drop_replication_slot(%s)", [slot]))
+                self._run("postgres", "select pg_terminate_backend(%s)", [pid])
+            _retry(lambda slot=slot: self._run("postgres", "select pg_drop_replication_slot(%s)", [slot]))
 
     def drop_origin(self, name: str) -> None:
         """Drop a replication origin. The server may still hold it for a session that its client has closed."""
-        _retry(lambda: self._administer("select pg_replication_origin_drop(%s)", [name]))
+        _retry(lambda: self._run("postgres", "select pg_replication_origin_drop(%s)", [name]))
 
     @property
     def is_up(self) -> bool:
@@ -228,24 +234,44 @@ class Cluster:
         return psycopg.connect(**self.dsn(database, connect_timeout=10, **extra), autocommit=True)
 
     def execute(self, database: str, sql: str, params: Any = None) -> list[tuple[Any, ...]]:
-        """Run one statement (or several without parameters) in autocommit; the last one's rows, or an empty list."""
-        with self.connect(database, unix=True) as connection:
-            cursor = connection.execute(sql, params)
-            while cursor.nextset():
-                pass
-            return cursor.fetchall() if cursor.description else []
+        """Run one statement (or several without parameters) in autocommit; the last one's rows, or an empty list.
 
-    def _administer(self, sql: str, params: Any = None) -> list[tuple[Any, ...]]:
-        """As ``execute``, on one connection to the database postgres: half of all sessions would be for this only."""
-        if self._kept is not None:
-            try:
-                self._kept.execute("")
-            except psycopg.OperationalError:  # the server was restarted, or ended the session
-                self._kept = None
-        if self._kept is None:
-            self._kept = self.connect(unix=True, prepare_threshold=None)
-        cursor = self._kept.execute(sql, params)
-        return cursor.fetchall() if cursor.description else []
+        In a session of its own, as far as can be told: to begin one takes the server longer than most statements do, so
+        some are kept, each for one database, and begin anew for each call.
+        """
+        if _OF_SESSIONS.search(sql):
+            self._let_go()
+        return self._run(database, sql, params)
+
+    def _run(self, database: str, sql: str, params: Any = None) -> list[tuple[Any, ...]]:
+        if threading.current_thread() is not threading.main_thread():
+            with self.connect(database, unix=True) as connection:
+                return _rows(connection, sql, params)
+        connection = self._session(database)
+        try:
+            found = _rows(connection, sql, params)
+            if connection.info.transaction_status == TransactionStatus.IDLE:
+                connection.execute("discard all")
+                self._kept[database] = connection
+            return found
+        finally:
+            if self._kept.get(database) is not connection:
+                connection.close()
+
+    def _session(self, database: str) -> psycopg.Connection[tuple[Any, ...]]:
+        """A session in which nothing was done yet. It is no longer among the kept ones."""
+        kept = self._kept.pop(database, None)
+        if kept is not None:
+            with suppress(psycopg.OperationalError):  # the server was restarted, or ended the session
+                kept.execute("")
+                return kept
+        while len(self._kept) >= _KEPT_SESSIONS:
+            self._kept.pop(next(iter(self._kept))).close()
+        return self.connect(database, unix=True, prepare_threshold=None)
+
+    def _let_go(self) -> None:
+        while self._kept:
+            self._kept.popitem()[1].close()
 
     def run_script(self, database: str, path: Path | str, seconds: float = 300) -> None:
         """Run a file through psql: statement by statement, each its own transaction, stopping at the first error."""
@@ -336,6 +362,13 @@ class Cluster:
                 if self._process.poll() is not None or time.monotonic() > end:
                     raise ClusterError(f"{self.flavour} did not start: {error}\n{self.log()[-2000:]}") from None
                 time.sleep(0.05)
+
+
+def _rows(connection: psycopg.Connection[tuple[Any, ...]], sql: str, params: Any) -> list[tuple[Any, ...]]:
+    cursor = connection.execute(sql, params)
+    while cursor.nextset():
+        pass
+    return cursor.fetchall() if cursor.description else []
 
 
 def _scram_secret(password: str) -> str:

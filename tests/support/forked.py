@@ -37,6 +37,7 @@ _START_SECONDS = 120
 # What a run that merges has loaded when it ends.
 _MODULES = (
     *("cdc_core.cli.program", "cdc_core.assemble", "cdc_core.engine.slice.task", "cdc_core.spark.session"),
+    *("cdc_core.quality.duck", "pyspark.worker"),
     *("pyspark.sql", "deltalake", "pyarrow.parquet", "pyarrow.dataset", "pyarrow.compute", "psycopg"),
 )
 

@@ -54,7 +54,7 @@ def changelog_path(config: ConnectorConfig, table: TableId) -> Path:
 def difference(properties: Path, tables: list[TableId]) -> list[Comparison]:
     """The tables whose lake side is not the source's rows exactly."""
     config = load(properties)
-    found = [compare(config.postgres, table, lake_path(config, table)) for table in tables]
+    found = compare(config.postgres, {table: lake_path(config, table) for table in tables})
     return [one for one in found if not one.is_equal]
 
 

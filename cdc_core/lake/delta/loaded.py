@@ -16,18 +16,20 @@ from cdc_core.lake.delta.data_file import DataFile
 from cdc_core.lake.delta.deletion_vectors import DeletionVector
 from cdc_core.lake.delta.folder import delta_uri
 from cdc_core.lake.delta.log_text import unreadable_log
+from cdc_core.lake.delta.recent import Recent, claim
 
 
 class Loaded:
-    """One table at one version. For one thread."""
+    """One table at one version. For one thread; ``recent`` may be read by others, too, until it is changed."""
 
-    def __init__(self, path: str, options: Mapping[str, str] | None, raw: Any) -> None:
+    def __init__(self, path: str, options: Mapping[str, str] | None, recent: Recent) -> None:
         self._path = path
         self._options = None if options is None else dict(options)
-        self._raw = raw
+        self._raw = recent.raw
+        self._recent: Recent | None = recent
         self._ahead = 0
-        self._txns: dict[str, int | None] = {}  # as of this version, if delta-rs still is at _txns_at
-        self._txns_at = -1
+        self._txns = recent.txns  # as of this version, if delta-rs still is at _txns_at
+        self._txns_at = int(recent.raw.version())
 
     @property
     def version(self) -> int:
@@ -44,22 +46,31 @@ class Loaded:
         return _listed(pa.table(self.exact().get_add_actions()), vectors)
 
     def exact(self) -> Any:
-        """Return delta-rs' object at this version, for its files and for commits. LakeError if it cannot be read."""
+        """Return delta-rs' object at this version, to be read. LakeError if it cannot be read."""
         from deltalake.exceptions import DeltaError
 
         if self._ahead:
             version = self.version
             try:
-                self._raw.load_as_version(version)
+                self._own().load_as_version(version)
             except (DeltaError, OSError) as error:
                 raise unreadable_log(self._path, error) from None
             self._ahead = 0
         return self._raw
 
+    def changeable(self) -> Any:
+        """Return delta-rs' object at this version, for commits. LakeError if it cannot be read."""
+        self.exact()
+        return self._own()
+
     def refresh(self) -> None:
         """Load the newest version. LakeError if the log no longer exists or cannot be read."""
         from deltalake.exceptions import DeltaError
 
+        if self._is_read_by_others():
+            self._reopen()
+            self._ahead = 0
+            return
         try:
             self._raw.update_incremental()
         except (DeltaError, OSError) as error:
@@ -70,7 +81,7 @@ class Loaded:
 
     def follow(self, txns: Mapping[str, int]) -> None:
         """Count a commit of our own of the next version, with these positions, that changed nothing but files."""
-        self._known_txns().update(txns)
+        self._txns = {**self._known_txns(), **txns}
         self._ahead += 1
 
     def txn(self, app: str) -> int | None:
@@ -86,6 +97,25 @@ class Loaded:
             self._txns, self._txns_at = {}, self._raw.version()
         return self._txns
 
+    def _own(self) -> Any:
+        """Return delta-rs' object, which from now on nobody else reads."""
+        import deltalake
+        from deltalake.exceptions import DeltaError
+
+        if self._is_read_by_others():
+            version = self._raw.version()
+            try:
+                self._raw = deltalake.DeltaTable(delta_uri(self._path), version, self._options)
+            except (DeltaError, OSError) as error:
+                raise unreadable_log(self._path, error) from None
+            self._recent = None
+        return self._raw
+
+    def _is_read_by_others(self) -> bool:
+        if self._recent is not None and claim(delta_uri(self._path), self._recent):
+            self._recent = None
+        return self._recent is not None
+
     def _reopen(self) -> None:
         """Load the table from its newest checkpoint: the log may no longer have the entries that were not loaded."""
         import deltalake
@@ -98,6 +128,7 @@ class Loaded:
             raise unreadable_log(self._path, error) from None
         if self._raw.metadata().id != identity:
             raise unreadable_log(self._path, FileNotFoundError())
+        self._recent = None
 
 
 def _listed(actions: pa.Table, vectors: Mapping[str, DeletionVector]) -> list[DataFile]:

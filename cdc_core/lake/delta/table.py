@@ -37,6 +37,7 @@ from cdc_core.lake.delta.log_entry import LogEntry, with_vectors
 from cdc_core.lake.delta.log_text import failed_commit, stats_json, texts, unreadable_log, with_vector
 from cdc_core.lake.delta.parquet_files import BATCH_ROWS, FILE_BYTES, Columns, ParquetFiles
 from cdc_core.lake.delta.physical import physical_schema
+from cdc_core.lake.delta.recent import Recent, open_newest
 from cdc_core.lake.delta.storage import options_for
 from cdc_core.lake.delta.vector_log import VectorLog, entry_name
 
@@ -53,7 +54,7 @@ _PLAIN_FEATURES = frozenset({_VECTORS, _NTZ, "appendOnly", "invariants"})
 class DeltaTable:
     """One table at the version that was loaded; ``refresh`` loads later commits. For one thread."""
 
-    def __init__(self, path: str, storage: Mapping[str, str] | None, opened: Any) -> None:
+    def __init__(self, path: str, storage: Mapping[str, str] | None, opened: Recent) -> None:
         self.path = path
         self.folder = Folder(path, storage)
         self._parquet = ParquetFiles(self.folder)
@@ -65,12 +66,11 @@ class DeltaTable:
     @classmethod
     def open(cls, path: str, storage: Mapping[str, str] | None = None) -> DeltaTable | None:
         """Open the table at its newest version; None if it does not exist. LakeError if its log cannot be read."""
-        import deltalake
         from deltalake.exceptions import DeltaError, TableNotFoundError
 
-        uri, options = delta_uri(path), options_for(path, storage)
+        options = options_for(path, storage)
         try:
-            return cls(path, options, deltalake.DeltaTable(uri, storage_options=options))
+            return cls(path, options, open_newest(delta_uri(path), options))
         except TableNotFoundError:
             return None
         except (DeltaError, OSError) as error:
@@ -84,7 +84,7 @@ class DeltaTable:
 
         options = options_for(path, storage)
         try:
-            return cls(path, options, deltalake.DeltaTable(delta_uri(path), version=version, storage_options=options))
+            return cls(path, options, Recent(deltalake.DeltaTable(delta_uri(path), version, options)))
         except (DeltaError, OSError):
             return None
 
@@ -338,7 +338,7 @@ class DeltaTable:
             max_commit_retries=0 if gone or replace else None,
             app_transactions=[deltalake.Transaction(app, version, now) for app, version in txns.items()],
         )
-        raw = self._loaded.exact()
+        raw = self._loaded.changeable()
         wanted = raw.schema() if schema is None else deltalake.Schema.from_arrow(schema)
         if schema is not None and has_local_timestamps(schema) and _NTZ not in self.features:
             self._allow_local_timestamps()
@@ -410,7 +410,7 @@ class DeltaTable:
         """Write a checkpoint if this version is due to have one."""
         if (self.version + 1) % int(self.properties.get(_INTERVAL, _DEFAULT_INTERVAL)) == 0:
             self._load_newest()
-            self._loaded.exact().create_checkpoint()
+            self._loaded.changeable().create_checkpoint()
 
     def enable_vectors(self) -> bool:
         """Allow commits to mark rows as deleted, for good; returns whether the table did not allow it yet.
@@ -449,7 +449,7 @@ class DeltaTable:
 
         try:
             deltalake.write_deltalake(
-                self._loaded.exact(),
+                self._loaded.changeable(),
                 schema.empty_table(),
                 mode="append",
                 schema_mode="merge",
@@ -466,7 +466,7 @@ class DeltaTable:
 
     def raw(self) -> Any:
         """Return delta-rs' own object, for what this class does not have (VACUUM)."""
-        return self._loaded.exact()
+        return self._loaded.changeable()
 
     def discard(self, files: Iterable[DataFile]) -> None:
         """Remove files that ``write_stream`` wrote and no commit references."""
@@ -487,7 +487,7 @@ class DeltaTable:
     def _allow_local_timestamps(self) -> None:
         import deltalake
 
-        self._loaded.exact().alter.add_feature(
+        self._loaded.changeable().alter.add_feature(
             deltalake.TableFeatures.TimestampWithoutTimezone, allow_protocol_versions_increase=True
         )
         self.refresh()
