@@ -208,13 +208,14 @@ class Batch:
         seq = int(self.seq.min())
         return seq, int(self.sub[self.seq == seq].min())
 
-    def by_topic(self) -> list[Batch]:
-        """Return the records of each topic, by the first row."""
-        topics = self.topic.dictionary_encode()
-        if len(topics.dictionary) < 2:
-            return [self]
-        codes = topics.indices.to_numpy()
-        return [self.take(np.flatnonzero(codes == code)) for code in range(len(topics.dictionary))]
+    def by_topic(self) -> list[tuple[str, Batch]]:
+        """Return each topic with its records, by the topic's first row."""
+        encoded = self.topic.dictionary_encode()
+        names = encoded.dictionary.to_pylist()
+        if len(names) <= 1:
+            return [(name, self) for name in names]
+        codes = encoded.indices.to_numpy()
+        return [(name, self.take(np.flatnonzero(codes == at))) for at, name in enumerate(names)]
 
     def split(self, mask: np.ndarray) -> tuple[Batch, Batch]:
         """Return the records where ``mask``, and the others."""

@@ -88,7 +88,7 @@ class EventOutlet:
         """
         if len(parts) < 2 or not (self.key.registers or self.value.registers):
             return parts
-        return sorted((one for part in parts for one in part.by_topic()), key=Batch.first)
+        return sorted((one for part in parts for _, one in part.by_topic()), key=Batch.first)
 
     def _written(self, batch: Batch) -> pa.Table:
         key, value = (self._octets(*one, batch) for one in ((self.key, batch.key), (self.value, batch.value)))

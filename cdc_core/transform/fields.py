@@ -105,13 +105,3 @@ def text_field(data: Data, name: str) -> pa.Array:
     if found.schema.type != "string":
         raise RecordError(f"The field {name} is not of type string, but {found.schema.type}.")
     return found.filled().values
-
-
-def by_topic(batch: Batch) -> list[tuple[str, Batch]]:
-    """Return (topic, its records)."""
-    encoded = batch.topic.dictionary_encode()
-    names = encoded.dictionary.to_pylist()
-    if len(names) <= 1:
-        return [(name, batch) for name in names]
-    codes = encoded.indices.to_numpy()
-    return [(name, batch.take(np.flatnonzero(codes == at))) for at, name in enumerate(names)]

@@ -12,7 +12,7 @@ from cdc_core.errors import ConfigError, RecordError
 from cdc_core.schema.connect import ConnectSchema
 from cdc_core.schema.naming import adjust_schema_name
 from cdc_core.schema.options import NameAdjustmentMode
-from cdc_core.transform.fields import by_topic, is_envelope, schema_of, with_fields
+from cdc_core.transform.fields import is_envelope, schema_of, with_fields
 from cdc_core.transform.settings import Settings
 
 _log = logging.getLogger(__name__)
@@ -56,7 +56,7 @@ class ByLogicalTableRouter:
 
     def apply(self, batch: Batch) -> list[Batch]:
         """Rename per topic; records of other topics remain."""
-        return [self._renamed(topic, one) for topic, one in by_topic(batch)]
+        return [self._renamed(topic, one) for topic, one in batch.by_topic()]
 
     def _renamed(self, old: str, batch: Batch) -> Batch:
         if not self._regex.fullmatch(old):
