@@ -19,7 +19,7 @@ from cdc_core.config.connector import load
 from cdc_core.lake.stores.rounds import RoundLog, TableState
 from cdc_core.lsn import Lsn
 from cdc_core.schema.table import TableId
-from tests.support.lake import difference, lake_path, write_properties
+from tests.support.lake import difference, lake_path, lake_settings, write_properties
 from tests.support.waits import patient, wait_until
 
 pytestmark = [pytest.mark.postgres, pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(1800)]
@@ -182,16 +182,12 @@ LOAD = {"arrow": {}, "auto": {"at_once": 150, "pause": 0.2}}
 def test_every_round_is_one_state_of_the_source(pg, program, tmp_path, engine):
     database = pg.database(f"cuts_{engine}")
     pg.execute(database, SCHEMA)
-    settings = {
-        "schema.include.list": "public",
-        "wal2lake.lake.path": str(tmp_path / "lake"),
-        "wal2lake.state.path": str(tmp_path / "state"),
+    more = {
         "wal2lake.freshness.seconds": "0.2",
-        "wal2lake.lake.history.minutes": "60",
         "wal2lake.merge.engine": engine,
         "wal2lake.merge.rewrite.max.bytes": "3500" if engine == "auto" else "10000000",
     }
-    file = write_properties(tmp_path / "cuts.properties", pg.properties(database, **settings))
+    file = connector(pg, database, tmp_path, more)
     config = load(file)
     writer = Writer(pg, database, seed=7, **LOAD[engine])
     assert program.stream(file).returncode == 0
@@ -222,6 +218,12 @@ def test_every_round_is_one_state_of_the_source(pg, program, tmp_path, engine):
     for row in newest["tables"]:
         table = TableId(*row["table"].split("."))
         assert read(config, table, row["version"]) == writer.after[-1][table]
+
+
+def connector(pg, database, folder, more):
+    """Of all four tables, with the rounds of the whole test."""
+    given = {"schema.include.list": "public", **lake_settings(folder), "wal2lake.lake.history.minutes": "60", **more}
+    return write_properties(folder / "cuts.properties", pg.properties(database, **given))
 
 
 def rounds_of(config) -> int:

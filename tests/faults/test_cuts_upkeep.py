@@ -4,8 +4,8 @@ import pytest
 
 from cdc_core.assemble import Connector
 from cdc_core.config.connector import load
-from tests.faults.test_cuts import ACCOUNTS, COLUMNS, COUNTER, SCHEMA, Writer, check_rounds, rounds_of
-from tests.support.lake import difference, write_properties
+from tests.faults.test_cuts import ACCOUNTS, COLUMNS, COUNTER, SCHEMA, Writer, check_rounds, connector, rounds_of
+from tests.support.lake import difference
 from tests.support.waits import patient, wait_until
 
 pytestmark = [pytest.mark.postgres, pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(1800)]
@@ -15,16 +15,12 @@ def test_upkeep_and_rounds_give_way_to_each_other(pg, program, spark, tmp_path):
     """OPTIMIZE and VACUUM by another process while the stream goes on, of tables that Arrow and that Spark writes."""
     database = pg.database("cuts_upkeep")
     pg.execute(database, SCHEMA)
-    settings = {
-        "schema.include.list": "public",
-        "wal2lake.lake.path": str(tmp_path / "lake"),
-        "wal2lake.state.path": str(tmp_path / "state"),
+    more = {
         # A slice of the clustered table is a merge by Spark, which costs a second of computing each time.
         "wal2lake.freshness.seconds": "8",
-        "wal2lake.lake.history.minutes": "60",
         "wal2lake.lake.clustered.tables": "public.counter",
     }
-    file = write_properties(tmp_path / "cuts.properties", pg.properties(database, **settings))
+    file = connector(pg, database, tmp_path, more)
     config = load(file)
     writer = Writer(pg, database, seed=11, at_once=40, pause=0.2)
     assert program.stream(file).returncode == 0

@@ -40,6 +40,27 @@ def test_a_script_runs_statement_by_statement(pg: Cluster, tmp_path: Path) -> No
     assert pg.execute(database, "select a from t") == [(1,)]
 
 
+def test_a_statement_finds_nothing_of_the_sessions_of_earlier_ones(each_pg: Cluster) -> None:
+    database, other = each_pg.database("apart"), each_pg.database("other")
+    each_pg.execute(database, "set timezone = 'Asia/Tokyo'; create temp table t (a int); select pg_advisory_lock(7)")
+    each_pg.execute(other, "select 1")
+    assert each_pg.execute(database, "show timezone") == [("UTC",)]
+    assert each_pg.execute(database, "select to_regclass('t'), count(*) from pg_locks where locktype = 'advisory'") == [
+        (None, 0)
+    ]
+    each_pg.execute(database, "begin; create table t (a int)")
+    assert each_pg.execute(database, "select to_regclass('t')") == [(None,)]
+    with pytest.raises(psycopg.errors.DivisionByZero):
+        each_pg.execute(database, "begin; select 1 / 0")
+    each_pg.execute(database, f"alter database {database} set timezone = 'Asia/Tokyo'")
+    assert each_pg.execute(database, "show timezone") == [("Asia/Tokyo",)]
+    with each_pg.connect() as connection:
+        ended = "select count(pg_terminate_backend(pid)) from pg_stat_activity where datname = %s"
+        assert connection.execute(ended, [database]).fetchone() != (0,)
+    assert each_pg.execute(database, "select 1") == [(1,)]
+    each_pg.execute("postgres", f"drop database {database}")
+
+
 def test_data_outlives_a_crash_and_a_stopped_server_is_gone() -> None:
     cluster = Cluster.start("embedded18")
     try:

@@ -239,9 +239,11 @@ class Cluster:
         In a session of its own, as far as can be told: to begin one takes the server longer than most statements do, so
         some are kept, each for one database, and begin anew for each call.
         """
-        if _OF_SESSIONS.search(sql):
-            self._let_go()
-        return self._run(database, sql, params)
+        if not _OF_SESSIONS.search(sql):
+            return self._run(database, sql, params)
+        self._let_go()
+        with self.connect(database, unix=True) as connection:
+            return _rows(connection, sql, params)
 
     def _run(self, database: str, sql: str, params: Any = None) -> list[tuple[Any, ...]]:
         if threading.current_thread() is not threading.main_thread():

@@ -51,6 +51,17 @@ def test_settings_of_the_user_win_and_a_cluster_is_not_bound_to_the_loopback() -
     assert conf["spark.sql.shuffle.partitions"] == "64" and "spark.driver.host" not in conf
 
 
+@pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="a system without affinity, as macOS: all cores")
+def test_a_local_session_has_as_many_tasks_as_cores_that_it_may_use() -> None:
+    allowed = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, {min(allowed)})
+    try:
+        conf = spark_conf({"spark.master": "local[*]"})
+    finally:
+        os.sched_setaffinity(0, allowed)
+    assert conf["spark.sql.shuffle.partitions"] == conf["spark.default.parallelism"] == "1"
+
+
 @pytest.mark.parametrize("as_folder", [True, False])
 def test_jars_of_a_folder_or_a_list(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, as_folder: bool) -> None:
     jars = [tmp_path / "delta-spark.jar", tmp_path / "delta-storage.jar"]
