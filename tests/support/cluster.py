@@ -233,19 +233,19 @@ class Cluster:
         """A connection in autocommit. The caller closes it."""
         return psycopg.connect(**self.dsn(database, connect_timeout=10, **extra), autocommit=True)
 
-    def execute(self, database: str, sql: str, params: Any = None) -> list[tuple[Any, ...]]:
+    def execute(self, database: str, sql: str | bytes, params: Any = None) -> list[tuple[Any, ...]]:
         """Run one statement (or several without parameters) in autocommit; the last one's rows, or an empty list.
 
         In a session of its own, as far as can be told: to begin one takes the server longer than most statements do, so
         some are kept, each for one database, and begin anew for each call.
         """
-        if not _OF_SESSIONS.search(sql):
+        if not _OF_SESSIONS.search(str(sql)):
             return self._run(database, sql, params)
         self._let_go()
         with self.connect(database, unix=True) as connection:
             return _rows(connection, sql, params)
 
-    def _run(self, database: str, sql: str, params: Any = None) -> list[tuple[Any, ...]]:
+    def _run(self, database: str, sql: str | bytes, params: Any = None) -> list[tuple[Any, ...]]:
         if threading.current_thread() is not threading.main_thread():
             with self.connect(database, unix=True) as connection:
                 return _rows(connection, sql, params)
@@ -366,7 +366,7 @@ class Cluster:
                 time.sleep(0.05)
 
 
-def _rows(connection: psycopg.Connection[tuple[Any, ...]], sql: str, params: Any) -> list[tuple[Any, ...]]:
+def _rows(connection: psycopg.Connection[tuple[Any, ...]], sql: str | bytes, params: Any) -> list[tuple[Any, ...]]:
     cursor = connection.execute(sql, params)
     while cursor.nextset():
         pass
