@@ -211,6 +211,7 @@ class Batch:
     def by_topic(self) -> list[tuple[str, Batch]]:
         """Return each topic with its records, by the topic's first row."""
         encoded = self.topic.dictionary_encode()
+        # row-wise: once per topic, of which a batch has few
         names = encoded.dictionary.to_pylist()
         if len(names) <= 1:
             return [(name, self) for name in names]

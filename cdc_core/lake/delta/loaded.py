@@ -29,7 +29,7 @@ class Loaded:
         self._recent: Recent | None = recent
         self._ahead = 0
         self._txns = recent.txns  # as of this version, if delta-rs still is at _txns_at
-        self._txns_at = int(recent.raw.version())
+        self._txns_at = recent.version
 
     @property
     def version(self) -> int:

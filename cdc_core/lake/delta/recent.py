@@ -28,17 +28,22 @@ _Stamp = tuple[int, int, int, int]
 
 @dataclass(slots=True, eq=False)
 class Recent:
-    """A table's object at the version that was its newest.
+    """A table's object at the ``version`` that was its newest.
 
     ``txns``: the positions that were asked of it. ``stamps`` identify the log's folder and its newest entry, each with
     its last change. ``readers``: how often it was handed out, ``at`` when last.
     """
 
     raw: Any
+    version: int = field(init=False)
     stamps: tuple[_Stamp, ...] = ()
     txns: dict[str, int | None] = field(default_factory=dict)
     readers: int = 1
     at: float = field(default_factory=time.monotonic)
+
+    def __post_init__(self) -> None:
+        # Not asked of the object later: somebody who has claimed it may be changing it.
+        self.version = int(self.raw.version())
 
 
 _lock = threading.Lock()
@@ -91,7 +96,7 @@ def _handed_out(uri: str, known: Recent) -> bool:
 
 
 def _entry(log: Path, recent: Recent, later: int = 0) -> Path:
-    return log.parent / entry_name(int(recent.raw.version()) + later)
+    return log.parent / entry_name(recent.version + later)
 
 
 def _stamps(*paths: Path) -> tuple[_Stamp, ...]:
