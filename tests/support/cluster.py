@@ -242,13 +242,15 @@ class Cluster:
         if not _OF_SESSIONS.search(str(sql)):
             return self._run(database, sql, params)
         self._let_go()
+        return self._run_apart(database, sql, params)
+
+    def _run_apart(self, database: str, sql: str | bytes, params: Any) -> list[tuple[Any, ...]]:
         with self.connect(database, unix=True) as connection:
             return _rows(connection, sql, params)
 
     def _run(self, database: str, sql: str | bytes, params: Any = None) -> list[tuple[Any, ...]]:
         if threading.current_thread() is not threading.main_thread():
-            with self.connect(database, unix=True) as connection:
-                return _rows(connection, sql, params)
+            return self._run_apart(database, sql, params)
         connection = self._session(database)
         try:
             found = _rows(connection, sql, params)

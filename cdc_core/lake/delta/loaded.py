@@ -51,28 +51,32 @@ class Loaded:
 
         if self._ahead:
             version = self.version
-            try:
-                self._own().load_as_version(version)
-            except (DeltaError, OSError) as error:
-                raise unreadable_log(self._path, error) from None
+            if self._is_alone():
+                try:
+                    self._raw.load_as_version(version)
+                except (DeltaError, OSError) as error:
+                    raise unreadable_log(self._path, error) from None
+            else:
+                self._load(version)
             self._ahead = 0
         return self._raw
 
     def changeable(self) -> Any:
-        """Return delta-rs' object at this version, for commits. LakeError if it cannot be read."""
+        """As ``exact``, to be changed: by commits."""
         self.exact()
-        return self._own()
+        if not self._is_alone():
+            self._load(self.version)
+        return self._raw
 
     def refresh(self) -> None:
         """Load the newest version. LakeError if the log no longer exists or cannot be read."""
         from deltalake.exceptions import DeltaError
 
-        if self._is_read_by_others():
-            self._reopen()
-            self._ahead = 0
-            return
         try:
-            self._raw.update_incremental()
+            if self._is_alone():
+                self._raw.update_incremental()
+            else:
+                self._reopen()
         except (DeltaError, OSError) as error:
             if not self._ahead:
                 raise unreadable_log(self._path, error) from None
@@ -97,37 +101,28 @@ class Loaded:
             self._txns, self._txns_at = {}, self._raw.version()
         return self._txns
 
-    def _own(self) -> Any:
-        """Return delta-rs' object, which from now on nobody else reads."""
-        import deltalake
-        from deltalake.exceptions import DeltaError
-
-        if self._is_read_by_others():
-            version = self._raw.version()
-            try:
-                self._raw = deltalake.DeltaTable(delta_uri(self._path), version, self._options)
-            except (DeltaError, OSError) as error:
-                raise unreadable_log(self._path, error) from None
-            self._recent = None
-        return self._raw
-
-    def _is_read_by_others(self) -> bool:
+    def _is_alone(self) -> bool:
+        """Whether nobody else reads delta-rs' object, and from now on nobody will."""
         if self._recent is not None and claim(delta_uri(self._path), self._recent):
             self._recent = None
-        return self._recent is not None
+        return self._recent is None
 
     def _reopen(self) -> None:
         """Load the table from its newest checkpoint: the log may no longer have the entries that were not loaded."""
+        identity = self._raw.metadata().id
+        self._load()
+        if self._raw.metadata().id != identity:
+            raise unreadable_log(self._path, FileNotFoundError())
+
+    def _load(self, version: int | None = None) -> None:
+        """Take an object of its own, at a version or at the newest."""
         import deltalake
         from deltalake.exceptions import DeltaError
 
-        identity = self._raw.metadata().id
         try:
-            self._raw = deltalake.DeltaTable(delta_uri(self._path), storage_options=self._options)
+            self._raw = deltalake.DeltaTable(delta_uri(self._path), version, self._options)
         except (DeltaError, OSError) as error:
             raise unreadable_log(self._path, error) from None
-        if self._raw.metadata().id != identity:
-            raise unreadable_log(self._path, FileNotFoundError())
         self._recent = None
 
 

@@ -1,7 +1,7 @@
 """delta-rs' objects of local tables that were opened a moment ago.
 
 While a run starts, it looks at each table of the lake several times: what it holds, whether its epoch is the present
-one, its rounds. To load a log takes delta-rs milliseconds; to see that it has not changed takes two calls of the file
+one, its rounds. To load a log takes delta-rs milliseconds; to see that it has not changed takes three calls of the file
 system. An object that is handed out again is shared: who wants to change it, or to load another version into it, takes
 it for itself (``claim``) or opens one of its own. What breaks otherwise: another reader of the table is at a version
 that it has not asked for.

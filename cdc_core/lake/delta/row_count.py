@@ -29,7 +29,7 @@ def row_count(path: str, storage: Mapping[str, str] | None = None) -> int | None
         if column is not None:
             files = [file for file in table.files if not file.is_history]
             return sum(int(np.count_nonzero(is_live(table.read(file, [column])))) for file in files)
-        counts = pa.chunked_array(table.raw().get_add_actions().column("num_records"))
+        counts = pa.chunked_array(table.raw(to_change=False).get_add_actions().column("num_records"))
         if counts.null_count:
             return None
         return held_rows(table)

@@ -464,9 +464,9 @@ class DeltaTable:
         """Return paths of data files of the loaded version that do not exist; checks each file of a local table."""
         return self.folder.missing([file.path for file in self.files])
 
-    def raw(self) -> Any:
+    def raw(self, *, to_change: bool = True) -> Any:
         """Return delta-rs' own object, for what this class does not have (VACUUM)."""
-        return self._loaded.changeable()
+        return self._loaded.changeable() if to_change else self._loaded.exact()
 
     def discard(self, files: Iterable[DataFile]) -> None:
         """Remove files that ``write_stream`` wrote and no commit references."""
