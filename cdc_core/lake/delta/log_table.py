@@ -1,8 +1,14 @@
-"""Small Delta tables of wal2lake's own: a few rows a commit, read as a whole."""
+"""Small Delta tables of wal2lake's own: a few rows a commit, read as a whole.
+
+A run that re-reads many tables reads such a log several times for each of them, and each adds a file to it. So the rows
+of files that were read before are kept in this process: a file never changes, and its name is given once.
+"""
 
 from __future__ import annotations
 
 import os
+import threading
+from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -11,8 +17,12 @@ import pyarrow as pa
 
 from cdc_core.lake.delta.conflicts import on_conflict
 from cdc_core.lake.delta.conform import conform
+from cdc_core.lake.delta.data_file import DataFile
 from cdc_core.lake.delta.folder import Folder
 from cdc_core.lake.delta.table import DeltaTable
+
+# In memory; more than the schema versions of some thousand tables.
+_MOST_FILES, _MOST_BYTES = 4_096, 32 << 20
 
 
 def log_table(known: DeltaTable | None, path: str, schema: pa.Schema, properties: Mapping[str, str]) -> DeltaTable:
@@ -34,23 +44,51 @@ def append_rows(log: DeltaTable, rows: Sequence[Mapping[str, Any]], schema: pa.S
     on_conflict(lambda: log.commit([log.write(made)]), log)
 
 
-def all_rows(log: DeltaTable | None, schema: pa.Schema, kept: dict[str, pa.Table] | None = None) -> pa.Table:
-    """Every row of the loaded version in the columns of ``schema``; no rows where there is no table.
-
-    ``kept``: the rows of each file as an earlier call with the same schema has left them, which are not read again;
-    afterwards those of this version.
-    """
+def all_rows(log: DeltaTable | None, schema: pa.Schema) -> pa.Table:
+    """Every row of the loaded version in the columns of ``schema``; no rows where there is no table."""
     if log is None or not log.files:
         return schema.empty_table()
-    known, found = kept or {}, dict[str, pa.Table]()
-    for file in log.files:
-        # A file does not change, but which of its rows are deleted does.
-        part = known.get(file.path) if file.vector is None else None
-        found[file.path] = conform(log.read(file), schema) if part is None else part
-    if kept is not None:
-        kept.clear()
-        kept.update({file.path: found[file.path] for file in log.files if file.vector is None})
-    return pa.concat_tables(found.values())
+    return pa.concat_tables([_rows_of(log, file, schema) for file in log.files])
+
+
+def _rows_of(log: DeltaTable, file: DataFile, schema: pa.Schema) -> pa.Table:
+    # Which rows of a file are deleted does change.
+    if file.vector is not None:
+        return conform(log.read(file), schema)
+    name = log.path, file.path
+    rows = _kept.get(name)
+    if rows is None or not rows.schema.equals(schema):
+        rows = conform(log.read(file), schema)
+        _kept.put(name, rows)
+    return rows
+
+
+class _KeptRows:
+    """The rows of files by table and file, those asked for last; for any thread."""
+
+    def __init__(self, most_files: int, most_bytes: int) -> None:
+        self._most_files, self._most_bytes = most_files, most_bytes
+        self._bytes = 0
+        self._rows: OrderedDict[tuple[str, str], pa.Table] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def get(self, name: tuple[str, str]) -> pa.Table | None:
+        with self._lock:
+            rows = self._rows.get(name)
+            if rows is not None:
+                self._rows.move_to_end(name)
+            return rows
+
+    def put(self, name: tuple[str, str], rows: pa.Table) -> None:
+        with self._lock:
+            before = self._rows.pop(name, None)
+            self._rows[name] = rows
+            self._bytes += rows.nbytes - (0 if before is None else before.nbytes)
+            while len(self._rows) > self._most_files or self._bytes > self._most_bytes:
+                self._bytes -= self._rows.popitem(last=False)[1].nbytes
+
+
+_kept = _KeptRows(_MOST_FILES, _MOST_BYTES)
 
 
 def state_of(path: str) -> tuple[str, int, int] | None:

@@ -12,6 +12,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
+from functools import lru_cache
 
 import pyarrow as pa
 
@@ -99,25 +100,20 @@ class SchemaLog:
         self._path = path
         self._properties = properties
         self._opened: DeltaTable | None = None
-        # A run that re-reads many tables reads the log after each of them.
-        self._rows: dict[str, pa.Table] = {}
-        self._tables: dict[str, TableSchema] = {}
 
     def read(self) -> dict[TableId, History]:
         """Return every table's history."""
         self._opened = DeltaTable.open(self._path)
-        rows = all_rows(self._opened, _SCHEMA, self._rows)
-        parsed, self._tables = self._tables, {}
+        rows = all_rows(self._opened, _SCHEMA)
         found: dict[TableId, History] = {}
         # row-wise: one row per schema change
         for row in rows.sort_by([("recorded_at", "ascending"), ("shape", "ascending")]).to_pylist():
             history = found.setdefault(TableId(row["schema_name"], row["table_name"]), History({}))
             if row["kind"] == _VERSION:
-                source = row["source"]
-                table = self._tables[source] = parsed.get(source) or TableSchema.from_json(source)
                 projection, treatments = _projection(row["projection"]), row["treatments"]
                 told = None if treatments is None else json.loads(treatments)
-                history.versions[row["shape"]] = SchemaVersion(row["shape"], table, projection, row["parent"], told)
+                version = SchemaVersion(row["shape"], _described(row["source"]), projection, row["parent"], told)
+                history.versions[row["shape"]] = version
                 history.lsns[row["shape"]] = row["lsn"]
             elif row["kind"] == _REREAD:
                 history.reread = (row["shape"], row["reason"])
@@ -171,6 +167,12 @@ class SchemaLog:
 def _bare(table: TableSchema) -> TableSchema:
     """Return the table without the values for older rows: those of a masked column would be clear text."""
     return replace(table, columns=tuple(replace(column, missing=None) for column in table.columns))
+
+
+@lru_cache(2_048)
+def _described(source: str) -> TableSchema:
+    # A run that re-reads many tables reads the log several times for each of them.
+    return TableSchema.from_json(source)
 
 
 def _to_json(projection: Sequence[Projected]) -> str:
