@@ -1,23 +1,23 @@
 """Snapshots on Dagster's own processes: backfills by GraphQL and the command line, signals, a schedule."""
 
 import json
-import os
-import subprocess
-import sys
-import time
 from pathlib import Path
 
 import dagster as dg
 import pytest
+from click.testing import CliRunner
+from dagster._cli import cli
 
 from pipelines.connector.keys import changes_key, snapshot_key
 from tests.pipelines.fake import ORDERS, PEOPLE, FakeEngine, site
-from tests.pipelines.live import BACKFILL, STEP_SECONDS, live_dagster
+from tests.pipelines.live import BACKFILL, live_dagster
 from tests.pipelines.webhook import webhook
 
 pytestmark = pytest.mark.slow
 
 KEY = snapshot_key(site(FakeEngine()))
+LOCATION = "tests.pipelines.live_site"
+REPOSITORY = {"repositoryLocationName": LOCATION, "repositoryName": "__repository__"}
 STATUSES = (
     '{ assetNodeOrError(assetKey: {path: ["shop", "snapshot"]}) { ... on AssetNode { assetPartitionStatuses {'
     " ... on DefaultPartitionStatuses { materializedPartitions failedPartitions materializingPartitions } } } } }"
@@ -25,6 +25,14 @@ STATUSES = (
 LAUNCH = (
     "mutation($p: ExecutionParams!) { launchRun(executionParams: $p) { __typename ... on LaunchRunSuccess"
     " { run { runId } } ... on RunConfigValidationInvalid { errors { message } } } }"
+)
+SCHEDULE = (
+    "query($s: ScheduleSelector!) { scheduleOrError(scheduleSelector: $s) { ... on Schedule {"
+    " scheduleState { id } } } }"
+)
+STOP = (
+    "mutation($id: String!) { stopRunningSchedule(id: $id) { ... on ScheduleStateResult {"
+    " scheduleState { status } } } }"
 )
 
 
@@ -57,18 +65,25 @@ def progress(live):
 
 
 def command(live, *arguments):
-    """The command ``dagster`` beside the running processes."""
-    executable = Path(sys.executable).parent / "dagster"
-    done = subprocess.run(
-        [str(executable), *arguments, "-m", "tests.pipelines.live_site"],
-        env={**os.environ, **live.environment},
-        cwd=live.folder,
-        capture_output=True,
-        text=True,
-        timeout=STEP_SECONDS,
-        check=False,
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
+    """The command ``dagster`` beside the running processes, over the web server's code server.
+
+    One of its own, and a process of the command, would take six CPU seconds to import what these have imported.
+    """
+    workspace = live.folder / "workspace.yaml"
+    server = {"host": "localhost", "socket": socket_of(live.dagster.processes[0]), "location_name": LOCATION}
+    workspace.write_text(json.dumps({"load_from": [{"grpc_server": server}]}))
+    done = CliRunner().invoke(cli, [*arguments, "-w", str(workspace)])
+    assert done.exit_code == 0, (done.output, done.exception)
+
+
+def socket_of(process):
+    """Where the code server of a process of Dagster listens."""
+    for task in Path(f"/proc/{process.pid}/task").iterdir():
+        for child in (task / "children").read_text().split():
+            line = Path(f"/proc/{child}/cmdline").read_text().split("\0")
+            if "--socket" in line:
+                return line[line.index("--socket") + 1]
+    raise AssertionError("there is no code server")
 
 
 @pytest.mark.timeout(1500)
@@ -88,6 +103,7 @@ def test_backfills_with_a_failed_partition_signals_and_the_schedule(live, hook):
     assert not live.journal("end", "snapshot")
     held_too.unlink()
     live.wait("the refused table", lambda: partitions(live) == ([str(ORDERS)], [str(PEOPLE)]))
+    assert_schedule_asks_for_its_table(live)
 
     # The failed partition alone, by the command line; the schedule's runs do not wait for the slot.
     refused.unlink()
@@ -104,7 +120,6 @@ def test_backfills_with_a_failed_partition_signals_and_the_schedule(live, hook):
     assert checked.status.value == "SUCCEEDED"
 
     assert_signal_is_sent(live)
-    assert_schedule_asks_for_its_table(live)
 
     # All tables by the command line: a backfill is a run a table, a launched range one run.
     tags = {"dagster/asset_partition_range_start": str(ORDERS), "dagster/asset_partition_range_end": str(PEOPLE)}
@@ -118,8 +133,7 @@ def test_backfills_with_a_failed_partition_signals_and_the_schedule(live, hook):
 
 
 def assert_signal_is_sent(live):
-    repository = {"repositoryLocationName": "tests.pipelines.live_site", "repositoryName": "__repository__"}
-    selector = {**repository, "jobName": "shop_signal_job"}
+    selector = {**REPOSITORY, "jobName": "shop_signal_job"}
     wanted = {"type": "stop-snapshot", "data_collections": [str(PEOPLE)]}
     config = {"ops": {"shop_signal": {"config": wanted}}}
     launched = live.dagster.query(LAUNCH, {"p": {"selector": selector, "runConfigData": config}})["launchRun"]
@@ -137,12 +151,14 @@ def assert_signal_is_sent(live):
 
 
 def assert_schedule_asks_for_its_table(live):
-    """The schedule ticks each minute and is on from the start, for its time is configured."""
+    """The schedule ticks each minute and is on from the start, for its time is configured. It is off after this."""
     wanted = dg.RunsFilter(job_name="shop_incremental_snapshot_job", statuses=[dg.DagsterRunStatus.SUCCESS])
     (run, *_) = live.wait("a tick", lambda: live.instance.get_runs(wanted))
-    assert run.tags["dagster/schedule_name"] == "shop_incremental_snapshot_schedule"
+    selector = {**REPOSITORY, "scheduleName": "shop_incremental_snapshot_schedule"}
+    assert run.tags["dagster/schedule_name"] == selector["scheduleName"]
     sent = [one["data"] for one in live.journal("signal") if one["signal"] == "execute-snapshot"]
     assert sent[0] == {"type": "incremental", "data-collections": [str(ORDERS)]}
-    deadline = time.monotonic() + STEP_SECONDS
-    while live.unfinished() and time.monotonic() < deadline:
-        time.sleep(0.5)
+    # Each tick is a run, of three CPU seconds.
+    state = live.dagster.query(SCHEDULE, {"s": selector})["scheduleOrError"]["scheduleState"]
+    stopped = live.dagster.query(STOP, {"id": state["id"]})["stopRunningSchedule"]
+    assert stopped["scheduleState"]["status"] == "STOPPED"
