@@ -127,6 +127,11 @@ def folded(events, table, without):
     return Counter({(k, *rest): 1 for k, rest in rows.items()}) if keyed else +multiset
 
 
+def effects_of(entries):
+    """What is still to come, as rows of a quarantine table tell it: (lsn, index) → bits."""
+    return {(one["__commit_lsn"], one["__tx_index"]): one["__effects"] for one in entries if one["__effects"]}
+
+
 class Run:
     """One table brought along, with what its quarantine table says."""
 
@@ -140,7 +145,7 @@ class Run:
 
     @property
     def waiting(self):
-        return {(one["__commit_lsn"], one["__tx_index"]): one["__effects"] for one in self.entries if one["__effects"]}
+        return effects_of(self.entries)
 
     @property
     def lake(self):
@@ -182,23 +187,26 @@ def test_the_lake_is_the_source_but_for_what_waits(table, others, folder):
             run.one.append(part, cut)
             outcome = run.one.merge(cut)
             at = cut
-            assert outcome.done.quarantined is None or quarantined(outcome).waiting == len(run.waiting)
-            assert run.lake == folded([one for one in events if one["__commit_lsn"] <= at], table, run.waiting)
+            waiting = run.waiting
+            assert outcome.done.quarantined is None or quarantined(outcome).waiting == len(waiting)
+            assert run.lake == folded([one for one in events if one["__commit_lsn"] <= at], table, waiting)
             # What fails now and is sent as a whole later waits until then, and no longer.
-            assert set(run.waiting) <= {(one["__commit_lsn"], one["__tx_index"]) for one in events}
+            assert set(waiting) <= {(one["__commit_lsn"], one["__tx_index"]) for one in events}
             if data.draw(st.integers(0, 3)) == 0:
                 run.one.quality = rules(luck=f"__op = 't' or __lsn % {luck * 2} <> 0")
-                before = len(run.waiting)
+                before = len(waiting)
                 done = run.one.merge(run.one.lake_position.lsn + 1, replay=Replay())
                 event("replayed" if quarantined(done).replayed else "nothing to replay")
-                assert len(run.waiting) <= before
-                assert run.lake == folded([one for one in events if one["__commit_lsn"] <= at], table, run.waiting)
+                waiting = run.waiting
+                assert len(waiting) <= before
+                assert run.lake == folded([one for one in events if one["__commit_lsn"] <= at], table, waiting)
                 run.one.quality = rules(luck=f"__op = 't' or __lsn % {luck} <> 0")
             if others:
                 run = Run(run.one.folder, table)
                 run.one.quality = rules(luck=f"__op = 't' or __lsn % {luck} <> 0")
-        event("some wait" if run.waiting else "none waits")
-        done = run.one.merge(run.one.lake_position.lsn + 1, replay=Replay(accept_all=True)) if run.entries else None
+        entries = run.entries
+        event("some wait" if effects_of(entries) else "none waits")
+        done = run.one.merge(run.one.lake_position.lsn + 1, replay=Replay(accept_all=True)) if entries else None
         assert done is None or quarantined(done).waiting == 0
         assert not run.waiting
         assert run.lake == folded(events, table, {})
