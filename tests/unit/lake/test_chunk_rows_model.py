@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import random
 from dataclasses import dataclass, field
 from typing import Any
@@ -67,9 +66,11 @@ class Server:
         self.late -= {each for each in self.late if self.changed[each] & self.changed[number]}
         if self.chance.random() < 0.5:
             self.late.add(number)
-        held: dict[int, list[dict[str, Any]]] = {h: [] for h in everything}
+        # A row's values are replaced and never changed in place.
+        held: dict[int, list[dict[str, Any]]] = {h: [] for h in self.changed[number]}
         for row in self.table.rows:
-            held[row["h"]].append(copy.deepcopy(row))
+            if row["h"] in held:
+                held[row["h"]].append(dict(row))
         self.after.append(held)
 
     def end_some(self) -> None:
