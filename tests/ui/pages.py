@@ -29,6 +29,10 @@ class Pages:
         self.browser.get(f"{self.url}/{path}")
         return self.wait_for(*words)
 
+    def leave(self) -> None:
+        """Show nothing: an open page asks for news and draws all the time, which a busy machine feels."""
+        self.browser.get("about:blank")
+
     def wait_for(self, *words: str, seconds: float = SECONDS) -> str:
         """Wait until the page shows ``words``; its text."""
         deadline = time.monotonic() + seconds

@@ -5,10 +5,12 @@ Page views are many, so that their snapshot lasts long enough to be watched.
 
 from contextlib import contextmanager
 
+import pytest
+
+from cdc_core.demo import workload
 from cdc_core.demo.connector import connector_text
 from cdc_core.demo.processes import DagsterProcesses, free_port
 from cdc_core.demo.server import DemoServer
-from cdc_core.demo.workload import Workload
 from cdc_core.errors import TransientError
 from cdc_core.observe.static_pages import data_docs_url
 from cdc_core.postgres.connect import connect
@@ -19,7 +21,8 @@ LOCATION = "pipelines.definitions"
 TABLES = tuple(TableId("shop", name) for name in ("customers", "orders", "page_views", "products"))
 VIEWS = 2_000_000
 REFUSED = 3
-CHANGES_A_SECOND = 20
+# In one transaction each three seconds: each is a round of the stream, which merges every table.
+CHANGES_A_SECOND, TRANSACTION_SECONDS = 5, 3.0
 _SOURCE = f"""
 insert into shop.page_views (path, visitor, seconds)
 select '/product/' || n % 500, decode(md5(n::text), 'hex'), n / 3.0 from generate_series(1, {VIEWS}) n;
@@ -58,7 +61,7 @@ _REPORTS = (
 )
 _CHECK = (
     "query($key: AssetKeyInput!) { assetNodeOrError(assetKey: $key) { ... on AssetNode { assetChecksOrError {"
-    " ... on AssetChecks { checks { name executionForLatestMaterialization { evaluation { success description } }"
+    " ... on AssetChecks { checks { name executionForLatestMaterialization { status evaluation { success } }"
     " } } } } } }"
 )
 _FRESHNESS = (
@@ -120,9 +123,16 @@ class Shop:
 
     def check(self, table: str, name: str) -> dict | None:
         """The latest evaluation of a lake table's check; None where it has none."""
+        return self._execution(table, name).get("evaluation")
+
+    def check_status(self, table: str, name: str) -> str | None:
+        """What the pages say of a lake table's check: IN_PROGRESS while a run that is to report it has not."""
+        return self._execution(table, name).get("status")
+
+    def _execution(self, table: str, name: str) -> dict:
         node = self.dagster.query(_CHECK, {"key": lake_asset(table)})["assetNodeOrError"]
         (found,) = [one for one in node["assetChecksOrError"]["checks"] if one["name"] == name]
-        return (found["executionForLatestMaterialization"] or {}).get("evaluation")
+        return found["executionForLatestMaterialization"] or {}
 
     def is_fresh(self, table: str) -> bool:
         """Whether Dagster's daemon found that a lake table meets its freshness policy."""
@@ -151,6 +161,12 @@ def lake_asset(table: str) -> dict:
     return {"path": ["shop", "lake", *table.split(".")]}
 
 
+def changes(options, patched: pytest.MonkeyPatch) -> workload.Workload:
+    """The demo's workload, with fewer and larger transactions."""
+    patched.setattr(workload, "_TICK_SECONDS", TRANSACTION_SECONDS)
+    return workload.Workload(options, CHANGES_A_SECOND)
+
+
 @contextmanager
 def opened_shop(folder):
     """Everything in ``folder``, started; ended when the context is left."""
@@ -164,7 +180,8 @@ def opened_shop(folder):
         text = connector_text(options, folder, TABLES) + _MORE.format(folder=folder, metrics_port=metrics_port)
         (folder / "connectors" / "shop.properties").write_text(text)
         with (
-            Workload(options, CHANGES_A_SECOND),
+            pytest.MonkeyPatch.context() as patched,
+            changes(options, patched),
             DagsterProcesses(folder / "dagster", folder / "connectors", folder / "logs") as dagster,
         ):
             shop = Shop(dagster, options, folder, data_docs_url("127.0.0.1", metrics_port))

@@ -18,7 +18,9 @@ RUN_SECONDS = 300
 
 @pytest.fixture
 def pages(browser, shop, images):
-    return Pages(browser, shop.dagster.url, images)
+    pages = Pages(browser, shop.dagster.url, images)
+    yield pages
+    pages.leave()
 
 
 @pytest.fixture(scope="session")
@@ -33,8 +35,7 @@ def backfill(browser, shop, images):
     pages.wait_for("4 partitions", "Backfills all partitions in a single run")
     pages.click("Launch backfill")
     shop.wait("the backfill", shop.backfills)
-    # An open page asks for news all the time, which a busy machine feels.
-    browser.get("about:blank")
+    pages.leave()
 
 
 @pytest.fixture(scope="session")
@@ -50,6 +51,7 @@ def test_a_backfill_is_pressed_and_its_partitions_turn_green(pages, shop, backfi
     half = (r"Materialized \([1-3]\)", r"Materializing \([1-3]\)", "rows_per_second")
     pages.reload_until("assets/shop/snapshot?view=partitions&partition=shop.customers", half, 240)
     pages.picture("backfill")
+    pages.leave()
     shop.wait("the snapshots", shop.snapshot_ended, 300)
     pages.open("assets/shop/snapshot?view=partitions&partition=shop.page_views", "Materialized (4)")
     # The workload adds some while the rows are read.
@@ -68,8 +70,9 @@ def test_a_failing_check_shows_the_rule_how_many_rows_and_where_they_are(pages, 
         lambda: not (shop.check("shop.customers", "rules") or {"success": True})["success"],
     )
     path = "assets/shop/lake/shop/customers?view=checks&checkDetail=rules"
-    pages.open(path, "rules", size=(1600, 1050))
     # Another run that is to report the check shows it as in progress until then.
+    shop.wait("the check", lambda: shop.check_status("shop.customers", "rules") == "FAILED", RUN_SECONDS)
+    pages.open(path, "rules", size=(1600, 1050))
     pages.reload_until(path, ["Failed"], RUN_SECONDS)
     place = shop.folder / "lake" / "shop" / "__quarantine" / "shop" / "customers"
     pages.wait_for(f"failed: user:email_shape ({REFUSED} rows)", str(place))
@@ -130,14 +133,19 @@ def test_refused_rows_are_replayed_by_a_press_once_the_rule_is_mended(pages, sho
     pages.open(path, "accept_all: false", "drop: false", "tables: []", "No errors")
     pages.picture("replay")
     pages.click("Launch Run")
+    shop.wait("its run", lambda: shop.runs("shop_replay_job"))
+    pages.leave()
     ended = shop.wait("the replay", lambda: [run for run in shop.runs("shop_replay_job") if run["status"] == "SUCCESS"])
     # Its log is drawn line by line as it is scrolled, so what it says is looked for in the check.
     pages.open(f"runs/{ended[0]['id']}", "shop_replay_job", "Success")
+    pages.leave()
     shop.wait("the check", lambda: (shop.check("shop.customers", "quarantine") or {}).get("success"))
     # In progress until the stream's next run reports it, too.
+    shop.wait("the run", lambda: shop.check_status("shop.customers", "quarantine") == "SUCCEEDED", RUN_SECONDS)
     pages.reload_until("assets/shop/lake/shop/customers?view=checks&checkDetail=quarantine", ["Passed"], RUN_SECONDS)
     # The run that it made give way has built the data docs, and the next one serves them.
     pages.open("assets/shop/changes", shop.data_docs)
+    pages.leave()
     shop.wait("the stream again", lambda: shop.reports("shop.orders"))
     pages.browser.get(shop.data_docs)
     pages.click("shop.customers")
