@@ -175,6 +175,8 @@ KILLS = {
 }
 # That many at least between two kills.
 ROUNDS = {"arrow": 6, "auto": 2}
+# Seconds between two looks at all rounds, which at the usual pace would compute for a fifth of the time.
+LOOKS = 0.4
 LOAD = {"arrow": {}, "auto": {"at_once": 150, "pause": 0.2}}
 
 
@@ -197,11 +199,12 @@ def test_every_round_is_one_state_of_the_source(pg, program, tmp_path, engine):
         assert done.returncode < 0, f"{step} was not reached:\n{done.stdout}{done.stderr[-3000:]}"
         with program.started("run", file) as running:
             rounds = rounds_of(config)
-            wait_until(lambda before=rounds: rounds_of(config) > before + ROUNDS[engine], 180, "rounds")
+            wait_until(lambda before=rounds: rounds_of(config) > before + ROUNDS[engine], 180, "rounds", LOOKS)
             if number == 1:
                 before = rounds_of(config)
                 writer.wants_rewrite.set()
-                wait_until(lambda before=before: was_reread_since(config, before), 180, "the table read again")
+                reread = partial(was_reread_since, config, before)
+                wait_until(reread, 180, "the table read again", LOOKS)
             # Anywhere within a round.
             running.end(9)
     writer.stopped.set()
