@@ -55,7 +55,7 @@ def write(cluster: Cluster, database: str, seed: int, stop: threading.Event, fai
                 try:
                     for _ in range(chance.choice((1, 1, 3))):
                         change(session, chance)
-                    time.sleep(chance.random() * 0.01)
+                    time.sleep(chance.random() * 0.03)
                     session.commit() if chance.random() < 0.9 else session.rollback()
                 except psycopg.errors.DeadlockDetected:
                     session.rollback()
