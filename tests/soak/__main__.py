@@ -26,7 +26,7 @@ from pathlib import Path
 
 from cdc_core.config.connector import load
 from cdc_core.schema.table import TableId
-from tests.soak.work import SIGNALS, TABLES, Load, Work
+from tests.soak.work import LARGE_ROWS, SIGNALS, TABLES, Load, Work
 from tests.support.cluster import Cluster
 from tests.support.lake import changelog_path, difference, doubled_events, lake_settings, write_properties
 from tests.support.program import Program, Running
@@ -53,6 +53,7 @@ class Pace:
 
     ``often``: a fault that comes after each other one, too.
     Runs with ``own_java`` start as users' do; the others borrow a Java process that no fault may end.
+    ``large_rows``: of a large transaction; above some hundred, it is larger than the server's memory for decoding it.
     """
 
     between: tuple[float, float] = (2.0, 12.0)
@@ -61,6 +62,7 @@ class Pace:
     left_out: frozenset[str] = frozenset()
     own_java: bool = True
     often: str = ""
+    large_rows: int = LARGE_ROWS
 
 
 # What needs a Java process of the run's own, and what needs a cluster.
@@ -92,7 +94,8 @@ class Soak:
         self.server, self.folder, self.program, self.proxy = server, folder, program, proxy
         self.database = server.database("soak")
         server.execute("postgres", f"alter database {self.database} set logical_decoding_work_mem = '64kB'")
-        self.work, self.load = Work(server, self.database, seed), Load(server, self.database, seed)
+        self.work = Work(server, self.database, seed, self.pace.large_rows)
+        self.load = Load(server, self.database, seed)
         self.done: Counter[str] = Counter()
         self._deck: list[str] = []
         self._present = contextlib.ExitStack()

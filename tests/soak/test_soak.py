@@ -24,7 +24,7 @@ _FAULTS = {"kill", "stop", "fast restart", "immediate restart", "cut", "stall", 
 
 def test_faults_and_changes_at_random_leave_the_lake_equal(program: Program, tmp_path: Path) -> None:
     server = Cluster.start("debian15", {"wal_sender_timeout": "6s"})
-    pace = Pace((0.2, 1.0), len(_FAULTS), 2.0, OF_JAVA, own_java=False)
+    pace = Pace((0.1, 0.6), len(_FAULTS), 2.0, OF_JAVA, own_java=False, large_rows=4_000)
     try:
         with Proxy(server.host, server.port) as proxy:
             soak = Soak(seed(188), server, tmp_path, program, proxy, pace)

@@ -23,8 +23,9 @@ _FOLLOWED = ("add", "add constant", "add volatile", "drop", "rename", "default",
 class Work(RandomDdl):
     """Random statements on ``TABLES`` and on ``accounts``; goes on after the server was away."""
 
-    def __init__(self, pg: Cluster, database: str, seed: int) -> None:
+    def __init__(self, pg: Cluster, database: str, seed: int, large_rows: int = LARGE_ROWS) -> None:
         super().__init__(pg, database, seed, TABLES, publication=database)
+        self._large_rows = large_rows
         self._pg, self._database = pg, database
         self.counted: dict[str, int] = {}
 
@@ -75,10 +76,10 @@ class Work(RandomDdl):
         self._run("delete from accounts where id > 50000")
 
     def _do_large(self) -> None:
-        first = self.random.randint(1_000_000, 2_000_000_000 - LARGE_ROWS)
+        first = self.random.randint(1_000_000, 2_000_000_000 - self._large_rows)
         self._run("begin")
         self._run(f"insert into accounts select g, 1, repeat('x', 100) from generate_series({first}, "
-                  f"{first + LARGE_ROWS - 1}) g on conflict (id) do nothing")  # fmt: skip
+                  f"{first + self._large_rows - 1}) g on conflict (id) do nothing")  # fmt: skip
         self._run(f"update accounts set n = n + 1 where id > {first} and id % 3 = 0")
         self._run("delete from accounts where id > 1000000" if self.random.random() < 0.5 else "select 1")
         self._run(self.random.choice(["commit", "commit", "rollback"]))
