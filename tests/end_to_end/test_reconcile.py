@@ -250,8 +250,11 @@ def test_beside_a_stream_nothing_is_named_wrongly(pg, program, tmp_path):
             writer.start()
         try:
             running.wait_for("changes into", 120)
-            compared = Connector.from_file(file)
-            for _ in range(12):
+            compared, begun = Connector.from_file(file), running.said().count("changes into")
+            for number in range(12):
+                # Some of them beside rounds, whatever the speed of either.
+                if number >= 5 and running.said().count("changes into") >= begun + 3:
+                    break
                 found = compared.reconcile().to_plain()
                 assert {name: keys(found, name) for name in TABLES} == {name: {} for name in TABLES}
                 assert {of(found, name)["state"] for name in TABLES} == {"equal"}
