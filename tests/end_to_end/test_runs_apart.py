@@ -7,6 +7,7 @@ import pytest
 
 from cdc_core.schema.table import TableId
 from tests.support.lake import difference, lake_settings, write_properties
+from tests.support.program import Program
 from tests.support.waits import wait_until
 
 pytestmark = [pytest.mark.postgres, pytest.mark.spark, pytest.mark.slow]
@@ -24,7 +25,15 @@ def connector(pg, folder, name, **more):
     return database, file
 
 
-def test_two_runs_with_one_state_path_keep_their_rows_apart(pg, program, tmp_path):
+@pytest.fixture
+def beside(program):
+    """Runs that borrow another Java process, as two at once cannot have the same."""
+    other = Program(forks=program.forks)
+    yield other
+    other.close()
+
+
+def test_two_runs_with_one_state_path_keep_their_rows_apart(pg, program, beside, tmp_path):
     ours, mine = connector(pg, tmp_path, "apart_a")
     theirs, other = connector(pg, tmp_path, "apart_b")
     for file in (mine, other):
@@ -32,7 +41,7 @@ def test_two_runs_with_one_state_path_keep_their_rows_apart(pg, program, tmp_pat
     spool = tmp_path / "state" / "spool"
     with (
         program.started("run", mine, "--max-seconds", "480") as first,
-        program.started("run", other, "--max-seconds", "480", own_java=True) as second,
+        beside.started("run", other, "--max-seconds", "480") as second,
     ):
         wait_until(lambda: len(list(spool.glob("*.lock"))) == 2, 60, "both runs")
         for number in range(30):
@@ -53,7 +62,7 @@ def test_two_runs_with_one_state_path_keep_their_rows_apart(pg, program, tmp_pat
         first.process.send_signal(signal.SIGSTOP)
         pg.execute(ours, "update t set v = 'while stopped' where id < 9")
         pg.execute(theirs, "update t set v = 'of the neighbour' where id < 9")
-        done = program.stream(other, own_java=True)
+        done = beside.stream(other)
         assert done.returncode == 0, done.stderr[-3000:]
         (folder,) = spool.glob("*.lock")  # the neighbour left the stopped run's folder alone
         shutil.rmtree(folder.with_suffix(""))

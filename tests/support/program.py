@@ -31,14 +31,15 @@ _PROGRAM = Path(sys.executable).parent / "wal2lake"
 
 class Program:
     """Runs the command line. ``spark_log`` holds what the borrowed Java process has written, ``settings`` are Spark's
-    beside the usual ones.
+    beside the usual ones. ``forks``: another's, which then is not ended with it.
     """
 
-    def __init__(self, settings: dict[str, str] | None = None) -> None:
+    def __init__(self, settings: dict[str, str] | None = None, forks: ForkServer | None = None) -> None:
         self._settings = settings or {}
         self.spark_log = Path(tempfile.mkdtemp(prefix="w2l-spark-")) / "spark.log"
         self._gateway: Any = None
-        self._forks: ForkServer | None = None
+        self._forks = forks
+        self._is_borrowed = forks is not None
 
     def run(
         self,
@@ -120,7 +121,7 @@ class Program:
 
     def close(self) -> None:
         """End what was borrowed."""
-        if self._forks is not None:
+        if self._forks is not None and not self._is_borrowed:
             self._forks.close()
             self._forks = None
         if self._gateway is not None:
