@@ -73,7 +73,7 @@ def test_every_column_keeps_its_own_values(pg: Cluster, program: Program, tmp_pa
         change = ", ".join(f"{quoted(name)} = {quoted(name)} || '!'" for name in names)
         pg.execute(database, "; ".join(f"update {table.table} set {change} where id = 1" for table in TABLES))
         program.killed_at(failpoint, file)
-        judge()
+    judge()
     # Names that are exchanged in a ring, and a column that another type of x would be stored in.
     for table in TABLES:
         pg.execute(
