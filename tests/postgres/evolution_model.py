@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import struct
 from collections import Counter
-from dataclasses import dataclass, field
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import psycopg
@@ -36,8 +38,10 @@ from cdc_core.schema.unseen import is_streamed
 from cdc_core.types.options import TypeOptions
 from cdc_core.types.registry import resolve
 from tests.support import plain_pgoutput as plain
+from tests.support.cluster import Cluster
 
 Row = dict[str, str | None]
+Session = psycopg.Connection[tuple[Any, ...]]
 
 
 def lake_type(column: Column) -> Any:
@@ -45,11 +49,32 @@ def lake_type(column: Column) -> Any:
     return resolve(column, TypeOptions()).natural.arrow_type
 
 
+@contextmanager
+def two_sessions(cluster: Cluster, prefix: str) -> Iterator[tuple[Session, Session]]:
+    """Sessions of a new database: one that changes the table and reads the catalogue, and one that reads the slot.
+
+    The server takes longer to plan the queries of the catalogue than to run them. The first session plans each once;
+    decoding would make it forget its plans.
+    """
+    database = cluster.database(prefix)
+    planned = "-c plan_cache_mode=force_generic_plan -c statement_timeout=20000"
+    with (
+        cluster.connect(database, unix=True, options=planned, prepare_threshold=0) as session,
+        cluster.connect(database, unix=True) as reader,
+    ):
+        yield session, reader
+    cluster.drop_database(database)
+
+
 @dataclass
 class ModelLake:
-    """``rows`` are the lake's; ``decisions`` every one taken, in order. A paused lake takes nothing more."""
+    """``rows`` are the lake's; ``decisions`` every one taken, in order. A paused lake takes nothing more.
 
-    connection: psycopg.Connection[Any]
+    ``connection`` reads the catalogue, ``reader`` the slot (``two_sessions``).
+    """
+
+    connection: Session
+    reader: Session
     publication: str
     slot: str
     table: str = "t"
@@ -63,6 +88,13 @@ class ModelLake:
 
     def __post_init__(self) -> None:
         self.catalog = Catalog(self.connection, self.publication)
+
+    def twin(self) -> ModelLake:
+        """Another lake, which stands where this one does and has a slot of its own."""
+        slot = f"{self.slot}_twin"
+        self.reader.execute("select pg_copy_logical_replication_slot(%s, %s)", [self.slot, slot])
+        rows, columns, relations = [dict(row) for row in self.rows], list(self.columns), dict(self.relations)
+        return replace(self, slot=slot, rows=rows, columns=columns, relations=relations, decisions=[])
 
     def read_table(self) -> None:
         """The table as it is now, rows and description of one state, as a snapshot would take them."""
@@ -80,7 +112,9 @@ class ModelLake:
         """What the source holds, as the text that the stream would bring."""
         assert self.base is not None
         listed = ", ".join('"' + name + '"' for name in columns)
-        cursor = self.connection.execute(f'select {listed} from "{self.base.id.schema}"."{self.base.id.table}"')
+        cursor = self.connection.execute(
+            f'select {listed} from "{self.base.id.schema}"."{self.base.id.table}"', prepare=False
+        )
         result = cursor.pgresult
         assert result is not None
         texts = [[result.get_value(at, place) for place in range(result.nfields)] for at in range(result.ntuples)]
@@ -91,7 +125,7 @@ class ModelLake:
 
     def drain(self) -> None:
         """Take everything that the slot has."""
-        messages = self.connection.execute(
+        messages = self.reader.execute(
             "select data from pg_logical_slot_get_binary_changes(%s, null, null, 'proto_version', '1', "
             "'publication_names', %s)",
             [self.slot, self.publication],

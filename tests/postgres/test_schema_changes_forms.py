@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import re
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,7 +17,7 @@ import psycopg
 import pytest
 
 from cdc_core.schema.changes import Verdict
-from tests.postgres.evolution_model import ModelLake
+from tests.postgres.evolution_model import ModelLake, Session, two_sessions
 from tests.postgres.schema_change_forms import FORMS, SETUP, Form
 from tests.support.cluster import Cluster
 
@@ -63,40 +63,38 @@ def server(each_pg: Cluster) -> Iterator[Cluster]:
 
 
 @pytest.fixture(scope="module")
-def database(server: Cluster) -> Iterator[str]:
-    name = server.database("forms")
-    yield name
-    server.drop_database(name)
+def sessions(server: Cluster) -> Iterator[tuple[Session, Session]]:
+    with two_sessions(server, "forms") as sessions:
+        yield sessions
 
 
 @pytest.fixture
-def session(server: Cluster, database: str) -> Iterator[psycopg.Connection[tuple[object, ...]]]:
-    with server.connect(database, unix=True) as connection:
-        try:
-            yield connection
-        finally:
-            # A database for each form would cost two checkpoints.
-            run(connection, [*LEFTOVERS, DROP_SLOTS])
+def nothing_left(sessions: tuple[Session, Session]) -> Iterator[None]:
+    """A form finds nothing of the one before it in its database: one for each would cost two checkpoints."""
+    session, reader = sessions
+    yield
+    reader.execute(DROP_SLOTS)
+    run(session, LEFTOVERS)
 
 
 def statements(text: str) -> list[str]:
     return [part.strip() for part in STATEMENT_END.split(text) if part.strip()]
 
 
-def run(session: psycopg.Connection[tuple[object, ...]], texts: list[str] | tuple[str, ...]) -> None:
+def run(session: Session, texts: Iterable[str]) -> None:
     for text in texts:
-        session.execute(text.encode())
+        session.execute(text.encode(), prepare=False)
 
 
-def captured(session: psycopg.Connection[tuple[object, ...]], form: Form) -> ModelLake:
+def captured(session: Session, reader: Session, form: Form) -> ModelLake:
     """The table, published and read, and at rest behind a first event."""
     run(session, [*statements(SETUP), "create schema elsewhere", *statements(form.before)])
     target = "all tables" if form.all_tables else "table t"
     settings = f" with ({', '.join(form.settings)})" if form.settings else ""
     slot = session.info.dbname
     run(session, [f"create publication p for {target}{settings}"])
-    run(session, [f"select pg_create_logical_replication_slot('{slot}', 'pgoutput')"])
-    lake = ModelLake(session, "p", slot)
+    run(reader, [f"select pg_create_logical_replication_slot('{slot}', 'pgoutput')"])
+    lake = ModelLake(session, reader, "p", slot)
     lake.read_table()
     run(session, ["insert into t (id) values (80)"])
     lake.drain()
@@ -119,36 +117,42 @@ def test_the_page_lists_the_forms_that_are_tried() -> None:
     assert {one.kind for one in page.values()} == set(KINDS)
 
 
-def cases() -> Iterator[tuple[str, str]]:
-    """Each form and how it is found; where nothing is to be found, one table shows both."""
-    page = documented()
-    for name in FORMS:
-        kind = page[name].kind if name in page else ""
-        yield from ((name, way) for way in ("announced", "asked") if way == "announced" or kind != "nothing")
-
-
-@pytest.mark.parametrize(("name", "way"), list(cases()))
-def test_a_form_is_of_the_kind_that_the_page_says(
-    server: Cluster, session: psycopg.Connection[tuple[object, ...]], name: str, way: str
-) -> None:
+@pytest.mark.usefixtures("nothing_left")
+@pytest.mark.parametrize("name", list(FORMS))
+def test_a_form_is_of_the_kind_that_the_page_says(sessions: tuple[Session, Session], name: str) -> None:
+    """Asked while no change of a row has followed it; then another lake, which stood where the first did, is told."""
     page, form = documented()[name], FORMS[name]
+    session, _ = sessions
     if session.info.server_version < page.since * 10000:
         pytest.skip(f"since PostgreSQL {page.since}")
-    lake = captured(session, form)
+    lake = captured(*sessions, form)
     if page.kind == "not possible":
         with pytest.raises(psycopg.errors.ObjectNotInPrerequisiteState):
             run(session, statements(form.sql))
         return
-    run(session, statements(form.sql))
-    if page.kind == "nothing":
-        lake.drain()
-        lake.poll()
-    if way == "announced":
-        run(session, form.changes)
+    if page.kind == "nothing":  # nothing is to be found, so one lake shows both
+        run(session, statements(form.sql))
+        read_on(lake)
+    else:
+        asked = lake.twin()
+        run(session, statements(form.sql))
+        read_on(asked)
+        assert_is_of(form.alone or page.kind, asked, name)
+    run(session, form.changes)
+    read_on(lake)
+    assert_is_of(page.kind, lake, name)
+
+
+def read_on(lake: ModelLake) -> None:
+    """Take what the slot has, then ask."""
     lake.drain()
     if not lake.is_paused:
         lake.poll()
-    assert kind_of(lake) == ((form.alone if way == "asked" else "") or page.kind)
+
+
+def assert_is_of(kind: str, lake: ModelLake, name: str) -> None:
+    """What was decided is of the kind, and the lake is right where it went on."""
+    assert kind_of(lake) == kind
     for decision in lake.decisions:
         assert bool(decision.reason) is (decision.verdict is not Verdict.FOLLOW)
         assert bool(decision.remedy) is (decision.verdict is Verdict.REFUSE)

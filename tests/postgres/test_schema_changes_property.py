@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from psycopg.pq import TransactionStatus
 
 from cdc_core.schema.changes import DroppedColumns, Policy, Verdict
-from tests.postgres.evolution_model import ModelLake
+from tests.postgres.evolution_model import ModelLake, Session, two_sessions
 from tests.support.cluster import Cluster
 
 pytestmark = pytest.mark.postgres
@@ -107,9 +107,9 @@ TRAPS: dict[str, list[tuple[Any, ...]]] = {
 }
 
 
-def traps(test: Any) -> Any:
-    """The test, with each trap on each kind of table before what is made up."""
-    for script in TRAPS.values():
+def traps(test: Any, takes_late: bool) -> Any:
+    """The test, with each trap on each kind of table before what is made up. No trap is taken but at its end."""
+    for script in TRAPS.values() if takes_late else ():
         for lists_table, is_narrow in ((True, True), (True, False), (False, False)):
             test = example(script, lists_table, is_narrow, DroppedColumns.KEEP)(test)
     return test
@@ -118,14 +118,14 @@ def traps(test: Any) -> Any:
 class Source:
     """The live table, changed by steps. A statement that the server refuses changes nothing."""
 
-    def __init__(self, session: psycopg.Connection[Any], lists_table: bool, is_narrow: bool) -> None:
+    def __init__(self, session: Session, lists_table: bool, is_narrow: bool) -> None:
         self.session, self.lists_table = session, lists_table
         self.next_id = 100
         self.create = "create table t (id int primary key, a int default 1, b " + (
             "int)" if is_narrow else "varchar(5))"
         )
         for text in (*SETUP, self.create, "create publication p for " + ("table t" if lists_table else "all tables")):
-            session.execute(text.encode())
+            session.execute(text.encode(), prepare=False)
         session.execute("insert into t select g, g, g from generate_series(1, 4) g")
 
     def columns(self) -> list[tuple[str, str, str]]:
@@ -147,7 +147,7 @@ class Source:
             try:
                 # VACUUM can be in no transaction; in one, a savepoint keeps what came before a refusal.
                 with nullcontext() if is_alone else self.session.transaction():
-                    self.session.execute(text.encode())
+                    self.session.execute(text.encode(), prepare=False)
             except psycopg.Error as error:
                 note(f"  refused: {error.diag.message_primary}")
 
@@ -178,30 +178,26 @@ class Source:
 
 
 @pytest.fixture(scope="module")
-def session(each_pg: Cluster) -> Iterator[psycopg.Connection[Any]]:
-    database = each_pg.database("random")
-    with each_pg.connect(
-        database, unix=True, options="-c statement_timeout=20000", prepare_threshold=None
-    ) as connection:
-        yield connection
-    each_pg.drop_database(database)
+def sessions(each_pg: Cluster) -> Iterator[tuple[Session, Session]]:
+    with two_sessions(each_pg, "random") as sessions:
+        yield sessions
 
 
 @pytest.mark.parametrize("takes_late", [False, True], ids=["along the way", "at the end"])
 def test_a_lake_that_follows_the_decisions_never_differs_in_silence(
-    session: psycopg.Connection[Any], takes_late: bool
+    sessions: tuple[Session, Session], takes_late: bool
 ) -> None:
     seen: Counter[str] = Counter()
+    session, reader = sessions
     slot = session.info.dbname
 
     @settings(max_examples=EXAMPLES, deadline=None, suppress_health_check=list(HealthCheck))
     @given(scripts, st.booleans(), st.booleans(), st.sampled_from(DroppedColumns))
-    @traps
     def follow(script: list[tuple[Any, ...]], lists_table: bool, is_narrow: bool, dropped: DroppedColumns) -> None:
         source = Source(session, lists_table, is_narrow)
-        session.execute("select pg_create_logical_replication_slot(%s, 'pgoutput')", [slot])
+        reader.execute("select pg_create_logical_replication_slot(%s, 'pgoutput')", [slot])
         try:
-            lake = ModelLake(session, "p", slot, policy=Policy(dropped=dropped))
+            lake = ModelLake(session, reader, "p", slot, policy=Policy(dropped=dropped))
             lake.read_table()
             for one in script:
                 if one[0] not in ("take", "ask"):
@@ -218,7 +214,7 @@ def test_a_lake_that_follows_the_decisions_never_differs_in_silence(
             if not lake.is_paused:
                 lake.assert_equal()
         finally:
-            session.execute("select pg_drop_replication_slot(%s)", [slot])
+            reader.execute("select pg_drop_replication_slot(%s)", [slot])
 
-    follow()
+    traps(follow, takes_late)()
     assert seen["followed"] and seen[Verdict.REREAD.value], "both roads were taken"
