@@ -52,10 +52,14 @@ def config_for(text: str, cluster: Cluster, **changes: str) -> ConnectorConfig:
 
 @dataclass
 class EnvelopeDriver:
-    """One connector. ``lines`` are the records made so far."""
+    """One connector. ``lines`` are the records made so far.
+
+    ``others`` make records of the same stream, as their own configurations say. They select the same of the server.
+    """
 
     config: ConnectorConfig
     lines: list[str] = field(default_factory=list)
+    others: list[EnvelopeDriver] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         config = self.config
@@ -136,32 +140,39 @@ class EnvelopeDriver:
             stop.set()
             thread.join(patient(20))
 
+    def _stream_events(self) -> StreamEvents:
+        wants = MessageSelection(self.config.selection)
+        return StreamEvents(
+            self.context,
+            self.table_events,
+            wants_message=lambda prefix: prefix != "the end" and wants.includes(prefix),
+            heartbeat_ms=self.config.postgres.heartbeat_interval_ms,
+        )
+
     def _follow(
         self, stop: threading.Event, ready: threading.Event, reached: list[int], failure: list[BaseException]
     ) -> None:
         try:
-            options, wants = self.config.postgres, MessageSelection(self.config.selection)
+            options = self.config.postgres
             with connect(options) as connection, ReplicationStream(options) as source:
                 catalog = Catalog(connection, sent=plugin.sent(options))
                 tables = catalog.tables(self.selection.includes)
                 registry = TableRegistry(catalog, self.selection.includes, tables)
                 relations = SeenRelations(catalog, self.selection.includes, tables)
                 translated = translator(options.plugin_name.on_server, relations)
-                events = StreamEvents(
-                    self.context,
-                    self.table_events,
-                    wants_message=lambda prefix: prefix != "the end" and wants.includes(prefix),
-                    heartbeat_ms=options.heartbeat_interval_ms,
-                )
+                made = [(each, each._stream_events()) for each in (self, *self.others)]
                 state = StreamState()
                 ready.set()
                 while not stop.is_set():
                     segment = source.read(10_000, 1 << 24, 0.05)
                     if segment is None:
-                        self.lines += self.context.lines(events.idle())
+                        for driver, events in made:
+                            driver.lines += driver.context.lines(events.idle())
                         reached[0] = max(reached[0], source.wal_end)
                         continue
                     for each in translated.feed(segment):
-                        self.lines += events.segment(sort_segment(each, state, registry.describe))
+                        by_table = sort_segment(each, state, registry.describe)
+                        for driver, events in made:
+                            driver.lines += events.segment(by_table)
         except BaseException as error:
             failure.append(error)
