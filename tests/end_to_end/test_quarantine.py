@@ -37,7 +37,6 @@ def settings(folder):
         "schema.include.list": "public",
         **lake_settings(folder),
         "wal2lake.quality.rules.path": str(folder / "rules"),
-        "wal2lake.quality.docs.path": str(folder / "docs"),
     }
 
 
@@ -60,8 +59,8 @@ class Line:
         assert done.returncode == 0, done.stdout + done.stderr[-3000:]
         return done
 
-    def replay(self, *arguments, **environment):
-        return self.program.run("replay", self.file, "public.docs", *arguments, **environment)
+    def replay(self, *arguments, table=DOCS, **environment):
+        return self.program.run("replay", self.file, str(table), *arguments, **environment)
 
     def aside(self, table=DOCS):
         path = lake_path(self.config, table).parents[1] / "__quarantine" / table.schema / table.table
@@ -73,7 +72,7 @@ class Line:
 
 @pytest.fixture
 def line(pg, program, tmp_path):
-    return lambda name: Line(pg, program, tmp_path, name)
+    return lambda name, **more: Line(pg, program, tmp_path, name, **more)
 
 
 def test_what_needs_a_refused_change_is_held_and_a_complete_one_supersedes_it(line):
@@ -112,38 +111,55 @@ def test_what_needs_a_refused_change_is_held_and_a_complete_one_supersedes_it(li
     assert difference(one.file, [DOCS]) == []
 
 
-@pytest.mark.parametrize(
-    "step",
-    [failpoints.AFTER_QUARANTINE, failpoints.DURING_MERGE, failpoints.AFTER_APPLY, failpoints.BEFORE_ROUND_RECORD],
-)
-def test_a_replay_goes_in_once_wherever_it_is_killed(line, step):
-    one = line(f"replay_{step.replace('-', '_')}")
+def test_a_replay_goes_in_once_wherever_it_is_killed(line):
+    """At each of these places, in a table of its own."""
+    one = line("replay")
+    killed_at = {
+        TableId("public", "docs_quarantine"): failpoints.AFTER_QUARANTINE,
+        TableId("public", "docs_merge"): failpoints.DURING_MERGE,
+        TableId("public", "docs_apply"): failpoints.AFTER_APPLY,
+        TableId("public", "docs_record"): failpoints.BEFORE_ROUND_RECORD,
+    }
+    for table in killed_at:
+        name = table.table
+        one.pg.execute(
+            one.database, f"create table {name} (like docs including all); insert into {name} select * from docs"
+        )
+        (one.rules / f"{table}.yaml").write_text(RULES)
     one.run()
     one.run(
-        "update docs set n = -1 where id = 1",
-        "update docs set note = 'held' where id = 1",
-        "insert into docs values (4, -4, 'refused', 'b')",
-        "update docs set id = 5, n = -5 where id = 2",
-        "update docs set n = -3 where id = 3",
-        "update docs set n = 3, note = 'later', body = 'c' where id = 3",
+        *(
+            statement.format(table.table)
+            for table in killed_at
+            for statement in (
+                "update {0} set n = -1 where id = 1",
+                "update {0} set note = 'held' where id = 1",
+                "insert into {0} values (4, -4, 'refused', 'b')",
+                "update {0} set id = 5, n = -5 where id = 2",
+                "update {0} set n = -3 where id = 3",
+                "update {0} set n = 3, note = 'later', body = 'c' where id = 3",
+            )
+        )
     )
-    assert len(one.waiting()) == 4
-    (one.rules / "public.docs.yaml").write_text(RULES.replace("n >= 0", "n > -5"))
-    killed = one.replay(WAL2LAKE_FAILPOINT=step)
-    assert killed.returncode == -signal.SIGKILL, killed.stdout + killed.stderr[-3000:]
-    done = one.replay()
-    assert done.returncode == 0, done.stdout + done.stderr[-3000:]
-    assert one.waiting() == [("u", '{"id":5}', ["user:positive"])]
-    assert rows(lake_path(one.config, DOCS), "select id, n, note, length(body) as l from t order by id") == [
-        {"id": 1, "n": -1, "note": "held", "l": 3000},
-        {"id": 2, "n": 2, "note": "first", "l": 3000},
-        {"id": 3, "n": 3, "note": "later", "l": 1},
-        {"id": 4, "n": -4, "note": "refused", "l": 1},
-    ]
-    assert one.replay("--accept", "positive").returncode == 0
-    assert one.waiting() == []
-    assert difference(one.file, [DOCS]) == []
-    assert doubled_events(one.file, DOCS) == 0
+    for table, place in killed_at.items():
+        assert len(one.waiting(table)) == 4
+        (one.rules / f"{table}.yaml").write_text(RULES.replace("n >= 0", "n > -5"))
+        killed = one.replay(table=table, WAL2LAKE_FAILPOINT=place)
+        assert killed.returncode == -signal.SIGKILL, killed.stdout + killed.stderr[-3000:]
+        done = one.replay(table=table)
+        assert done.returncode == 0, done.stdout + done.stderr[-3000:]
+        assert one.waiting(table) == [("u", '{"id":5}', ["user:positive"])], place
+        found = rows(lake_path(one.config, table), "select id, n, note, length(body) as l from t order by id")
+        assert found == [
+            {"id": 1, "n": -1, "note": "held", "l": 3000},
+            {"id": 2, "n": 2, "note": "first", "l": 3000},
+            {"id": 3, "n": 3, "note": "later", "l": 1},
+            {"id": 4, "n": -4, "note": "refused", "l": 1},
+        ], place
+        assert one.replay("--accept", "positive", table=table).returncode == 0
+        assert one.waiting(table) == [], place
+        assert doubled_events(one.file, table) == 0, place
+    assert difference(one.file, [*killed_at]) == []
 
 
 def test_constraints_count_from_when_they_were_set(line):
@@ -161,8 +177,8 @@ def test_constraints_count_from_when_they_were_set(line):
     assert difference(one.file, [LATE, DOCS]) == []
 
 
-def test_a_limit_pauses_one_table_and_a_replay_lets_it_go_on(line):
-    one = line("limits")
+def test_a_limit_pauses_one_table_and_a_replay_lets_it_go_on(line, tmp_path):
+    one = line("limits", **{"wal2lake.quality.docs.path": str(tmp_path / "docs")})
     (one.rules / "public.docs.yaml").write_text(RULES.replace("rows: 50", "rows: 2"))
     one.run()
     one.pg.execute(one.database, "insert into docs select g, -g, 'bad', 'b' from generate_series(10, 14) g")
@@ -177,6 +193,7 @@ def test_a_limit_pauses_one_table_and_a_replay_lets_it_go_on(line):
     done = one.replay()
     assert done.returncode == 0, done.stdout + done.stderr
     assert len(one.waiting()) == 5
+    assert any("public.docs" in page.read_text() for page in (tmp_path / "docs").rglob("index.html"))
     done = one.replay("--drop")
     assert "5 dropped" in done.stdout + done.stderr
     assert {row["status"] for row in one.aside()} == {"dropped"}
