@@ -167,26 +167,60 @@ def test_a_run_that_is_killed_loses_nothing(
     pg.drop_database(database)
 
 
+@pytest.mark.spark
 def test_a_broker_that_goes_and_comes_back(pg: Cluster, frail: Broker, program: Program, tmp_path: Path) -> None:
-    """The run waits, and afterwards everything is there, once and in order; the metrics say so."""
-    port = free_port()
-    database, file = connector(pg, frail, tmp_path, "gone", **{"wal2lake.metrics.port": str(port)})
-    with program.started("run", file, own_java=True) as run:
+    """A run with Kafka alone waits, and afterwards everything is there, once and in order; the metrics say so.
+
+    The lake of one with both goes on; then both have everything, and the slot is confirmed for both.
+    """
+    port, (gone, both) = free_port(), (tmp_path / "gone", tmp_path / "both")
+    for folder in (gone, both):
+        folder.mkdir()
+    # Both destinations share what a plug-in's messages are translated to; pgoutput's are seen by tests/golden.
+    plugin = {"plugin.name": "wal2json"} if pg.flavour == "debian15" else {}
+    more = {"wal2lake.sinks": "lake,kafka", **lake_settings(both), **plugin}
+    only, only_file = connector(pg, frail, gone, "gone", **{"wal2lake.metrics.port": str(port)})
+    database, file = connector(pg, frail, both, "both", **more)
+    topics, topic = Topics(frail.servers), "both.public.items"
+    with (
+        program.started("run", file) as run,
+        program.started("run", only_file, own_java=True) as run_only,
+    ):
+        wait_until(lambda: len(topics.messages(topic)) >= 20, 60, "the rows", pause=0.3)
+        assert states(topics.messages(topic)) == {number: [0] for number in range(1, 21)}
         running(pg, database, run)
+        one_round(pg, database, 1)
+        wait_until(lambda: len(topics.messages(topic)) >= 40, 60, "the first events", pause=0.3)
+        running(pg, only, run_only)
         for number in range(1, 4):
-            one_round(pg, database, number)
+            one_round(pg, only, number)
         frail.stop(kill=True)
         for number in range(4, 8):
-            one_round(pg, database, number)
+            one_round(pg, only, number)
+        one_round(pg, database, 2)
+        wait_until(lambda: difference(file, [ITEMS]) == [], 60, "the lake without Kafka", pause=0.5)
+        [(end,)] = pg.execute(database, "select pg_current_wal_insert_lsn()::text")
+        behind = "select confirmed_flush_lsn < %s::pg_lsn from pg_replication_slots where database = %s"
+        assert pg.execute("postgres", behind, [end, database]) == [(True,)]
         frail.start()
         await_broker(frail.servers)
-        one_round(pg, database, 8)
-        topics = Topics(frail.servers)
+        one_round(pg, only, 8)
         wait_until(lambda: len(topics.messages("gone.public.items")) >= 20 * 9, 90, "all events", pause=0.5)
         wait_until(lambda: seen(port, "streaming") == 20 * 8 and seen(port, "snapshot") == 20, 30, "the metrics")
-        assert run.end(signal.SIGTERM) == 0, run.said()
+        assert run_only.end(signal.SIGTERM) == 0, run_only.said()
+        wait_until(lambda: len(topics.messages(topic)) >= 60, 90, "what waited", pause=0.5)
+        reached = "select confirmed_flush_lsn >= %s::pg_lsn from pg_replication_slots where database = %s"
+        wait_until(lambda: pg.execute("postgres", reached, [end, database]) == [(True,)], 60, "the confirmation")
+        one_round(pg, database, 3)
+        run.end(signal.SIGKILL)
     assert all(one == list(range(9)) for one in states(topics.messages("gone.public.items")).values())
-    pg.drop_database(database)
+    done = program.stream(file)
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert difference(file, [ITEMS]) == []
+    found = states(topics.messages(topic))
+    assert all(sorted(set(one)) == [0, 1, 2, 3] and one[-1] == 3 for one in found.values())
+    for name in (only, database):
+        pg.drop_database(name)
 
 
 def test_a_position_behind_the_open_transaction_of_another_connector_is_not_missed(
@@ -269,42 +303,6 @@ def test_signals_and_notifications(pg: Cluster, node: Broker, program: Program, 
 
 def told(topics: Topics) -> bytes:
     return b"".join(one.value() for one in topics.messages("told"))
-
-
-@pytest.mark.spark
-def test_lake_and_kafka_from_one_slot(pg: Cluster, frail: Broker, program: Program, tmp_path: Path) -> None:
-    """The lake goes on while the broker is away; then both have everything, and the slot is confirmed for both."""
-    # Both destinations share what a plug-in's messages are translated to; pgoutput's are seen by tests/golden.
-    plugin = {"plugin.name": "wal2json"} if pg.flavour == "debian15" else {}
-    more = {"wal2lake.sinks": "lake,kafka", **lake_settings(tmp_path), **plugin}
-    database, file = connector(pg, frail, tmp_path, "both", **more)
-    done = program.run("run", file, "--until-idle", "0.5")
-    assert done.returncode == 0, done.stderr[-3000:]
-    topics, topic = Topics(frail.servers), "both.public.items"
-    assert states(topics.messages(topic)) == {number: [0] for number in range(1, 21)}
-    with program.started("run", file) as run:
-        running(pg, database, run)
-        one_round(pg, database, 1)
-        wait_until(lambda: len(topics.messages(topic)) >= 40, 60, "the first events", pause=0.3)
-        frail.stop(kill=True)
-        one_round(pg, database, 2)
-        wait_until(lambda: difference(file, [ITEMS]) == [], 60, "the lake without Kafka", pause=0.5)
-        [(end,)] = pg.execute(database, "select pg_current_wal_insert_lsn()::text")
-        behind = "select confirmed_flush_lsn < %s::pg_lsn from pg_replication_slots where database = %s"
-        assert pg.execute("postgres", behind, [end, database]) == [(True,)]
-        frail.start()
-        await_broker(frail.servers)
-        wait_until(lambda: len(topics.messages(topic)) >= 60, 90, "what waited", pause=0.5)
-        reached = "select confirmed_flush_lsn >= %s::pg_lsn from pg_replication_slots where database = %s"
-        wait_until(lambda: pg.execute("postgres", reached, [end, database]) == [(True,)], 60, "the confirmation")
-        one_round(pg, database, 3)
-        run.end(signal.SIGKILL)
-    done = program.stream(file)
-    assert done.returncode == 0, done.stderr[-3000:]
-    assert difference(file, [ITEMS]) == []
-    found = states(topics.messages(topic))
-    assert all(sorted(set(one)) == [0, 1, 2, 3] and one[-1] == 3 for one in found.values())
-    pg.drop_database(database)
 
 
 def test_check_names_what_is_wrong(pg: Cluster, node: Broker, program: Program, tmp_path: Path) -> None:
