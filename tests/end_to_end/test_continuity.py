@@ -73,26 +73,33 @@ class Shop:
         assert done.returncode == 0, done.stdout + done.stderr[-3000:]
         assert self.differs() == []
 
-    def refused(self, *texts: str, **more: Any) -> str:
-        """A run that ends with an error, with each of these texts in it, and says the same in status."""
+    def refused(self, *texts: str, **more: Any) -> None:
+        """A run that ends with an error, with each of these texts in it."""
         done = self.run(**more)
         said = done.stdout + done.stderr
         assert done.returncode != 0, said
         for text in texts:
             assert text in " ".join(said.split()), said[-3000:]
-        assert self.status(**more)["stream"]["mismatch"], "status does not show it"
-        return said
 
-    def reread(self, **more: Any) -> None:
-        """The remedy: wal2lake snapshot, then changes, then a run."""
+    def refused_and_told(self, *texts: str, **more: Any) -> None:
+        """The same, and status says it, too."""
+        self.refused(*texts, **more)
+        assert self.status(**more)["stream"]["mismatch"], "status does not show it"
+
+    def change_and_run(self, **more: Any) -> dict[str, Any]:
+        """Changes and a run after which the next one would go on: status has the same judgement. Its stream."""
+        self.change()
+        self.runs(**more)
+        stream: dict[str, Any] = self.status(**more)["stream"]
+        assert stream["mismatch"] == ""
+        return stream
+
+    def reread(self, **more: Any) -> dict[str, Any]:
+        """The remedy: wal2lake snapshot, then ``change_and_run``."""
         done = self.program.run("snapshot", self.file(**more))
         assert done.returncode == 0, done.stdout + done.stderr[-3000:]
         assert self.differs() == []
-        self.change()
-        self.runs(**more)
-        self.change()
-        self.runs(**more)
-        assert self.status(**more)["stream"]["mismatch"] == ""
+        return self.change_and_run(**more)
 
     def status(self, **more: Any) -> dict[str, Any]:
         done = self.program.run("status", self.file(**more), "--json")
@@ -140,16 +147,11 @@ def own() -> Iterator[list[Cluster]]:
 def test_slot_moved_by_somebody_else(pg: Cluster, program: Program, tmp_path: Path) -> None:
     shop = Shop(program, tmp_path, pg)
     shop.runs()
-    shop.change()
-    shop.runs()
-    stream = shop.status()["stream"]
-    assert stream["slot"] == shop.slot
-    assert stream["epoch"] == 0
 
     # A copy at an older position in its place: everything after it is sent again, and recognised.
     shop.sql(f"select pg_copy_logical_replication_slot('{shop.slot}', '{shop.slot}_older')")
-    shop.change()
-    shop.runs()
+    stream = shop.change_and_run()
+    assert (stream["slot"], stream["epoch"]) == (shop.slot, 0)
     shop.drop_slot()
     shop.sql(f"select pg_copy_logical_replication_slot('{shop.slot}_older', '{shop.slot}')")
     shop.runs()
@@ -159,11 +161,10 @@ def test_slot_moved_by_somebody_else(pg: Cluster, program: Program, tmp_path: Pa
     shop.change()
     shop.sql(f"select pg_replication_slot_advance('{shop.slot}', pg_current_wal_lsn())")
     at = shop.slot_at()
-    shop.refused(f"Slot {shop.slot} is at {at}", "wal2lake snapshot")
+    shop.refused_and_told(f"Slot {shop.slot} is at {at}", "wal2lake snapshot")
     done = program.run("snapshot", shop.file(), "public.orders")
     assert done.returncode != 0, "only one of two tables cannot be the remedy"
-    shop.reread()
-    assert shop.status()["stream"]["epoch"] == 1
+    assert shop.reread()["epoch"] == 1
 
     # Dropped, and made again by hand.
     shop.change()
@@ -198,7 +199,7 @@ def test_two_connectors_with_one_slot_and_the_strategies(pg: Cluster, program: P
     other.runs()
     other.change()
     other.runs()
-    shop.refused("read by another consumer", "Make sure that nothing else uses the slot")
+    shop.refused_and_told("read by another consumer", "Make sure that nothing else uses the slot")
 
     # What follows is about the strategies: the user's word is taken, and it is said.
     shop.refused("read by another consumer", **{"offset.mismatch.strategy": "trust_offset"})
@@ -206,8 +207,7 @@ def test_two_connectors_with_one_slot_and_the_strategies(pg: Cluster, program: P
     assert done.returncode == 0, done.stderr[-3000:]
     assert "missing" in shop.status()["stream"]["gap"]
     shop._row = other._row
-    shop.reread()
-    assert shop.status()["stream"]["gap"] == ""
+    assert shop.reread()["gap"] == ""
 
 
 def test_no_data_and_a_slot_that_is_gone(pg: Cluster, program: Program, tmp_path: Path) -> None:
@@ -218,7 +218,7 @@ def test_no_data_and_a_slot_that_is_gone(pg: Cluster, program: Program, tmp_path
     shop.runs(**mode)
     shop.drop_slot()
     shop.change()
-    shop.refused("no longer exists", "wal2lake snapshot", **mode)
+    shop.refused_and_told("no longer exists", "wal2lake snapshot", **mode)
     shop.reread(**mode)
 
     # A re-read that was killed half-way does not go on with old rows under a mode that reads nothing.
@@ -282,11 +282,9 @@ def test_an_older_lake_is_adopted(pg: Cluster, program: Program, tmp_path: Path)
 def test_pointed_at_another_server_or_database_and_back(
     pg: Cluster, program: Program, tmp_path: Path, own: list[Cluster]
 ) -> None:
+    pg.execute("postgres", "select pg_switch_wal()")  # far ahead of the other server
     shop = Shop(program, tmp_path, pg)
     shop.runs()
-    for _ in range(3):
-        shop.change()
-        shop.runs()
     first, there = shop.pg, Cluster.start("debian15")
     own.append(there)
     there.database(name=shop.database)
@@ -294,14 +292,17 @@ def test_pointed_at_another_server_or_database_and_back(
 
     shop.pg = there
     shop.change()
-    shop.refused("system identifier")
+    shop.refused_and_told("system identifier")
     # Back without the remedy: nothing happened.
     shop.pg = first
     shop.change()
     shop.runs()
-    # There with the remedy: the WAL of the new server is lower, and its changes arrive.
+    # There as an older lake, without a record: nothing names its server, but its positions are beyond the WAL there.
+    (record,) = (tmp_path / "lake").glob("*/__stream")
+    shutil.rmtree(record)
     shop.pg = there
-    shop.refused("system identifier")
+    shop.refused("The server's WAL ends at")
+    # With the remedy: the WAL of the new server is lower, and its changes arrive.
     shop.reread()
     # And back: the slot is still there, at a position of the lake's own past.
     shop.pg = first
@@ -310,30 +311,7 @@ def test_pointed_at_another_server_or_database_and_back(
     shop.reread()
     # The other one again, with a mode that reads by itself.
     shop.pg = there
-    shop.change()
-    shop.runs(**{"snapshot.mode": "when_needed"})
-    shop.change()
-    shop.runs(**{"snapshot.mode": "when_needed"})
-
-
-def test_an_older_lake_pointed_at_another_server(
-    pg: Cluster, program: Program, tmp_path: Path, own: list[Cluster]
-) -> None:
-    shop = Shop(program, tmp_path, pg)
-    shop.runs()
-    shop.change()
-    shop.runs()
-    (record,) = (tmp_path / "lake").glob("*/__stream")
-    shutil.rmtree(record)
-    # Nothing names the server of this lake, but its positions are beyond the WAL of the new one.
-    shop.pg = Cluster.start("debian15")
-    own.append(shop.pg)
-    shop.pg.database(name=shop.database)
-    shop.sql(SCHEMA)
-    shop.change()
-    done = shop.run()
-    assert done.returncode != 0, done.stdout
-    shop.reread()
+    shop.change_and_run(**{"snapshot.mode": "when_needed"})
 
 
 def test_another_database_and_another_slot(pg: Cluster, program: Program, tmp_path: Path) -> None:
@@ -344,7 +322,7 @@ def test_another_database_and_another_slot(pg: Cluster, program: Program, tmp_pa
     shop.database = pg.database("elsewhere")
     pg.execute(shop.database, SCHEMA)
     shop.slot = shop.database
-    shop.refused("OID")
+    shop.refused_and_told("OID")
     shop.database, shop.slot = first_name, first_slot
     pg.execute("postgres", f'alter database "{shop.database}" rename to "renamed_{shop.slot}"')
     shop.database = f"renamed_{shop.slot}"[:60]
@@ -364,28 +342,28 @@ def test_a_restored_backup(program: Program, tmp_path: Path, own: list[Cluster])
     own.append(server)
     shop = Shop(program, tmp_path / "shop", server)
     shop.runs()
-    shop.change()
-    shop.runs()
     server.halt()
     backup = copied(server.data, server.sockets / "backup")
     server.restart()
     for _ in range(3):
         shop.change()
-        shop.runs()
+    shop.runs()
 
     # Restored with the slot in it: the WAL ends below what the lake holds.
     server.halt()
     shutil.rmtree(server.data)
     copied(backup, server.data)
     server.restart()
-    shop.refused("restored from a backup")
+    shop.refused_and_told("restored from a backup")
     # It grows past that: other transactions are where the lake's were.
     for _ in range(3):
         shop.change()
         shop.sql("select pg_switch_wal()")
-    shop.refused("did not send the transaction")
+    shop.refused_and_told("did not send the transaction")
     shop.refused("did not send the transaction")
     shop.reread()
+    shop.change()
+    shop.runs()
 
     # Once more, and no transaction comes: the end of the WAL passes the lake's position in silence.
     server.halt()
@@ -434,8 +412,6 @@ def test_a_promoted_standby(program: Program, tmp_path: Path, own: list[Cluster]
         for slot in (folder / "pg_replslot").iterdir():
             shutil.rmtree(slot)
         (folder / "standby.signal").touch()
-    shop.change()
-    shop.runs(**failover)
     standby = Cluster.start("embedded18", follows, folders[0])
     own.append(standby)
 
@@ -449,8 +425,6 @@ def test_a_promoted_standby(program: Program, tmp_path: Path, own: list[Cluster]
             wait_until(lambda: standby.execute("postgres", find, [shop.slot]), 4, "a synchronized slot", 0.2)
             break
     assert standby.execute("postgres", find, [shop.slot]), standby.log()[-2000:]
-    shop.change()
-    shop.runs(**failover)
     both = {"database.hostname": f"{first.host}:{first.port},{standby.host}:{standby.port}", **failover}
     with program.started("run", shop.file(**both), "--max-seconds", "480") as run:
         run.wait_for("streaming")
@@ -470,13 +444,11 @@ def test_a_promoted_standby(program: Program, tmp_path: Path, own: list[Cluster]
         assert "re-read" not in run.said() and "snapshot:" not in run.said()
     stream = shop.status()["stream"]
     assert (stream["timeline"], stream["epoch"]) == (2, 0), "read again, though the history covers the position"
-    shop.change()
-    shop.runs(**failover)
 
-    # The former primary lacks what came since, and the lake says so; back at the new one nothing has happened.
+    # The former primary lacks what came since, and the lake says so; at the new one the next run goes on.
     first.restart()
     shop.pg = first
-    shop.refused("timeline")
+    shop.refused_and_told("timeline")
     shop.pg = standby
     shop.change()
     shop.runs(**failover)
@@ -490,5 +462,5 @@ def test_a_promoted_standby(program: Program, tmp_path: Path, own: list[Cluster]
         shop.change()
         shop.sql("select pg_switch_wal()")
     shop.make_slot()
-    shop.refused("timeline", "differs at")
+    shop.refused_and_told("timeline", "differs at")
     shop.reread()
