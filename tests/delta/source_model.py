@@ -56,6 +56,12 @@ class SourceTable:
                 out.append(change(made[0], self.lsn, len(out), *made[1:]))
         return out
 
+    def truncate(self) -> list[dict[str, Any]]:
+        """A transaction that truncates the table."""
+        self.lsn += 1
+        self.rows.clear()
+        return [change("t", self.lsn, 0)]
+
     def _statement(self, only_inserts: bool) -> list[tuple[Any, ...]]:
         if self.truncates and not only_inserts and self.random.random() < self.truncate_chance:
             self.rows.clear()

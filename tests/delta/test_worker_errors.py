@@ -1,9 +1,11 @@
 """Errors of workers reach the driver as themselves; Spark's own never quote a value."""
 
+import pyarrow as pa
 import pytest
 
 from cdc_core.errors import CommitConflictError, ConversionError, LakeError, ProtocolError, TransientError
 from cdc_core.lake.delta.conflicts import on_conflict
+from cdc_core.lake.delta.table import DeltaTable
 from cdc_core.lake.spark.commit import transaction
 from cdc_core.spark.errors import received
 from cdc_core.spark.run_tasks import run_tasks
@@ -52,7 +54,7 @@ def test_an_error_of_spark_names_its_kind_and_no_value(spark):
 
 def test_a_conflict_that_delta_finds_is_repeated_as_any_other(spark, tmp_path):
     path, tries = str(tmp_path / "t"), []
-    spark.range(3).write.format("delta").save(path)
+    DeltaTable.create(path, pa.schema([("id", pa.int64())]), {})
 
     def attempt():
         tries.append(1)
