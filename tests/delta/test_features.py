@@ -8,9 +8,11 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
 
+from cdc_core.lake.delta.data_file import MarkedRows
 from cdc_core.lake.delta.row_count import row_count
 from cdc_core.lake.delta.table import DeltaTable
 from cdc_core.lake.maintenance.compaction import compact
@@ -150,16 +152,16 @@ def test_names_and_types_change_without_a_row_written(spark: Any, tmp_path: Path
     assert lake.version == version
 
 
-@pytest.mark.parametrize("texts", [False, True])
-def test_rows_are_filled_and_texts_follow_their_columns(spark: Any, tmp_path: Path, texts: bool) -> None:
+def test_rows_are_filled_and_texts_follow_their_columns(spark: Any, tmp_path: Path) -> None:
+    """One row has texts, the others have none."""
     steps = [SWAPPED, FILLED]
-    lake = table(tmp_path / "t", texts)
+    lake = table(tmp_path / "t", texts=True)
     enable(spark, lake.path, BOTH)
     lake.refresh()
     assert FeaturePolicy().evolution(lake, steps).method is EvolutionMethod.SPARK
     evolved(spark, lake, steps, FeaturePolicy(), tmp_path)
-    wanted = by_arrow(tmp_path / "wanted", steps, texts)
-    assert wanted[1]["__rescued"] == [("far", "infinity")]
+    wanted = by_arrow(tmp_path / "wanted", steps, texts=True)
+    assert wanted[1]["__rescued"] == [("far", "infinity")] and len(wanted[2]["__rescued"]) == 3
     assert by_spark(spark, lake.path) == without_time(wanted)
     lake.refresh()
     assert lake.txn(APP) == 3 and [str(each) for each in lake.schema] == [
@@ -176,21 +178,11 @@ def test_a_text_by_a_name_that_goes_has_the_rows_written(spark: Any, tmp_path: P
     assert by_spark(spark, lake.path) == without_time(by_arrow(tmp_path / "wanted", [SWAPPED], texts=True))
 
 
-def test_columns_of_nulls_and_positions_are_added(spark: Any, tmp_path: Path) -> None:
-    lake = table(tmp_path / "t")
-    enable(spark, lake.path, BOTH)
-    adopt_by_spark(spark, lake, pa.schema([*SCHEMA, ("more", pa.list_(POINT))]), {"other": 7}, {})
-    lake.refresh()
-    assert (lake.schema.names[-1], lake.txn("other"), lake.txn(APP)) == ("more", 7, 1)
-    assert {row["more"] for row in read(lake.path)} == {None}
-
-
 def test_a_snapshot_replaces_content_schema_and_positions(spark: Any, tmp_path: Path) -> None:
     lake = table(tmp_path / "t")
+    lake.enable_vectors()
+    lake.commit(marked=[MarkedRows(lake.files[0], np.array([1]))])
     evolved(spark, lake, [SWAPPED], FeaturePolicy(LakeFeatures.MODERN, 1), tmp_path)
-    lake.refresh()
-    spark.sql(f"alter table delta.`{lake.path}` set tblproperties ('delta.enableDeletionVectors' = 'true')")
-    spark.sql(f"delete from delta.`{lake.path}` where id = 1")
     schema = lake_schema(pa.struct([("id", pa.int64()), ("a", pa.date32()), ("at", pa.timestamp("us"))]))
     row = {"id": 5, "a": datetime(1, 1, 1).date(), "at": datetime(1, 1, 1), "__commit_lsn": 9, "__tx_index": -1}
     batches = pa.Table.from_pylist([{**row, "__commit_ts": AT}], schema=schema).to_batches()
@@ -262,11 +254,14 @@ def test_who_can_read_a_table_is_told_once_a_feature(caplog: pytest.LogCaptureFi
     ]
 
 
-def test_delta_rs_agrees_on_mapped_names(spark: Any, tmp_path: Path) -> None:
+def test_columns_are_added_and_delta_rs_agrees_on_mapped_names(spark: Any, tmp_path: Path) -> None:
     lake = table(tmp_path / "t")
     renamed = Step(2, tuple(column("c", "a") if name == "a" else column(name) for name in ROW.names[:-1]))
     evolved(spark, lake, [renamed], FeaturePolicy(LakeFeatures.AUTO, 1), tmp_path)
-    adopt_by_spark(spark, lake, pa.schema([*SCHEMA, ("deep", pa.list_(POINT))]), {}, {})
+    adopt_by_spark(spark, lake, pa.schema([*SCHEMA, ("deep", pa.list_(POINT))]), {"other": 7}, {})
+    lake.refresh()
+    assert (lake.schema.names[-1], lake.txn("other"), lake.txn(APP)) == ("deep", 7, 2)
+    assert {row["deep"] for row in read(lake.path)} == {None}
     spark.sql(f"update delta.`{lake.path}` set deep = array(named_struct('x', 1d, 'y', 2d), null) where id < 3")
     lake.refresh()
     mine = read(lake.path)
