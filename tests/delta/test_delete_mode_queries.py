@@ -47,9 +47,9 @@ def prices() -> pa.Table:
     return pa.Table.from_pylist(rows, lake_schema(row_type(id=pa.int32(), price=pa.int32()), DeleteMode.HISTORY))
 
 
-@pytest.fixture
-def lake(tmp_path: Path) -> dict[str, DeltaTable]:
-    made = {}
+@pytest.fixture(scope="module")
+def lake(tmp_path_factory: pytest.TempPathFactory) -> dict[str, DeltaTable]:
+    made, tmp_path = {}, tmp_path_factory.mktemp("lake")
     for name, rows in (("orders", orders()), ("prices", prices())):
         made[name] = DeltaTable.create(str(tmp_path / name), rows.schema, {})
         made[name].commit([made[name].write(rows)])

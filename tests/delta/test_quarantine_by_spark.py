@@ -28,7 +28,8 @@ def new(k, v, t="t"):
 
 
 def test_what_waits_goes_in_by_spark(spark, tmp_path):
-    one = OneTable(tmp_path, TABLE, ROW, MergeEngine.SPARK)
+    """After a round by Arrow; Spark merges one that supersedes what waits, then what still waits."""
+    one = OneTable(tmp_path, TABLE, ROW)
     one.quality = QualityOptions(quality_rules=(("positive", UserRule("public.t", "after.v >= 0")),))
     one.snapshot(1, [new("a", 1), new("b", 2), new("c", 3)])
 
@@ -44,13 +45,14 @@ def test_what_waits_goes_in_by_spark(spark, tmp_path):
         ("u", new("c", None, None), new("d", -4)),
     )
     assert quarantined(refused).waiting == 3
+    one.engine = MergeEngine.SPARK
     # A round of which nothing goes in still counts.
     assert quarantined(round_(200, ("c", None, new("b", -2)))).waiting == 4
     assert one.lake_position.lsn == 200
     assert quarantined(round_(300, ("u", None, new("d", 4)))).waiting == 3
     assert sorted((row["k"], row["v"], row["t"]) for row in one.rows) == [("a", 1, "t"), ("d", 4, "t")]
     done = one.merge(301, 1, spark=spark, replay=Replay(accept=("positive",)))
-    assert quarantined(done) == QuarantineReport(replayed=3)
+    assert done.staged is not None and quarantined(done) == QuarantineReport(replayed=3)
     assert sorted((row["k"], row["v"], row["t"]) for row in one.rows) == [
         ("a", 5, "u"),
         ("b", -2, "t"),
@@ -61,8 +63,8 @@ def test_what_waits_goes_in_by_spark(spark, tmp_path):
 
 
 def test_past_versions_go_in_by_spark(spark, tmp_path):
-    """A history table that only Spark writes: versions end elsewhere, past and current ones come, once."""
-    one = OneTable(tmp_path, TABLE, ROW, MergeEngine.SPARK)
+    """A round and a replay between rounds by Arrow: versions end elsewhere, past and current ones come, once."""
+    one = OneTable(tmp_path, TABLE, ROW)
     one.tables = replace(one.tables, modes=DeleteModes(DeleteMode.HISTORY))
     one.quality = QualityOptions(quality_rules=(("positive", UserRule("public.t", "after.v >= 0")),))
 
@@ -72,10 +74,11 @@ def test_past_versions_go_in_by_spark(spark, tmp_path):
 
     round_(100, ("c", None, new("a", 1)), ("c", None, new("b", 1)))
     round_(200, ("u", None, new("a", -2, "u")), ("u", None, new("a", 3, None), ("t",)), ("c", None, new("c", -4)))
+    one.engine = MergeEngine.SPARK
     round_(300, ("u", None, new("a", 5)), ("d", new("c", None, None), None), ("u", None, new("b", -6)))
     assert [row["status"] for row in lake_rows(one.paths.quarantine(TABLE.id))].count("superseded") == 3
     done = one.merge(301, spark=spark, replay=Replay(accept_all=True))
-    assert quarantined(done) == QuarantineReport(replayed=4)
+    assert done.staged is not None and quarantined(done) == QuarantineReport(replayed=4)
     wanted = [
         ("a", 1, "t", 100, (200, 0)),
         ("a", -2, "u", 200, (200, 1)),
@@ -87,6 +90,7 @@ def test_past_versions_go_in_by_spark(spark, tmp_path):
     ]
     assert versions(one) == wanted
     assert quarantined(one.merge(302, spark=spark, replay=Replay(accept_all=True))).replayed == 0
+    one.engine = MergeEngine.AUTO
     assert quarantined(round_(400, ("u", None, new("b", 7)))).waiting == 0
     assert [row for row in versions(one) if row[0] == "b"][1:] == [
         ("b", -6, "t", 300, (400, 0)),
