@@ -47,7 +47,7 @@ class TwoEngineLake:
 
         rows, facts = staged(changes)
         if facts.strategy in (MergeStrategy.MERGE, MergeStrategy.VERSIONS):
-            # As Spark's merge does itself, by a statement that takes half a CPU second.
+            # Before a merge of the command a statement of Spark does it, which takes half a CPU second.
             self.table.enable_vectors()
         path = str(self.folder / f"staged-{self.commits}.parquet")
         pq.write_table(rows, path)

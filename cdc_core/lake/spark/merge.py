@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from delta.tables import DeltaTable
 from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import functions as F  # noqa: N812
 
@@ -38,16 +37,18 @@ _LAKE, _TAKEN, _PLACE = helper("__lake"), helper("__taken"), helper("__place")
 
 
 def apply_staged(
-    spark: SparkSession, staged: str, facts: StagedFacts, commit: Commit, marks_rows: bool = True
+    spark: SparkSession, staged: str, facts: StagedFacts, commit: Commit, enables_vectors: bool = False
 ) -> Counts:
     """Apply the rows staged as Parquet under ``staged`` to an existing lake table that has their columns.
 
     Uses a separate session, so tables may be merged in parallel by several threads. Commits nothing if the table
-    already has this ``txn`` at this version or a later one. ``marks_rows``: the table may get deletion vectors.
+    already has this ``txn`` at this version or a later one. ``enables_vectors``: the table has no deletion vectors, and
+    may get them.
     """
     session = spark.newSession()
-    if marks_rows and facts.strategy in (MergeStrategy.MERGE, MergeStrategy.VERSIONS, MergeStrategy.PLACED):
-        _mark_deleted_rows(session, commit.lake)
+    if enables_vectors and facts.strategy in (MergeStrategy.MERGE, MergeStrategy.VERSIONS, MergeStrategy.PLACED):
+        # This table is merged here because rewriting its files would cost too much.
+        session.sql(f"ALTER TABLE delta.{quoted(commit.lake)} SET TBLPROPERTIES ('{_DELETION_VECTORS}' = 'true')")
     if facts.large:
         _divide(session, facts.large)
     rows = session.read.parquet(staged)
@@ -76,13 +77,6 @@ def _divide(session: SparkSession, octets: int) -> None:
     session.conf.set("spark.sql.shuffle.partitions", str(parts))
     session.conf.set("spark.sql.autoBroadcastJoinThreshold", "-1")
     session.conf.set("spark.sql.files.maxPartitionBytes", str(SMALL_BYTES))
-
-
-def _mark_deleted_rows(session: SparkSession, lake: str) -> None:
-    """Enable deletion vectors: this table is merged here because rewriting its files would cost too much."""
-    kept = DeltaTable.forPath(session, lake).detail().select("properties").collect()[0]["properties"]
-    if kept.get(_DELETION_VECTORS) != "true":
-        session.sql(f"ALTER TABLE delta.{quoted(lake)} SET TBLPROPERTIES ('{_DELETION_VECTORS}' = 'true')")
 
 
 def multiset_after(rows: DataFrame, lake: DataFrame) -> DataFrame:
