@@ -119,6 +119,10 @@ def test_tables_that_were_never_read_are_filled_in_chunks_beside_the_stream(pg, 
     damaged = rows(lake_path(config, NOTES), "select id from t where title = 'damaged' order by id")
     assert [row["id"] for row in damaged] == [*range(250, 301), 1000]
 
+    if engine == "spark":
+        # What follows is a snapshot, which no engine merges.
+        pg.drop_database(database)
+        return
     # By the state folder, blocking, a table without a key among them.
     sender = settings(pg, database, tmp_path, **{"signal.enabled.channels": "in-process", **engine_of_choice})
     data = json.dumps({"data-collections": ["public.notes", "public.keyless"], "type": "blocking"})
