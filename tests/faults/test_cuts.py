@@ -74,7 +74,7 @@ class Writer(threading.Thread):
             with self.pg.connect(self.database) as connection:
                 connection.autocommit = True
                 number = 0
-                while not self.stopped.wait(0 if number < self.at_once else self.pause):
+                while self._goes_on(number):
                     number += 1
                     with connection.transaction():
                         self._one(connection, number)
@@ -84,6 +84,10 @@ class Writer(threading.Thread):
         except BaseException as error:
             self.error = error
             raise
+
+    def _goes_on(self, number):
+        """Whether to commit another one after ``number``; waits before it."""
+        return not self.stopped.wait(0 if number < self.at_once else self.pause)
 
     def _one(self, connection, number):
         accounts, entries = self.tables[ACCOUNTS], self.tables[ENTRIES]

@@ -89,7 +89,7 @@ def test_a_worker_that_outlives_its_run_changes_nothing(pg, program, tmp_path, p
         limits = ("--max-seconds", "480")
         with program.started("run", file, *limits, own_java=True, WAL2LAKE_FAILPOINT=f"{place}:stop") as run:
             top = program.forks.pid
-            asleep = wait_until(lambda: stopped_below(top), 240, "a worker at its place")
+            asleep = wait_until(lambda: stopped_below(top), 240, "a worker at its place", 0.2)
             # Whoever would end the workers goes first, and at once: their daemon, Spark's Java process, the run.
             above = [each for each in below(top) if each not in asleep]
             for pid in [*{parent(each) for each in asleep}, *above]:

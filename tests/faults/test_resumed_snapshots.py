@@ -245,9 +245,11 @@ def test_killed_twice_it_goes_on_and_the_lake_equals_the_source(site, program, e
     assert site.recorded() == []
     assert difference(site.properties, [BIG, SMALL]) == [], f"seed {seed}"
 
-    changes.make(30)
-    _finished(program, site)
-    assert difference(site.properties, [BIG, SMALL]) == [], f"seed {seed}"
+    # What comes after the snapshot is merged as that of any other table, so by one engine is enough.
+    if engine == "arrow":
+        changes.make(30)
+        _finished(program, site)
+        assert difference(site.properties, [BIG, SMALL]) == [], f"seed {seed}"
 
 
 def _not_read_again(

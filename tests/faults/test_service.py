@@ -53,7 +53,7 @@ class Load(threading.Thread):
                 continue
 
     def _work(self, connection):
-        while not self.stopped.wait(0.02):
+        while not self.stopped.wait(0.05):
             self.number += 1
             connection.execute("update accounts set n = n + 1 where id = %s", [self.number % 20 + 1])
             connection.execute(
@@ -76,7 +76,7 @@ class Watched:
         begun = time.monotonic()
         self.server.execute(self.database, f"insert into events values ({self.mark}, 'mark')")
         path = Path(self.server_lake) / "public" / "events"
-        wait_until(lambda: self._has(path), seconds, f"change {self.mark} in the lake; {self.running.said()[-2000:]}")
+        wait_until(lambda: self._has(path), seconds, f"change {self.mark} in the lake", 0.3)
         return time.monotonic() - begun
 
     def _has(self, path):
@@ -223,7 +223,7 @@ def test_one_run_survives_every_fault_and_a_kill(program, server, tmp_path):
             running.end(signal.SIGKILL)
             first = running.said()
         begun = time.monotonic()
-        with program.started("run", file, cold=True) as again:
+        with program.started("run", file, own_java=True) as again:
             watched.running = again
             watched.arrives()
             seconds = time.monotonic() - begun

@@ -20,7 +20,7 @@ from contextlib import contextmanager
 from typing import TypeVar
 
 T = TypeVar("T")
-_REST, _LONGEST_REST = 4.0, 1.0
+_REST, _LONGEST_REST = 9.0, 1.0
 PATIENCE = float(os.environ.get("WAL2LAKE_TEST_PATIENCE", "3"))
 
 # Refused connections among the first, JSON that is written at the moment among the last.
