@@ -109,6 +109,6 @@ def _source_watch(context: RunContext, source: Source, catalogue: Catalogue, spa
     decisions = SchemaDecisions(steps, policy)
     versions = SchemaVersions(log, tables, pauses, steps, decisions, reads_new_tables=context.lake_mode.first)
     unsent = UnsentChanges(paths, context.scope)
-    rereads = Rereads(lambda table, schema_version: reread(context, table, schema_version, spark, unsent))
+    rereads = Rereads(lambda numbers, listen: reread(context, numbers, spark, unsent, listen))
     compared = CatalogueWatch(catalogue, tables, pauses, decisions, versions)
     return SourceWatch(tables, pauses, versions, compared, rereads, source.wal_lsn)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from cdc_core.assemble.context import RunContext
@@ -126,64 +127,84 @@ def _taken(
 
 
 def reread(
-    context: RunContext, table: TableId, schema_version: int, spark: Callable[[], Any], unsent: UnsentChanges
-) -> SnapshotReport:
-    """Re-read one table into the lake while streaming continues; ``schema_version`` is the number of its new one.
+    context: RunContext,
+    numbers: Mapping[TableId, int],
+    spark: Callable[[], Any],
+    unsent: UnsentChanges,
+    on_progress: OnProgress,
+) -> Mapping[TableId, CdcError]:
+    """Re-read tables into the lake while streaming continues; ``numbers`` are those of their new schema versions.
 
     ``unsent`` is the same object at every attempt: each waits for a moment only, because other tables may wait for
-    their turn. Raises OlderTransactionsError until the transactions have ended that the table waits for.
+    their turn. Reports and errors are those of ``SnapshotRun.reread``; OlderTransactionsError is a table's error until
+    the transactions have ended that it waits for.
     """
-    from cdc_core.lake.delta.table import DeltaTable
-    from cdc_core.lake.positions import lake_position
     from cdc_core.spark.errors import received
 
     with context.source() as source:
-        expect_server(context, source)
-        found = source.catalog.tables(lambda name: name == table)
-        if not found:
-            raise TableError(
-                f"{table} no longer exists in the source.", f"Create it again, or leave {table} out.", str(table)
-            )
-        described = streamed(found[0])
-        unsent.require(source, [described], _STREAM_SECONDS)
-        merged = lake_position(DeltaTable.open(context.paths.lake(table)), context.scope, table).lsn
-        with received(f"re-reading {table}"):
+        found = _readable(context, source, numbers, unsent)
+        errors = {**found.failed, **{table.id: still_open([table]) for table in found.waiting}}
+        if not found.tables:
+            return errors
+        with received("re-reading tables"):
             run = _run(context, source, spark())
-            return run.reread(described, None if merged is None else Lsn(merged), schema_version)
+            return errors | run.reread(found.tables, found.merged, numbers, on_progress)
 
 
 def blocking_snapshot(
     context: RunContext, numbers: Mapping[TableId, int], spark: Callable[[], Any], unsent: UnsentChanges
-) -> dict[TableId, SnapshotReport | CdcError]:
+) -> Mapping[TableId, SnapshotReport | CdcError]:
     """Read tables into the lake at one consistent point while streaming is paused; altered tables are left out.
 
     So are those that wait for older transactions (``unsent``, the same object at every attempt). ``numbers`` are the
     numbers of the tables' new schema versions. The error of a table that cannot be read is its result.
     """
-    from cdc_core.lake.delta.table import DeltaTable
-    from cdc_core.lake.positions import lake_position
     from cdc_core.spark.errors import received
 
     with context.source() as source:
-        expect_server(context, source)
-        tables = [streamed(table) for table in source.catalog.tables(numbers.__contains__)]
-        failed: dict[TableId, SnapshotReport | CdcError] = {
-            table: TableError(f"{table} no longer exists in the source.", f"Leave {table} out.", str(table))
-            for table in numbers.keys() - {table.id for table in tables}
-        }
-        floors: dict[TableId, Lsn | None] = {}
-        for table in tables:
-            try:
-                lsn = lake_position(DeltaTable.open(context.paths.lake(table.id)), context.scope, table.id).lsn
-                floors[table.id] = None if lsn is None else Lsn(lsn)
-            except LakeError as error:
-                failed[table.id] = error
-        waiting = unsent.left(source, tables, _STREAM_SECONDS)
-        tables = [table for table in tables if table.id in floors and table not in waiting]
-        if not tables:
-            return failed
+        found = _readable(context, source, numbers, unsent)
+        if not found.tables:
+            return found.failed
         with received("taking a blocking snapshot"):
-            return failed | _run(context, source, spark()).take_together(tables, floors, numbers)
+            run = _run(context, source, spark())
+            return {**found.failed, **run.take_together(found.tables, found.merged, numbers)}
+
+
+@dataclass(frozen=True, slots=True)
+class _Readable:
+    """Tables that can be read now, with the LSNs up to which they are merged; those that wait for older transactions;
+    the errors of those that cannot be read.
+    """
+
+    tables: list[TableSchema]
+    merged: dict[TableId, Lsn | None]
+    waiting: list[TableSchema]
+    failed: dict[TableId, CdcError]
+
+
+def _readable(context: RunContext, source: Source, wanted: Collection[TableId], unsent: UnsentChanges) -> _Readable:
+    from cdc_core.lake.delta.table import DeltaTable
+    from cdc_core.lake.positions import lake_position
+
+    expect_server(context, source)
+    tables = [streamed(table) for table in source.catalog.tables(wanted.__contains__)]
+    gone = set(wanted) - {table.id for table in tables}
+    failed: dict[TableId, CdcError] = {
+        table: TableError(
+            f"{table} no longer exists in the source.", f"Create it again, or leave {table} out.", str(table)
+        )
+        for table in gone
+    }
+    merged: dict[TableId, Lsn | None] = {}
+    for table in tables:
+        try:
+            lsn = lake_position(DeltaTable.open(context.paths.lake(table.id)), context.scope, table.id).lsn
+            merged[table.id] = None if lsn is None else Lsn(lsn)
+        except LakeError as error:
+            failed[table.id] = error
+    waiting = unsent.left(source, tables, _STREAM_SECONDS)
+    ready = [table for table in tables if table.id in merged and table not in waiting]
+    return _Readable(ready, merged, [table for table in waiting if table.id in merged], failed)
 
 
 def _run(context: RunContext, source: Source, spark: Any) -> SnapshotRun:

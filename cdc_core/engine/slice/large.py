@@ -322,6 +322,9 @@ class LargeSlice:
         try:
             return work.writer.commit_copy(lake, merge, work.scope, copy, self._whole.rows)
         except CommitConflictError:
+            lake.refresh()
+            if not work.is_open(lake, merge):
+                return None  # the commit is of this slice, by a task that outlasted its run
             raise TransientError(
                 f"Another writer changed the lake table of {merge.table.id}.", "The next round merges it again."
             ) from None

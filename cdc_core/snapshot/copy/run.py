@@ -99,19 +99,32 @@ class SnapshotRun:
             UnsentChanges(self._paths, self._settings.scope).require(self._source, again, OLDER_SECONDS)
         raise locked[0] if locked else _changed(left[0].id)
 
-    def reread(self, table: TableSchema, merged: Lsn | None, schema_version: int) -> SnapshotReport:
-        """Replace one table's lake content while the stream continues; ``merged`` is the LSN up to which it is merged.
+    def reread(
+        self,
+        tables: Sequence[TableSchema],
+        merged: Mapping[TableId, Lsn | None],
+        schema_versions: Mapping[TableId, int],
+        on_progress: OnProgress,
+    ) -> dict[TableId, CdcError]:
+        """Replace the lake content of tables at one point in time while the stream continues.
 
-        ``schema_version`` is the number of the new schema version. Changes up to ``merged`` need not be checked again:
-        the snapshot contains their result, once every transaction of that time has ended. Raises TransientError if the
-        table was altered meanwhile: then the lake is unchanged.
+        ``merged`` are the LSNs up to which they are merged, ``schema_versions`` the numbers of the new schema versions.
+        Changes up to an LSN of ``merged`` need not be checked again: the snapshot contains their result, once every
+        transaction of that time has ended. ``on_progress`` gets the report of each table as soon as it is committed.
+        The lake tables of all others are unchanged, and their errors are returned: TransientError for one that was
+        altered meanwhile. Raises an error that concerns all tables.
         """
-        floor = merged if self._source.await_older_transactions() else None
-        opened = self._source.open_concurrent_snapshot()
-        (report,) = self._take([table], opened, {table.id: floor}, None, {table.id: schema_version})
-        if report is None:
-            raise _changed(table.id)
-        return report
+        done: set[TableId] = set()
+
+        def listen(progress: SnapshotProgress) -> None:
+            if progress.report is not None:
+                done.add(progress.table)
+            on_progress(progress)
+
+        floors = merged if self._source.await_older_transactions() else {}
+        results = TableResults(raises=False)
+        self._take(tables, self._source.open_concurrent_snapshot(), floors, listen, schema_versions, results)
+        return {t.id: results.errors.get(t.id) or _changed(t.id) for t in tables if t.id not in done}
 
     def take_together(
         self,
@@ -119,7 +132,7 @@ class SnapshotRun:
         merged: Mapping[TableId, Lsn | None],
         schema_versions: Mapping[TableId, int],
     ) -> dict[TableId, SnapshotReport | CdcError]:
-        """``reread`` for several tables at one point in time; those that were altered meanwhile are left out.
+        """As ``reread``, while the stream waits; tables that were altered meanwhile are left out.
 
         The error of a table that cannot be read is its result, and the others are read. Tables that were committed
         before an error that concerns all of them have their reports, too. Raises TransientError.

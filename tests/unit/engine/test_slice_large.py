@@ -14,9 +14,12 @@ import pytest
 from cdc_core.engine.reports import QuarantineReport
 from cdc_core.engine.slice import apply_method
 from cdc_core.engine.slice.outcome import SliceOutcome
+from cdc_core.engine.slice.write import LakeWriter
+from cdc_core.errors import TransientError
 from cdc_core.lake.apply import multiset_rows
 from cdc_core.lake.apply.staging import KEEP, NUMBER, TOUCH
 from cdc_core.lake.delete_modes import DeleteMode, DeleteModes
+from cdc_core.lake.delta.table import DeltaTable
 from cdc_core.lake.options import MergeEngine
 from cdc_core.lake.rows import buckets
 from cdc_core.quality.options import QualityOptions, UserRule
@@ -183,6 +186,38 @@ def test_without_spark_the_parts_are_applied_one_after_another(
 
 def contents(one: OneTable, *without: str) -> list[str]:
     return sorted(repr({k: v for k, v in row.items() if k not in without}) for row in one.rows)
+
+
+@pytest.mark.parametrize("is_this_slice", [True, False])
+def test_a_commit_that_came_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_this_slice: bool) -> None:
+    """Of a task that outlasted its run, which had the same slice; or another one."""
+    twins = Twins(tmp_path, histories=60)
+    one = twins.tables[0]
+    one.engine = MergeEngine.ARROW
+    twins.load()
+    twins.change(2, 300)
+    outlasting = OneTable(one.folder, one.table, ROW, MergeEngine.ARROW)
+    outlasting.writer = one.writer
+    commit_copy, tried = LakeWriter.commit_copy, []
+
+    def overtaken(writer: LakeWriter, lake: DeltaTable, *more: Any) -> Any:
+        tried.append(lake)
+        if len(tried) == 1:
+            if is_this_slice:
+                assert outlasting.task(outlasting.order(twins.source.lsn)).applied is not None
+            else:
+                newest = DeltaTable.open(one.lake)
+                assert newest is not None
+                newest.commit([], txns={"another": 1})
+        return commit_copy(writer, lake, *more)
+
+    monkeypatch.setattr(LakeWriter, "commit_copy", overtaken)
+    done = one.task(one.order(twins.source.lsn))
+    assert tried and done.applied is None
+    assert isinstance(done.error, TransientError) is not is_this_slice
+    if not is_this_slice:
+        assert one.task(one.order(twins.source.lsn)).applied is not None
+    assert plain(one.rows) == plain(twins.source.rows)
 
 
 def test_a_slice_that_cannot_be_divided_is_merged_as_a_whole(tmp_path: Path) -> None:

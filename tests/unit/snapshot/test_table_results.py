@@ -28,16 +28,26 @@ def report(table: TableSchema) -> SnapshotReport:
 
 @pytest.fixture
 def taken(monkeypatch):
-    """A function: takes the three tables together, with an error where it is wanted."""
+    """A function: takes the three tables together, with an error where it is wanted.
 
-    def take(preparing: Any = None, reading: Any = None, committing: Any = None, ending: Any = None) -> Any:
+    ``changed``: a table that was altered meanwhile. ``told``: the stream goes on, and reports are appended to it.
+    """
+
+    def take(
+        preparing: Any = None,
+        reading: Any = None,
+        committing: Any = None,
+        ending: Any = None,
+        changed: Any = None,
+        told: Any = None,
+    ) -> Any:
         run: Any = SnapshotRun.__new__(SnapshotRun)
         facts = SimpleNamespace(name="s", timestamp_us=0, visible="3:3:")
         holder = SimpleNamespace(facts=facts, check=lambda: None)
         closed: list[bool] = []
         opened = SimpleNamespace(lsn=Lsn(30), holder=holder, close=lambda: closed.append(True))
         run._source = SimpleNamespace(
-            await_older_transactions=lambda seconds: True, open_concurrent_snapshot=lambda: opened, options=None
+            await_older_transactions=lambda *seconds: True, open_concurrent_snapshot=lambda: opened, options=None
         )
         locking = SimpleNamespace(snapshot_locking_mode=None, snapshot_lock_timeout_ms=0)
         run._settings = SimpleNamespace(
@@ -84,12 +94,19 @@ def taken(monkeypatch):
         versions = {table.id: 1 for table in (GOOD, BAD, LAST)}
         monkeypatch.setattr(module, "record_schema_versions", lambda *_: (versions, frozenset()))
         monkeypatch.setattr(module, "plan_tables", plans)
-        monkeypatch.setattr(module, "unaltered", lambda catalog, plans: list(plans))
+        unaltered = lambda catalog, plans: [plan for plan in plans if plan.table is not changed]  # noqa: E731
+        monkeypatch.setattr(module, "unaltered", unaltered)
         monkeypatch.setattr(module, "TableCommits", lambda *_: SimpleNamespace(commit=commit))
         monkeypatch.setattr(module, "CopyRanges", lambda *_: None)
         monkeypatch.setattr(module, "read_ranges", ranges)
-        found = run.take_together([GOOD, BAD, LAST], {}, {})
-        assert closed == [True]
+        tables = [GOOD, BAD, LAST]
+        try:
+            if told is None:
+                found = run.take_together(tables, {}, {})
+            else:
+                found = run.reread(tables, {}, {}, lambda progress: told.extend(filter(None, [progress.report])))
+        finally:
+            assert closed == [True]
         return found, discarded
 
     return take
@@ -118,3 +135,24 @@ def test_an_error_of_all_tables_leaves_the_reports_of_those_committed(taken):
 def test_an_error_is_raised_where_no_table_is_to_be_left_out():
     with pytest.raises(SourceError):
         TableResults(raises=True).note(BAD.id, REFUSED)
+
+
+@pytest.mark.parametrize("moment", ["preparing", "reading", "committing"])
+def test_while_the_stream_goes_on_each_table_is_told_when_it_is_committed_and_others_have_errors(taken, moment):
+    told: list[SnapshotReport] = []
+    found, _ = taken(**{moment: REFUSED}, told=told)
+    assert found == {BAD.id: REFUSED} and told == [report(GOOD), report(LAST)]
+
+
+def test_while_the_stream_goes_on_an_altered_table_has_a_temporary_error(taken):
+    told: list[SnapshotReport] = []
+    found, discarded = taken(changed=BAD, told=told)
+    assert list(found) == [BAD.id] == discarded and told == [report(GOOD), report(LAST)]
+    assert isinstance(found[BAD.id], TransientError) and str(BAD.id) in found[BAD.id].message
+
+
+def test_while_the_stream_goes_on_an_error_of_all_tables_is_raised_behind_the_reports(taken):
+    told: list[SnapshotReport] = []
+    with pytest.raises(LakeError):
+        taken(ending=LakeError("The folder is gone."), told=told)
+    assert told == [report(GOOD), report(BAD)]
