@@ -19,7 +19,7 @@ from cdc_core.lsn import Lsn
 from cdc_core.schema.table import TableId
 from cdc_core.snapshot.reports import SnapshotProgress, SnapshotReport
 from cdc_core.snapshot.reread import Rereads
-from tests.support.waits import wait_until
+from tests.support.waits import patient, wait_until
 
 A, B, C, D = (TableId("public", name) for name in "abcd")
 
@@ -39,7 +39,7 @@ class Server:
         self.calls.append(dict(numbers))
         self.began.set()
         if len(self.calls) == 1:
-            assert self.let_go.wait(30)
+            assert self.let_go.wait(patient(30))
         for table in numbers:
             if table in self.errors:
                 continue
@@ -58,7 +58,7 @@ def requested(server: Server, *tables: TableId) -> Rereads:
     """A is being read, and the others were requested meanwhile."""
     rereads = Rereads(server.take)
     rereads.request(A, 1)
-    assert server.began.wait(30)
+    assert server.began.wait(patient(30))
     for number, table in enumerate(tables, 2):
         rereads.request(table, number)
         rereads.request(table, 99)
@@ -130,6 +130,6 @@ def test_at_the_end_no_further_table_is_begun():
     closing.start()
     wait_until(rereads._closed.is_set, 30, "the end")
     server.let_go.set()
-    closing.join(60)
+    closing.join(patient(60))
     assert not closing.is_alive() and server.calls == [{A: 1}]
     assert rereads.finished() == []
