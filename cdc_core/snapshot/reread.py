@@ -104,7 +104,7 @@ class Rereads:
     def _next(self) -> dict[TableId, int]:
         """Return the requests that are waiting, as soon as there is one; none at the end."""
         wanted, numbers = self._wanted.get(), dict[TableId, int]()
-        while wanted is not None and not self._closed.is_set():
+        while wanted is not None:
             table, number = wanted
             numbers[table] = number
             try:
@@ -136,8 +136,6 @@ class Rereads:
             error = errors[table]
             if len(numbers) == 1 or isinstance(error, _OF_OTHERS):
                 self._done.put(Reread(table, None, error))
-            elif self._closed.is_set():
-                raise _ClosedError
             else:
                 self._read({table: number})
 
