@@ -10,10 +10,10 @@ within the turn. Every table is compared at the end of each turn.
 from __future__ import annotations
 
 import argparse
-import statistics
 from pathlib import Path
 
 from benchmarks.macro.measured import SECONDS, measured
+from benchmarks.macro.snapshot import spread
 from benchmarks.server import bench_server
 from cdc_core.schema.table import TableId
 from tests.support.cluster import Cluster
@@ -55,13 +55,8 @@ def main() -> None:
     print(f"\n{given.tables} tables of {_ROWS} rows, {given.turns} turns\n")
     print("| | seconds: median (min … max) | x snapshot: median (min … max) |\n|---|---|---|")
     for place, what in enumerate(("re-reads", "snapshot")):
-        print(
-            f"| {what} | {_spread([one[place] for one in turns])} | {_spread([one[place] / one[1] for one in turns])} |"
-        )
-
-
-def _spread(values: list[float]) -> str:
-    return f"{statistics.median(values):.1f} ({min(values):.1f} … {max(values):.1f})"
+        seconds, ratios = [one[place] for one in turns], [one[place] / one[1] for one in turns]
+        print(f"| {what} | {spread(seconds, 1)} | {spread(ratios, 1)} |")
 
 
 if __name__ == "__main__":

@@ -79,7 +79,7 @@ class SparkMerge:
         metadata = {"slot": self.scope, "lsn": str(waiting.to_lsn), "snapshot": str(self.token)}
         commit, lake = Commit(self.path, app, version, json.dumps(metadata)), existing(self.path)
         check_epoch(lake, self.scope, self.table)
-        # delta-rs has read the log already. To ask Spark (DESCRIBE DETAIL) takes a tenth of a merge of a few rows.
+        # delta-rs has read the log already. To ask Spark would be a query of its own for each merge.
         enables_vectors = self.features.marks_rows(lake) and not lake.marks_rows
         with received(f"merging changes of {self.table}"):
             return apply_staged(spark, waiting.path, waiting.facts, commit, enables_vectors)

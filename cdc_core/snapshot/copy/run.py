@@ -85,7 +85,7 @@ class SnapshotRun:
         left, locked = tables, list[CdcError]()
         for _ in range(_TRIES):
             results = TableResults(raises=True, kept=(NotUtf8Error, UnsendableRowError, LockedError))
-            taken = self._take(left, self._source.open_snapshot(), {}, on_progress, results=results)
+            taken = self._take(left, self._source.open_snapshot(), {}, on_progress, results)
             locked = [error for error in results.errors.values() if isinstance(error, LockedError)]
             self.refused |= {name: error for name, error in results.errors.items() if error not in locked}
             done |= {report.table: report for report in taken if report is not None}
@@ -114,17 +114,12 @@ class SnapshotRun:
         The lake tables of all others are unchanged, and their errors are returned: TransientError for one that was
         altered meanwhile. Raises an error that concerns all tables.
         """
-        done: set[TableId] = set()
-
-        def listen(progress: SnapshotProgress) -> None:
-            if progress.report is not None:
-                done.add(progress.table)
-            on_progress(progress)
-
         floors = merged if self._source.await_older_transactions() else {}
         results = TableResults(raises=False)
-        self._take(tables, self._source.open_concurrent_snapshot(), floors, listen, schema_versions, results)
-        return {t.id: results.errors.get(t.id) or _changed(t.id) for t in tables if t.id not in done}
+        opened = self._source.open_concurrent_snapshot()
+        reports = self._take(tables, opened, floors, on_progress, results, schema_versions)
+        left = [table.id for table, report in zip(tables, reports, strict=True) if report is None]
+        return {table: results.errors.get(table) or _changed(table) for table in left}
 
     def take_together(
         self,
@@ -142,7 +137,7 @@ class SnapshotRun:
         results = TableResults(raises=False)
         try:
             opened = self._source.open_concurrent_snapshot()
-            self._take(tables, opened, floors, results.listen, schema_versions, results)
+            self._take(tables, opened, floors, results.listen, results, schema_versions)
         except CdcError as error:
             results.note_all(tables, error)
         return results.final
@@ -153,14 +148,10 @@ class SnapshotRun:
         opened: OpenSnapshot,
         floors: Mapping[TableId, Lsn | None],
         on_progress: OnProgress | None,
+        results: TableResults,
         numbers: Mapping[TableId, int] | None = None,
-        results: TableResults | None = None,
     ) -> list[SnapshotReport | None]:
-        """Return one report per table, None for a table that was changed since it was described.
-
-        ``results`` takes the errors of single tables; without it they are raised.
-        """
-        results = TableResults(raises=True) if results is None else results
+        """Return one report per table, None for one with an error in ``results`` or changed since it was described."""
         try:
             if self._settings.options.snapshot_locking_mode is SnapshotLockingMode.SHARED:
                 opened.holder.lock([table.id for table in tables], self._settings.options.snapshot_lock_timeout_ms)
