@@ -17,7 +17,7 @@ from cdc_core.lake.delete_columns import check_mode
 from cdc_core.lake.delta.foreign import foreign_commit
 from cdc_core.lake.delta.readable import open_complete
 from cdc_core.lake.delta.table import DeltaTable
-from cdc_core.lake.epochs import epoch_of
+from cdc_core.lake.epochs import EpochRows, epoch_of
 from cdc_core.lake.options import MergeEngine
 from cdc_core.lake.positions import (
     ChangelogPosition,
@@ -28,6 +28,7 @@ from cdc_core.lake.positions import (
     lake_position,
     schema_version_app,
 )
+from cdc_core.lake.stores.changelog import last_schema_version
 from cdc_core.lake.stores.rounds import RecordedTable
 from cdc_core.lake.stores.snapshot_events import complete_snapshot_events
 from cdc_core.lake.stores.snapshot_log import TakenSnapshot, read_snapshots
@@ -126,6 +127,7 @@ class MergeStates:
             found = list(pool.map(self._read, wanted, failed))
         for table, (merge_state, in_force) in zip(wanted, found, strict=True):
             merge_state.versions = self._watch.schema_versions.open(table, in_force)
+            self._take_up(table)
             self._known[table] = merge_state
             if merge_state.is_former:
                 reason = "its rows are of another server, or from before a gap"
@@ -145,6 +147,7 @@ class MergeStates:
         before = self._known.get(table)
         merge_state, in_force = self._read(table, self._complete_events(table))
         merge_state.versions = self._watch.tables.reopen(table, in_force)
+        self._take_up(table)
         if before is not None:
             merge_state.failed_at, merge_state.error = before.failed_at, before.error
         self._known[table] = merge_state
@@ -249,6 +252,14 @@ class MergeStates:
     def is_due(self, table: TableId, to_lsn: int) -> bool:
         """Whether a round to ``to_lsn`` without a batch has work for the table."""
         return self._known[table].is_due(to_lsn) and not self.holds_back(table, to_lsn)
+
+    def _take_up(self, table: TableId) -> None:
+        def last() -> int:
+            changelog = DeltaTable.open(self._paths.changelog(table))
+            return 0 if changelog is None else last_schema_version(EpochRows.of(changelog, self._scope))
+
+        with suppress(UnreadableError):  # the table is in trouble by then, or its next merge reports it
+            self._watch.schema_versions.take_up(table, last)
 
     def _complete_events(self, table: TableId) -> UnreadableError | None:
         """Append the rows of the snapshot in force to the changelog, if they are requested and not in it.

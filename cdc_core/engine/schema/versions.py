@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import logging
+from collections.abc import Callable
 
 from cdc_core.engine.schema.decisions import SchemaDecisions
 from cdc_core.engine.schema.known_tables import KnownTables
@@ -67,6 +68,29 @@ class SchemaVersions:
             else:
                 self._record_treatments(table, state, state.schema_version)
         return state
+
+    def take_up(self, table: TableId, last: Callable[[], int]) -> None:
+        """Go on at the version of the last change in the table's changelog, if its steps lead there from the lake's.
+
+        An earlier run decided it and ended before its lake table had it. Nothing announces it again, because the
+        changes before the changelog's end are dropped when they are sent again; what is announced next follows it.
+        ``last`` returns its number, and is called only if the log has a step from the version in force.
+        """
+        state = self._tables.of(table)
+        if state.schema_version is None or all(v.parent != state.in_force for v in state.schema_versions.values()):
+            return
+        chain, at = [], state.schema_versions.get(last())
+        while at is not None and at.number > state.in_force and at.projection is not None:
+            chain.append(at)
+            at = state.schema_versions.get(at.parent or 0)
+        if at is None or at.number != state.in_force:
+            return
+        for version in reversed(chain):
+            state.steps[version.number] = self._steps.step(state, table, version)
+            state.schema_version, state.seen = version, version.table.fingerprint
+            reason = self._decisions.reread_by_options(version)
+            if reason:
+                self._pauses.want_reread(table, reason)
 
     def views(self, table: TableId) -> dict[int, View]:
         """Return how to read change rows of each schema version that the table has had."""

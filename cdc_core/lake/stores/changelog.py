@@ -27,6 +27,7 @@ from cdc_core.lake.positions import (
     open_index_app,
 )
 from cdc_core.lake.rows.survey import in_order
+from cdc_core.lake.schema.change_columns import SCHEMA_VERSION, schema_versions_of
 from cdc_core.lsn import Lsn
 from cdc_core.schema.table import TableId
 
@@ -126,6 +127,22 @@ def stream_changes(changelog: ChangeRows, from_lsn: int, to_lsn: int) -> Iterato
             if found.num_rows:
                 yield found
             del rows, found  # a row may be large, and would stay in memory while the next one is read
+
+
+def last_schema_version(changelog: ChangeRows) -> int:
+    """Return the number of the schema version of the last change; 0 without a change, or where none was recorded."""
+    ends = [(file.maximum.get("__commit_lsn", 0), file) for file in changelog.files]
+    last = max((lsn for lsn, _ in ends), default=0)
+    names = {"__commit_lsn", "__tx_index", SCHEMA_VERSION} & {*changelog.schema.names}
+    found = (0, -1, 0)
+    for lsn, file in ends:
+        if lsn == last:
+            rows = changelog.read(file, sorted(names))
+            lsns, index = rows.column("__commit_lsn").to_numpy(), rows.column("__tx_index").to_numpy()
+            if len(lsns):
+                at = int(np.lexsort((index, lsns))[-1])
+                found = max(found, (int(lsns[at]), int(index[at]), int(schema_versions_of(rows)[at])))
+    return found[2]
 
 
 def read_positions(changelog: ChangeRows, places: pa.Table) -> pa.Table:

@@ -122,6 +122,33 @@ def test_a_step_keeps_a_source_column_that_begins_as_the_lakes_own_do(tmp_path: 
     assert [(each.name, each.source) for each in step.columns] == [("id", "id"), ("remark", "note"), ("__v", "__v")]
 
 
+@pytest.mark.parametrize("last", [0, 1, 2])
+def test_a_run_goes_on_at_the_version_of_the_last_change_appended(tmp_path: Path, last: int) -> None:
+    first = table(ID, NOTE)
+    renamed = table(ID, column(2, "remark"), touched=(2,), version=2)
+    again = table(ID, column(2, "remarks"), touched=(2,), version=3)
+    known, _ = begun(tmp_path, first)
+    assert known.versions.number(renamed, renamed, 200, 100) == 2
+    later = schema_versions(tmp_path, Server(again))
+    state = later.versions.open(ORDERS, 1)
+    later.versions.take_up(ORDERS, lambda: last)
+    assert [step.number for step in state.pending] == ([2] if last == 2 else [])
+    assert later.versions.number(again, again, 300, 100) == 3
+    assert state.schema_versions[3].parent == max(last, 1)
+    # Changes under the version in between can be read only if it is an ancestor.
+    assert (later.versions.views(ORDERS)[2].steps is not None) is (last == 2)
+
+
+def test_a_version_that_the_lake_table_has_already_is_not_taken_up(tmp_path: Path) -> None:
+    first, renamed = table(ID, NOTE), table(ID, column(2, "remark"), touched=(2,), version=2)
+    known, _ = begun(tmp_path, first)
+    known.versions.number(renamed, renamed, 200, 100)
+    later = schema_versions(tmp_path, Server(renamed))
+    state = later.versions.open(ORDERS, 2)
+    later.versions.take_up(ORDERS, lambda: 1)
+    assert state.schema_version is not None and state.schema_version.number == 2 and not state.pending
+
+
 def test_the_book_tells_the_new_column_from_the_old_one(tmp_path: Path) -> None:
     first, again = table(ID, NOTE), table(ID, column(3, "note"))
     server = Server(first)

@@ -6,13 +6,17 @@ import itertools
 import random
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 
 from cdc_core.errors import CommitConflictError, TransientError, UnreadableError
 from cdc_core.lake.delta.conflicts import on_conflict
+from cdc_core.lake.delta.conform import conform
+from cdc_core.lake.delta.table import DeltaTable
 from cdc_core.lake.positions import COMPLETE, ChangelogPosition
 from cdc_core.lake.rows.survey import in_order
-from cdc_core.lake.stores.changelog import between, beyond, read_changes
+from cdc_core.lake.schema.lake_schema import changelog_properties, ensure_table
+from cdc_core.lake.stores.changelog import between, beyond, last_schema_version, read_changes
 from tests.delta.source_model import ROW, TABLE
 from tests.support.one_table import OneTable
 from tests.support.sampling import examples
@@ -71,6 +75,19 @@ def test_changes_between_two_positions_leave_out_reads(one: OneTable) -> None:
     made = one.changes(rows((12, -1), (12, 0), (14, 0), (14, 1), (16, 0)))
     assert between(made, 12, 14).column("__commit_lsn").to_pylist() == [14, 14]
     assert between(made, 0, 12).column("__tx_index").to_pylist() == [0]
+
+
+def test_the_version_of_the_last_change_is_that_of_the_greatest_position_in_any_file(one: OneTable) -> None:
+    changelog = one.open_changelog()
+    made = conform(one.changes(rows((12, 0), (12, 1), (14, 0))), changelog.schema)
+    changelog.commit([changelog.write(made)], txns={})
+    assert last_schema_version(changelog) == 0
+    grown = changelog.schema.append(pa.field("__shape", pa.int64()))
+    changelog = ensure_table(one.changelog, grown, TABLE.id, changelog_properties(1), DeltaTable.open(one.changelog))
+    for places, number in (([(16, 2), (16, 3)], 3), ([(16, 0), (16, 1)], 2), ([(15, 0)], 4)):
+        made = one.changes(rows(*places)).append_column("__shape", pa.array([number] * len(places)))
+        changelog.commit([changelog.write(conform(made, changelog.schema))], txns={})
+    assert last_schema_version(changelog) == 3
 
 
 def test_rows_are_put_in_the_order_of_the_stream(one: OneTable) -> None:
