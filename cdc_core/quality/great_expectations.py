@@ -189,15 +189,16 @@ def _session() -> _Session:
 
 
 def write_data_docs(directory: Path, places: Mapping[str, str] | None = None, seconds: float = 120.0) -> Path | None:
-    """Build data docs of this process's validations of each table; returns the path of index.html.
+    """Build data docs of a run's validations of each table; returns the path of index.html.
 
-    ``places`` maps schema.table to the table's refused rows. Tables in which a rule failed are first: after ``seconds``
-    no further table is added. Returns None if nothing was validated. The folder is replaced completely, so it shows the
-    latest run and does not grow; Dagster keeps the history. For the end of a run: the site has some megabytes of static
-    files.
+    ``places`` maps schema.table to the table's refused rows, for each table of the run: a process may have had runs of
+    other connectors before. None: every table that this process has validated. What is written is forgotten. Tables in
+    which a rule failed are first: after ``seconds`` no further table is added. Returns None if nothing was validated.
+    The folder is replaced completely, so it shows the latest run and does not grow; Dagster keeps the history. For the
+    end of a run: the site has some megabytes of static files.
     """
     with _lock:
-        batches = dict(_last)
+        batches = {table: _last.pop(table) for table in [*_last] if places is None or table in places}
     if not batches:
         return None
     making = directory.with_name(directory.name + ".new")
