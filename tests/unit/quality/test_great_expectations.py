@@ -54,17 +54,17 @@ def test_threads_share_the_context():
 
 
 def test_data_docs_show_the_last_validations_and_replace_the_former(tmp_path):
-    door.validate("public.docs", (STRICT,), Summary(5, {"not_null:name": 2}, 2, 0))
+    door.validate("public.other_run", (STRICT,), Summary(5, {}, 0, 0))
     for _ in range(2):
-        index = door.write_data_docs(tmp_path / "docs")
+        door.validate("public.docs", (STRICT,), Summary(5, {"not_null:name": 2}, 2, 0))
+        index = door.write_data_docs(tmp_path / "docs", {"public.docs": ""})
         assert index is not None
-        assert "public.docs" in index.read_text()
+        assert "public.docs" in index.read_text() and "public.other_run" not in index.read_text()
+    assert door.write_data_docs(tmp_path / "docs", {"public.docs": ""}) is None
     assert [path.name for path in tmp_path.iterdir()] == ["docs"]
 
 
-def test_data_docs_say_where_rows_are_that_failed_and_no_values(tmp_path, monkeypatch):
-    # Of what other tests of this process validated there may be more than fits the time for a site.
-    monkeypatch.setattr(door, "_last", {})
+def test_data_docs_say_where_rows_are_that_failed_and_no_values(tmp_path):
     place = "/lake/shop/__quarantine/public/where"
     list(door.validations([("public.where", (STRICT,), Summary(5, {"not_null:name": 2}, 2, 0))]))
     list(door.validations([("public.where", (STRICT,), Summary(7, {"not_null:name": 1}, 1, 0))]))
