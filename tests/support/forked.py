@@ -16,6 +16,7 @@ for pyspark.daemon it passes its pipes on to the server, which forks the daemon;
 from __future__ import annotations
 
 import atexit
+import io
 import json
 import os
 import selectors
@@ -27,6 +28,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable
+from contextlib import redirect_stderr, redirect_stdout, suppress
 from pathlib import Path
 from types import ModuleType
 from typing import IO, Any, NoReturn
@@ -37,10 +39,30 @@ _START_SECONDS = 120
 # What a run that merges has loaded when it ends.
 _MODULES = (
     *("cdc_core.cli.program", "cdc_core.assemble", "cdc_core.engine.slice.task", "cdc_core.spark.session"),
-    *("cdc_core.quality.duck", "pyspark.worker"),
+    *("cdc_core.quality.duck", "cdc_core.engine.status", "pyspark.worker", "rich._emoji_codes"),
     *("pyspark.sql", "deltalake", "pyarrow.parquet", "pyarrow.dataset", "pyarrow.compute", "psycopg"),
 )
 
+
+# Nothing answers at port 1.
+_CONNECTOR = """
+name=first
+connector.class=io.debezium.connector.postgresql.PostgresConnector
+plugin.name=pgoutput
+database.hostname=127.0.0.1
+database.port=1
+database.user=first
+database.password=first
+database.dbname=first
+topic.prefix=test
+slot.name=first
+publication.name=first
+table.include.list=public.*
+schema.include.list=public
+wal2lake.lake.path={folder}/lake
+wal2lake.state.path={folder}/state
+wal2lake.freshness.seconds=0
+"""
 
 # Without the site module and its search for packages it starts within milliseconds.
 _PYTHON = """#!{python} -IS
@@ -240,6 +262,22 @@ def _ended_by(body: Callable[[], object]) -> NoReturn:
     os._exit(code & 0xFF)
 
 
+def _do_first_things() -> None:
+    """Do in the server what each run does the first time: it parses options and patterns, opens libpq, lays out a table.
+
+    ``status`` of a server that does not answer does these, and starts no thread.
+    """
+    from cdc_core.cli import main
+
+    with tempfile.TemporaryDirectory() as folder, redirect_stdout(io.StringIO()), redirect_stderr(io.StringIO()):
+        file = Path(folder) / "connector.properties"
+        file.write_text(_CONNECTOR.format(folder=folder))
+        mine, sys.argv = sys.argv, ["wal2lake", "status", str(file)]
+        with suppress(SystemExit):
+            main()
+        sys.argv = mine
+
+
 if __name__ == "__main__":
     import importlib
 
@@ -247,6 +285,7 @@ if __name__ == "__main__":
         importlib.import_module(module)
     # Great Expectations alone takes seconds.
     importlib.import_module("cdc_core.quality.great_expectations")._library()
+    _do_first_things()
     threads = [(entry / "comm").read_text().strip() for entry in Path("/proc/self/task").iterdir()]
     # A fork takes one thread only. Arrow's allocator starts its own again by itself.
     assert len([name for name in threads if name != "jemalloc_bg_thd"]) == 1, f"{threads}"

@@ -16,6 +16,7 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cached_property
 from pathlib import Path
 from typing import IO, Any
 
@@ -131,6 +132,7 @@ class Program:
             except subprocess.TimeoutExpired:
                 self._gateway.proc.kill()
             self._gateway = None
+            self.__dict__.pop("_classes", None)
 
     def _start(
         self, order: list[str], more: dict[str, str], stdout: IO[Any], stderr: IO[Any], *, cold: bool, own_java: bool
@@ -167,17 +169,24 @@ class Program:
         """
         if self._gateway is None:
             return
+        context, being_made, sessions, logs = self._classes
+        wait_until(lambda: not being_made.get(context).isDefined(), 60, "the end of Spark's start")
+        left = context.getActive()
+        if left.isDefined():
+            left.get().stop()
+        sessions.clearDefaultSession()
+        logs.clearCache()
+
+    @cached_property
+    def _classes(self) -> tuple[Any, Any, Any, Any]:
+        """Spark's and Delta's, which py4j would look for name by name after each run."""
         jvm = self._gateway.jvm
         companion = jvm.java.lang.Class.forName("org.apache.spark.SparkContext$")
         being_made = companion.getDeclaredField("contextBeingConstructed")
         being_made.setAccessible(True)
         context = companion.getField("MODULE$").get(None)
-        wait_until(lambda: not being_made.get(context).isDefined(), 60, "the end of Spark's start")
-        left = context.getActive()
-        if left.isDefined():
-            left.get().stop()
-        jvm.org.apache.spark.sql.classic.SparkSession.clearDefaultSession()
-        jvm.org.apache.spark.sql.delta.DeltaLog.clearCache()
+        spark = jvm.org.apache.spark
+        return context, being_made, spark.sql.classic.SparkSession, spark.sql.delta.DeltaLog
 
 
 class Running:
