@@ -263,7 +263,7 @@ def _ended_by(body: Callable[[], object]) -> NoReturn:
 
 
 def _do_first_things() -> None:
-    """Do in the server what each run does the first time: it parses options and patterns, opens libpq, lays out a table.
+    """Do in the server what each run does the first time: parse options and patterns, open libpq, lay out a table.
 
     ``status`` of a server that does not answer does these, and starts no thread.
     """
