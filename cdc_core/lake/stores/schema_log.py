@@ -47,8 +47,8 @@ class SchemaVersion:
 
     (It then begins with a new snapshot.) ``table`` contains the columns of the stream, with attnums and fingerprint.
     The parent is not always the previous number: a schema version that a run decided, and of which no change is in the
-    changelog, is decided again by the next. ``treatments`` are those of the columns by name, and of operations (``TypingPlan.treatments``), None if
-    a release that did not store them recorded the schema version.
+    changelog, is decided again by the next. ``treatments`` are those of the columns by name, and of operations
+    (``TypingPlan.treatments``), None if a release that did not store them recorded the schema version.
     """
 
     number: int
