@@ -96,8 +96,7 @@ class Program:
         **environment: str,
     ) -> Iterator[Running]:
         """A run in the background, killed at the end where it still runs."""
-        # Appended to: the position of a shared file is shared, and reading it here moves it.
-        with tempfile.TemporaryFile("a+") as output:
+        with tempfile.TemporaryFile() as output:
             order = [str(_PROGRAM), command, str(properties), *arguments]
             process = self._start(order, environment, output, output, cold=cold, own_java=own_java)
             running = Running(process, output)
@@ -198,8 +197,10 @@ class Running:
 
     def said(self) -> str:
         """Everything it has printed so far."""
-        self._output.seek(0)
-        return str(self._output.read())
+        # At a place of its own: the position of the file is the run's, too, which would write where a reader has moved
+        # it to. (Python's mode "a" is no append mode for a temporary file.)
+        output = self._output.fileno()
+        return os.pread(output, os.fstat(output).st_size, 0).decode(errors="replace")
 
     def wait_for(self, text: str, seconds: float = 90) -> None:
         """Wait until it has printed ``text``; AssertionError when it ends first or takes too long."""

@@ -44,7 +44,7 @@ class DagsterRuns:
         program = Path(sys.executable).with_name("dagster")
         order = [str(program), "job", "execute", "-m", "pipelines.definitions", "-j", job]
         order += ["-c", str(asked), "--tags", json.dumps(tags)]
-        with tempfile.TemporaryFile("a+") as output:
+        with tempfile.TemporaryFile() as output:
             process = subprocess.Popen(order, env={**self._environment, **more}, stdout=output, stderr=output)
             try:
                 yield Running(process, output)
