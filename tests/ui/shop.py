@@ -21,8 +21,8 @@ LOCATION = "pipelines.definitions"
 TABLES = tuple(TableId("shop", name) for name in ("customers", "orders", "page_views", "products"))
 VIEWS = 2_000_000
 REFUSED = 3
-# In one transaction each three seconds: each is a round of the stream, which merges every table.
-CHANGES_A_SECOND, TRANSACTION_SECONDS = 5, 3.0
+# In one transaction each six seconds: each is a round of the stream, which merges every table.
+CHANGES_A_SECOND, TRANSACTION_SECONDS = 5, 6.0
 _SOURCE = f"""
 insert into shop.page_views (path, visitor, seconds)
 select '/product/' || n % 500, decode(md5(n::text), 'hex'), n / 3.0 from generate_series(1, {VIEWS}) n;
