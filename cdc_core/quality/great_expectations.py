@@ -192,13 +192,13 @@ def write_data_docs(directory: Path, places: Mapping[str, str] | None = None, se
     """Build data docs of a run's validations of each table; returns the path of index.html.
 
     ``places`` maps schema.table to the table's refused rows, for each table of the run: a process may have had runs of
-    other connectors before. None: every table that this process has validated. What is written is forgotten. Tables in
-    which a rule failed are first: after ``seconds`` no further table is added. Returns None if nothing was validated.
-    The folder is replaced completely, so it shows the latest run and does not grow; Dagster keeps the history. For the
-    end of a run: the site has some megabytes of static files.
+    other connectors before. None: every table that this process has validated. A run may have several folders. Tables
+    in which a rule failed are first: after ``seconds`` no further table is added. Returns None if nothing was
+    validated. The folder is replaced completely, so it shows the latest run and does not grow; Dagster keeps the
+    history. For the end of a run: the site has some megabytes of static files.
     """
     with _lock:
-        batches = {table: _last.pop(table) for table in [*_last] if places is None or table in places}
+        batches = {table: held for table, held in _last.items() if places is None or table in places}
     if not batches:
         return None
     making = directory.with_name(directory.name + ".new")
