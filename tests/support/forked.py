@@ -44,26 +44,6 @@ _MODULES = (
 )
 
 
-# Nothing answers at port 1.
-_CONNECTOR = """
-name=first
-connector.class=io.debezium.connector.postgresql.PostgresConnector
-plugin.name=pgoutput
-database.hostname=127.0.0.1
-database.port=1
-database.user=first
-database.password=first
-database.dbname=first
-topic.prefix=test
-slot.name=first
-publication.name=first
-table.include.list=public.*
-schema.include.list=public
-wal2lake.lake.path={folder}/lake
-wal2lake.state.path={folder}/state
-wal2lake.freshness.seconds=0
-"""
-
 # Without the site module and its search for packages it starts within milliseconds.
 _PYTHON = """#!{python} -IS
 import json, os, socket, sys
@@ -268,10 +248,16 @@ def _do_first_things() -> None:
     ``status`` of a server that does not answer does these, and starts no thread.
     """
     from cdc_core.cli import main
+    from tests.support.lake import lake_settings, write_properties
 
     with tempfile.TemporaryDirectory() as folder, redirect_stdout(io.StringIO()), redirect_stderr(io.StringIO()):
-        file = Path(folder) / "connector.properties"
-        file.write_text(_CONNECTOR.format(folder=folder))
+        names = dict.fromkeys(("name", "topic.prefix", "slot.name", "publication.name"), "first")
+        account = dict.fromkeys(("database.user", "database.password", "database.dbname"), "first")
+        # Nothing answers at port 1.
+        server = {"database.hostname": "127.0.0.1", "database.port": "1", **account}
+        patterns = {"table.include.list": "public.*", "schema.include.list": "public"}
+        settings = {**names, **server, **patterns, **lake_settings(Path(folder))}
+        file = write_properties(Path(folder) / "connector.properties", settings)
         mine, sys.argv = sys.argv, ["wal2lake", "status", str(file)]
         with suppress(SystemExit):
             main()

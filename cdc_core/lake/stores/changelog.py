@@ -131,18 +131,13 @@ def stream_changes(changelog: ChangeRows, from_lsn: int, to_lsn: int) -> Iterato
 
 def last_schema_version(changelog: ChangeRows) -> int:
     """Return the number of the schema version of the last change; 0 without a change, or where none was recorded."""
-    ends = [(file.maximum.get("__commit_lsn", 0), file) for file in changelog.files]
-    last = max((lsn for lsn, _ in ends), default=0)
-    names = {"__commit_lsn", "__tx_index", SCHEMA_VERSION} & {*changelog.schema.names}
-    found = (0, -1, 0)
-    for lsn, file in ends:
-        if lsn == last:
-            rows = changelog.read(file, sorted(names))
-            lsns, index = rows.column("__commit_lsn").to_numpy(), rows.column("__tx_index").to_numpy()
-            if len(lsns):
-                at = int(np.lexsort((index, lsns))[-1])
-                found = max(found, (int(lsns[at]), int(index[at]), int(schema_versions_of(rows)[at])))
-    return found[2]
+    last = max((file.maximum.get("__commit_lsn", 0) for file in changelog.files), default=0)
+    names = sorted({"__commit_lsn", "__tx_index", SCHEMA_VERSION} & {*changelog.schema.names})
+    parts = [changelog.read(file, names) for file in files_between(changelog, last - 1, last)]
+    if not parts:
+        return 0
+    numbers = schema_versions_of(in_order(pa.concat_tables(parts)))
+    return int(numbers[-1]) if len(numbers) else 0
 
 
 def read_positions(changelog: ChangeRows, places: pa.Table) -> pa.Table:
