@@ -77,7 +77,7 @@ def test_upkeep_and_rounds_give_way_to_each_other(pg, program, spark, tmp_path):
     with program.started("run", file) as running:
         for _ in range(2):
             writer.burst(config)
-        with beside(lambda: writer.burst(config), 2):
+        with beside(lambda: writer.burst(config), 3):
             told = upkeep.maintain(spark=lambda: spark)
         writer.burst(config)
         writer.stopped.set()
@@ -87,7 +87,7 @@ def test_upkeep_and_rounds_give_way_to_each_other(pg, program, spark, tmp_path):
     assert program.stream(file).returncode == 0
     assert difference(file, list(COLUMNS)) == []
     rounds, whole = check_rounds(config, writer)
-    assert rounds > 5 and whole > 2
+    assert rounds > 6 and whole > 2
     engines = {(report.table, report.done.engine) for report in told if report.kind == "lake"}
     assert (COUNTER, "spark") in engines and (ACCOUNTS, "arrow") in engines
     assert sum(report.done.rewritten for report in told) > 10
