@@ -29,6 +29,7 @@ from cdc_core.assemble.operations import (
     versions,
 )
 from cdc_core.assemble.operations.maintain import MaintainReport
+from cdc_core.assemble.start.handover import Handover
 from cdc_core.assemble.start.offset_source import OffsetPlace
 from cdc_core.assemble.table_snapshots import OnProgress
 from cdc_core.config.connector import ConnectorConfig, load
@@ -135,15 +136,19 @@ class Connector:
         spark: Any = None,
         on_progress: OnProgress | None = None,
         on_notification: OnNotification | None = None,
+        handover: Handover | None = None,
     ) -> list[SnapshotReport]:
-        """Take the initial snapshot that ``snapshot.mode`` requires, if any. Creates the slot if it does not exist."""
+        """Take the initial snapshot that ``snapshot.mode`` requires, if any. Creates the slot if it does not exist.
+
+        Where nothing has to be read, ``handover`` keeps the claim and what was checked for ``stream``.
+        """
         if self._context.has_kafka:
             # Before the lake's: it reads with the snapshot that the slot's creation exports, as Debezium's does.
             only = None if self._context.has_lake else on_progress
             kafka.initial_events(self._context, on_notification, only)
             if not self._context.has_lake:
                 return []
-        return initial_snapshot.initial_snapshot(self._context, spark, on_progress, on_notification)
+        return initial_snapshot.initial_snapshot(self._context, spark, on_progress, on_notification, handover)
 
     def snapshot(
         self,
@@ -175,18 +180,20 @@ class Connector:
         inbox: Inbox | None = None,
         on_notification: Callable[[Notification], None] | None = None,
         on_start: Callable[[], None] | None = None,
+        handover: Handover | None = None,
     ) -> StreamReport:
         """Stream changes from the slot to the sink until a limit of ``until`` is reached; they are merged by then.
 
         ``inbox`` supplies signals of this process; ``on_notification`` is called in the calling thread with
-        notifications of the snapshots that signals request, ``on_start`` once when the stream begins.
+        notifications of the snapshots that signals request, ``on_start`` once when the stream begins. ``handover`` is
+        that of ``initial_snapshot``.
         """
         hooks = Hooks(on_batch, on_round, should_stop, on_start)
 
         def once(context: RunContext, until: Until, hooks: Hooks) -> StreamReport:
             if context.has_kafka and not context.has_lake:
                 return kafka.stream_events(context, until, hooks, inbox, on_notification)
-            return stream.stream(context, until, spark, hooks, inbox, on_notification)
+            return stream.stream(context, until, spark, hooks, inbox, on_notification, handover)
 
         return at_commit_if_too_large(once, self._context, until, hooks)
 

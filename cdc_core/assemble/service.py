@@ -25,6 +25,7 @@ from datetime import UTC, datetime
 
 from cdc_core.assemble.connector import Connector
 from cdc_core.assemble.metrics import meter
+from cdc_core.assemble.start.handover import Handover
 from cdc_core.engine.reports import BatchReport, RoundReport, StreamReport, Until
 from cdc_core.engine.run_state import ReachedFile, Waiting, WaitingFile
 from cdc_core.engine.stream.recovery import Backoff, is_retried
@@ -113,8 +114,12 @@ class Service:
         return meter(self._connector.context).metrics
 
     def _attempt(self) -> StreamReport | None:
+        with Handover() as handover:
+            return self._attempted(handover)
+
+    def _attempted(self, handover: Handover) -> StreamReport | None:
         if not (self._has_streamed and mode_actions(self._connector.config.snapshot).later):
-            taken = self._connector.initial_snapshot(on_progress=self._note_progress)
+            taken = self._connector.initial_snapshot(on_progress=self._note_progress, handover=handover)
             if taken:
                 self._hooks.on_snapshot(taken)
         if not self._connector.streams:
@@ -126,6 +131,7 @@ class Service:
             on_round=self._note_round,
             should_stop=self._hooks.should_stop,
             on_start=self._note_start,
+            handover=handover,
         )
         if not self._was_interrupted:
             return done

@@ -76,7 +76,9 @@ def open_lake(
     """The sink that writes to the lake; it must be closed. ``records_rounds``: see ``LakeSink``."""
     config, plan, paths = context.config, context.plan, context.paths
     checks = table_checks(context, registry)
-    catalog = source.describing()
+    # The thread that opens the sink asks for both, so they need one connection.
+    catalog = source.catalog
+    catalog.types.load_enums()
     watch = _source_watch(context, source, catalog, spark)
     writer = LakeWriter.of(config.lake, folder.path, folder.owner, config.state_path.absolute() / "index")
     tables = LakeTables.of(config.lake, folder.path)

@@ -14,7 +14,7 @@ import logging
 import os
 import sys
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Any, TypeVar
@@ -109,10 +109,15 @@ def set_up(log_format: str | None = None, configured: LogFormat = LogFormat.TEXT
         RELAYED.set()
     if verbose:
         os.environ[VERBOSE_VARIABLE] = "1"
-    for name in _SPOKEN:
-        logging.getLogger(name).setLevel(logging.DEBUG if verbose else logging.INFO)
-    for name in _NOISY:
-        logging.getLogger(name).setLevel(logging.NOTSET if verbose else logging.CRITICAL)
+    _set_levels(_SPOKEN, logging.DEBUG if verbose else logging.INFO)
+    _set_levels(_NOISY, logging.NOTSET if verbose else logging.CRITICAL)
+
+
+def _set_levels(names: Sequence[str], level: int) -> None:
+    # Each setting goes through all loggers of the process, thousands with Spark's and Great Expectations'.
+    for logger in map(logging.getLogger, names):
+        if logger.level != level:
+            logger.setLevel(level)
 
 
 def _is_noise(record: logging.LogRecord) -> bool:

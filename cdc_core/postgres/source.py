@@ -78,10 +78,12 @@ class Published:
 
     ``live`` are those whose changes are sent: if a partitioned table and its partitions are both captured, only under
     one name. ``added`` were just added to the publication, so that earlier changes of theirs are never sent.
+    ``is_altered``: the publication or a replica identity was, so what was read of the tables before is out of date.
     """
 
     live: list[TableSchema]
     added: frozenset[TableId]
+    is_altered: bool
 
 
 class Source:
@@ -276,17 +278,25 @@ class Source:
         """
         skipped = [operation for operation in self._skipped if operation not in always]
         added: set[TableId] = set()
+        is_altered = False
         if self._has_publication:
             change = publication.ensure(self._connection, self.options, self._selected or tables, skipped)
             added = {table.id for table in tables} if change.created else set(change.added)
+            is_altered = change != publication.PublicationChange(change.name)
         rules = self.options.replica_identity_autoset_values
         for identity in replica_identity.autoset(self._connection, rules, tables) if rules else []:
+            is_altered |= not identity.problem
             if identity.problem:
                 _log.warning("%s", identity.problem)
         if not self._has_publication:
-            return Published(self._live(tables), frozenset())
+            return Published(self._live(tables), frozenset(), is_altered)
         published = publication.inspect(self._connection, self.options.publication_name).published
-        return Published([table for table in tables if table.id in published], frozenset(added))
+        return Published([table for table in tables if table.id in published], frozenset(added), is_altered)
+
+    @property
+    def connection(self) -> Connection:
+        """For short queries of the thread that opened the source."""
+        return self._connection
 
     @property
     def server_version(self) -> int:

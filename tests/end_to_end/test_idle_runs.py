@@ -124,3 +124,20 @@ def test_a_run_that_finds_nothing_starts_no_java(pg, program, tmp_path):
     assert refused.returncode == 1 and "Java" in refused.stderr, refused.stderr
     assert program.stream(file).returncode == 0
     assert difference(file, [KEPT]) == []
+
+
+def test_a_start_that_reads_nothing_claims_and_checks_once(pg, program, tmp_path):
+    database = prepared(pg, "once")
+    file = connector(pg, database, tmp_path)
+
+    def sessions():
+        """How many sessions the database has had, but those that stream."""
+        here = f"from pg_stat_activity where datname = '{database}' and application_name = 'wal2lake'"
+        wait_until(lambda: pg.execute("postgres", f"select count(*) {here}")[0][0] == 0, 20, "the end of all sessions")
+        return pg.execute("postgres", f"select sessions from pg_stat_database where datname = '{database}'")[0][0]
+
+    assert program.stream(file).returncode == 0
+    before = sessions()
+    assert program.stream(file).returncode == 0
+    # The one that holds the claim, and that of the thread that reads the stream.
+    assert sessions() - before == 2

@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import logging
+from contextlib import ExitStack
 from typing import Any
 
 from cdc_core.assemble.context import RunContext
 from cdc_core.assemble.notifications import OnNotification
 from cdc_core.assemble.start.clashes import without_clashes
 from cdc_core.assemble.start.continuity import Continuity
+from cdc_core.assemble.start.handover import Handover, Proved
 from cdc_core.assemble.start.recorded_stream import RecordedStream
 from cdc_core.assemble.table_snapshots import OnProgress, take
 from cdc_core.engine.reading.continuity import Break
+from cdc_core.postgres.replication.slot import SlotInfo
+from cdc_core.postgres.source import Source
+from cdc_core.schema.table import TableSchema
 from cdc_core.snapshot.modes import ModeActions
 from cdc_core.snapshot.reports import SnapshotReport
 
@@ -19,30 +24,27 @@ _log = logging.getLogger(__name__)
 
 
 def initial_snapshot(
-    context: RunContext, spark: Any, on_progress: OnProgress | None, on_notification: OnNotification | None = None
+    context: RunContext,
+    spark: Any,
+    on_progress: OnProgress | None,
+    on_notification: OnNotification | None = None,
+    handover: Handover | None = None,
 ) -> list[SnapshotReport]:
-    """Take the initial snapshot that ``snapshot.mode`` requires, if any. Creates the slot if it does not exist."""
+    """Take the initial snapshot that ``snapshot.mode`` requires, if any. Creates the slot if it does not exist.
+
+    Where nothing is read and nothing is changed, ``handover`` gets what was proved.
+    """
     context.config.require_carried()
     mode = context.lake_mode
-    with context.claimed() as source:
+    with ExitStack() as closing:
+        source = closing.enter_context(context.claimed())
         is_lost = mode.position_lost and source.slot().is_lost
         tables, found = context.checked(source, recreates_slot=mode.position_lost)
         wanted = [t for t in tables if source.selection.includes_in_snapshot(t.id) and source.selection.is_table(t.id)]
-        is_broken = False
-        if context.has_lake:
-            proof = Continuity.of(context, tables)
-            is_broken = proof.mismatch is not None and (mode.position_lost or mode.later or _is_first(mode, proof))
-            if is_broken:
-                assert proof.mismatch is not None
-                _log.warning("%s All tables are read again.", proof.mismatch.message)
-                spark = context.ready(spark)
-                wanted += [t for t in tables if t.id in proof.held.tables and t not in wanted]
-                RecordedStream(context, source, proof).begin()
-            else:
-                if proof.is_new and (mode.later or mode.first or not found.exists):
-                    # Before anything is created in the lake or at the source: if Java is missing, nothing remains.
-                    spark = context.ready(spark)
-                RecordedStream(context, source, proof).join()
+        proved = _joined(context, source, tables, found, spark) if context.has_lake else None
+        is_broken = proved is not None and _reads_again(mode, proved.proof)
+        if proved is not None and is_broken:
+            wanted += [t for t in tables if t.id in proved.proof.held.tables and t not in wanted]
         if context.has_lake and (mode.later or mode.first or is_broken or not found.exists):
             known, unusable = context.in_lake(tables)
             known = set() if mode.later or is_broken else known
@@ -64,10 +66,34 @@ def initial_snapshot(
                     context, source, context.ready(spark), unread, on_progress, on_notification, later=mode.stream
                 )
         else:
-            source.publish(tables, always=context.published_always)
+            published = source.publish(tables, always=context.published_always)
         if not found.exists:
             source.make_slot()
+        elif handover is not None and proved is not None and proved.goes_on and not published.is_altered:
+            handover.give(proved, closing.pop_all())
         return []
+
+
+def _joined(context: RunContext, source: Source, tables: list[TableSchema], found: SlotInfo, spark: Any) -> Proved:
+    """Go on with the stream that the lake has recorded, or begin an epoch if all tables are to be read again."""
+    mode, proof = context.lake_mode, Continuity.of(context, tables)
+    recorded = RecordedStream(context, source, proof)
+    if _reads_again(mode, proof):
+        assert proof.mismatch is not None
+        _log.warning("%s All tables are read again.", proof.mismatch.message)
+        context.ready(spark)
+        recorded.begin()
+    else:
+        if proof.is_new and (mode.later or mode.first or not found.exists):
+            # Before anything is created in the lake or at the source: if Java is missing, nothing remains.
+            context.ready(spark)
+        recorded.join()
+    return Proved(source, tables, proof, recorded)
+
+
+def _reads_again(mode: ModeActions, proof: Continuity) -> bool:
+    """Whether the stream does not continue what the lake holds, and the mode reads all tables again then."""
+    return proof.mismatch is not None and (mode.position_lost or mode.later or _is_first(mode, proof))
 
 
 def _is_first(mode: ModeActions, proof: Continuity) -> bool:

@@ -16,7 +16,7 @@ from cdc_core.assemble.start.continuity import continuity_finding, stream_status
 from cdc_core.engine.reports import Status, StreamStatus, TableStatus
 from cdc_core.engine.run_state import WaitingFile
 from cdc_core.errors import CdcError, SourceError, TransientError
-from cdc_core.postgres.connect import connect
+from cdc_core.postgres.connect import Connection, connect
 from cdc_core.postgres.preflight.check import run_checks
 from cdc_core.postgres.preflight.finding import Finding, bad
 from cdc_core.postgres.replication import slot as slots
@@ -64,19 +64,23 @@ def _captured(context: RunContext, findings: list[Finding]) -> list[TableSchema]
 def pending(context: RunContext) -> SlotBacklog:
     """The backlog of the slot. Queries the server only."""
     with connect(context.config.postgres) as connection:
-        found = slots.inspect(connection, context.slot)
-        ages = slots.ages(connection, context.slot)
-        return SlotBacklog(
-            found.exists,
-            found.active,
-            found.confirmed_lsn,
-            wal_end(connection),
-            found.wal_status,
-            is_claimed(connection, context.slot),
-            _has_signals(context),
-            ages.lag_seconds,
-            ages.inactive_seconds,
-        )
+        return _backlog(context, connection)
+
+
+def _backlog(context: RunContext, connection: Connection) -> SlotBacklog:
+    found = slots.inspect(connection, context.slot)
+    ages = slots.ages(connection, context.slot)
+    return SlotBacklog(
+        found.exists,
+        found.active,
+        found.confirmed_lsn,
+        wal_end(connection),
+        found.wal_status,
+        is_claimed(connection, context.slot),
+        _has_signals(context),
+        ages.lag_seconds,
+        ages.inactive_seconds,
+    )
 
 
 def _has_signals(context: RunContext) -> bool:
@@ -104,7 +108,7 @@ def status(context: RunContext, count_rows: bool) -> Status:
     try:
         with context.source() as source:
             found = source.slot()
-            backlog = pending(context)
+            backlog = _backlog(context, source.connection)
             tables = [table for table in context.lake_tables(source) if source.selection.is_table(table.id)]
             rows = source_rows(config.postgres, tables) if count_rows else {}
     except (SourceError, TransientError) as error:

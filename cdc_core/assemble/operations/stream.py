@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import closing, nullcontext
+from contextlib import ExitStack, closing, nullcontext
 from typing import Any
 
 from cdc_core.assemble.beside import EventsBeside, record_topics_of
@@ -12,6 +12,7 @@ from cdc_core.assemble.metrics import connected, meter
 from cdc_core.assemble.notifications import open_notifier
 from cdc_core.assemble.sinks import open_sink
 from cdc_core.assemble.start.continuity import Continuity
+from cdc_core.assemble.start.handover import Handover
 from cdc_core.assemble.start.held import require_read
 from cdc_core.assemble.start.recorded_stream import RecordedStream
 from cdc_core.engine.reading.batch_builder import BatchBuilder
@@ -44,14 +45,23 @@ def stream(
     hooks: Hooks,
     inbox: Inbox | None = None,
     on_notification: Callable[[Notification], None] | None = None,
+    handover: Handover | None = None,
 ) -> StreamReport:
-    """Stream changes from the slot to the sink until a limit of ``until`` is reached; they are merged by then."""
+    """Stream changes from the slot to the sink until a limit of ``until`` is reached; they are merged by then.
+
+    ``handover`` may have what the start has proved already.
+    """
     context.config.require_carried()
     # Spark takes seconds to start: this happens while the server is queried and the first changes are read. A run that
     # ends when nothing is left often finds nothing, so it starts Spark for the first changes only.
     session = context.session(spark, when_asked=until.idle_seconds is not None)
-    with context.claimed() as source:
-        tables, found = context.checked(source)
+    with ExitStack() as closing_source:
+        proved = None if handover is None else handover.take(closing_source)
+        if proved is None:
+            source = closing_source.enter_context(context.claimed())
+            tables, found = context.checked(source)
+        else:
+            source, tables, found = proved.source, proved.tables, proved.source.check_slot()
         if not found.exists or found.confirmed_lsn is None:
             if context.has_lake:
                 # A server that has taken over lacks the slot of a snapshot that was just taken.
@@ -63,9 +73,12 @@ def stream(
         source.require_publication(tables, context.unpublished)
         recorded = None
         if context.has_lake:
-            proof = Continuity.of(context, tables)
-            recorded = RecordedStream(context, source, proof)
-            recorded.join()
+            if proved is None:
+                proof = Continuity.of(context, tables)
+                recorded = RecordedStream(context, source, proof)
+                recorded.join()
+            else:
+                proof, recorded = proved.proof, proved.recorded
             require_read(context, recorded.record, proof.held, source, tables)
         # The publication is not changed here: a table added to it would lack earlier changes.
         start = found.confirmed_lsn

@@ -42,6 +42,9 @@ class CatalogueWatch:
 
     def poll(self, wal_lsn: Callable[[], int]) -> None:
         """Check if fingerprints in the catalogue changed without a Relation message. Two queries for all tables."""
+        if self._stamp is None:
+            # Before the comparison: whatever is altered after it changes the stamp.
+            self._stamp = self._storage_stamp()
         self._pauses.find_returned()
         # A table that was renamed to another captured name is known by both names.
         known = [
@@ -70,9 +73,7 @@ class CatalogueWatch:
 
         Everything that was committed before the call is seen, so what is recorded after it as current is.
         """
-        opened = self._tables.opened.values()
-        oids = {state.schema_version.table.oid for state in opened if state.schema_version is not None}
-        stamp = self._catalogue.storage_stamp(oids)
+        stamp = self._storage_stamp()
         if stamp != self._stamp:
             self._stamp = stamp
             self.poll(wal_lsn)
@@ -86,6 +87,12 @@ class CatalogueWatch:
         if state.schema_version is None or state.reread is not None or state.owed is not None:
             return False
         return self._decisions.can_go_on(table, state, self._catalogue.current(table))
+
+    def _storage_stamp(self) -> str:
+        opened = self._tables.opened.values()
+        return self._catalogue.storage_stamp(
+            {state.schema_version.table.oid for state in opened if state.schema_version is not None}
+        )
 
     def _look(
         self, table: TableId, state: TableVersions, found: Fingerprint | None, wal_lsn: Callable[[], int]

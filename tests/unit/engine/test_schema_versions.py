@@ -42,6 +42,7 @@ class Server:
     def __init__(self, now: TableSchema | None) -> None:
         self.now = now
         self.stamp = ""
+        self.stamp_after_look: str | None = None
         self.looks = 0
 
     def current(self, name: TableId) -> TableSchema | None:
@@ -52,6 +53,7 @@ class Server:
 
     def fingerprints(self, oids: object) -> dict[int, object]:
         self.looks += 1
+        self.stamp = self.stamp if self.stamp_after_look is None else self.stamp_after_look
         return {} if self.now is None else {self.now.oid: self.now.fingerprint}
 
     def resolve_relation(self, relation: Relation) -> ResolvedRelation:
@@ -332,6 +334,18 @@ def test_the_catalogue_is_read_before_a_record_only_if_values_may_have_changed(t
     assert server.looks == 1
     server.stamp = "another"
     known.catalogue.poll_if_altered(lambda: 320)
+    assert server.looks == 2
+
+
+def test_the_first_comparison_is_not_made_twice_unless_a_table_is_altered_meanwhile(tmp_path: Path) -> None:
+    known, server = begun(tmp_path, table(ID, NOTE))
+    known.catalogue.poll(lambda: 300)
+    known.catalogue.poll_if_altered(lambda: 310)
+    assert server.looks == 1
+    known, server = begun(tmp_path / "altered", table(ID, NOTE))
+    server.stamp_after_look = "altered after its fingerprint was read"
+    known.catalogue.poll(lambda: 300)
+    known.catalogue.poll_if_altered(lambda: 310)
     assert server.looks == 2
 
 
