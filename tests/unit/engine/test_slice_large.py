@@ -29,7 +29,7 @@ from tests.support.one_table import OneTable, quarantined
 from tests.support.spark import lake_rows
 
 SEED = int(os.environ.get("WAL2LAKE_SEED", "20261122"))
-PART_BYTES = 20_000
+PART_BYTES = 40_000
 _BITS = 3
 
 
@@ -73,7 +73,7 @@ class Twins:
 
     def load(self) -> None:
         """Insert rows, which are in one file after this."""
-        self.change(1, 150, only_inserts=True)
+        self.change(1, 300, only_inserts=True)
         for one in self.tables:
             most, engine = one.writer.part_max_bytes, one.engine
             one.writer, one.engine = replace(one.writer, part_max_bytes=1 << 30), MergeEngine.ARROW
@@ -119,9 +119,9 @@ def staged_rows(outcome: SliceOutcome, *without: str) -> list[str]:
 @pytest.mark.parametrize("truncates", [False, True])
 @pytest.mark.parametrize("mode", list(DeleteMode))
 def test_parts_stage_what_the_whole_does(tmp_path: Path, mode: DeleteMode, truncates: bool) -> None:
-    chance = 0.004 if truncates else 0.0
+    chance = 0.002 if truncates else 0.0
     twins = Twins(tmp_path, mode, histories=200, truncates=truncates, truncate_chance=chance)
-    twins.change(2, 300)
+    twins.change(2, 600)
     parts, whole = twins.merge()
     if truncates and mode is DeleteMode.HARD:
         # Everything is replaced, in one commit.
@@ -142,7 +142,7 @@ def test_parts_stage_what_the_whole_does(tmp_path: Path, mode: DeleteMode, trunc
 
 def test_a_keyless_table_in_parts(tmp_path: Path) -> None:
     twins = Twins(tmp_path, histories=8, keyless=True)
-    twins.change(2, 300)
+    twins.change(2, 600)
     parts, whole = twins.merge()
     # Which of several equal rows is added, a multiset does not say.
     positions = ("__commit_lsn", "__tx_index", "__commit_ts")
@@ -154,7 +154,7 @@ def test_a_keyless_table_in_parts(tmp_path: Path) -> None:
 @pytest.mark.parametrize("keyless", [False, True])
 def test_inserts_in_parts_are_one_commit_of_files_in_stream_order(tmp_path: Path, keyless: bool) -> None:
     twins = Twins(tmp_path, histories=400, keyless=keyless)
-    twins.change(2, 150, only_inserts=True)
+    twins.change(2, 300, only_inserts=True)
     parts, whole = twins.merge()
     assert parts.error is None and parts.applied is not None and whole.applied is not None
     assert parts.applied == whole.applied
@@ -173,9 +173,9 @@ def test_without_spark_the_parts_are_applied_one_after_another(
     twins = Twins(tmp_path, mode, histories=8 if keyless else 100, keyless=keyless)
     for one in twins.tables:
         one.engine = MergeEngine.ARROW
-    twins.change(1, 150, only_inserts=True)
+    twins.change(1, 300, only_inserts=True)
     twins.merge()
-    twins.change(2, 200)
+    twins.change(2, 400)
     parts, whole = twins.merge()
     assert parts.error is None and parts.applied is not None and whole.applied is not None
     assert replace(parts.applied, version=0) == replace(whole.applied, version=0)
@@ -195,7 +195,7 @@ def test_a_commit_that_came_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     one = twins.tables[0]
     one.engine = MergeEngine.ARROW
     twins.load()
-    twins.change(2, 150)
+    twins.change(2, 300)
     outlasting = OneTable(one.folder, one.table, ROW, MergeEngine.ARROW)
     outlasting.writer = one.writer
     commit_copy, tried = LakeWriter.commit_copy, []
@@ -222,11 +222,11 @@ def test_a_commit_that_came_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 
 def test_a_slice_that_cannot_be_divided_is_merged_as_a_whole(tmp_path: Path) -> None:
     twins = Twins(tmp_path, DeleteMode.SOFT, histories=100, truncates=True, truncate_chance=0.01)
-    twins.change(1, 150, only_inserts=True)
+    twins.change(1, 300, only_inserts=True)
     for one in twins.tables:
         one.engine = MergeEngine.ARROW
     twins.merge()
-    twins.change(2, 200)
+    twins.change(2, 400)
     parts, whole = twins.merge()
     assert parts.error is None and parts.applied is not None and whole.applied is not None
     assert replace(parts.applied, version=0) == replace(whole.applied, version=0)
@@ -237,17 +237,17 @@ def test_a_slice_that_cannot_be_divided_is_merged_as_a_whole(tmp_path: Path) -> 
 @pytest.mark.parametrize("order", ["in the middle", "at the end", "twice", "at the start"])
 def test_a_truncate_replaces_every_row(tmp_path: Path, order: str, keyless: bool) -> None:
     twins = Twins(tmp_path, histories=8 if keyless else 100, keyless=keyless)
-    twins.change(1, 100, only_inserts=True)
+    twins.change(1, 200, only_inserts=True)
     twins.merge()
     before = len(twins.source.rows)
     if order != "at the start":
-        twins.change(1, 200)
+        twins.change(1, 400)
     twins.truncate()
     if order != "at the end":
-        twins.change(1, 150)
+        twins.change(1, 300)
     if order == "twice":
         twins.truncate()
-        twins.change(1, 150)
+        twins.change(1, 300)
     (parts, _) = twins.merge()
     assert parts.error is None and parts.applied is not None and parts.staged is None
     assert plain(twins.tables[0].rows) == plain(twins.source.rows)
@@ -271,9 +271,9 @@ def test_files_with_deletion_vectors_are_rewritten_and_replaced_like_others(
     if kind == "wide":
         monkeypatch.setattr(apply_method, "WIDE_ROW_BYTES", 1)
     if kind == "truncate":
-        twins.change(1, 100)
+        twins.change(1, 200)
         twins.truncate()
-    twins.change(1, 200, only_inserts=kind == "inserts")
+    twins.change(1, 400, only_inserts=kind == "inserts")
     parts, whole = twins.merge()
     assert parts.error is None and whole.error is None
     if kind == "truncate" and mode is DeleteMode.HARD:
@@ -300,9 +300,9 @@ def test_each_part_keeps_the_quarantine_of_the_others(tmp_path: Path, keyless: b
     twins = Twins(tmp_path, histories=8 if keyless else 400, keyless=keyless)
     twins.check(("small", UserRule(str(twins.tables[0].table.id), "after.v is distinct from 2")))
     if kind == "truncate":
-        twins.change(1, 100)
+        twins.change(1, 200)
         twins.truncate()
-    twins.change(2, 150, only_inserts=kind == "inserts")
+    twins.change(2, 300, only_inserts=kind == "inserts")
     for one in twins.tables:
         one.writer = replace(one.writer, part_max_bytes=max(one.writer.part_max_bytes, 3 * PART_BYTES))
     # What is staged for Spark is not merged here, so the second time is the one after an interruption.
@@ -343,7 +343,7 @@ def test_parts_mark_rows_as_the_whole_does(tmp_path: Path, mode: DeleteMode) -> 
     for one in twins.tables:
         one.engine = MergeEngine.VECTORS
     for _ in range(2):
-        twins.change(2, 200)
+        twins.change(2, 400)
         parts, whole = twins.merge()
         assert parts.error is None and whole.error is None
         assert parts.applied is not None and whole.applied is not None
@@ -367,7 +367,7 @@ def test_parts_of_a_keyless_table_mark_rows(tmp_path: Path, monkeypatch: pytest.
     for one in twins.tables:
         one.engine = MergeEngine.VECTORS
     for _ in range(2):
-        twins.change(2, 200)
+        twins.change(2, 400)
         parts, whole = twins.merge()
         assert parts.error is None and whole.error is None
         assert plain(twins.tables[0].rows) == plain(twins.tables[1].rows) == plain(twins.source.rows)
