@@ -28,10 +28,11 @@ from cdc_core.private_files import lock_file
 
 _Session = tuple[int, str]
 
-_SELF = "SELECT pid, backend_start::text FROM pg_stat_activity WHERE pid = pg_backend_pid()"
+# The function below pg_stat_activity: to load that view takes a new session longer than all its other queries together.
+_SELF = "SELECT pid, backend_start::text FROM pg_stat_get_activity(pg_backend_pid())"
 _END = (
-    "SELECT pg_terminate_backend(pid) FROM pg_stat_activity "
-    "WHERE pid = %s AND backend_start = %s::timestamptz AND usename = current_user"
+    "SELECT pg_terminate_backend(pid) FROM pg_stat_get_activity(%s) "
+    "WHERE backend_start = %s::timestamptz AND usesysid = quote_ident(current_user)::regrole"
 )
 # The first request may leave a walsender waiting to send the error that ends it, on a line that takes nothing more.
 _END_SECONDS = 5.0

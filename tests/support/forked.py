@@ -18,7 +18,7 @@ from __future__ import annotations
 import atexit
 import ctypes
 import io
-import json
+import marshal
 import os
 import selectors
 import signal
@@ -47,21 +47,22 @@ _MODULES = (
 )
 
 
-# Without the site module and its search for packages it starts within milliseconds.
+# It imports nothing that Python does not have built in: it starts within milliseconds, and each run with Spark has one.
 _PYTHON = """#!{python} -IS
-import json, os, socket, sys
+import _socket, marshal, posix, sys
 if sys.argv[1:3] != ["-m", "pyspark.daemon"]:
-    os.execv({python!r}, [{python!r}, *sys.argv[1:]])
-line = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    posix.execv({python!r}, [{python!r}, *sys.argv[1:]])
+line = _socket.socket(_socket.AF_UNIX, _socket.SOCK_STREAM)
 line.connect({path!r})
-order = dict(module=sys.argv[2], arguments=sys.argv[2:], environment=dict(os.environ), folder=os.getcwd())
-order = json.dumps(order).encode()
-socket.send_fds(line, [len(order).to_bytes(4, "big")], [0, 1, 2])
+order = dict(module=sys.argv[2], arguments=sys.argv[2:], environment=posix.environ, folder=posix.getcwd())
+order = marshal.dumps(order)
+files = b"".join(file.to_bytes(4, sys.byteorder) for file in (0, 1, 2))
+line.sendmsg([len(order).to_bytes(4, "big")], [(_socket.SOL_SOCKET, _socket.SCM_RIGHTS, files)])
 line.sendall(order)
-line.recv(4, socket.MSG_WAITALL)
+line.recv(4, _socket.MSG_WAITALL)
 for own in (0, 1, 2):
-    os.close(own)
-os._exit(max(0, int.from_bytes(line.recv(4, socket.MSG_WAITALL), "big", signed=True)))
+    posix.close(own)
+posix._exit(max(0, int.from_bytes(line.recv(4, _socket.MSG_WAITALL), "big", signed=True)))
 """
 
 
@@ -89,7 +90,7 @@ class ForkServer:
         """Start a run whose output goes to these files."""
         line = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         line.connect(self._path)
-        order = json.dumps({"arguments": arguments, "environment": environment, "folder": str(Path.cwd())}).encode()
+        order = marshal.dumps({"arguments": arguments, "environment": environment, "folder": str(Path.cwd())})
         with open(os.devnull) as nothing:
             socket.send_fds(line, [len(order).to_bytes(4)], [nothing.fileno(), stdout.fileno(), stderr.fileno()])
         line.sendall(order)
@@ -179,7 +180,7 @@ def _serve(path: str) -> str:
         if listener in sources:
             line, _ = listener.accept()
             size, files, _, _ = socket.recv_fds(line, 4, 3)
-            order = json.loads(_exactly(line, int.from_bytes(size)))
+            order = marshal.loads(_exactly(line, int.from_bytes(size)))
             pid = os.fork()
             if pid == 0:
                 signal.set_wakeup_fd(-1)
@@ -215,7 +216,7 @@ def _become(order: dict[str, Any], files: list[int]) -> None:
         os.close(source)
     os.chdir(order["folder"])
     os.environ.clear()
-    os.environ.update(order["environment"])
+    os.environ.update({os.fsdecode(name): os.fsdecode(value) for name, value in order["environment"].items()})
     time.tzset()
     sys.argv = order["arguments"]
     program = ModuleType("__main__")

@@ -10,7 +10,8 @@ from tests.support.order import LongestFirst, piece, rank
 CUTS, SIZES = "tests/faults/test_cuts.py::test_a[x::y]", "tests/end_to_end/test_sizes.py::test_b"
 LAYOUT, SLOT = "tests/delta/test_layout.py::test_c", "tests/postgres/test_slot.py::test_d"
 KILL, KAFKA = "tests/faults/test_kill.py::test_e[spark]", "tests/golden/test_kafka.py::test_f"
-ALL = (CUTS, SIZES, LAYOUT, SLOT, KILL, KAFKA)
+INSTALLED = "tests/end_to_end/test_installed.py::test_g"
+ALL = (CUTS, SIZES, LAYOUT, SLOT, KILL, KAFKA, INSTALLED)
 
 
 class Worker:
@@ -27,9 +28,9 @@ class Worker:
 @pytest.mark.parametrize(
     ("number", "order"),
     [
-        (0, (LAYOUT, SLOT, CUTS, SIZES, KILL, KAFKA)),
-        (1, (KILL, CUTS, SIZES, SLOT, KAFKA, LAYOUT)),
-        (2, (CUTS, SIZES, KAFKA, SLOT, KILL, LAYOUT)),
+        (0, (LAYOUT, INSTALLED, SLOT, CUTS, SIZES, KILL, KAFKA)),
+        (1, (KILL, CUTS, SIZES, INSTALLED, SLOT, KAFKA, LAYOUT)),
+        (2, (INSTALLED, CUTS, SIZES, KAFKA, SLOT, KILL, LAYOUT)),
     ],
 )
 def test_a_process_takes_first_what_starts_no_other_java_process_and_then_the_rest(number, order):
