@@ -85,7 +85,6 @@ class LakeSink:
             work, self._merge_states, orders, watch, self._validations, self._cuts, references, self._upkeep
         )
         self.backfill = BackfillTarget(work, self._merge_states, orders, watch)
-        self._checked_at = float("-inf")
         self._reread_tries: dict[TableId, int] = {}
 
     def positions(self, tables: Iterable[TableId]) -> dict[TableId, ChangelogPosition]:
@@ -151,9 +150,9 @@ class LakeSink:
         for ended in self._watch.rereads.finished():
             self._note_reread(ended, passed)
         self.note_renamed()
-        if self._watch.catalogue.is_poll_due or time.monotonic() - self._checked_at >= _POLL_SECONDS:
-            self._checked_at = time.monotonic()
-            self._watch.catalogue.poll(self._watch.wal_lsn)
+        catalogue = self._watch.catalogue
+        if catalogue.is_poll_due or time.monotonic() - catalogue.polled_at >= _POLL_SECONDS:
+            catalogue.poll(self._watch.wal_lsn)
         self._watch.schema_versions.follow_passed(passed)
         self._start_rereads()
         self._expiry.between_rounds(needed)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 
 from cdc_core.engine.schema.catalogue import Catalogue
@@ -17,7 +18,10 @@ from cdc_core.schema.table import TableId
 
 
 class CatalogueWatch:
-    """Compares the tables that are open with the catalogue. For one thread."""
+    """Compares the tables that are open with the catalogue. For one thread.
+
+    ``polled_at`` is the time (of ``time.monotonic``) of the last comparison.
+    """
 
     def __init__(
         self,
@@ -34,6 +38,7 @@ class CatalogueWatch:
         self._versions = versions
         self._dropped_plans = 0
         self._stamp: str | None = None
+        self.polled_at = float("-inf")
 
     @property
     def is_poll_due(self) -> bool:
@@ -42,6 +47,7 @@ class CatalogueWatch:
 
     def poll(self, wal_lsn: Callable[[], int]) -> None:
         """Check if fingerprints in the catalogue changed without a Relation message. Two queries for all tables."""
+        self.polled_at = time.monotonic()
         if self._stamp is None:
             # Before the comparison: whatever is altered after it changes the stamp.
             self._stamp = self._storage_stamp()
