@@ -1,0 +1,49 @@
+"""What a start has proved goes to one operation, which closes it; what nobody takes is closed."""
+
+from contextlib import ExitStack
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from cdc_core.assemble.start.handover import Handover, Proved
+
+
+def proved(**proof: Any) -> Proved:
+    found: Any = SimpleNamespace(**{"is_new": False, "mismatch": None, **proof})
+    nothing: Any = None
+    return Proved(nothing, [], found, nothing)
+
+
+def given(handover: Handover, what: Proved) -> list[str]:
+    """Give it with something that is open; returns what was closed."""
+    closed = list[str]()
+    with ExitStack() as opened:
+        opened.callback(closed.append, "claim")
+        handover.give(what, opened.pop_all())
+    return closed
+
+
+def test_who_takes_it_closes_it_and_nobody_gets_it_twice() -> None:
+    with Handover() as handover:
+        what = proved()
+        closed = given(handover, what)
+        with ExitStack() as stream:
+            assert handover.take(stream) is what
+            assert handover.take(stream) is None and closed == []
+        assert closed == ["claim"]
+    assert closed == ["claim"]
+
+
+def test_what_nobody_takes_is_closed_after_an_error_too() -> None:
+    with pytest.raises(KeyboardInterrupt), Handover() as handover:
+        closed = given(handover, proved())
+        raise KeyboardInterrupt
+    assert closed == ["claim"]
+
+
+@pytest.mark.parametrize(
+    ("proof", "goes_on"), [({}, True), ({"is_new": True}, False), ({"mismatch": "the slot is ahead"}, False)]
+)
+def test_only_a_stream_that_was_recorded_and_continues_goes_on(proof: dict[str, Any], goes_on: bool) -> None:
+    assert proved(**proof).goes_on is goes_on
