@@ -6,8 +6,9 @@ what a file's tests share (a database, an installed wheel) is made once. Without
 A Java process costs ten CPU seconds and its first merge as many. So the tests that use the session of their own process
 are for the first process, and it takes those that only start the command, or Dagster, when there is nothing else; the
 other processes the other way round; of them the second one those that merge by Spark, the third one those that use the
-Kafka broker of their process. None is idle while anything is left. The first process has no other test before those of
-its session: else others would have to start sessions of their own near the end, to help it.
+Kafka broker of their process. None is idle while anything is left. The tests of Dagster's UI mostly wait: the first
+process has them behind it before it starts its session. (With those of its session first, its core had Java at work
+all the time: the last phase took 1,091 and 1,151 seconds in place of 1,002.)
 """
 
 from __future__ import annotations
@@ -98,7 +99,7 @@ class Needs(Enum):
 
 
 # How late the first process, the second one, and each of the others takes them.
-_FIRST_WORKER = {Needs.SESSION: 0, Needs.NONE: 1, Needs.COMMAND: 2, Needs.MERGES: 3, Needs.BROKER: 3}
+_FIRST_WORKER = {Needs.SESSION: 0, Needs.NONE: 0, Needs.COMMAND: 1, Needs.MERGES: 2, Needs.BROKER: 2}
 _SECOND_WORKER = {Needs.MERGES: 0, Needs.COMMAND: 1, Needs.NONE: 2, Needs.SESSION: 3, Needs.BROKER: 3}
 _THIRD_WORKER = {Needs.BROKER: 0, Needs.COMMAND: 0, Needs.NONE: 1, Needs.MERGES: 2, Needs.SESSION: 3}
 _OTHER_WORKERS = {Needs.COMMAND: 0, Needs.NONE: 1, Needs.BROKER: 2, Needs.MERGES: 2, Needs.SESSION: 3}
@@ -109,8 +110,6 @@ def reluctance(scope: str, worker: str) -> int:
     named = {"gw0": _FIRST_WORKER, "gw1": _SECOND_WORKER, "gw2": _THIRD_WORKER}
     order = named.get(worker, _OTHER_WORKERS)
     file, _, test = scope.partition("::")
-    if file in _FIRST and order is _OTHER_WORKERS:
-        return -1
     needs = _needs(file)
     if needs is Needs.MERGES and "[" in test and "[spark]" not in test:
         needs = Needs.COMMAND

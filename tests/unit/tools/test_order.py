@@ -28,10 +28,10 @@ class Worker:
 @pytest.mark.parametrize(
     ("number", "order"),
     [
-        (0, (LAYOUT, INSTALLED, SLOT, CUTS, SIZES, KILL, KAFKA)),
+        (0, (INSTALLED, LAYOUT, SLOT, CUTS, SIZES, KILL, KAFKA)),
         (1, (KILL, CUTS, SIZES, INSTALLED, SLOT, KAFKA, LAYOUT)),
         (2, (CUTS, SIZES, KAFKA, INSTALLED, SLOT, KILL, LAYOUT)),
-        (3, (INSTALLED, CUTS, SIZES, SLOT, KILL, KAFKA, LAYOUT)),
+        (3, (CUTS, SIZES, INSTALLED, SLOT, KILL, KAFKA, LAYOUT)),
     ],
 )
 def test_a_process_takes_first_what_starts_no_other_java_process_and_then_the_rest(number, order):
