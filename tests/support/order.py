@@ -7,8 +7,7 @@ A Java process costs ten CPU seconds and its first merge as many. So the tests t
 are for the first process, and it takes those that only start the command, or Dagster, when there is nothing else; the
 other processes the other way round; of them the second one those that merge by Spark, the third one those that use the
 Kafka broker of their process. None is idle while anything is left. The tests of Dagster's UI mostly wait: the first
-process has them behind it before it starts its session. (With those of its session first, its core had Java at work
-all the time: the last phase took 1,091 and 1,151 seconds in place of 1,002.)
+process has them behind it before it starts its session.
 """
 
 from __future__ import annotations
