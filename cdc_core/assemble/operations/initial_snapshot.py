@@ -41,7 +41,7 @@ def initial_snapshot(
         is_lost = mode.position_lost and source.slot().is_lost
         tables, found = context.checked(source, recreates_slot=mode.position_lost)
         wanted = [t for t in tables if source.selection.includes_in_snapshot(t.id) and source.selection.is_table(t.id)]
-        proved = _joined(context, source, tables, found, spark) if context.has_lake else None
+        proved = _joined(context, source, mode, tables, found, spark) if context.has_lake else None
         is_broken = proved is not None and _reads_again(mode, proved.proof)
         if proved is not None and is_broken:
             wanted += [t for t in tables if t.id in proved.proof.held.tables and t not in wanted]
@@ -74,9 +74,11 @@ def initial_snapshot(
         return []
 
 
-def _joined(context: RunContext, source: Source, tables: list[TableSchema], found: SlotInfo, spark: Any) -> Proved:
+def _joined(
+    context: RunContext, source: Source, mode: ModeActions, tables: list[TableSchema], found: SlotInfo, spark: Any
+) -> Proved:
     """Go on with the stream that the lake has recorded, or begin an epoch if all tables are to be read again."""
-    mode, proof = context.lake_mode, Continuity.of(context, tables)
+    proof = Continuity.of(context, tables)
     recorded = RecordedStream(context, source, proof)
     if _reads_again(mode, proof):
         assert proof.mismatch is not None

@@ -64,11 +64,10 @@ def _captured(context: RunContext, findings: list[Finding]) -> list[TableSchema]
 def pending(context: RunContext) -> SlotBacklog:
     """The backlog of the slot. Queries the server only."""
     with connect(context.config.postgres) as connection:
-        return _backlog(context, connection)
+        return _backlog(context, connection, slots.inspect(connection, context.slot))
 
 
-def _backlog(context: RunContext, connection: Connection) -> SlotBacklog:
-    found = slots.inspect(connection, context.slot)
+def _backlog(context: RunContext, connection: Connection, found: SlotInfo) -> SlotBacklog:
     ages = slots.ages(connection, context.slot)
     return SlotBacklog(
         found.exists,
@@ -108,7 +107,7 @@ def status(context: RunContext, count_rows: bool) -> Status:
     try:
         with context.source() as source:
             found = source.slot()
-            backlog = _backlog(context, source.connection)
+            backlog = _backlog(context, source.connection, found)
             tables = [table for table in context.lake_tables(source) if source.selection.is_table(table.id)]
             rows = source_rows(config.postgres, tables) if count_rows else {}
     except (SourceError, TransientError) as error:
