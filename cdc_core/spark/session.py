@@ -185,7 +185,7 @@ class LazySession:
 
 def remember_jars(context: SparkContext) -> None:
     """Store the list of jars that Ivy resolved for this context, so that the next start need not resolve them (6 s)."""
-    conf = context.getConf()
+    conf = context._conf  # getConf() copies each setting by a call to Java: 8 ms
     if not conf.get("spark.jars.packages"):
         return
     # Only a resolution of Delta alone can be reused: the user's packages are resolved at every start.
@@ -265,7 +265,7 @@ def _known_jars() -> list[str]:
         return []
     if not all(Path(file).is_file() for file in files):
         return []
-    brought = {_artifact(file.name) for file in (Path(_find_spark_home()) / "jars").glob("*.jar")}
+    brought = {_artifact(name) for name in os.listdir(Path(_find_spark_home()) / "jars")}
     # Ivy names a file after its organisation, too: org.slf4j_slf4j-api-2.0.13.jar
     return [file for file in files if _artifact(Path(file).name.partition("_")[2]) not in brought]
 

@@ -1,9 +1,10 @@
 """The ``wal2lake`` command as a user runs it, in a process of its own, that can be killed.
 
 Starting and warming a Java process for every run would make a test of many runs last for minutes, so runs borrow one:
-PySpark finds it by ``PYSPARK_GATEWAY_PORT``. What is killed is the program; Spark's context ends with every run. Their
-imports are borrowed, too (``forked``). Runs with ``own_java=True`` borrow their imports only: beside another run, or
-where no Java is to be found. Runs with ``cold=True`` borrow nothing and start as users' runs do.
+PySpark finds it by ``PYSPARK_GATEWAY_PORT``. What is killed is the program; Spark's context ends with every run but
+one that leaves it idle (``lent_context``). Their imports are borrowed, too (``forked``). Runs with ``own_java=True``
+borrow their imports only: beside another run, or where no Java is to be found. Runs with ``cold=True`` borrow nothing
+and start as users' runs do.
 """
 
 from __future__ import annotations
@@ -62,7 +63,7 @@ class Program:
                     process.kill()
                     process.wait(patient(20))
                 if not cold and not own_java:
-                    self._rest()
+                    self._rest(process.returncode)
             stdout.seek(0)
             stderr.seek(0)
             return subprocess.CompletedProcess(order, code, stdout.read(), stderr.read())
@@ -110,7 +111,7 @@ class Program:
                     process.kill()
                     process.wait(patient(20))
                 if not cold and not own_java:
-                    self._rest()
+                    self._rest(process.returncode)
 
     @property
     def forks(self) -> ForkServer:
@@ -160,18 +161,19 @@ class Program:
                 self._gateway = launch_gateway(conf, {"stdout": log, "stderr": log})
         return self._gateway
 
-    def _rest(self) -> None:
+    def _rest(self, code: int | None) -> None:
         """Stop the context that the last run left behind, which ends its tasks and its Python workers too.
 
         A run that was killed while its session started leaves one that is still being made: it is waited for. With a
-        Java process of its own nothing would be left of it, and nothing must be here.
+        Java process of its own nothing would be left of it, and nothing must be here. So the next run takes only a
+        context that has nothing to do: of a run that ended well, without a session, whose listeners would add up.
         """
         if self._gateway is None:
             return
         context, being_made, sessions, logs = self._classes
         wait_until(lambda: not being_made.get(context).isDefined(), 60, "the end of Spark's start")
         left = context.getActive()
-        if left.isDefined():
+        if left.isDefined() and (code != 0 or sessions.getDefaultSession().isDefined() or _has_work(left.get())):
             left.get().stop()
         sessions.clearDefaultSession()
         logs.clearCache()
@@ -186,6 +188,12 @@ class Program:
         context = companion.getField("MODULE$").get(None)
         spark = jvm.org.apache.spark
         return context, being_made, spark.sql.classic.SparkSession, spark.sql.delta.DeltaLog
+
+
+def _has_work(context: Any) -> bool:
+    """Whether a job of it is under way, or a task of one that was cancelled."""
+    tasks = context.taskScheduler().runningTasksByExecutors().get("driver")
+    return not context.dagScheduler().activeJobs().isEmpty() or (tasks.isDefined() and tasks.get() > 0)
 
 
 class Running:
