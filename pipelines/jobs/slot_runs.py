@@ -56,13 +56,21 @@ def last_report(instance: dg.DagsterInstance, run: dg.DagsterRun) -> float:
     return found[0].event_log_entry.timestamp if found else 0.0
 
 
-def retry_to_come(instance: dg.DagsterInstance, site: Site, now: float) -> str | None:
-    """The crashed streaming run that Dagster is about to retry, in which case no other run must be started."""
+def run_to_come(instance: dg.DagsterInstance, site: Site, now: float) -> str | None:
+    """Why no other run of the stream must be started, by the run that was launched last; None if one may be started.
+
+    It is a retry that was launched since ``unfinished_run`` looked, or it crashed and Dagster is about to retry it. A
+    moment after its failure is recorded Dagster has not decided yet: this is what the missing tag means.
+    """
     for record in instance.get_run_records(dg.RunsFilter(job_name=stream_job_name(site)), limit=1):
-        tags, ended = record.dagster_run.tags, record.end_time or 0.0
-        is_crashed = record.dagster_run.status is dg.DagsterRunStatus.FAILURE and tags.get(_WILL_RETRY) == "true"
-        if is_crashed and _RETRIED_BY not in tags and now - ended < RETRY_SECONDS:
-            return record.dagster_run.run_id
+        run, tags = record.dagster_run, record.dagster_run.tags
+        if not run.is_finished:
+            return f"run {run.run_id} of the slot {site.slot} is not finished"
+        if run.status is not dg.DagsterRunStatus.FAILURE or _RETRIED_BY in tags:
+            return None
+        is_recent = now - (record.end_time or 0.0) < RETRY_SECONDS
+        if is_recent and tags.get(_WILL_RETRY, "true" if instance.run_retries_enabled else "false") == "true":
+            return f"run {run.run_id} crashed and will be retried by Dagster"
     return None
 
 

@@ -14,7 +14,7 @@ from pipelines.connector.partitions import partitions_name, table_partitions
 from pipelines.connector.site import Site, SlotBacklog
 from pipelines.jobs.connector import CANCELLED, SLOT_TAG, snapshot_job_name, stream_job_name
 from pipelines.jobs.pauses import continue_job_name
-from pipelines.jobs.slot_runs import last_report, retry_to_come, unfinished_run
+from pipelines.jobs.slot_runs import last_report, run_to_come, unfinished_run
 from pipelines.sensors.reload import reload_soon
 
 DISCOVERY_SECONDS = 30
@@ -126,9 +126,9 @@ def slot_sensor(site: Site) -> dg.SensorDefinition:
             return dg.SkipReason(str(error))
         last = Attempt.parse(context.cursor)
         if busy is None:
-            crashed = retry_to_come(context.instance, site, time.time())
-            if crashed is not None:
-                return dg.SkipReason(f"run {crashed} crashed and will be retried by Dagster")
+            coming = run_to_come(context.instance, site, time.time())
+            if coming is not None:
+                return dg.SkipReason(coming)
             return decide(site, backlog, last, time.time())
         watched = watch_run(busy, backlog, last, time.time())
         context.update_cursor(json.dumps(asdict(watched)))

@@ -12,7 +12,7 @@ from cdc_core.lsn import Lsn
 from pipelines.connector import catalogue
 from pipelines.connector.partitions import partitions_name
 from pipelines.factory import definitions_of
-from pipelines.jobs.slot_runs import RETRY_SECONDS, YieldPolicy, retry_to_come
+from pipelines.jobs.slot_runs import RETRY_SECONDS, YieldPolicy, run_to_come
 from pipelines.sensors.connector import Attempt, decide, discovery_sensor, is_dead, slot_sensor
 from tests.pipelines.fake import ORDERS, PEOPLE, Backlog, FakeEngine, merge, round_of, site
 from tests.support.waits import patient
@@ -210,6 +210,43 @@ def test_a_crashed_run_that_dagster_starts_again_is_not_started_twice(instance):
     assert evaluate(slot_sensor(here), instance).run_requests  # by these settings nobody tries it again
     instance.add_run_tags(run.run_id, {"dagster/will_retry": "true"})
     assert "will be retried by Dagster" in evaluate(slot_sensor(here), instance).skip_message
-    assert retry_to_come(instance, here, time.time() + RETRY_SECONDS) is None
+    assert run_to_come(instance, here, time.time() + RETRY_SECONDS) is None
     instance.add_run_tags(run.run_id, {"dagster/auto_retry_run_id": "another"})
     assert evaluate(slot_sensor(here), instance).run_requests
+
+
+def test_a_run_that_has_just_crashed_is_not_started_before_dagster_has_decided(monkeypatch):
+    """Dagster records the failure first, and whether it will retry the run after that."""
+    here = site(FakeEngine())
+    job = definitions_of([here]).resolve_job_def("shop_stream_job")
+    with dg.DagsterInstance.ephemeral(settings={"run_retries": {"enabled": True, "max_retries": 2}}) as instance:
+        run = instance.create_run_for_job(job, status=dg.DagsterRunStatus.STARTED)
+        found = []
+        add_tags = dg.DagsterInstance.add_run_tags
+
+        def looked_at_before(self, run_id, new_tags):
+            found.append(evaluate(slot_sensor(here), instance).skip_message)
+            add_tags(self, run_id, new_tags)
+
+        monkeypatch.setattr(dg.DagsterInstance, "add_run_tags", looked_at_before)
+        instance.report_run_failed(run, "Its process is gone.")
+        assert "will be retried by Dagster" in found[-1]
+        assert instance.get_run_by_id(run.run_id).tags["dagster/will_retry"] == "true"
+
+        # One that it will not retry, for nobody else would.
+        add_tags(instance, run.run_id, {"dagster/will_retry": "false"})
+        assert evaluate(slot_sensor(here), instance).run_requests
+
+
+def test_a_retry_that_is_launched_while_the_sensor_looks_is_seen(instance, monkeypatch):
+    engine = FakeEngine()
+    here = site(engine)
+    job = definitions_of([here]).resolve_job_def("shop_stream_job")
+    pending = engine.pending
+
+    def launched_meanwhile():
+        instance.create_run_for_job(job, status=dg.DagsterRunStatus.STARTING)
+        return pending()
+
+    monkeypatch.setattr(engine, "pending", launched_meanwhile)
+    assert "is not finished" in evaluate(slot_sensor(here), instance).skip_message

@@ -169,18 +169,11 @@ CHANGES = pa.schema(
 )
 
 
-def octets_read_and_written() -> int:
-    """By this process since its start, whatever others do."""
-    counted = dict(line.split(": ") for line in Path("/proc/self/io").read_text().splitlines())
-    return int(counted["rchar"]) + int(counted["wchar"])
-
-
 @pytest.mark.slow
 @pytest.mark.timeout(400)
 def test_a_changelog_of_many_appends_stays_small(tmp_path: Path) -> None:
     """An append a second is 86,400 a day; a thousand tell the same, for what bounds them shows within half of it:
-    files are bounded by their classes, log entries by the history of 5 minutes; so what an append reads and writes does
-    not grow.
+    files are bounded by their classes, log entries by the history of 5 minutes.
     """
     minutes = 5
     changelog = DeltaTable.create(str(tmp_path / "t"), CHANGES, changelog_properties(minutes))
@@ -189,13 +182,12 @@ def test_a_changelog_of_many_appends_stays_small(tmp_path: Path) -> None:
         [{"__op": "u", "__tx_index": index, "after": {"id": index, "text": "x" * 100}} for index in range(20)],
         schema=CHANGES,
     )
-    count, most_files, most_entries, octets = 1000, 0, 0, []
+    count, most_files, most_entries = 1000, 0, 0
     for number in range(count):
         made = one.set_column(1, "__commit_lsn", pa.array([number] * 20, pa.int64()))
-        before, since = octets_read_and_written(), changelog.version
+        since = changelog.version
         changelog.commit([changelog.write(made)], txns={"a": number})
         maintain_after(changelog, since, minutes)
-        octets.append(octets_read_and_written() - before)
         most_files = max(most_files, len(changelog.files))
         if number % 50 == 0:
             # As if a second had gone by with each append.
@@ -206,7 +198,5 @@ def test_a_changelog_of_many_appends_stays_small(tmp_path: Path) -> None:
     assert most_entries <= minutes * 60 + 3 * 100
     assert most_files <= 3 * 20
     assert sum(file.rows for file in changelog.files) == 20 * count
-    earlier, later = sum(octets[400:700]), sum(octets[-300:])
-    assert 0 < later < 1.3 * earlier
     done = maintain(changelog.path, Retention(minutes, 168), no_spark)
     assert done is not None and done.files_after <= 4
