@@ -166,15 +166,17 @@ class Program:
 
         A run that was killed while its session started leaves one that is still being made: it is waited for. With a
         Java process of its own nothing would be left of it, and nothing must be here. So the next run takes only a
-        context that has nothing to do: of a run that ended well, without a session, whose listeners would add up.
+        context that has nothing to do, of a run that ended well.
         """
         if self._gateway is None:
             return
         context, being_made, sessions, logs = self._classes
         wait_until(lambda: not being_made.get(context).isDefined(), 60, "the end of Spark's start")
         left = context.getActive()
-        if left.isDefined() and (code != 0 or sessions.getDefaultSession().isDefined() or _has_work(left.get())):
+        if left.isDefined() and (code != 0 or _has_work(left.get())):
             left.get().stop()
+        elif sessions.getDefaultSession().isDefined():
+            _forget_listener(left.get().listenerBus())
         sessions.clearDefaultSession()
         logs.clearCache()
 
@@ -194,6 +196,13 @@ def _has_work(context: Any) -> bool:
     """Whether a job of it is under way, or a task of one that was cancelled."""
     tasks = context.taskScheduler().runningTasksByExecutors().get("driver")
     return not context.dagScheduler().activeJobs().isEmpty() or (tasks.isDefined() and tasks.get() > 0)
+
+
+def _forget_listener(bus: Any) -> None:
+    """Remove what an ended session has left: it would look at every event of the later ones, too."""
+    for listener in bus.listeners():
+        if listener.getClass().getSimpleName() == "SQLAppStatusListener":
+            bus.removeListener(listener)
 
 
 class Running:
